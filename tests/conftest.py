@@ -15,6 +15,8 @@ from transformers.utils import hub
 from .forks import with_transformers
 from .hub.server import HubServer
 
+gc.disable()  # until all tests are collected: what their modules import stays
+
 #: the packages that take longest: they go first, so that no worker is left with one of them at the end
 LONGEST = ("tests/recipes/", "tests/hub/", "tests/documents/")
 #: how many slow tests a run leaves out
@@ -48,6 +50,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def pytest_collection_finish() -> None:
     """What has been imported stays: the garbage collector, which Accelerate and compilers call often, skips it."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture

@@ -112,6 +112,7 @@ def exit_code(error: BaseException) -> int:
 
 def serve() -> None:
     gc.freeze()
+    gc.enable()
     for line in sys.stdin:
         if (process := os.fork()) == 0:
             code = 0
@@ -128,5 +129,6 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
+    gc.disable()  # what is imported stays
     exec(sys.argv[1])
     serve()

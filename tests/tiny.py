@@ -1,5 +1,7 @@
 """Models small enough for a test, and batches for them."""
 
+from collections.abc import Callable
+
 import torch
 
 import tfm_zoo
@@ -66,6 +68,12 @@ def recompute_activations(model, use_reentrant: bool = False) -> None:
     """In the backward pass, by the method's name of today or by its earlier one."""
     enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
     enable({"use_reentrant": use_reentrant})
+
+
+def without_kernels(test: Callable) -> Callable:
+    """Flex attention is not compiled, which takes a minute for each kind of mask; `equivalence/test_attention.py` does
+    it once."""
+    return torch.compiler.set_stance("force_eager")(test)
 
 
 def ragged_mask(lengths: tuple[int, ...] = LENGTHS, side: str = "right") -> torch.LongTensor:

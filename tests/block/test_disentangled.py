@@ -7,7 +7,7 @@ import tfm_zoo
 from tfm_zoo.converters import ConversionError
 
 from ..official_models import BY_NAME, build_tiny
-from ..tiny import tiny_model
+from ..tiny import tiny_model, without_kernels
 
 IDS = torch.arange(1, 27).view(2, 13)
 #: of the first sequence nothing is padding; the second has some before, between and behind its tokens
@@ -24,6 +24,7 @@ def test_padding_between_tokens_counts_in_distances():
 
 
 @torch.no_grad()
+@without_kernels
 def test_attention_implementations_agree():
     """Also where weights are asked for, which are those of the padded batch."""
     model, mask = tiny_model(tfm_zoo.TfmDebertaModel, **FIELDS), (torch.arange(13) < torch.tensor([[13], [5]])).long()

@@ -277,7 +277,7 @@ def gradients(model, batch: dict) -> dict[str, torch.Tensor | None]:
 
 
 @pytest.mark.slow
-@settings(COMMON, max_examples=60)
+@settings(COMMON, max_examples=40)
 @given(
     model=st.one_of(
         st.tuples(HEAD, architectures()), st.tuples(DECODER, decoders()), st.tuples(TRANSLATOR, translators())
@@ -299,7 +299,7 @@ def test_saved_and_loaded(model, attention, side):
         torch.testing.assert_close(dict(loaded(**batch)), dict(model(**batch)), rtol=0, atol=0)
 
 
-@settings(COMMON, max_examples=200)
+@settings(COMMON, max_examples=100)
 @given(
     made=st.one_of(st.tuples(HEAD, architectures()), st.tuples(TRANSLATOR, translators())),
     attention=ATTENTION,
@@ -333,7 +333,7 @@ def kinds_of(rope_parameters: dict) -> list[dict]:
     return [value for value in rope_parameters.values() if isinstance(value, dict)] or [rope_parameters]
 
 
-@settings(COMMON, max_examples=100)
+@settings(COMMON, max_examples=60)
 @given(fields=decoders(), attention=ATTENTION, side=st.sampled_from(["right", "left"]), first=st.integers(1, 8))
 def test_step_by_step_as_at_once(fields, attention, side, first):
     """A first piece, then token by token, with a cache that grows or one that does not."""
@@ -356,7 +356,7 @@ def test_step_by_step_as_at_once(fields, attention, side, first):
             torch.testing.assert_close(torch.cat(pieces, dim=1)[mask], whole, rtol=1e-5, atol=1e-5)
 
 
-@settings(COMMON, max_examples=60)
+@settings(COMMON, max_examples=40)
 @given(fields=translators(), attention=ATTENTION, side=SIDE, first=st.integers(1, 6))
 def test_step_by_step_as_at_once_with_a_source(fields, attention, side, first):
     """The target in pieces, whose cache remembers the source too."""
@@ -378,7 +378,7 @@ def test_step_by_step_as_at_once_with_a_source(fields, attention, side, first):
             torch.testing.assert_close(torch.cat(pieces, dim=1), whole.last_hidden_state, rtol=1e-5, atol=1e-5)
 
 
-@settings(COMMON, max_examples=100)
+@settings(COMMON, max_examples=50)
 @given(head=READING_REAL_TOKENS, fields=decoders(), side=st.sampled_from(["right", "left"]))
 def test_eager_and_sdpa_learn_the_same(head, fields, side):
     batch = make_batch(head, fields, side, labels=True)

@@ -39,7 +39,7 @@ def test_tensor_parallel(tmp_path):
     experts = {"mlp_bias": False, "num_local_experts": 3}
     for head, more in ((TfmBertForMaskedLM, biased), (TfmGPTForCausalLM, {}), (TfmGPTForCausalLM, experts)):
         folder = tmp_path / (head.__name__ + "-experts" * (more is experts))
-        tiny_model(head, **fields, **more).save_pretrained(folder)
+        tiny_model(head, num_hidden_layers=1, **fields, **more).save_pretrained(folder)
         batch = {name: value.clamp(max=59) for name, value in ragged_batch(head, labels=True).items()}
         torch.save(batch, folder / "batch.pt")
     script = Path(__file__).with_name("tensor_parallel.py")

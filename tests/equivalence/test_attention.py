@@ -5,7 +5,7 @@ import torch
 
 from tests.equivalence.comparison import assert_close, assert_same_outputs, ragged_batch, target_mask
 from tests.official_models import BY_NAME, build_tiny
-from tests.tiny import tiny_model
+from tests.tiny import tiny_model, without_kernels
 from tfm_zoo import TfmBertModel, TfmEncoderDecoderModel, TfmGPTModel
 from tfm_zoo.converters import from_official
 
@@ -28,12 +28,8 @@ def test_implementations_agree():
                 assert_same_outputs(outputs, expected, batch["attention_mask"])
 
 
-# Compiled kernels of flex attention are those of an encoder, above; to compile each kind would take a minute.
-FLEX_WITHOUT_KERNELS = torch.compiler.set_stance("force_eager")
-
-
 @torch.no_grad()
-@FLEX_WITHOUT_KERNELS
+@without_kernels
 def test_implementations_agree_in_a_decoder():
     """In layers that slide and one that does not; the official_class GPT-2 has no flex to compare with."""
     official_class = BY_NAME["Qwen2ForCausalLM"]
@@ -55,7 +51,7 @@ def test_implementations_agree_in_a_decoder():
     ],
 )
 @torch.no_grad()
-@FLEX_WITHOUT_KERNELS
+@without_kernels
 def test_implementations_agree_in_an_encoder_decoder(name, fields):
     """In both stacks, and between them."""
     official_class = BY_NAME[name]
@@ -75,7 +71,7 @@ def test_implementations_agree_in_an_encoder_decoder(name, fields):
 )
 @pytest.mark.parametrize("head", [TfmBertModel, TfmGPTModel, TfmEncoderDecoderModel])
 @torch.no_grad()
-@FLEX_WITHOUT_KERNELS
+@without_kernels
 def test_a_mask_of_pairs_that_holds_no_numbers(head, dtype, attention):
     """True, or 1, where a query sees a key, as in sdpa; of an encoder-decoder, the source's and the target's."""
     model = tiny_model(head, hidden_size=64)  # flex attention needs heads of 16 channels

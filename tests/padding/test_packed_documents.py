@@ -5,7 +5,6 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import nn
-from torch.nn.attention.flex_attention import flex_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import flash_attention_mask
 
@@ -19,7 +18,7 @@ from tfm_zoo import (
 from tfm_zoo.models.kernels import varlen_attention_forward
 
 from ..official_models import BY_NAME, build_tiny
-from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
+from ..tiny import NO_DROPOUT, ragged_batch, tiny_model, without_kernels
 from ..varlen import device
 
 IDS = torch.randint(5, 61, (2, 12), generator=torch.Generator().manual_seed(0))
@@ -136,7 +135,7 @@ def test_official_classes_are_the_control(name):
 
 
 @torch.no_grad()
-@pytest.mark.slow  # transformers compiles the making of such a mask
+@without_kernels
 @pytest.mark.parametrize("name", ["ModernBERT", "Mistral", "BLOOM", "T5's encoder"])
 def test_flex_attention_keeps_them_apart(name):
     """Each kind of mask: of all and of a window, with and without causality; with a bias. (A mask of ones is none.)"""
@@ -207,12 +206,8 @@ def test_a_step_with_a_mask_of_pairs_and_a_window(attention):
 
 
 @torch.no_grad()
-@pytest.mark.slow  # transformers compiles the making of such a mask
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_an_encoder_decoder_with_a_cache_under_flex_attention(monkeypatch):
-    """The kernel is not compiled here: what is asked of it counts."""
-    plain = lambda query, key, value, training=False, **options: flex_attention(query, key, value, **options)  # noqa: E731
-    monkeypatch.setattr("transformers.integrations.flex_attention.compile_friendly_flex_attention", plain)
+@without_kernels
+def test_an_encoder_decoder_with_a_cache_under_flex_attention():
     head = TfmEncoderDecoderForConditionalGeneration
     model, batch = tiny_model(head, use_cache=True), ragged_batch(head)
     given = {name: batch[name] for name in ("input_ids", "attention_mask")} | {"max_new_tokens": 4}
