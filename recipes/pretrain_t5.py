@@ -10,7 +10,7 @@ options; a YAML file given as `--config` sets them too. The best model goes to `
 `all_results.json` and a picture of the training; `train_translation.py` and `finetune_summarization.py` fine-tune it.
 
 Where a step is computed: the loss is the model's own, `train_step` in tfm_zoo/training/loop.py takes it.
-tfm_zoo/training/tasks/denoising.py has all else; tfm_zoo/training/streaming/spans.py makes the examples.
+tfm_zoo/training/tasks/denoising.py has all else, from options to examples.
 """
 
 from tfm_zoo.training.loop import train

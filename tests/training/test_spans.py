@@ -6,10 +6,9 @@ import torch
 from datasets import Dataset
 
 from tfm_zoo.training.streaming.masking import Padding
-from tfm_zoo.training.streaming.spans import SpanCorruption, random_parts
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import TextSource
-from tfm_zoo.training.tasks.denoising import DenoisingOptions
+from tfm_zoo.training.tasks.denoising import DenoisingOptions, SpanCorruption, random_parts
 from tfm_zoo.training.tokenizers import SENTINELS, bpe_with_sentinels
 
 WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "and", "it", "runs", "away")

@@ -3,6 +3,7 @@
 import string
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import chain
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -50,14 +51,16 @@ def byte_level_bpe(texts: Iterable[str], vocab_size: int) -> GPT2Tokenizer:
     return GPT2Tokenizer().train_new_from_iterator(texts, vocab_size, show_progress=False)
 
 
-def joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
+def joint_bpe(texts: Iterable[str], vocab_size: int, sentinels: int = 0) -> PreTrainedTokenizerFast:
     """A BPE tokenizer (Sennrich et al. 2016) for both sides of a translation, made from `texts` of both languages.
 
     It works on bytes, so that it spells any text. A word has the same tokens wherever it stands, white space becomes
-    one blank, and every text ends with `</s>`. `vocab_size` is 260 or more: `<pad>`, `<s>`, `</s>`, `<unk>` and bytes.
+    one blank, and every text ends with `</s>`. `vocab_size` is 260 or more: `<pad>`, `<s>`, `</s>`, `<unk>` and bytes;
+    and the `sentinels`, T5's `<extra_id_0>`, ..., which stand for what a text lacks.
     """
     specials = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    check_size(vocab_size, "all bytes", 256, [*specials.values()])
+    extra = [SENTINEL.format(number) for number in range(sentinels)]
+    check_size(vocab_size, "all bytes", 256, [*specials.values(), *extra])
     tokenizer = Tokenizer(models.BPE())
     tokenizer.add_special_tokens([*specials.values()])
     one_blank = normalizers.Replace(Regex(r"\s+"), " ")
@@ -68,16 +71,13 @@ def joint_bpe(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
     tokenizer.post_processor = processors.TemplateProcessing(**ends)
     options = {"model_input_names": ["input_ids", "attention_mask"], "clean_up_tokenization_spaces": False}
     untrained = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials, **options)
-    return untrained.train_new_from_iterator(texts, vocab_size, show_progress=False)
+    trained = untrained.train_new_from_iterator(texts, vocab_size - sentinels, show_progress=False)
+    if sentinels:
+        trained.add_special_tokens({"extra_special_tokens": extra})
+    return trained
 
 
-def bpe_with_sentinels(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """[`joint_bpe`] with a hundred tokens more, T5's `<extra_id_0>`, ..., which stand for what a text lacks."""
-    sentinels = [SENTINEL.format(number) for number in range(SENTINELS)]
-    check_size(vocab_size, "all bytes", 256, ["<pad>", "<s>", "</s>", "<unk>", *sentinels])
-    tokenizer = joint_bpe(texts, vocab_size - len(sentinels))
-    tokenizer.add_special_tokens({"extra_special_tokens": sentinels})
-    return tokenizer
+bpe_with_sentinels = partial(joint_bpe, sentinels=SENTINELS)
 
 
 def check_size(vocab_size: int, needed: str, count: int, specials: Sequence[str]) -> None:

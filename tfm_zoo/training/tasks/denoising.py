@@ -1,12 +1,15 @@
 """Pre-training of encoder-decoders by span corruption: they write what a text lacks (T5, Raffel et al. 2020).
 
-Read from top to bottom: the options, the model, the task (its loss is the model's own), and `prepare`. The documents
-are loaded by `streaming/documents.py`, and made into examples by `streaming/spans.py`.
+Read from top to bottom: the options, the examples, the model, the task (its loss is the model's own), and `prepare`.
+The documents are loaded by `streaming/documents.py`.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, count, takewhile
 from typing import Any, ClassVar
 
+import numpy as np
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
@@ -17,10 +20,9 @@ from tfm_zoo.training.options import option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.sharding import unwrapped
 from tfm_zoo.training.streaming.documents import DocumentOptions, Documents, task_of_documents
-from tfm_zoo.training.streaming.spans import SpanCorruption
 from tfm_zoo.training.task import Batch, TokenTask
 from tfm_zoo.training.tasks.text_to_text import HEAD, losses_of_targets, new_writer
-from tfm_zoo.training.tokenizers import bpe_with_sentinels
+from tfm_zoo.training.tokenizers import SENTINEL, bpe_with_sentinels
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,101 @@ class DenoisingOptions(DocumentOptions):
     mean_noise_span_length: float = option(3.0, "Mean number of tokens of what is left out.", at_least=1)
 
 
+@dataclass
+class SpanCorruption:
+    """Turns documents into examples for a `Stream`: pieces of one document, of which random spans are left out.
+
+    Of *Thank you for inviting me to your party last week* the model may read *Thank you <extra_id_0> me to your party
+    <extra_id_1> week* and write *<extra_id_0> for inviting <extra_id_1> last <extra_id_2>*; both end with the
+    tokenizer's end-of-text token. An example has `input_ids` and `labels`, each `(tokens,)`.
+
+    As in T5, each piece loses the same share of its tokens, to the nearest token, in as many spans as give the mean
+    length; where they are is random, but a piece begins with a kept token and ends with one that is left out.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    max_length: int  # tokens of `input_ids` at most
+    noise_density: float = 0.15  # share of the tokens that are left out
+    mean_noise_span_length: float = 3.0
+
+    needs = "a text of two tokens"
+
+    def __post_init__(self) -> None:
+        tokenizer, known = self.tokenizer, self.tokenizer.get_vocab()
+        if tokenizer.eos_token_id is None:
+            raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no eos_token, which ends texts")
+        ids = map(known.get, map(SENTINEL.format, count()))
+        self.sentinels = np.array([*takewhile(lambda index: index is not None, ids)], dtype=np.int64)
+        self.end = np.array([tokenizer.eos_token_id])
+        if self.max_length < 3:
+            raise ValueError(f"max_seq_length must be at least 3 (a token, a sentinel, the end), not {self.max_length}")
+        self.room = next(size for size in count(2) if self.lengths(size + 1)[0] > self.max_length)
+        self.longest = max(self.max_length, self.lengths(self.room)[1])
+        needed = self.divided(self.room)[1] + 1
+        if needed > len(self.sentinels):
+            raise ValueError(
+                f"tokenizer {tokenizer.name_or_path!r} has {len(self.sentinels)} sentinels ({SENTINEL.format(0)}, ...),"
+                f" and max_seq_length {self.max_length} needs {needed}"
+            )
+
+    def divided(self, size: int) -> tuple[int, int]:
+        """How many of `size` tokens are left out, and in how many spans."""
+        left_out = min(max(round(size * self.noise_density), 1), size - 1)
+        spans = min(max(round(left_out / self.mean_noise_span_length), 1), left_out, size - left_out)
+        return left_out, spans
+
+    def lengths(self, size: int) -> tuple[int, int]:
+        """The tokens that the model reads, and those that it writes, of a piece of `size` tokens."""
+        left_out, spans = self.divided(size)
+        return size - left_out + spans + 1, left_out + spans + 2
+
+    def __call__(self, documents: Sequence[str], rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
+        """The examples of a chunk of documents, in the documents' order."""
+        return [self.corrupted(piece, rng) for piece in self.pieces(documents)]
+
+    def pieces(self, documents: Sequence[str]) -> Iterator[np.ndarray]:
+        """Each document's tokens in pieces of one size; the last may be shorter, but a single token is no piece."""
+        options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+        for ids in self.tokenizer([*documents], add_special_tokens=False, **options)["input_ids"]:
+            starts = range(0, len(ids) - 1, self.room)
+            yield from (np.array(ids[start : start + self.room]) for start in starts)
+
+    def corrupted(self, ids: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """The example of a piece, `(tokens,)`."""
+        left_out, spans = self.divided(len(ids))
+        sizes = np.stack([random_parts(len(ids) - left_out, spans, rng), random_parts(left_out, spans, rng)], axis=1)
+        parts = np.split(ids, np.cumsum(sizes)[:-1])  # kept, left out, kept, left out, ...
+        sentinels = np.split(self.sentinels[: spans + 1], spans + 1)
+        seen = chain.from_iterable(zip(parts[::2], sentinels, strict=False))
+        written = chain.from_iterable(zip(sentinels, parts[1::2], strict=False))
+        return {
+            "input_ids": np.concatenate([*seen, self.end]),
+            "labels": np.concatenate([*written, sentinels[-1], self.end]),
+        }
+
+
+def random_parts(total: int, parts: int, rng: np.random.Generator) -> np.ndarray:
+    """A number as a sum of `parts` numbers of at least 1, `(parts,)`; each way to divide it has the same chance."""
+    cuts = np.sort(rng.choice(total - 1, parts - 1, replace=False)) + 1
+    return np.diff(cuts, prepend=0, append=total)
+
+
+def make_examples_for(
+    args: DenoisingOptions, documents: Documents, tokenizer: PreTrainedTokenizerBase, longest: int
+) -> SpanCorruption:
+    made = SpanCorruption(tokenizer, args.max_seq_length, args.noise_density, args.mean_noise_span_length)
+    if made.longest > longest:
+        raise ValueError(f"noise_density {args.noise_density}: {made.longest} tokens to write, of {longest} at most")
+    return made
+
+
+def build_writer(args: DenoisingOptions, documents: Documents) -> ModelAndTokenizer:
+    if not args.is_new:
+        return HEAD.load(args)
+    tokenizer = new_tokenizer(args, documents.train.first_texts())
+    return ModelAndTokenizer(new_writer(args, tokenizer, "span"), tokenizer)
+
+
 @dataclass(kw_only=True)
 class DenoisingTask(TokenTask):
     """An encoder-decoder learns to write the spans that texts lack."""
@@ -61,22 +158,6 @@ class DenoisingTask(TokenTask):
         short = by_length[len(by_length) // 4]
         example = {name: self.tokenizer.decode(short[name]) for name in ("input_ids", "labels")}
         return {"sizes": sizes, "example": example}
-
-
-def build_writer(args: DenoisingOptions, documents: Documents) -> ModelAndTokenizer:
-    if not args.is_new:
-        return HEAD.load(args)
-    tokenizer = new_tokenizer(args, documents.train.first_texts())
-    return ModelAndTokenizer(new_writer(args, tokenizer, "span"), tokenizer)
-
-
-def make_examples_for(
-    args: DenoisingOptions, documents: Documents, tokenizer: PreTrainedTokenizerBase, longest: int
-) -> SpanCorruption:
-    made = SpanCorruption(tokenizer, args.max_seq_length, args.noise_density, args.mean_noise_span_length)
-    if made.longest > longest:
-        raise ValueError(f"noise_density {args.noise_density}: {made.longest} tokens to write, of {longest} at most")
-    return made
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
