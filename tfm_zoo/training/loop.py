@@ -86,7 +86,8 @@ class Loop:
         # The schedule counts global batches. Prepared by Accelerate, it would count the batches of every process.
         self.total_steps, warmup_steps = self.args.number_of_steps(len(self.batches))
         self.parameters = task.model.num_parameters()  # before the model is sharded: then a process has only a part
-        shard_shared_tables(self.accelerator, task.model)
+        if self.accelerator.is_fsdp2:
+            shard_shared_tables(self.accelerator, task.model)
         optimizer = create_optimizer(task.model, self.args)
         phases = self.args.phases(self.total_steps, len(self.batches))
         self.scheduler = create_schedules(optimizer, self.args, phases, task.model.config.hidden_size)
@@ -157,7 +158,7 @@ class Loop:
     def train(self) -> None:
         """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""
         accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
-        model = unwrapped(accelerator, self.model)
+        model = accelerator.unwrap_model(self.model, keep_torch_compile=False)
         unit = " tokens" if self.task.batch_tokens else ""
         work = (
             f"{batches.size or 'a stream of'} {self.task.name_of_examples}",

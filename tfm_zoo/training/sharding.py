@@ -35,8 +35,6 @@ def shard_shared_tables(accelerator: Accelerator, model: PreTrainedModel) -> Non
     Accelerate does so for two modules, the embeddings and a head tied to them. An encoder-decoder may have three: the
     embeddings of both sides, and the head.
     """
-    if not accelerator.is_fsdp2:
-        return
     plugin = accelerator.state.fsdp_plugin
     plugin.set_auto_wrap_policy(model)
     policy = plugin.mixed_precision_policy or MixedPrecisionPolicy()
