@@ -210,7 +210,10 @@ def without_empty(rows: Mapping[str, Dataset], columns: Sequence[str], notes: li
     many these were."""
     found = {}
     for name, split in rows.items():
-        filled = split.filter(lambda *values: all(map(_is_filled, values)), input_columns=[*columns])
+        filled = split.filter(
+            lambda *values: all(value.strip() if isinstance(value, str) else value for value in values),
+            input_columns=[*columns],
+        )
         left_out = len(split) - len(filled)
         found[name] = filled if left_out else split  # filtered rows are slower to read
         if left_out:
@@ -219,10 +222,6 @@ def without_empty(rows: Mapping[str, Dataset], columns: Sequence[str], notes: li
                 f"{left_out:,} of the {len(split):,} rows of the {name} split, whose {what} is empty, were left out."
             )
     return found
-
-
-def _is_filled(value: str | list) -> bool:
-    return bool(value.strip() if isinstance(value, str) else value)
 
 
 def divide(rows: Mapping[str, Dataset], args: TrainingOptions, notes: list[str]) -> DatasetDict:

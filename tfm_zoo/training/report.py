@@ -49,7 +49,6 @@ class Report:
     def __post_init__(self) -> None:
         args = self.run.args
         self.name = (args.hub_model_id or Path(args.output_dir).resolve().name).split("/")[-1]
-        self.is_zoo = self.task.is_zoo
         self.base_model = args.model_name_or_path  # None: training started from new weights
         self.dataset = shortened(args.source)
 
@@ -59,7 +58,7 @@ class Report:
         (output_dir / RESULTS_FILE).write_text(json.dumps(self.results, indent=2) + "\n", encoding="utf-8")
         self.state.write(output_dir)
         plot_training(self.state.log_history, output_dir / PICTURE, *self.task.drawn, best_step=self.state.best_step)
-        values = self.values() | (facts_of_zoo_model(self.model) if self.is_zoo else {})
+        values = self.values() | (facts_of_zoo_model(self.model) if self.task.is_zoo else {})
         repository = args.hub_model_id or shortened(args.output_dir)  # by which `from_pretrained` loads the model
         if not write_card(output_dir, card_beside(type(self.task)), self.metadata(), repository, **values):
             logger.warning(f"{output_dir}/README.md was not written by this recipe: it is left as it is")
@@ -67,7 +66,7 @@ class Report:
         logger.info(f"The best model is in {output_dir}")
         if args.push_to_hub:
             options = {"private": args.hub_private_repo, "revision": args.hub_revision, "token": args.hub_token}
-            commit = push(output_dir, args.hub_model_id, native=not self.is_zoo, **options)
+            commit = push(output_dir, args.hub_model_id, native=not self.task.is_zoo, **options)
             logger.info(f"Pushed to {commit.commit_url}")
 
     def metadata(self) -> ModelCardData:
@@ -80,7 +79,7 @@ class Report:
             library_name="transformers",
             pipeline_tag=task.pipeline_tag,
             license=licence_of(self.base_model) if self.base_model else None,
-            tags=tags_of(self.model) if self.is_zoo else None,
+            tags=tags_of(self.model) if self.task.is_zoo else None,
             datasets=[dataset_id] if dataset_id else None,
             metrics=list(task.headline),
             base_model=hub_id(self.base_model),
@@ -110,7 +109,7 @@ class Report:
             "parent_card": template(card_beside(type(task).__base__)),  # and what those of similar tasks share
             "name": self.name,
             "model": self.model,
-            "is_zoo": self.is_zoo,
+            "is_zoo": self.task.is_zoo,
             "base_model": self.base_model and shortened(self.base_model),
             "dataset": self.dataset,
             "is_generated": args.is_generated,
@@ -122,7 +121,7 @@ class Report:
             "notes": task.data.notes,
             "drawn": task.drawn,
             "name_of_examples": task.name_of_examples,
-            "remote_code": ", trust_remote_code=True" if self.is_zoo else "",
+            "remote_code": ", trust_remote_code=True" if self.task.is_zoo else "",
             "picture": PICTURE,
             "command": command_line(),
             "paths_are_cut": any(shortened(value) != value for _, value in map(name_and_value, sys.argv[1:])),

@@ -43,12 +43,8 @@ def for_trainer(metrics: Metrics, problem_type: str | None = None) -> Callable[[
     def compute_metrics(evaluated: EvalPrediction) -> dict[str, float]:
         logits, labels = evaluated.predictions, evaluated.label_ids
         logits = logits[0] if isinstance(logits, tuple) else logits  # hidden states may follow them
-        return metrics(predicted(logits, problem_type or inferred(logits, labels)), labels).figures
+        usual = "single" if np.issubdtype(labels.dtype, np.integer) else "multi"
+        usual = "regression" if logits.shape[-1] == 1 else f"{usual}_label_classification"
+        return metrics(predicted(logits, problem_type or usual), labels).figures
 
     return compute_metrics
-
-
-def inferred(logits: np.ndarray, labels: np.ndarray) -> str:
-    if logits.shape[-1] == 1:
-        return "regression"
-    return "single_label_classification" if np.issubdtype(labels.dtype, np.integer) else "multi_label_classification"

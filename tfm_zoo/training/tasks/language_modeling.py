@@ -288,7 +288,6 @@ class Sampler:
 class LanguageModelingTask(TokenTask):
     """A decoder learns to predict the next token."""
 
-    is_chat: bool = False
     sampler: Sampler | None = None
     tokens: dict[str, int] = field(default_factory=dict)  # how many each split in memory has, for the card
 
@@ -333,7 +332,7 @@ class LanguageModelingTask(TokenTask):
         asked, prompt = self.args.sample_length or 100, self.args.sample_prompt or "Once"
         room = self.sampler.longest - len(self.sampler.prompt_ids or self.tokenizer(prompt)["input_ids"])
         return {
-            "is_chat": self.is_chat,
+            "is_chat": isinstance(self.data, Conversations),
             "example_prompt": prompt,
             "example_length": max(1, min(asked, room)),
             "is_cut": room < asked,
@@ -385,7 +384,6 @@ def prepare(argv: list[str] | None = None) -> Loop:
         model=model,
         tokenizer=tokenizer,
         args=args,
-        is_chat=is_chat,
         data=corpus,
         splits={"train": examples, "validation": validation},
         facts={

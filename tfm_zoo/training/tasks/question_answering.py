@@ -161,11 +161,8 @@ def _questions(table: data.Table) -> Dataset:
 
 def build_answerer(args: AnsweringOptions, questions: Questions) -> ModelAndTokenizer:
     """The model, a checkpoint or a new one, and its tokenizer."""
-    if args.is_new:
-        model, tokenizer = new_for_texts(HEAD, args, questions.texts(), SCORES)
-    else:
-        model, tokenizer = HEAD.load_with_labels(args, SCORES)
-    return ModelAndTokenizer(model, padded_at_right(tokenizer))
+    made = new_for_texts(HEAD, args, questions.texts(), SCORES) if args.is_new else HEAD.load_with_labels(args, SCORES)
+    return made._replace(tokenizer=padded_at_right(made.tokenizer))
 
 
 def padded_at_right(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:

@@ -146,11 +146,9 @@ def _is_list_of(types: type | tuple[type, ...], values: object) -> bool:
 
 def build_tagger(args: TaggingOptions, texts: TaggedTexts) -> ModelAndTokenizer:
     """The model for the tags, a checkpoint or a new one, and its tokenizer."""
-    if args.is_new:
-        model, tokenizer = new_for_texts(HEAD, args, texts.texts(), texts.label_names)
-    else:
-        model, tokenizer = HEAD.load_with_labels(args, texts.label_names)
-    return ModelAndTokenizer(model, reads_words(tokenizer))
+    names = texts.label_names
+    made = new_for_texts(HEAD, args, texts.texts(), names) if args.is_new else HEAD.load_with_labels(args, names)
+    return made._replace(tokenizer=reads_words(made.tokenizer))
 
 
 def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
