@@ -98,8 +98,7 @@ def test_what_a_step_repeats():
     heads, shared = (attended[0].args[place].meta["example_value"].shape[1] for place in (0, 1))
     assert len(steps) == 1 and heads > shared
     multiplied = [node.args[0] for node in calls if node.target is torch.ops.tfm_zoo.product]
-    repeated = 1 if products.HAS_AVX2_ALONE else 4  # there oneDNN does not multiply them
-    assert {node.meta["example_value"].shape[0] for node in multiplied} == {repeated}
+    assert {node.meta["example_value"].shape[0] for node in multiplied} == {products.OneDNNProduct.FEWEST}
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from torch import nn
 
 from tfm_zoo.packing import products
 from tfm_zoo.packing.packing import WEIGHTS
-from tfm_zoo.packing.products import ManyRowsInt8Product, OneDNNProduct, PlainLayoutProduct, PlainProduct, product_of
+from tfm_zoo.packing.products import ManyRowsInt8Product, PlainProduct, product_of
 from tfm_zoo.packing.weights import Int4Weight, Int8Weight
 
 #: relative distance to the product with real numbers
@@ -26,7 +26,7 @@ def case(dtype: str, bias: bool = True):
 
 def kernels(dtype: str, weight, bias: torch.Tensor | None) -> list[products.Product]:
     """What machines of any kind choose for this type, as far as it runs here."""
-    others = {"float32": (PlainLayoutProduct, OneDNNProduct), "int8": (ManyRowsInt8Product,)}
+    others = {"int8": (ManyRowsInt8Product,)}
     return [product_of(weight, bias), *(kernel(weight, bias) for kernel in others.get(dtype, ()))]
 
 

@@ -10,12 +10,13 @@ number of rows, up to thousands, `F.linear` was slower than every kernel but the
     Int8Product                     4.9    5.3    6.4   15.5
     Int4Product                     3.9    6.5   12.5     48
 
-With AVX2 alone, oneDNN is slower for a single row of float32. Shares of the time of `F.linear` that a GPT-2 layer's
-largest product takes (768 inputs, 3,072 outputs), on one thread, in turn:
+With AVX2 alone, too: shares of the time of `F.linear` that `OneDNNProduct` takes for float32, on two threads, each
+weight read from memory. (On one thread, a single row takes up to 1.6 times as long.)
 
-    rows                              1      2      4      8     32
-    OneDNNProduct, float32         1.69   0.69   0.67   0.72   0.82
-    PlainLayoutProduct             0.76   0.58   0.88   0.93   0.93
+    rows                              1      4      8     32    512
+    768 inputs, 3,072 outputs      0.78   0.66   0.64   0.69   0.78
+    3,072 inputs, 768 outputs      0.97   0.92   0.78   0.88   0.97
+    576 inputs, 49,152 outputs     0.52   0.31   0.35   0.42   0.67
 
 With hundreds of rows, as encoders have, oneDNN multiplies integers as fast as FBGEMM, and can write bfloat16. With few
 it is slower, and neither reads the other's weights: where there is no bfloat16, FBGEMM computes any number of rows. The
@@ -90,29 +91,11 @@ class PlainProduct(Product):
         return self.weight, self.bias
 
 
-class PlainLayoutProduct(Product):
-    """A float32 weight as torch multiplies it, for machines on which oneDNN is slower for a single row.
-
-    Where there are more outputs than inputs, numbers of one input lie side by side, as in official GPT-2: BLAS then
-    reads them up to one and a half times as fast for a single row, and not slower for more.
-    """
-
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
-        outputs, inputs = weight.shape
-        self.weight = weight.t().contiguous().t() if outputs > inputs else weight.contiguous()
-        self.bias = bias
-
-    def __call__(self, inputs: torch.Tensor, dtype: torch.dtype = torch.float) -> torch.Tensor:
-        return F.linear(inputs.to(self.weight.dtype), self.weight, self.bias)
-
-    def unpacked(self) -> tuple:
-        return self.weight.contiguous(), self.bias
-
-
 class OneDNNProduct(Product):
     """A weight of float32 or bfloat16 in oneDNN's layout, with inputs and outputs of the same type."""
 
-    FEWEST = 4  # With fewer rows the kernel takes a sixth to a third longer, so rows are repeated.
+    #: With fewer rows the kernel for AVX-512 takes a sixth to a third longer, so rows are repeated.
+    FEWEST = 1 if HAS_AVX2_ALONE else 4
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
@@ -265,8 +248,6 @@ def product_of(
         kernel = Int8Product if HAS_INT8 else PlainProduct
     elif isinstance(weight, Int4Weight):
         kernel = Int4Product if HAS_INT4 else PlainProduct
-    elif HAS_AVX2_ALONE and weight.dtype == torch.float32:
-        kernel = PlainLayoutProduct
     else:
         kernel = OneDNNProduct if has_onednn(weight.dtype) else PlainProduct
     return kernel(weight, bias)
