@@ -26,10 +26,16 @@ import typer
 from torch.utils.data import DataLoader
 
 from tfm_zoo.training.run import keep_few_kernels
-from tfm_zoo.training.streaming.documents import load_documents
-from tfm_zoo.training.streaming.masking import Masking, Padding, PretrainingExamples
+from tfm_zoo.training.streaming.documents import Padding, load_documents
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches
-from tfm_zoo.training.tasks.pretraining import PAIRS, PretrainingOptions, losses, new_encoder
+from tfm_zoo.training.tasks.pretraining import (
+    PAIRS,
+    Masking,
+    PretrainingExamples,
+    PretrainingOptions,
+    losses,
+    new_encoder,
+)
 
 from .peak_memory import resident
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from transformers import DataCollatorForTokenClassification
 
-from tfm_zoo.training.streaming.masking import Masking, Padding, PretrainingExamples
+from tfm_zoo.training.streaming.documents import Padding
 from tfm_zoo.training.streaming.sentences import segments, sentence_pairs, split_sentences
+from tfm_zoo.training.tasks.pretraining import Masking, PretrainingExamples
 from tfm_zoo.training.tokenizers import learned_word_piece
 
 WORDS = ["".join(letters) for letters in np.random.default_rng(0).choice([*"abcdefghij"], (400, 6))]

@@ -5,7 +5,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from tfm_zoo.training.streaming.masking import Padding
+from tfm_zoo.training.streaming.documents import Padding
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import TextSource
 from tfm_zoo.training.tasks.denoising import DenoisingOptions, SpanCorruption, random_parts

@@ -7,16 +7,20 @@ from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 from accelerate.utils import gather_object
 from datasets import Dataset
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo import built_in_data, row_files
+from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import data
 from tfm_zoo.training.models import ModelAndTokenizer, longest_input
 from tfm_zoo.training.options import fitted, option
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.streaming.masking import Padding
 from tfm_zoo.training.streaming.sentences import split_sentences
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import CHARACTERS, StreamOptions, TextSource, hold_out
@@ -92,6 +96,34 @@ class ExampleMaker(Protocol):
     needs: str  # what the documents must have for an example to be made, for messages
 
     def __call__(self, documents: Sequence[str], rng: np.random.Generator) -> Sequence[Any]: ...
+
+
+class Padding:
+    """Pads examples, arrays `(tokens,)`, to a batch of the longest one's length, tensors `(batch, length)`. Labels may
+    have a length of their own.
+
+    It does what transformers' `DataCollatorForTokenClassification` does, thirty times as fast: through lists, padding
+    took as long as training a small model. The length is a multiple of `pad_to_multiple_of`, if that is given.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, pad_to_multiple_of: int | None = None):
+        self.multiple_of, self.side = pad_to_multiple_of or 1, tokenizer.padding_side
+        types, ids = tokenizer.pad_token_type_id, tokenizer.pad_token_id
+        self.fillings = {"input_ids": ids, "token_type_ids": types, "labels": IGNORED}
+
+    def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
+        columns = {name: [torch.as_tensor(example[name]) for example in examples] for name in examples[0]}
+        batch = {
+            name: self.padded(rows, self.fillings[name]) if name in self.fillings else torch.stack(rows)
+            for name, rows in columns.items()
+        }
+        return batch | {"attention_mask": self.padded([torch.ones_like(row) for row in columns["input_ids"]], 0)}
+
+    def padded(self, rows: list[Tensor], filling: int) -> Tensor:
+        """Rows of any lengths as one tensor, `(rows, length)`."""
+        padded = pad_sequence(rows, batch_first=True, padding_value=filling, padding_side=self.side).long()
+        gap = -padded.shape[1] % self.multiple_of
+        return F.pad(padded, (gap, 0) if self.side == "left" else (0, gap), value=filling)
 
 
 def task_of_documents(
