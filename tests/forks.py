@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import threading
-import traceback
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -106,7 +105,13 @@ def exit_code(error: BaseException) -> int:
     """With which the interpreter ends, and says why."""
     if isinstance(error, SystemExit) and isinstance(error.code, int | None):
         return error.code or 0
-    print(error.code, file=sys.stderr) if isinstance(error, SystemExit) else traceback.print_exception(error)
+    if isinstance(error, SystemExit):
+        print(error.code, file=sys.stderr)
+        return 1
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit as ended:
+        return exit_code(ended)
     return 1
 
 

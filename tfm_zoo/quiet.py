@@ -5,6 +5,7 @@ This file switches loggers and progress bars. It never looks at what a message s
 
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -147,6 +148,19 @@ def hush_control_codes() -> None:
         return record
 
     logging.setLogRecordFactory(make_printable)
+
+
+def hush_interrupt() -> None:
+    """End a program at Ctrl-C with exit code 130 and no traceback, also while it imports. A session goes on."""
+    show = sys.excepthook
+
+    def end(kind: type[BaseException], *others: Any) -> None:
+        if hasattr(sys, "ps1") or not issubclass(kind, KeyboardInterrupt):
+            show(kind, *others)
+        else:
+            sys.exit(128 + signal.SIGINT)
+
+    sys.excepthook = end
 
 
 def hush_tokenizers() -> None:

@@ -48,6 +48,9 @@ def test_results_do_not_depend_on_batches_and_windows(encoder, texts):
     for options in ({"tokens_per_batch": 1}, {"window": 7, "tokens_per_batch": 90}, {"pack": "float32"}):
         reader = CorpusReader.from_pretrained(encoder, pooling="mean", **options)
         np.testing.assert_allclose(vectors(reader, texts), whole, atol=2e-6)
+    chosen = CorpusReader.from_pretrained(encoder, pooling="mean", pack=True)
+    named = CorpusReader.from_pretrained(encoder, pooling="mean", pack=chosen.settings["pack"])
+    np.testing.assert_array_equal(vectors(chosen, texts), vectors(named, texts))
     shortened = CorpusReader.from_pretrained(encoder, pooling="mean", max_length=5, embedding_dtype="float16")
     assert vectors(shortened, texts).dtype == np.float16
     assert max(map(len, shortened.tokenizer(texts, truncation=True, max_length=5)["input_ids"])) == 5

@@ -191,16 +191,14 @@ def remote(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("forked")
 def test_code_of_ones_own(remote, capfd):
     """It runs where it is asked for, and after a change only where that is asked for too."""
-    with pytest.raises(ValueError, match="needs trust_remote_code: code: somebody's own: theirs"):
+    with pytest.raises(ValueError, match="needs trust_remote_code=True: code: somebody's own: theirs"):
         tfm_zoo.record(remote)
     tfm_zoo.record(remote, trust_remote_code=True)
     assert verify(remote, trust_remote_code=True).ok
-    assert verify(remote).differences == [
-        "it was not run, since that needs trust_remote_code: code: somebody's own: theirs.py"
-    ]
+    assert verify(remote).differences == ["it was not run, since that needs trust_remote_code=True"]
     (remote / "theirs.py").write_text(CODE.replace("states + layer", "states - layer"))
     changed, not_run = verify(remote, trust_remote_code=True).differences
-    assert changed == "code file theirs.py has been changed" and "(run_changed runs it)" in not_run
+    assert changed == "code file theirs.py has been changed" and "run_changed=True" in not_run
     verdict = verify(remote, trust_remote_code=True, run_changed=True)
     assert verdict.figures["first_change"]["part"] == "layers.1.0"  # the first that is given the changed sum
 

@@ -215,7 +215,7 @@ def test_code_of_ones_own(folder):
     edit(folder / "config.json", architectures=["Mine"], auto_map=auto_map)
     manifest.write_manifest(tiny_model(TfmBertForMaskedLM), folder)
     (not_run,) = verify(folder).differences
-    assert not_run.startswith("it was not run") and not_run.endswith("with changes; somebody's own: mine.py")
+    assert not_run == "it was not run, since that needs trust_remote_code=True"
     assert verify(folder, trust_remote_code=True).ok
     (folder / "more.py").write_text("")
     (folder / "mine.py").write_text("from .more import *\n" + (folder / "mine.py").read_text())
@@ -229,8 +229,13 @@ def test_code_edited_by_a_character(folder):
     path = folder / "positions.py"
     path.write_text(path.read_text().replace("10000.0", "10000.1", 1))
     changed, not_run = verify(folder, trust_remote_code=True).differences
-    assert changed == "code file positions.py has been changed" and not_run.startswith("it was not run, since its code")
+    assert changed == "code file positions.py has been changed"
+    assert not_run == "it was not run, since that needs run_changed=True"
     assert verify(folder, **RUN).differences == [changed]
+    result = CliRunner().invoke(app, ["verify", str(folder)])  # which names its own options
+    verdict = f"{folder}: {changed}; it was not run, since that needs --trust-remote-code and --run-changed\n"
+    assert result.exit_code == 1 and result.stdout.endswith(verdict) and result.stdout.count("with changes") == 1
+    assert "process" not in CliRunner().invoke(app, ["verify", str(folder), "--code-only"]).stderr  # it runs nothing
 
 
 def of_code(folder) -> Verdict:
@@ -251,7 +256,7 @@ def test_code_of_another_version(folder):
         f"code file norms.py is not the one that tfm_zoo {tfm_zoo.__version__} ships"
     ]
     edit(folder / manifest.FILE, tfm_zoo="0.0.1")
-    assert verify(folder).differences[0].startswith("it was not run, since that needs trust_remote_code: ")
+    assert verify(folder).differences[0] == "it was not run, since that needs trust_remote_code=True"
     assert verify(folder, trust_remote_code=True).ok
 
 

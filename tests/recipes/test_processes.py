@@ -155,6 +155,13 @@ def test_ctrl_c_and_the_command_that_it_names(files, checkpoint, tmp_path):
     assert json.loads((tmp_path / "run" / "all_results.json").read_text())["train_steps"] == 5
 
 
+@pytest.mark.parametrize("package", ["tfm_zoo.training", "tfm_zoo.commands"])
+def test_ctrl_c_while_a_program_imports(package):
+    """Both packages are imported before what takes seconds."""
+    stopped = run("-c", f"import {package}; raise KeyboardInterrupt", check=False)
+    assert (stopped.returncode, stopped.stdout, stopped.stderr) == (128 + signal.SIGINT, "", "")
+
+
 def test_killed_and_resumed_language_model_is_as_never_killed(train_lm, tmp_path):
     options = LM_OPTIONS | validated(tmp_path, STREAMED | {"dataloader_num_workers": 1})
     argv = as_argv(lm_defaults(tmp_path) | options | {"output_dir": tmp_path / "killed"})

@@ -2,3 +2,7 @@
 
 A subcommand imports torch and transformers when it runs, not before: `tfm-zoo --help` answers at once.
 """
+
+from ..quiet import hush_interrupt
+
+hush_interrupt()  # before imports that take seconds

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from .options import Debug, Model, Revision, Token, TrustRemoteCode
-from .screen import errors_in_one_line, in_one_line, notes, printable, report, working
+from .screen import as_typed, errors_in_one_line, in_one_line, notes, printable, report, working
 
 DType = Literal["auto", "float32", "float64", "float16", "bfloat16"]
 
@@ -61,7 +61,8 @@ def verify(
                 raise FileNotFoundError(without_manifest(model))
             options = {"revision": revision, "token": token, "dtype": dtype, "manifest": manifest}
             options |= {"trust_remote_code": trust_remote_code, "run_changed": run_changed, "code_only": code_only}
-            with working(f"Verifying {model}: reading its files, then running it in a fresh process"):
+            what = "reading its code" if code_only else "reading its files, then running it in a fresh process"
+            with working(f"Verifying {model}: {what}"):
                 from .. import hub
 
                 found = hub.verify_matrix(model, matrix, **options) if matrix else hub.verify(model, **options)
@@ -72,7 +73,7 @@ def verify(
         if as_json:
             print(json.dumps({"source": model, "ok": found.ok} | asdict(found), indent=1))
         else:
-            print(printable(str(found)) if matrix else printable(f"{model}: {found.code}\n{found}"))
+            print(printable(as_typed(str(found) if matrix else f"{model}: {found.code}\n{found}")))
         if card and found.ok and not matrix:
             from ..hub.card_line import write_line
 

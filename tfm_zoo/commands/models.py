@@ -76,8 +76,7 @@ def load_with_tokenizer(source: str, trust_remote_code: bool) -> tuple[PreTraine
     try:
         return model, AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except (OSError, ValueError) as error:
-        reason = str(error).replace("`trust_remote_code=True`", "--trust-remote-code")
-        raise ConversionError(f"{source} holds no tokenizer that can be loaded: {reason}") from error
+        raise ConversionError(f"{source} holds no tokenizer that can be loaded: {error}") from error
 
 
 def save(model: PreTrainedModel, folder: Path, source: str) -> None:

@@ -41,4 +41,9 @@ def errors_in_one_line(debug: bool) -> Iterator[None]:
 
 
 def in_one_line(error: Exception) -> str:
-    return printable(" ".join(str(error).split())) or type(error).__name__
+    return printable(as_typed(" ".join(str(error).split()))) or type(error).__name__
+
+
+def as_typed(text: str) -> str:
+    """A text that names arguments of Python, with the command's options in their place."""
+    return text.replace("trust_remote_code=True", "--trust-remote-code").replace("run_changed=True", "--run-changed")

@@ -72,7 +72,7 @@ class CorpusReader:
         max_length: int | None = None,
         dtype: str = "float32",
         embedding_dtype: str = "float32",
-        pack: str | None = None,
+        pack: str | bool | None = None,
         compile: bool = False,
         tokens_per_batch: int = TOKENS_PER_BATCH,
         window: int = WINDOW,
@@ -91,7 +91,8 @@ class CorpusReader:
             max_length: tokens to which texts are cut, in the place of what the files say.
             dtype: of the model: `"float32"`, `"bfloat16"` or `"float16"`.
             embedding_dtype: of the vectors: `"float32"` or `"float16"`.
-            pack: a type for [`pack_weights`], or `"fastest"`, to pack the weights for this CPU.
+            pack: a type for [`pack_weights`], or `True` to pack the weights in the type that is fastest on this CPU,
+                which the log names with what it costs.
             compile: whether `torch.compile` makes kernels for the model. (Padding is computed then.)
             tokens_per_batch, window: see [`CorpusReader`].
             loading: arguments of `from_pretrained`, such as `trust_remote_code` and `revision`.
@@ -117,12 +118,12 @@ class CorpusReader:
         max_length = max_length or settings.max_length
         reader = cls(model, tokenizer, results, prompt, settings.lower_case, max_length, tokens_per_batch, window)
         reader.source, reader.digest = str(source), digest_of(model, tokenizer, config)
-        pack = fastest(model) if pack == "fastest" else pack
+        packed_dtype = fastest(model) if pack is True else pack or None
         if pack:
-            pack_weights(model, pack)
+            pack_weights(model, None if pack is True else pack)
         if compile:
             model.compile(dynamic=True)
-        reader.loaded = {"dtype": dtype, "pack": pack, "compile": compile, "device": model.device.type}
+        reader.loaded = {"dtype": dtype, "pack": packed_dtype, "compile": compile, "device": model.device.type}
         return reader
 
     #: of a model that `from_pretrained` has loaded: what tells it from others, and how it computes

@@ -95,7 +95,7 @@ def verify(
         loader = loader_of(origin, trust_remote_code, code_changed and not run_changed)
         model_class = class_of(config)
     except ValueError as error:
-        verdict.differences.append(str(error))
+        verdict.differences.append(str(error).removesuffix(f": {origin}"))  # which `verdict.code` says
         return verdict
     if loader == "tfm_zoo" and python != sys.executable:
         loader = "folder"
@@ -123,10 +123,9 @@ def loader_of(origin: Origin, trust_remote_code: bool, code_changed: bool = Fals
         return "transformers"
     if not trust_remote_code and origin.is_released:
         return "tfm_zoo"
-    if not trust_remote_code:
-        raise ValueError(f"it was not run, since that needs trust_remote_code: {origin}")
-    if code_changed:
-        raise ValueError(f"it was not run, since its code is not what was recorded (run_changed runs it): {origin}")
+    needed = [] if trust_remote_code else ["trust_remote_code=True"]
+    if needed := needed + (["run_changed=True"] if code_changed else []):
+        raise ValueError(f"it was not run, since that needs {' and '.join(needed)}: {origin}")
     return "folder"
 
 

@@ -4,7 +4,6 @@ import gc
 import logging
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -77,15 +76,12 @@ def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
 
     What a user did wrong shows in `prepare`, before training begins, and ends the program with one line. Errors
     after that show their traceback. Only a failed upload does not: the model is safe, and one line says how to push it.
-    Neither does Ctrl-C: the loop has said how to go on.
+    Neither does Ctrl-C (`hush_interrupt`): the loop has said how to go on.
     """
-    try:
-        with errors_in_one_line():
-            prepared = prepare()
-        with errors_in_one_line(PushError):
-            train(prepared)
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
+    with errors_in_one_line():
+        prepared = prepare()
+    with errors_in_one_line(PushError):
+        train(prepared)
 
 
 @contextmanager
