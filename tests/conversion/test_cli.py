@@ -92,7 +92,8 @@ def test_a_decoder_there_and_back(gpt2, tmp_path):
     zoo, back = tmp_path / "zoo", tmp_path / "back"
     code, output = run("convert", gpt2, zoo)
     assert code == 0, output
-    assert "GPT-2 as TfmGPTForCausalLM" in output
+    result, hint = output.splitlines()[-2:]
+    assert result == f"GPT-2 as TfmGPTForCausalLM in {zoo}" and hint.endswith(f"tfm-zoo verify {zoo}")
     assert "modeling_tfm_gpt.py" in names(zoo)
     code, output = run("export", zoo, back)
     assert code == 0, output

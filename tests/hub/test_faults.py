@@ -224,7 +224,7 @@ def _(folder):
     replaced(folder / "positions.py", "10000.0", "10000.1")
 
 
-@fault("a module that the zoo does not have, in code and manifest", "zoo", "it was not run, since that needs trust_remote_code=True")
+@fault("a module that the zoo does not have, in code and manifest", "zoo", "that needs trust_remote_code=True")
 def _(folder):
     (folder / "more.py").write_text("raise SystemExit('it ran')")
     path = folder / "layers.py"

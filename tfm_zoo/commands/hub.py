@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from .options import Debug, Model, Revision, Token, TrustRemoteCode
-from .screen import as_typed, errors_in_one_line, in_one_line, notes, printable, report, working
+from .screen import advise, as_typed, errors_in_one_line, in_one_line, notes, printable, report, working
 
 DType = Literal["auto", "float32", "float64", "float16", "bfloat16"]
 
@@ -160,12 +160,7 @@ def check_served(model: str) -> None:
     settings = folder / "tokenizer_config.json"
     templates = [*folder.glob("chat_template*"), *folder.glob("additional_chat_templates/*")]
     if not templates and not (settings.is_file() and read_json(settings).get("chat_template")):
-        notes.print(
-            f"{folder} has no chat template: ask /v1/completions. /v1/chat/completions answers with an error.",
-            soft_wrap=True,
-            highlight=False,
-            markup=False,
-        )
+        advise(f"{folder} has no chat template: ask /v1/completions. /v1/chat/completions answers with an error.")
 
 
 def serve(context: typer.Context) -> None:

@@ -19,13 +19,18 @@ def working(stage: str) -> Iterator[None]:
         with notes.status(stage):
             yield
     else:
-        notes.print(f"{stage} ...", soft_wrap=True, highlight=False, markup=False)
+        advise(f"{stage} ...")
         yield
 
 
 def report(result: str) -> None:
     """Prints a result on one line, however long, so that programs can read it."""
     results.print(printable(result), soft_wrap=True, highlight=False, markup=False)
+
+
+def advise(text: str) -> None:
+    """Prints what is no result, such as a warning or the next step, on one line of stderr."""
+    notes.print(printable(text), soft_wrap=True, highlight=False, markup=False)
 
 
 @contextmanager
