@@ -43,8 +43,9 @@ def for_trainer(metrics: Metrics, problem_type: str | None = None) -> Callable[[
     def compute_metrics(evaluated: EvalPrediction) -> dict[str, float]:
         logits, labels = evaluated.predictions, evaluated.label_ids
         logits = logits[0] if isinstance(logits, tuple) else logits  # hidden states may follow them
-        usual = "single" if np.issubdtype(labels.dtype, np.integer) else "multi"
-        usual = "regression" if logits.shape[-1] == 1 else f"{usual}_label_classification"
+        are_classes = np.issubdtype(labels.dtype, np.integer)
+        usual = "single_label_classification" if are_classes else "multi_label_classification"
+        usual = "regression" if logits.shape[-1] == 1 else usual
         return metrics(predicted(logits, problem_type or usual), labels).figures
 
     return compute_metrics
