@@ -18,12 +18,13 @@ def test_implementations_agree():
     """Flex needs heads of 16 channels; on a CPU it has no backward pass."""
     official_class = BY_NAME["BertForMaskedLM"]
     official = build_tiny(official_class, hidden_size=64, attn_implementation="flex_attention")
+    zoo_models = [from_official(official, skip_padding=skip) for skip in (True, False)]
     for side in ("right", "left"):
         batch = ragged_batch(official_class, official, side, LENGTHS)
         expected = official(**batch, output_hidden_states=True)
         for attention in ("eager", "sdpa", "flex_attention"):
-            for skip_padding in (True, False):
-                zoo = from_official(official, attn_implementation=attention, skip_padding=skip_padding)
+            for zoo in zoo_models:
+                zoo.set_attn_implementation(attention)
                 outputs = zoo(**batch, output_hidden_states=True)
                 assert_same_outputs(outputs, expected, batch["attention_mask"])
 
@@ -34,11 +35,12 @@ def test_implementations_agree_in_a_decoder():
     """In layers that slide and one that does not; the official_class GPT-2 has no flex to compare with."""
     official_class = BY_NAME["Qwen2ForCausalLM"]
     official = build_tiny(official_class, hidden_size=64, head_dim=16, attn_implementation="flex_attention")
+    zoo = from_official(official)
     for side in ("right", "left"):
         batch = ragged_batch(official_class, official, side, LENGTHS)
         expected = official(**batch, output_hidden_states=True)
         for attention in ("eager", "sdpa", "flex_attention"):
-            zoo = from_official(official, attn_implementation=attention)
+            zoo.set_attn_implementation(attention)
             assert_same_outputs(zoo(**batch, output_hidden_states=True), expected, batch["attention_mask"])
 
 
@@ -56,12 +58,13 @@ def test_implementations_agree_in_an_encoder_decoder(name, fields):
     """In both stacks, and between them."""
     official_class = BY_NAME[name]
     official = build_tiny(official_class, d_model=64, **fields)
+    zoo_models = [from_official(official, skip_padding=skip) for skip in (True, False)]
     for side in ("right", "left"):
         batch = ragged_batch(official_class, official, side, LENGTHS)
         expected = official(**batch, output_hidden_states=True)
         for attention in ("eager", "sdpa", "flex_attention"):
-            for skip_padding in (True, False):
-                zoo = from_official(official, attn_implementation=attention, skip_padding=skip_padding)
+            for zoo in zoo_models:
+                zoo.set_attn_implementation(attention)
                 outputs = zoo(**batch, output_hidden_states=True)
                 assert_same_outputs(outputs, expected, batch["attention_mask"], target_mask(batch))
 

@@ -139,7 +139,8 @@ def check_outputs(pair: Pair, attention: str, side: str) -> None:
 
 
 def test_loss_and_gradients(pair):
-    for attention, side in settings_of(pair.official_class):
+    """With each attention, and with padding on each side; `test_outputs` crosses them."""
+    for attention, side in settings_of(pair.official_class)[:2]:
         check_loss_and_gradients(pair, attention, side)
 
 
