@@ -35,7 +35,7 @@ from transformers.integrations import unset_hf_deepspeed_config
 from tfm_zoo.hub import PushError
 from tfm_zoo.hub.uploading import open_repository
 from tfm_zoo.locking import hold
-from tfm_zoo.quiet import hush_deepspeed, hush_downloads, hush_progress_bars, hush_tokenizers
+from tfm_zoo.quiet import hush_deepspeed, hush_downloads, hush_interrupt, hush_progress_bars, hush_tokenizers
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.parsing import parse_options
@@ -76,8 +76,9 @@ def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
 
     What a user did wrong shows in `prepare`, before training begins, and ends the program with one line. Errors
     after that show their traceback. Only a failed upload does not: the model is safe, and one line says how to push it.
-    Neither does Ctrl-C (`hush_interrupt`): the loop has said how to go on.
+    Neither does Ctrl-C: the loop has said how to go on.
     """
+    hush_interrupt()
     with errors_in_one_line():
         prepared = prepare()
     with errors_in_one_line(PushError):
