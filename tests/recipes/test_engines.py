@@ -52,13 +52,13 @@ HEADS = {  # the last three with tied tables, the last with one for encoder, dec
     "decoder": tfm_zoo.TfmGPTForCausalLM,
     "translator": tfm_zoo.TfmEncoderDecoderForConditionalGeneration,
 }
-#: official models beside them, and what FSDP is told of their layers
-OFFICIAL = {"bert": "BertLayer", "llama": "LlamaDecoderLayer"}
+#: an official model beside them, and what FSDP is told of its layers
+OFFICIAL = {"llama": "LlamaDecoderLayer"}
 #: what each engine trains. DeepSpeed is told of no layers, and its stage 2 leaves models whole.
 NAMES = {
-    "fsdp": (*HEADS, "bert", "bf16", "llama"),
-    "zero2": ("classifier", "translator", "bf16"),
-    "zero3": ("classifier", "decoder", "translator", "bf16", "llama"),
+    "fsdp": (*HEADS, "bf16", "llama"),
+    "zero2": ("classifier", "bf16"),
+    "zero3": ("decoder", "translator", "bf16", "llama"),
 }
 #: those that the same processes train, one after the other, by the configuration that starts them
 LAUNCHES = {"fsdp": ["fsdp"], "zero3": ["zero2", "zero3"]}
@@ -80,7 +80,6 @@ def jobs(files, checkpoint, documents, pairs, tmp_path_factory) -> dict[str, tup
         "encoder": (PRETRAINING_RECIPE, pretraining_defaults(documents) | steps | SMALL),
         "decoder": (LM_RECIPE, decoder | SMALL),
         "translator": (TRANSLATION_RECIPE, translation_defaults(pairs) | steps | SMALL | short),
-        "bert": (RECIPE, classifier | {"model_class": "native"}),
         "bf16": (RECIPE, classifier | {"mixed_precision": "bf16"}),
         "llama": (LM_RECIPE, decoder | llama),
     }
