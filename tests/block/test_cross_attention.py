@@ -9,7 +9,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import flash_attention_mask
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel
-from tfm_zoo.models.source import real_tokens
+from tfm_zoo.models.source import default_mask
 
 from ..tiny import ragged_batch, tiny_config, tiny_model
 
@@ -96,9 +96,9 @@ def test_positions_after_a_target_that_is_padded_at_its_left(dtype):
 def test_an_end_that_is_padding_too_says_nothing_of_padding():
     ids = torch.tensor([[5, 6, 2]])
     family = HEAD.config_class
-    assert real_tokens(tiny_config(family, pad_token_id=2), ids, None) is None
-    assert real_tokens(tiny_config(family, pad_token_id=2, eos_token_id=[3, 2]), ids, None) is None
-    assert real_tokens(tiny_config(family, pad_token_id=6), ids, None).tolist() == [[1, 0, 1]]
+    assert default_mask(tiny_config(family, pad_token_id=2), ids, None) is None
+    assert default_mask(tiny_config(family, pad_token_id=2, eos_token_id=[3, 2]), ids, None) is None
+    assert default_mask(tiny_config(family, pad_token_id=6), ids, None).tolist() == [[1, 0, 1]]
 
 
 @pytest.mark.parametrize("kind", ["interleaved", "halves", "tensor2tensor"])

@@ -56,8 +56,8 @@ class Layout(NamedTuple):
             `(batch, length)`, 0 at padding. `None`: each position sees all others, or (causal) all before it.
         window: replaces the mask where attention runs in blocks.
         queries, keys: the kept tokens, if queries, or keys, stand end to end in one row. `None`: they are padded.
-        parts: a layout for each sequence, by which attention runs sequence by sequence. With a mask, too, it runs once
-            for all; and by these, if the result is not finite.
+        parts: a layout for each sequence, by which attention runs sequence by sequence. Where there is a mask as well,
+            attention runs once, with that mask, and by parts only if the result is not finite.
         by_bounds: whether a kernel runs once over the kept tokens of both sides, by their bounds.
         bias: of positions, `(batch, heads, queries, keys)`, where it is not in the mask: flex attention has a mask of
             blocks, to which no number can be added, and adds the bias to each score.

@@ -9,7 +9,7 @@ from .compat import CACHE, create_causal_mask, create_sliding_window_causal_mask
 from .inputs import asks_for, check_inputs, check_positions, count_positions, documents_of, is_traced, marks_padding
 from .kernels import takes_bounds
 from .linear_attention import padding_mask
-from .masks import empty_states, find_layouts, needs_no_mask, pair_mask, shown_keys
+from .masks import empty_states, find_layouts, hides_only_padding, pair_mask, shown_keys
 from .next_tokens import kept_up_to
 from .padding import has_hooks, keep_tokens, read_padding, tokens_to_keep
 from .positions import TfmRotaryEmbedding
@@ -40,7 +40,7 @@ def decoder_batch(
     cache, seen, returns_cache = open_cache(model, past_key_values, use_cache, batch=given.shape[0])
     is_callers = cache is not None and cache is past_key_values
 
-    # (Even without a cache here: continuous batching keeps one of its own.)
+    # (`is_decoder` without a cache here, too: continuous batching keeps one of its own.)
     check_inputs(model, tokens, attention_mask, seen=seen, is_decoder=True)
     # (A graph cannot tell what is packed. With a cache nothing may be: masks count what it holds, and pages are apart.)
     is_apart = options.get(CACHE) is not None or (is_callers and is_traced(given))
@@ -105,7 +105,8 @@ def decoder_layouts(
 ) -> dict[str, Layout]:
     """Who attends to whom, for each type of layer; `documents` are [`documents_of`] the batch."""
     states, types = empty_states(model, given), model.layer_types
-    is_step = given.shape[1] == 1 and (cache is None or isinstance(cache, DynamicCache)) and needs_no_mask(model, given)
+    is_step = given.shape[1] == 1 and (cache is None or isinstance(cache, DynamicCache))
+    is_step = is_step and hides_only_padding(model, given)
     if is_step and (attention_mask is None or (marks_padding(attention_mask) and "linear_attention" not in types)):
         # A single token sees itself and all real tokens before it.
         sees = None if attention_mask is None else shown_keys(attention_mask, states)

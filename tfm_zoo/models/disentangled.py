@@ -110,7 +110,7 @@ class TfmDisentangledAttention(TfmAttention):
         heads = (project(buckets) * self.scaling).index_select(0, numbers.to(buckets.device))
         return heads.unflatten(1, (-1, self.head_dim)).permute(1, 2, 0)
 
-    def biased(self, attend: Callable, module, query, key, value, attention_mask, **kwargs):
+    def attend_biased(self, attend: Callable, module, query, key, value, attention_mask, **kwargs):
         """Calls a kernel with the products of contents and distances as a bias of the scores."""
         is_flex, is_eager = (self.config._attn_implementation == name for name in ("flex_attention", "eager"))
         if not (is_flex or is_eager or is_traced(query)) and query.device.type == "cpu" and len(query) > 1:
@@ -119,7 +119,7 @@ class TfmDisentangledAttention(TfmAttention):
             if attention_mask is not None:
                 masks = attention_mask.expand(len(query), -1, -1, -1).split(1)
             rows = zip(query.split(1), key.split(1), value.split(1), masks, strict=True)
-            return torch.cat([self.biased(attend, module, *row, **kwargs)[0] for row in rows]), None
+            return torch.cat([self.attend_biased(attend, module, *row, **kwargs)[0] for row in rows]), None
         key_table, query_table = kwargs.pop("key_table", None), kwargs.pop("query_table", None)
         bias = 0 if key_table is None else shifted(query, key_table)
         bias = bias if query_table is None else bias + shifted(key, query_table).transpose(2, 3)

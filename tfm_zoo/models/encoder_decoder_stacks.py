@@ -19,7 +19,7 @@ from .norms import norm_heads
 from .padding import restore, restore_outputs
 from .position_bias import TfmBiasTable
 from .pretrained import TfmPreTrainedModel
-from .source import check_encoder_states, check_source, read_source, real_tokens
+from .source import check_encoder_states, check_source, default_mask, read_source
 from .source_cache import two_sided_cache
 from .stack import TfmStack
 from .vocabularies import TwoVocabularies
@@ -89,7 +89,7 @@ class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         """
         if batch is None:
             tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-            mask = real_tokens(self.config, input_ids, attention_mask)
+            mask = default_mask(self.config, input_ids, attention_mask)
             batch = encoder_batch(self, tokens, mask, kwargs, read_positions)
         return BaseModelOutput(**restore_outputs(self.run(batch, return_dict=True, **kwargs), batch.kept))
 
@@ -127,11 +127,8 @@ class TfmCrossAttention(TfmAttention):
         Args:
             hidden_states: `(rows, length, hidden_size)`, the decoder's. Consecutive rows may read the same source, as
                 the beams of a sentence do.
-            encoder_hidden_states: `(sources, source length, hidden_size)`, or `(1, tokens, hidden_size)`; not read once
-                `past_key_values` holds its keys and values.
-            kept: the tokens that these are of, if the keys and values of the others are to be restored as zeros.
-            layout: which positions of its source a row sees.
-            past_key_values: keeps keys and values, so that a generation computes them once.
+            encoder_hidden_states, kept, layout, past_key_values: the fields of a [`Source`], in their order. The states
+                are not read once the cache holds their keys and values.
         """
         cache = None if past_key_values is None else past_key_values.cross_attention_cache
         if cache is not None and past_key_values.is_updated.get(self.layer_idx):
@@ -216,7 +213,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             batch = self.enter(tokens, attention_mask, past_key_values, use_cache, kwargs, states.shape[:2], mask)
         cache = two_sided_cache(past_key_values, batch, states.shape[1])
         source = read_source(self, states, mask, batch, cache, source_kept)
-        # Flash attention sees packed sequences in the positions that a caller passes.
+        # Flash attention recognises packed sequences by the positions that a caller passes.
         outputs = self.run(batch, source, position_ids=position_ids, return_dict=True, **kwargs)
         outputs.past_key_values = cache if batch.returns_cache else None
         return restore_outputs(outputs, batch.kept)

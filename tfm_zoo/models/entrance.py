@@ -7,7 +7,7 @@ from .compat import create_bidirectional_mask, create_bidirectional_sliding_wind
 from .encoder_inputs import with_masks_dropped, with_tasks
 from .inputs import asks_for, check_inputs, count_positions, documents_of, is_traced
 from .linear_attention import padding_mask
-from .masks import empty_states, find_layouts, needs_no_mask
+from .masks import empty_states, find_layouts, hides_only_padding
 from .padding import keep_tokens, read_padding, tokens_to_keep
 
 ENCODER_MASKS = {
@@ -41,8 +41,8 @@ def encoder_batch(
     kept = tokens_to_keep(model, mask, lengths, options, documents)
     tokens = keep_tokens(tokens, kept)
 
-    if kept is None and mask is None and documents is None and needs_no_mask(model, given):
+    if kept is None and mask is None and documents is None and hides_only_padding(model, given):
         return Batch(tokens, dict.fromkeys(model.layer_types, EVERYTHING))
-    limits = {"shows_weights": asks_for(model.config, options, "output_attentions"), "documents": documents}
-    layouts = find_layouts(model, ENCODER_MASKS, empty_states(model, given), mask, kept, **limits)
+    states, shows_weights = empty_states(model, given), asks_for(model.config, options, "output_attentions")
+    layouts = find_layouts(model, ENCODER_MASKS, states, mask, kept, shows_weights, documents=documents)
     return Batch(tokens, layouts, kept, attention_mask=mask)

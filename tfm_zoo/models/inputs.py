@@ -12,7 +12,7 @@ from .compat import FUSED, is_functorch_wrapped_tensor
 IGNORED = -100  # the label of a position that has none
 VOCABULARY = "the vocabulary (vocab_size)"
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
-#: attention implementations, and how those of flash attention begin, that keep sequences of a row apart as told here
+#: how the names of attention implementations begin that keep documents apart as told here (an engine does so itself)
 SEPARATED = ("eager", *FUSED, "flex_attention", "flash", "kernels-community/")
 
 
@@ -44,7 +44,7 @@ def check_inputs(model, tokens: Tokens, attention_mask: object, seen: int | None
     if batch == 0 or length == 0:
         raise ValueError(f"Inputs of shape {shape} hold no token.")
     if isinstance(attention_mask, torch.Tensor) and seen is not None and attention_mask.shape != (batch, seen + length):
-        check_full_mask(model, attention_mask, batch, length, seen, is_decoder)
+        check_pair_mask(model, attention_mask, batch, length, seen, is_decoder)
     for name, each in (("token_type_ids", tokens.token_type_ids), ("position_ids", tokens.position_ids)):
         # Not `in`: in a graph, sizes may be symbols, which have no hash.
         if each is not None and each.shape != (batch, length) and each.shape != (1, length):
@@ -52,7 +52,7 @@ def check_inputs(model, tokens: Tokens, attention_mask: object, seen: int | None
     check_ids(model, tokens)
 
 
-def check_full_mask(model, attention_mask: torch.Tensor, batch: int, length: int, seen: int, is_decoder: bool) -> None:
+def check_pair_mask(model, attention_mask: torch.Tensor, batch: int, length: int, seen: int, is_decoder: bool) -> None:
     """Raises a `ValueError` for a mask that is not `(batch or 1, heads or 1, length or 1, seen + length)`."""
     prefix, shape, whole = model.argument_prefix, tuple(attention_mask.shape), seen + length
     sizes = ((1, batch), (1, model.num_heads), (1, length))

@@ -35,8 +35,8 @@ def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layo
         attend = grouped_attention_forward
     elif layout.bias is not None:
         attend = partial(attend, position_bias=layout.bias)
-    if module.biased is not None:
-        attend = partial(module.biased, attend)
+    if module.attend_biased is not None:
+        attend = partial(module.attend_biased, attend)
     if layout.window is not None:
         attend = partial(attend_in_blocks, attend, layout.window)
     if layout.parts is not None:

@@ -102,7 +102,7 @@ class TfmAttention(nn.Module):
     """
 
     #: a method of a subclass: it calls a kernel with a bias of scores that follows from queries and keys
-    biased = None
+    attend_biased = None
 
     def __init__(self, config, layer_idx: int, layer_type: str | None = None, is_causal: bool = False, sizes=None):
         super().__init__()

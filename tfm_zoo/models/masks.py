@@ -88,9 +88,9 @@ def padded_layout(
     return Layout(masks[layer_type](config=config, inputs_embeds=states, attention_mask=mask, **options))
 
 
-def needs_no_mask(model, given: torch.Tensor) -> bool:
-    """Whether attention needs a mask for padding alone: it knows what is causal, and no layer has a window. (In a graph
-    nobody can tell what is hidden.)"""
+def hides_only_padding(model, given: torch.Tensor) -> bool:
+    """Whether attention of an encoder, or of a decoder's one new token, needs a mask for padding alone: if no layer has
+    a window. (In a graph nobody can tell what is hidden.)"""
     is_plain = model.config._attn_implementation in ("eager", *FUSED)
     return is_plain and "sliding_attention" not in model.layer_types and not is_traced(given)
 
@@ -132,7 +132,7 @@ def kept_layout(
     can_split = layer_type == "linear_attention" or implementation in ("eager", *FUSED)
     if states.device.type != "cpu" or shows_weights or not can_split:
         return make(layer_type, mask)._replace(queries=kept, keys=kept)
-    # No padding is left to be hidden. Eager attention does not know what is causal; others see all that they should.
+    # No padding is left to be hidden, only what a window or, in eager attention, causality hides.
     is_limited = layer_type == "sliding_attention" or (implementation == "eager" and model.is_causal)
     layout = apart(make(layer_type, None) if is_limited else EVERYTHING, kept)
     # A single call costs less for few tokens, but rounds differently in each batch: it is for training alone.

@@ -70,6 +70,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         self.add_stack(config.layer_types, config.vocab_size)
         if config.task_type_vocab_size:
             self.embeddings.embed_token_types = TfmTaskEmbedding(config)
+        # (It pools, too, where a classifier takes the pooler's place.)
         self.pools = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
         self.pooler = make_pooler(config) if self.pools else None
         is_weighted = self.pools and config.classifier_pooling == "attention"  # by a score of each state

@@ -16,14 +16,14 @@ from transformers.modeling_outputs import (
 
 from .batch import Tokens
 from .cache import TfmGenerationMixin
-from .compat import TransformersKwargs, Unpack, can_return_tuple
+from .compat import CACHE, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .encoder_decoder_stacks import TfmDecoderStack, TfmEncoderDecoderPreTrainedModel, TfmEncoderStack
 from .entrance import encoder_batch
 from .inputs import IGNORED, check_labels, check_sequence_labels, one_of
 from .losses import answers, labelled
 from .next_tokens import next_tokens, positions_to_read, read_states
-from .source import as_encoder_outputs, check_encoder_states, last_ends, real_tokens, shift_right
+from .source import as_encoder_outputs, check_encoder_states, default_mask, last_ends, shift_right
 from .source_cache import with_shared_source
 from .stack import passed_on
 from .vocabularies import TfmOutputProjection
@@ -96,20 +96,20 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
                     "input_ids where source and target have one vocabulary (share_encoder_decoder_embeddings)."
                 )
             decoder_input_ids = shift_right(self.config, input_ids)
-        if isinstance(kwargs.get("cache"), Cache):  # its name in transformers 5.24, and that of a paged one
+        if isinstance(kwargs.get("cache"), Cache):  # its name in transformers 5.24 (a paged cache goes on to attention)
             past_key_values = kwargs.pop("cache")
-        attention_mask = real_tokens(self.config, input_ids, attention_mask)
+        attention_mask = default_mask(self.config, input_ids, attention_mask)
         # Both sides are checked before either of them runs.
-        source = None
+        source_batch = None
         if encoder_outputs is None:
             tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-            source = encoder_batch(self.encoder, tokens, attention_mask, kwargs, takes_documents=False)
+            source_batch = encoder_batch(self.encoder, tokens, attention_mask, kwargs, takes_documents=False)
             source_shape = tokens.ids_or_embeddings.shape[:2]
         else:
             encoder_outputs = as_encoder_outputs(encoder_outputs)
             check_encoder_states(self.config, encoder_outputs.last_hidden_state)
             source_shape = encoder_outputs.last_hidden_state.shape[:2]
-        target = self.decoder.enter(
+        target_batch = self.decoder.enter(
             Tokens(one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_"), position_ids=decoder_position_ids),
             decoder_attention_mask,
             past_key_values,
@@ -119,13 +119,13 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             source_mask=attention_mask,
             read_positions=read_positions,
         )
-        if source is not None:
-            encoder_outputs = self.encoder(batch=source, return_dict=True, **kwargs)
+        if source_batch is not None:
+            encoder_outputs = self.encoder(batch=source_batch, return_dict=True, **kwargs)
         outputs = self.decoder(
-            batch=target,
+            batch=target_batch,
             encoder_hidden_states=encoder_outputs.last_hidden_state,
-            encoder_attention_mask=attention_mask if source is None else source.attention_mask,
-            source_kept=None if source is None else source.kept,
+            encoder_attention_mask=attention_mask if source_batch is None else source_batch.attention_mask,
+            source_kept=None if source_batch is None else source_batch.kept,
             past_key_values=past_key_values,
             position_ids=decoder_position_ids,
             return_dict=True,
@@ -193,7 +193,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
         read = None
         if labels is not None:
             # (Training reads labelled positions alone.)
-            real = None if self.training else real_tokens(self.config, decoder_input_ids, decoder_attention_mask)
+            real = None if self.training else default_mask(self.config, decoder_input_ids, decoder_attention_mask)
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
                 real = labels != IGNORED if real is None else real
@@ -202,12 +202,10 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
             sizes = (target.shape[:2], self.lm_head.out_features)
             check_labels(labels, *sizes, "the vocabulary (decoder_vocab_size)", inputs="the decoder's inputs")
             read = positions_to_read(self, labels, return_logits, logits_to_keep, real)
-        source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
-        source |= {"token_type_ids": token_type_ids, "position_ids": position_ids, "encoder_outputs": encoder_outputs}
-        target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
-        target |= {"decoder_inputs_embeds": decoder_inputs_embeds, "decoder_position_ids": decoder_position_ids}
-        cache = {"past_key_values": past_key_values, "use_cache": use_cache}
-        outputs = self.model(**source, **target, **cache, read_positions=read, return_dict=True, **kwargs)
+        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
+        inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
+        inputs += (token_type_ids, position_ids, decoder_position_ids)
+        outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
         options = (logits_to_keep, num_items_in_batch, return_logits, read)
         loss, logits = next_tokens(self, outputs.last_hidden_state, labels, *options)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **passed_on(outputs))
@@ -216,16 +214,16 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
         """As in transformers, but the default of `attention_mask` is made from `pad_token_id`, as in `forward`."""
         ids = kwargs.get("input_ids", inputs)
         if kwargs.get("attention_mask") is None and isinstance(ids, torch.Tensor) and ids.dim() == 2:
-            kwargs["attention_mask"] = real_tokens(self.config, ids, None)
+            kwargs["attention_mask"] = default_mask(self.config, ids, None)
         return super().generate(inputs, *args, **kwargs)
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, *args, **kwargs):
-        is_callers = model_kwargs.get("past_key_values") is not None
+        is_callers = model_kwargs.get(CACHE) is not None
         prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
-        cache = model_kwargs.get("past_key_values")
+        cache = model_kwargs.get(CACHE)
         if isinstance(cache, EncoderDecoderCache) and not is_callers:
             length = model_kwargs["encoder_outputs"][0].shape[1]
-            model_kwargs["past_key_values"] = with_shared_source(cache, length)
+            model_kwargs[CACHE] = with_shared_source(cache, length)
         return prepared
 
     def _supports_default_dynamic_cache(self) -> bool:
@@ -285,12 +283,10 @@ class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedMode
             )
         check_sequence_labels(self.config, one_of(input_ids, inputs_embeds), labels)
         use_cache = use_cache if labels is None else False
-        source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
-        source |= {"token_type_ids": token_type_ids, "position_ids": position_ids, "encoder_outputs": encoder_outputs}
-        target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
-        target |= {"decoder_inputs_embeds": decoder_inputs_embeds, "decoder_position_ids": decoder_position_ids}
-        cache = {"past_key_values": past_key_values, "use_cache": use_cache}
-        outputs = self.model(**source, **target, **cache, read_positions=read, return_dict=True, **kwargs)
+        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
+        inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
+        inputs += (token_type_ids, position_ids, decoder_position_ids)
+        outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
         logits = self.classification_head(read_states(outputs.last_hidden_state, read))
         loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
         return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
@@ -421,11 +417,9 @@ class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
         check_labels(end_positions, source.shape[:1], name="end_positions")
         target = next(each for each in (decoder_input_ids, decoder_inputs_embeds, source) if each is not None)
         everywhere = target.new_ones(target.shape[:2], dtype=torch.bool)
-        source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
-        source |= {"token_type_ids": token_type_ids, "position_ids": position_ids, "encoder_outputs": encoder_outputs}
-        target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
-        target |= {"decoder_inputs_embeds": decoder_inputs_embeds, "decoder_position_ids": decoder_position_ids}
-        cache = {"past_key_values": past_key_values, "use_cache": use_cache}
-        outputs = self.model(**source, **target, **cache, read_positions=everywhere, return_dict=True, **kwargs)
+        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
+        inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
+        inputs += (token_type_ids, position_ids, decoder_position_ids)
+        outputs = self.model(*inputs, read_positions=everywhere, return_dict=True, **kwargs)
         found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
         return Seq2SeqQuestionAnsweringModelOutput(**found, **passed_on(outputs))

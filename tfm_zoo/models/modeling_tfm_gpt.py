@@ -107,7 +107,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         Raises:
             ValueError: for inputs that do not fit each other, the cache or the model; the message names the value.
         """
-        if isinstance(kwargs.get("cache"), Cache):  # its name in transformers 5.24, and that of a paged one
+        if isinstance(kwargs.get("cache"), Cache):  # its name in transformers 5.24 (a paged cache goes on to attention)
             past_key_values = kwargs.pop("cache")
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)

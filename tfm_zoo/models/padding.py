@@ -19,9 +19,9 @@ LIBRARIES = ("torch.", "transformers.", "accelerate.", "deepspeed.", "peft.")
 def read_padding(
     attention_mask: object, read_positions: torch.Tensor | None = None, reads_first: bool = False
 ) -> tuple[object, list[int] | None]:
-    """A caller's mask, `None` if it marks no padding; and the number of real tokens of each row, for which the device
-    is waited for, once a batch. All are 0, so that nothing is skipped, where the caller reads padding: at those true in
-    `read_positions`, or at the first. `None` where there is nothing to count, and in a graph."""
+    """A caller's mask, `None` if it marks no padding; and the number of real tokens of each row, `None` if there is no
+    padding to count, and in a graph. Counting waits for the device, once a batch. All numbers are 0, so that nothing is
+    skipped, if the caller reads padding: where `read_positions` are true, or (`reads_first`) at the first position."""
     if not marks_padding(attention_mask) or is_traced(attention_mask):
         return attention_mask, None
     if reads_freely(attention_mask) and attention_mask.all():
@@ -36,8 +36,8 @@ def read_padding(
 def find_kept(
     attention_mask: torch.Tensor | None, documents: torch.LongTensor | None = None, lengths: list[int] | None = None
 ) -> KeptTokens | None:
-    """The real tokens by a mask `(batch, length)`, 0 at padding; each of [`documents_of`] a batch is a sequence.
-    `None`: all are computed, as in a graph, and where a row has none that is real (official classes define an output
+    """The real tokens by a mask `(batch, length)`, 0 at padding; each of [`documents_of`] the batch is a sequence.
+    `None`: all tokens are computed, as in a graph, and if a row has no real token (official classes define an output
     for it). `lengths` are those of [`read_padding`], where they are known."""
     lengths = lengths or read_padding(attention_mask)[1]
     if lengths is None:
@@ -53,20 +53,13 @@ def find_kept(
     if reads_freely(flat):
         bounds = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
         return KeptTokens(flat.nonzero().flatten(), tuple(real.shape), lengths, bounds)
-    indices = flat.byte().argsort(descending=True, stable=True)  # a size that only the device knows is waited for
+    indices = flat.byte().argsort(descending=True, stable=True)  # `nonzero` would wait for the device
     return KeptTokens(indices[:total], tuple(real.shape), lengths, bounds_of(real.sum(1) if counts is None else counts))
 
 
 def bounds_of(lengths: torch.LongTensor) -> torch.IntTensor:
     """Where sequences of these lengths `(n,)` begin if they are laid end to end, and the end, `(n + 1,)`."""
     return nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
-
-
-def every_token(rows: int, length: int, device: torch.device) -> KeptTokens:
-    """All tokens of a batch without padding."""
-    indices = torch.arange(rows * length, device=device)
-    bounds = torch.arange(0, rows * length + 1, length, dtype=torch.int32, device=device)
-    return KeptTokens(indices, (rows, length), [length] * rows, bounds)
 
 
 def tokens_to_keep(

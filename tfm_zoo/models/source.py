@@ -13,7 +13,7 @@ from .inputs import IGNORED, is_traced, marks_padding
 from .kernels import takes_bounds
 from .masks import added_to_scores, are_few, pair_mask, shown_keys, together
 from .next_tokens import only_last
-from .padding import bounds_of, every_token, find_kept, has_hooks, keep
+from .padding import bounds_of, find_kept, has_hooks, keep
 from .source_cache import TfmSourceCache
 
 
@@ -34,12 +34,12 @@ def read_source(
         cache: of both sides.
         kept: the tokens of the source that are real, if they are known.
     """
-    sources = None if cache is None else cache.cross_attention_cache
+    source_cache = None if cache is None else cache.cross_attention_cache
     is_first, beams = cache is None or not cache.is_updated.get(0), 1
-    if isinstance(sources, TfmSourceCache):
+    if isinstance(source_cache, TfmSourceCache):
         if is_first:
-            sources.share(states, attention_mask)
-        beams = sources.beams
+            source_cache.count_beams(states, attention_mask)
+        beams = source_cache.beams
     if beams > 1:
         states, kept = states[::beams], None
         attention_mask = None if attention_mask is None else attention_mask[::beams]
@@ -67,6 +67,13 @@ def bounded(target: Batch, beams: int, keys: KeptTokens) -> Layout:
         counts = (kept.indices // kept.shape[1]).bincount(minlength=kept.shape[0])
         kept = kept._replace(lengths=counts.tolist(), bounds=bounds_of(counts))
     return Layout(queries=kept, keys=keys, by_bounds=True)
+
+
+def every_token(rows: int, length: int, device: torch.device) -> KeptTokens:
+    """All tokens of a batch without padding."""
+    indices = torch.arange(rows * length, device=device)
+    bounds = torch.arange(0, rows * length + 1, length, dtype=torch.int32, device=device)
+    return KeptTokens(indices, (rows, length), [length] * rows, bounds)
 
 
 def source_layout(
@@ -100,11 +107,11 @@ def source_layout(
     return Layout(mask, queries=target.kept)
 
 
-def real_tokens(config, input_ids: torch.LongTensor | None, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
-    """The mask, by default 1 where `input_ids` `(batch, length)` are not `config.pad_token_id` and 0 where they are.
-
-    It stays `None` if sequences end with that id, which then does not tell padding.
-    """
+def default_mask(
+    config, input_ids: torch.LongTensor | None, attention_mask: torch.Tensor | None
+) -> torch.Tensor | None:
+    """The mask, by default 1 where `input_ids` `(batch, length)` are not `config.pad_token_id` and 0 where they are; it
+    stays `None` if sequences end with that id, which then does not tell padding."""
     if attention_mask is not None or input_ids is None:
         return attention_mask
     padding, ends = config.pad_token_id, config.eos_token_id

@@ -23,10 +23,10 @@ def two_sided_cache(cache: Cache | None, target: Batch, length: int) -> EncoderD
 
 def with_shared_source(cache: EncoderDecoderCache, length: int) -> EncoderDecoderCache:
     """A new cache of both sides, with a source that beams share; a static source of this `length` stays as it is."""
-    sources: Cache = cache.cross_attention_cache
-    if any(hasattr(layer, "max_cache_len") for layer in sources.layers) and takes_source(sources, length):
+    given: Cache = cache.cross_attention_cache
+    if any(hasattr(layer, "max_cache_len") for layer in given.layers) and takes_source(given, length):
         return cache
-    return EncoderDecoderCache(cache.self_attention_cache, TfmSourceCache(offloading=sources.offloading))
+    return EncoderDecoderCache(cache.self_attention_cache, TfmSourceCache(offloading=given.offloading))
 
 
 class TfmSourceCache(DynamicCache):
@@ -37,7 +37,7 @@ class TfmSourceCache(DynamicCache):
 
     beams = 1
 
-    def share(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
+    def count_beams(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
         """Counts, before anything is stored, how many consecutive rows have the same source.
 
         Args:

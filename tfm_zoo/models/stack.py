@@ -54,7 +54,7 @@ class TfmEmbeddings(nn.Module):
             self.embed_positions = TfmSinusoidalPositions(config)
         self.embed_token_types = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
         self.token_types_as_tokens = config.token_types_as_tokens
-        # The row of position 0. If a row is reserved for padding, it is the one before.
+        # The row of position 0. A row that is reserved for padding stands before it.
         self.position_offset = config.first_position or config.position_offset
         self.norm = make_norm(config, width) if config.embedding_norm else multiplier(config.embedding_multiplier)
         self.dropout = nn.Dropout(config.embedding_dropout)
