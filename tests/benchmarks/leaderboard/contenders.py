@@ -39,11 +39,12 @@ class Contender:
         return "this CPU has no bfloat16" if "bfloat16" in self.command and not has_onednn(torch.bfloat16) else ""
 
 
-def zoo(dtype: str | None, kinds: tuple[str, ...] = ALL) -> Contender:
+def zoo(dtype: str | None, kinds: tuple[str, ...] = ALL, compile: bool = False) -> Contender:
     command = "from_official(model)"
     if dtype:
-        command = f'pack_weights({command}, "{dtype}")' if dtype != "chosen" else f"pack_weights({command})"
-    return Contender(partial(in_torch.zoo, dtype), command, kinds)
+        options = (f', "{dtype}"' if dtype != "chosen" else "") + (", compile=True" if compile else "")
+        command = f"pack_weights({command}{options})"
+    return Contender(partial(in_torch.zoo, dtype, compile), command, kinds)
 
 
 OPENVINO, ONNX = ("openvino",), ("onnx", "onnxruntime", "onnxscript")
@@ -57,6 +58,7 @@ CONTENDERS = {
     "zoo, float32": zoo("float32"),
     "zoo, bfloat16": zoo("bfloat16"),
     "zoo, int8": zoo("int8"),
+    "zoo, int8, compiled": zoo("int8", (DECODE,), compile=True),
     "zoo, int4": zoo("int4", (DECODE,)),
     "OpenVINO, float32": Contender(
         partial(in_openvino.load, "f32"),

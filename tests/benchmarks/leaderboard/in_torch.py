@@ -19,11 +19,11 @@ def official(
 
 
 def zoo(
-    dtype: str | None, model: PreTrainedModel, kind: str, batches: list[dict], folder: Path
+    dtype: str | None, compile: bool, model: PreTrainedModel, kind: str, batches: list[dict], folder: Path
 ) -> Callable[[dict], np.ndarray]:
     model = tfm_zoo.from_official(model).eval()
     if dtype:
-        tfm_zoo.pack_weights(model, None if dtype == "chosen" else dtype)
+        tfm_zoo.pack_weights(model, None if dtype == "chosen" else dtype, compile=compile)
     return runner(model, kind)
 
 
