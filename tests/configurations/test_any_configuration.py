@@ -315,7 +315,8 @@ def test_skipped_padding_changes_nothing(made, attention, side):
     for each in (model, reference):
         use(attention, each)
     with torch.no_grad():
-        torch.testing.assert_close(read(model(**batch), mask), read(reference(**batch), mask), rtol=1e-5, atol=1e-5)
+        # (Three times the usual bound: some of these configurations multiply what rounding leaves.)
+        torch.testing.assert_close(read(model(**batch), mask), read(reference(**batch), mask), rtol=3e-5, atol=3e-5)
 
     batch = make_batch(head, fields, side, labels=True)
     ours, theirs = gradients(model.train(), batch), gradients(reference.train(), batch)
@@ -325,7 +326,7 @@ def test_skipped_padding_changes_nothing(made, attention, side):
         assert (ours[name] is None) == (wanted is None), name
         if wanted is not None:
             # (A key's bias moves no softmax: its gradient is rounding alone, hence the second term.)
-            assert (ours[name] - wanted).norm() <= 1e-5 * wanted.norm() + 1e-6 * scale, name
+            assert (ours[name] - wanted).norm() <= 3e-5 * wanted.norm() + 1e-6 * scale, name
 
 
 def kinds_of(rope_parameters: dict) -> list[dict]:

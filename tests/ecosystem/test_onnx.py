@@ -74,12 +74,12 @@ def test_a_whole_model(head, fields, inputs, outputs, tmp_path):
 
 
 def test_a_language_model_generates_with_its_cache(tmp_path, monkeypatch):
-    model, mask = tiny_decoder(num_hidden_layers=1, **WINDOWED), ragged_mask((5, 2, 1), side="left")
+    model, mask = tiny_decoder(num_hidden_layers=2, **WINDOWED), ragged_mask((5, 2, 1), side="left")
     monkeypatch.setattr(tfm_zoo.onnx.export, "LARGEST_FILE", 0)
     assert export_onnx(model, tmp_path) <= 1e-4
     assert {file.name for file in tmp_path.iterdir()} == {"model.onnx", "model.onnx_data"}
     inputs, outputs, run = opened(tmp_path)
-    caches = {"0.key", "0.value"}
+    caches = {"0.key", "0.value", "1.key", "1.value"}
     assert inputs == {"input_ids", "attention_mask", "position_ids"} | {f"past_key_values.{name}" for name in caches}
     assert outputs == {"logits"} | {f"present.{name}" for name in caches}
 

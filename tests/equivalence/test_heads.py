@@ -139,7 +139,7 @@ def check_outputs(pair: Pair, attention: str, side: str) -> None:
 
 
 def test_loss_and_gradients(pair):
-    """With each attention, and with padding on each side; `test_outputs` crosses them."""
+    """In two of the settings that `test_outputs` crosses: where there are several, each attention and each side."""
     for attention, side in settings_of(pair.official_class)[:2]:
         check_loss_and_gradients(pair, attention, side)
 

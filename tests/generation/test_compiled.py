@@ -10,9 +10,9 @@ from .models import assert_varied, generate, pair, prompts
 pytestmark = pytest.mark.slow
 
 
-def generate_compiled(model, backend: str, inputs: dict | None = None, **options):
+def generate_compiled(model, inputs: dict | None = None, **options):
     """`generate` compiles a step itself where there is a GPU; here it is told to, and a graph break is an error."""
-    compiled = CompileConfig(backend=backend, fullgraph=True, dynamic=False, mode=None)
+    compiled = CompileConfig(backend="eager", fullgraph=True, dynamic=False, mode=None)
     compiled._compile_all_devices = True
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
@@ -24,7 +24,7 @@ def generate_compiled(model, backend: str, inputs: dict | None = None, **options
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_one_graph(architecture):
     model, _ = pair(architecture)
-    made, wanted = generate_compiled(model, "eager"), generate(model, prompts())
+    made, wanted = generate_compiled(model), generate(model, prompts())
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, torch._dynamo.utils.counters
     assert not torch._dynamo.utils.counters["graph_break"]
     assert made.sequences.equal(wanted.sequences)
@@ -53,7 +53,7 @@ def test_one_graph_with_an_encoder(name):
     """Which is run before: a compiled step is the decoder's."""
     layers = {"num_hidden_layers": 1, "decoder_layers": 1}  # a graph takes its time to make for each
     model, options = translation.make(**layers, **translation.ARCHITECTURES[name]), translation.VARIED
-    made = generate_compiled(model, "eager", translation.sources(), **options)
+    made = generate_compiled(model, translation.sources(), **options)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1, torch._dynamo.utils.counters
     assert not torch._dynamo.utils.counters["graph_break"]
     wanted = generate(model, translation.sources(), **options)

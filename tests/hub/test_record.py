@@ -191,7 +191,7 @@ def remote(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("forked")
 def test_code_of_ones_own(remote, capfd):
     """It runs where it is asked for, and after a change only where that is asked for too."""
-    with pytest.raises(ValueError, match="needs trust_remote_code=True: code: somebody's own: theirs"):
+    with pytest.raises(ValueError, match=r"needs trust_remote_code=True \(code: somebody's own: theirs"):
         tfm_zoo.record(remote)
     tfm_zoo.record(remote, trust_remote_code=True)
     assert verify(remote, trust_remote_code=True).ok

@@ -156,7 +156,7 @@ def test_ctrl_c_and_the_command_that_it_names(files, checkpoint, tmp_path):
 
 
 def test_ctrl_c_while_the_command_imports():
-    """The package of subcommands is imported before what takes seconds."""
+    """It needs the package of subcommands alone, which imports quickly."""
     stopped = run("-c", "import tfm_zoo.commands; raise KeyboardInterrupt", check=False)
     assert (stopped.returncode, stopped.stdout, stopped.stderr) == (128 + signal.SIGINT, "", "")
 

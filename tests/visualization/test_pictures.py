@@ -25,11 +25,11 @@ def attention_of(queries: int = 40, keys: int = 40, layers: int = 12, heads: int
 
 
 def test_heads_of_a_layer_can_be_read():
-    """40 tokens, 8 heads: every token is named, in letters that are large enough, and none runs into the next."""
-    figure = panels(attention_of(heads=8), 3, None)
+    """40 tokens, 12 heads: every token is named, in letters that are large enough, and none runs into the next."""
+    figure = panels(attention_of(), 3, None)
     figure.draw_without_rendering()
     panes = [axes for axes in figure.axes if axes.images]
-    assert [axes.get_title() for axes in panes] == [f"head {head}" for head in range(8)]
+    assert [axes.get_title() for axes in panes] == [f"head {head}" for head in range(12)]
     touching = 0.25 * figure.dpi / 72  # a quarter of a point
     for axes in panes:
         for axis, low, high in ((axes.xaxis, "x0", "x1"), (axes.yaxis, "y0", "y1")):

@@ -10,7 +10,7 @@ import typer
 from rich.progress import track
 
 from .options import Debug, Out, Overwrite, ZooModel
-from .screen import advise, errors_in_one_line, notes, report, working
+from .screen import advise, errors_in_one_line, notes, report
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -43,18 +43,17 @@ def convert(
 
     with errors_in_one_line(debug), new_folder(out, overwrite) as folder, ExitStack() as files:
         check_source(source)
-        with working(f"Reading {source}"):
-            # Imported here, since it takes seconds: what is wrong with a name shows before.
-            from ..converters import ConversionError
-            from ..converters.checkpoint import fetch
-            from ..converters.folders import copy_companions
-            from ..converters.scratch import scratch_in
-            from ..hub.cards import write_conversion_card
-            from ..hub.manifest import complete_manifest
-            from ..packing import pack_weights
-            from .models import is_zoo, load, save
+        # Imported here, since it takes seconds: what is wrong with a name shows before.
+        from ..converters import ConversionError
+        from ..converters.checkpoint import fetch
+        from ..converters.folders import copy_companions
+        from ..converters.scratch import scratch_in
+        from ..hub.cards import write_conversion_card
+        from ..hub.manifest import complete_manifest
+        from ..packing import pack_weights
+        from .models import is_zoo, load, save
 
-            checkpoint_folder = fetch(source)
+        checkpoint_folder = fetch(source)
         if quantize and model_class is None and is_zoo(checkpoint_folder):
             model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
         elif is_zoo(checkpoint_folder):
@@ -74,7 +73,7 @@ def convert(
         result = f"{name}{f', rounded to {quantize},' if quantize else ''} in {out}"
         del model  # Some systems do not delete scratch files while it maps them.
     report(result)
-    advise(f"To see that it computes what it did: tfm-zoo verify {quote(str(out))}")
+    advise(f"To check later that it still computes the same: tfm-zoo verify {quote(str(out))}")
 
 
 def from_official(

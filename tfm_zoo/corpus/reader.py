@@ -14,6 +14,7 @@ from ..converters import ConversionError, from_official
 from ..hub.contents import ORIGIN, digest_of_tensor
 from ..limits import positions_of
 from ..packing import pack_weights
+from ..packing.linear import is_packed
 from ..packing.packing import fastest
 from .results import Embeddings, Labels, Tags, results_of
 from .sentence_files import sentence_settings
@@ -118,12 +119,14 @@ class CorpusReader:
         max_length = max_length or settings.max_length
         reader = cls(model, tokenizer, results, prompt, settings.lower_case, max_length, tokens_per_batch, window)
         reader.source, reader.digest = str(source), digest_of(model, tokenizer, config)
-        packed_dtype = fastest(model) if pack is True else pack or None
+        if pack is True and is_packed(model):
+            pack = None  # a quantised checkpoint stays as it is
         if pack:
             pack_weights(model, None if pack is True else pack)
         if compile:
             model.compile(dynamic=True)
-        reader.loaded = {"dtype": dtype, "pack": packed_dtype, "compile": compile, "device": model.device.type}
+        pack = fastest(model) if pack is True else pack or None
+        reader.loaded = {"dtype": dtype, "pack": pack, "compile": compile, "device": model.device.type}
         return reader
 
     #: of a model that `from_pretrained` has loaded: what tells it from others, and how it computes

@@ -28,7 +28,8 @@ class Matrix:
         return all(row["ok"] for row in self.matrix.values())
 
     def __str__(self) -> str:
-        lines = [f"{'release':20} {'seconds':>7}  result"]
+        codes = dict.fromkeys(row["code"] for row in self.matrix.values() if row["code"])
+        lines = [*codes, f"{'release':20} {'seconds':>7}  result"]
         for name, row in self.matrix.items():
             result = row["result"].removeprefix(f"{self.source}: ")
             lines.append(f"{row['installed'] or name:20} {row['seconds']:7.0f}  {result}")

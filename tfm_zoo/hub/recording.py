@@ -55,14 +55,16 @@ def record(
     place = find(source, revision, token, needed=None).resolve()
     config = read_json(place / "config.json")
     check_files(place)
+    origin = origin_of(place)
     try:
-        model_class, loader = class_of(config), loader_of(origin_of(place), trust_remote_code or in_memory)
+        model_class, loader = class_of(config), loader_of(origin, trust_remote_code or in_memory)
         if in_memory:
             held = {"fingerprint": fingerprint(model), "tokenizer": tokenized(place), "loading": {}}
         else:
             held = in_a_fresh_process(place, model_class, loader)
     except ValueError as error:
-        raise ValueError(f"{source} cannot be recorded: {error}") from error
+        whose = f" ({origin})" if origin.files else ""
+        raise ValueError(f"{source} cannot be recorded: {error}{whose}") from error
     path = Path(output or place / FILE)
     write(described(place) | files_beside(place) | held, path)
     return path

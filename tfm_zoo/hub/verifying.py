@@ -95,7 +95,7 @@ def verify(
         loader = loader_of(origin, trust_remote_code, code_changed and not run_changed)
         model_class = class_of(config)
     except ValueError as error:
-        verdict.differences.append(str(error).removesuffix(f": {origin}"))  # which `verdict.code` says
+        verdict.differences.append(str(error))
         return verdict
     if loader == "tfm_zoo" and python != sys.executable:
         loader = "folder"
@@ -125,7 +125,7 @@ def loader_of(origin: Origin, trust_remote_code: bool, code_changed: bool = Fals
         return "tfm_zoo"
     needed = [] if trust_remote_code else ["trust_remote_code=True"]
     if needed := needed + (["run_changed=True"] if code_changed else []):
-        raise ValueError(f"it was not run, since that needs {' and '.join(needed)}: {origin}")
+        raise ValueError(f"it was not run, since that needs {' and '.join(needed)}")
     return "folder"
 
 

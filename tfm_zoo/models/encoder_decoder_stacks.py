@@ -127,8 +127,8 @@ class TfmCrossAttention(TfmAttention):
         Args:
             hidden_states: `(rows, length, hidden_size)`, the decoder's. Consecutive rows may read the same source, as
                 the beams of a sentence do.
-            encoder_hidden_states, kept, layout, past_key_values: the fields of a [`Source`], in their order. The states
-                are not read once the cache holds their keys and values.
+            encoder_hidden_states, kept, layout, past_key_values: the fields of a [`Source`], in their order and shapes;
+                the states are not read once the cache holds their keys and values.
         """
         cache = None if past_key_values is None else past_key_values.cross_attention_cache
         if cache is not None and past_key_values.is_updated.get(self.layer_idx):

@@ -202,10 +202,12 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
             sizes = (target.shape[:2], self.lm_head.out_features)
             check_labels(labels, *sizes, "the vocabulary (decoder_vocab_size)", inputs="the decoder's inputs")
             read = positions_to_read(self, labels, return_logits, logits_to_keep, real)
-        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
-        inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
-        inputs += (token_type_ids, position_ids, decoder_position_ids)
-        outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
+        source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+        source |= {"token_type_ids": token_type_ids, "position_ids": position_ids, "encoder_outputs": encoder_outputs}
+        target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
+        target |= {"decoder_inputs_embeds": decoder_inputs_embeds, "decoder_position_ids": decoder_position_ids}
+        cache = {"past_key_values": past_key_values, "use_cache": use_cache}
+        outputs = self.model(**source, **target, **cache, read_positions=read, return_dict=True, **kwargs)
         options = (logits_to_keep, num_items_in_batch, return_logits, read)
         loss, logits = next_tokens(self, outputs.last_hidden_state, labels, *options)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **passed_on(outputs))
@@ -283,10 +285,12 @@ class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedMode
             )
         check_sequence_labels(self.config, one_of(input_ids, inputs_embeds), labels)
         use_cache = use_cache if labels is None else False
-        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
-        inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
-        inputs += (token_type_ids, position_ids, decoder_position_ids)
-        outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
+        source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+        source |= {"token_type_ids": token_type_ids, "position_ids": position_ids, "encoder_outputs": encoder_outputs}
+        target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
+        target |= {"decoder_inputs_embeds": decoder_inputs_embeds, "decoder_position_ids": decoder_position_ids}
+        cache = {"past_key_values": past_key_values, "use_cache": use_cache}
+        outputs = self.model(**source, **target, **cache, read_positions=read, return_dict=True, **kwargs)
         logits = self.classification_head(read_states(outputs.last_hidden_state, read))
         loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
         return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
@@ -417,9 +421,11 @@ class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
         check_labels(end_positions, source.shape[:1], name="end_positions")
         target = next(each for each in (decoder_input_ids, decoder_inputs_embeds, source) if each is not None)
         everywhere = target.new_ones(target.shape[:2], dtype=torch.bool)
-        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
-        inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
-        inputs += (token_type_ids, position_ids, decoder_position_ids)
-        outputs = self.model(*inputs, read_positions=everywhere, return_dict=True, **kwargs)
+        source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
+        source |= {"token_type_ids": token_type_ids, "position_ids": position_ids, "encoder_outputs": encoder_outputs}
+        target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
+        target |= {"decoder_inputs_embeds": decoder_inputs_embeds, "decoder_position_ids": decoder_position_ids}
+        cache = {"past_key_values": past_key_values, "use_cache": use_cache}
+        outputs = self.model(**source, **target, **cache, read_positions=everywhere, return_dict=True, **kwargs)
         found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
         return Seq2SeqQuestionAnsweringModelOutput(**found, **passed_on(outputs))

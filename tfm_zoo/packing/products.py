@@ -10,8 +10,8 @@ number of rows, up to thousands, `F.linear` was slower than every kernel but the
     Int8Product                     4.9    5.3    6.4   15.5
     Int4Product                     3.9    6.5   12.5     48
 
-With AVX2 alone, too: shares of the time of `F.linear` that `OneDNNProduct` takes for float32, on two threads, each
-weight read from memory. (On one thread, a single row takes up to 1.6 times as long.)
+With AVX2 alone, oneDNN is faster, too. Shares of the time of `F.linear` that `OneDNNProduct` takes for float32, on two
+threads, where each weight is read from memory (on one thread, a single row takes up to 1.6 times as long):
 
     rows                              1      4      8     32    512
     768 inputs, 3,072 outputs      0.78   0.66   0.64   0.69   0.78

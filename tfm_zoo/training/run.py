@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -35,7 +36,7 @@ from transformers.integrations import unset_hf_deepspeed_config
 from tfm_zoo.hub import PushError
 from tfm_zoo.hub.uploading import open_repository
 from tfm_zoo.locking import hold
-from tfm_zoo.quiet import hush_deepspeed, hush_downloads, hush_interrupt, hush_progress_bars, hush_tokenizers
+from tfm_zoo.quiet import hush_deepspeed, hush_downloads, hush_progress_bars, hush_tokenizers
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.parsing import parse_options
@@ -78,11 +79,13 @@ def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
     after that show their traceback. Only a failed upload does not: the model is safe, and one line says how to push it.
     Neither does Ctrl-C: the loop has said how to go on.
     """
-    hush_interrupt()
-    with errors_in_one_line():
-        prepared = prepare()
-    with errors_in_one_line(PushError):
-        train(prepared)
+    try:
+        with errors_in_one_line():
+            prepared = prepare()
+        with errors_in_one_line(PushError):
+            train(prepared)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
 
 
 @contextmanager
