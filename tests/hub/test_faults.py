@@ -224,7 +224,7 @@ def _(folder):
     replaced(folder / "positions.py", "10000.0", "10000.1")
 
 
-@fault("a module that the zoo does not have, in code and manifest", "zoo", "...somebody's own: more.py")
+@fault("a module that the zoo does not have, in code and manifest", "zoo", "it was not run, ...somebody's own: more.py")
 def _(folder):
     (folder / "more.py").write_text("raise SystemExit('it ran')")
     path = folder / "layers.py"
@@ -417,7 +417,7 @@ def test_fault(fault, recorded, tmp_path, monkeypatch):
     verdict = verify(folder)
     assert verdict.ok == (not fault.says), verdict
     pattern = ".*".join(map(re.escape, fault.says.split("...")))
-    said = [verdict.code, *verdict.differences]
+    said = [f"{one}; {verdict.code}" for one in verdict.differences or [""]]
     assert any(re.search(pattern, one) for one in said), "\n".join(said)
 
 

@@ -158,7 +158,7 @@ class Loop:
     def train(self) -> None:
         """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""
         accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
-        model = accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        model = unwrapped(accelerator, self.model)
         unit = " tokens" if self.task.batch_tokens else ""
         work = (
             f"{batches.size or 'a stream of'} {self.task.name_of_examples}",
