@@ -7,6 +7,7 @@ and a mask; they return the output `(batch, length, heads, head_dim)`, and weigh
 import math
 from collections.abc import Callable
 from functools import partial
+from itertools import groupby
 
 import torch
 from torch import nn
@@ -167,14 +168,21 @@ class DroppedAttention(torch.autograd.Function):
 
 
 def attend_apart(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
-    """Calls a kernel sequence by sequence."""
-    queries = query.split_with_sizes(layout.queries.lengths, dim=2)
-    keys, values = (states.split_with_sizes(layout.keys.lengths, dim=2) for states in (key, value))
+    """Calls a kernel sequence by sequence; once for neighbours of the same lengths that share a layout, unless weights
+    are dropped: which ones are depends on the calls."""
+    parts = zip(layout.parts, layout.queries.lengths, layout.keys.lengths, strict=True)
+    shared = groupby(parts, lambda part: object() if kwargs.get("dropout") else (id(part[0]), *part[1:]))
+    groups = [[*alike] for _, alike in shared]
+    queries, keys = ([sum(part[side] for part in alike) for alike in groups] for side in (1, 2))
+    states = (each.split_with_sizes(sizes, dim=2) for each, sizes in ((query, queries), (key, keys), (value, keys)))
     outputs = []
-    for part, *heads in zip(layout.parts, queries, keys, values, strict=True):
+    for alike, *heads in zip(groups, *states, strict=True):
+        part, count = alike[0][0], len(alike)
         run = attend if part.window is None else partial(attend_in_blocks, attend, part.window)
-        outputs.append(run(module, *heads, part.mask, **kwargs)[0])
-    return torch.cat(outputs, dim=1), None
+        if count > 1:
+            heads = [each[0].unflatten(1, (count, -1)).transpose(0, 1) for each in heads]
+        outputs.append(run(module, *heads, part.mask, **kwargs)[0].flatten(0, 1))
+    return torch.cat(outputs).unsqueeze(0), None
 
 
 def attend_together(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):

@@ -12,7 +12,7 @@ from .compiling import compile_steps, is_generator
 from .configuration import DTYPES, TfmQuantizationConfig, mark
 from .linear import JoinedLinear, PackedLinear, is_packed
 from .memory import return_memory
-from .products import HAS_BFLOAT16, HAS_INT8, HAS_VNNI, MACHINE, Product, has_onednn, product_of
+from .products import HAS_BFLOAT16, HAS_INT8, HAS_VNNI, MACHINE, OneDNNProduct, Product, has_onednn, product_of
 from .tensors import KINDS, names_of
 from .weights import GROUP, Int4Weight, Int8Weight, joined
 
@@ -27,6 +27,9 @@ JOINED = {
 #: Layers whose output does not go to the residual stream, and can stay in bfloat16: an encoder's attention is then
 #: faster. (That of a decoder, with few queries and many keys, is slower.)
 INNER = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
+#: an activation that oneDNN computes as it writes a product -> its names for it. (Apart, in bfloat16, the second takes
+#: as long as the product.)
+ACTIVATIONS = {"GELUActivation": ("gelu", "none"), "GELUTanh": ("gelu", "tanh")}
 
 
 def of_four_bits(weight: torch.Tensor) -> Int4Weight | Int8Weight:
@@ -177,6 +180,8 @@ class Packer(NamedTuple):
             if self.takes(layer := getattr(owner, attribute)):
                 dtype = self.inner(module) if name in INNER else self.dtype
                 product = self.product([layer])
+                if owner is module and type(module).__name__ == "TfmMLP" and name == "up_proj":
+                    fuse_activation(module, product)
                 setattr(owner, attribute, PackedLinear(product, layer.in_features, layer.out_features, dtype))
             elif owner is module:
                 self.pack_within(child)
@@ -202,6 +207,13 @@ class Packer(NamedTuple):
         weight = joined([weight_of(layer, self.weights) for layer in layers])
         return_memory()  # that of earlier layers and intermediate results
         return product_of(weight, bias_of(layers), self.many_rows)
+
+
+def fuse_activation(mlp: nn.Module, up: Product) -> None:
+    """Has a feed-forward's first product apply the activation, if its kernel can and nothing stands between them."""
+    name = type(mlp.act_fn).__name__
+    if isinstance(up, OneDNNProduct) and mlp.gate_proj is None and name in ACTIVATIONS:
+        up.activation, mlp.act_fn = ACTIVATIONS[name], nn.Identity()
 
 
 def packer_of(model: nn.Module, weights: str, dtype: torch.dtype, takes: Callable = is_plain) -> Packer:

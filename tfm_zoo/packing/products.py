@@ -92,26 +92,35 @@ class PlainProduct(Product):
 
 
 class OneDNNProduct(Product):
-    """A weight of float32 or bfloat16 in oneDNN's layout, with inputs and outputs of the same type."""
+    """A weight of float32 or bfloat16 in oneDNN's layout, with inputs and outputs of the same type.
+
+    Args:
+        activation: what the kernel does to each number before it writes it: oneDNN's names of a function, and of a way
+            to compute it.
+    """
 
     #: With fewer rows the kernel for AVX-512 takes a sixth to a third longer, so rows are repeated.
     FEWEST = 1 if HAS_AVX2_ALONE else 4
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, activation: tuple[str, str] = ("none", "")):
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
-        self.bias = bias
+        self.bias, self.activation = bias, activation
         # In bfloat16, the kernel is no slower for a single row.
         self.few = range(2 if weight.dtype == torch.bfloat16 else 1, self.FEWEST)
 
     def __call__(self, inputs: torch.Tensor, dtype: torch.dtype = torch.float) -> torch.Tensor:
+        function, way = self.activation
         inputs = inputs.to(self.packed.dtype)
-        return torch.ops.mkldnn._linear_pointwise(inputs, self.packed, self.bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise(inputs, self.packed, self.bias, function, [], way)
 
     def copies(self, rows: int) -> int:
         return -(-self.FEWEST // rows) if rows in self.few else 1
 
     def unpacked(self) -> tuple:
         return self.packed.to_dense(), self.bias
+
+    def __reduce__(self):
+        return type(self), (*self.unpacked(), self.activation)
 
 
 def heights_of(rows: torch.Tensor) -> torch.Tensor:
