@@ -11,7 +11,6 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,13 +56,14 @@ def measure(
         print(f"{task}: {worker.name} ran, {time.perf_counter() - start:.0f} s", flush=True)
 
     def timed(batches: list[dict]) -> dict[str, list[float]]:
-        """The seconds of each batch, medians over the rounds."""
-        times = {name: [[] for _ in batches] for name in ready}
-        for turn in range(rounds):
-            for place, batch in enumerate(batches):
-                for name, (_, seconds) in of_each(partial(answer, batch), reverse=turn % 2 == 0).items():
-                    times[name][place].append(seconds)
-        return {name: [statistics.median(each) for each in times[name]] for name in ready}
+        """The seconds of each batch, medians over the rounds. In its turn a contender computes all batches in a row, as
+        a user would: a process that others have interrupted finds its caches cold."""
+
+        def in_a_row(worker: Worker) -> list[float]:
+            return [answer(batch, worker)[1] for batch in batches]
+
+        turns = [of_each(in_a_row, reverse=turn % 2 == 0) for turn in range(rounds)]
+        return {name: [*map(statistics.median, zip(*(turn[name] for turn in turns), strict=True))] for name in ready}
 
     of_each(load_one)
     for case, batches in batches_by_case.items():

@@ -57,6 +57,10 @@ CONTENDERS = {
     "zoo, packed as chosen": zoo("chosen"),
     "zoo, float32": zoo("float32"),
     "zoo, bfloat16": zoo("bfloat16"),
+    "zoo, all bfloat16": Contender(
+        partial(in_torch.zoo, "bfloat16", False, of=torch.bfloat16),
+        'pack_weights(from_official(model.bfloat16()), "bfloat16")',
+    ),
     "zoo, int8": zoo("int8"),
     "zoo, int8, compiled": zoo("int8", (DECODE,), compile=True),
     "zoo, int4": zoo("int4", (DECODE,)),

@@ -19,9 +19,15 @@ def official(
 
 
 def zoo(
-    dtype: str | None, compile: bool, model: PreTrainedModel, kind: str, batches: list[dict], folder: Path
+    dtype: str | None,
+    compile: bool,
+    model: PreTrainedModel,
+    kind: str,
+    batches: list[dict],
+    folder: Path,
+    of: torch.dtype = torch.float32,
 ) -> Callable[[dict], np.ndarray]:
-    model = tfm_zoo.from_official(model).eval()
+    model = tfm_zoo.from_official(model.to(of)).eval()
     if dtype:
         tfm_zoo.pack_weights(model, None if dtype == "chosen" else dtype, compile=compile)
     return runner(model, kind)
