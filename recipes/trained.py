@@ -86,6 +86,8 @@ def open_config(
             if not (Path(found) / "config.json").is_file():
                 main = "on its main branch: if it is on another, give --revision"
                 error(f"{args.model} holds no model {f'at revision {args.revision}' if args.revision else main}")
+        elif not (folder / "config.json").is_file():
+            error(f"{args.model} holds no config.json: no model has been saved there yet")
         config = AutoConfig.from_pretrained(args.model, **loading(args))
     except LocalEntryNotFoundError:
         error(f"{args.model} is no folder, and the Hub cannot be reached (or HF_HUB_OFFLINE is set)")

@@ -144,7 +144,9 @@ def hush_control_codes() -> None:
 
     def make_printable(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make_record(*args, **kwargs)
-        record.msg, record.args = printable(record.getMessage()), ()
+        message = record.getMessage()
+        if (shown := printable(message)) != message:  # a formatter may read the parts of any other, as uvicorn's does
+            record.msg, record.args = shown, ()
         return record
 
     logging.setLogRecordFactory(make_printable)

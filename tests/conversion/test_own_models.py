@@ -142,9 +142,11 @@ def test_the_error_can_be_read():
     assert model.model.layers[0].self_attn.q_proj.bias is None
     with pytest.raises(ConversionError, match="for this state dict: lm_head_bias=True"):
         convert(WEIGHTS | {"lm_head.bias": torch.zeros(50)})
-    with pytest.raises(ConversionError) as error:
-        convert(rules={"norm": None})
-    assert "The configuration says" not in str(error.value)
+    for other in (None, Rename("transformer.ln_f", "model.final_norm")):  # the state dict has a last norm all the same
+        with pytest.raises(ConversionError) as error:
+            convert(rules={"norm": other})
+        assert "The configuration says" not in str(error.value)
+    assert "the model lacks; is model.norm.weight meant, which no rule fills?)" in str(error.value)
 
 
 SMALL = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}

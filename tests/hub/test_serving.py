@@ -103,17 +103,22 @@ def test_chat_completion(tmp_path):
         port = free.getsockname()[1]
     options = ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
     command = [sys.executable, "-m", "tfm_zoo", "serve", str(tmp_path / "model"), *options]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path / "code")}
+    folders = {"HF_MODULES_CACHE": str(tmp_path / "code"), "HF_HUB_CACHE": str(tmp_path / "hub")}
+    environment = os.environ | {"HF_HUB_OFFLINE": "1"} | folders
     with open(tmp_path / "log", "w") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     try:
         answer = ask(server, f"http://127.0.0.1:{port}/v1/chat/completions", {"model": str(tmp_path / "model")} | ASKED)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=240) as response:
+            assert json.load(response)["object"] == "list"  # of the Hub's cache, which is new and empty
     except (AssertionError, OSError) as error:
         raise AssertionError((tmp_path / "log").read_text()) from error
     finally:
         server.terminate()
         server.wait(timeout=300)
     assert answer["choices"][0]["message"]["content"].split() == wanted.split()
+    log = (tmp_path / "log").read_text()
+    assert '"POST /v1/chat/completions HTTP/1.1" 200' in log and "Logging error" not in log
 
 
 def ask(server: subprocess.Popen, address: str, question: dict) -> dict:

@@ -18,7 +18,7 @@ from tfm_zoo import (
 )
 from tfm_zoo.packing import packing
 from tfm_zoo.packing.linear import LinearPart, PackedLinear
-from tfm_zoo.packing.products import HAS_VNNI
+from tfm_zoo.packing.products import HAS_VNNI, has_onednn
 
 from ..generation.models import assert_varied, generate, pair, prompts
 from ..tiny import ragged_batch, tiny_decoder, tiny_model
@@ -170,6 +170,16 @@ def test_adapters_stay():
     attention = twin.base_model.model.model.layers[0].self_attn
     assert attention.q_proj.base_layer.joined is attention.k_proj.joined
     assert twin.generate(**batch, max_new_tokens=4).equal(adapted.generate(**batch, max_new_tokens=4))
+
+
+@pytest.mark.parametrize("act", ["gelu", "gelu_new", "relu", "silu"])
+def test_the_kernel_computes_the_activation(act):
+    """GELU, exact or nearly, as it writes the product before it, and in a copy of the model; others stay."""
+    model, batch = tiny_model(TfmBertForMaskedLM, hidden_act=act), ragged_batch(TfmBertForMaskedLM)
+    twin = packed(model, "float32")
+    applied = {type(layer.mlp.act_fn) is nn.Identity for layer in twin.model.layers}
+    assert applied == {act.startswith("gelu") and has_onednn(torch.float32)}
+    assert distance(model, twin, batch) < 1e-5 and distance(twin, copy.deepcopy(twin), batch) == 0
 
 
 def test_int8_model_speaks():

@@ -185,6 +185,29 @@ def test_how_attention_runs(fields, length, training):
     assert [layout.mask is not None for layout in layouts] == [False, training == "together"]
 
 
+@pytest.mark.parametrize(("dropout", "calls"), [(0.0, [2, 1, 1]), (0.1, [1, 1, 1, 1])])
+def test_neighbours_of_one_length_are_one_call(dropout, calls, monkeypatch):
+    """As in batches that are sorted by length; each gets what it would alone. Dropout goes by the calls, and keeps
+    them."""
+    model = tiny_model(TfmBertModel, **NO_DROPOUT | {"attention_dropout": dropout})
+    monkeypatch.setattr("tfm_zoo.models.masks.are_few", lambda *args: False)
+    kernel, seen = ALL_ATTENTION_FUNCTIONS["sdpa"], []
+
+    def counted(module, query, *args, **kwargs):
+        seen.append(len(query))
+        return kernel(module, query, *args, **kwargs)
+
+    monkeypatch.setattr(AttentionInterface, "get_interface", lambda *args: counted)
+    monkeypatch.setattr("tfm_zoo.models.kernels.dropped_attention_forward", counted)
+    lengths = [5, 5, 7, 5]
+    ids, mask = torch.randint(1, 90, (4, 7)), (torch.arange(7) < torch.tensor(lengths)[:, None]).long()
+    states = model.train(dropout > 0)(ids, mask).last_hidden_state
+    assert seen == calls * len(model.layers)
+    for row, length in enumerate(lengths) if not dropout else ():
+        alone = model(ids[row : row + 1, :length]).last_hidden_state
+        torch.testing.assert_close(states[row : row + 1, :length], alone, rtol=0, atol=1e-5)
+
+
 def count_tokens(stack) -> list[int]:
     """Fills with the number of tokens that each layer's feed-forward sees. (A hook would have padding computed.)"""
     return count_rows(layer.mlp for layer in stack.layers)

@@ -133,6 +133,15 @@ def push(
     report(f"{zoo_dir} is at {commit.commit_url}{f', branch {revision}' if revision else ''}")
 
 
+#: what stands above the help of `transformers serve`
+SERVING = """`tfm-zoo serve MODEL` is transformers' server with the zoo's classes. MODEL, which the help below calls
+FORCE_MODEL, is a folder or a Hub id, and needs no --trust-remote-code. Ask it:
+
+curl http://localhost:8000/v1/completions -H 'Content-Type: application/json' \\
+     -d '{"model": "MODEL", "prompt": "Once upon a time", "max_tokens": 20}'
+"""
+
+
 def check_served(model: str) -> None:
     """Raises an error for what is no model, or one that writes nothing; warns of one without a template for
     conversations.
@@ -165,6 +174,7 @@ def check_served(model: str) -> None:
 
 def serve(context: typer.Context) -> None:
     """Serve zoo models to OpenAI-compatible clients. Takes the arguments of `transformers serve`."""
+    from huggingface_hub import constants
     from transformers.utils.import_utils import is_serve_available
 
     with errors_in_one_line(debug=False):
@@ -178,5 +188,9 @@ def serve(context: typer.Context) -> None:
     from ..plugin.patches import add_classes_to_transformers
 
     add_classes_to_transformers()
+    if "--help" in context.args:
+        report(SERVING)
+    # The server lists what is in the Hub's cache, and fails where there is none.
+    Path(constants.HF_HUB_CACHE).mkdir(parents=True, exist_ok=True)
     sys.argv = ["transformers", "serve", *context.args]
     transformers_main()

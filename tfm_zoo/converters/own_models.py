@@ -1,5 +1,6 @@
 """Weights of somebody's own model: a state dict, and rules that say which tensor of the zoo each of its tensors is."""
 
+import difflib
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -150,21 +151,30 @@ def check_weights(
         "no rule for": unfilled,
         "missing": absent,
         "unexpected": [
-            f"{name} (a rule would make it {', '.join(results)}, which the model lacks)" if results else name
+            f"{name} (a rule would make it {', '.join(results)}, which the model lacks{meant(results, unfilled)})"
+            if results
+            else name
             for name, results in unexpected.items()
         ],
         "misshapen": misfits,
     }
     wanted = [*unfilled, *(name for step in lacking for name in step.writes)]
     unwanted = {result: len(tensors[name].meta) for name, results in unexpected.items() for result in results}
-    knows_all = all(results and any(map(layer_field, results)) for results in unexpected.values())
+    knows_all = all(any(map(layer_field, results)) for results in unexpected.values())
     hint = fields_that_fit(wanted, unwanted, knows_all, skeleton.config)
     check_fit("The state dict", skeleton, complaints, hint)
 
 
-def layer_field(name: str, fields: Mapping[str, str] = LAYERS | BIASES) -> str | None:
+def meant(results: list[str], unfilled: list[str]) -> str:
+    """A question, if what a rule would make has nearly the name of a tensor that no rule fills."""
+    near = [close for name in results for close in difflib.get_close_matches(name, unfilled, n=1, cutoff=0.7)]
+    return f"; is {', '.join(near)} meant, which no rule fills?" if near else ""
+
+
+def layer_field(name: str, fields: Mapping[str, str] | None = None) -> str | None:
     """The field that says whether there is such a tensor."""
-    module = name.rpartition(".")[0]
+    module, _, kind = name.rpartition(".")
+    fields = fields or (LAYERS | BIASES if kind == "bias" else LAYERS)
     return next((field for field, pattern in fields.items() if re.fullmatch(pattern, module)), None)
 
 

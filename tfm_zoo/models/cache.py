@@ -166,17 +166,15 @@ def add_states(cache: Cache, config) -> None:
     config = config.get_text_config(decoder=True)
     if not cache.layers:
         cache.layers, cache.layer_class_to_replicate = DynamicCache(config=config).layers, None
-    cache.layers = [TfmStateLayer() if is_empty_state(layer) else layer for layer in cache.layers]
+    for index, layer in enumerate(cache.layers):
+        if type(layer) is LinearAttentionLayer and getattr(layer, "device", None) is None:  # it is empty
+            cache.layers[index] = TfmStateLayer()
     for index, (layer, layer_type) in enumerate(zip(cache.layers, config.layer_types, strict=False)):
         if layer_type == "linear_attention" and not isinstance(layer, TfmStateLayer):
             raise ValueError(
                 f"past_key_values has a {type(layer).__name__} for layer {index}, whose attention is linear: it should "
                 "be a cache that the model returned, or DynamicCache(config=model.config) before its first use."
             )
-
-
-def is_empty_state(layer: object) -> bool:
-    return type(layer) is LinearAttentionLayer and getattr(layer, "device", None) is None
 
 
 def open_cache(model, given: Cache | None, use_cache: bool | None, batch: int) -> tuple[Cache | None, int | None, bool]:
@@ -186,6 +184,7 @@ def open_cache(model, given: Cache | None, use_cache: bool | None, batch: int) -
     Raises:
         ValueError: for a cache of another model or another number of sequences.
     """
+    check_is_cache(given)
     cache = unless_checkpointing(model, given)
     seen = count_cached(model, cache, batch)
     # Training does not decode, and a cache would hold all keys and values a second time.
@@ -200,7 +199,6 @@ def unless_checkpointing(model, cache: Cache | None) -> Cache | None:
     """The cache; with gradient checkpointing `None` for an empty one, and a `ValueError` for any other."""
     if cache is None or not is_checkpointing(model):
         return cache
-    check_is_cache(cache)
     if cache.get_seq_length():
         raise ValueError(
             f"past_key_values holds {cache.get_seq_length()} positions, which blocks that gradient "
@@ -217,7 +215,6 @@ def count_cached(model, cache: Cache | None, batch: int) -> int | None:
     """
     if cache is None:
         return 0
-    check_is_cache(cache)
     if "linear_attention" in model.layer_types:
         add_states(cache, model.config)
     if torch.compiler.is_compiling():
