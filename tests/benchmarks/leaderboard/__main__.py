@@ -98,7 +98,9 @@ def answer(batch: dict, worker: Worker) -> tuple[np.ndarray, float]:
 def main(
     folder: Annotated[Path, typer.Argument(help="holds results and converted models")],
     only: Annotated[str, typer.Option(help="Tasks whose name holds this.")] = "",
-    beside: Annotated[str, typer.Option(help="Contenders whose name holds one of these, joined by commas.")] = "",
+    beside: Annotated[
+        str, typer.Option(help="Contenders of these names, or whose name holds one, joined by semicolons.")
+    ] = "",
     rounds: Annotated[int, typer.Option(help="How often each batch is computed. 0: only the report is written.")] = 3,
     threads: Annotated[int, typer.Option(help="Of each contender.")] = len(os.sched_getaffinity(0)),
     out: Annotated[Path | None, typer.Option(help="Where report and picture go; by default the folder.")] = None,
@@ -108,7 +110,9 @@ def main(
     lacking = {name: reason for name, contender in CONTENDERS.items() if (reason := contender.lacks())}
     tasks = [name for name in TASKS if only.lower() in name.lower()]
     names = [name for name in CONTENDERS if name not in lacking]
-    names = [name for name in names if name == OFFICIAL or any(each in name for each in beside.split(","))]
+    wanted = beside.split(";")
+    chosen = {name for each in wanted for name in names if name == each or (each not in names and each in name)}
+    names = [name for name in names if name == OFFICIAL or name in chosen]
     if not tasks or names == [OFFICIAL]:
         given, there = (beside, CONTENDERS) if tasks else (only, TASKS)
         raise typer.BadParameter(f"{given!r} is in no name of what runs here. All names: {'; '.join(there)}.")
