@@ -87,7 +87,7 @@ def open_config(
                 main = "on its main branch: if it is on another, give --revision"
                 error(f"{args.model} holds no model {f'at revision {args.revision}' if args.revision else main}")
         elif not (folder / "config.json").is_file():
-            error(f"{args.model} holds no config.json: no model has been saved there yet")
+            error(f"{args.model} holds no config.json, and so no model")
         config = AutoConfig.from_pretrained(args.model, **loading(args))
     except LocalEntryNotFoundError:
         error(f"{args.model} is no folder, and the Hub cannot be reached (or HF_HUB_OFFLINE is set)")

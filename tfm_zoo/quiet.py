@@ -145,7 +145,7 @@ def hush_control_codes() -> None:
     def make_printable(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make_record(*args, **kwargs)
         message = record.getMessage()
-        if (shown := printable(message)) != message:  # a formatter may read the parts of any other, as uvicorn's does
+        if (shown := printable(message)) != message:  # others keep their arguments, which uvicorn's formatter reads
             record.msg, record.args = shown, ()
         return record
 

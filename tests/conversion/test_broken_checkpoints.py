@@ -1,6 +1,7 @@
 """What is wrong with some checkpoints: each is refused, with the file, the value or the tensors named."""
 
 import json
+import logging
 import shutil
 import sys
 from functools import partial
@@ -15,6 +16,7 @@ from tests.conversion.comparison import assert_same_model
 from tests.conversion.folders import edit_config, rewrite
 from tests.official_models import BY_NAME, build_tiny
 from tests.tiny import tiny_model
+from tfm_zoo import quiet
 from tfm_zoo.commands import screen
 from tfm_zoo.commands.models import load
 from tfm_zoo.converters import ConversionError, checkpoint, from_official, sources, to_official
@@ -221,6 +223,19 @@ def test_control_codes_do_not_reach_the_terminal(capsys):
         capsys.readouterr().out
         == "a \\x1b[31mred\\x07 label\nand \\u202eanother, \N{LATIN SMALL LETTER U WITH DIAERESIS}\n"
     )
+
+
+def test_a_log_line_without_control_codes_keeps_its_arguments():
+    """uvicorn's formatter reads them."""
+    make_record = logging.getLogRecordFactory()
+    try:
+        quiet.hush_control_codes()
+        made = logging.getLogRecordFactory()
+        records = [made("name", logging.INFO, "file", 1, "%s asked", (text,), None) for text in ("he", "\x1b[31mhe")]
+    finally:
+        logging.setLogRecordFactory(make_record)
+    assert [record.args for record in records] == [("he",), ()]
+    assert [record.getMessage() for record in records] == ["he asked", "\\x1b[31mhe asked"]
 
 
 def test_other_architectures(folder):

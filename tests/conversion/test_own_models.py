@@ -147,6 +147,9 @@ def test_the_error_can_be_read():
             convert(rules={"norm": other})
         assert "The configuration says" not in str(error.value)
     assert "the model lacks; is model.norm.weight meant, which no rule fills?)" in str(error.value)
+    with pytest.raises(ConversionError) as error:  # a bias that a field switches off is nothing else
+        convert(rules={"down": None}, mlp_bias=False)
+    assert "meant" not in str(error.value)
 
 
 SMALL = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}

@@ -55,6 +55,25 @@ def outputs(source: str, auto_class: str, **options) -> dict[str, torch.Tensor]:
     return run(model)
 
 
+def exact(model, inputs: dict):
+    """The outputs, computed in double precision: those that another machine has rounded are then compared with what
+    this one would not round otherwise. (A kernel of experts has no double precision.)"""
+    dtype = model.dtype
+    try:
+        return model.double()(**inputs, output_hidden_states=True)
+    except RuntimeError:
+        return model.to(dtype)(**inputs, output_hidden_states=True)
+    finally:
+        model.to(dtype)
+
+
+def rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Real numbers in this type; its lowest number stands for that of any other, as at padding."""
+    if not values.is_floating_point():
+        return values
+    return values.clamp(torch.finfo(dtype).min, torch.finfo(dtype).max).to(dtype)
+
+
 @torch.no_grad()
 def replay(source: str, model_class=None, **options) -> dict:
     """Runs the checkpoint's head on the inputs recorded beside it: its outputs, its greedy tokens where it generates,
@@ -67,11 +86,11 @@ def replay(source: str, model_class=None, **options) -> dict:
     model, loading = model_class.from_pretrained(source, output_loading_info=True, **options)
     recorded = torch.load(f"{source}/recorded.pt")
     answers = {}
-    for name, value in model.eval()(**recorded["inputs"], output_hidden_states=True).items():
+    for name, value in exact(model.eval(), recorded["inputs"]).items():
         if isinstance(value, tuple):
-            answers |= {f"{name}.{index}": layer for index, layer in enumerate(value)}
+            answers |= {f"{name}.{index}": rounded(layer, model.dtype) for index, layer in enumerate(value)}
         elif isinstance(value, torch.Tensor):
-            answers[name] = value
+            answers[name] = rounded(value, model.dtype)
     result = {"outputs": answers, "unmatched": {name: list(keys) for name, keys in loading.items() if keys}}
     if "prompt" in recorded:
         length = {"max_new_tokens": 8, "min_new_tokens": 8}

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -190,7 +191,8 @@ def serve(context: typer.Context) -> None:
     add_classes_to_transformers()
     if "--help" in context.args:
         report(SERVING)
-    # The server lists what is in the Hub's cache, and fails where there is none.
-    Path(constants.HF_HUB_CACHE).mkdir(parents=True, exist_ok=True)
+    else:  # the server lists what is in the Hub's cache, and fails where there is none
+        with suppress(OSError):
+            Path(constants.HF_HUB_CACHE).mkdir(parents=True, exist_ok=True)
     sys.argv = ["transformers", "serve", *context.args]
     transformers_main()

@@ -166,13 +166,19 @@ def check_weights(
 
 
 def meant(results: list[str], unfilled: list[str]) -> str:
-    """A question, if what a rule would make has nearly the name of a tensor that no rule fills."""
-    near = [close for name in results for close in difflib.get_close_matches(name, unfilled, n=1, cutoff=0.7)]
+    """A question, if what a rule would make has the name of a tensor that no rule fills, but for the module's."""
+    near = {}
+    for name in results:
+        place, _, kind = name.rpartition(".")
+        outer, _, module = place.rpartition(".")
+        others = {other.split(".")[-2]: other for other in unfilled if other.startswith(outer) and other.endswith(kind)}
+        if layer_field(name) is None:
+            near |= dict.fromkeys(map(others.get, difflib.get_close_matches(module, others, n=1, cutoff=0.5)))
     return f"; is {', '.join(near)} meant, which no rule fills?" if near else ""
 
 
 def layer_field(name: str, fields: Mapping[str, str] | None = None) -> str | None:
-    """The field that says whether there is such a tensor."""
+    """The field that says whether there is such a tensor: by default one of `LAYERS` or, for a bias, of `BIASES`."""
     module, _, kind = name.rpartition(".")
     fields = fields or (LAYERS | BIASES if kind == "bias" else LAYERS)
     return next((field for field, pattern in fields.items() if re.fullmatch(pattern, module)), None)

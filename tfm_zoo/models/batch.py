@@ -56,7 +56,7 @@ class Layout(NamedTuple):
             `(batch, length)`, 0 at padding. `None`: each position sees all others, or (causal) all before it.
         window: replaces the mask where attention runs in blocks.
         queries, keys: the kept tokens, if queries, or keys, stand end to end in one row. `None`: they are padded.
-        parts: a layout for each sequence, by which attention runs sequence by sequence. Where there is a mask as well,
+        parts: a layout for each sequence, by which attention runs apart for each. Where there is a mask as well,
             attention runs once, with that mask, and by parts only if the result is not finite.
         by_bounds: whether a kernel runs once over the kept tokens of both sides, by their bounds.
         bias: of positions, `(batch, heads, queries, keys)`, where it is not in the mask: flex attention has a mask of

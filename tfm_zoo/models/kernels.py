@@ -168,18 +168,18 @@ class DroppedAttention(torch.autograd.Function):
 
 
 def attend_apart(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
-    """Calls a kernel sequence by sequence; once for neighbours of the same lengths that share a layout, unless weights
-    are dropped: which ones are depends on the calls."""
-    parts = zip(layout.parts, layout.queries.lengths, layout.keys.lengths, strict=True)
-    shared = groupby(parts, lambda part: object() if kwargs.get("dropout") else (id(part[0]), *part[1:]))
-    groups = [[*alike] for _, alike in shared]
+    """Calls a kernel sequence by sequence, and once for neighbours of the same lengths that share a layout. (With
+    dropout once for each: the numbers that a seed draws depend on the calls.)"""
+    parts = [*zip(layout.parts, layout.queries.lengths, layout.keys.lengths, strict=True)]
+    by_kind = groupby(parts, lambda part: (id(part[0]), part[1], part[2]))
+    groups = [[part] for part in parts] if kwargs.get("dropout") else [[*alike] for _, alike in by_kind]
     queries, keys = ([sum(part[side] for part in alike) for alike in groups] for side in (1, 2))
     states = (each.split_with_sizes(sizes, dim=2) for each, sizes in ((query, queries), (key, keys), (value, keys)))
     outputs = []
     for alike, *heads in zip(groups, *states, strict=True):
         part, count = alike[0][0], len(alike)
         run = attend if part.window is None else partial(attend_in_blocks, attend, part.window)
-        if count > 1:
+        if count > 1:  # `(1, heads, tokens, head_dim)` to `(count, heads, length, head_dim)`
             heads = [each[0].unflatten(1, (count, -1)).transpose(0, 1) for each in heads]
         outputs.append(run(module, *heads, part.mask, **kwargs)[0].flatten(0, 1))
     return torch.cat(outputs).unsqueeze(0), None

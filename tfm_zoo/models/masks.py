@@ -135,7 +135,7 @@ def kept_layout(
     # No padding is left to be hidden, only what a window or, in eager attention, causality hides.
     is_limited = layer_type == "sliding_attention" or (implementation == "eager" and model.is_causal)
     layout = apart(make(layer_type, None) if is_limited else EVERYTHING, kept)
-    # A single call costs less for few tokens, but rounds differently in each batch: it is for training alone.
+    # A call with a mask costs less for few tokens, but rounds differently in each batch: it is for training alone.
     has_limits = config.has_position_bias or set(model.layer_types) != {"full_attention"}
     if model.training and not has_limits and are_few(config, kept, kept):
         return layout._replace(mask=together(kept, kept, states.dtype, is_causal=model.is_causal))

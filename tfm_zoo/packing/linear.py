@@ -72,8 +72,9 @@ class PackedLinear(nn.Module):
         destination.update({prefix + name: tensor for name, tensor in tensors.items()})
 
     def extra_repr(self) -> str:
-        kind = type(self.product).__name__
-        return f"in_features={self.in_features}, out_features={self.out_features}, product={kind}, dtype={self.dtype}"
+        kind, (act, _) = type(self.product).__name__, getattr(self.product, "activation", ("none", ""))
+        sizes = f"in_features={self.in_features}, out_features={self.out_features}"
+        return f"{sizes}, product={kind}, dtype={self.dtype}" + (f", activation={act}" if act != "none" else "")
 
 
 def is_packed(model: nn.Module) -> bool:

@@ -27,8 +27,8 @@ JOINED = {
 #: Layers whose output does not go to the residual stream, and can stay in bfloat16: an encoder's attention is then
 #: faster. (That of a decoder, with few queries and many keys, is slower.)
 INNER = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
-#: an activation that oneDNN computes as it writes a product -> its names for it. (Apart, in bfloat16, the second takes
-#: as long as the product.)
+#: an activation that oneDNN computes as it writes a product -> its names for it. (By itself, in bfloat16, the form with
+#: a tanh takes as long as the product.)
 ACTIVATIONS = {"GELUActivation": ("gelu", "none"), "GELUTanh": ("gelu", "tanh")}
 
 
@@ -57,8 +57,9 @@ def pack_weights(model: PreTrainedModel, dtype: str | None = None, compile: bool
     """Lays out the weights of every linear layer, the vocabulary's too, for the kernels of this CPU, in place.
 
     This makes decoding faster, which spends its time reading weights. Products of the same input (query, key and value;
-    gate and up) are computed as one. Norms, attention and embeddings stay as they are, even an embedding tied to the
-    vocabulary's projection. Adapters of PEFT stay, too; the layers that they adapt are packed.
+    gate and up) are computed as one; so are a product of real numbers and the GELU behind it (`act_fn` becomes an
+    identity). Norms, attention and embeddings stay as they are, even an embedding tied to the vocabulary's projection.
+    Adapters of PEFT stay, too; the layers that they adapt are packed.
 
     Args:
         model: a model in evaluation mode on a CPU. Packed, it cannot be trained, exported or resized, and can be saved

@@ -99,8 +99,8 @@ class OneDNNProduct(Product):
             to compute it.
     """
 
-    #: With fewer rows the kernel for AVX-512 took a sixth to a third longer, so rows are repeated. (Not on a CPU that has
-    #: AMX too, where each row adds to the time, and a single one takes 1.1 to 1.8 times that of `F.linear`.)
+    #: With fewer rows the kernel for AVX-512 took a sixth to a third longer, so rows are repeated. (Not on a CPU that
+    #: has AMX too, where each row adds to the time, and a single one takes 1.1 to 1.8 times that of `F.linear`.)
     FEWEST = 1 if HAS_AVX2_ALONE or HAS_AMX else 4
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, activation: tuple[str, str] = ("none", "")):

@@ -58,7 +58,7 @@ CONTENDERS = {
     "zoo, float32": zoo("float32"),
     "zoo, bfloat16": zoo("bfloat16"),
     "zoo, all bfloat16": Contender(
-        partial(in_torch.zoo, "bfloat16", False, of=torch.bfloat16),
+        partial(in_torch.zoo, "bfloat16", False, model_dtype=torch.bfloat16),
         'pack_weights(from_official(model.bfloat16()), "bfloat16")',
     ),
     "zoo, int8": zoo("int8"),

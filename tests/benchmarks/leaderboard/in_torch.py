@@ -25,9 +25,9 @@ def zoo(
     kind: str,
     batches: list[dict],
     folder: Path,
-    of: torch.dtype = torch.float32,
+    model_dtype: torch.dtype = torch.float32,
 ) -> Callable[[dict], np.ndarray]:
-    model = tfm_zoo.from_official(model.to(of)).eval()
+    model = tfm_zoo.from_official(model.to(model_dtype)).eval()
     if dtype:
         tfm_zoo.pack_weights(model, None if dtype == "chosen" else dtype, compile=compile)
     return runner(model, kind)

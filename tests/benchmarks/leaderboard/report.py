@@ -33,9 +33,9 @@ def write(results: list[dict], folder: Path) -> None:
         *machines,
         "",
         "Each cell: units a second, and in brackets how many times as fast as the official class in float32 that is.",
-        "All contenders computed the same batches in turn, each in a process of its own. Fidelity is to the official",
-        "class in float32, the worst of all cases; of decoding, it is that of the logits of the prompts. Texts come as",
-        "given, or sorted by length.",
+        "Contenders are processes of their own. They take turns, and compute all batches of a case in a row. Fidelity",
+        "is to the official class in float32, the worst of all cases; of decoding, it is that of the logits of the",
+        "prompts. Texts come as given, or sorted by length.",
         "",
         f"![Speed of each contender by case; the official class in float32 is 1]({name}.png)",
     ]
