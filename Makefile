@@ -32,13 +32,13 @@ $(BIN)/pytest: $(BIN)/activate
 demo: $(BIN)/activate  ## show what the zoo is for, in one to two minutes, on built-in data (PRECISION=bf16 is faster where a CPU has it)
 	$(BIN)/python recipes/demo.py --mixed_precision $(PRECISION) --output_dir runs/demo
 
-test: $(BIN)/pytest  ## run the tests but the slow ones (eight minutes on two cores), or a part: make test TESTS=tests/padding
+test: $(BIN)/pytest  ## run the tests but the slow ones (five to eight minutes on two cores), or a part: make test TESTS=tests/padding
 	$(PYTEST) -m 'not slow and not by_hand' $(TESTS)
 
 test-slow: $(BIN)/pytest  ## run the slow tests: those that start processes, compile, or follow documents
 	$(PYTEST) -m 'slow and not by_hand' $(TESTS)
 
-test-all: $(BIN)/pytest  ## run both (twenty minutes on two cores)
+test-all: $(BIN)/pytest  ## run both (13 to 20 minutes on two cores)
 	$(PYTEST) $(TESTS)
 
 versions: $(BIN)/pytest  ## load checkpoints under five releases of transformers; run the main tests with the oldest and the newest

@@ -166,11 +166,10 @@ def add_states(cache: Cache, config) -> None:
     config = config.get_text_config(decoder=True)
     if not cache.layers:
         cache.layers, cache.layer_class_to_replicate = DynamicCache(config=config).layers, None
-    for index, layer in enumerate(cache.layers):
+    for index, (layer, layer_type) in enumerate(zip(cache.layers, config.layer_types, strict=False)):
         if type(layer) is LinearAttentionLayer and getattr(layer, "device", None) is None:  # it is empty
             cache.layers[index] = TfmStateLayer()
-    for index, (layer, layer_type) in enumerate(zip(cache.layers, config.layer_types, strict=False)):
-        if layer_type == "linear_attention" and not isinstance(layer, TfmStateLayer):
+        elif layer_type == "linear_attention" and not isinstance(layer, TfmStateLayer):
             raise ValueError(
                 f"past_key_values has a {type(layer).__name__} for layer {index}, whose attention is linear: it should "
                 "be a cache that the model returned, or DynamicCache(config=model.config) before its first use."

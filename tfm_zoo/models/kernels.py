@@ -168,11 +168,12 @@ class DroppedAttention(torch.autograd.Function):
 
 
 def attend_apart(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
-    """Calls a kernel sequence by sequence, and once for neighbours of the same lengths that share a layout. (With
-    dropout once for each: the numbers that a seed draws depend on the calls.)"""
+    """Calls a kernel sequence by sequence, and once for neighbours of the same lengths that share a layout. (Once for
+    each with dropout, whose numbers depend on the calls, and in a graph, which would be one for these lengths.)"""
     parts = [*zip(layout.parts, layout.queries.lengths, layout.keys.lengths, strict=True)]
     by_kind = groupby(parts, lambda part: (id(part[0]), part[1], part[2]))
-    groups = [[part] for part in parts] if kwargs.get("dropout") else [[*alike] for _, alike in by_kind]
+    are_apart = kwargs.get("dropout") or is_traced(query)
+    groups = [[part] for part in parts] if are_apart else [[*alike] for _, alike in by_kind]
     queries, keys = ([sum(part[side] for part in alike) for alike in groups] for side in (1, 2))
     states = (each.split_with_sizes(sizes, dim=2) for each, sizes in ((query, queries), (key, keys), (value, keys)))
     outputs = []
