@@ -169,9 +169,9 @@ def meant(results: list[str], unfilled: list[str]) -> str:
     """A question, if what a rule would make has the name of a tensor that no rule fills, but for the module's."""
     near = {}
     for name in results:
-        place, _, kind = name.rpartition(".")
-        outer, _, module = place.rpartition(".")
-        others = {other.split(".")[-2]: other for other in unfilled if other.startswith(outer) and other.endswith(kind)}
+        *outer, module, kind = ["", *name.split(".")]
+        parts = {other: ["", *other.split(".")] for other in unfilled}
+        others = {part[-2]: other for other, part in parts.items() if part[:-2] == outer and part[-1] == kind}
         if layer_field(name) is None:
             near |= dict.fromkeys(map(others.get, difflib.get_close_matches(module, others, n=1, cutoff=0.5)))
     return f"; is {', '.join(near)} meant, which no rule fills?" if near else ""
