@@ -55,23 +55,33 @@ def outputs(source: str, auto_class: str, **options) -> dict[str, torch.Tensor]:
     return run(model)
 
 
-def exact(model, inputs: dict):
-    """The outputs, computed in double precision: those that another machine has rounded are then compared with what
-    this one would not round otherwise. (A kernel of experts has no double precision.)"""
-    dtype = model.dtype
+def exact(model, inputs: dict) -> dict[str, torch.Tensor]:
+    """The outputs, computed in double precision, in the types of those that the model gives, which are near them. What
+    another machine has recorded is then compared with numbers that do not depend on how this one rounds."""
+    given, dtype = by_name(model(**inputs, output_hidden_states=True)), model.dtype
     try:
-        return model.double()(**inputs, output_hidden_states=True)
-    except RuntimeError:
-        return model.to(dtype)(**inputs, output_hidden_states=True)
+        double = by_name(model.double()(**inputs, output_hidden_states=True))
+    except RuntimeError:  # a kernel of experts has no double precision
+        return given
     finally:
         model.to(dtype)
+    for name, values in double.items():
+        if values.is_floating_point():  # at padding stands the lowest number of a type
+            lowest = values == torch.finfo(values.dtype).min
+            double[name] = values.masked_fill(lowest, torch.finfo(dtype).min).to(given[name].dtype)
+    torch.testing.assert_close(given, double, rtol=1e-5, atol=1e-5)
+    return double
 
 
-def rounded(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Real numbers in this type; its lowest number stands for that of any other, as at padding."""
-    if not values.is_floating_point():
-        return values
-    return values.clamp(torch.finfo(dtype).min, torch.finfo(dtype).max).to(dtype)
+def by_name(outputs) -> dict[str, torch.Tensor]:
+    """The tensors of a model's outputs; those of a tuple by number."""
+    found = {}
+    for name, value in outputs.items():
+        if isinstance(value, tuple):
+            found |= {f"{name}.{index}": layer for index, layer in enumerate(value)}
+        elif isinstance(value, torch.Tensor):
+            found[name] = value
+    return found
 
 
 @torch.no_grad()
@@ -85,12 +95,7 @@ def replay(source: str, model_class=None, **options) -> dict:
         model_class = getattr(transformers, auto_class)
     model, loading = model_class.from_pretrained(source, output_loading_info=True, **options)
     recorded = torch.load(f"{source}/recorded.pt")
-    answers = {}
-    for name, value in exact(model.eval(), recorded["inputs"]).items():
-        if isinstance(value, tuple):
-            answers |= {f"{name}.{index}": rounded(layer, model.dtype) for index, layer in enumerate(value)}
-        elif isinstance(value, torch.Tensor):
-            answers[name] = rounded(value, model.dtype)
+    answers = exact(model.eval(), recorded["inputs"])
     result = {"outputs": answers, "unmatched": {name: list(keys) for name, keys in loading.items() if keys}}
     if "prompt" in recorded:
         length = {"max_new_tokens": 8, "min_new_tokens": 8}

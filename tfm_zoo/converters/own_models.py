@@ -167,10 +167,9 @@ def check_weights(
 
 def meant(results: list[str], unfilled: list[str]) -> str:
     """A question, if what a rule would make has the name of a tensor that no rule fills, but for the module's."""
-    near = {}
+    near, parts = {}, {other: ["", *other.split(".")] for other in unfilled}
     for name in results:
         *outer, module, kind = ["", *name.split(".")]
-        parts = {other: ["", *other.split(".")] for other in unfilled}
         others = {part[-2]: other for other, part in parts.items() if part[:-2] == outer and part[-1] == kind}
         if layer_field(name) is None:
             near |= dict.fromkeys(map(others.get, difflib.get_close_matches(module, others, n=1, cutoff=0.5)))

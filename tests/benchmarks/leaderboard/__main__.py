@@ -91,10 +91,6 @@ def measure(
         yield cases
 
 
-def wanted(names: str) -> list[str]:
-    return [name.strip() for name in names.split(";")]
-
-
 def answer(batch: dict, worker: Worker) -> tuple[np.ndarray, float]:
     return worker(run, batch)
 
@@ -114,7 +110,8 @@ def main(
     lacking = {name: reason for name, contender in CONTENDERS.items() if (reason := contender.lacks())}
     tasks = [name for name in TASKS if only.lower() in name.lower()]
     names = [name for name in CONTENDERS if name not in lacking]
-    asked = {each: [each] if each in names else [name for name in names if each in name] for each in wanted(beside)}
+    wanted = map(str.strip, beside.split(";"))
+    asked = {each: [each] if each in names else [name for name in names if each in name] for each in wanted}
     if unknown := [each for each, found in asked.items() if not found]:
         raise typer.BadParameter(f"{unknown} are in no name of what runs here. All names: {'; '.join(CONTENDERS)}.")
     names = [name for name in names if name == OFFICIAL or any(name in found for found in asked.values())]
