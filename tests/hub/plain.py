@@ -56,8 +56,9 @@ def outputs(source: str, auto_class: str, **options) -> dict[str, torch.Tensor]:
 
 
 def exact(model, inputs: dict) -> dict[str, torch.Tensor]:
-    """The outputs, computed in double precision, in the types of those that the model gives, which are near them. What
-    another machine has recorded is then compared with numbers that do not depend on how this one rounds."""
+    """The outputs, computed in double precision, in the types of those that the model gives; its own ones if the two
+    are not near each other, as where a part is rounded. What another machine has recorded is then compared with
+    numbers that do not depend on how this one rounds."""
     given, dtype = by_name(model(**inputs, output_hidden_states=True)), model.dtype
     try:
         double = by_name(model.double()(**inputs, output_hidden_states=True))
@@ -69,8 +70,8 @@ def exact(model, inputs: dict) -> dict[str, torch.Tensor]:
         if values.is_floating_point():  # at padding stands the lowest number of a type
             lowest = values == torch.finfo(values.dtype).min
             double[name] = values.masked_fill(lowest, torch.finfo(dtype).min).to(given[name].dtype)
-    torch.testing.assert_close(given, double, rtol=1e-5, atol=1e-5)
-    return double
+    near = all(torch.allclose(given[name], double[name], rtol=1e-5, atol=1e-5) for name in given)
+    return double if near else given
 
 
 def by_name(outputs) -> dict[str, torch.Tensor]:
