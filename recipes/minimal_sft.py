@@ -86,7 +86,9 @@ def main(argv: list[str] | None = None) -> list[float]:
     trainer.save_model()
     if trainer.is_world_process_zero():
         chat = pipeline("text-generation", args.output_dir, trust_remote_code=True)
-        print(chat([{"role": "user", "content": "the plot was so hollow"}], max_new_tokens=20)[0]["generated_text"][-1])
+        question = [{"role": "user", "content": "the plot was so hollow"}]
+        # pipelines sample unless told otherwise
+        print(chat(question, max_new_tokens=20, do_sample=False)[0]["generated_text"][-1])
     return [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
 
 

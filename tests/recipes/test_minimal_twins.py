@@ -31,7 +31,8 @@ ASK = """
 import sys, transformers
 chat = transformers.pipeline("text-generation", sys.argv[1], trust_remote_code=True)
 for text in sys.argv[2:]:
-    print(chat([{"role": "user", "content": text}], max_new_tokens=9)[0]["generated_text"][-1]["content"])
+    said = chat([{"role": "user", "content": text}], max_new_tokens=9, do_sample=False)[0]["generated_text"]
+    print(said[-1]["content"])
 """
 
 
