@@ -24,6 +24,25 @@ TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
 ASKED = {"messages": [{"role": "user", "content": "who saw the film"}], "max_tokens": 5, "temperature": 0.0}
 
 
+@pytest.fixture
+def started(monkeypatch):
+    """The command lines that transformers' server was started with; it starts nothing."""
+    started = []
+    monkeypatch.setattr("transformers.utils.import_utils.is_serve_available", lambda: True)
+    monkeypatch.setitem(
+        sys.modules, "transformers.cli.transformers", SimpleNamespace(main=lambda: started.append(sys.argv))
+    )
+    monkeypatch.setattr(sys, "argv", [])
+    return started
+
+
+def test_help_begins_with_how_to_ask(started):
+    """The rest of it is transformers' own, which calls the model FORCE_MODEL."""
+    result = CliRunner().invoke(app, ["serve", "--help"])
+    assert "FORCE_MODEL, is a folder or a Hub id" in result.stdout and "/v1/completions" in result.stdout
+    assert started == [["transformers", "serve", "--help"]]
+
+
 def test_without_what_serves(monkeypatch):
     monkeypatch.setattr("transformers.utils.import_utils.is_serve_available", lambda: False)
     result = CliRunner().invoke(app, ["serve", "--port", "1"])
@@ -41,14 +60,8 @@ def test_without_what_serves(monkeypatch):
         ("TfmGPTForCausalLM", "model has no chat template: ask /v1/completions"),
     ],
 )
-def test_what_no_client_would_get_an_answer_from(architecture, complaint, tmp_path, monkeypatch):
+def test_what_no_client_would_get_an_answer_from(architecture, complaint, tmp_path, started):
     """A server would start, and answer each request with an error."""
-    started = []
-    monkeypatch.setattr("transformers.utils.import_utils.is_serve_available", lambda: True)
-    monkeypatch.setitem(
-        sys.modules, "transformers.cli.transformers", SimpleNamespace(main=lambda: started.append(sys.argv))
-    )
-    monkeypatch.setattr(sys, "argv", [])
     (tmp_path / "model").mkdir()
     config = {"model_type": "tfm", "architectures": [architecture]}
     (tmp_path / "model" / "config.json").write_text(json.dumps(config))

@@ -410,9 +410,10 @@ def test_an_error_is_one_line(translation_recipe, pairs, tmp_path, monkeypatch, 
             "pairs.csv is a table, and a file is read line by line: write its",
         ),
         (["{folder}/nowhere", "a"], "nowhere: no such folder"),
+        (["{folder}", "a"], "holds no config.json, and so no model"),
         (["no/where", "a"], "no/where is no folder, and the Hub cannot be reached"),
     ],
-    ids=["no sentence", "beams", "file", "table", "folder", "Hub"],
+    ids=["no sentence", "beams", "file", "table", "folder", "no model", "Hub"],
 )
 def test_translating_nothing_is_refused(tmp_path, capsys, argv, message):
     (tmp_path / "pairs.csv").write_text("en,de\na dog,ein Hund\n")
