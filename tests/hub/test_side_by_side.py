@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from transformers import BertConfig, BertModel
 
 import tfm_zoo
 from tfm_zoo import compare
@@ -13,6 +14,7 @@ from tfm_zoo import compare
 from .. import tutorials
 from ..official_models import BY_NAME, build_tiny
 
+TINY = {"vocab_size": 31, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 IDS = torch.arange(1, 19).view(2, 9)
 MASK = (torch.arange(9) < torch.tensor([9, 5])[:, None]).long()
 BATCH = {"input_ids": IDS, "attention_mask": MASK}
@@ -41,6 +43,16 @@ def test_the_zoo_and_the_official_class():
     assert (comparison.first.one, comparison.first.other) == ("encoder.layer.1", "layers.1")
     assert "one calls silu, the other relu" in comparison.hints
     assert "encoder.layer.1 / layers.1" in next(line for line in str(comparison).splitlines() if "<-" in line)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_pytorch_tanh"])
+def test_an_activation_that_a_packed_product_applies(activation):
+    official = BertModel(BertConfig(**TINY, hidden_act=activation)).eval()
+    packed = tfm_zoo.pack_weights(tfm_zoo.from_official(official), "float32")
+    assert type(packed.layers[1].mlp.act_fn) is nn.Identity
+    nn.init.normal_(official.encoder.layer[1].output.dense.bias)
+    comparison = compare(official, packed, BATCH)
+    assert comparison.first.other == "layers.1" and comparison.hints == []
 
 
 def test_a_tutorial_with_its_norms_elsewhere():

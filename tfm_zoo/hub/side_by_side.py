@@ -142,10 +142,12 @@ class Calls(TorchFunctionMode):
         return noted
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        name, kwargs = getattr(function, "__name__", ""), kwargs or {}
+        name, kwargs, given = getattr(function, "__name__", ""), kwargs or {}, args
+        if name == "_linear_pointwise":  # a packed product: inputs, weight, bias, the activation's name, _, its form
+            name, given = (args[3], (args[0], args[5])) if args[3] != "none" else ("linear", args)
         if name in LOGGED:
             key, place, default = TOLD.get(name) or (None, 0, None)
-            value = kwargs.get(key, args[place] if len(args) > place else default)
+            value = kwargs.get(key, given[place] if len(given) > place else default)
             self.noted.append(f"{name}({key}={value})" if key else name)
         return function(*args, **kwargs)
 
