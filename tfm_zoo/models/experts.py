@@ -60,10 +60,10 @@ class TfmExperts(nn.Module):
         experts of other processes have the number `num_experts`.)"""
         output = torch.zeros_like(tokens)
         for expert in chosen[chosen < self.num_experts].unique().tolist():
-            rows, places = (chosen == expert).nonzero(as_tuple=True)
-            gate, up = F.linear(tokens[rows], self.gate_up_proj[expert]).chunk(2, dim=-1)
-            down = F.linear(self.act_fn(gate) * up, self.down_proj[expert]) * weights[rows, places, None]
-            output.index_add_(0, rows, down.to(output.dtype))
+            places, choices = (chosen == expert).nonzero(as_tuple=True)
+            gate, up = F.linear(tokens[places], self.gate_up_proj[expert]).chunk(2, dim=-1)
+            down = F.linear(self.act_fn(gate) * up, self.down_proj[expert]) * weights[places, choices, None]
+            output.index_add_(0, places, down.to(output.dtype))
         return output
 
 

@@ -56,7 +56,7 @@ def vocabulary_loss(
         loss = summed_loss(lm_head, hidden_states, labels, softcap)
     elif not torch.is_grad_enabled():
         chunks = zip(hidden_states.split(chunk), labels.split(chunk), strict=True)
-        loss = sum(summed_loss(lm_head, rows, targets, softcap) for rows, targets in chunks)
+        loss = sum(summed_loss(lm_head, tokens, targets, softcap) for tokens, targets in chunks)
     else:
         loss = ChunkedLoss.apply(lm_head, labels, softcap, chunk, hidden_states, *lm_head.parameters())
     return loss / ((labels != IGNORED).sum() if num_items is None else num_items)
@@ -72,15 +72,15 @@ class ChunkedLoss(torch.autograd.Function):
         (states, *parameters), ctx.needed = inputs, ctx.needs_input_grad[-len(inputs) :]
         learned = [parameter for parameter, needed in zip(parameters, ctx.needed[1:], strict=True) if needed]
         total, of_states, of_parameters = torch.zeros((), device=states.device), [], [None] * len(learned)
-        for rows, targets in zip(states.split(chunk), labels.split(chunk), strict=True):
+        for tokens, targets in zip(states.split(chunk), labels.split(chunk), strict=True):
             with torch.set_grad_enabled(any(ctx.needed)):
-                rows = rows.detach().requires_grad_()
-                logits = soft_capped(lm_head(rows), softcap)
+                tokens = tokens.detach().requires_grad_()
+                logits = soft_capped(lm_head(tokens), softcap)
             loss, of_logits = loss_and_gradient(logits.detach().float(), targets)  # in place: a layer keeps no output
             total += loss
             if any(ctx.needed):
                 of_logits = of_logits.to(logits.dtype)
-                gradient, *gradients = torch.autograd.grad(logits, (rows, *learned), of_logits, allow_unused=True)
+                gradient, *gradients = torch.autograd.grad(logits, (tokens, *learned), of_logits, allow_unused=True)
                 of_states.append(gradient)
                 sums = zip(of_parameters, gradients, strict=True)
                 of_parameters = [new if old is None else old.add_(new) for old, new in sums]
@@ -120,10 +120,10 @@ def logits_loss(logits: torch.Tensor, labels: torch.LongTensor, num_items: int |
 
 
 def summed_loss(
-    lm_head: nn.Module, rows: torch.Tensor, labels: torch.LongTensor, softcap: float | None
+    lm_head: nn.Module, tokens: torch.Tensor, labels: torch.LongTensor, softcap: float | None
 ) -> torch.Tensor:
     """The summed loss of a chunk, in float32."""
-    return F.cross_entropy(soft_capped(lm_head(rows), softcap).float(), labels, reduction="sum")
+    return F.cross_entropy(soft_capped(lm_head(tokens), softcap).float(), labels, reduction="sum")
 
 
 def answers(model: nn.Module, scores: torch.Tensor, *ends: torch.LongTensor | None) -> dict[str, torch.Tensor | None]:
