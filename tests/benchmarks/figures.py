@@ -167,6 +167,8 @@ def main(
         finished, folder = work / "before" / name, work / ROOT.name / ("resumed" if resume else "whole") / name
         if run.missing:
             return True, ["", "", f"left out: there is no {run.missing[0]}", ""]
+        if not (before / run.script).exists():
+            return True, ["", "", f"left out: the earlier checkout has no {run.script}", ""]
         if error := earlier.train_once(run, finished):
             return False, ["", "", f"the earlier checkout failed: {error}", ""]
         if error := here.resume(run, finished, folder) if resume else here.train(run, folder):

@@ -43,12 +43,16 @@ class Run:
         """The data that are not at hand."""
         return [value for value in self.options.values() if isinstance(value, Path) and not value.exists()]
 
+    @property
+    def script(self) -> str:
+        return f"recipes/{self.recipe}.py"
+
     def command(self, output_dir: Path, **options: Any) -> list[str]:
         """The recipe and the words of its command line; it saves checkpoints, if it can."""
         saved = {} if self.variants else {"checkpointing_steps": KILLED}
         options = {**self.options, **saved, **options, "output_dir": output_dir}
         words = (f"--{name}={value}" for name, value in options.items() if value is not None)
-        return [f"recipes/{self.recipe}.py", *words]
+        return [self.script, *words]
 
 
 def make_runs(shared: Path, texts: Path) -> dict[str, Run]:
@@ -99,6 +103,7 @@ def make_runs(shared: Path, texts: Path) -> dict[str, Run]:
         "pretraining": encoder(),
         "pretraining-streaming": encoder(dataset_name=None, train_file=shakespeare, streaming=True),
         "pretraining-masked-tokens": encoder(next_sentence_prediction=False, whole_word_mask=True),
+        "denoising": Run("pretrain_t5", GENERATED | SMALL | {"max_seq_length": 64}),
         "translation-multi30k": translator(
             config="recipes/configs/multi30k.yaml",
             dataset_name=shared / "datasets/multi30k",
