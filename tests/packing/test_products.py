@@ -9,7 +9,7 @@ from torch import nn
 
 from tfm_zoo.packing import products
 from tfm_zoo.packing.packing import WEIGHTS
-from tfm_zoo.packing.products import ManyRowsInt8Product, PlainProduct, product_of
+from tfm_zoo.packing.products import ManyRowsInt8Product, OneDNNProduct, PlainProduct, product_of
 from tfm_zoo.packing.weights import Int4Weight, Int8Weight
 
 #: relative distance to the product with real numbers
@@ -26,7 +26,7 @@ def case(dtype: str, bias: bool = True):
 
 def kernels(dtype: str, weight, bias: torch.Tensor | None) -> list[products.Product]:
     """What machines of any kind choose for this type, as far as it runs here."""
-    others = {"int8": (ManyRowsInt8Product,)}
+    others = {"int8": (ManyRowsInt8Product,), "float32": (OneDNNProduct,)}
     return [product_of(weight, bias), *(kernel(weight, bias) for kernel in others.get(dtype, ()))]
 
 
@@ -40,9 +40,11 @@ def test_near_the_real_product(dtype, bias):
             made, wanted = product(inputs), linear(inputs)
             assert made.shape == wanted.shape
             assert (made - wanted).norm() <= BOUNDS[dtype] * wanted.norm()
-    # Machines of today have kernels for all types, but some have none for bfloat16.
-    has_kernel = dtype != "bfloat16" or products.has_onednn(torch.bfloat16)
-    assert (type(product_of(weight, offset)) is not PlainProduct) == has_kernel
+    # Machines of today have kernels for all types, but some have none for bfloat16, and with AMX the one for float32
+    # is for many rows.
+    for many_rows, has_float32 in ((True, True), (False, not products.HAS_AMX)):
+        has_kernel = {"bfloat16": products.has_onednn(torch.bfloat16), "float32": has_float32}.get(dtype, True)
+        assert (type(product_of(weight, offset, many_rows)) is not PlainProduct) == has_kernel
 
 
 @pytest.mark.parametrize("dtype", BOUNDS)
