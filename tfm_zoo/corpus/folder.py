@@ -29,19 +29,24 @@ class ResultsFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """While it is open, no other run may write here. What a run that was killed left unfinished is deleted."""
+        """While it is open, no other run may write here. What processes that were killed left unfinished is deleted: of
+        an earlier run, and in the end of this one, whose parts others have then written."""
         self.path.mkdir(parents=True, exist_ok=True)
         lock = hold(self.path, self.path / LOCK)
         try:
-            for leftover in self.path.glob(UNFINISHED.format("*", "*")):
-                leftover.unlink(missing_ok=True)
+            self.remove_unfinished()
             yield
+            self.remove_unfinished()
         finally:
             if not (self.path / ABOUT).is_file():  # the run was refused, and leaves nothing
                 (self.path / LOCK).unlink(missing_ok=True)  # while it is held: else another run might hold it by now
                 with suppress(OSError):  # if it holds files of somebody else
                     self.path.rmdir()
             lock.release()
+
+    def remove_unfinished(self) -> None:
+        for leftover in self.path.glob(UNFINISHED.format("*", "*")):
+            leftover.unlink(missing_ok=True)
 
     def about(self) -> dict[str, Any]:
         """What `describe` has written."""
