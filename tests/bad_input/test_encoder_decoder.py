@@ -38,6 +38,7 @@ def both_caches(rows: int = 2, source: int = 7, **fields) -> transformers.Cache:
         refused("one of decoder_input_ids and .* both", "Model", **BOTH, decoder_inputs_embeds=torch.zeros(2, 3, 32)),
         refused("Neither decoder_input_ids nor .* labels", "Model", inputs_embeds=torch.zeros(2, 7, 32)),
         refused(r"input_ids of shape \(7,\) .*\(batch, length\)", "Model", input_ids=IDS[0], decoder_input_ids=TARGET),
+        refused(r"^input_ids of shape \(7,\) .*\(batch, length\)", "Model", input_ids=IDS[0]),
         refused(
             r"decoder_input_ids of shape \(3,\) .*\(batch, length\)",
             "Model",

@@ -94,6 +94,15 @@ def check_as_official(pair: Pair, side: str) -> None:
     assert_same_gradients(zoo, official, official_class)
 
 
+def test_tasks_of_choices():
+    """The official class takes those of a single choice alone."""
+    official = build_tiny(BY_NAME["ErnieForMultipleChoice"])
+    ids = torch.arange(1, 25).view(2, 3, 4)
+    apart = [official(input_ids=ids[:, n, None], task_type_ids=ids[:, n] % 3).logits for n in range(3)]
+    logits = from_official(official)(input_ids=ids, task_type_ids=ids % 3).logits
+    torch.testing.assert_close(logits, torch.cat(apart, dim=1), atol=1e-5, rtol=0)
+
+
 def test_tasks_of_ernie():
     official = build_tiny(BY_NAME["ErnieModel"])
     zoo, batch = from_official(official), ragged_batch(BY_NAME["ErnieModel"], official, "right", [9, 4])

@@ -14,6 +14,7 @@ from tfm_zoo import (
     TfmBertModel,
     TfmEncoderDecoderConfig,
     TfmEncoderDecoderForConditionalGeneration,
+    TfmEncoderDecoderForQuestionAnswering,
     TfmEncoderDecoderForSequenceClassification,
     TfmGPTForCausalLM,
     TfmGPTForQuestionAnswering,
@@ -119,3 +120,10 @@ def test_layers_that_a_user_has_taken_out():
         model.model.layers = layers[keep]
         with torch.no_grad():
             torch.testing.assert_close(model(ids, use_cache=False).logits, pruned(ids, use_cache=False).logits)
+
+
+def test_encoder_outputs_as_a_mapping():
+    model, ids = tiny_model(TfmEncoderDecoderForQuestionAnswering), torch.randint(3, 60, (2, 6))
+    states = model.model.encoder(ids).last_hidden_state
+    made = model(encoder_outputs={"last_hidden_state": states}, decoder_input_ids=ids)
+    torch.testing.assert_close(made.start_logits, model(ids, decoder_input_ids=ids).start_logits)

@@ -57,6 +57,15 @@ def test_logits_are_made_where_somebody_reads_them():
     )
 
 
+def test_a_label_at_padding_counts_and_has_logits():
+    model, batch = tiny_model(TfmBertForMaskedLM), ragged_batch()
+    labels = batch["input_ids"]
+    made, whole = model(**batch, labels=labels), model(**batch, labels=labels, output_hidden_states=True)
+    assert (labels == 0).any()  # that of padding
+    torch.testing.assert_close(made.loss, F.cross_entropy(made.logits.flatten(0, 1), labels.flatten()))
+    torch.testing.assert_close(made.logits, whole.logits, atol=1e-5, rtol=0)
+
+
 def test_nothing_to_predict():
     """As torch has it: nan for a mean over no token, zero where the step's number of tokens is given; no error."""
     model, batch = tiny_model(TfmBertForMaskedLM).train(), ragged_batch()

@@ -12,6 +12,7 @@ from tfm_zoo import (
     TfmBertModel,
     TfmEncoderDecoderEncoder,
     TfmEncoderDecoderForConditionalGeneration,
+    TfmEncoderDecoderModel,
     TfmGPTModel,
     from_official,
 )
@@ -203,6 +204,10 @@ def test_a_step_with_a_mask_of_pairs_and_a_window(attention):
     each = {"full_attention": sees, "sliding_attention": sees[..., -3:]}
     step = model(IDS[:, -1:], past_key_values=past, attention_mask=each).last_hidden_state
     torch.testing.assert_close(step, expected, atol=1e-5, rtol=0)
+    model = tiny_model(TfmEncoderDecoderModel, sliding_window=3, use_cache=True)
+    past = model(IDS, decoder_input_ids=IDS[:, :-1]).past_key_values
+    with pytest.raises(ValueError, match=r"^decoder_attention_mask covers 12 keys"):
+        model(IDS, decoder_input_ids=IDS[:, -1:], past_key_values=past, decoder_attention_mask=sees)
 
 
 @torch.no_grad()

@@ -22,7 +22,8 @@ from transformers.utils.generic import can_return_tuple
 from transformers.utils.import_utils import is_torch_greater_or_equal
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"  # in `generate` and in outputs
+#: 5.24 renamed it in `generate`, in outputs (which know the old name, too) and in masks
+CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
 varlen_attn = None
 if is_torch_greater_or_equal("2.12"):  # the first whose kernel takes a scale, windows and grouped heads
     from torch.nn.attention.varlen import varlen_attn

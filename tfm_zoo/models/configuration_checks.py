@@ -15,12 +15,12 @@ from .compat import ACT2FN, ROPE_INIT_FUNCTIONS
 Rule = Callable[[Any], Iterator[str]]
 LAYER_TYPES = ("full_attention", "sliding_attention", "linear_attention")
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
-#: of [`each`]
+#: the last two arguments of [`each`]
 SIZE = (lambda size: size >= 1, "at least 1")
 RATE = (lambda rate: 0 <= rate < 1, "a probability in [0, 1)")
 FACTOR = (lambda factor: 0 < factor < math.inf, "above 0, and finite")
 ACTIVATION = (ACT2FN.__contains__, f"an activation of transformers: {', '.join(ACT2FN)}")
-#: of [`Idle`]
+#: the last two arguments of [`Idle`]
 BUCKETS = (lambda config: config.relative_attention_num_buckets, "relative_attention_num_buckets")
 
 

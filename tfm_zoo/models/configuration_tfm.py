@@ -37,7 +37,7 @@ ALIASES = {
     }.items()
     for alias in aliases.split()
 }
-#: names that one family alone has; each is in the `lacks` of the other two
+#: fields of encoders, experts, and encoder-decoders, which are in the `lacks` of the families that do not have them
 ENCODER_HEADS = (
     *("add_pooling_layer", "pooler_act", "pooler_dropout", "classifier_pooling", "classifier_bias", "classifier_norm"),
     *("classifier_transform", "sentence_dropout", "qa_dropout", "lm_head_act", "rotary_value", "task_type_vocab_size"),
@@ -160,8 +160,8 @@ class TfmConfig(PreTrainedConfig):
     #: `rope_parameters`: one set, or a dict of them by type of layer) or a bias of self-attention (Press et al. 2022)
     position_embedding_type: PositionEmbedding = "learned"
     max_position_embeddings: int = 512  # longest input of learned positions; where the scaling of rotary ones starts
-    position_offset: int = 0  # rows of the learned table before that of the first position (OPT, BART: 2)
-    position_ids_from_padding: bool = False  # count real tokens only, from `pad_token_id + 1` (RoBERTa)
+    position_offset: int = 0  # rows of the table before that of the first position (OPT, BART: 2)
+    position_ids_from_padding: bool = False  # count real tokens only, whose rows begin at `pad_token_id + 1` (RoBERTa)
     #: if a caller passes no positions, count the tokens that the mask shows; padding has position -1 (OPT). ALiBi then
     #: counts distances in the same way (BLOOM), except in a static cache if every layer slides
     position_ids_from_mask: bool = False
@@ -243,7 +243,7 @@ class TfmConfig(PreTrainedConfig):
     def validate_fields(self) -> None:
         """Raises a `ValueError` if the fields do not fit each other. A configuration may have been changed since it was
         made: transformers asks again before it saves it, and models before they are made from it."""
-        for wrong in broken(self, self.rules):
+        if wrong := next(broken(self, self.rules), None):
             raise ValueError(wrong)
 
     @classmethod

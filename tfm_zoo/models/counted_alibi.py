@@ -4,6 +4,7 @@ import torch
 
 from .batch import Batch
 from .inputs import is_traced
+from .padding import is_split
 from .position_bias import BiasedLayouts, TfmAlibi, spread
 
 
@@ -37,7 +38,7 @@ class CountedLayouts(BiasedLayouts):
     def __init__(self, model, batch: Batch):
         super().__init__(model, batch)
         self.known = known = batch.key_positions
-        has_gaps = known is not None and (is_traced(known) or has_holes(known))
+        has_gaps = known is not None and (is_traced(known) or is_split(known >= 0))
         self.reads_positions = isinstance(self.bias, TfmCountedAlibi) and (self.bias.is_rounded or has_gaps)
 
     def of_pairs(self, distances, is_later, layer: int, keys: int, *starts: int | torch.Tensor) -> torch.Tensor:
@@ -51,10 +52,3 @@ class CountedLayouts(BiasedLayouts):
         if is_later is None:
             return bias
         return bias.masked_fill(spread(is_later[None], self.queries, keys), torch.finfo(bias.dtype).min)
-
-
-def has_holes(positions: torch.LongTensor) -> bool:
-    """Whether padding stands between tokens of a row; `positions`: `(batch, n)`, -1 at padding."""
-    real = positions >= 0
-    begins = real[:, 1:] & ~real[:, :-1]
-    return bool((begins.sum(dim=1) + real[:, 0] > 1).any())

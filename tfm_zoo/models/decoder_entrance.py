@@ -31,7 +31,7 @@ def decoder_batch(
     options: dict,
     read_positions: torch.Tensor | None = None,
 ) -> Batch:
-    """Makes the batch of a causal [`TfmStack`] from the inputs of [`TfmGPTModel`].
+    """Makes the batch of a causal [`TfmStack`] from the inputs of [`TfmGPTModel`], and its further `options`.
 
     Raises:
         ValueError: for inputs that do not fit each other, the cache or the model.
@@ -42,7 +42,7 @@ def decoder_batch(
 
     # (`is_decoder` without a cache here, too: continuous batching keeps one of its own.)
     check_inputs(model, tokens, attention_mask, seen=seen, is_decoder=True)
-    # (A graph cannot tell what is packed. With a cache nothing may be: masks count what it holds, and pages are apart.)
+    # (A paged cache keeps documents apart itself; a graph with a caller's cache cannot tell them, and may hold none.)
     is_apart = options.get(CACHE) is not None or (is_callers and is_traced(given))
     documents = None if is_apart else documents_of(model, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)
@@ -105,8 +105,8 @@ def decoder_layouts(
 ) -> dict[str, Layout]:
     """Who attends to whom, for each type of layer; `documents` are [`documents_of`] the batch."""
     states, types = empty_states(model, given), model.layer_types
-    is_step = given.shape[1] == 1 and (cache is None or isinstance(cache, DynamicCache))
-    is_step = is_step and hides_only_padding(model, given)
+    is_growing = cache is None or isinstance(cache, DynamicCache)
+    is_step = given.shape[1] == 1 and is_growing and hides_only_padding(model, given)
     if is_step and (attention_mask is None or (marks_padding(attention_mask) and "linear_attention" not in types)):
         # A single token sees itself and all real tokens before it.
         sees = None if attention_mask is None else shown_keys(attention_mask, states)
@@ -122,8 +122,8 @@ def decoder_layouts(
         keys = cache.get_mask_sizes(given.shape[1], model.layer_types.index("sliding_attention"))[0]
         if attention_mask.shape[3] != keys:
             raise ValueError(
-                f"attention_mask covers {attention_mask.shape[3]} keys, and the cache holds {keys} for layers with a "
-                'window: it should be a mask for each type of layer, {"full_attention": ..., "sliding_attention": ...}.'
+                f"{model.argument_prefix}attention_mask covers {attention_mask.shape[3]} keys, and the cache holds "
+                f"{keys} for layers with a window: it should be a dict, with a mask for each type of layer."
             )
     options = {CACHE: cache, "documents": documents, "is_causal": True, "in_blocks": has_window and is_new}
     return find_layouts(model, DECODER_MASKS, states, attention_mask, kept, **options)

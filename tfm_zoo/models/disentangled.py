@@ -72,14 +72,6 @@ class TfmDistanceEmbeddings(nn.Embedding):
         return torch.where(far <= half, distances, wide * distances.sign())
 
 
-def is_split(mask: object) -> bool:
-    """Whether padding stands between the tokens of a sequence, by a mask `(batch, length)`."""
-    if not marks_padding(mask) or is_traced(mask):
-        return False
-    begins = mask.bool().int().diff(dim=1, prepend=torch.zeros_like(mask[:, :1], dtype=torch.int)) > 0
-    return bool((begins.sum(dim=1) > 1).any())
-
-
 class TfmDisentangledAttention(TfmAttention):
     """Self-attention whose scores also compare contents with distances; the arguments are those of [`TfmAttention`]."""
 

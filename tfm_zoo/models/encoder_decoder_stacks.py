@@ -116,7 +116,7 @@ class TfmCrossAttention(TfmAttention):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        encoder_hidden_states: torch.Tensor | None,
+        encoder_hidden_states: torch.Tensor,
         kept: KeptTokens | None = None,
         layout: Layout = EVERYTHING,
         past_key_values: EncoderDecoderCache | None = None,
@@ -202,8 +202,8 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
 
         Args:
             encoder_hidden_states: `(batch, source length, hidden_size)`.
-            encoder_attention_mask: `(batch, source length)`, 1 at real tokens and 0 at padding.
-            batch: made by [`enter`], in place of the target's inputs.
+            encoder_attention_mask: the source's, as [`read_source`] takes it.
+            batch: made by [`enter`], in place of the target's inputs but `past_key_values` and `position_ids`.
             source_kept: the real tokens in `encoder_attention_mask`, if they are known.
         """
         states, mask = encoder_hidden_states, encoder_attention_mask
@@ -233,7 +233,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
 
         Args:
             source_shape: (batch, source length).
-            source_mask: of padding `(batch, source length)`, or 4-D, as cross-attention adds it to scores.
+            source_mask: as [`read_source`] takes it.
             options, read_positions: see [`decoder_batch`].
 
         Raises:

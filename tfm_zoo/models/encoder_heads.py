@@ -7,9 +7,9 @@ from torch import nn
 
 from .compat import ACT2FN
 from .configuration_tfm import ENGINES
-from .losses import labelled_only, logits_loss, vocabulary_loss
+from .losses import labelled, labelled_only, logits_loss, vocabulary_loss
 from .norms import make_norm
-from .padding import find_kept, has_hooks, keep, restore
+from .padding import find_kept, has_hooks, keep, read_padding, restore
 
 #: fields of the configuration that a pooler and its pooling read
 POOLING = ("classifier_pooling", "pooler_act", "pooler_dropout", "classifier_norm")
@@ -43,7 +43,8 @@ def masked_tokens(
     makes_logits = labels is None or is_hooked or (not model.training if return_logits is None else return_logits)
     loss = logits = None
     if makes_logits:
-        kept = find_kept(attention_mask) if model.config.skip_padding and not is_hooked else None
+        lengths = read_padding(attention_mask, labelled(labels))[1]  # as the encoder: padding with labels is read
+        kept = find_kept(attention_mask, lengths=lengths) if model.config.skip_padding and not is_hooked else None
         states = hidden_states if kept is None else keep(hidden_states, kept)
         logits = model.lm_head(model.head(states))
         logits = logits if kept is None else restore(logits, kept)

@@ -20,8 +20,9 @@ ENCODER_MASKS = {
 def encoder_batch(
     model, tokens: Tokens, attention_mask, options: dict, read_positions=None, reads_first=False, takes_documents=True
 ) -> Batch:
-    """Makes an encoder's batch from the inputs of [`TfmBertModel`]. `reads_first`: the caller reads the first position
-    of each sequence, even if it is padding; `takes_documents`: several may be packed into a row."""
+    """Makes an encoder's batch from the inputs of [`TfmBertModel`], and its further `options`, of which it takes out
+    `task_type_ids`. `reads_first`: the caller reads the first position of each sequence, even if it is padding;
+    `takes_documents`: several may be packed into a row."""
     if options.get("past_key_values") is not None:
         raise ValueError("past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; use prompt tuning.")
     given = tokens.ids_or_embeddings

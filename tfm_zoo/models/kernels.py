@@ -1,4 +1,4 @@
-"""How attention runs: the choice, and functions of transformers' attention interface, which has others.
+"""The choice of a kernel for attention, and the kernels that transformers does not have, in its interface.
 
 They take a [`TfmAttention`], `query` `(batch, heads, length, head_dim)`, `key` and `value`, which may have fewer heads,
 and a mask; they return the output `(batch, length, heads, head_dim)`, and weights or `None`.
@@ -27,12 +27,12 @@ def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layo
         attend = varlen_attention_forward if implementation == "varlen" else attend
         return partial(attend_by_bounds, attend, layout)
     is_fused = implementation in FUSED and query.device.type == "cpu"
-    has_dropout = is_fused and module.training and module.attention_dropout
+    drops_on_cpu = is_fused and module.training and module.attention_dropout
     if module.layer_type == "linear_attention":
         attend = linear_attention_forward
-    elif has_dropout and not is_traced(query):
+    elif drops_on_cpu and not is_traced(query):
         attend = dropped_attention_forward
-    elif is_fused and not has_dropout and query.shape[2] == 1 and module.num_key_value_groups > 1:
+    elif is_fused and not drops_on_cpu and query.shape[2] == 1 and module.num_key_value_groups > 1:
         attend = grouped_attention_forward
     elif layout.bias is not None:
         attend = partial(attend, position_bias=layout.bias)
@@ -56,10 +56,10 @@ def takes_bounds(model, states: torch.Tensor) -> bool:
         return "flash" in (config._attn_implementation or "")
     if varlen_attn is None or not states.is_cuda or torch.cuda.get_device_capability(states.device) < (8, 0):
         return False
-    has_more = config.has_position_bias or config.attn_logit_softcapping is not None  # than products in its scores
+    has_bias_or_cap = config.has_position_bias or config.attn_logit_softcapping is not None
     is_dropped = model.training and config.attention_dropout > 0
     fits = kernel_dtype(states) in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= 256
-    return fits and not has_more and not is_dropped
+    return fits and not has_bias_or_cap and not is_dropped
 
 
 def kernel_dtype(states: torch.Tensor) -> torch.dtype:

@@ -28,7 +28,7 @@ class TfmLayer(GradientCheckpointingLayer):
 
     With `use_parallel_residual`: `x + attention(norm(x)) + mlp(norm'(x))` (GPT-NeoX), or one norm for both (GPT-J).
 
-    The arguments are those of [`TfmAttention`], and the class of the feed-forward, by default [`TfmMLP`].
+    The arguments are those of [`TfmAttention`] but `sizes`, and the class of the feed-forward, by default [`TfmMLP`].
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class TfmAttention(nn.Module):
         self.k_norm = make_head_norm(sizes, key_heads)
         self.sliding_window = None
         if self.layer_type == "sliding_attention":
-            # Only flash attention reads this width, the position itself included; other kernels read the layout.
+            # Kernels that take bounds read this width, the position itself included; the others read the layout.
             self.sliding_window = config.sliding_window if is_causal else config.sliding_window + 1
 
     def forward(
@@ -138,7 +138,7 @@ class TfmAttention(nn.Module):
         past_key_values: Cache | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """`(batch, length, hidden_size)` in and out, and attention weights `(batch, heads, length, length)` or `None`.
+        """`(batch, length, hidden_size)` in and out, and attention weights `(batch, heads, length, keys)` or `None`.
 
         `position_embeddings`: cosines and sines of rotary positions, each `(batch, length, rotated channels)`.
         `past_key_values`: keys and values (linear attention: a state) of earlier positions, to which it adds these.

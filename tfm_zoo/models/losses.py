@@ -36,8 +36,8 @@ def vocabulary_loss(
     in_chunks: bool = True,
     softcap: float | None = None,
 ) -> torch.Tensor:
-    """Cross-entropy of `lm_head(hidden_states)`, without holding all logits at once unless an engine divides `lm_head`
-    among processes; nan without any label.
+    """Cross-entropy of `lm_head(hidden_states)`, without holding all logits at once unless processes share `lm_head`
+    ([`is_divided`]); nan without any label.
 
     Args:
         hidden_states: `(tokens, hidden_size)`.

@@ -123,7 +123,7 @@ def kept_layout(
     kept: KeptTokens,
     shows_weights: bool = False,
 ) -> Layout:
-    """Who attends to whom among the tokens that are kept, in the layers of one type. `make` makes the layout of all, of
+    """Who attends to whom among the tokens that are kept, in the layers of one type. `make` makes [`padded_layout`] of
     a type and a mask; `shows_weights`: the caller asks for attention weights, which are those of the padded batch."""
     config, implementation = model.config, model.config._attn_implementation or "eager"
     if layer_type != "linear_attention" and takes_bounds(model, states):

@@ -212,8 +212,8 @@ class TfmBertForQuestionAnswering(TfmBertHead):
         end_positions: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> QuestionAnsweringModelOutput:
-        """Gives `start_logits` and `end_logits` `(batch, length)`, the lowest number at padding that was not computed,
-        and the loss, a softmax over all positions, padded ones too; inputs as for [`TfmBertModel`].
+        """Gives `start_logits` and `end_logits` `(batch, length)`, the lowest number at padding (with `skip_padding`,
+        without a loss), and the loss, a softmax over all positions, padded ones too; inputs as for [`TfmBertModel`].
 
         Args:
             start_positions: `(batch,)`, the first of the answer; one outside the sequence does not count in the loss.
@@ -261,11 +261,12 @@ class TfmBertForMultipleChoice(TfmBertHead):
         tokens = one_of(input_ids, inputs_embeds)
         if tokens.dim() != (3 if inputs_embeds is None else 4):
             name, width = ("input_ids", "") if inputs_embeds is None else ("inputs_embeds", ", embedding_size")
-            shape = tuple(tokens.shape)
-            raise ValueError(f"{name} of shape {shape} should be of shape (batch, choices, length{width}).")
+            shape = f"(batch, choices, length{width})"
+            raise ValueError(f"{name} of shape {tuple(tokens.shape)} should be of shape {shape}.")
         check_labels(labels, tokens.shape[:1], tokens.shape[1], "the choices")
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         rows = [None if tensor is None else tensor.flatten(0, 1) for tensor in inputs]
+        kwargs |= {"task_type_ids": tasks.flatten(0, 1)} if (tasks := kwargs.get("task_type_ids")) is not None else {}
         outputs = self.model(*rows, return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, tokens.shape[1])
         loss = None if labels is None else F.cross_entropy(logits, labels.view(-1))
@@ -332,8 +333,8 @@ class TfmBertForMaskedLM(TfmBertHead):
         num_items_in_batch: int | torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput:
-        """Gives `logits` `(batch, length, vocab_size)`, zero at padding that was skipped, and the loss of the labels;
-        inputs as for [`TfmBertModel`].
+        """Gives `logits` `(batch, length, vocab_size)`, zero at padding unless a label stands there, and the loss of
+        the labels; inputs as for [`TfmBertModel`].
 
         Args:
             labels: `(batch, length)`, token ids, -100 where there is nothing to predict.

@@ -4,8 +4,8 @@ import torch
 
 from .batch import Batch
 from .configuration_tfm_deberta import TfmDebertaConfig
-from .disentangled import TfmDisentangledLayer, TfmDistanceEmbeddings, is_split
-from .inputs import is_traced
+from .disentangled import TfmDisentangledLayer, TfmDistanceEmbeddings
+from .inputs import is_traced, marks_padding
 from .modeling_tfm_bert import (
     TfmBertForMaskedLM,
     TfmBertForMultipleChoice,
@@ -16,6 +16,7 @@ from .modeling_tfm_bert import (
     TfmBertModel,
     TfmBertPreTrainedModel,
 )
+from .padding import is_split
 from .position_bias import IMPLEMENTATIONS
 
 
@@ -50,7 +51,7 @@ class TfmDebertaModel(TfmDebertaPreTrainedModel, TfmBertModel):
         **kwargs,
     ):
         """Padding that stands between tokens counts in their distances, so that it is computed."""
-        if is_split(attention_mask):
+        if marks_padding(attention_mask) and not is_traced(attention_mask) and is_split(attention_mask.bool()):
             read_positions = torch.ones_like(attention_mask)
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, read_positions)
         return super().forward(*inputs, padding_mask=attention_mask, **kwargs)

@@ -95,7 +95,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
                     "Neither decoder_input_ids nor decoder_inputs_embeds is given. They follow from labels, or from "
                     "input_ids where source and target have one vocabulary (share_encoder_decoder_embeddings)."
                 )
-            decoder_input_ids = shift_right(self.config, input_ids)
+            decoder_input_ids = shift_right(self.config, input_ids, "input_ids")
         if isinstance(kwargs.get("cache"), Cache):  # its name in transformers 5.24 (a paged cache goes on to attention)
             past_key_values = kwargs.pop("cache")
         attention_mask = default_mask(self.config, input_ids, attention_mask)
@@ -182,7 +182,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
-        """Gives `logits` `(batch, kept, decoder_vocab_size)`, and the loss of the labels; inputs as for
+        """Gives `logits` `(batch, positions, decoder_vocab_size)`, and the loss of the labels; inputs as for
         [`TfmEncoderDecoderModel`].
 
         Args:
@@ -192,7 +192,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
         """
         read = None
         if labels is not None:
-            # (Training reads labelled positions alone.)
+            # (Training reads labelled positions alone, and does not ask which tokens are real.)
             real = None if self.training else default_mask(self.config, decoder_input_ids, decoder_attention_mask)
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
@@ -416,10 +416,11 @@ class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
             start_positions: `(batch,)`, the first of the answer; one outside the sequence does not count in the loss.
             end_positions: `(batch,)`, its last.
         """
-        source = one_of(input_ids, inputs_embeds) if encoder_outputs is None else encoder_outputs[0]
-        check_labels(start_positions, source.shape[:1], name="start_positions")
-        check_labels(end_positions, source.shape[:1], name="end_positions")
-        target = next(each for each in (decoder_input_ids, decoder_inputs_embeds, source) if each is not None)
+        target = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
+        target = input_ids if target is None else target
+        target = one_of(input_ids, inputs_embeds) if target is None else target
+        check_labels(start_positions, target.shape[:1], name="start_positions")
+        check_labels(end_positions, target.shape[:1], name="end_positions")
         everywhere = target.new_ones(target.shape[:2], dtype=torch.bool)
         source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
         source |= {"token_type_ids": token_type_ids, "position_ids": position_ids, "encoder_outputs": encoder_outputs}

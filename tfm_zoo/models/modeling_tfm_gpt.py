@@ -152,7 +152,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         return_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> CausalLMOutputWithPast | MoeCausalLMOutputWithPast:
-        """Gives `logits` `(batch, kept, vocab_size)`, and the loss of the labels; inputs as for [`TfmGPTModel`].
+        """Gives `logits` `(batch, positions, vocab_size)`, and the loss of the labels; inputs as for [`TfmGPTModel`].
 
         Args:
             labels: `(batch, length)`, token ids, -100 where there is nothing to predict: `labels[:, i + 1]` is what
@@ -167,7 +167,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         # `shift_labels` is not a parameter: the Trainer would take it for a second kind of labels, which no batch has.
         targets, read = kwargs.pop("shift_labels", None), None
         if labels is not None or targets is not None:
-            shape, name = one_of(input_ids, inputs_embeds).shape[:2], "shift_labels" if labels is None else "labels"
+            shape, name = one_of(input_ids, inputs_embeds).shape[:2], "labels" if targets is None else "shift_labels"
             check_labels(labels, shape)
             targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if targets is None else targets
             check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)

@@ -100,6 +100,12 @@ def has_hooks(*parts: nn.Module | None) -> bool:
     return False
 
 
+def is_split(real: torch.BoolTensor) -> bool:
+    """Whether padding stands between the tokens of a row; `real`: `(batch, length)`, false at padding."""
+    begins = real[:, 1:] & ~real[:, :-1]
+    return bool((begins.sum(dim=1) + real[:, 0] > 1).any())
+
+
 def keep(states: torch.Tensor, kept: KeptTokens) -> torch.Tensor:
     """`(batch or 1, length, ...)` to `(1, tokens, ...)`."""
     flat = states.expand(*kept.shape, *states.shape[2:]).flatten(0, 1)

@@ -29,7 +29,7 @@ def read_source(
 
     Args:
         states: `(batch, source length, hidden_size)`, the encoder's last hidden state.
-        attention_mask: of padding `(batch, source length)`, or 4-D, as cross-attention adds it to scores.
+        attention_mask: of padding `(batch, source length)`, or 4-D, of who attends to whom ([`pair_mask`]).
         target: what the decoder reads of the target.
         cache: of both sides.
         kept: the tokens of the source that are real, if they are known.
@@ -96,7 +96,7 @@ def source_layout(
             encoder_hidden_states=states,
         )
     is_whole = mask is None and target.kept is not None and target.cache is None and takes_bounds(model, states)
-    if is_whole or marks_padding(mask):  # with flash attention, to queries of which transformers would apply it too
+    if is_whole or marks_padding(mask):  # flash attention's, which transformers would apply to queries, too
         return bounded(target, beams, find_kept(mask) or every_token(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
         # T5 adds a bias to these scores too: there, a row of a source without tokens sees all alike in sdpa.
@@ -120,8 +120,8 @@ def default_mask(
     return (input_ids != padding).long()
 
 
-def shift_right(config, tokens: torch.LongTensor) -> torch.LongTensor:
-    """Decoder inputs for predicting `tokens` `(batch, length)`, labels or ids: these, shifted to the right.
+def shift_right(config, tokens: torch.LongTensor, name: str = "labels") -> torch.LongTensor:
+    """Decoder inputs for predicting `tokens` `(batch, length)`, labels or ids, as `name` says: these, shifted right.
 
     The first input is `config.decoder_start_token_id`, or the last real token (`config.start_with_last_token`).
 
@@ -129,17 +129,17 @@ def shift_right(config, tokens: torch.LongTensor) -> torch.LongTensor:
         ValueError: for another shape, or if the configuration lacks the id.
     """
     if tokens.dim() != 2 or tokens.shape[1] == 0:
-        raise ValueError(f"labels of shape {tuple(tokens.shape)} should be of shape (batch, length).")
+        raise ValueError(f"{name} of shape {tuple(tokens.shape)} should be of shape (batch, length).")
     padding, start = config.pad_token_id, config.decoder_start_token_id
     if padding is None:
-        raise ValueError("pad_token_id=None: decoder_input_ids made of labels need it where there is no label.")
+        raise ValueError(f"pad_token_id=None: decoder_input_ids made of {name} need it where there is no label.")
     tokens = tokens.masked_fill(tokens == IGNORED, padding)
     if config.start_with_last_token:
         last = ((tokens != padding).sum(dim=1, keepdim=True) - 1).clamp(min=0)
         return torch.cat((tokens.gather(1, last), tokens[:, :-1]), dim=1)
     if start is None:
         raise ValueError(
-            "decoder_start_token_id=None: decoder_input_ids made of labels begin with it. Set it in the config."
+            f"decoder_start_token_id=None: decoder_input_ids made of {name} begin with it. Set it in the config."
         )
     return F.pad(tokens[:, :-1], (1, 0), value=start)
 

@@ -38,12 +38,12 @@ class TfmEmbeddings(nn.Module):
 
     def __init__(self, config, vocab_size: int):
         super().__init__()
-        tokens, width, padding_idx = config.embedding_size, config.position_size, config.pad_token_id
+        token_width, width, padding_idx = config.embedding_size, config.position_size, config.pad_token_id
         untrained = None if config.train_padding_embedding else padding_idx
         scaled = partial(TfmScaledEmbedding, is_rounded=config.round_embedding_scale)
         make_table = scaled if config.scale_embedding else nn.Embedding
-        self.embed_tokens = make_table(vocab_size, tokens, padding_idx=untrained)
-        self.token_projection = nn.Linear(tokens, width, bias=False) if config.project_tokens else None
+        self.embed_tokens = make_table(vocab_size, token_width, padding_idx=untrained)
+        self.token_projection = nn.Linear(token_width, width, bias=False) if config.project_tokens else None
         self.embed_positions = None
         if config.position_embedding_type == "learned":
             # If a position is reserved for padding, its row stays zero and gets no gradient.
@@ -143,6 +143,6 @@ class TfmStack:
 
 
 def passed_on(outputs: ModelOutput, *left_out: str) -> dict[str, object]:
-    """The outputs of a base model that a head returns as they are: all but its states, and what is `left_out`."""
+    """The outputs of a base model that a head returns as they are: not its last states, nor what is `left_out`."""
     left_out += ("last_hidden_state", "pooler_output", "router_logits")
     return {name: value for name, value in outputs.items() if name not in left_out}
