@@ -17,19 +17,19 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorde
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-# what the recipes need
-$(BIN)/activate: pyproject.toml $(CONSTRAINTS)
+# what the recipes need (a folder that `python -m venv` has made already, and a torch in it, are taken as they are)
+$(BIN)/tfm-zoo: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) torch
 	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) $(EDITABLE) '.[recipes]'
 	touch $@
 
 # what tests, style and benchmarks need besides
-$(BIN)/pytest: $(BIN)/activate
+$(BIN)/pytest: $(BIN)/tfm-zoo
 	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) $(EDITABLE) '.[tests]'
 	touch $@
 
-demo: $(BIN)/activate  ## show what the zoo is for, in one to two minutes, on built-in data (PRECISION=bf16 is faster where a CPU has it)
+demo: $(BIN)/tfm-zoo  ## show what the zoo is for, in one to two minutes, on built-in data (PRECISION=bf16 is faster where a CPU has it)
 	$(BIN)/python recipes/demo.py --mixed_precision $(PRECISION) --output_dir runs/demo
 
 test: $(BIN)/pytest  ## run the tests but the slow ones (five to eight minutes on two cores), or a part: make test TESTS=tests/padding

@@ -1,5 +1,6 @@
 """`tfm-zoo list`: the architectures that the zoo converts, and what one of them becomes."""
 
+import re
 from difflib import get_close_matches
 from typing import Annotated
 
@@ -65,15 +66,15 @@ def find(name: str) -> Architecture:
     known = {
         plain(each): architecture
         for key, architecture in ARCHITECTURES.items()
-        for each in (*architecture.models, architecture.title, key)
+        for each in (*architecture.models, architecture.title, *re.split(r"[()]", architecture.title), key)
     }
     if name in REFUSED:
         raise ValueError(f"The zoo does not convert {name!r}: {REFUSED[name]}.")
     if plain(name) not in known:
-        near = get_close_matches(plain(name), known, n=1)
+        near = get_close_matches(plain(name), known, n=1, cutoff=0.75)  # fewer letters in common: another model
         hint = f" Did you mean {known[near[0]].model_type!r}?" if near else ""
         raise ValueError(
-            f"There is no table for an architecture named {name!r}.{hint} `tfm-zoo list` prints all names."
+            f"The zoo has no architecture named {name!r}.{hint} `tfm-zoo list` prints those that it converts."
         )
     return known[plain(name)]
 

@@ -153,6 +153,7 @@ def is_shared(official: Fields) -> bool:
 MARIAN = Architecture(
     model_type="marian",
     title="Marian",
+    models=("opus-mt",),
     prefix="model",
     config=(
         *CONFIG,

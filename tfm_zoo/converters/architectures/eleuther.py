@@ -20,6 +20,7 @@ NEOX_LM_HEAD = Rename("lm_head.weight", "lm_head.weight", also="embed_out.weight
 GPT_NEOX = Architecture(
     model_type="gpt_neox",
     title="GPT-NeoX",
+    models=("Pythia",),
     prefix="gpt_neox",
     config=(
         *CONFIG,

@@ -98,6 +98,7 @@ LLAMA = llama(
     *same("attention_bias", "mlp_bias"),
     # With a window, the official class's cache forgets positions that its mask does not hide.
     *only(sliding_window=None, layer_types=None),
+    models=("SmolLM",),
 )
 #: Jiang et al. 2023: with a sliding window, and without biases
 MISTRAL = llama(

@@ -40,6 +40,7 @@ PHI3 = llama(
     *ignored("embd_pdrop", "original_max_position_embeddings"),  # a part of `rope_parameters`
     *constants(renew_longrope_cache=lambda zoo: zoo["rope_parameters"]["rope_type"] == "longrope"),
     Free("renew_longrope_cache"),  # models that were converted earlier keep their cache
+    models=("Phi 4",),
     base=FIELDS,
     tensors=(
         SplitHeads("layers.{i}.self_attn.qkv_proj", QKV),
