@@ -131,8 +131,8 @@ class Task(ABC):
         return with_prefix(self.evaluate(best, "test"), "test") if "test" in self.splits else {}
 
     def for_card(self) -> dict[str, Any]:
-        """What the task's part of the card says, as plain values; asked for when the run has ended."""
-        return {}
+        """What the task's part of the card says, as plain values, and the splits' "sizes"; asked for at a run's end."""
+        return {"sizes": {name: f"{len(rows):,}" for name, rows in self.splits.items()}}
 
 
 class TokenTask(Task):

@@ -1,7 +1,7 @@
 """Documents to pre-train on, in memory or streamed, and the examples that are made of them."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -171,3 +171,9 @@ def task_of_documents(
             "validation texts": documents.validation.identity,
         },
     )
+
+
+def sizes_for_card(splits: Mapping[str, Any]) -> dict[str, str]:
+    """How many examples are trained on, if they were counted, and how many are validated on."""
+    size, validation = splits["train"].size, len(splits["validation"])
+    return {"train": f"{size:,} an epoch" if size else "not counted", "validation": f"{validation:,}"}

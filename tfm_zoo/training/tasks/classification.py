@@ -344,8 +344,7 @@ class ClassificationTask(Task):
                 logger.info(f"epoch {epoch + 1}, the first with the whole model: {what_learns(model)}")
 
     def for_card(self) -> dict[str, Any]:
-        sizes = {name: len(rows) for name, rows in self.splits.items()}
-        return {"label_names": self.data.label_names, "problem": self.data.problem, "sizes": sizes}
+        return {**super().for_card(), "label_names": self.data.label_names, "problem": self.data.problem}
 
 
 def prepare(argv: list[str] | None = None) -> Loop:

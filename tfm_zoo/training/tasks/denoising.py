@@ -19,7 +19,7 @@ from tfm_zoo.training.new_models import new_tokenizer
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.sharding import unwrapped
-from tfm_zoo.training.streaming.documents import DocumentOptions, Documents, task_of_documents
+from tfm_zoo.training.streaming.documents import DocumentOptions, Documents, sizes_for_card, task_of_documents
 from tfm_zoo.training.task import Batch, TokenTask
 from tfm_zoo.training.tasks.text_to_text import HEAD, losses_of_targets, new_writer
 from tfm_zoo.training.tokenizers import SENTINEL, bpe_with_sentinels
@@ -153,11 +153,10 @@ class DenoisingTask(TokenTask):
         return losses_of_targets(model, {**batch, "decoder_input_ids": shifted}, self.is_zoo)
 
     def for_card(self) -> dict[str, Any]:
-        sizes = {"train": self.splits["train"].size, "validation": len(self.splits["validation"])}
         by_length = sorted(self.splits["validation"], key=lambda example: len(example["input_ids"]))
         short = by_length[len(by_length) // 4]
         example = {name: self.tokenizer.decode(short[name]) for name in ("input_ids", "labels")}
-        return {"sizes": sizes, "example": example}
+        return {"sizes": sizes_for_card(self.splits), "example": example}
 
 
 def prepare(argv: list[str] | None = None) -> Loop:

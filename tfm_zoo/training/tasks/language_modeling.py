@@ -338,7 +338,7 @@ class LanguageModelingTask(TokenTask):
             "is_cut": room < asked,
             "longest": self.sampler.longest,
             "block_size": self.splits["validation"].block_size,
-            "tokens": {name: self.tokens.get(name) for name in self.splits},  # None: not counted
+            "sizes": {name: f"{self.tokens[name]:,}" if name in self.tokens else "not counted" for name in self.splits},
             "samples": self.samples,
         }
 

@@ -25,7 +25,7 @@ from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.sharding import is_sharded, unwrapped
-from tfm_zoo.training.streaming.documents import DocumentOptions, Documents, task_of_documents
+from tfm_zoo.training.streaming.documents import DocumentOptions, Documents, sizes_for_card, task_of_documents
 from tfm_zoo.training.streaming.sentences import Text, join, segments, sentence_pairs
 from tfm_zoo.training.streaming.texts import CHARACTERS
 from tfm_zoo.training.task import Batch, Task, inputs_of, sums_of_rows
@@ -296,8 +296,7 @@ class PretrainingTask(Task):
         return {"loss": values["mlm_loss"] + values.get("nsp_loss", 0), **values}
 
     def for_card(self) -> dict[str, Any]:
-        sizes = {"train": self.splits["train"].size, "validation": len(self.splits["validation"])}
-        return {"entropy": self.entropy, "sizes": sizes}
+        return {"entropy": self.entropy, "sizes": sizes_for_card(self.splits)}
 
 
 def losses(model: nn.Module, batch: Batch, is_zoo: bool) -> Tensor:

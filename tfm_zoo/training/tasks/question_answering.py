@@ -275,7 +275,7 @@ class AnsweringTask(Task):
         return {
             "example": rows["validation"][0],
             "handle_impossible_answer": handles,
-            "sizes": {name: (len(questions), len(self.windows[name])) for name, questions in rows.items()},
+            "sizes": {name: f"{len(each):,} ({len(self.windows[name]):,})" for name, each in rows.items()},
         }
 
 

@@ -209,10 +209,11 @@ class TaggingTask(Task):
         return with_prefix(self.evaluate(best, self.final_split), self.final_split)
 
     def for_card(self) -> dict[str, Any]:
+        splits = self.data.splits
         return {
             "by_kind": self.by_kind,
-            "example": " ".join(self.data.splits["validation"][0]["words"]),
-            "sizes": {name: (len(rows), sum(map(len, rows["words"]))) for name, rows in self.data.splits.items()},
+            "example": " ".join(splits["validation"][0]["words"]),
+            "sizes": {name: f"{len(rows):,} ({sum(map(len, rows['words'])):,})" for name, rows in splits.items()},
         }
 
 

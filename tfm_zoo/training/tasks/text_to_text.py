@@ -285,10 +285,10 @@ class TextToTextTask(TokenTask):
             self.target_tokenizer.save_pretrained(folder / TARGET_TOKENIZER)
 
     def for_card(self) -> dict[str, Any]:
-        sizes = {name: (len(rows), sum(map(len, rows["labels"]))) for name, rows in self.splits.items()}
-        num_validated = sizes["validation"][0] if self.final_split == "test" else 0
+        splits = self.splits
+        num_validated = len(splits["validation"]) if self.final_split == "test" else 0
         return {
-            "sizes": sizes,
+            "sizes": {name: f"{len(rows):,} ({sum(map(len, rows['labels'])):,})" for name, rows in splits.items()},
             "example": self.args.source_prefix + self.data.splits[self.final_split][0]["source"],
             "samples": self.samples,
             "is_part_scored": 0 < self.args.num_eval_texts < num_validated,
