@@ -4,9 +4,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from accelerate.utils import gather_object
@@ -89,15 +88,6 @@ def load_documents(args: DocumentOptions) -> Documents:
     return Documents(train, validation, str.splitlines if is_text else split_sentences, own_splits, notes)
 
 
-class ExampleMaker(Protocol):
-    """Makes the texts of a chunk into examples, with random numbers from the generator alone."""
-
-    longest: int  # tokens that an example has at most
-    needs: str  # what the documents must have for an example to be made, for messages
-
-    def __call__(self, documents: Sequence[str], rng: np.random.Generator) -> Sequence[Any]: ...
-
-
 class Padding:
     """Pads examples, arrays `(tokens,)`, to a batch of the longest one's length, tensors `(batch, length)`. Labels may
     have a length of their own.
@@ -130,14 +120,15 @@ def task_of_documents(
     run: Run,
     task_class: type[Task],
     build: Callable[[Any, Documents], ModelAndTokenizer],
-    make_examples_for: Callable[[Any, Documents, PreTrainedTokenizerBase, int], ExampleMaker],
+    make_examples_for: Callable[[Any, Documents, PreTrainedTokenizerBase, int], Any],
 ) -> Task:
     """The task of a run whose data are documents: to train on, a [`Stream`], and to validate on, a list of examples.
 
     Args:
         build: the model and its tokenizer, from the options and the documents.
-        make_examples_for: what makes examples, from the options, the documents, the tokenizer and the number of tokens
-            that the model takes.
+        make_examples_for: the `make_examples` of a [`Stream`], from the options, the documents, the tokenizer and the
+            number of tokens that the model takes. It has `longest`, the most tokens of an example, and `needs`, what
+            documents must have for an example to be made, which an error says.
     """
     args, accelerator = run.args.choosing_by(task_class.figures_of(run.args, ())), run.accelerator
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
