@@ -75,9 +75,9 @@ def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[st
 def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
     """Run a recipe as a program.
 
-    What a user did wrong shows in `prepare`, before training begins, and ends the program with one line. Errors
-    after that show their traceback. Only a failed upload does not: the model is safe, and one line says how to push it.
-    Neither does Ctrl-C: the loop has said how to go on.
+    `prepare` reads options, data and model: all that a user can get wrong. Its errors of the kinds of `USER_ERRORS` end
+    the program with one line. Errors of `train` show a traceback, but for two: a failed upload (the model is safe; one
+    line says how to push it) and Ctrl-C (the loop has said how to go on).
     """
     try:
         with errors_in_one_line():

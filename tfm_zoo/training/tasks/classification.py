@@ -345,6 +345,5 @@ class ClassificationTask(Task):
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    """Read options, data and model: all that a user can get wrong."""
     run = start_run("finetune_classification", ClassificationOptions, argv)
     return Loop(run, task_of_rows(run, ClassificationTask, load_texts, build_classifier))

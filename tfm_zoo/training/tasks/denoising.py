@@ -160,6 +160,5 @@ class DenoisingTask(TokenTask):
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    """Read options, data and model: all that a user can get wrong."""
     run = start_run("pretrain_t5", DenoisingOptions, argv)
     return Loop(run, task_of_documents(run, DenoisingTask, build_writer, make_examples_for))

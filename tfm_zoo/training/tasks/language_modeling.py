@@ -344,7 +344,6 @@ class LanguageModelingTask(TokenTask):
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    """Read options, data and model: all that a user can get wrong."""
     run = start_run("finetune_causal_lm", LanguageModelingOptions, argv)
     args = run.args.choosing_by(LanguageModelingTask.figure_names)
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache

@@ -327,6 +327,5 @@ def losses_and_hits(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    """Read options, data and model: all that a user can get wrong."""
     run = start_run("pretrain_bert", PretrainingOptions, argv)
     return Loop(run, task_of_documents(run, PretrainingTask, build_encoder, make_examples_for))

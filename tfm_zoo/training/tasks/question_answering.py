@@ -304,6 +304,5 @@ def best_spans(
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    """Read options, data and model: all that a user can get wrong."""
     run = start_run("finetune_question_answering", AnsweringOptions, argv)
     return Loop(run, task_of_rows(run, AnsweringTask, load_questions, build_answerer))

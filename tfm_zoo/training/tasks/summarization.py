@@ -67,6 +67,5 @@ class SummarizationTask(TextToTextTask):
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    """Read options, data and model: all that a user can get wrong."""
     run = start_run("finetune_summarization", SummarizationOptions, argv)
     return Loop(run, task_of_rows(run, SummarizationTask, load_summaries, build_writer))

@@ -217,6 +217,5 @@ class TaggingTask(Task):
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    """Read options, data and model: all that a user can get wrong."""
     run = start_run("finetune_token_classification", TaggingOptions, argv)
     return Loop(run, task_of_rows(run, TaggingTask, load_tagged_texts, build_tagger))

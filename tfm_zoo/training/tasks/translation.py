@@ -184,6 +184,5 @@ def language_codes(names: Iterable[str]) -> list[str] | None:
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    """Read options, data and model: all that a user can get wrong."""
     run = start_run("train_translation", TranslationOptions, argv)
     return Loop(run, task_of_rows(run, TranslationTask, load_parallel_texts, build_translator))
