@@ -210,8 +210,6 @@ class Comparison:
             "mixed_precision": self.accelerator.mixed_precision,  # as it was launched
             "text and tokenizer": digest(self.tokens.values()),
             "block_size": self.block_size,
-            "max_train_samples": self.args.max_train_samples,
-            "max_eval_samples": self.args.max_eval_samples,
             "number of processes": self.accelerator.num_processes,
             "device": device(),
         }

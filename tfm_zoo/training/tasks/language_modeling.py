@@ -32,7 +32,7 @@ from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.conversations import Conversations, PackedConversations, load_conversations
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
-from tfm_zoo.training.options import fitted, free, given, managing
+from tfm_zoo.training.options import fitted, free, given, managing, option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import StreamOptions, TextSource, hold_out
@@ -67,7 +67,7 @@ class LanguageModelingOptions(StreamOptions):
     train_file: str | None = free(None, "A text file (one document), CSV, TSV, JSON (lines) or Parquet.")
     messages_column_name: str | None = given(None, "Column of conversations, lists of messages; default: 'messages'.")
     chat_template_path: str | None = given(None, "Jinja file of the chat template; default: that of the tokenizer.")
-    max_train_samples: int | None = given(None, "Use this many training blocks, the first ones.", at_least=1)
+    max_train_samples: int | None = option(None, "Use this many training blocks, the first ones.", at_least=1)
     block_size: int | None = given(None, "Tokens per block; default: what the model takes, at most 1024.", at_least=2)
     document_separator: str | None = given(
         None, "Text between documents, such as a line break if each row is a line; default: the end-of-text token."
