@@ -113,6 +113,7 @@ class Loop:
             checkpoints.check_identity(state, self.state.run, may_differ)
             check_processes(self.accelerator, state.run.get("num_processes"))
             self.accelerator.load_state(str(run.checkpoint))
+            # The main process decides which step's model the folder holds, and tells the others.
             kept = self.output_dir / checkpoints.STATE_FILE
             kept_step = checkpoints.TrainState.read(self.output_dir).best_step if kept.exists() else None
             if state.best_step not in (None, broadcast_object_list([kept_step])[0]):

@@ -23,6 +23,16 @@ AnyOptions = TypeVar("AnyOptions", bound="TrainingOptions")
 BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
 
 
+# What makes options, and what follows for each of them unless its arguments say otherwise:
+#
+# | made by | for what | a resumed run | a comparison of architectures |
+# |---|---|---|---|
+# | `option` | what figures depend on | has the same value | offers it; variants share it, and results record it |
+# | `changeable` | such as how a batch is divided | may have another | likewise |
+# | `given` | which model or data | has the same value | offers it; results record configuration and tokens instead |
+# | `free` | such as where things lie | may have another | likewise |
+# | `single` | what is for one model alone | has the same value | does not offer it: it keeps its default |
+# | `managing` | how a run is kept, stopped or published | may have another | likewise |
 def option(
     default: Any,
     help: str,
@@ -57,16 +67,11 @@ def about(option_field: Any, name: str, default: Any = None) -> Any:
     return option_field.metadata.get("own", {}).get(name, default)
 
 
-#: an option that says which model or data: a comparison records its configurations and tokens instead
-given = partial(option, compare="free")
-#: an option that says how a run is kept, resumed, stopped or published
-managing = partial(option, resume=False, compare="never")
-#: an option that comparisons do not offer
-single = partial(option, compare="never")
-#: an option that a resumed run may change, such as how a batch is divided
 changeable = partial(option, resume=False)
-#: likewise, and results do not depend on it
+given = partial(option, compare="free")
 free = partial(option, resume=False, compare="free")
+single = partial(option, compare="never")
+managing = partial(option, resume=False, compare="never")
 
 
 @dataclass(frozen=True)

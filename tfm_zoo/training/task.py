@@ -27,7 +27,11 @@ Batch = dict[str, Tensor]
 
 @dataclass(kw_only=True)
 class Task(ABC):
-    """What is trained: a model, its examples, its loss and its evaluation."""
+    """What is trained: a model, its examples, its loss and its evaluation.
+
+    `loss` is a mean and `count` its number of items: `train_step` multiplies them, so that every item of a global batch
+    weighs the same. Evaluations do not call `loss`: their loss comes from `measure`. Who changes one checks all three.
+    """
 
     accelerator: Accelerator
     model: PreTrainedModel
