@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False, description="Search texts by meaning.")
     parser.add_argument("output_dir", type=Path, help="folder of vectors that predict.py wrote")
     parser.add_argument("questions", nargs="+", metavar="question", help="what to look for")
-    parser.add_argument("--top", type=int, default=3, help="texts to print for each question")
+    parser.add_argument("--top", type=int, default=3, help="texts to print for each question (default: 3)")
     parser.add_argument("--prompt_name", help="one of the prompts that the model names, for questions")
     parser.add_argument("--trust_remote_code", action="store_true", help="run a Hub model's code; a folder's is run")
     args = parser.parse_args(argv)

@@ -59,6 +59,11 @@ def quiet_retrying() -> AbstractContextManager:
     return switched_off("huggingface_hub.utils._http", "huggingface_hub._snapshot_download")
 
 
+def quiet_reading() -> AbstractContextManager:
+    """While it is open, datasets does not log which file it cannot read: an error tells of it, too."""
+    return switched_off(*(f"datasets.packaged_modules.{kind}.{kind}" for kind in ("csv", "json")))
+
+
 def quiet_checkpoint() -> AbstractContextManager:
     """While it is open, Accelerate does not warn that it writes tied weights once: loading ties them again."""
     return switched_off("accelerate.utils.other")

@@ -44,10 +44,12 @@ def test_help_begins_with_how_to_ask(started):
 
 
 def test_without_what_serves(monkeypatch):
+    """Even then the help begins with what the zoo says of it."""
     monkeypatch.setattr("transformers.utils.import_utils.is_serve_available", lambda: False)
     result = CliRunner().invoke(app, ["serve", "--port", "1"])
     assert result.exit_code == 1
     assert result.stderr == "error: What serves a model is not installed: pip install 'transformers[serving]'\n"
+    assert "FORCE_MODEL, is a folder or a Hub id" in CliRunner().invoke(app, ["serve", "--help"]).stdout
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,11 @@ def test_tokenizer_of_the_text():
         ({"train_file": __file__}, ValueError, "expected one of .txt, .csv, .tsv, .json, .jsonl, .parquet, not '.py'"),
         ({"train_file": "empty.txt"}, ValueError, "there is no text in the train split"),
         ({"train_file": "latin.txt"}, ValueError, "train_file '.*latin.txt' cannot be read: .*utf-8"),
+        (
+            {"train_file": "latin.csv"},
+            ValueError,
+            r"train_file '.*latin.csv' cannot be read: .*utf-8.*\(save it as UTF-8\)$",
+        ),
         ({"train_file": "broken.json"}, ValueError, "train_file '.*broken.json' cannot be read"),
         ({"train_file": "two.csv"}, ValueError, r"give text_column_name: .* \['a', 'b'\]"),
         ({"train_file": "two.csv", "text_column_name": "c"}, ValueError, "text_column_name 'c': no such column"),
@@ -246,6 +251,7 @@ def test_bad_input_is_refused(tmp_path, options, error, message):
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "fine.txt").write_text("fine")
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "latin.csv").write_bytes(b"text\ncaf\xe9")
     (tmp_path / "broken.json").write_text('[{"text": "a"')
     (tmp_path / "two.csv").write_text("a,b\nx,1\n")
     file = options.get("train_file")

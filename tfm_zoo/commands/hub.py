@@ -136,7 +136,8 @@ def push(
 
 #: what stands above the help of `transformers serve`
 SERVING = """`tfm-zoo serve MODEL` is transformers' server with the zoo's classes. MODEL, which the help below calls
-FORCE_MODEL, is a folder or a Hub id, and needs no --trust-remote-code. Ask it:
+FORCE_MODEL, is a folder or a Hub id, and needs no --trust-remote-code. It answers to that name, which /v1/models does
+not list where it is a folder. Ask it:
 
 curl http://localhost:8000/v1/completions -H 'Content-Type: application/json' \\
      -d '{"model": "MODEL", "prompt": "Once upon a time", "max_tokens": 20}'
@@ -182,6 +183,8 @@ def serve(context: typer.Context) -> None:
         for place, argument in enumerate(context.args):  # one that follows an option may be its value
             if Path(argument).is_dir() or (place == 0 and not argument.startswith("-")):
                 check_served(argument)
+        if "--help" in context.args:
+            report(SERVING)
         if not is_serve_available():
             raise ImportError("What serves a model is not installed: pip install 'transformers[serving]'")
         from transformers.cli.transformers import main as transformers_main  # its oldest release needs `requests`
@@ -189,10 +192,7 @@ def serve(context: typer.Context) -> None:
     from ..plugin.patches import add_classes_to_transformers
 
     add_classes_to_transformers()
-    if "--help" in context.args:
-        report(SERVING)
-    else:  # the server lists what is in the Hub's cache, and fails where there is none
-        with suppress(OSError):
-            Path(constants.HF_HUB_CACHE).mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):  # the server lists what is in the Hub's cache, and fails where there is none
+        Path(constants.HF_HUB_CACHE).mkdir(parents=True, exist_ok=True)
     sys.argv = ["transformers", "serve", *context.args]
     transformers_main()

@@ -106,7 +106,10 @@ class CorpusReader:
         config = AutoConfig.from_pretrained(source, **loading)
         kind = results_of(config)
         if pooling and kind is not Embeddings:
-            raise ValueError(f"pooling {pooling!r}: {source} gives {kind.task}, and no vectors")
+            raise ValueError(
+                f"pooling {pooling!r}: {source} gives {kind.task}, and no vectors. Its encoder does: save "
+                "AutoModel.from_pretrained(...), with the tokenizer, in a folder of its own"
+            )
         settings = sentence_settings(source, revision=loading.get("revision"))
         settings = settings._replace(pooling=tuple(pooling.split("+"))) if pooling else settings
         prompt = settings.prompt(prompt_name)

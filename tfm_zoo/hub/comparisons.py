@@ -94,7 +94,8 @@ def compare_files(saved: dict, folder: Path, verdict: Verdict) -> None:
     names = files_in(folder) - saved["code"].keys()
     if (recorded := saved.get("files")) is None:
         read = {name for name in names if name.endswith((".json", ".jinja", ".txt", ".model"))}
-        verdict.warnings += [f"not recorded, and read when it is loaded: {listed(read)}"] if read else []
+        beside = f"not recorded (`tfm-zoo record` does), and read when it is loaded: {listed(read)}"
+        verdict.warnings += [beside] if read else []
         return
     now = digests_of_files(folder, names)
     verdict.add("files missing", recorded.keys() - now.keys())

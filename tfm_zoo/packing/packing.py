@@ -32,6 +32,10 @@ INNER = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
 ACTIVATIONS = {"GELUActivation": ("gelu", "none"), "GELUTanh": ("gelu", "tanh")}
 
 
+#: modules that multiply, and are no linear layers
+OTHERS = {"TfmExperts": "Experts", "Conv1D": "Official Conv1D layers (from_official makes linear ones of them)"}
+
+
 def of_four_bits(weight: torch.Tensor) -> Int4Weight | Int8Weight:
     return Int8Weight.of(weight) if weight.shape[1] % GROUP else Int4Weight.of(weight)
 
@@ -81,13 +85,17 @@ def pack_weights(model: PreTrainedModel, dtype: str | None = None, compile: bool
             steps are to be compiled and cannot be.
     """
     if dtype is None and not any(map(is_plain, model.modules())):
-        logger.warning(f"pack_weights leaves this {type(model).__name__} as it is: it has no plain linear layers.")
+        reason = "it is packed" if is_packed(model) else "it has no plain linear layers"
+        logger.warning(f"pack_weights leaves this {type(model).__name__} as it is: {reason}.")
         return model
     dtype, is_chosen = dtype or fastest(model), dtype is None
     check(model, dtype)
     if is_chosen:
-        logger.warning(f"pack_weights chose {dtype!r} for this model on this machine ({MACHINE}): {COSTS[dtype]}.")
-    warn_of_experts(model)
+        logger.warning(
+            f"pack_weights chose {dtype!r} for this model on this machine ({MACHINE}). Of models that were measured, "
+            f"{COSTS[dtype]}."
+        )
+    warn_of_others(model)
     if compile:
         compile_steps(model)
     packer_of(model, dtype, model.dtype).pack(model)
@@ -134,12 +142,13 @@ def check(model: nn.Module, dtype: str) -> None:
         raise ValueError(f"pack_weights takes a model with plain linear layers; this one is {state}.")
 
 
-def warn_of_experts(model: nn.Module) -> None:
-    """Warns that experts stay as they are, and says how much of the model is packed."""
-    if any(type(module).__name__ == "TfmExperts" for module in model.modules()):
+def warn_of_others(model: nn.Module) -> None:
+    """Warns of products that stay as they are, and says how much of the model is packed."""
+    names = {type(module).__name__ for module in model.modules()}
+    for name in sorted(names & OTHERS.keys()):
         layers = [module.weight for module in model.modules() if is_plain(module)]
         share = sum(weight.numel() for weight in layers) / sum(weight.numel() for weight in model.parameters())
-        logger.warning(f"Experts stay as they are: {share:.0%} of the weights are packed.")
+        logger.warning(f"{OTHERS[name]} stay as they are: {share:.0%} of the weights are packed.")
 
 
 def is_plain(module: nn.Module | None) -> bool:

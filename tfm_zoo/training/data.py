@@ -18,6 +18,7 @@ from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo import built_in_data
 from tfm_zoo.byte_ranges import SHARD, in_ranges
+from tfm_zoo.quiet import quiet_reading
 from tfm_zoo.row_files import TABLES, TEXT_FILES, in_parts, kind_of, line_of, listed, matching_files
 from tfm_zoo.training.options import TrainingOptions
 
@@ -67,9 +68,12 @@ def load_file(args: TrainingOptions, split: str, file: str) -> Dataset | Iterabl
     options = {".tsv": {"sep": "\t"}, ".txt": {"sample_by": text_rows}}.get(suffix, {})
     options |= {"data_files": [*map(str, files)], "split": "train", "streaming": args.streaming}
     try:
-        return in_parts(load_dataset(file_types[suffix], **options))
+        with quiet_reading():
+            return in_parts(load_dataset(file_types[suffix], **options))
     except DatasetGenerationError as error:
-        raise ValueError(f"{split}_file {file!r} cannot be read: {error.__cause__ or error}") from error
+        why = error.__cause__ or error
+        advice = " (save it as UTF-8)" if isinstance(why, UnicodeDecodeError) else ""
+        raise ValueError(f"{split}_file {file!r} cannot be read: {why}{advice}") from error
     except ValueError as error:  # such as that of a CSV file with nothing but a header
         raise ValueError(f"{split}_file {file!r} gives no row; does it hold only a header? ({error})") from error
 

@@ -124,7 +124,10 @@ def load_config(args: TrainingOptions, option_name: str) -> PreTrainedConfig:
         raise FileNotFoundError(f"{option_name} {name!r}: no such folder{which_is_meant(name).rstrip('.')}")
     if Path(name).is_dir() and not (Path(name) / "config.json").exists():
         raise FileNotFoundError(f"{option_name} {name!r}: the folder has no config.json, and so holds no model")
-    advice = "; without a connection, give a folder, or --model_type for a new model"
+    advice = (
+        "; without a connection, give a folder, or train a new model: a small one with --config_overrides "
+        "hidden_size=128, one of full size with --model_type"
+    )
     if option_name == "config_name" and (near := difflib.get_close_matches(name, tfm_zoo.NAMED_CONFIGS, n=1)):
         advice = f"; is it the published size {near[0]!r} that is meant?"
     return _loaded(args, option_name, AutoConfig, "config.json", "checkpoint", advice)

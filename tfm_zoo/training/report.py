@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 
 from tfm_zoo.hub import push
 from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, write_card
-from tfm_zoo.hub.model_card import tags_of
+from tfm_zoo.hub.model_card import TESTED, tags_of
 from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
 from tfm_zoo.training.data import counted
 from tfm_zoo.training.run import Run
@@ -110,6 +110,7 @@ class Report:
             "name": self.name,
             "model": self.model,
             "is_zoo": self.task.is_zoo,
+            "oldest": TESTED[0],
             "base_model": self.base_model and shortened(self.base_model),
             "dataset": self.dataset,
             "is_generated": args.is_generated,
