@@ -17,13 +17,11 @@ from tfm_zoo.training.parsing import nearest
 logger = logging.getLogger(__name__)
 
 
-def model_for_labels(
+def new_for_texts(
     head: Head, args: TrainingOptions, texts: Iterable[str], labels: Sequence[str], **fields: Any
 ) -> ModelAndTokenizer:
-    """The checkpoint with a head for these labels, and its tokenizer; or a new model, for texts of at most
-    `max_seq_length` tokens, and the tokenizer named, or one made from the texts. `fields` go into the configuration."""
-    if not args.is_new:
-        return head.load_with_labels(args, labels, **fields)
+    """A model with a head for these labels, for texts of at most `max_seq_length` tokens, and the tokenizer named, or
+    one made from the texts. `fields` are set in the configuration."""
     tokenizer = new_tokenizer(args, texts)
     if not args.tokenizer_name:
         tokenizer.model_max_length = args.max_seq_length

@@ -21,7 +21,7 @@ from tfm_zoo.training import data
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.metrics import predicted
 from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, with_padding
-from tfm_zoo.training.new_models import known_config, model_for_labels
+from tfm_zoo.training.new_models import known_config, new_for_texts
 from tfm_zoo.training.optimization import freeze, freeze_base_model, what_learns
 from tfm_zoo.training.options import TrainingOptions, changeable, option
 from tfm_zoo.training.run import start_run
@@ -280,7 +280,10 @@ def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> Model
         config = known_config(args) if args.is_new else HEAD.config_of_checkpoint(args)
         if family_of(config) != "tfm_bert":
             raise ValueError(f"classifier_pooling is for encoders, and {config.model_type!r} is not one")
-    model, tokenizer = model_for_labels(HEAD, args, texts.texts(), texts.label_names, **fields)
+    if args.is_new:
+        model, tokenizer = new_for_texts(HEAD, args, texts.texts(), texts.label_names, **fields)
+    else:
+        model, tokenizer = HEAD.load_with_labels(args, texts.label_names, **fields)
     tokenizer = with_padding(tokenizer)
     if model.config.pad_token_id is None:  # by which the classifier of a decoder finds a text's last token
         model.config.pad_token_id = tokenizer.pad_token_id

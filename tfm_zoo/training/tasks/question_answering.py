@@ -20,7 +20,7 @@ from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
-from tfm_zoo.training.new_models import model_for_labels
+from tfm_zoo.training.new_models import new_for_texts
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.task import Batch, Task, task_of_rows, with_prefix
@@ -161,7 +161,7 @@ def _questions(table: data.Table) -> Dataset:
 
 def build_answerer(args: AnsweringOptions, questions: Questions) -> ModelAndTokenizer:
     """The model, a checkpoint or a new one, and its tokenizer."""
-    made = model_for_labels(HEAD, args, questions.texts(), SCORES)
+    made = new_for_texts(HEAD, args, questions.texts(), SCORES) if args.is_new else HEAD.load_with_labels(args, SCORES)
     return made._replace(tokenizer=padded_at_right(made.tokenizer))
 
 

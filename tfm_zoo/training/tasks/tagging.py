@@ -25,7 +25,7 @@ from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
-from tfm_zoo.training.new_models import model_for_labels
+from tfm_zoo.training.new_models import new_for_texts
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.task import Batch, Task, inputs_of, task_of_rows, with_prefix
@@ -146,7 +146,8 @@ def _is_list_of(types: type | tuple[type, ...], values: object) -> bool:
 
 def build_tagger(args: TaggingOptions, texts: TaggedTexts) -> ModelAndTokenizer:
     """The model for the tags, a checkpoint or a new one, and its tokenizer."""
-    made = model_for_labels(HEAD, args, texts.texts(), texts.label_names)
+    names = texts.label_names
+    made = new_for_texts(HEAD, args, texts.texts(), names) if args.is_new else HEAD.load_with_labels(args, names)
     return made._replace(tokenizer=reads_words(made.tokenizer))
 
 
