@@ -341,6 +341,8 @@ def test_list(monkeypatch):
     assert code == 1 and "named 'robertta'. Did you mean 'roberta'?" in output
     for name in ("SmolLM", "phi-4", "nllb", "pythia"):  # models that go by other names than their architecture
         assert run("list", name)[0] == 0
+    for name in ("bart-large", "facebook/bart-large-cnn"):
+        assert "Did you mean 'bart'?" in run("list", name)[1]
     code, output = run("list", "xlnet")  # and not MPNet, whose name is as near as that
     assert code == 1 and "no architecture named 'xlnet'. `tfm-zoo list` prints" in output
 

@@ -164,6 +164,9 @@ def test_an_adapter_is_refused(tmp_path, here):
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "user/base"}')
     with pytest.raises(ValueError, match=r"cannot be recorded: .* names the base 'user/base' of an adapter"):
         tfm_zoo.record(tmp_path)
+    (tmp_path / "config.json").unlink()  # as PEFT saves it
+    with pytest.raises(ValueError, match="cannot be recorded: it is an adapter; merge it into its base"):
+        tfm_zoo.record(tmp_path)
 
 
 def test_a_class_that_transformers_has_not(tmp_path, here):

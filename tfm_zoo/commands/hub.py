@@ -135,7 +135,7 @@ def push(
 
 
 #: what stands above the help of `transformers serve`
-SERVING = """`tfm-zoo serve MODEL` is transformers' server with the zoo's classes. MODEL, which the help below calls
+SERVING = """`tfm-zoo serve MODEL` is transformers' server with the zoo's classes. MODEL, which transformers calls
 FORCE_MODEL, is a folder or a Hub id, and needs no --trust-remote-code. It answers to that name, which /v1/models does
 not list where it is a folder. Ask it:
 

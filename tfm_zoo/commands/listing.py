@@ -71,8 +71,10 @@ def find(name: str) -> Architecture:
     if name in REFUSED:
         raise ValueError(f"The zoo does not convert {name!r}: {REFUSED[name]}.")
     if plain(name) not in known:
-        near = get_close_matches(plain(name), known, n=1, cutoff=0.75)  # fewer letters in common: another model
-        hint = f" Did you mean {known[near[0]].model_type!r}?" if near else ""
+        wanted = plain(name.rpartition("/")[2])  # a Hub id, or a published size, begins with an architecture's name
+        near = [each for each in known if each and wanted.startswith(each)]
+        near = near or get_close_matches(wanted, known, n=1, cutoff=0.75)  # fewer letters in common: another model
+        hint = f" Did you mean {known[max(near, key=len)].model_type!r}?" if near else ""
         raise ValueError(
             f"The zoo has no architecture named {name!r}.{hint} `tfm-zoo list` prints those that it converts."
         )

@@ -94,8 +94,8 @@ def check_source(source: str, revision: str | None = None, token: str | None = N
 
 def without_manifest(source: str | Path) -> str:
     """The error for a checkpoint that was not recorded."""
-    start = f"{source} has no {MANIFEST}: it was not saved as a model of the zoo."
-    return f"{start} `tfm-zoo record` writes one for any model."
+    start = f"{source} has no {MANIFEST}: it was not saved as a model of the zoo, or where `tfm_zoo` was not imported."
+    return f"{start} `tfm-zoo record` writes one for any model, but an adapter."
 
 
 def download(

@@ -6,7 +6,7 @@ from typing import Any
 import transformers
 from huggingface_hub import HfApi
 
-from .contents import read_json
+from .contents import ADAPTER, read_json
 from .manifest import FILE, described, files_beside, fingerprint, tokenized, write
 from .origin import listed, origin_of
 from .verifying import check_files, class_of, find, load_in_fresh_process, loader_of
@@ -53,6 +53,8 @@ def record(
     if output is None and not Path(source).is_dir():
         raise ValueError(f"output is missing: {source} is no folder that a manifest could be written to.")
     place = find(source, revision, token, needed=None).resolve()
+    if (place / ADAPTER).is_file() and not (place / "config.json").is_file():
+        raise ValueError(f"{source} cannot be recorded: it is an adapter; merge it into its base, and record that")
     config = read_json(place / "config.json")
     check_files(place)
     origin = origin_of(place)

@@ -170,15 +170,16 @@ class DroppedAttention(torch.autograd.Function):
 def attend_apart(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
     """Calls a kernel sequence by sequence, and once for neighbours of the same lengths that share a layout. (Once for
     each with dropout, whose numbers depend on the calls, and in a graph, which would be one for these lengths.)"""
-    parts = [*zip(layout.parts, layout.queries.lengths, layout.keys.lengths, strict=True)]
-    by_kind = groupby(parts, lambda part: (id(part[0]), part[1], part[2]))
-    are_apart = kwargs.get("dropout") or is_traced(query)
-    groups = [[part] for part in parts] if are_apart else [[*alike] for _, alike in by_kind]
-    queries, keys = ([sum(part[side] for part in alike) for alike in groups] for side in (1, 2))
+    parts, queries, keys = layout.parts, layout.queries.lengths, layout.keys.lengths
+    counts = [1] * len(keys)
+    if len({*keys}) < len(keys) and not (kwargs.get("dropout") or is_traced(query)):
+        by_kind = groupby(zip(parts, queries, keys, strict=True), lambda part: (id(part[0]), *part[1:]))
+        groups = [[*alike] for _, alike in by_kind]
+        parts, counts = [alike[0][0] for alike in groups], [*map(len, groups)]
+        queries, keys = ([sum(part[side] for part in alike) for alike in groups] for side in (1, 2))
     states = (each.split_with_sizes(sizes, dim=2) for each, sizes in ((query, queries), (key, keys), (value, keys)))
     outputs = []
-    for alike, *heads in zip(groups, *states, strict=True):
-        part, count = alike[0][0], len(alike)
+    for part, count, *heads in zip(parts, counts, *states, strict=True):
         run = attend if part.window is None else partial(attend_in_blocks, attend, part.window)
         if count > 1:  # `(1, heads, tokens, head_dim)` to `(count, heads, length, head_dim)`
             heads = [each[0].unflatten(1, (count, -1)).transpose(0, 1) for each in heads]
