@@ -28,7 +28,7 @@ READER = {
     "embedding_dtype": {"default": "float32", "help": "vectors are written as float32 (default) or float16"},
     "pack": {"nargs": "?", "const": True, "help": "pack weights for this CPU: float32, bfloat16, int8, int4"},
     "compile": {"action": "store_true", "help": "compile the model with torch.compile"},
-    "tokens_per_batch": {"type": int, "default": 8192, "help": "tokens of a batch, padding included"},
+    "tokens_per_batch": {"type": int, "default": 4096, "help": "tokens of a batch, padding included"},
     "window": {"type": int, "default": 8192, "help": "texts that are sorted by length together"},
 }
 FOLDER = {
