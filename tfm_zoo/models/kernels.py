@@ -172,7 +172,7 @@ def attend_apart(attend: Callable, layout: Layout, module, query, key, value, at
     each with dropout, whose numbers depend on the calls, and in a graph, which would be one for these lengths.)"""
     parts, queries, keys = layout.parts, layout.queries.lengths, layout.keys.lengths
     counts = [1] * len(keys)
-    if len({*keys}) < len(keys) and not (kwargs.get("dropout") or is_traced(query)):
+    if not (kwargs.get("dropout") or is_traced(query)) and len({*keys}) < len(keys):
         by_kind = groupby(zip(parts, queries, keys, strict=True), lambda part: (id(part[0]), *part[1:]))
         groups = [[*alike] for _, alike in by_kind]
         parts, counts = [alike[0][0] for alike in groups], [*map(len, groups)]
