@@ -343,6 +343,7 @@ def test_list(monkeypatch):
         assert run("list", name)[0] == 0
     for name in ("bart-large", "facebook/bart-large-cnn"):
         assert "Did you mean 'bart'?" in run("list", name)[1]
+    assert "no architecture named ''" in run("list", "")[1]
     code, output = run("list", "xlnet")  # and not MPNet, whose name is as near as that
     assert code == 1 and "no architecture named 'xlnet'. `tfm-zoo list` prints" in output
 

@@ -67,12 +67,13 @@ def find(name: str) -> Architecture:
         plain(each): architecture
         for key, architecture in ARCHITECTURES.items()
         for each in (*architecture.models, architecture.title, *re.split(r"[()]", architecture.title), key)
+        if each
     }
     if name in REFUSED:
         raise ValueError(f"The zoo does not convert {name!r}: {REFUSED[name]}.")
     if plain(name) not in known:
         wanted = plain(name.rpartition("/")[2])  # a Hub id, or a published size, begins with an architecture's name
-        near = [each for each in known if each and wanted.startswith(each)]
+        near = [each for each in known if wanted.startswith(each)]
         near = near or get_close_matches(wanted, known, n=1, cutoff=0.75)  # fewer letters in common: another model
         hint = f" Did you mean {known[max(near, key=len)].model_type!r}?" if near else ""
         raise ValueError(
