@@ -51,6 +51,7 @@ def test_logits_are_made_where_somebody_reads_them():
     assert training(**batch, return_logits=True).logits.shape == (4, 9, SIZES["vocab_size"])
     evaluating = model.eval()
     assert evaluating(**batch, return_logits=False).logits is None
+    assert evaluating(batch["input_ids"], return_logits=False).logits is None
     with_logits = evaluating(**batch)
     torch.testing.assert_close(
         with_logits.loss, F.cross_entropy(with_logits.logits.flatten(0, 1), batch["labels"].flatten())

@@ -7,7 +7,7 @@ from torch import nn
 
 from .compat import ACT2FN
 from .configuration_tfm import ENGINES
-from .losses import labelled, labelled_only, logits_loss, vocabulary_loss
+from .losses import labelled, labelled_only, logits_loss, makes_logits, vocabulary_loss
 from .norms import make_norm
 from .padding import find_kept, has_hooks, keep, read_padding, restore
 
@@ -39,21 +39,19 @@ def masked_tokens(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """The loss and the logits of `model.lm_head`, after `model.head`, each `None` if not asked for; `hidden_states` are
     `(batch, length, hidden_size)`, and the options those of [`TfmBertForMaskedLM`]."""
-    is_hooked = has_hooks(model.head, model.lm_head)  # hooks see every position
-    makes_logits = labels is None or is_hooked or (not model.training if return_logits is None else return_logits)
-    loss = logits = None
-    if makes_logits:
-        lengths = read_padding(attention_mask, labelled(labels))[1]  # as the encoder: padding with labels is read
-        kept = find_kept(attention_mask, lengths=lengths) if model.config.skip_padding and not is_hooked else None
-        states = hidden_states if kept is None else keep(hidden_states, kept)
-        logits = model.lm_head(model.head(states))
-        logits = logits if kept is None else restore(logits, kept)
-    if labels is not None and is_hooked:
-        loss = logits_loss(logits, labels, num_items_in_batch)
-    elif labels is not None:
+    if not makes_logits(model, labels, return_logits):
+        if labels is None:
+            return None, None
         states, targets = labelled_only(hidden_states, labels)
-        loss = vocabulary_loss(model.head(states), model.lm_head, targets, num_items_in_batch, not makes_logits)
-    return loss, logits
+        return vocabulary_loss(model.head(states), model.lm_head, targets, num_items_in_batch), None
+    kept = None
+    if model.config.skip_padding and not has_hooks(model.head, model.lm_head):
+        lengths = read_padding(attention_mask, labelled(labels))[1]  # as the encoder: padding with labels is read
+        kept = find_kept(attention_mask, lengths=lengths)
+    states = hidden_states if kept is None else keep(hidden_states, kept)
+    logits = model.lm_head(model.head(states))
+    logits = logits if kept is None else restore(logits, kept)
+    return None if labels is None else logits_loss(*labelled_only(logits, labels), num_items_in_batch), logits
 
 
 def check_engine_pools(config) -> None:

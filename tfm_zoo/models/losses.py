@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from .inputs import IGNORED, is_traced
 from .kernels import soft_capped
+from .padding import has_hooks
 
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
 FEW = 1 << 18  # up to this many logits are made at once
@@ -18,8 +19,15 @@ def labelled(labels: torch.LongTensor | None) -> torch.BoolTensor | None:
     return None if labels is None else labels != IGNORED
 
 
+def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logits: bool | None) -> bool:
+    """Whether logits are made, of positions without labels too."""
+    if return_logits is None:
+        return_logits = not (model.training and labels is not None)
+    return return_logits or has_hooks(model.lm_head, getattr(model, "head", None))  # hooks see every position
+
+
 def labelled_only(hidden_states: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.Tensor, torch.LongTensor]:
-    """Hidden states `(tokens, hidden_size)` and labels `(tokens,)` of labelled tokens; of all tokens in a graph,
+    """Hidden states (or logits) `(tokens, width)` and labels `(tokens,)` of labelled tokens; of all tokens in a graph,
     whose sizes cannot depend on values."""
     states, targets = hidden_states.flatten(0, 1), labels.flatten().to(hidden_states.device)
     if is_traced(labels):
@@ -33,7 +41,6 @@ def vocabulary_loss(
     lm_head: nn.Module,
     labels: torch.LongTensor,
     num_items: int | torch.Tensor | None = None,
-    in_chunks: bool = True,
     softcap: float | None = None,
 ) -> torch.Tensor:
     """Cross-entropy of `lm_head(hidden_states)`, without holding all logits at once unless processes share `lm_head`
@@ -44,15 +51,13 @@ def vocabulary_loss(
         lm_head: projection onto the vocabulary.
         labels: `(tokens,)`, -100 where there is none.
         num_items: divisor of the summed loss, for a step of several batches. `None`: the number of labels.
-        in_chunks: whether logits are made in chunks, or all at once.
         softcap: logits become `softcap * tanh(logits / softcap)`.
     """
     labels = labels.to(hidden_states.device)
     vocabulary = getattr(lm_head, "out_features", FEW)
-    at_once = not in_chunks or labels.numel() * vocabulary <= FEW
     chunk = min(CHUNK, max(1, MANY // vocabulary))
     # Each call of a divided layer gathers its parts from all processes, so all processes must call it equally often.
-    if at_once or is_traced(hidden_states) or is_divided(lm_head):
+    if labels.numel() * vocabulary <= FEW or is_traced(hidden_states) or is_divided(lm_head):
         loss = summed_loss(lm_head, hidden_states, labels, softcap)
     elif not torch.is_grad_enabled():
         chunks = zip(hidden_states.split(chunk), labels.split(chunk), strict=True)
@@ -113,9 +118,9 @@ def loss_and_gradient(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[t
 
 
 def logits_loss(logits: torch.Tensor, labels: torch.LongTensor, num_items: int | torch.Tensor | None) -> torch.Tensor:
-    """[`vocabulary_loss`] of logits `(batch, length, vocab_size)` that have been made."""
-    labels = labels.flatten().to(logits.device)
-    loss = F.cross_entropy(logits.flatten(0, 1).float(), labels, reduction="sum")
+    """[`vocabulary_loss`] of logits `(tokens, vocab_size)` that have been made."""
+    labels = labels.to(logits.device)
+    loss = F.cross_entropy(logits.float(), labels, reduction="sum")
     return loss / ((labels != IGNORED).sum() if num_items is None else num_items)
 
 

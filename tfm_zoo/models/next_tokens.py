@@ -6,7 +6,7 @@ from torch import nn
 from .batch import KeptTokens
 from .inputs import IGNORED, marks_padding
 from .kernels import soft_capped
-from .losses import labelled_only, logits_loss, vocabulary_loss
+from .losses import labelled_only, logits_loss, makes_logits, vocabulary_loss
 from .padding import find_kept, has_hooks, keep, read_padding, restore
 
 
@@ -38,17 +38,10 @@ def next_tokens(
     if labels is None:
         return None, logits
     if isinstance(logits_to_keep, int) and logits is not None and logits.shape[:-1] == labels.shape:
-        loss = logits_loss(logits, labels, num_items_in_batch)
+        loss = logits_loss(logits.flatten(0, 1), labels.flatten(), num_items_in_batch)
         return loss, logits if kept is None else restore(logits, kept)
     states, targets = labelled_only(hidden_states, labels)
     return vocabulary_loss(states, model.lm_head, targets, num_items_in_batch, softcap=softcap), logits
-
-
-def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logits: bool | None) -> bool:
-    """Whether logits are made, of positions without labels too."""
-    if return_logits is None:
-        return_logits = not (model.training and labels is not None)
-    return return_logits or has_hooks(model.lm_head)  # hooks see every position
 
 
 def positions_to_read(
