@@ -186,6 +186,7 @@ def test_settings_that_do_not_load(folder, monkeypatch):
     edit(folder / "config.json", hidden_size=64)
     *sizes, failure = verify(folder).differences
     assert "config.json: hidden_size was 32 and is 64" in sizes and failure.startswith("it does not load: ")
+    assert "head.dense.bias is (32,) and should be (64,)" in failure
 
 
 def test_code_of_other_repositories_is_not_run(folder, monkeypatch):

@@ -134,7 +134,7 @@ def compare_auto_map(saved: dict, config: dict, verdict: Verdict) -> None:
 def compare_loaded(saved: dict, loaded: dict, changed: set[str], verdict: Verdict) -> None:
     """Checks that the model that `check.py` loaded has its files' weights, no others, and computes what it did.
     `changed`: the weights whose files are others."""
-    for kind in ("missing", "unexpected", "mismatched"):
+    for kind in ("missing", "unexpected"):
         names = set(loaded[kind]) - set(saved.get("loading", {}).get(kind, ()))
         verdict.add(f"weights {kind} when it is loaded", names)
     verdict.add("weights are not as in their file once loaded", loaded["changed"])

@@ -61,7 +61,7 @@ def kind_of(name: str, before: dict, now: dict, tolerance: float, inputs: dict, 
     def concerns(names: list[str]) -> bool:  # files may have the names of the base model
         return any(f".{name}.{kind}".endswith(f".{one}") for one in names for kind in ("weight", "bias"))
 
-    if concerns(loaded["missing"] + loaded["mismatched"]):
+    if concerns(loaded["missing"]):
         return "its weights are newly initialised"
     if loaded["changed"]:  # their digests leave nothing to guess
         return "its weights" if concerns(loaded["changed"]) else "weights before it"

@@ -81,7 +81,7 @@ def in_a_fresh_process(folder: Path, model_class: str, loader: str) -> dict[str,
         names = listed(loaded["missing"])
         logger.warning(f"{folder} lacks weights of {loaded['class']}, which loading initialises anew: {names}")
     kept = {name: loaded.get(name) for name in ("fingerprint", "tokenizer")}
-    return kept | {"loading": {kind: loaded[kind] for kind in ("missing", "unexpected", "mismatched")}}
+    return kept | {"loading": {kind: loaded[kind] for kind in ("missing", "unexpected")}}
 
 
 def propose(path: Path, repo_id: str, token: str | None = None, revision: str | None = None) -> str:

@@ -7,9 +7,9 @@ from .batch import Batch, KeptTokens, Layout, Tokens
 from .cache import open_cache
 from .compat import CACHE, create_causal_mask, create_sliding_window_causal_mask
 from .inputs import asks_for, check_inputs, check_positions, count_positions, documents_of, is_traced, marks_padding
-from .kernels import takes_bounds
+from .kernels import hides_only_padding, takes_bounds
 from .linear_attention import padding_mask
-from .masks import empty_states, find_layouts, hides_only_padding, pair_mask, shown_keys
+from .masks import empty_states, find_layouts, pair_mask, shown_keys
 from .next_tokens import kept_up_to
 from .padding import has_hooks, keep_tokens, read_padding, tokens_to_keep
 from .positions import TfmRotaryEmbedding
@@ -43,8 +43,9 @@ def decoder_batch(
     # (`is_decoder` without a cache here, too: continuous batching keeps one of its own.)
     check_inputs(model, tokens, attention_mask, seen=seen, is_decoder=True)
     # (A paged cache keeps documents apart itself; a graph with a caller's cache cannot tell them, and may hold none.)
-    is_apart = options.get(CACHE) is not None or (is_callers and is_traced(given))
-    documents = None if is_apart else documents_of(model, tokens, attention_mask)
+    has_positions, is_paged = tokens.position_ids is not None, options.get(CACHE) is not None
+    may_hold_documents = has_positions and not is_paged and not (is_callers and is_traced(given))
+    documents = documents_of(model, tokens, attention_mask) if may_hold_documents else None
     is_packed = documents is not None and not is_traced(documents)
     if is_packed and (is_callers or use_cache):
         raise ValueError(
@@ -55,7 +56,6 @@ def decoder_batch(
         cache, returns_cache = None, False
     from_mask = config.position_ids_from_mask and marks_padding(attention_mask)
     key_positions = count_in_mask(attention_mask, given) if from_mask else None
-    has_positions = tokens.position_ids is not None
     if not has_positions:
         positions = default_positions(model, given, attention_mask, cache, seen, key_positions)
         tokens = tokens._replace(position_ids=positions)

@@ -6,8 +6,9 @@ from .batch import EVERYTHING, Batch, Tokens
 from .compat import create_bidirectional_mask, create_bidirectional_sliding_window_mask
 from .encoder_inputs import with_masks_dropped, with_tasks
 from .inputs import asks_for, check_inputs, count_positions, documents_of, is_traced
+from .kernels import hides_only_padding
 from .linear_attention import padding_mask
-from .masks import empty_states, find_layouts, hides_only_padding
+from .masks import empty_states, find_layouts
 from .padding import keep_tokens, read_padding, tokens_to_keep
 
 ENCODER_MASKS = {
@@ -28,7 +29,7 @@ def encoder_batch(
     given = tokens.ids_or_embeddings
     check_inputs(model, tokens, attention_mask)
     mask = attention_mask.to(given.device) if isinstance(attention_mask, torch.Tensor) else attention_mask
-    documents = documents_of(model, tokens, mask)
+    documents = None if tokens.position_ids is None else documents_of(model, tokens, mask)
     if documents is not None and not (takes_documents or is_traced(documents)):
         raise ValueError("position_ids begin anew within a row: each source should be a row of its own, padded.")
     if tokens.position_ids is None:

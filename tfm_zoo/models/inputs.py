@@ -160,8 +160,9 @@ def count_positions(model, given: torch.Tensor, seen: int | torch.Tensor = 0) ->
 
 
 def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTensor | None:
-    """The number of each token's document, `(batch, length)`, where several are packed into a row, so that none sees
-    another. `None` if none are, if a mask of pairs says who attends to whom, and in an engine, which knows it itself.
+    """The number of each token's document, `(batch, length)`, where a caller's positions say that several are packed
+    into a row, so that none sees another. `None` if none are, if a mask of pairs says who attends to whom, and in an
+    engine, which knows it itself.
 
     A document begins where the positions of real tokens return to 0; in a decoder, which has no use for positions in
     another order, wherever they do not rise. (A graph, in which nobody can tell, numbers them too.)
@@ -169,8 +170,6 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
     Raises:
         ValueError: for linear attention, whose state would carry one document into the next.
     """
-    if tokens.position_ids is None:
-        return None
     shape, implementation = tokens.ids_or_embeddings.shape[:2], model.config._attn_implementation or "eager"
     is_limited = attention_mask is not None and not marks_padding(attention_mask)
     if shape[1] < 2 or is_limited or not implementation.startswith(SEPARATED):

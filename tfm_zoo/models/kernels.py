@@ -47,6 +47,13 @@ def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layo
     return partial(attend_padded, attend, layout)
 
 
+def hides_only_padding(model, given: torch.Tensor) -> bool:
+    """Whether attention of an encoder, or of a decoder's one new token, needs a mask for padding alone: if no layer has
+    a window. (In a graph nobody can tell what is hidden.)"""
+    is_plain = model.config._attn_implementation in ("eager", *FUSED)
+    return is_plain and "sliding_attention" not in model.layer_types and not is_traced(given)
+
+
 def takes_bounds(model, states: torch.Tensor) -> bool:
     """Whether a kernel runs over real tokens, laid end to end, in layers that compare positions: flash attention where
     it is asked for; torch's own (torch 2.12) where `"varlen"` is asked for and the device has it. Elsewhere `"varlen"`

@@ -88,13 +88,6 @@ def padded_layout(
     return Layout(masks[layer_type](config=config, inputs_embeds=states, attention_mask=mask, **options))
 
 
-def hides_only_padding(model, given: torch.Tensor) -> bool:
-    """Whether attention of an encoder, or of a decoder's one new token, needs a mask for padding alone: if no layer has
-    a window. (In a graph nobody can tell what is hidden.)"""
-    is_plain = model.config._attn_implementation in ("eager", *FUSED)
-    return is_plain and "sliding_attention" not in model.layer_types and not is_traced(given)
-
-
 def find_window(
     config, states: torch.Tensor, attention_mask: torch.Tensor | None, is_causal: bool = False
 ) -> Window | None:
