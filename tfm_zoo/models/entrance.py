@@ -40,11 +40,10 @@ def encoder_batch(
         tokens = with_masks_dropped(model, tokens, mask)
 
     mask, lengths = read_padding(mask, read_positions, reads_first)
+    if mask is None and documents is None and hides_only_padding(model, given):
+        return Batch(tokens, dict.fromkeys(model.layer_types, EVERYTHING))
     kept = tokens_to_keep(model, mask, lengths, options, documents)
     tokens = keep_tokens(tokens, kept)
-
-    if kept is None and mask is None and documents is None and hides_only_padding(model, given):
-        return Batch(tokens, dict.fromkeys(model.layer_types, EVERYTHING))
     states, shows_weights = empty_states(model, given), asks_for(model.config, options, "output_attentions")
     layouts = find_layouts(model, ENCODER_MASKS, states, mask, kept, shows_weights, documents=documents)
     return Batch(tokens, layouts, kept, attention_mask=mask)
