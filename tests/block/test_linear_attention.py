@@ -319,3 +319,12 @@ def test_save_and_load(tmp_path):
     with torch.no_grad():
         assert torch.equal(again(ids).logits, model(ids).logits)
     assert again.config.layer_types == ["linear_attention"] * 2
+
+
+@pytest.mark.parametrize("head", [TfmBertForMaskedLM, TfmGPTForCausalLM])
+def test_a_mask_may_lie_on_another_device(head):
+    """`"meta"` stands for a GPU."""
+    batch = ragged_batch(head)
+    batch["input_ids"] = batch["input_ids"].to("meta")
+    model = tiny_model(head, **LINEAR).to("meta")
+    assert model(**batch).logits.shape == (4, 9, SIZES["vocab_size"])

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmBertForSequenceClassification,
+    TfmEncoderDecoderForConditionalGeneration,
 )
 
 from ..tiny import (
@@ -75,3 +76,12 @@ def test_nothing_to_predict():
     loss = model(**batch, labels=labels, num_items_in_batch=5).loss
     loss.backward()
     assert loss == 0
+
+
+@pytest.mark.parametrize("head", [TfmBertForMaskedLM, TfmEncoderDecoderForConditionalGeneration])
+def test_a_projection_of_ones_own_need_not_say_its_size(head):
+    model, batch = tiny_model(head), ragged_batch(head, labels=True)
+    expected = model(**batch)
+    model.lm_head = torch.nn.Sequential(model.lm_head)
+    made = model(**batch)
+    assert torch.equal(made.loss, expected.loss) and torch.equal(made.logits, expected.logits)

@@ -422,6 +422,8 @@ LONG |= {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
         ({}, {"labels": LABELS_AT_PADDING}, ALL),
         ({}, {"return_logits": True}, ALL),
         ({"skip_padding": False}, {}, ALL),
+        ({}, {"position_ids": torch.arange(9)[None]}, REAL),
+        ({"position_embedding_type": "rotary"}, AT_LEFT | {"position_ids": (LEFT.cumsum(1) - 1).clamp(min=0)}, REAL),
     ],
 )
 @pytest.mark.parametrize("is_padded", [False, True], ids=["split", "padded"])

@@ -80,13 +80,14 @@ class Source(NamedTuple):
 
     Args:
         states: `(sources, source length, hidden_size)`, the encoder's last hidden state, or `(1, tokens, hidden_size)`.
-        kept: the tokens that the states are of, if the keys and values of the others are to be restored as zeros.
+        restored: the kept tokens that the states are of, where keys and values are restored to the padded source for
+            attention. `None`: they are used as they are.
         layout: which positions of the source are seen.
         cache: keeps keys and values of both sides; the source's are computed once in a generation.
     """
 
     states: torch.Tensor
-    kept: KeptTokens | None
+    restored: KeptTokens | None
     layout: Layout
     cache: EncoderDecoderCache | None
 

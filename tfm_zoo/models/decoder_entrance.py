@@ -10,8 +10,7 @@ from .inputs import asks_for, check_inputs, check_positions, count_positions, do
 from .kernels import hides_only_padding, takes_bounds
 from .linear_attention import padding_mask
 from .masks import empty_states, find_layouts, pair_mask, shown_keys
-from .next_tokens import kept_up_to
-from .padding import has_hooks, keep_tokens, read_padding, tokens_to_keep
+from .padding import has_hooks, keep_tokens, kept_up_to, read_padding, tokens_to_keep
 from .positions import TfmRotaryEmbedding
 
 DECODER_MASKS = {
@@ -43,9 +42,8 @@ def decoder_batch(
     # (`is_decoder` without a cache here, too: continuous batching keeps one of its own.)
     check_inputs(model, tokens, attention_mask, seen=seen, is_decoder=True)
     # (A paged cache keeps documents apart itself; a graph with a caller's cache cannot tell them, and may hold none.)
-    has_positions, is_paged = tokens.position_ids is not None, options.get(CACHE) is not None
-    may_hold_documents = has_positions and not is_paged and not (is_callers and is_traced(given))
-    documents = documents_of(model, tokens, attention_mask) if may_hold_documents else None
+    is_apart = options.get(CACHE) is not None or (is_callers and is_traced(given))
+    documents = None if is_apart or tokens.position_ids is None else documents_of(model, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)
     if is_packed and (is_callers or use_cache):
         raise ValueError(
@@ -56,15 +54,16 @@ def decoder_batch(
         cache, returns_cache = None, False
     from_mask = config.position_ids_from_mask and marks_padding(attention_mask)
     key_positions = count_in_mask(attention_mask, given) if from_mask else None
-    if not has_positions:
+    if tokens.position_ids is None:
         positions = default_positions(model, given, attention_mask, cache, seen, key_positions)
         tokens = tokens._replace(position_ids=positions)
     if config.position_ids_from_mask and isinstance(attention_mask, dict):
+        # (Made for a static cache, its masks may go on behind these tokens, whose positions are not the last of them.)
         key_positions = count_visible(attention_mask.get("full_attention"), given)
 
     kept = None
     if cache is None and not any(asks_for(config, options, name) for name in SHOWN):
-        if not has_positions:
+        if documents is None:
             kept = tokens_up_to_read(model, attention_mask, read_positions)
         elif is_packed and takes_bounds(model, empty_states(model, given)):  # others tell documents apart by a mask
             mask, lengths = read_padding(attention_mask, read_positions)

@@ -117,26 +117,25 @@ class TfmCrossAttention(TfmAttention):
         self,
         hidden_states: torch.Tensor,
         encoder_hidden_states: torch.Tensor,
-        kept: KeptTokens | None = None,
+        restored: KeptTokens | None = None,
         layout: Layout = EVERYTHING,
         past_key_values: EncoderDecoderCache | None = None,
-        **kwargs,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns what [`TfmAttention`] returns.
 
         Args:
             hidden_states: `(rows, length, hidden_size)`, the decoder's. Consecutive rows may read the same source, as
                 the beams of a sentence do.
-            encoder_hidden_states, kept, layout, past_key_values: the fields of a [`Source`], in their order and shapes;
-                the states are not read once the cache holds their keys and values.
+            encoder_hidden_states, restored, layout, past_key_values: the fields of a [`Source`], in their order and
+                shapes; the states are not read once the cache holds their keys and values.
         """
         cache = None if past_key_values is None else past_key_values.cross_attention_cache
         if cache is not None and past_key_values.is_updated.get(self.layer_idx):
             key, value = cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
         else:
             key, value = self.k_proj(encoder_hidden_states), self.v_proj(encoder_hidden_states)
-            if kept is not None:
-                key, value = restore(key, kept), restore(value, kept)
+            if restored is not None:
+                key, value = restore(key, restored), restore(value, restored)
             shape = (*key.shape[:-1], -1, self.head_dim)
             key, value = key.view(shape).transpose(1, 2), value.view(shape).transpose(1, 2)
             if self.k_norm is not None:
@@ -156,8 +155,8 @@ class TfmCrossAttention(TfmAttention):
         implementation = self.config._attn_implementation
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         attend = choose_kernel(attend, implementation, self, layout, query)
-        kwargs |= {"dropout": self.attention_dropout if self.training else 0.0, "softcap": self.softcap}
-        output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **kwargs)
+        options = {"dropout": self.attention_dropout if self.training else 0.0, "softcap": self.softcap}
+        output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **options)
         if weights is not None and rows != sources:
             weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
         return self.o_proj(output.reshape(rows, length, -1)), weights
@@ -215,7 +214,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         source = read_source(self, states, mask, batch, cache, source_kept)
         # Flash attention recognises packed sequences by the positions that a caller passes.
         outputs = self.run(batch, source, position_ids=position_ids, return_dict=True, **kwargs)
-        outputs.past_key_values = cache if batch.returns_cache else None
+        outputs.past_key_values = cache if batch.returns_cache else None  # of both sides: `run` knows the target's
         return restore_outputs(outputs, batch.kept)
 
     def enter(

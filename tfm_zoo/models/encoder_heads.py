@@ -9,7 +9,7 @@ from .compat import ACT2FN
 from .configuration_tfm import ENGINES
 from .losses import labelled, labelled_only, logits_loss, makes_logits, vocabulary_loss
 from .norms import make_norm
-from .padding import find_kept, has_hooks, keep, read_padding, restore
+from .padding import find_kept, has_hooks, keep, restore
 
 #: fields of the configuration that a pooler and its pooling read
 POOLING = ("classifier_pooling", "pooler_act", "pooler_dropout", "classifier_norm")
@@ -46,11 +46,11 @@ def masked_tokens(
         return vocabulary_loss(model.head(states), model.lm_head, targets, num_items_in_batch), None
     kept = None
     if model.config.skip_padding and not has_hooks(model.head, model.lm_head):
-        lengths = read_padding(attention_mask, labelled(labels))[1]  # as the encoder: padding with labels is read
-        kept = find_kept(attention_mask, lengths=lengths)
+        kept = find_kept(attention_mask, labelled(labels))  # as the encoder: padding with labels is read
     states = hidden_states if kept is None else keep(hidden_states, kept)
     logits = model.lm_head(model.head(states))
     logits = logits if kept is None else restore(logits, kept)
+    # (Few positions have a label: to copy theirs costs less than all in float32.)
     return None if labels is None else logits_loss(*labelled_only(logits, labels), num_items_in_batch), logits
 
 

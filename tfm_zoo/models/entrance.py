@@ -3,7 +3,7 @@
 import torch
 
 from .batch import EVERYTHING, Batch, Tokens
-from .compat import create_bidirectional_mask, create_bidirectional_sliding_window_mask
+from .compat import CACHE, create_bidirectional_mask, create_bidirectional_sliding_window_mask
 from .encoder_inputs import with_masks_dropped, with_tasks
 from .inputs import asks_for, check_inputs, count_positions, documents_of, is_traced
 from .kernels import hides_only_padding
@@ -24,7 +24,7 @@ def encoder_batch(
     """Makes an encoder's batch from the inputs of [`TfmBertModel`], and its further `options`, of which it takes out
     `task_type_ids`. `reads_first`: the caller reads the first position of each sequence, even if it is padding;
     `takes_documents`: several may be packed into a row."""
-    if options.get("past_key_values") is not None:
+    if any(options.get(name) is not None for name in ("past_key_values", CACHE)):
         raise ValueError("past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; use prompt tuning.")
     given = tokens.ids_or_embeddings
     check_inputs(model, tokens, attention_mask)

@@ -48,8 +48,8 @@ def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layo
 
 
 def hides_only_padding(model, given: torch.Tensor) -> bool:
-    """Whether attention of an encoder, or of a decoder's one new token, needs a mask for padding alone: if no layer has
-    a window. (In a graph nobody can tell what is hidden.)"""
+    """Whether an encoder, or a decoder's one new token, needs a mask for padding alone: no layer has a window, and the
+    implementation takes a plain mask or none (flex attention's is one of blocks). In a graph nobody can tell."""
     is_plain = model.config._attn_implementation in ("eager", *FUSED)
     return is_plain and "sliding_attention" not in model.layer_types and not is_traced(given)
 
@@ -177,14 +177,15 @@ class DroppedAttention(torch.autograd.Function):
 def attend_apart(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
     """Calls a kernel sequence by sequence, and once for neighbours of the same lengths that share a layout. (Once for
     each with dropout, whose numbers depend on the calls, and in a graph, which would be one for these lengths.)"""
-    parts, queries, keys = layout.parts, layout.queries.lengths, layout.keys.lengths
-    counts = [1] * len(keys)
-    if not (kwargs.get("dropout") or is_traced(query)) and len({*keys}) < len(keys):
-        by_kind = groupby(zip(parts, queries, keys, strict=True), lambda part: (id(part[0]), *part[1:]))
+    parts, of_queries, of_keys = layout.parts, layout.queries.lengths, layout.keys.lengths
+    counts = [1] * len(of_keys)
+    if not (kwargs.get("dropout") or is_traced(query)) and len({*of_keys}) < len(of_keys):
+        by_kind = groupby(zip(parts, of_queries, of_keys, strict=True), lambda each: (id(each[0]), *each[1:]))
         groups = [[*alike] for _, alike in by_kind]
         parts, counts = [alike[0][0] for alike in groups], [*map(len, groups)]
-        queries, keys = ([sum(part[side] for part in alike) for alike in groups] for side in (1, 2))
-    states = (each.split_with_sizes(sizes, dim=2) for each, sizes in ((query, queries), (key, keys), (value, keys)))
+        of_queries, of_keys = ([sum(each[side] for each in alike) for alike in groups] for side in (1, 2))
+    sides = ((query, of_queries), (key, of_keys), (value, of_keys))
+    states = (each.split_with_sizes(lengths, dim=2) for each, lengths in sides)
     outputs = []
     for part, count, *heads in zip(parts, counts, *states, strict=True):
         run = attend if part.window is None else partial(attend_in_blocks, attend, part.window)

@@ -60,7 +60,7 @@ def linear_attention_forward(
 
 def padding_mask(config, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs):
     """The mask of linear attention: which of the inputs `(batch, length, ...)` are real."""
-    return None if attention_mask is None else attention_mask[:, -inputs_embeds.shape[1] :]
+    return None if attention_mask is None else attention_mask[:, -inputs_embeds.shape[1] :].to(inputs_embeds.device)
 
 
 def feature_map(states: torch.Tensor) -> torch.Tensor:

@@ -53,18 +53,17 @@ def vocabulary_loss(
         num_items: divisor of the summed loss, for a step of several batches. `None`: the number of labels.
         softcap: logits become `softcap * tanh(logits / softcap)`.
     """
-    labels = labels.to(hidden_states.device)
     vocabulary = getattr(lm_head, "out_features", FEW)
     chunk = min(CHUNK, max(1, MANY // vocabulary))
     # Each call of a divided layer gathers its parts from all processes, so all processes must call it equally often.
     if labels.numel() * vocabulary <= FEW or is_traced(hidden_states) or is_divided(lm_head):
-        loss = summed_loss(lm_head, hidden_states, labels, softcap)
-    elif not torch.is_grad_enabled():
-        chunks = zip(hidden_states.split(chunk), labels.split(chunk), strict=True)
-        loss = sum(summed_loss(lm_head, tokens, targets, softcap) for tokens, targets in chunks)
-    else:
+        return logits_loss(soft_capped(lm_head(hidden_states), softcap), labels, num_items)
+    if torch.is_grad_enabled():
         loss = ChunkedLoss.apply(lm_head, labels, softcap, chunk, hidden_states, *lm_head.parameters())
-    return loss / ((labels != IGNORED).sum() if num_items is None else num_items)
+    else:
+        chunks = zip(hidden_states.split(chunk), labels.split(chunk), strict=True)
+        loss = sum(logits_loss(soft_capped(lm_head(part), softcap), targets, num_items=1) for part, targets in chunks)
+    return per_label(loss, labels, num_items)
 
 
 class ChunkedLoss(torch.autograd.Function):
@@ -77,15 +76,15 @@ class ChunkedLoss(torch.autograd.Function):
         (states, *parameters), ctx.needed = inputs, ctx.needs_input_grad[-len(inputs) :]
         learned = [parameter for parameter, needed in zip(parameters, ctx.needed[1:], strict=True) if needed]
         total, of_states, of_parameters = torch.zeros((), device=states.device), [], [None] * len(learned)
-        for tokens, targets in zip(states.split(chunk), labels.split(chunk), strict=True):
+        for part, targets in zip(states.split(chunk), labels.split(chunk), strict=True):
             with torch.set_grad_enabled(any(ctx.needed)):
-                tokens = tokens.detach().requires_grad_()
-                logits = soft_capped(lm_head(tokens), softcap)
+                part = part.detach().requires_grad_()
+                logits = soft_capped(lm_head(part), softcap)
             loss, of_logits = loss_and_gradient(logits.detach().float(), targets)  # in place: a layer keeps no output
             total += loss
             if any(ctx.needed):
                 of_logits = of_logits.to(logits.dtype)
-                gradient, *gradients = torch.autograd.grad(logits, (tokens, *learned), of_logits, allow_unused=True)
+                gradient, *gradients = torch.autograd.grad(logits, (part, *learned), of_logits, allow_unused=True)
                 of_states.append(gradient)
                 sums = zip(of_parameters, gradients, strict=True)
                 of_parameters = [new if old is None else old.add_(new) for old, new in sums]
@@ -120,15 +119,13 @@ def loss_and_gradient(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[t
 def logits_loss(logits: torch.Tensor, labels: torch.LongTensor, num_items: int | torch.Tensor | None) -> torch.Tensor:
     """[`vocabulary_loss`] of logits `(tokens, vocab_size)` that have been made."""
     labels = labels.to(logits.device)
-    loss = F.cross_entropy(logits.float(), labels, reduction="sum")
-    return loss / ((labels != IGNORED).sum() if num_items is None else num_items)
+    return per_label(F.cross_entropy(logits.float(), labels, reduction="sum"), labels, num_items)
 
 
-def summed_loss(
-    lm_head: nn.Module, tokens: torch.Tensor, labels: torch.LongTensor, softcap: float | None
-) -> torch.Tensor:
-    """The summed loss of a chunk, in float32."""
-    return F.cross_entropy(soft_capped(lm_head(tokens), softcap).float(), labels, reduction="sum")
+def per_label(loss: torch.Tensor, labels: torch.LongTensor, num_items: int | torch.Tensor | None) -> torch.Tensor:
+    """A summed loss, divided by `num_items`, which may lie on another device, or by the number of labels."""
+    count = (labels != IGNORED).sum() if num_items is None else num_items
+    return loss / (count.to(loss.device) if isinstance(count, torch.Tensor) else count)
 
 
 def answers(model: nn.Module, scores: torch.Tensor, *ends: torch.LongTensor | None) -> dict[str, torch.Tensor | None]:

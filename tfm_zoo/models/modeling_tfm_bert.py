@@ -70,7 +70,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         self.add_stack(config.layer_types, config.vocab_size)
         if config.task_type_vocab_size:
             self.embeddings.embed_token_types = TfmTaskEmbedding(config)
-        # (It pools, too, where a classifier takes the pooler's place.)
+        # (It pools, too, where a classifier takes the pooler's place, and leaves `pooler_query` here.)
         self.pools = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
         self.pooler = make_pooler(config) if self.pools else None
         is_weighted = self.pools and config.classifier_pooling == "attention"  # by a score of each state
@@ -219,11 +219,11 @@ class TfmBertForQuestionAnswering(TfmBertHead):
             start_positions: `(batch,)`, the first of the answer; one outside the sequence does not count in the loss.
             end_positions: `(batch,)`, its last.
         """
-        tokens = one_of(input_ids, inputs_embeds)
-        check_labels(start_positions, tokens.shape[:1], name="start_positions")
-        check_labels(end_positions, tokens.shape[:1], name="end_positions")
+        given = one_of(input_ids, inputs_embeds)
+        check_labels(start_positions, given.shape[:1], name="start_positions")
+        check_labels(end_positions, given.shape[:1], name="end_positions")
         has_answers = start_positions is not None and end_positions is not None
-        read = tokens.new_ones(tokens.shape[:2], dtype=torch.bool) if has_answers else None
+        read = given.new_ones(given.shape[:2], dtype=torch.bool) if has_answers else None
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
         scores = self.qa_outputs(self.dropout(self.head(outputs.last_hidden_state)))
@@ -258,17 +258,18 @@ class TfmBertForMultipleChoice(TfmBertHead):
     ) -> MultipleChoiceModelOutput:
         """Gives `logits` `(batch, choices)`, and the loss of `labels` `(batch,)`, the right choices; inputs as for
         [`TfmBertModel`], but of shape `(batch, choices, length)`."""
-        tokens = one_of(input_ids, inputs_embeds)
-        if tokens.dim() != (3 if inputs_embeds is None else 4):
+        given = one_of(input_ids, inputs_embeds)
+        if given.dim() != (3 if inputs_embeds is None else 4):
             name, width = ("input_ids", "") if inputs_embeds is None else ("inputs_embeds", ", embedding_size")
             shape = f"(batch, choices, length{width})"
-            raise ValueError(f"{name} of shape {tuple(tokens.shape)} should be of shape {shape}.")
-        check_labels(labels, tokens.shape[:1], tokens.shape[1], "the choices")
+            raise ValueError(f"{name} of shape {tuple(given.shape)} should be of shape {shape}.")
+        check_labels(labels, given.shape[:1], given.shape[1], "the choices")
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         rows = [None if tensor is None else tensor.flatten(0, 1) for tensor in inputs]
-        kwargs |= {"task_type_ids": tasks.flatten(0, 1)} if (tasks := kwargs.get("task_type_ids")) is not None else {}
+        if (tasks := kwargs.get("task_type_ids")) is not None:
+            kwargs["task_type_ids"] = tasks.flatten(0, 1)
         outputs = self.model(*rows, return_dict=True, **kwargs)
-        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, tokens.shape[1])
+        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, given.shape[1])
         loss = None if labels is None else F.cross_entropy(logits, labels.view(-1))
         return MultipleChoiceModelOutput(loss=loss, logits=logits, **passed_on(outputs))
 
@@ -333,8 +334,8 @@ class TfmBertForMaskedLM(TfmBertHead):
         num_items_in_batch: int | torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput:
-        """Gives `logits` `(batch, length, vocab_size)`, zero at padding unless a label stands there, and the loss of
-        the labels; inputs as for [`TfmBertModel`].
+        """Gives `logits` `(batch, length, vocab_size)`, zero at padding unless a label stands at some of it, and the
+        loss of the labels; inputs as for [`TfmBertModel`].
 
         Args:
             labels: `(batch, length)`, token ids, -100 where there is nothing to predict.
@@ -342,7 +343,7 @@ class TfmBertForMaskedLM(TfmBertHead):
                 are made in any case.
             num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
         """
-        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], self.lm_head.out_features, VOCABULARY)
+        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], self.config.vocab_size, VOCABULARY)
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs = self.model(*inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
         loss, logits = masked_tokens(self, outputs[0], attention_mask, labels, return_logits, num_items_in_batch)
@@ -419,9 +420,9 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
             labels, return_logits: as for [`TfmBertForMaskedLM`].
             next_sentence_label: as the labels of [`TfmBertForNextSentencePrediction`].
         """
-        tokens = one_of(input_ids, inputs_embeds)
-        check_labels(labels, tokens.shape[:2], self.lm_head.out_features, VOCABULARY)
-        check_labels(next_sentence_label, tokens.shape[:1], 2, "the two classes", name="next_sentence_label")
+        given = one_of(input_ids, inputs_embeds)
+        check_labels(labels, given.shape[:2], self.config.vocab_size, VOCABULARY)
+        check_labels(next_sentence_label, given.shape[:1], 2, "the two classes", name="next_sentence_label")
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs = self.model(*inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
         loss, prediction_logits = masked_tokens(self, outputs[0], attention_mask, labels, return_logits)

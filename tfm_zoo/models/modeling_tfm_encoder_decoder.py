@@ -183,7 +183,8 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         """Gives `logits` `(batch, positions, decoder_vocab_size)`, and the loss of the labels; inputs as for
-        [`TfmEncoderDecoderModel`].
+        [`TfmEncoderDecoderModel`]. Beside a loss, without gradients, and unless they are asked for (`return_logits`,
+        `logits_to_keep`), logits are zero after the last real token of a row.
 
         Args:
             labels: `(batch, length)`, what each position of the decoder is to predict, -100 where there is nothing.
@@ -192,14 +193,15 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
         """
         read = None
         if labels is not None:
-            # (Training reads labelled positions alone, and does not ask which tokens are real.)
-            real = None if self.training else default_mask(self.config, decoder_input_ids, decoder_attention_mask)
+            real = decoder_attention_mask
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
                 real = labels != IGNORED if real is None else real
-            target = one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_")
+            elif not self.training:  # which reads labelled positions alone, and does not ask what is real
+                real = default_mask(self.config, decoder_input_ids, real)
+            given = one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_")
             use_cache = False  # whatever the caller says: a loss decodes nothing
-            sizes = (target.shape[:2], self.lm_head.out_features)
+            sizes = (given.shape[:2], self.config.decoder_vocab_size)
             check_labels(labels, *sizes, "the vocabulary (decoder_vocab_size)", inputs="the decoder's inputs")
             read = positions_to_read(self, labels, return_logits, logits_to_keep, real)
         source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
@@ -416,12 +418,12 @@ class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
             start_positions: `(batch,)`, the first of the answer; one outside the sequence does not count in the loss.
             end_positions: `(batch,)`, its last.
         """
-        target = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
-        target = input_ids if target is None else target
-        target = one_of(input_ids, inputs_embeds) if target is None else target
-        check_labels(start_positions, target.shape[:1], name="start_positions")
-        check_labels(end_positions, target.shape[:1], name="end_positions")
-        everywhere = target.new_ones(target.shape[:2], dtype=torch.bool)
+        given = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
+        given = input_ids if given is None else given
+        given = one_of(input_ids, inputs_embeds) if given is None else given
+        check_labels(start_positions, given.shape[:1], name="start_positions")
+        check_labels(end_positions, given.shape[:1], name="end_positions")
+        everywhere = given.new_ones(given.shape[:2], dtype=torch.bool)
         source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
         source |= {"token_type_ids": token_type_ids, "position_ids": position_ids, "encoder_outputs": encoder_outputs}
         target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}

@@ -230,9 +230,9 @@ class TfmGPTForSequenceClassification(TfmGPTHead):
             labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is set
                 from the labels where it is `None`.
         """
-        tokens = one_of(input_ids, inputs_embeds)
-        check_sequence_labels(self.config, tokens, labels)
-        read = last_tokens(self.config, input_ids, attention_mask, tokens)
+        given = one_of(input_ids, inputs_embeds)
+        check_sequence_labels(self.config, given, labels)
+        read = last_tokens(self.config, input_ids, attention_mask, given)
         inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids, use_cache)
         outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
         logits = self.score(read_states(outputs.last_hidden_state, read))
@@ -309,11 +309,11 @@ class TfmGPTForQuestionAnswering(TfmGPTHead):
             start_positions: `(batch,)`, the first of the answer; one outside the sequence does not count in the loss.
             end_positions: `(batch,)`, its last.
         """
-        tokens = one_of(input_ids, inputs_embeds)
-        check_labels(start_positions, tokens.shape[:1], name="start_positions")
-        check_labels(end_positions, tokens.shape[:1], name="end_positions")
+        given = one_of(input_ids, inputs_embeds)
+        check_labels(start_positions, given.shape[:1], name="start_positions")
+        check_labels(end_positions, given.shape[:1], name="end_positions")
         inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids, use_cache)
-        everywhere = tokens.new_ones(tokens.shape[:2], dtype=torch.bool)
+        everywhere = given.new_ones(given.shape[:2], dtype=torch.bool)
         outputs = self.model(*inputs, read_positions=everywhere, return_dict=True, **kwargs)
         found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
         return QuestionAnsweringModelOutput(**found, **passed_on(outputs, CACHE))

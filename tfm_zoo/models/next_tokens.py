@@ -3,11 +3,10 @@
 import torch
 from torch import nn
 
-from .batch import KeptTokens
 from .inputs import IGNORED, marks_padding
 from .kernels import soft_capped
 from .losses import labelled_only, logits_loss, makes_logits, vocabulary_loss
-from .padding import find_kept, has_hooks, keep, read_padding, restore
+from .padding import has_hooks, keep, kept_up_to, restore
 
 
 def next_tokens(
@@ -31,6 +30,7 @@ def next_tokens(
         hidden_states = hidden_states * model.config.logit_scale
     softcap, logits, kept = model.config.final_logit_softcapping, None, None
     if makes_logits(model, labels, return_logits):
+        # (Whoever chooses some by `logits_to_keep` reads all: see [`positions_to_read`].)
         kept = None if read_positions is None else kept_up_to(read_positions)
         if kept is not None:
             hidden_states, labels = keep(hidden_states, kept), keep(labels, kept)
@@ -87,17 +87,17 @@ def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Te
 
 
 def last_tokens(
-    config, ids: torch.LongTensor | None, mask: torch.Tensor | None, tokens: torch.Tensor
+    config, ids: torch.LongTensor | None, mask: torch.Tensor | None, given: torch.Tensor
 ) -> torch.BoolTensor:
     """`(batch, length)`, true at the last token that is not `pad_token_id` or, for embeddings and models without that
-    id, not masked. `tokens` are the ids or the embeddings. Raises a `ValueError` if neither says what is padding."""
-    batch, length = tokens.shape[:2]
+    id, not masked. `given` are the ids or the embeddings. Raises a `ValueError` if neither says what is padding."""
+    batch, length = given.shape[:2]
     if ids is not None and config.pad_token_id is not None:
         real = ids != config.pad_token_id
     elif marks_padding(mask):
         real = mask[:, -length:] != 0
     elif ids is None or batch == 1:
-        real = torch.ones((batch, length), dtype=torch.bool, device=tokens.device)
+        real = torch.ones((batch, length), dtype=torch.bool, device=given.device)
     else:
         raise ValueError(
             f"Neither attention_mask nor config.pad_token_id says which tokens of the {batch} sequences are padding: "
@@ -110,12 +110,3 @@ def only_last(positions: torch.BoolTensor) -> torch.BoolTensor:
     """`(batch, length)`: true at the last true one of each row alone; at its first position if there is none."""
     places = torch.arange(positions.shape[1], device=positions.device)
     return places == (positions * places).argmax(dim=1, keepdim=True)
-
-
-def kept_up_to(read_positions: torch.BoolTensor, real: torch.BoolTensor | None = None) -> KeptTokens | None:
-    """The positions of each row up to the last one that is read, and of them the `real` ones, if they are given; each
-    `(batch, length)`. `None` if they are all, or if others are read."""
-    needed = read_positions.flip(1).cumsum(dim=1).flip(1) > 0
-    real = torch.ones_like(needed) if real is None else real
-    needed = (needed & real) | (real & (real.cumsum(dim=1) == 1))  # a row without any position would have no output
-    return find_kept(needed, lengths=read_padding(needed, read_positions)[1])

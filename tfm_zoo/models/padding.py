@@ -20,8 +20,8 @@ def read_padding(
     attention_mask: object, read_positions: torch.Tensor | None = None, reads_first: bool = False
 ) -> tuple[object, list[int] | None]:
     """A caller's mask, `None` if it marks no padding; and the number of real tokens of each row, `None` if there is no
-    padding to count, and in a graph. Counting waits for the device, once a batch. All numbers are 0, so that nothing is
-    skipped, if the caller reads padding: where `read_positions` are true, or (`reads_first`) at the first position."""
+    padding to count, and in a graph. Counting waits for the device: in training, once a batch. All numbers are 0, so
+    that nothing is skipped, if padding is read: where `read_positions` are true, or (`reads_first`) at the start."""
     if not marks_padding(attention_mask) or is_traced(attention_mask):
         return attention_mask, None
     if reads_freely(attention_mask) and attention_mask.all():
@@ -33,13 +33,17 @@ def read_padding(
     return (None if min(lengths) == attention_mask.shape[1] else attention_mask), lengths
 
 
-def find_kept(
-    attention_mask: torch.Tensor | None, documents: torch.LongTensor | None = None, lengths: list[int] | None = None
+def find_kept(attention_mask: torch.Tensor | None, read_positions: torch.Tensor | None = None) -> KeptTokens | None:
+    """[`kept_of`] a mask whose padding has not been counted yet; `read_positions` are those of [`read_padding`]."""
+    return kept_of(attention_mask, read_padding(attention_mask, read_positions)[1])
+
+
+def kept_of(
+    attention_mask: torch.Tensor | None, lengths: list[int] | None, documents: torch.LongTensor | None = None
 ) -> KeptTokens | None:
-    """The real tokens by a mask `(batch, length)`, 0 at padding; each of [`documents_of`] the batch is a sequence.
-    `None`: all tokens are computed, as in a graph, and if a row has no real token (official classes define an output
-    for it). `lengths` are those of [`read_padding`], where they are known."""
-    lengths = lengths or read_padding(attention_mask)[1]
+    """The real tokens by a mask `(batch, length)`, 0 at padding, of whose rows [`read_padding`] gives the `lengths`;
+    each of [`documents_of`] the batch is a sequence. `None`: all tokens are computed, as in a graph, and if a row has
+    no real token (official classes define an output for it)."""
     if lengths is None:
         return None
     real = attention_mask.bool()
@@ -55,6 +59,15 @@ def find_kept(
         return KeptTokens(flat.nonzero().flatten(), tuple(real.shape), lengths, bounds)
     indices = flat.byte().argsort(descending=True, stable=True)  # `nonzero` would wait for the device
     return KeptTokens(indices[:total], tuple(real.shape), lengths, bounds_of(real.sum(1) if counts is None else counts))
+
+
+def kept_up_to(read_positions: torch.BoolTensor, real: torch.BoolTensor | None = None) -> KeptTokens | None:
+    """The positions of each row up to the last one that is read, and of them the `real` ones, if they are given; each
+    `(batch, length)`. `None` if they are all, or if others are read."""
+    needed = read_positions.flip(1).cumsum(dim=1).flip(1) > 0
+    real = torch.ones_like(needed) if real is None else real
+    needed = (needed & real) | (real & (real.cumsum(dim=1) == 1))  # a row without any position would have no output
+    return find_kept(needed, read_positions)
 
 
 def bounds_of(lengths: torch.LongTensor) -> torch.IntTensor:
@@ -79,7 +92,7 @@ def tokens_to_keep(
         return None
     if documents is not None and attention_mask is None and not is_traced(documents):
         attention_mask, lengths = torch.ones_like(documents), [documents.shape[1]] * len(documents)
-    kept = find_kept(attention_mask, documents, lengths)
+    kept = kept_of(attention_mask, lengths, documents)
     return None if kept is None or has_hooks(*model._modules.values()) else kept
 
 

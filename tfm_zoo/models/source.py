@@ -51,9 +51,9 @@ def read_source(
     if kept is not None and runs_once and are_few(model.config, target.kept, kept):
         mask, parts = together(target.kept, kept, states.dtype), [EVERYTHING] * len(states)
         layout = Layout(mask=mask, queries=target.kept, keys=kept, parts=parts)
-        return Source(keep(states, kept), kept=None, layout=layout, cache=cache)
+        return Source(keep(states, kept), restored=None, layout=layout, cache=cache)
     if kept is not None and cache is None and takes_bounds(model, states):
-        return Source(keep(states, kept), kept=None, layout=bounded(target, beams, kept), cache=cache)
+        return Source(keep(states, kept), restored=None, layout=bounded(target, beams, kept), cache=cache)
     layout = source_layout(model, states, attention_mask, target, beams)
     return Source(states if kept is None else keep(states, kept), kept, layout, cache)
 
@@ -120,28 +120,28 @@ def default_mask(
     return (input_ids != padding).long()
 
 
-def shift_right(config, tokens: torch.LongTensor, name: str = "labels") -> torch.LongTensor:
-    """Decoder inputs for predicting `tokens` `(batch, length)`, labels or ids, as `name` says: these, shifted right.
+def shift_right(config, ids: torch.LongTensor, name: str = "labels") -> torch.LongTensor:
+    """Decoder inputs for predicting `ids` `(batch, length)`, labels or ids, as `name` says: these, shifted right.
 
     The first input is `config.decoder_start_token_id`, or the last real token (`config.start_with_last_token`).
 
     Raises:
         ValueError: for another shape, or if the configuration lacks the id.
     """
-    if tokens.dim() != 2 or tokens.shape[1] == 0:
-        raise ValueError(f"{name} of shape {tuple(tokens.shape)} should be of shape (batch, length).")
+    if ids.dim() != 2 or ids.shape[1] == 0:
+        raise ValueError(f"{name} of shape {tuple(ids.shape)} should be of shape (batch, length).")
     padding, start = config.pad_token_id, config.decoder_start_token_id
     if padding is None:
         raise ValueError(f"pad_token_id=None: decoder_input_ids made of {name} need it where there is no label.")
-    tokens = tokens.masked_fill(tokens == IGNORED, padding)
+    ids = ids.masked_fill(ids == IGNORED, padding)
     if config.start_with_last_token:
-        last = ((tokens != padding).sum(dim=1, keepdim=True) - 1).clamp(min=0)
-        return torch.cat((tokens.gather(1, last), tokens[:, :-1]), dim=1)
+        last = ((ids != padding).sum(dim=1, keepdim=True) - 1).clamp(min=0)
+        return torch.cat((ids.gather(1, last), ids[:, :-1]), dim=1)
     if start is None:
         raise ValueError(
             f"decoder_start_token_id=None: decoder_input_ids made of {name} begin with it. Set it in the config."
         )
-    return F.pad(tokens[:, :-1], (1, 0), value=start)
+    return F.pad(ids[:, :-1], (1, 0), value=start)
 
 
 def last_ends(config, input_ids: torch.LongTensor | None) -> torch.BoolTensor:
