@@ -8,6 +8,7 @@ there is no `tfm_zoo`, verified, looked at, and turned back. The model is new an
 """
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -110,6 +111,11 @@ def largest_difference(one: PreTrainedModel, other: PreTrainedModel, batch: Batc
         return (one.eval()(**batch).logits - other.eval()(**batch).logits).abs().max().item()
 
 
+def is_busy() -> bool:
+    """Whether more is computed on this machine than this process does, as far as the system tells."""
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > torch.get_num_threads() + 1
+
+
 def plot(trainings: dict[str, Training], path: Path) -> None:
     """The losses by step, where those of both lie on each other, and by time; each is the mean of twenty steps."""
     figure = Figure(figsize=(10, 3.8), layout="constrained")
@@ -195,11 +201,12 @@ def main(argv: list[str] | None = None) -> None:
             training.step(batch)
     padding = 1 - sum(batch["attention_mask"].float().mean().item() for batch in batches) / len(batches)
     speeds = [sum(len(batch["labels"]) for batch in batches) / each.seconds[-1] for each in trainings.values()]
+    others = " (other programs were computing, too: on a quiet machine it is more)" if is_busy() else ""
     accuracies = [training.accuracy(test) for training in trainings.values()]
     say(
         f"[bold]2.[/] Both learned from the same {len(batches)} batches of film reviews, of which {padding:.0%} is "
         f"padding: official {speeds[0]:.0f} reviews a second, zoo {speeds[1]:.0f}, {speeds[1] / speeds[0]:.1f} times "
-        f"as many. Accuracy on other reviews: {accuracies[0]:.1%} and {accuracies[1]:.1%}."
+        f"as many{others}. Accuracy on other reviews: {accuracies[0]:.1%} and {accuracies[1]:.1%}."
     )
     begin("Saving the zoo model, and loading it in a fresh process")
     folder = args.output_dir

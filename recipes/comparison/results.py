@@ -19,7 +19,7 @@ from tfm_zoo.training.data import counted
 from tfm_zoo.training.report import command_line, device
 from tfm_zoo.visualization import TrainedModel, plot_comparison
 
-TEMPLATE = Path(__file__).with_name("results.md")
+TEMPLATE = Path(__file__).with_name("results.md.j2")
 #: names of two guesses, whose losses are drawn: all tokens alike, and each as often as it occurs
 UNIFORM, FREQUENCIES = "uniform guess", "token frequencies"
 FILE = "result.json"  # of a variant

@@ -9,7 +9,7 @@ from tfm_zoo.hub.model_card import PIPELINES
 from tfm_zoo.plugin.families import FAMILIES
 
 from ..hub.server import metadata
-from .document import CARDS
+from .document import CARDS, ROOT
 
 TYPES = {config_class.model_type for config_class in FAMILIES.values()}
 RESULTS = [card for card in CARDS if card.path.stem not in TYPES]
@@ -24,6 +24,11 @@ model-index:
     metrics: [{type: accuracy, value: 0.8765}]
 ---
 """
+
+
+def test_the_torch_that_readme_names_is_that_of_the_constraints():
+    (pinned,) = re.findall(r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert f"CPU build of torch {pinned} " in (ROOT / "README.md").read_text().replace("\n", " ")
 
 
 def untold(card: ModelCard) -> list[str]:

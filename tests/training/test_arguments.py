@@ -9,7 +9,7 @@ from accelerate.commands.config.config_args import load_config_from_file
 from transformers import HfArgumentParser
 
 from tfm_zoo.training.options import TrainingOptions
-from tfm_zoo.training.parsing import parse_options
+from tfm_zoo.training.parsing import nearest, parse_options
 from tfm_zoo.training.tasks.classification import ClassificationOptions
 from tfm_zoo.training.tasks.denoising import DenoisingOptions
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
@@ -84,6 +84,7 @@ def test_unknown_names_are_refused_with_the_nearest(config, capsys):
     assert "unknown options --num_epochs, --sead; did you mean '--num_train_epochs', '--seed'?" in message
     message = refusal(capsys, "--bogus", "-1", "-seed", "3")
     assert "unknown options --bogus, -seed; did you mean '--seed'?" in message
+    assert nearest(["mlp"], ["mlp_type", "mlp_bias", "hidden_act"]) == "; did you mean 'mlp_type', 'mlp_bias'?"
     assert "unknown key '--seed'; did you mean 'seed'?" in refusal(capsys, config("--seed: 2"))
 
 

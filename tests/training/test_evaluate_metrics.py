@@ -230,6 +230,11 @@ def test_a_metric_that_does_not_work_is_named(text, message, own, tmp_path):
         load_metrics(["accuracy", folder]).result_names([0, 1], [1, 0])
 
 
+def test_a_metric_of_classes_does_not_take_several_labels(own):
+    with pytest.raises(ValueError, match=r"(?s)'mine' does not work with .*lists, which .*f1\.py takes"):
+        load_metrics([own("mine")]).result_names([[0, 1], [1, 0]], [[1, 0], [1, 1]])
+
+
 @pytest.fixture
 def hub(own, tmp_path, monkeypatch):
     """A Hub on loopback, which holds the space `user/ones_of_hub`; returns the requests that it has had."""

@@ -46,7 +46,7 @@ class TfmPreTrainedModel(PreTrainedModel):
         if isinstance(quantization, dict) and not AutoHfQuantizer.supports_quant_method(quantization):
             # transformers would go on, and take rounded numbers for weights.
             method = quantization["quant_method"]
-            raise ValueError(f"The checkpoint is quantised: import {method} before you load it (its card says how).")
+            raise ValueError(f"The checkpoint's weights are quantised or packed: import {method} before you load it.")
         super().__init__(config, *inputs, **kwargs)
 
     @property

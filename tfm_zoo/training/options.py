@@ -202,7 +202,9 @@ class TrainingOptions:
         "What predictions are measured by, with `evaluate`: names of the zoo's metrics, folders, or Hub ids (with"
         " trust_remote_code); default: the usual metrics of the task.",
     )
-    metric_for_best_model: str | None = single(None, "Figure that picks the best model; of a tie, the lower loss.")
+    metric_for_best_model: str | None = single(
+        None, "Figure that picks the best model; of a tie, the lower loss. Default: the task's, else the loss."
+    )
     greater_is_better: bool | None = single(None, "Default: false for loss, mse, mae and perplexity, else true.")
     early_stopping_patience: int | None = managing(None, "Stop after this many evaluations without a gain.", at_least=1)
 

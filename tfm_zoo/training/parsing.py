@@ -90,8 +90,10 @@ def _yaml_as_argv(path: str | Path, names: Iterable[str]) -> list[str]:
 
 
 def nearest(given: Iterable[str], names: Iterable[str], prefix: str = "") -> str:
-    """The end of an error about unknown names: "; did you mean ...?" with the known names nearest to them, each after
-    `prefix`. Empty if none is near."""
+    """The end of an error about unknown names: "; did you mean ...?" with the known names nearest to them, or that
+    begin with them, each after `prefix`. Empty if none is near."""
     plain = [name.lstrip("-").replace("-", "_") for name in given]
-    near = {prefix + match: None for name in plain for match in difflib.get_close_matches(name, names, n=1)}
+    longer = {name: [known for known in names if known.startswith(f"{name}_")][:3] for name in plain}
+    found = (difflib.get_close_matches(name, names, n=1) or longer[name] for name in plain)
+    near = {prefix + match: None for matches in found for match in matches}
     return f"; did you mean {', '.join(map(repr, near))}?" if near else ""

@@ -63,7 +63,7 @@ class Report:
         if not write_card(output_dir, card_beside(type(self.task)), self.metadata(), repository, **values):
             logger.warning(f"{output_dir}/README.md was not written by this recipe: it is left as it is")
         logger.info(", ".join(f"{name} {value:.4g}" for name, value in self.results.items()))
-        logger.info(f"The best model is in {output_dir}")
+        logger.info(f"The best model (by {args.metric_for_best_model}) is in {output_dir}")
         if args.push_to_hub:
             options = {"private": args.hub_private_repo, "revision": args.hub_revision, "token": args.hub_token}
             commit = push(output_dir, args.hub_model_id, native=not self.task.is_zoo, **options)
