@@ -17,6 +17,7 @@ from tfm_zoo import (
     from_official,
 )
 from tfm_zoo.models.kernels import varlen_attention_forward
+from tfm_zoo.models.padding import kept_of
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model, without_kernels
@@ -90,6 +91,30 @@ def test_documents_of_a_row_do_not_see_each_other(name, mask, attention):
             assert max(differences(model.train(training), MASKS[mask])) < 1e-5
         has_bias = model.config.has_position_bias
         assert bool(kernel.calls) == (attention == "varlen" and skip_padding and not has_bias)
+
+
+@pytest.mark.parametrize("head", [TfmBertModel, TfmGPTModel])
+def test_a_row_may_begin_inside_a_document(head):
+    """As where a stream of documents is cut into blocks."""
+    model, ids = tiny_model(head, hidden_dropout=0.0), IDS[:1, :6]
+    states = [
+        model(torch.cat((first, ids[:, 1:]), dim=1), position_ids=torch.tensor([[3, 4, 5, 0, 1, 2]])).last_hidden_state
+        for first in (ids[:, :1], ids[:, :1] + 1)
+    ]
+    differs = (states[0] != states[1]).any(dim=2)[0].tolist()
+    assert differs == [True] * 3 + [False] * 3
+
+
+def test_an_encoder_reads_positions_in_any_order():
+    model, ids = tiny_model(TfmBertModel), IDS[:1, :6]
+    order = torch.tensor([3, 5, 0, 4, 2, 1])
+    states = model(ids).last_hidden_state[:, order]
+    torch.testing.assert_close(model(ids[:, order], position_ids=order[None]).last_hidden_state, states)
+
+
+def test_rows_have_documents_of_their_own():
+    """The first has as many as tokens, the second is one."""
+    assert kept_of(torch.ones(2, 3), [3, 3], torch.tensor([[1, 2, 3], [0, 0, 0]])).lengths == [1, 1, 1, 3]
 
 
 def bounded_attention(module, query, key, value, attention_mask, cu_seq_lens_q=None, **kwargs):

@@ -238,6 +238,8 @@ def case(name: str, computed: int, head: type = TfmBertModel, fields: dict | Non
     return pytest.param(head, fields or {}, ragged_batch(head) | inputs, computed, id=name)
 
 
+LONG = {"rope_type": "longrope", "original_max_position_embeddings": 8, "rope_theta": 100.0, "factor": 3.0}
+LONG |= {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
 LEFT, LABELS_AT_PADDING = ragged_mask(side="left"), torch.where(ragged_mask().bool(), -100, 5)
 ONE_IS_EMPTY = ragged_mask() * torch.tensor([[1], [0], [1], [1]])
 ANSWERS = {"start_positions": torch.zeros(4).long(), "end_positions": torch.zeros(4).long()}
@@ -264,6 +266,7 @@ ANSWERS = {"start_positions": torch.zeros(4).long(), "end_positions": torch.zero
         case("answers to find", REAL, TfmBertForQuestionAnswering),
         case("answers to learn", ALL, TfmBertForQuestionAnswering, **ANSWERS),
         case("hidden states with gradients", ALL, output_hidden_states=True),
+        case("frequencies by length", ALL, fields={"position_embedding_type": "rotary", "rope_parameters": LONG}),
     ],
 )
 def test_tokens_computed(head, fields, batch, computed):
@@ -404,8 +407,6 @@ FEW_LABELS = torch.tensor([-100, 3, 4, -100, 5, *[-100] * 4]).expand(4, -1).wher
 NEEDED = 5 + 3 + 1 + 5  # up to the last of these labels, or the first token
 AT_LEFT = {"attention_mask": LEFT, "labels": F.pad(torch.tensor([[5], [5], [-100], [5]]), (8, 0), value=-100)}
 EXPERTS = {"num_local_experts": 3, "mlp_type": "gated", "mlp_bias": False, "hidden_act": "silu"}
-LONG = {"rope_type": "longrope", "original_max_position_embeddings": 8, "rope_theta": 100.0, "factor": 3.0}
-LONG |= {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from .inputs import asks_for, check_inputs, check_positions, count_positions, do
 from .kernels import hides_only_padding, takes_bounds
 from .linear_attention import padding_mask
 from .masks import empty_states, find_layouts, pair_mask, shown_keys
-from .padding import has_hooks, keep_tokens, kept_up_to, read_padding, tokens_to_keep
-from .positions import TfmRotaryEmbedding
+from .padding import keep_tokens, kept_up_to, read_padding, tokens_to_keep, unless_padding_counts
 
 DECODER_MASKS = {
     "full_attention": create_causal_mask,
@@ -41,7 +40,7 @@ def decoder_batch(
 
     # (`is_decoder` without a cache here, too: continuous batching keeps one of its own.)
     check_inputs(model, tokens, attention_mask, seen=seen, is_decoder=True)
-    # (A paged cache keeps documents apart itself; a graph with a caller's cache cannot tell them, and may hold none.)
+    # (A paged cache keeps documents apart itself. A graph cannot tell them; with a caller's cache none are allowed.)
     is_apart = options.get(CACHE) is not None or (is_callers and is_traced(given))
     documents = None if is_apart or tokens.position_ids is None else documents_of(model, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)
@@ -153,17 +152,5 @@ def tokens_up_to_read(model, attention_mask, read_positions: torch.Tensor | None
         read_positions = attention_mask.bool()
     if read_positions is None or is_traced(read_positions):
         return None
-    kept = kept_up_to(read_positions, None if attention_mask is None else attention_mask.to(read_positions))
-    if kept is None or follows_length(model.rotary_emb, kept.shape[1]):
-        return None
-    return None if has_hooks(*model._modules.values()) else kept
-
-
-def follows_length(rotary: torch.nn.Module | None, length: int) -> bool:
-    """Whether a row of this `length` has other rotary frequencies than a shorter one (dynamic scaling, LongRoPE)."""
-    for part in () if rotary is None else rotary.modules():
-        if isinstance(part, TfmRotaryEmbedding) and (part.rope_type == "longrope" or "dynamic" in part.rope_type):
-            original = part.config.rope_parameters.get("original_max_position_embeddings")
-            if length >= (original or part.original_max_seq_len):
-                return True
-    return False
+    real = None if attention_mask is None else attention_mask.to(read_positions)
+    return unless_padding_counts(model, kept_up_to(read_positions, real))

@@ -145,8 +145,8 @@ class TfmCrossAttention(TfmAttention):
                 past_key_values.is_updated[self.layer_idx] = True
 
         rows, length, _ = hidden_states.shape
-        # The rows that read one source are laid end to end, as if they were one row. (Rows that are kept in part, and
-        # those whose bounds a kernel reads, all are.)
+        # The rows that read one source are laid end to end, as if they were one row. (Where the layout names tokens of
+        # the target, the whole batch is one row, which a kernel reads by bounds, or which is restored.)
         sources = key.shape[0] if layout.queries is None else 1
         query = self.q_proj(hidden_states)  # tensor parallelism leaves some of the heads to other processes
         query = query.view(sources, -1, query.shape[-1] // self.head_dim, self.head_dim).transpose(1, 2)

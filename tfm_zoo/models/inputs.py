@@ -176,9 +176,12 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
         return None
     position_ids = tokens.position_ids.expand(shape)
     real = torch.ones_like(position_ids) if attention_mask is None else attention_mask[:, -shape[1] :].to(position_ids)
-    begins = position_ids == 0
+    begins, is_first = position_ids == 0, real.cumsum(dim=1) == 1
+    steps = F.pad(position_ids[:, 1:] - position_ids[:, :-1], (1, 0), value=1)
     if model.is_causal:
-        begins = begins | F.pad(position_ids[:, 1:] <= position_ids[:, :-1], (1, 0)) | (real.cumsum(dim=1) == 1)
+        begins = begins | is_first | (steps <= 0)
+    else:  # where positions count up, a row may begin inside a document
+        begins = begins | (is_first & (begins | (steps == 1) | (real == 0)).all(dim=1, keepdim=True))
     documents = (begins & (real != 0)).cumsum(dim=1)
     is_packed = (documents[:, -1:] > 1) & (position_ids > 0).any(dim=1, keepdim=True)
     if not is_traced(documents):

@@ -419,7 +419,6 @@ class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
             end_positions: `(batch,)`, its last.
         """
         given = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
-        given = input_ids if given is None else given
         given = one_of(input_ids, inputs_embeds) if given is None else given
         check_labels(start_positions, given.shape[:1], name="start_positions")
         check_labels(end_positions, given.shape[:1], name="end_positions")

@@ -11,6 +11,7 @@ from torch import nn
 
 from .batch import KeptTokens, Tokens
 from .inputs import asks_for, is_traced, marks_padding, reads_freely
+from .positions import follows_length
 
 #: packages whose hooks take hidden states of any shape
 LIBRARIES = ("torch.", "transformers.", "accelerate.", "deepspeed.", "peft.")
@@ -19,9 +20,9 @@ LIBRARIES = ("torch.", "transformers.", "accelerate.", "deepspeed.", "peft.")
 def read_padding(
     attention_mask: object, read_positions: torch.Tensor | None = None, reads_first: bool = False
 ) -> tuple[object, list[int] | None]:
-    """A caller's mask, `None` if it marks no padding; and the number of real tokens of each row, `None` if there is no
-    padding to count, and in a graph. Counting waits for the device: in training, once a batch. All numbers are 0, so
-    that nothing is skipped, if padding is read: where `read_positions` are true, or (`reads_first`) at the start."""
+    """A caller's mask, `None` if it marks no padding; and the number of real tokens of each row, `None` in a graph, for
+    another kind of mask, and where a CPU sees no padding. Counting waits for the device, in training once a batch. All
+    are 0, so that nothing is skipped, if padding is read: at some `read_positions`, or (`reads_first`) at the start."""
     if not marks_padding(attention_mask) or is_traced(attention_mask):
         return attention_mask, None
     if reads_freely(attention_mask) and attention_mask.all():
@@ -51,7 +52,7 @@ def kept_of(
         return None
     flat, total, counts = real.flatten(), sum(lengths), None
     if documents is not None:
-        rows = torch.arange(len(real), device=real.device)[:, None] * real.shape[1]
+        rows = torch.arange(len(real), device=real.device)[:, None] * (real.shape[1] + 1)  # (0 is a number, too)
         counts = (rows + documents)[real].unique_consecutive(return_counts=True)[1]
         lengths = counts.tolist()
     if reads_freely(flat):
@@ -76,11 +77,7 @@ def bounds_of(lengths: torch.LongTensor) -> torch.IntTensor:
 
 
 def tokens_to_keep(
-    model,
-    attention_mask: torch.Tensor | None,
-    lengths: list[int] | None,
-    options: dict,
-    documents: torch.LongTensor | None = None,
+    model, attention_mask: torch.Tensor | None, lengths: list[int] | None, options: dict, documents: torch.Tensor | None
 ) -> KeptTokens | None:
     """The real tokens of a batch, of which each row has `lengths`, as [`read_padding`] counts them; `None` if they are
     all, or if the caller or a hook reads hidden states of others."""
@@ -92,8 +89,14 @@ def tokens_to_keep(
         return None
     if documents is not None and attention_mask is None and not is_traced(documents):
         attention_mask, lengths = torch.ones_like(documents), [documents.shape[1]] * len(documents)
-    kept = kept_of(attention_mask, lengths, documents)
-    return None if kept is None or has_hooks(*model._modules.values()) else kept
+    return unless_padding_counts(model, kept_of(attention_mask, lengths, documents))
+
+
+def unless_padding_counts(model, kept: KeptTokens | None) -> KeptTokens | None:
+    """The tokens that are kept; `None` if a hook sees the others, or if rotary frequencies follow the rows' length."""
+    if kept is None or follows_length(model.rotary_emb, kept.shape[1]) or has_hooks(*model._modules.values()):
+        return None
+    return kept
 
 
 def has_hooks(*parts: nn.Module | None) -> bool:

@@ -119,6 +119,16 @@ def make_rotary(config, layer_types: list[str]) -> nn.Module | None:
     return TfmRotaryByLayerType(config, own) if own else TfmRotaryEmbedding(config)
 
 
+def follows_length(rotary: nn.Module | None, length: int) -> bool:
+    """Whether a row of this `length` has other rotary frequencies than a shorter one (dynamic scaling, LongRoPE)."""
+    for part in () if rotary is None else rotary.modules():
+        if isinstance(part, TfmRotaryEmbedding) and (part.rope_type == "longrope" or "dynamic" in part.rope_type):
+            original = part.config.rope_parameters.get("original_max_position_embeddings")
+            if length >= (original or part.original_max_seq_len):
+                return True
+    return False
+
+
 def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
     """Turns the first channels of each head, of shape `(batch, heads, length, head_dim)`, by the positions' angles."""
     rotated = cos.shape[-1]
