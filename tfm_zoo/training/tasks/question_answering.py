@@ -24,7 +24,7 @@ from tfm_zoo.training.new_models import new_for_texts
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.task import Batch, Task, task_of_rows, with_prefix
-from tfm_zoo.windows import Window, Windows
+from tfm_zoo.windows import Window, Windows, best_spans
 
 HEAD = Head(AutoModelForQuestionAnswering, "question answerer")
 SCORES = ("LABEL_0", "LABEL_1")  # of each token: as the first and as the last of an answer
@@ -283,24 +283,6 @@ def span_losses(logits: tuple[Tensor, Tensor], batch: Batch) -> Tensor:
     """The loss of each window, the mean of those of its first and its last token, `(windows,)`."""
     pairs = zip(logits, LABELS, strict=True)
     return sum(F.cross_entropy(scores, batch[name], reduction="none") for scores, name in pairs) / 2
-
-
-def best_spans(
-    start_logits: Tensor, end_logits: Tensor, allowed: Tensor, longest: int, count: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores, first and last tokens of the best spans of each window, each `(windows, count)`, the best first; a score
-    is -inf where there are no more spans.
-
-    A span's score is the sum of its `start_logits` and `end_logits`, `(windows, length)`. It begins and ends where
-    `allowed`, `(windows, length)`, is true, and has at most `longest` tokens.
-    """
-    length = start_logits.shape[1]
-    spans = allowed.new_ones(length, length).triu().tril(longest - 1) & allowed[:, :, None] & allowed[:, None, :]
-    scores = (start_logits[:, :, None] + end_logits[:, None, :]).masked_fill(~spans, -torch.inf).flatten(1)
-    best, places = scores.topk(min(count, scores.shape[1]))
-    missing = (0, count - best.shape[1])
-    places = F.pad(places, missing)
-    return F.pad(best, missing, value=-torch.inf), places // length, places % length
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
