@@ -212,16 +212,13 @@ def by_role(splits: Mapping[str, Rows], args: TrainingOptions) -> tuple[dict[str
 def without_empty(rows: Mapping[str, Dataset], columns: Sequence[str], notes: list[str]) -> dict[str, Dataset]:
     """The splits without the rows in which a text of these columns is blank, or a list empty; `notes` then say how
     many these were."""
-    found = {}
+    found, what = {}, " or ".join(map(repr, columns))
     for name, split in rows.items():
-        filled = split.filter(
+        found[name] = split.filter(
             lambda *values: all(value.strip() if isinstance(value, str) else value for value in values),
             input_columns=[*columns],
         )
-        left_out = len(split) - len(filled)
-        found[name] = filled if left_out else split  # filtered rows are slower to read
-        if left_out:
-            what = " or ".join(map(repr, columns))
+        if left_out := len(split) - len(found[name]):
             notes.append(
                 f"{left_out:,} of the {len(split):,} rows of the {name} split, whose {what} is empty, were left out."
             )
