@@ -18,7 +18,6 @@ from tfm_zoo.training.models import ModelAndTokenizer
 from tfm_zoo.training.new_models import new_tokenizer
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import start_run
-from tfm_zoo.training.sharding import unwrapped
 from tfm_zoo.training.streaming.documents import DocumentOptions, Documents, sizes_for_card, task_of_documents
 from tfm_zoo.training.task import Batch, TokenTask
 from tfm_zoo.training.tasks.text_to_text import HEAD, losses_of_targets, new_writer
@@ -149,7 +148,7 @@ class DenoisingTask(TokenTask):
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Loss and number of tokens of each target."""
-        shifted = unwrapped(self.accelerator, model).prepare_decoder_input_ids_from_labels(labels=batch["labels"])
+        shifted = self.model.prepare_decoder_input_ids_from_labels(labels=batch["labels"])
         return losses_of_targets(model, {**batch, "decoder_input_ids": shifted}, self.is_zoo)
 
     def for_card(self) -> dict[str, Any]:
