@@ -5,7 +5,7 @@ Read from top to bottom: the options, the data, the model, the task with its los
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -126,20 +126,16 @@ def labelled(window: Window, answers: Mapping[str, list], cls_token_id: int | No
 
 def load_questions(args: AnsweringOptions) -> Questions:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
-    splits, filled = data.load_source(args, _read), ["question", "context"]
-    rows, own_splits, notes = data.rows_by_role(args, splits, _questions, filled)
+    rows, own_splits, notes = data.rows_by_role(args, data.load_source(args), _questions, ["question", "context"])
     return Questions(data.divide(rows, args, notes), own_splits, notes)
 
 
-def _read(args: AnsweringOptions, split: str, file: str) -> Dataset:
-    """The rows of a file, which may be SQuAD's own JSON."""
-    rows = data.load_file(args, split, file)
-    return squad_rows(rows["data"][0]) if {*rows.column_names} in ({"data"}, {"version", "data"}) else rows
-
-
 def _questions(table: data.Table) -> Dataset:
-    """The questions of a split, in columns of known names."""
+    """The questions of a split, in columns of known names. It may be SQuAD's own JSON."""
     args, rows = table.args, table.rows
+    if {*rows.column_names} in ({"data"}, {"version", "data"}):
+        rows = squad_rows(rows["data"][0])
+        table = replace(table, rows=rows)
     questions = table.texts(args.question_column, "question_column")
     contexts = table.texts(args.context_column, "context_column")
     (answer_column,) = row_files.find_columns(rows, args.answer_column, [], "answer_column")
