@@ -33,13 +33,10 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{plural}"
 
 
-def load_source(args: TrainingOptions, read_file: Callable | None = None) -> Mapping[str, Rows]:
-    """The splits that the options name, unchanged; an error names the file or data set that cannot be read.
-
-    `read_file` reads the file of a split; by default [`load_file`] does.
-    """
+def load_source(args: TrainingOptions) -> Mapping[str, Rows]:
+    """The splits that the options name, unchanged; an error names the file or data set that cannot be read."""
     if files := args.files():
-        return {split: (read_file or load_file)(args, split, file) for split, file in files.items()}
+        return {split: load_file(args, split, file) for split, file in files.items()}
     name = args.dataset_name
     if args.is_generated or (Path(name) / "dataset_dict.json").exists():
         splits = args.built_in() if args.is_generated else load_from_disk(name)
