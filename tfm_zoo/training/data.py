@@ -55,7 +55,7 @@ def load_source(args: TrainingOptions) -> Mapping[str, Rows]:
 
 def load_file(args: TrainingOptions, split: str, file: str) -> Dataset | IterableDataset:
     """The rows of a split's file, or of all files that fit a pattern."""
-    files, file_types = matching_files(file), TEXT_FILES if args.reads_text_files else TABLES
+    files, file_types = matching_files(file), TEXT_FILES if args.text_rows else TABLES
     suffix = kind_of(files, file_types, f"{split}_file {file!r}")
     if not any(path.stat().st_size for path in files):
         raise ValueError(f"there is no text in the {split} split: {split}_file {file!r} is empty")
