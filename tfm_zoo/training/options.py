@@ -103,13 +103,12 @@ class TrainingOptions:
     built_in_note: ClassVar[str] = "The data set is generated, from templates. It tests the machinery alone."
     #: what a row of a text file is, if not streamed: a "document" or a "line"; None: files are tables alone
     text_rows: ClassVar[str | None] = None
-    #: options that freeze a part of the model for some time
-    freezing_options: ClassVar[Sequence[str]] = ("gradual_unfreezing",)
     lengths: ClassVar[Sequence[str]] = ("max_seq_length",)  # the options that limit the tokens of a row
     #: what stands for options that only some tasks have
     streaming: ClassVar[bool] = False
     train_split_name: ClassVar[str | None] = None
     ignore_mismatched_sizes: ClassVar[bool] = False
+    freeze_epochs: ClassVar[int] = 0
 
     # The model
     model_name_or_path: str | None = managing(

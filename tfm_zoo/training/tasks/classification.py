@@ -44,7 +44,6 @@ class ClassificationOptions(TrainingOptions):
     """The options of a classifier."""
 
     built_in: ClassVar = staticmethod(built_in_data.generated_reviews)
-    freezing_options: ClassVar = ("gradual_unfreezing", "freeze_epochs")
 
     # The model
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
