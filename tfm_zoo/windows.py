@@ -1,10 +1,14 @@
-"""A question and its context as a model reads them: windows of tokens, which overlap where a context is long."""
+"""A question and its context as a model reads them: windows of tokens, which overlap where a context is long; and the
+best spans in them, for answers."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 Place = tuple[int, int]  # where characters of a context begin and end
@@ -118,3 +122,21 @@ def places_of_words(places: list[Place | None], words: list[int | None]) -> list
         if place is not None and word is not None:
             word_places[word] = (word_places.get(word, place)[0], place[1])
     return [place and word_places.get(word, place) for place, word in zip(places, words, strict=True)]
+
+
+def best_spans(
+    start_logits: Tensor, end_logits: Tensor, allowed: Tensor, longest: int, count: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores, first and last tokens of the best spans of each window, each `(windows, count)`, the best first; a score
+    is -inf where there are no more spans.
+
+    A span's score is the sum of its `start_logits` and `end_logits`, `(windows, length)`. It begins and ends where
+    `allowed`, `(windows, length)`, is true, and has at most `longest` tokens.
+    """
+    length = start_logits.shape[1]
+    spans = allowed.new_ones(length, length).triu().tril(longest - 1) & allowed[:, :, None] & allowed[:, None, :]
+    scores = (start_logits[:, :, None] + end_logits[:, None, :]).masked_fill(~spans, -torch.inf).flatten(1)
+    best, places = scores.topk(min(count, scores.shape[1]))
+    missing = (0, count - best.shape[1])
+    places = F.pad(places, missing)
+    return F.pad(best, missing, value=-torch.inf), places // length, places % length

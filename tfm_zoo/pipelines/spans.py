@@ -1,15 +1,15 @@
 """The likeliest spans of a window, from the logits of their first and last tokens."""
 
+import math
+
 import torch
+from torch import Tensor
+
+from ..windows import best_spans
 
 
 def likeliest_spans(
-    start_logits: torch.Tensor,
-    end_logits: torch.Tensor,
-    allowed: torch.Tensor,
-    null: torch.Tensor,
-    longest: int,
-    count: int,
+    start_logits: Tensor, end_logits: Tensor, allowed: Tensor, null: Tensor, longest: int, count: int
 ) -> tuple[list[tuple[int, int, float]], float]:
     """The likeliest spans, and how likely it is that there is none.
 
@@ -30,14 +30,11 @@ def likeliest_spans(
     if not allowed.any():
         return [], 1.0 if null.any() else 0.0
     first, last = (
-        logits.float().masked_fill(~(allowed | null), -torch.inf).softmax(dim=0)
+        logits.float().masked_fill(~(allowed | null), -torch.inf).log_softmax(dim=0)
         for logits in (start_logits, end_logits)
     )
-    none = (first * last)[null].max().item() if null.any() else 0.0
-    spans = torch.ones(len(first), len(last), dtype=torch.bool).triu().tril(longest - 1)
-    spans &= allowed[:, None] & allowed[None, :]
-    scores = torch.where(spans, first[:, None] * last[None, :], -1.0)
-    best, places = scores.flatten().topk(min(count, int(spans.sum())))
-    return [
-        (*divmod(place, len(last)), score) for place, score in zip(places.tolist(), best.tolist(), strict=True)
-    ], none
+    none = (first + last)[null].max().exp().item() if null.any() else 0.0
+    best = best_spans(first[None], last[None], allowed[None], longest, count)
+    scores, starts, ends = (values[0].tolist() for values in best)
+    spans = zip(starts, ends, scores, strict=True)
+    return [(start, end, math.exp(score)) for start, end, score in spans if score > -math.inf], none

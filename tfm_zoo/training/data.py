@@ -33,13 +33,10 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{plural}"
 
 
-def load_source(args: TrainingOptions, read_file: Callable | None = None) -> Mapping[str, Rows]:
-    """The splits that the options name, unchanged; an error names the file or data set that cannot be read.
-
-    `read_file` reads the file of a split; by default [`load_file`] does.
-    """
+def load_source(args: TrainingOptions) -> Mapping[str, Rows]:
+    """The splits that the options name, unchanged; an error names the file or data set that cannot be read."""
     if files := args.files():
-        return {split: (read_file or load_file)(args, split, file) for split, file in files.items()}
+        return {split: load_file(args, split, file) for split, file in files.items()}
     name = args.dataset_name
     if args.is_generated or (Path(name) / "dataset_dict.json").exists():
         splits = args.built_in() if args.is_generated else load_from_disk(name)
@@ -58,7 +55,7 @@ def load_source(args: TrainingOptions, read_file: Callable | None = None) -> Map
 
 def load_file(args: TrainingOptions, split: str, file: str) -> Dataset | IterableDataset:
     """The rows of a split's file, or of all files that fit a pattern."""
-    files, file_types = matching_files(file), TEXT_FILES if args.reads_text_files else TABLES
+    files, file_types = matching_files(file), TEXT_FILES if args.text_rows else TABLES
     suffix = kind_of(files, file_types, f"{split}_file {file!r}")
     if not any(path.stat().st_size for path in files):
         raise ValueError(f"there is no text in the {split} split: {split}_file {file!r} is empty")
@@ -212,16 +209,13 @@ def by_role(splits: Mapping[str, Rows], args: TrainingOptions) -> tuple[dict[str
 def without_empty(rows: Mapping[str, Dataset], columns: Sequence[str], notes: list[str]) -> dict[str, Dataset]:
     """The splits without the rows in which a text of these columns is blank, or a list empty; `notes` then say how
     many these were."""
-    found = {}
+    found, what = {}, " or ".join(map(repr, columns))
     for name, split in rows.items():
-        filled = split.filter(
+        found[name] = split.filter(
             lambda *values: all(value.strip() if isinstance(value, str) else value for value in values),
             input_columns=[*columns],
         )
-        left_out = len(split) - len(filled)
-        found[name] = filled if left_out else split  # filtered rows are slower to read
-        if left_out:
-            what = " or ".join(map(repr, columns))
+        if left_out := len(split) - len(found[name]):
             notes.append(
                 f"{left_out:,} of the {len(split):,} rows of the {name} split, whose {what} is empty, were left out."
             )

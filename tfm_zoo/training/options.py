@@ -101,15 +101,14 @@ class TrainingOptions:
     #: makes the data set that needs no network; and what a reader of the figures must know of it
     built_in: ClassVar[Callable[[], DatasetDict]]
     built_in_note: ClassVar[str] = "The data set is generated, from templates. It tests the machinery alone."
-    reads_text_files: ClassVar[bool] = False  # and not tables alone
-    text_rows: ClassVar[str] = "document"  # what a row of a text file is, if not streamed: a "document" or a "line"
-    #: options that freeze a part of the model for some time
-    freezing_options: ClassVar[Sequence[str]] = ("gradual_unfreezing",)
+    #: what a row of a text file is, if not streamed: a "document" or a "line"; None: files are tables alone
+    text_rows: ClassVar[str | None] = None
     lengths: ClassVar[Sequence[str]] = ("max_seq_length",)  # the options that limit the tokens of a row
     #: what stands for options that only some tasks have
     streaming: ClassVar[bool] = False
     train_split_name: ClassVar[str | None] = None
     ignore_mismatched_sizes: ClassVar[bool] = False
+    freeze_epochs: ClassVar[int] = 0
 
     # The model
     model_name_or_path: str | None = managing(

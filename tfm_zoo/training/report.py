@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +138,6 @@ def card_beside(task_class: type[Task]) -> Path:
     return Path(inspect.getfile(task_class)).with_suffix(".md")
 
 
-@cache
 def template(path: Path) -> Template:
     """A template that others extend."""
     return Template(path.read_text(encoding="utf-8"), keep_trailing_newline=True)

@@ -127,7 +127,7 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
     if trackers and trackers not in available:
         raise ValueError(f"report_to {trackers!r} is not installed; installed are {available[1:]}")
     check_launcher()
-    freezing = next((name for name in (*args.freezing_options, "freeze") if getattr(args, name)), None)
+    freezing = next((name for name in ("gradual_unfreezing", "freeze_epochs", "freeze") if getattr(args, name)), None)
     on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
     if not with_deepspeed:
         hush_deepspeed()
@@ -142,7 +142,7 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
         # Parameters that do not learn yet get no gradient, and DDP must not wait for one.
         kwargs_handlers=[
-            DistributedDataParallelKwargs(find_unused_parameters=freezing in args.freezing_options),
+            DistributedDataParallelKwargs(find_unused_parameters=freezing in ("gradual_unfreezing", "freeze_epochs")),
             InitProcessGroupKwargs(timeout=timedelta(seconds=args.ddp_timeout), **backend),
         ],
     )

@@ -27,7 +27,7 @@ class StreamOptions(TrainingOptions):
 
     default_model: ClassVar = None
     roles: ClassVar = ("train", "validation")
-    reads_text_files: ClassVar = True
+    text_rows: ClassVar = "document"
     # Options of rows and of their predictions, which such texts lack
     test_file: ClassVar = None
     test_split_percentage: ClassVar = 0

@@ -44,7 +44,6 @@ class ClassificationOptions(TrainingOptions):
     """The options of a classifier."""
 
     built_in: ClassVar = staticmethod(built_in_data.generated_reviews)
-    freezing_options: ClassVar = ("gradual_unfreezing", "freeze_epochs")
 
     # The model
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
@@ -333,15 +332,13 @@ class ClassificationTask(Task):
         return {"loss": loss, **self.metrics(**measured).figures}
 
     def before_epoch(self, model: PreTrainedModel, epoch: int) -> None:
-        if self.args.freeze_epochs:
-            frozen = epoch < self.args.freeze_epochs
+        if number := self.args.freeze_epochs:
+            frozen = epoch < number
             freeze_base_model(model, frozen)
             freeze(model, self.args.freeze or [])  # for good
-            if frozen:
-                stage = f"epoch {epoch + 1}, one of {self.args.freeze_epochs} with the base model frozen"
-                logger.info(f"{stage}: {what_learns(model)}")
-            elif epoch == self.args.freeze_epochs:
-                logger.info(f"epoch {epoch + 1}, the first with the whole model: {what_learns(model)}")
+            if epoch <= number:
+                stage = f"one of {number} with the base model frozen" if frozen else "the first with the whole model"
+                logger.info(f"epoch {epoch + 1}, {stage}: {what_learns(model)}")
 
     def for_card(self) -> dict[str, Any]:
         return {**super().for_card(), "label_names": self.data.label_names, "problem": self.data.problem}

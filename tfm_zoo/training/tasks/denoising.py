@@ -10,7 +10,6 @@ from itertools import chain, count, takewhile
 from typing import Any, ClassVar
 
 import numpy as np
-from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.training.loop import Loop
@@ -18,10 +17,8 @@ from tfm_zoo.training.models import ModelAndTokenizer
 from tfm_zoo.training.new_models import new_tokenizer
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import start_run
-from tfm_zoo.training.sharding import unwrapped
 from tfm_zoo.training.streaming.documents import DocumentOptions, Documents, sizes_for_card, task_of_documents
-from tfm_zoo.training.task import Batch, TokenTask
-from tfm_zoo.training.tasks.text_to_text import HEAD, losses_of_targets, new_writer
+from tfm_zoo.training.tasks.text_to_text import HEAD, TargetTask, new_writer
 from tfm_zoo.training.tokenizers import SENTINEL, bpe_with_sentinels
 
 
@@ -140,17 +137,12 @@ def build_writer(args: DenoisingOptions, documents: Documents) -> ModelAndTokeni
 
 
 @dataclass(kw_only=True)
-class DenoisingTask(TokenTask):
+class DenoisingTask(TargetTask):
     """An encoder-decoder learns to write the spans that texts lack."""
 
     args: DenoisingOptions
 
     pipeline_tag = "text2text-generation"
-
-    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Loss and number of tokens of each target."""
-        shifted = unwrapped(self.accelerator, model).prepare_decoder_input_ids_from_labels(labels=batch["labels"])
-        return losses_of_targets(model, {**batch, "decoder_input_ids": shifted}, self.is_zoo)
 
     def for_card(self) -> dict[str, Any]:
         by_length = sorted(self.splits["validation"], key=lambda example: len(example["input_ids"]))

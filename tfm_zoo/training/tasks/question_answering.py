@@ -5,7 +5,7 @@ Read from top to bottom: the options, the data, the model, the task with its los
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,7 +24,7 @@ from tfm_zoo.training.new_models import new_for_texts
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.task import Batch, Task, task_of_rows, with_prefix
-from tfm_zoo.windows import Window, Windows
+from tfm_zoo.windows import Window, Windows, best_spans
 
 HEAD = Head(AutoModelForQuestionAnswering, "question answerer")
 SCORES = ("LABEL_0", "LABEL_1")  # of each token: as the first and as the last of an answer
@@ -126,20 +126,16 @@ def labelled(window: Window, answers: Mapping[str, list], cls_token_id: int | No
 
 def load_questions(args: AnsweringOptions) -> Questions:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
-    splits, filled = data.load_source(args, _read), ["question", "context"]
-    rows, own_splits, notes = data.rows_by_role(args, splits, _questions, filled)
+    rows, own_splits, notes = data.rows_by_role(args, data.load_source(args), _questions, ["question", "context"])
     return Questions(data.divide(rows, args, notes), own_splits, notes)
 
 
-def _read(args: AnsweringOptions, split: str, file: str) -> Dataset:
-    """The rows of a file, which may be SQuAD's own JSON."""
-    rows = data.load_file(args, split, file)
-    return squad_rows(rows["data"][0]) if {*rows.column_names} in ({"data"}, {"version", "data"}) else rows
-
-
 def _questions(table: data.Table) -> Dataset:
-    """The questions of a split, in columns of known names."""
+    """The questions of a split, in columns of known names. It may be SQuAD's own JSON."""
     args, rows = table.args, table.rows
+    if {*rows.column_names} in ({"data"}, {"version", "data"}):
+        rows = squad_rows(rows["data"][0])
+        table = replace(table, rows=rows)
     questions = table.texts(args.question_column, "question_column")
     contexts = table.texts(args.context_column, "context_column")
     (answer_column,) = row_files.find_columns(rows, args.answer_column, [], "answer_column")
@@ -283,24 +279,6 @@ def span_losses(logits: tuple[Tensor, Tensor], batch: Batch) -> Tensor:
     """The loss of each window, the mean of those of its first and its last token, `(windows,)`."""
     pairs = zip(logits, LABELS, strict=True)
     return sum(F.cross_entropy(scores, batch[name], reduction="none") for scores, name in pairs) / 2
-
-
-def best_spans(
-    start_logits: Tensor, end_logits: Tensor, allowed: Tensor, longest: int, count: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores, first and last tokens of the best spans of each window, each `(windows, count)`, the best first; a score
-    is -inf where there are no more spans.
-
-    A span's score is the sum of its `start_logits` and `end_logits`, `(windows, length)`. It begins and ends where
-    `allowed`, `(windows, length)`, is true, and has at most `longest` tokens.
-    """
-    length = start_logits.shape[1]
-    spans = allowed.new_ones(length, length).triu().tril(longest - 1) & allowed[:, :, None] & allowed[:, None, :]
-    scores = (start_logits[:, :, None] + end_logits[:, None, :]).masked_fill(~spans, -torch.inf).flatten(1)
-    best, places = scores.topk(min(count, scores.shape[1]))
-    missing = (0, count - best.shape[1])
-    places = F.pad(places, missing)
-    return F.pad(best, missing, value=-torch.inf), places // length, places % length
 
 
 def prepare(argv: list[str] | None = None) -> Loop:

@@ -182,8 +182,23 @@ def new_writer(args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, writes
     return new_model(HEAD, args, config)
 
 
+class TargetTask(TokenTask):
+    """An encoder-decoder learns to write targets, which are its labels."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.collate.model = self.model  # which makes the decoder's inputs of the labels
+
+    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """The summed loss and the number of tokens of each target, each `(batch,)`. Labels are not smoothed, so that
+        perplexity is the text's."""
+        labelled = batch["labels"] != IGNORED
+        losses = F.cross_entropy(*labelled_logits(model, batch, self.is_zoo), reduction="none")
+        return {"loss": sums_of_rows(losses[:, None], labelled)[:, 0], "tokens": labelled.sum(dim=1)}
+
+
 @dataclass(kw_only=True)
-class TextToTextTask(TokenTask):
+class TextToTextTask(TargetTask):
     """An encoder-decoder learns to write the target of each source. The last samples are kept for the card."""
 
     args: TextToTextOptions
@@ -197,7 +212,6 @@ class TextToTextTask(TokenTask):
         args, config = self.args, self.model.config
         if args.num_eval_texts and is_sharded(self.accelerator):
             raise ValueError("num_eval_texts: a sharded model does not write in training; it does with DDP")
-        self.collate.model = self.model  # which makes the decoder's inputs of the labels
         lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
         self.batch_tokens = args.per_device_train_batch_tokens
         self.lengths = lengths if self.batch_tokens else list(map(sum, lengths))
@@ -218,10 +232,6 @@ class TextToTextTask(TokenTask):
         """The mean loss over the target's tokens, with smoothed labels."""
         smoothing = self.args.label_smoothing_factor, self.args.label_smoothing_over
         return label_smoothed_loss(*labelled_logits(model, batch, self.is_zoo), *smoothing)
-
-    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Loss and number of tokens of each target. Labels are not smoothed, so that perplexity is the text's."""
-        return losses_of_targets(model, batch, self.is_zoo)
 
     def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
         """Loss and perplexity of a split, and the scores of the texts that are written for its first pairs."""
@@ -305,14 +315,6 @@ def labelled_logits(model: nn.Module, batch: Batch, is_zoo: bool) -> tuple[Tenso
     else:
         logits = model(**inputs_of(batch), use_cache=False).logits[labelled]
     return logits.float(), batch["labels"][labelled]
-
-
-def losses_of_targets(model: nn.Module, batch: Batch, is_zoo: bool) -> dict[str, Tensor]:
-    """The summed loss and the number of tokens of each target, each `(batch,)`."""
-    logits, labels = labelled_logits(model, batch, is_zoo)
-    losses = F.cross_entropy(logits, labels, reduction="none")
-    labelled = batch["labels"] != IGNORED
-    return {"loss": sums_of_rows(losses[:, None], labelled)[:, 0], "tokens": labelled.sum(dim=1)}
 
 
 def label_smoothed_loss(

@@ -86,7 +86,7 @@ def load_parallel_texts(args: TranslationOptions) -> ParallelTexts:
     languages = args.source_lang, args.target_lang
     if args.is_generated:
         languages = tuple(given or usual for given, usual in zip(languages, SIDES, strict=True))
-    splits = data.load_source(args, load_pairs)
+    splits = {split: load_pairs(args, split, file) for split, file in args.files().items()} or data.load_source(args)
     rows, own_splits, notes = data.rows_by_role(args, splits, partial(_pairs, languages))
     return ParallelTexts(data.divide(rows, args, notes), own_splits, notes, languages)
 
