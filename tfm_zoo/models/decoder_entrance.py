@@ -10,7 +10,7 @@ from .inputs import asks_for, check_inputs, check_positions, count_positions, do
 from .kernels import hides_only_padding, takes_bounds
 from .linear_attention import padding_mask
 from .masks import empty_states, find_layouts, pair_mask, shown_keys
-from .padding import keep_tokens, kept_up_to, read_padding, tokens_to_keep, unless_padding_counts
+from .padding import find_kept, keep_tokens, read_padding, tokens_to_keep, unless_padding_counts
 
 DECODER_MASKS = {
     "full_attention": create_causal_mask,
@@ -154,3 +154,12 @@ def tokens_up_to_read(model, attention_mask, read_positions: torch.Tensor | None
         return None
     real = None if attention_mask is None else attention_mask.to(read_positions)
     return unless_padding_counts(model, kept_up_to(read_positions, real))
+
+
+def kept_up_to(read_positions: torch.BoolTensor, real: torch.BoolTensor | None = None) -> KeptTokens | None:
+    """The positions of each row up to the last one that is read, and of them the `real` ones, if they are given; each
+    `(batch, length)`. `None` if they are all, or if others are read."""
+    needed = read_positions.flip(1).cumsum(dim=1).flip(1) > 0
+    real = torch.ones_like(needed) if real is None else real
+    needed = (needed & real) | (real & (real.cumsum(dim=1) == 1))  # a row without any position would have no output
+    return find_kept(needed, read_positions)

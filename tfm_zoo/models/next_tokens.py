@@ -3,10 +3,11 @@
 import torch
 from torch import nn
 
+from .decoder_entrance import kept_up_to
 from .inputs import IGNORED, marks_padding
 from .kernels import soft_capped
 from .losses import labelled_only, logits_loss, makes_logits, vocabulary_loss
-from .padding import has_hooks, keep, kept_up_to, restore
+from .padding import has_hooks, keep, restore
 
 
 def next_tokens(

@@ -62,15 +62,6 @@ def kept_of(
     return KeptTokens(indices[:total], tuple(real.shape), lengths, bounds_of(real.sum(1) if counts is None else counts))
 
 
-def kept_up_to(read_positions: torch.BoolTensor, real: torch.BoolTensor | None = None) -> KeptTokens | None:
-    """The positions of each row up to the last one that is read, and of them the `real` ones, if they are given; each
-    `(batch, length)`. `None` if they are all, or if others are read."""
-    needed = read_positions.flip(1).cumsum(dim=1).flip(1) > 0
-    real = torch.ones_like(needed) if real is None else real
-    needed = (needed & real) | (real & (real.cumsum(dim=1) == 1))  # a row without any position would have no output
-    return find_kept(needed, read_positions)
-
-
 def bounds_of(lengths: torch.LongTensor) -> torch.IntTensor:
     """Where sequences of these lengths `(n,)` begin if they are laid end to end, and the end, `(n + 1,)`."""
     return nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
