@@ -50,7 +50,8 @@ def main(argv: list[str] | None = None) -> None:
     if args.metrics and (args.texts or not args.file):
         parser.error("--metrics need a --file of texts with labels, and no other texts")
     if (args.text_column_name or args.label_column_name) and not args.metrics:
-        parser.error("text_column_name and label_column_name are of the file that --metrics score")
+        advice = "the labels of a table: --data_files FILE --text_column_name COLUMN --output_dir FOLDER"
+        parser.error(f"text_column_name and label_column_name are for --metrics, which score a --file; for {advice}")
     if args.metrics:
         check_file(args.file, parser.error)
     else:

@@ -50,8 +50,9 @@ def search(args: argparse.Namespace, error: Callable[[str], None]) -> None:
         print(question)
         cosines = vectors @ vector
         for row in np.argsort(-cosines)[: args.top].tolist():
-            kept = " ".join(str(table[name][row]) for name in about["keep_columns"])
-            print(f"{cosines[row]:8.3f}  {table['id'][row]}  {shorten(kept, 100, placeholder=' ...')}")
+            kept = {name: shorten(str(table[name][row]), 100, placeholder=" ...") for name in about["keep_columns"]}
+            shown = kept.values() if len(kept) < 2 else (f"{name}={value}" for name, value in kept.items())
+            print(f"{cosines[row]:8.3f}  {table['id'][row]}  {'  '.join(shown)}")
 
 
 def embedded(args: argparse.Namespace, about: dict) -> np.ndarray:

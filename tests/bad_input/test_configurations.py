@@ -129,6 +129,8 @@ def rope(kind: str, **parameters) -> dict:
         refused("rope_type='yarnn' .* yarn", **rope("yarnn")),
         refused("'linear': .*factor", **rope("linear")),
         refused(r"partial_rotary_factor=1\.5 .* \(0, 1\]", **rope("default", partial_rotary_factor=1.5)),
+        refused("partial_rotary_factor=0.1 .*head_dim=8 with a pair", **rope("default", partial_rotary_factor=0.1)),
+        refused("qk_norm='head' .*'plain_layernorm'", qk_norm="head", norm_type="plain_layernorm"),
     ],
 )
 def test_configuration(fields, message):
@@ -231,6 +233,7 @@ def test_decoder_fields(fields, message):
             "initializer_range=0.1 has .* without weight_init='normal'", weight_init="xavier", initializer_range=0.1
         ),
         refused("use_parallel_residual=True .*cross-attention", use_parallel_residual=True, norm_position="pre"),
+        refused("sliding_window=1 must be at least 2, for a cache", sliding_window=1),
     ],
 )
 def test_encoder_decoder_fields(fields, message):

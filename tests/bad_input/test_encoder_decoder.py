@@ -184,6 +184,12 @@ def both_caches(rows: int = 2, source: int = 7, **fields) -> transformers.Cache:
             decoder_input_ids=TARGET,
         ),
         refused(
+            r"decoder_inputs_embeds of shape \(2, 3, 32\) .*\(2, 7\), as input_ids",
+            "ForSequenceClassification",
+            input_ids=2 * ONES,
+            decoder_inputs_embeds=torch.zeros(2, 3, 32),
+        ),
+        refused(
             "labels holds 9, .*num_labels.* 0 to 1", "ForSequenceClassification", input_ids=2 * ONES, labels=SENTENCES
         ),
         refused(

@@ -10,6 +10,7 @@ from transformers.masking_utils import flash_attention_mask
 
 from tfm_zoo import (
     TfmBertModel,
+    TfmDebertaModel,
     TfmEncoderDecoderEncoder,
     TfmEncoderDecoderForConditionalGeneration,
     TfmEncoderDecoderModel,
@@ -30,6 +31,7 @@ PADDED[0, 9:] = PADDED[1, :2] = 0
 #: of padding; `None`: there is none
 MASKS = {"no mask": None, "a mask of ones": torch.ones_like(IDS), "padding": PADDED}
 LAYERS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
+FALCON = {"position_embedding_type": "alibi", "position_ids_from_mask": True, "round_alibi": True}
 RELATIVE = {"position_embedding_type": "none", "relative_attention_num_buckets": 8}
 MODELS = {
     "BERT": (TfmBertModel, {"add_pooling_layer": False}),
@@ -145,6 +147,33 @@ def test_flash_attention_gets_the_bounds_of_documents(name):
             with device() as kernel:
                 assert max(differences(model.train(training), mask)) < 1e-5
             assert kernel.calls
+
+
+@pytest.mark.parametrize("reason", ["skip_padding", "hidden states", "hook"])
+@pytest.mark.parametrize("head", [TfmBertModel, TfmGPTModel])
+def test_flash_attention_without_the_bounds_is_refused(head, reason):
+    model = tiny_model(head, skip_padding=reason != "skip_padding")
+    model.config._attn_implementation = "flash_by_bounds"
+    if reason == "hook":
+        model.layers[0].register_forward_hook(lambda *args: None)
+    with pytest.raises(ValueError, match=r"begin anew within a row: flash attention needs .*; or use sdpa"):
+        model(IDS, position_ids=POSITIONS, output_hidden_states=reason == "hidden states")
+
+
+@pytest.mark.parametrize(
+    ("head", "fields", "cause"),
+    [
+        (TfmGPTModel, {"layer_types": ["linear_attention", "full_attention"]}, "has_linear_attention"),
+        (TfmGPTModel, FALCON, "round_alibi"),
+        (TfmBertModel, {"dropped_token_id": 4}, "dropped_token_id"),
+        (TfmDebertaModel, {"conv_kernel_size": 3}, "conv_kernel_size"),
+    ],
+)
+def test_parts_that_take_a_row_for_one_sequence_refuse_several(head, fields, cause):
+    model = tiny_model(head, **fields)
+    model(IDS[:, :9], position_ids=torch.arange(9)[None])
+    with pytest.raises(ValueError, match=rf"begin anew within a row: {cause} would carry one sequence into the next"):
+        model(IDS, position_ids=POSITIONS)
 
 
 @torch.no_grad()

@@ -17,6 +17,7 @@ LAYER_TYPES = ("full_attention", "sliding_attention", "linear_attention")
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 #: the last two arguments of [`each`]
 SIZE = (lambda size: size >= 1, "at least 1")
+WINDOW = (lambda size: size > 1, "at least 2, for a cache")
 RATE = (lambda rate: 0 <= rate < 1, "a probability in [0, 1)")
 FACTOR = (lambda factor: 0 < factor < math.inf, "above 0, and finite")
 ACTIVATION = (ACT2FN.__contains__, f"an activation of transformers: {', '.join(ACT2FN)}")
@@ -159,8 +160,8 @@ def rotary_positions(config: Any) -> Iterator[str]:
             yield f"$rope_parameters should have those of {layer_type!r} layers."
         if rope_type not in ("default", *ROPE_INIT_FUNCTIONS):
             yield f"rope_type={rope_type!r} should be one of: default, {', '.join(ROPE_INIT_FUNCTIONS)}."
-        if not 0 < share <= 1:
-            yield f"partial_rotary_factor={share} is not a share in (0, 1]."
+        if not (0 < share <= 1 and config.head_dim * share >= 2):
+            yield f"partial_rotary_factor={share} is not a share in (0, 1] of $head_dim with a pair of channels in it."
 
 
 def position_bias(config: Any) -> Iterator[str]:
@@ -173,7 +174,8 @@ def position_bias(config: Any) -> Iterator[str]:
     if config.round_alibi and not config.position_ids_from_mask:
         yield "$round_alibi rounds a bias of positions among real tokens: $position_ids_from_mask should be True."
     if config.has_position_bias and config.has_linear_attention:
-        yield "$position_embedding_type and $relative_attention_num_buckets add to scores: choose no linear layer."
+        biases = "$position_embedding_type and $relative_attention_num_buckets (or DeBERTa's distances)"
+        yield f"{biases} add to scores, of which linear attention has none: choose no linear layer."
 
 
 #: of the families without cross-attention, in which all attention may be linear
@@ -198,6 +200,7 @@ RULES = (
     needs("token_types_as_tokens", "type_vocab_size", 0),
     embeddings,
     needs("norm_bias", "norm_type", "layernorm"),
+    needs("qk_norm", "norm_type", "layernorm", "rmsnorm", "zero_centered_rmsnorm"),
     needs("first_norm", "norm_position", "pre", "both"),
     needs("use_parallel_residual", "norm_position", "pre"),
     needs("num_ln_in_parallel_attn", "use_parallel_residual", True),

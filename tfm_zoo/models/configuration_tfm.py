@@ -161,7 +161,8 @@ class TfmConfig(PreTrainedConfig):
     position_embedding_type: PositionEmbedding = "learned"
     max_position_embeddings: int = 512  # longest input of learned positions; where the scaling of rotary ones starts
     position_offset: int = 0  # rows of the table before that of the first position (OPT, BART: 2)
-    position_ids_from_padding: bool = False  # count real tokens only, whose rows begin at `pad_token_id + 1` (RoBERTa)
+    #: count real tokens only, by their ids (beside a cache by the mask), from row `pad_token_id + 1` on (RoBERTa)
+    position_ids_from_padding: bool = False
     #: if a caller passes no positions, count the tokens that the mask shows; padding has position -1 (OPT). ALiBi then
     #: counts distances in the same way (BLOOM), except in a static cache if every layer slides
     position_ids_from_mask: bool = False

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_checks import RULES, SIZE, Idle, Rule, each, tokens
+from .configuration_checks import RULES, SIZE, WINDOW, Idle, Rule, each, tokens
 from .configuration_tfm import ALIASES, ENCODER_HEADS, EXPERTS, PositionEmbedding, TfmConfig, follows
 
 STACKS = ("encoder", "decoder")
@@ -73,6 +73,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
     )
     rules: ClassVar[tuple[Rule, ...]] = (
         *RULES,
+        each("sliding_window", *WINDOW),
         each("decoder_layers decoder_vocab_size decoder_attention_heads decoder_ffn_dim", *SIZE),
         decoder_heads,
         two_stacks,

@@ -168,7 +168,7 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
     another order, wherever they do not rise. (A graph, in which nobody can tell, numbers them too.)
 
     Raises:
-        ValueError: for linear attention, whose state would carry one document into the next.
+        ValueError: for a model with a part that would carry one document into the next.
     """
     shape, implementation = tokens.ids_or_embeddings.shape[:2], model.config._attn_implementation or "eager"
     is_limited = attention_mask is not None and not marks_padding(attention_mask)
@@ -187,10 +187,10 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
     if not is_traced(documents):
         if not is_packed.any():
             return None
-        if "linear_attention" in model.layer_types:
+        if causes := [name for name in model.of_whole_rows if getattr(model.config, name)]:
             raise ValueError(
-                f"{model.argument_prefix}position_ids begin anew within a row: the state of linear attention would "
-                "carry one sequence into the next. They should be rows of their own, padded."
+                f"{model.argument_prefix}position_ids begin anew within a row: {causes[0]} would carry one sequence "
+                "into the next. They should be rows of their own, padded."
             )
     return documents * is_packed
 

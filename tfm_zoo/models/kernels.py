@@ -26,7 +26,7 @@ def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layo
     if layout.by_bounds:
         attend = varlen_attention_forward if implementation == "varlen" else attend
         return partial(attend_by_bounds, attend, layout)
-    is_fused = implementation in FUSED and query.device.type == "cpu"
+    is_fused = implementation in FUSED and query.device.type == "cpu" and module.softcap is None
     drops_on_cpu = is_fused and module.training and module.attention_dropout
     if module.layer_type == "linear_attention":
         attend = linear_attention_forward
@@ -121,9 +121,7 @@ def repeat_heads(module: nn.Module, *states: torch.Tensor) -> tuple[torch.Tensor
 
 def grouped_attention_forward(module, query, key, value, attention_mask, scaling: float, **kwargs):
     """Attention of one position on a CPU, whose kernel reads a key-value head once for the query heads that share it.
-
-    transformers would repeat all keys and values in a compiled step.
-    """
+    (transformers would repeat all keys and values in a compiled step.)"""
     output = F.scaled_dot_product_attention(query, key, value, attention_mask, scale=scaling, enable_gqa=True)
     return output.transpose(1, 2), None
 

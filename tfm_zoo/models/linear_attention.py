@@ -12,7 +12,6 @@ that state is all that has to be kept.
 from contextlib import nullcontext
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 
 from .compat import CacheLayerMixin
@@ -20,15 +19,7 @@ from .compat import CacheLayerMixin
 CHUNK = 64  # positions that a causal pass compares one by one; those before them enter through their sum
 
 
-def linear_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    state: CacheLayerMixin | None = None,
-    **kwargs,
-) -> tuple[torch.Tensor, None]:
+def linear_attention_forward(module, query, key, value, attention_mask, state: CacheLayerMixin | None = None, **kwargs):
     """A function of transformers' attention interface, without weights to return or to drop out.
 
     Args:
@@ -37,8 +28,8 @@ def linear_attention_forward(
         state: in a causal pass, the cache layer with the state of earlier positions; this pass adds its own to it.
 
     Returns:
-        The output `(batch, length, heads, head_dim)`, zero where a query sees nothing. Sums, over many positions, are
-        computed in float32.
+        The output `(batch, length, heads, head_dim)`, zero where a query sees nothing, and `None`. Sums, over many
+        positions, are computed in float32.
     """
     device = query.device.type
     with torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext():

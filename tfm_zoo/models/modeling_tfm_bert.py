@@ -216,7 +216,7 @@ class TfmBertForQuestionAnswering(TfmBertHead):
         without a loss), and the loss, a softmax over all positions, padded ones too; inputs as for [`TfmBertModel`].
 
         Args:
-            start_positions: `(batch,)`, the first of the answer; one outside the sequence does not count in the loss.
+            start_positions: `(batch,)`, the first of the answer; one behind the sequence does not count in the loss.
             end_positions: `(batch,)`, its last.
         """
         given = one_of(input_ids, inputs_embeds)

@@ -149,7 +149,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
     reads_target = True
     _tied_weights_keys = {"lm_head.weight": f"model.{TARGET}"}
     _tp_plan = {"lm_head": "colwise_rep"}
-    head_fields = ("lm_head_bias", "logit_scale", "final_logits_bias")
+    head_fields = ("lm_head_bias", "logit_scale", "final_logit_softcapping", "final_logits_bias")
 
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
@@ -204,12 +204,10 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
             sizes = (given.shape[:2], self.config.decoder_vocab_size)
             check_labels(labels, *sizes, "the vocabulary (decoder_vocab_size)", inputs="the decoder's inputs")
             read = positions_to_read(self, labels, return_logits, logits_to_keep, real)
-        source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
-        source |= {"token_type_ids": token_type_ids, "position_ids": position_ids, "encoder_outputs": encoder_outputs}
-        target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
-        target |= {"decoder_inputs_embeds": decoder_inputs_embeds, "decoder_position_ids": decoder_position_ids}
-        cache = {"past_key_values": past_key_values, "use_cache": use_cache}
-        outputs = self.model(**source, **target, **cache, read_positions=read, return_dict=True, **kwargs)
+        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
+        inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
+        inputs += (token_type_ids, position_ids, decoder_position_ids)
+        outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
         options = (logits_to_keep, num_items_in_batch, return_logits, read)
         loss, logits = next_tokens(self, outputs.last_hidden_state, labels, *options)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **passed_on(outputs))
@@ -280,19 +278,19 @@ class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedMode
                 from the labels where it is `None`.
         """
         read = last_ends(self.config, input_ids)
-        if decoder_input_ids is not None and decoder_input_ids.shape != input_ids.shape:
+        given = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
+        if given is not None and given.shape[:2] != input_ids.shape:
+            name = "decoder_input_ids" if decoder_inputs_embeds is None else "decoder_inputs_embeds"
             raise ValueError(
-                f"decoder_input_ids of shape {tuple(decoder_input_ids.shape)} should be of shape "
-                f"{tuple(input_ids.shape)}, as input_ids: the classifier reads the decoder where the source ends."
+                f"{name} of shape {tuple(given.shape)} should be of shape {tuple(input_ids.shape)}, as input_ids: the "
+                "classifier reads the decoder where the source ends."
             )
         check_sequence_labels(self.config, one_of(input_ids, inputs_embeds), labels)
         use_cache = use_cache if labels is None else False
-        source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
-        source |= {"token_type_ids": token_type_ids, "position_ids": position_ids, "encoder_outputs": encoder_outputs}
-        target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
-        target |= {"decoder_inputs_embeds": decoder_inputs_embeds, "decoder_position_ids": decoder_position_ids}
-        cache = {"past_key_values": past_key_values, "use_cache": use_cache}
-        outputs = self.model(**source, **target, **cache, read_positions=read, return_dict=True, **kwargs)
+        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
+        inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
+        inputs += (token_type_ids, position_ids, decoder_position_ids)
+        outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
         logits = self.classification_head(read_states(outputs.last_hidden_state, read))
         loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
         return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
@@ -415,7 +413,7 @@ class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
         [`TfmEncoderDecoderModel`].
 
         Args:
-            start_positions: `(batch,)`, the first of the answer; one outside the sequence does not count in the loss.
+            start_positions: `(batch,)`, the first of the answer; one behind the sequence does not count in the loss.
             end_positions: `(batch,)`, its last.
         """
         given = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
@@ -423,11 +421,9 @@ class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
         check_labels(start_positions, given.shape[:1], name="start_positions")
         check_labels(end_positions, given.shape[:1], name="end_positions")
         everywhere = given.new_ones(given.shape[:2], dtype=torch.bool)
-        source = {"input_ids": input_ids, "attention_mask": attention_mask, "inputs_embeds": inputs_embeds}
-        source |= {"token_type_ids": token_type_ids, "position_ids": position_ids, "encoder_outputs": encoder_outputs}
-        target = {"decoder_input_ids": decoder_input_ids, "decoder_attention_mask": decoder_attention_mask}
-        target |= {"decoder_inputs_embeds": decoder_inputs_embeds, "decoder_position_ids": decoder_position_ids}
-        cache = {"past_key_values": past_key_values, "use_cache": use_cache}
-        outputs = self.model(**source, **target, **cache, read_positions=everywhere, return_dict=True, **kwargs)
+        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
+        inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
+        inputs += (token_type_ids, position_ids, decoder_position_ids)
+        outputs = self.model(*inputs, read_positions=everywhere, return_dict=True, **kwargs)
         found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
         return Seq2SeqQuestionAnsweringModelOutput(**found, **passed_on(outputs))

@@ -129,7 +129,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
 
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_rep"}
-    head_fields = ("lm_head_bias", "logit_scale")
+    head_fields = ("lm_head_bias", "logit_scale", "final_logit_softcapping")
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
@@ -306,7 +306,7 @@ class TfmGPTForQuestionAnswering(TfmGPTHead):
         """Gives `start_logits` and `end_logits` `(batch, length)`, and the loss; inputs as for [`TfmGPTModel`].
 
         Args:
-            start_positions: `(batch,)`, the first of the answer; one outside the sequence does not count in the loss.
+            start_positions: `(batch,)`, the first of the answer; one behind the sequence does not count in the loss.
             end_positions: `(batch,)`, its last.
         """
         given = one_of(input_ids, inputs_embeds)

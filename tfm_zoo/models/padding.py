@@ -20,9 +20,9 @@ LIBRARIES = ("torch.", "transformers.", "accelerate.", "deepspeed.", "peft.")
 def read_padding(
     attention_mask: object, read_positions: torch.Tensor | None = None, reads_first: bool = False
 ) -> tuple[object, list[int] | None]:
-    """A caller's mask, `None` if it marks no padding; and the number of real tokens of each row, `None` in a graph, for
-    another kind of mask, and where a CPU sees no padding. Counting waits for the device, in training once a batch. All
-    are 0, so that nothing is skipped, if padding is read: at some `read_positions`, or (`reads_first`) at the start."""
+    """A caller's mask, `None` if it is of padding and hides nothing; and the number of real tokens of each row, `None`
+    in a graph, for another kind of mask, and where a CPU sees no padding. Counting waits for the device, in training
+    once a batch. All are 0, if padding is read: at some `read_positions`, or (`reads_first`) at the start."""
     if not marks_padding(attention_mask) or is_traced(attention_mask):
         return attention_mask, None
     if reads_freely(attention_mask) and attention_mask.all():

@@ -84,6 +84,8 @@ class TfmStack:
     argument_prefix = ""  # stands before the names of arguments in errors: "decoder_" of an encoder-decoder
     layer_class = TfmLayer
     biased_layouts = BiasedLayouts
+    #: of the configuration: what lets a part of the model take a row for one sequence
+    of_whole_rows = ("has_linear_attention", "round_alibi", "dropped_token_id")
 
     def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
         """Makes the modules; `layer_types` names the type of attention of each layer (see [`TfmAttention`])."""
