@@ -53,7 +53,7 @@ def vocabulary_loss(
         num_items: divisor of the summed loss, for a step of several batches. `None`: the number of labels.
         softcap: logits become `softcap * tanh(logits / softcap)`.
     """
-    vocabulary = getattr(lm_head, "out_features", FEW)
+    vocabulary = getattr(lm_head, "out_features", FEW)  # one of unknown width is taken for a wide one
     chunk = min(CHUNK, max(1, MANY // vocabulary))
     # Each call of a divided layer gathers its parts from all processes, so all processes must call it equally often.
     if labels.numel() * vocabulary <= FEW or is_traced(hidden_states) or is_divided(lm_head):

@@ -334,8 +334,8 @@ class TfmBertForMaskedLM(TfmBertHead):
         num_items_in_batch: int | torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MaskedLMOutput:
-        """Gives `logits` `(batch, length, vocab_size)`, zero at padding unless a label stands at some of it, and the
-        loss of the labels; inputs as for [`TfmBertModel`].
+        """Gives `logits` `(batch, length, vocab_size)`, zero at padding that was skipped (all of it, unless a label
+        stands at some), and the loss of the labels; inputs as for [`TfmBertModel`].
 
         Args:
             labels: `(batch, length)`, token ids, -100 where there is nothing to predict.

@@ -184,7 +184,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
     ) -> Seq2SeqLMOutput:
         """Gives `logits` `(batch, positions, decoder_vocab_size)`, and the loss of the labels; inputs as for
         [`TfmEncoderDecoderModel`]. Beside a loss, without gradients, and unless they are asked for (`return_logits`,
-        `logits_to_keep`), logits are zero after the last real token of a row.
+        `logits_to_keep`), logits after the last real token of a row are zero (`config.skip_padding`).
 
         Args:
             labels: `(batch, length)`, what each position of the decoder is to predict, -100 where there is nothing.
@@ -197,7 +197,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
                 real = labels != IGNORED if real is None else real
-            elif not self.training:  # which reads labelled positions alone, and does not ask what is real
+            elif not self.training:  # (Training reads labelled positions alone, whatever is real.)
                 real = default_mask(self.config, decoder_input_ids, real)
             given = one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_")
             use_cache = False  # whatever the caller says: a loss decodes nothing

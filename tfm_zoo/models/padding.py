@@ -22,7 +22,7 @@ def read_padding(
 ) -> tuple[object, list[int] | None]:
     """A caller's mask, `None` if it is of padding and hides nothing; and the number of real tokens of each row, `None`
     in a graph, for another kind of mask, and where a CPU sees no padding. Counting waits for the device, in training
-    once a batch. All are 0, if padding is read: at some `read_positions`, or (`reads_first`) at the start."""
+    once a batch. If padding is read, at `read_positions` or (`reads_first`) at the start, all are given as 0."""
     if not marks_padding(attention_mask) or is_traced(attention_mask):
         return attention_mask, None
     if reads_freely(attention_mask) and attention_mask.all():
@@ -43,8 +43,8 @@ def kept_of(
     attention_mask: torch.Tensor | None, lengths: list[int] | None, documents: torch.LongTensor | None = None
 ) -> KeptTokens | None:
     """The real tokens by a mask `(batch, length)`, 0 at padding, of whose rows [`read_padding`] gives the `lengths`;
-    each of [`documents_of`] the batch is a sequence. `None`: all tokens are computed, as in a graph, and if a row has
-    no real token (official classes define an output for it)."""
+    each of [`documents_of`] the batch is a sequence. `None`: all tokens are computed, as in a graph, and where a length
+    is 0: padding is read, or a row has no real token (official classes define an output for it)."""
     if lengths is None:
         return None
     real = attention_mask.bool()

@@ -99,10 +99,10 @@ def source_layout(
     if is_whole or marks_padding(mask):  # flash attention's, which transformers would apply to queries, too
         return bounded(target, beams, find_kept(mask) or every_token(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
-        # T5 adds a bias to these scores too: there, a row of a source without tokens sees all alike in sdpa.
+        # Official T5 adds its mask to these scores, to which a row of a source without real tokens is alike everywhere.
         if implementation == "eager" or config.has_position_bias:
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
-        elif not model.training and not is_traced(mask):
+        elif not model.training and not is_traced(mask):  # (a kernel with dropout would make nan of such a row)
             mask = added_to_scores(mask, states.dtype)
     return Layout(mask, queries=target.kept)
 
