@@ -107,6 +107,15 @@ def test_a_row_may_begin_inside_a_document(head):
     assert differs == [True] * 3 + [False] * 3
 
 
+@pytest.mark.parametrize("padding", [0, 1])
+def test_a_padded_row_may_begin_inside_a_document(padding):
+    model, ids = tiny_model(TfmBertModel, add_pooling_layer=False, hidden_dropout=0.0), IDS[:1, :8]
+    given = {"attention_mask": torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1]])}
+    given["position_ids"] = torch.tensor([[padding, padding, 3, 4, 5, 0, 1, 2]])
+    states = [model(each, **given).last_hidden_state for each in (ids, ids + (torch.arange(8) == 2))]
+    assert (states[0] != states[1]).any(dim=2)[0].tolist() == [False] * 2 + [True] * 3 + [False] * 3
+
+
 def test_an_encoder_reads_positions_in_any_order():
     model, ids = tiny_model(TfmBertModel), IDS[:1, :6]
     order = torch.tensor([3, 5, 0, 4, 2, 1])
@@ -149,24 +158,42 @@ def test_flash_attention_gets_the_bounds_of_documents(name):
             assert kernel.calls
 
 
-@pytest.mark.parametrize("reason", ["skip_padding", "hidden states", "hook"])
+@pytest.mark.parametrize("reason", ["skip_padding", "hidden states", "hook", "frequencies"])
 @pytest.mark.parametrize("head", [TfmBertModel, TfmGPTModel])
 def test_flash_attention_without_the_bounds_is_refused(head, reason):
-    model = tiny_model(head, skip_padding=reason != "skip_padding")
+    dynamic = {"rope_type": "dynamic", "factor": 2.0}
+    fields = {"position_embedding_type": "rotary", "max_position_embeddings": 8, "rope_parameters": dynamic}
+    model = tiny_model(head, skip_padding=reason != "skip_padding", **fields if reason == "frequencies" else {})
     model.config._attn_implementation = "flash_by_bounds"
     if reason == "hook":
         model.layers[0].register_forward_hook(lambda *args: None)
-    with pytest.raises(ValueError, match=r"begin anew within a row: flash attention needs .*; or use sdpa"):
+    with pytest.raises(ValueError, match=r"begin anew within a row: choose sdpa\. Flash attention takes it only where"):
         model(IDS, position_ids=POSITIONS, output_hidden_states=reason == "hidden states")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("head", [TfmBertModel, TfmGPTModel])
+def test_a_compiled_model_with_flash_attention_takes_positions(head):
+    """Nobody can tell in a graph whether they begin anew."""
+    model = tiny_model(head)
+    model.config._attn_implementation = "flash_in_a_graph"
+    torch.compile(model, backend="eager")(IDS, position_ids=torch.arange(12)[None])
+
+
+def attention_in_a_graph(module, query, key, value, attention_mask, **kwargs):
+    return nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2), None
+
+
+AttentionInterface.register("flash_in_a_graph", attention_in_a_graph)
+AttentionMaskInterface.register("flash_in_a_graph", flash_attention_mask)
 
 
 @pytest.mark.parametrize(
     ("head", "fields", "cause"),
     [
-        (TfmGPTModel, {"layer_types": ["linear_attention", "full_attention"]}, "has_linear_attention"),
-        (TfmGPTModel, FALCON, "round_alibi"),
-        (TfmBertModel, {"dropped_token_id": 4}, "dropped_token_id"),
-        (TfmDebertaModel, {"conv_kernel_size": 3}, "conv_kernel_size"),
+        (TfmGPTModel, {"layer_types": ["linear_attention", "full_attention"]}, "the state of linear attention"),
+        (TfmGPTModel, FALCON, "ALiBi rounded by places"),
+        (TfmDebertaModel, {"conv_kernel_size": 3}, "the convolution"),
     ],
 )
 def test_parts_that_take_a_row_for_one_sequence_refuse_several(head, fields, cause):
@@ -174,6 +201,15 @@ def test_parts_that_take_a_row_for_one_sequence_refuse_several(head, fields, cau
     model(IDS[:, :9], position_ids=torch.arange(9)[None])
     with pytest.raises(ValueError, match=rf"begin anew within a row: {cause} would carry one sequence into the next"):
         model(IDS, position_ids=POSITIONS)
+
+
+def test_masks_that_are_dropped_scale_one_sequence():
+    """Of rows without masks nothing is scaled."""
+    model = tiny_model(TfmBertModel, dropped_token_id=4, hidden_dropout=0.0)
+    assert max(differences(model, None)) < 1e-5
+    model(IDS, position_ids=POSITIONS)
+    with pytest.raises(ValueError, match=r"whose masks \(dropped_token_id\) would scale all its sequences"):
+        model(IDS.index_fill(1, torch.tensor([3]), 4), position_ids=POSITIONS)
 
 
 @torch.no_grad()

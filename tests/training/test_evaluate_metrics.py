@@ -231,7 +231,7 @@ def test_a_metric_that_does_not_work_is_named(text, message, own, tmp_path):
 
 
 def test_a_metric_of_classes_does_not_take_several_labels(own):
-    with pytest.raises(ValueError, match=r"(?s)'mine' does not work with .*lists, which .*f1\.py takes"):
+    with pytest.raises(ValueError, match=r"(?s)'mine' does not work with .*lists, which .*mae\.py takes"):
         load_metrics([own("mine")]).result_names([[0, 1], [1, 0]], [[1, 0], [1, 1]])
 
 

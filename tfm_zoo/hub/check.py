@@ -48,7 +48,8 @@ def check(folder: Path, model_class: str, loader: str, dtype: str, saved: dict |
     model, info = getattr(transformers, model_class).from_pretrained(folder, **options)
     if misfits := sorted(info["mismatched_keys"]):
         shapes = [f"{name} is {tuple(given)} and should be {tuple(wanted)}" for name, given, wanted in misfits[:3]]
-        raise ValueError(f"{len(misfits)} weights do not have the shapes of config.json: {', '.join(shapes)}")
+        others = f", and {len(misfits) - 3} more" if len(misfits) > 3 else ""
+        raise ValueError(f"weights do not have the shapes of config.json: {', '.join(shapes)}{others}")
     loaded = model.state_dict()
     yield {
         "class": type(model).__name__,

@@ -94,9 +94,7 @@ def compare_files(saved: dict, folder: Path, verdict: Verdict) -> None:
     names = files_in(folder) - saved["code"].keys()
     if (recorded := saved.get("files")) is None:
         read = {name for name in names if name.endswith((".json", ".jinja", ".txt", ".model"))}
-        beside = (
-            f"read when it is loaded, and not in the manifest, into which `tfm-zoo record` takes it: {listed(read)}"
-        )
+        beside = f"loading reads what the manifest does not hold (`tfm-zoo record` adds it): {listed(read)}"
         verdict.warnings += [beside] if read else []
         return
     now = digests_of_files(folder, names)

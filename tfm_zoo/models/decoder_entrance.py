@@ -57,7 +57,7 @@ def decoder_batch(
         positions = default_positions(model, given, attention_mask, cache, seen, key_positions)
         tokens = tokens._replace(position_ids=positions)
     if config.position_ids_from_mask and isinstance(attention_mask, dict):
-        # (Made for a static cache, its masks may go on behind these tokens, whose positions are not the last of them.)
+        # (`generate` makes such masks for a static cache: they may go on behind these tokens, which are not the last.)
         key_positions = count_visible(attention_mask.get("full_attention"), given)
 
     kept = None

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from .batch import Tokens
-from .inputs import check_values, marks_padding
+from .inputs import check_values, is_traced, marks_padding
 
 MASKED = 0.15 * 0.8  # of the tokens that ESM-2 was trained with
 
@@ -33,13 +33,16 @@ def with_tasks(config, tokens: Tokens, tasks: torch.LongTensor | None) -> Tokens
     return tokens._replace(token_type_ids=segments + config.type_vocab_size * tasks)
 
 
-def with_masks_dropped(model, tokens: Tokens, attention_mask: torch.Tensor | None) -> Tokens:
+def with_masks_dropped(model, tokens: Tokens, attention_mask: torch.Tensor | None, documents=None) -> Tokens:
     """Tokens with embeddings in the place of ids: zero at masks, others larger the more masks a sequence has, as if
-    dropout had left out what is masked (Lin et al. 2023)."""
+    dropout had left out what is masked (Lin et al. 2023). A row with masks holds one of the `documents` alone."""
     ids = tokens.ids_or_embeddings
     if ids.dim() == 3:
         return tokens
     masks, lengths = ids == model.config.dropped_token_id, ids.shape[1]
+    if documents is not None and not is_traced(ids) and masks.any():
+        causes = "position_ids begin anew within a row, whose masks (dropped_token_id) would scale all its sequences"
+        raise ValueError(f"{causes}. Give each sequence a row of its own, padded.")
     lengths = attention_mask.to(ids.device).sum(dim=1) if marks_padding(attention_mask) else lengths
     scale = (1 - MASKED) / (1 - masks.sum(dim=1).float() / lengths)
     embeddings = model.embeddings.embed_tokens(ids).masked_fill(masks.unsqueeze(-1), 0.0)

@@ -37,7 +37,7 @@ def encoder_batch(
     if model.config.task_type_vocab_size:
         tokens = with_tasks(model.config, tokens, options.pop("task_type_ids", None))
     if model.config.dropped_token_id is not None:
-        tokens = with_masks_dropped(model, tokens, mask)
+        tokens = with_masks_dropped(model, tokens, mask, documents)
 
     mask, lengths = read_padding(mask, read_positions, reads_first)
     if mask is None and documents is None and hides_only_padding(model, given):

@@ -9,10 +9,8 @@ from .inputs import marks_padding
 
 
 class TfmSparseMLP(nn.Module):
-    """A weighted sum of a few of `num_local_experts` gated feed-forwards, chosen for each token (Shazeer et al. 2017).
-
-    Shapes: `(batch, length, hidden_size)` in and out.
-    """
+    """A weighted sum of a few of `num_local_experts` gated feed-forwards, chosen for each token (Shazeer et al. 2017):
+    `(batch, length, hidden_size)` in and out."""
 
     def __init__(self, config):
         super().__init__()

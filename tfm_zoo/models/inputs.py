@@ -181,16 +181,16 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
     if model.is_causal:
         begins = begins | is_first | (steps <= 0)
     else:  # where positions count up, a row may begin inside a document
-        begins = begins | (is_first & (begins | (steps == 1) | (real == 0)).all(dim=1, keepdim=True))
+        begins = begins | (is_first & (is_first | begins | (steps == 1) | (real == 0)).all(dim=1, keepdim=True))
     documents = (begins & (real != 0)).cumsum(dim=1)
     is_packed = (documents[:, -1:] > 1) & (position_ids > 0).any(dim=1, keepdim=True)
     if not is_traced(documents):
         if not is_packed.any():
             return None
-        if causes := [name for name in model.of_whole_rows if getattr(model.config, name)]:
+        if parts := [part for name, part in model.of_whole_rows.items() if getattr(model.config, name)]:
             raise ValueError(
-                f"{model.argument_prefix}position_ids begin anew within a row: {causes[0]} would carry one sequence "
-                "into the next. They should be rows of their own, padded."
+                f"{model.argument_prefix}position_ids begin anew within a row: {parts[0]} would carry one sequence "
+                "into the next. Give each sequence a row of its own, padded."
             )
     return documents * is_packed
 

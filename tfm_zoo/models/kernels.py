@@ -24,9 +24,12 @@ def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layo
     """The function that a layer's attention calls: `attend`, which transformers has for this implementation, or one
     that is faster there; and around it, what the layout asks for. `query`: `(batch, heads, length, head_dim)`."""
     if layout.by_bounds:
-        attend = varlen_attention_forward if implementation == "varlen" else attend
-        return partial(attend_by_bounds, attend, layout)
-    is_fused = implementation in FUSED and query.device.type == "cpu" and module.softcap is None
+        return partial(attend_by_bounds, varlen_attention_forward if implementation == "varlen" else attend, layout)
+    if implementation in FUSED and module.softcap is not None:
+        raise ValueError(
+            f"attn_logit_softcapping={module.softcap}: {implementation!r} has no soft cap; choose 'eager'."
+        )
+    is_fused = implementation in FUSED and query.device.type == "cpu"
     drops_on_cpu = is_fused and module.training and module.attention_dropout
     if module.layer_type == "linear_attention":
         attend = linear_attention_forward

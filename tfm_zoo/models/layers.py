@@ -170,10 +170,8 @@ class TfmAttention(nn.Module):
 
 
 class TfmMLP(nn.Module):
-    """`down(act(up(x)))`, or gated (Shazeer 2020): `down(act(gate(x)) * up(x))`.
-
-    Shapes: `(..., hidden_size)` in and out, `(..., intermediate_size)` inside.
-    """
+    """`down(act(up(x)))`, or gated (Shazeer 2020): `down(act(gate(x)) * up(x))`; `(..., hidden_size)` in and out,
+    `(..., intermediate_size)` inside."""
 
     def __init__(self, config):
         super().__init__()

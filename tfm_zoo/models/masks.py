@@ -80,11 +80,12 @@ def padded_layout(
         in_blocks: whether attention may run in blocks: where there are no earlier positions.
     """
     if documents is not None:
-        # (transformers tells flash attention by a caller's positions, but of a single row without padding alone.)
-        is_told = is_causal and len(documents) == 1 and (mask is None or is_traced(mask) or mask.all())
-        if "flash" in (config._attn_implementation or "") and not (is_told or config.has_position_bias):
-            needed = "skip_padding=True, and neither hooks nor output_hidden_states with gradients"
-            raise ValueError(f"position_ids begin anew within a row: flash attention needs {needed}; or use sdpa.")
+        # (A graph cannot tell whether there are several.)
+        if "flash" in (config._attn_implementation or "") and not (config.has_position_bias or is_traced(documents)):
+            raise ValueError(
+                "position_ids begin anew within a row: choose sdpa. Flash attention takes it only where no padding is "
+                "computed (for skip_padding, hooks, outputs of layers, labels at it, or scaled rotary positions)."
+            )
         options["and_mask_function"] = lambda row, head, query, key: documents[row, query] == documents[row, key]
     elif in_blocks and layer_type == "sliding_attention":
         window = find_window(config, states, mask, is_causal)

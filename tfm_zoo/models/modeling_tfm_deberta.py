@@ -34,7 +34,7 @@ class TfmDebertaModel(TfmDebertaPreTrainedModel, TfmBertModel):
     """The encoder; arguments and outputs are those of [`TfmBertModel`]. Distances are those in the padded batch."""
 
     layer_class = TfmDisentangledLayer
-    of_whole_rows = ("conv_kernel_size",)
+    of_whole_rows = {"conv_kernel_size": "the convolution"}
 
     def __init__(self, config: TfmDebertaConfig, add_pooling_layer: bool | None = None):
         super().__init__(config, add_pooling_layer)

@@ -20,9 +20,8 @@ class TfmSinusoidalPositions(nn.Module):
     - `"halves"`: all sines, then all cosines (Marian);
     - `"tensor2tensor"`: halves too, with the last pair's frequency at 1/10000 (the authors' own code; FSMT).
 
-    On a CPU the first positions are looked up in a table, a buffer that is not saved. Later positions are computed.
-    On other devices all are, since reading their values would wait for the device. (The table does not grow, since
-    distributed training needs buffers of the same size in every process.)
+    On a CPU the first positions are looked up in a table, an unsaved buffer of one size in all processes. Others are
+    computed, and on other devices all of them: to read their values would wait for the device.
     """
 
     ROWS = 512
@@ -121,12 +120,10 @@ def make_rotary(config, layer_types: list[str]) -> nn.Module | None:
 
 def follows_length(rotary: nn.Module | None, length: int) -> bool:
     """Whether a row of this `length` has other rotary frequencies than a shorter one (dynamic scaling, LongRoPE)."""
-    for part in () if rotary is None else rotary.modules():
-        if isinstance(part, TfmRotaryEmbedding) and (part.rope_type == "longrope" or "dynamic" in part.rope_type):
-            original = part.config.rope_parameters.get("original_max_position_embeddings")
-            if length >= (original or part.original_max_seq_len):
-                return True
-    return False
+    parts = () if rotary is None else (each for each in rotary.modules() if isinstance(each, TfmRotaryEmbedding))
+    scaled = (each for each in parts if each.rope_type == "longrope" or "dynamic" in each.rope_type)
+    known = ((each.config.rope_parameters, each.original_max_seq_len) for each in scaled)
+    return any(length >= (own.get("original_max_position_embeddings") or most) for own, most in known)
 
 
 def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

@@ -99,7 +99,7 @@ def source_layout(
     if is_whole or marks_padding(mask):  # flash attention's, which transformers would apply to queries, too
         return bounded(target, beams, find_kept(mask) or every_token(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
-        # Official T5 adds its mask to these scores, to which a row of a source without real tokens is alike everywhere.
+        # Official T5 adds its mask to these scores, so that of a source without real tokens all is seen alike.
         if implementation == "eager" or config.has_position_bias:
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
         elif not model.training and not is_traced(mask):  # (a kernel with dropout would make nan of such a row)

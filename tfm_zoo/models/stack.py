@@ -84,8 +84,8 @@ class TfmStack:
     argument_prefix = ""  # stands before the names of arguments in errors: "decoder_" of an encoder-decoder
     layer_class = TfmLayer
     biased_layouts = BiasedLayouts
-    #: of the configuration: what lets a part of the model take a row for one sequence
-    of_whole_rows = ("has_linear_attention", "round_alibi", "dropped_token_id")
+    #: of the configuration -> the part that then takes a row for one sequence
+    of_whole_rows = {"has_linear_attention": "the state of linear attention", "round_alibi": "ALiBi rounded by places"}
 
     def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
         """Makes the modules; `layer_types` names the type of attention of each layer (see [`TfmAttention`])."""
@@ -113,7 +113,6 @@ class TfmStack:
         self.dropout = nn.Dropout(config.final_dropout) if config.final_dropout else None
 
     def mlp_class(self, layer_idx: int) -> type[nn.Module]:
-        """The class of a layer's feed-forward."""
         return TfmMLP
 
     @property

@@ -95,8 +95,9 @@ class Metrics:
                 if not isinstance(results, dict):
                     raise TypeError(f"its results are no dict, but {results!r}")
             except Exception as error:  # a metric is anybody's code
-                has_labels = isinstance(rows["predictions"][0], list) and not isinstance(rows["predictions"][0][0], str)
-                hint = f" (several labels or numbers are lists, which {SHIPPED['f1']} takes)" if has_labels else ""
+                hint = ""
+                if "expected format" in str(error) and np.ndim(rows["predictions"]) == 2:
+                    hint = f" (several labels or numbers are lists, which {SHIPPED['mae']} takes)"
                 raise ValueError(f"metric {name!r} does not work with {rows}: {error}{hint}") from error
         return list(self(**rows).figures)
 
