@@ -142,7 +142,7 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
         # Parameters that do not learn yet get no gradient, and DDP must not wait for one.
         kwargs_handlers=[
-            DistributedDataParallelKwargs(find_unused_parameters=freezing in ("gradual_unfreezing", "freeze_epochs")),
+            DistributedDataParallelKwargs(find_unused_parameters=freezing not in (None, "freeze")),
             InitProcessGroupKwargs(timeout=timedelta(seconds=args.ddp_timeout), **backend),
         ],
     )
