@@ -51,11 +51,11 @@ lint: $(BIN)/pytest  ## check the style, as CI does
 format: $(BIN)/pytest  ## correct the style
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
-benchmarks: $(BIN)/pytest  ## time the zoo against the official classes (on a quiet machine, about half an hour)
-	$(BIN)/python -m tests.benchmarks
+benchmarks: $(BIN)/pytest  ## time the zoo against the official classes (on a quiet machine, about 40 minutes)
+	$(BIN)/python -m benchmarks speed
 
 gpu: $(BIN)/pytest  ## compare with the official classes on a CUDA device, into recipes/results (in parts of at most 8 minutes), or a part: make gpu PART=correctness (packing, waits, compiled, memory, speed)
-	$(BIN)/python -m tests.benchmarks.gpu $(if $(PART),--part $(PART))
+	$(BIN)/python -m benchmarks gpu $(if $(PART),--part $(PART))
 
 $(DOCS)/mkdocs: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv .venv-docs

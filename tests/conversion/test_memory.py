@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from tests.benchmarks.peak_memory import resident
+from benchmarks.memory import resident
 from tests.conversion.comparison import assert_same_weights
 from tests.forks import with_libraries
 from tests.official_models import BY_NAME, build

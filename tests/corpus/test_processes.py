@@ -7,13 +7,12 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tfm_zoo.corpus.folder import LOCK
-
-from ..benchmarks.corpus_runs import kill
 
 pytestmark = pytest.mark.slow
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -26,6 +25,15 @@ def command(encoder, texts, tmp_path_factory):
     file = tmp_path_factory.mktemp("texts") / "texts.parquet"
     pq.write_table(pa.table({"text": texts * 160}), file, row_group_size=3333)
     return lambda out: [encoder, "--pooling", "mean", "--data_files", file, "--rows_per_part", 200, "--output_dir", out]
+
+
+def kill(process: subprocess.Popen) -> None:
+    """Kills a launcher and its processes, which would go on without it (and would refuse another run)."""
+    family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
+    for member in family:
+        member.kill()
+    process.communicate()
+    psutil.wait_procs(family)
 
 
 def start(*arguments) -> subprocess.Popen:

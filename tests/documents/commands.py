@@ -4,22 +4,20 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
-from importlib import import_module
 from importlib.metadata import metadata
 from io import StringIO
 from pathlib import Path
 from unittest.mock import patch
 
-import torch
 import typer
 from accelerate.commands.launch import launch_command_parser
 
+from benchmarks.__main__ import benchmarks, command_of
+from benchmarks.speed import CASES
 from tfm_zoo.cli import app
 from tfm_zoo.training import run
 from tfm_zoo.training.options import TrainingOptions
 
-from ..benchmarks.__main__ import FAMILIES
-from ..benchmarks.settings import Settings
 from ..recipes.conftest import imported
 
 #: the beginnings of commands in prose
@@ -54,17 +52,14 @@ def check(words: Sequence[str]) -> Path | None:
             expect("source", sources, [".", *extras, "deepspeed"].__contains__)
         case ["python", "-m", "pytest", *paths]:
             expect("path", paths, lambda path: Path(path).exists())
-        case ["python", "-m", "tests.benchmarks" | "tests.hub.server"]:
+        case ["python", "-m", "tests.hub.server"] | ["python", "-m", "benchmarks"]:
             pass
-        case ["python", "-m", "tests.benchmarks", "--only", name]:
-            expect("benchmark", [name], lambda name: any(name.lower() in known.lower() for known in benchmarks()))
-        case ["python", "-m", module, *arguments] if module.startswith("tests.benchmarks."):
-            module += ".__main__" if Path(*module.split(".")).is_dir() else ""
-            expect("benchmark", [module], lambda name: Path(*name.split(".")).with_suffix(".py").is_file())
-            benchmark = typer.Typer()
-            benchmark.command()(import_module(module).main)
+        case ["python", "-m", "benchmarks", name, *arguments]:
+            expect("benchmark", [name], benchmarks().__contains__)
             with complaints():
-                typer.main.get_command(benchmark).make_context(module, arguments)
+                context = command_of(name).make_context(name, arguments)
+            if name == "speed" and (only := context.params["only"]):
+                expect("case", [only], lambda case: any(case.lower() in known.lower() for known in CASES))
         case ["python", "-m", module, *_] if module.startswith(("tests.", "tfm_zoo.")):
             expect("module", [module], lambda name: Path(*name.split(".")).with_suffix(".py").is_file())
         case ["python", script, *options]:
@@ -127,8 +122,3 @@ def run_script(script: str, options: list[str]) -> Path | None:
             module.main(options)
     except Started as started:
         return Path(*started.args) if started.args else None
-
-
-def benchmarks() -> set[str]:
-    settings = Settings("cpu", torch.float32, "sdpa", rounds=1, layers=1)
-    return {name for family in FAMILIES for name in family.benchmarks(settings)}

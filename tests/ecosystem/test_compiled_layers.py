@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from benchmarks.gpu import ragged_batches
 from tfm_zoo import TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
 
-from ..benchmarks.gpu import ragged_batches
 from ..tiny import NO_DROPOUT, tiny_model
 
 

@@ -12,6 +12,7 @@ from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 from typer.testing import CliRunner
 
 import tfm_zoo
+from benchmarks.memory import with_peak
 from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmBertForSequenceClassification,
@@ -31,7 +32,6 @@ from tfm_zoo.hub.pushing import card_of_folder
 from tfm_zoo.onnx import export_onnx
 from tfm_zoo.packing.linear import PackedLinear
 
-from ..benchmarks.peak_memory import with_peak
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import ragged_batch, tiny_decoder, tiny_model
 

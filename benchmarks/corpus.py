@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.corpus MODEL --texts FILE`: rows a second of `CorpusReader`, beside what people use.
+"""`python -m benchmarks corpus MODEL --texts FILE`: rows a second of `CorpusReader`, beside what people use.
 
 That is `encode` of sentence-transformers, which sorts the texts by length, at its best batch size; and `datasets.map`
 around the official class. All read the same texts, in turn, in one process. Cosines are with the vectors of
@@ -103,7 +103,3 @@ def main(
             ratio = statistics.median(map(operator.truediv, times[rival], times[name]))
             cosine = (vectors[f"sentence-transformers, {dtypes[0]}"] * vectors[name]).sum(1).min()
             print(f"  {name:34} {speed:8.1f} rows/s   {ratio:.2f} of {rival}   least cosine {cosine:.7f}", flush=True)
-
-
-if __name__ == "__main__":
-    typer.run(main)

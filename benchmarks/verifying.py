@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.verifying [--layers 12]`: seconds and memory of `record` and `verify` beside loading,
+"""`python -m benchmarks verifying [--layers 12]`: seconds and memory of `record` and `verify` beside loading,
 for GPT-2's shape in float32 (498 MB), by transformers' class and by the zoo's.
 
 Each is a process of its own, whose imports count: seconds by the clock, and of the processor in it and in the process
@@ -57,7 +57,3 @@ def main(layers: Annotated[int, typer.Option(help="GPT-2 has 12.")] = 12) -> Non
             for step, line in ({"load": LOAD.format(name)} | STEPS).items():
                 seconds, computed, peak = measured(line, folder)
                 print(f"{name:12}  {size:4.0f} MB  {step:18}  {seconds:>8}  {computed:>8}  {peak:>8}", flush=True)
-
-
-if __name__ == "__main__":
-    typer.run(main)

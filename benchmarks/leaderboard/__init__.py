@@ -1,4 +1,8 @@
-"""`python -m tests.benchmarks.leaderboard FOLDER [--only TASK]`: times all contenders, task by task; then the report.
+"""The zoo beside what people take on a CPU instead: speed, and fidelity to the official class in float32.
+
+`python -m benchmarks leaderboard FOLDER [--only TASK]` times all contenders, task by task, and writes the report. Each
+contender is a process of its own, since two engines in one hold each other's threads up. They compute the same batches
+in turn; the report gives medians.
 
 Each case is saved in the folder when it is done, and so are converted models, which a second run finds there.
 `--rounds 0` writes the report of what is saved; that of a run that was stopped says so. Peers are an extra:
@@ -133,7 +137,3 @@ def main(
     if not results:
         raise typer.BadParameter(f"{folder} holds no results: they are made by a run without --rounds 0.")
     write(results, out or folder)
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.training_tools ENCODER TOKENIZER --texts FILE`: a step in the tools where people train.
+"""`python -m benchmarks training_tools ENCODER TOKENIZER --texts FILE`: a step in the tools where people train.
 
 Each tool trains the official class and its zoo twin on the same ragged batches under one seed, some steps of the one,
 then of the other. `ENCODER` is a folder of an official BERT (MiniLM), `TOKENIZER` one of GPT-2's tokenizer, for
@@ -37,7 +37,7 @@ from transformers import (
 
 from tfm_zoo import from_official
 
-from .peak_memory import with_peak
+from .memory import with_peak
 
 BATCH, LENGTH = 16, 256  # rows of a step, and the most tokens of one
 STEPS = {"per_device_train_batch_size": BATCH, "seed": 0, "logging_steps": 1, "save_strategy": "no"}
@@ -202,7 +202,3 @@ def main(
         print(name, *figures, sep=" | ", flush=True)
         table.add_row(name, *figures)
     Console().print(table)
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.quality FOLDER ...`: what trained models lose in each type of `pack_weights`.
+"""`python -m benchmarks quality FOLDER ...`: what trained models lose in each type of `pack_weights`.
 
 A folder is what a recipe has written: a language model of `tiny_shakespeare.yaml` (perplexity of the last tenth of the
 text), a classifier of `imdb.yaml` (accuracy on reviews of the test split) or a translator of `multi30k.yaml` (BLEU of
@@ -29,8 +29,8 @@ import tfm_zoo
 from tfm_zoo.training.metrics import load_metrics
 
 from .batches import SHARED
-from .packing import DTYPES
 
+DTYPES = ("float32", "bfloat16", "int8", "int4")
 BATCH_SIZE, BLOCK = 32, 128
 
 
@@ -98,7 +98,3 @@ def main(
         for name, figure in figures.items():
             table.add_row(name, f"{figure:.2f}", f"{100 * (figure / figures['as saved'] - 1):+.2f} %")
         Console().print(table)
-
-
-if __name__ == "__main__":
-    typer.run(main)

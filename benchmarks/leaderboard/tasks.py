@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertModel, PreTrainedModel
 
-from .. import decoder, encoder, encoder_decoder
+from .. import batches
 from ..batches import SHARED
-from ..packing import llama
-from ..settings import Settings
+from ..pairs import MINILM, Settings, pair
+from ..speed import CASES
 
 CHECKPOINT = SHARED / "checkpoints/all-MiniLM-L6-v2"
 PROMPT, NEW_TOKENS = 64, 32
 SENTENCES, REVIEWS = 32, 16  # of a batch
-SETTINGS = Settings("cpu", torch.float32, "sdpa", rounds=2, layers=12)
+ROUNDS = 2  # batches of prompts, and of sentences
 #: the kinds of tasks: a function of a batch gives vectors, logits of classes, tokens
 EMBED, CLASSIFY, DECODE, TRANSLATE = "embeddings", "classification", "decoding", "translation"
 
@@ -40,7 +40,11 @@ def minilm() -> PreTrainedModel:
     """The checkpoint, or a model of its size with random weights."""
     if CHECKPOINT.exists():
         return BertModel.from_pretrained(CHECKPOINT, dtype=torch.float32).eval()
-    return encoder.pair(BertModel, SETTINGS, training=False, **encoder.MINILM)[0]
+    return official("bert-base", "AutoModel", **MINILM)
+
+
+def official(name: str, head: str, **fields: int) -> PreTrainedModel:
+    return pair(name, head, Settings(), **fields)[0]
 
 
 def classifier() -> PreTrainedModel:
@@ -66,14 +70,9 @@ def text_batches(name: str, count: int, size: int, longest: int) -> dict[str, li
     ids = AutoTokenizer.from_pretrained(CHECKPOINT)(rows, truncation=True, max_length=longest)["input_ids"]
     orders = {"as given": ids, "sorted": sorted(ids, key=len, reverse=True)}
     return {
-        f"{name}, {order}": [padded(rows[start : start + size]) for start in range(0, len(rows), size)]
+        f"{name}, {order}": [batches.padded(rows[start : start + size]) for start in range(0, len(rows), size)]
         for order, rows in orders.items()
     }
-
-
-def padded(rows: list[list[int]]) -> dict[str, torch.Tensor]:
-    ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
-    return {"input_ids": ids, "attention_mask": (ids != 0).long()}
 
 
 def minilm_cases() -> dict[str, list[dict]]:
@@ -83,15 +82,15 @@ def minilm_cases() -> dict[str, list[dict]]:
 def prompts(vocabulary: int) -> dict[str, list[dict]]:
     sizes = {"1 sequence": 1, "8 sequences": 8}
     return {
-        name: [batch | {"steps": NEW_TOKENS} for batch in decoder.batches(SETTINGS, rows, PROMPT, high=vocabulary)]
+        name: [batch | {"steps": NEW_TOKENS} for batch in batches.random_ids(ROUNDS, rows, PROMPT, high=vocabulary)]
         for name, rows in sizes.items()
     }
 
 
 def sentences() -> dict[str, list[dict]]:
-    batches = encoder_decoder.batches("test", REVIEWS, SETTINGS.rounds)
-    options = [{"steps": batch["labels"].shape[1]} for batch in batches]
-    inputs = [{name: batch[name] for name in ("input_ids", "attention_mask")} for batch in batches]
+    found = batches.translations(ROUNDS, "test", REVIEWS)
+    options = [{"steps": batch["labels"].shape[1]} for batch in found]
+    inputs = [{name: batch[name] for name in ("input_ids", "attention_mask")} for batch in found]
     return {
         f"beam {beams}": [one | {"beams": beams} | more for one, more in zip(inputs, options, strict=True)]
         for beams in (1, 4)
@@ -102,14 +101,16 @@ TASKS = {
     "MiniLM": Task(EMBED, minilm, minilm_cases),
     "BERT-base": Task(
         EMBED,
-        lambda: encoder.pair(BertModel, SETTINGS, training=False)[0],
+        partial(official, "bert-base", "AutoModel"),
         partial(text_batches, "imdb", 2, REVIEWS, 128),
     ),
     "BERT-base classifier": Task(CLASSIFY, classifier, partial(text_batches, "rotten_tomatoes", 3, SENTENCES, 128)),
-    "GPT-2": Task(DECODE, lambda: decoder.pair(SETTINGS)[0], partial(prompts, 50257)),
-    "LLaMA of SmolLM-135M's shape": Task(DECODE, lambda: llama(30)[0], partial(prompts, 49152)),
+    "GPT-2": Task(DECODE, partial(official, "gpt2", "AutoModelForCausalLM"), partial(prompts, 50257)),
+    "LLaMA of SmolLM-135M's shape": Task(
+        DECODE, partial(official, "smollm-135m", "AutoModelForCausalLM"), partial(prompts, 49152)
+    ),
     "Marian of opus-mt's shape": Task(
-        TRANSLATE, lambda: encoder_decoder.pair("Marian, opus-mt", SETTINGS, training=False)[0], sentences
+        TRANSLATE, lambda: CASES["Marian, opus-mt, beam search"].pair(Settings())[0], sentences
     ),
 }
 

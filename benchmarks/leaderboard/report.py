@@ -47,7 +47,7 @@ def write(results: list[dict], folder: Path) -> None:
             lines += ["", "Left out: " + "; ".join(f"{name} ({why})" for name, why in result["failed"].items()) + "."]
     lines += ["", "## What each ran", "", "| | |", "|---|---|"]
     lines += [f"| {name} | `{contender.command}` |" for name, contender in CONTENDERS.items()]
-    command = "python -m tests.benchmarks.leaderboard my-folder"
+    command = "python -m benchmarks leaderboard my-folder"
     lines += ["", "```text", "pip install openvino nncf llama-cpp-python gguf torchao", command, "```", ""]
     (folder / f"{name}.md").write_text("\n".join(lines))
     print(folder / f"{name}.md")

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks.figures --before CHECKOUT`: do recipes give the figures that an earlier checkout gives?
+"""`python -m benchmarks figures --before CHECKOUT`: do recipes give the figures that an earlier checkout gives?
 
 Each run of `recipe_runs.py` starts a recipe as a program, there and here, with the same options and seed, and with one
 thread, so that sums have one order. The logs of the two trainings are compared, and the final results, a figure at a
@@ -27,7 +27,7 @@ from .batches import SHARED
 from .recipe_runs import KILLED, Run, make_runs, write_conversations
 from .structure import table
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 WORK = ROOT / "runs/figures"
 LIMIT = 1e-6  # the largest relative difference that passes
 STATE, RESULTS, COMPARISON = "trainer_state.json", "all_results.json", "comparison.json"
@@ -185,7 +185,3 @@ def main(
 
     table(["run", "steps", "figures logged", "largest difference", "of the results"], rows())
     raise typer.Exit(bool(failed))
-
-
-if __name__ == "__main__":
-    typer.run(main)

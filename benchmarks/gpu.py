@@ -1,4 +1,4 @@
-"""`make gpu`, or `python -m tests.benchmarks.gpu --part PART`: what only a CUDA device can show, into a dated file.
+"""`make gpu`, or `python -m benchmarks gpu --part PART`: what only a CUDA device can show, into a dated file.
 
 It needs torch, transformers and the checkout. Each part is a process of its own, of at most eight minutes.
 """
@@ -18,13 +18,13 @@ import typer
 from transformers.utils import is_flash_attn_2_available
 
 import tfm_zoo
+from tests.official_models import BY_NAME, build_tiny
+from tests.padding.test_packed_documents import IDS, MODELS, POSITIONS, documents
+from tests.tiny import tiny_model
 from tfm_zoo.models.compat import CACHE
 
-from ..official_models import BY_NAME, build_tiny
-from ..padding.test_packed_documents import IDS, MODELS, POSITIONS, documents
-from ..tiny import tiny_model
-from . import decoder, encoder, encoder_decoder
-from .settings import Settings, training_step
+from .pairs import Settings, train
+from .speed import results
 from .timing import seconds
 
 MINUTES = 8  # of a part
@@ -133,32 +133,28 @@ def packing(device: str, attention: str = "varlen") -> Table:
     return ["model", "mask", "documents"], rows
 
 
-def timings(names: tuple[str, ...], settings: Settings) -> list[list[str]]:
-    tables = [family.benchmarks(settings) for family in (encoder, decoder, encoder_decoder)]
-    results = [run(name) for table in tables for name, run in table.items() if name in names]
-    title = f"official {settings.official_attention}, zoo {settings.attention}"
-    return [[each.name, title, each.official, each.zoo, f"{each.ratio:.2f}"] for each in results]
+SPEED = ("MiniLM, training step at 256", "BERT, inference", "BERT, inference, no padding", "BERT, training step")
+SPEED += ("BERT, MLM step", "modernbert-base, inference, ragged", "GPT-2, training step, full")
+SPEED += ("GPT-2, decoding, batch 8", "Marian, opus-mt, training step", "Marian, opus-mt, beam search")
+MEMORY = ("BERT, MLM step", "BERT, MLM step, no padding", "GPT-2, training step, full")
 
 
-SPEED = ("fine-tuning step, MiniLM at 256", "inference", "inference, no padding", "training step", "MLM step")
-SPEED += ("inference, ModernBERT", "GPT-2 training step", "GPT-2 decoding, batch 8")
-SPEED += ("Marian, opus-mt, training step", "Marian, opus-mt, beam search")
-MEMORY = ("MLM peak memory", "MLM peak memory, no padding", "GPT-2 peak memory")
-HEAD = ["benchmark", "attention", "official", "zoo", "ratio"]
-
-
-def attentions() -> tuple[str, ...]:
-    return ("sdpa", "varlen", *(("flash_attention_2",) if is_flash_attn_2_available() else ()))
+def timings(device: str, names: tuple[str, ...], of_memory: bool = False) -> Table:
+    """The cases of `speed.py` under each implementation of attention."""
+    rows = []
+    for attention in ("sdpa", "varlen", *(("flash_attention_2",) if is_flash_attn_2_available() else ())):
+        settings = Settings(device, torch.bfloat16, attention)
+        title = f"official {settings.official_attention}, zoo {attention}"
+        rows += [[name, title, *cells] for name, *cells, _ in results(settings, names, of_memory)]
+    return ["benchmark", "attention", "official", "zoo", "ratio"], rows
 
 
 def speed(device: str) -> Table:
-    settings = [Settings(device, torch.bfloat16, each, rounds=5, layers=12) for each in attentions()]
-    return HEAD, [row for each in settings for row in timings(SPEED, each)]
+    return timings(device, SPEED)
 
 
 def memory(device: str) -> Table:
-    settings = [Settings(device, torch.bfloat16, each, rounds=2, layers=12) for each in attentions()]
-    return HEAD, [row for each in settings for row in timings(MEMORY, each)]
+    return timings(device, MEMORY, of_memory=True)
 
 
 def ragged_batches(device: str, count: int, seed: int = 0) -> list[dict[str, torch.Tensor]]:
@@ -213,7 +209,7 @@ def compiled_layers(model: torch.nn.Module, **options) -> Callable[[], int]:
 def compiled(device: str) -> Table:
     """Graphs made by ragged batches of training, and seconds a step beside the same model that is not compiled."""
     plain, model = (small_encoder(device, torch.bfloat16) for _ in range(2))
-    count, steps, graphs = compiled_layers(model), [training_step(each) for each in (plain, model)], []
+    count, steps, graphs = compiled_layers(model), [train(each) for each in (plain, model)], []
     for batch in ragged_batches(device, 12):
         for step in steps:
             step(batch)
@@ -263,14 +259,10 @@ def main(
         sys.exit(any(cell in ("NO", "LEAKS") for row in table[1] for cell in row))
     failed = []
     for each in PARTS:
-        command = [sys.executable, "-m", "tests.benchmarks.gpu", "--part", each, "--folder", str(folder)]
+        command = [sys.executable, "-m", "benchmarks", "gpu", "--part", each, "--folder", str(folder)]
         try:
             done = subprocess.run(command, timeout=60 * MINUTES).returncode == 0
         except subprocess.TimeoutExpired:
             done = False
         failed += [] if done else [each]
     sys.exit(f"These parts failed, or took longer than {MINUTES} minutes: {', '.join(failed)}." if failed else 0)
-
-
-if __name__ == "__main__":
-    typer.run(main)

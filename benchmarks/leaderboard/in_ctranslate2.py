@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -16,11 +17,8 @@ def load(
 ) -> Callable[[dict], np.ndarray]:
     import ctranslate2
 
-    from ..engines import Converter, real_ids, words
-
     if not (folder / "ctranslate2").exists():
-        # A copy: the converter takes some models apart.
-        Converter(copy.deepcopy(model), folder / "ctranslate2-config").convert(str(folder / "ctranslate2"))
+        convert(copy.deepcopy(model), folder)  # a copy: the converter takes some models apart
     engine = {EMBED: ctranslate2.Encoder, TRANSLATE: ctranslate2.Translator}.get(kind, ctranslate2.Generator)
     options = {"compute_type": dtype, "intra_threads": torch.get_num_threads()}
     loaded = engine(str(folder / "ctranslate2"), **options)
@@ -41,3 +39,33 @@ def load(
         return np.array([each.sequences_ids[0] for each in found])
 
     return run
+
+
+def convert(model: PreTrainedModel, folder: Path) -> None:
+    """Converts a model in memory. Its tokens are called 0, 1, 2, ..."""
+    from ctranslate2.converters import TransformersConverter
+
+    class Converter(TransformersConverter):
+        def load_model(self, model_class: type, *args, **kwargs) -> PreTrainedModel:
+            model.config.position_embedding_type = "absolute"  # which is no longer a field of transformers' BERT
+            return model
+
+        def load_tokenizer(self, *args, **kwargs) -> SimpleNamespace:
+            names = {str(index): index for index in range(model.config.vocab_size)}
+            if model.config.is_encoder_decoder:
+                names["<pad>"] = names.pop(str(model.config.pad_token_id))
+            tokens = dict.fromkeys(("bos_token", "eos_token", "unk_token", "pad_token"), "0")
+            return SimpleNamespace(get_vocab=lambda: names, **tokens)
+
+    model.config.save_pretrained(folder / "ctranslate2-config")
+    Converter(str(folder / "ctranslate2-config")).convert(str(folder / "ctranslate2"))
+
+
+def real_ids(batch: dict) -> list[list[int]]:
+    """The tokens of each sequence, without padding."""
+    mask = batch.get("attention_mask", torch.ones_like(batch["input_ids"])).bool()
+    return [ids[real].tolist() for ids, real in zip(batch["input_ids"], mask, strict=True)]
+
+
+def words(batch: dict) -> list[list[str]]:
+    return [list(map(str, ids)) for ids in real_ids(batch)]

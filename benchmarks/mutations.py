@@ -1,0 +1,259 @@
+"""Plant small faults in the package, and see which of them the tests catch.
+
+    python -m benchmarks mutations map CHECKOUT MAP        # which tests run which lines: all tests, under coverage
+    python -m benchmarks mutations run CHECKOUT MAP OUT    # plants the faults, and runs the tests that pass their lines
+    python -m benchmarks mutations compare OUT OUT         # caught by both, by one, by neither
+
+A fault is one small change inside a function: a comparison, a sign, a number, a default, a dropped argument, a dropped
+check. The same seed draws the same faults, so that two versions of the tests can be judged by them. `run` needs the
+extra `pytest-cov`, and works in copies of the checkout, one for each process.
+"""
+
+import ast
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Annotated
+
+import typer
+
+PACKAGE = "tfm_zoo"
+COMPARISONS = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="}
+COMPARISONS |= {ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"}
+SIGNS = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*"}
+#: seconds that the tests of one fault may take; a fault that stops them from ending is caught, too
+LIMIT = 240
+
+app = typer.Typer(help=__doc__.splitlines()[0], no_args_is_help=True)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One change: characters `start` to `end` of `file` become `new`. `lines` are those that tests have to pass."""
+
+    kind: str
+    file: str
+    line: int
+    lines: tuple[int, int]
+    start: int
+    end: int
+    old: str
+    new: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.file}: {self.kind}: {self.old!r} -> {self.new!r} at {self.start}"
+
+
+def faults_in(path: Path, name: str) -> Iterator[Fault]:
+    """Every fault that the functions of a file offer; that of a function within another comes once."""
+    return iter(dict.fromkeys(_faults_in(path, name)))
+
+
+def _faults_in(path: Path, name: str) -> Iterator[Fault]:
+    text = path.read_text("utf-8")
+    starts = [0]
+    for row in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(row.encode()))
+    source = text.encode()
+
+    def fault(kind: str, start: int, end: int, new: str, node: ast.AST, lines: tuple[int, int] | None = None) -> Fault:
+        old = source[start:end].decode()
+        return Fault(kind, name, node.lineno, lines or (node.lineno, node.end_lineno), start, end, old, new)
+
+    def begin(node: ast.AST) -> int:
+        return starts[node.lineno - 1] + node.col_offset
+
+    def finish(node: ast.AST) -> int:
+        return starts[node.end_lineno - 1] + node.end_col_offset
+
+    def between(left: ast.AST, right: ast.AST, symbol: str) -> tuple[int, int] | None:
+        """Where an operator stands between its operands."""
+        at = source.find(symbol.encode(), finish(left), begin(right))
+        return None if at < 0 else (at, at + len(symbol))
+
+    for function in ast.walk(ast.parse(text)):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        body = (function.body[0].lineno, function.end_lineno)
+        for default in filter(None, (*function.args.defaults, *function.args.kw_defaults)):
+            if isinstance(default, ast.Constant) and isinstance(default.value, bool | int | float):
+                new = not default.value if isinstance(default.value, bool) else default.value + 1
+                yield fault("default", begin(default), finish(default), repr(new), default, body)
+        for node in (each for statement in function.body for each in ast.walk(statement)):
+            match node:
+                case ast.Compare(left=left, ops=[operator], comparators=[right]):
+                    symbols = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+                    symbols |= {ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}
+                    if place := between(left, right, symbols[type(operator)]):
+                        yield fault("comparison", *place, COMPARISONS[type(operator)], node)
+                case ast.BinOp(left=left, op=operator, right=right) if type(operator) in SIGNS:
+                    symbol = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}[type(operator)]
+                    if not isinstance(left, ast.JoinedStr) and (place := between(left, right, symbol)):
+                        yield fault("sign", *place, SIGNS[type(operator)], node)
+                case ast.UnaryOp(op=ast.Not(), operand=operand):
+                    yield fault("negation", begin(node), begin(operand), "", node)
+                case ast.Constant(value=value) if isinstance(value, int | float) and not isinstance(value, bool):
+                    yield fault("number", begin(node), finish(node), repr(value + 1), node)
+                case ast.Call(args=arguments, keywords=[*_, last]) if last.arg and (
+                    arguments or len(node.keywords) > 1
+                ):
+                    before = [*arguments, *node.keywords[:-1]][-1]
+                    yield fault("argument", finish(before), finish(last), "", node)
+                case ast.If(body=[ast.Raise()], orelse=[]):
+                    yield fault("check", begin(node.test), finish(node.test), "False", node.test)
+
+
+def draw(checkout: Path, count: int, seed: int) -> list[Fault]:
+    """From each room its share of the faults, at least three; each kind as often as others."""
+    rng, drawn = random.Random(seed), []
+    rooms: dict[str, list[Path]] = {}
+    for path in sorted((checkout / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(checkout / PACKAGE).parts
+        rooms.setdefault(parts[0] if len(parts) > 1 else "", []).append(path)
+    sizes = {room: sum(len(path.read_text("utf-8").splitlines()) for path in files) for room, files in rooms.items()}
+    for room, files in rooms.items():
+        kinds: dict[str, list[Fault]] = {}
+        for each in (fault for path in files for fault in faults_in(path, str(path.relative_to(checkout)))):
+            kinds.setdefault(each.kind, []).append(each)
+        for _ in range(max(3, round(count * sizes[room] / sum(sizes.values())))):
+            left = sorted(kind for kind, found in kinds.items() if found)
+            if left:
+                found = kinds[rng.choice(left)]
+                drawn.append(found.pop(rng.randrange(len(found))))
+    return drawn
+
+
+def tests_of(fault: Fault, coverage: sqlite3.Connection, seconds: dict[str, float]) -> list[str]:
+    """The tests that pass the fault's lines, the shortest first."""
+    rows = coverage.execute(
+        "select context.context, line_bits.numbits from line_bits join file on file.id = file_id"
+        " join context on context.id = context_id where file.path like ?",
+        [f"%/{fault.file}"],
+    )
+    wanted = range(fault.lines[0], fault.lines[1] + 1)
+    found = {
+        context.split("|")[0]
+        for context, bits in rows
+        if context and any(line // 8 < len(bits) and bits[line // 8] >> line % 8 & 1 for line in wanted)
+    }
+    return sorted(found, key=lambda test: seconds.get(test, 1.0))
+
+
+def is_caught(fault: Fault, tests: list[str], checkout: Path) -> tuple[bool, str]:
+    """Whether one of the tests fails in this checkout, and which."""
+    path = checkout / fault.file
+    source = path.read_bytes()
+    listed = checkout.parent / f"{checkout.name}.tests"
+    listed.write_text("\n".join(tests))
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=no", f"@{listed}"]
+    environment = os.environ | {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        path.write_bytes(source[: fault.start] + fault.new.encode() + source[fault.end :])
+        done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        return True, "it did not end"
+    finally:
+        path.write_bytes(source)
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return done.returncode not in (0, 5), (failed or [""])[0]
+
+
+@app.command(name="map")
+def make_map(
+    checkout: Annotated[Path, typer.Argument(help="whose tests run")],
+    out: Annotated[Path, typer.Argument(help="file of coverage, by test; seconds go beside it")],
+    markers: Annotated[str, typer.Option(help="the tests that count, as for pytest's -m")] = "not by_hand",
+    processes: Annotated[int, typer.Option(help="that share the tests")] = 2,
+) -> None:
+    """Runs all tests under coverage, and keeps which test ran which line and branch."""
+    config = out.with_suffix(".cfg")
+    config.write_text("[run]\nbranch = true\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(processes), "--dist", "loadscope", "-m", markers]
+    command += [f"--cov={PACKAGE}", "--cov-context=test", f"--cov-config={config.absolute()}", "--cov-report="]
+    command += [f"--junit-xml={out.with_suffix('.xml').absolute()}", "-o", "junit_family=xunit1"]
+    environment = os.environ | {"PYTHONPATH": str(checkout.absolute()), "COVERAGE_FILE": str(out.absolute())}
+    subprocess.run(command, cwd=checkout, env=environment)
+
+
+def seconds_of(coverage: Path) -> dict[str, float]:
+    """The seconds of each test, by its name."""
+    from xml.etree import ElementTree
+
+    cases = ElementTree.parse(coverage.with_suffix(".xml")).iter("testcase")
+    return {f"{case.get('file')}::{case.get('name')}": float(case.get("time")) for case in cases}
+
+
+@app.command()
+def run(
+    checkout: Annotated[Path, typer.Argument(help="package and tests")],
+    coverage: Annotated[Path, typer.Argument(help="what `map` wrote for these tests")],
+    out: Annotated[Path, typer.Argument(help="a line of JSON for each fault; a second run goes on with it")],
+    count: Annotated[int, typer.Option(help="faults")] = 150,
+    seed: Annotated[int, typer.Option(help="draws them")] = 0,
+    processes: Annotated[int, typer.Option(help="that run tests side by side")] = 2,
+) -> None:
+    """Plants each fault in a copy of the checkout, and runs the tests that pass it until one fails."""
+    seconds, faults = seconds_of(coverage), draw(checkout, count, seed)
+    done = {json.loads(line)["name"] for line in out.read_text().splitlines()} if out.exists() else set()
+    with tempfile.TemporaryDirectory() as folder, out.open("a") as file, ThreadPoolExecutor(processes) as pool:
+        copies: SimpleQueue[Path] = SimpleQueue()
+        for number in range(processes):
+            ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", "runs", "site")
+            copies.put(Path(shutil.copytree(checkout, Path(folder, str(number)), ignore=ignored)))
+
+        def judge(fault: Fault) -> dict:
+            with sqlite3.connect(coverage) as database:
+                tests, start, copy = tests_of(fault, database, seconds), time.monotonic(), copies.get()
+            caught, by = is_caught(fault, tests, copy) if tests else (False, "no test passes it")
+            copies.put(copy)
+            took = round(time.monotonic() - start, 1)
+            return asdict(fault) | {
+                "name": fault.name,
+                "caught": caught,
+                "by": by,
+                "tests": len(tests),
+                "seconds": took,
+            }
+
+        for result in pool.map(judge, (fault for fault in faults if fault.name not in done)):
+            print(json.dumps(result), file=file, flush=True)
+            print("caught" if result["caught"] else "NOT CAUGHT", result["name"], result["by"], sep="; ", flush=True)
+
+
+@app.command()
+def compare(
+    before: Annotated[Path, typer.Argument(help="what `run` wrote")],
+    after: Annotated[Path, typer.Argument(help="what it wrote with other tests")],
+) -> None:
+    """Counts by room what both caught, one, or neither; and lists what one alone caught, or neither."""
+    found = [{one["name"]: one for one in map(json.loads, path.read_text().splitlines())} for path in (before, after)]
+    counts: Counter = Counter()
+    titles = {
+        (True, True): "both",
+        (True, False): "before alone",
+        (False, True): "after alone",
+        (False, False): "neither",
+    }
+    for name in found[0].keys() & found[1].keys():
+        title = titles[found[0][name]["caught"], found[1][name]["caught"]]
+        parts = Path(found[0][name]["file"]).parts
+        counts[parts[1] if len(parts) > 2 else "", title] += 1
+        if title != "both":
+            print(f"{title}: {name}")
+    print(f"| room | {' | '.join(titles)} |\n|---{'|---' * len(titles)}|")
+    for room in sorted({room for room, _ in counts}):
+        print(f"| {room or 'the root'} | {' | '.join(str(counts[room, title]) for title in titles)} |")
+    print(f"| all | {' | '.join(str(sum(n for (_, t), n in counts.items() if t == one)) for one in titles)} |")
