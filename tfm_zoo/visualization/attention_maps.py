@@ -104,9 +104,11 @@ def read_target(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, inputs: dict[str, torch.Tensor], target: str | None
 ) -> torch.LongTensor:
     """The ids `(1, length)` that the decoder of an encoder-decoder reads."""
-    zoo_shift = TfmEncoderDecoderForConditionalGeneration.prepare_decoder_input_ids_from_labels
     # Only models that generate have the method. The zoo's other encoder-decoders shift in the same way.
-    shift = getattr(model, "prepare_decoder_input_ids_from_labels", None) or partial(zoo_shift, model)
+    shift = getattr(model, "prepare_decoder_input_ids_from_labels", None)
+    if shift is None and not hasattr(model.config, "start_with_last_token"):
+        raise ValueError(f"{type(model).__name__} has no head: load the class of {title_of(model)} that generates.")
+    shift = shift or partial(TfmEncoderDecoderForConditionalGeneration.prepare_decoder_input_ids_from_labels, model)
     if target is not None:
         labels = tokenizer(text_target=target, padding=False, truncation=False, verbose=False, return_tensors="pt")
         check_length(model, labels.input_ids, "target")
