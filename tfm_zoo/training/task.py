@@ -51,6 +51,7 @@ class Task(ABC):
     lengths: Sequence[Any] | None = None
 
     pipeline_tag: ClassVar[str]
+    label_names: ClassVar[Sequence[str]] = ("labels",)  # of a batch, one for each part of the loss; -100: no label
     figure_names: ClassVar[Sequence[str]] = ("loss",)  # what an evaluation gives beside the scores of metrics
     collator_class: ClassVar[type] = DataCollatorWithPadding  # of tasks whose data are rows
     languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
@@ -98,7 +99,7 @@ class Task(ABC):
     def count(self, batch: Batch) -> int | Tensor:
         """The number of items over which `loss` takes its mean, by default all that have a label; `(parts,)` for a loss
         in parts."""
-        return int((batch["labels"] != IGNORED).sum())
+        return int((batch[self.label_names[0]] != IGNORED).sum())
 
     @abstractmethod
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:

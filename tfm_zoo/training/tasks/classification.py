@@ -310,7 +310,7 @@ class ClassificationTask(Task):
         self.facts["classifier_pooling"] = None if pooling in ("cls", "late") else pooling
 
     def count(self, batch: Batch) -> int:
-        return len(batch["labels"])
+        return super().count(batch) if self.data.problem == ONE_LABEL else len(batch["labels"])
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """The loss, the prediction and the label, or labels, of each example."""

@@ -233,6 +233,7 @@ class PretrainingTask(Task):
     args: PretrainingOptions
 
     pipeline_tag = "fill-mask"
+    label_names = ("labels", "next_sentence_label")
     titles = FIGURES
 
     def __post_init__(self) -> None:
@@ -263,8 +264,8 @@ class PretrainingTask(Task):
     @staticmethod
     def count(batch: Batch) -> Tensor:
         """How many items each part of the loss is the mean over: masked tokens and, of pairs, examples."""
-        pairs = [len(batch["labels"])] if "next_sentence_label" in batch else []
-        return torch.tensor([int((batch["labels"] != IGNORED).sum()), *pairs])
+        labels = [batch[name] for name in PretrainingTask.label_names if name in batch]
+        return torch.tensor([int((each != IGNORED).sum()) for each in labels])
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """For each example the number, summed loss and hits of masked tokens; for a pair also its own loss and hit."""

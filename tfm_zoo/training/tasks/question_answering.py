@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
 
 from tfm_zoo import built_in_data, row_files
+from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.loop import Loop
@@ -178,6 +179,7 @@ class AnsweringTask(Task):
 
     pipeline_tag = "question-answering"
     titles = {"exact_match": "exact match", "f1": "F1 (words)", "loss": "loss"}
+    label_names = LABELS
 
     def __post_init__(self) -> None:
         self.windows = {name: split.select_columns(["row", "places"]) for name, split in self.splits.items()}
@@ -194,11 +196,7 @@ class AnsweringTask(Task):
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """The mean of the losses of first and last tokens. Padding has no part in it, whatever the model's class."""
-        return span_losses(self.logits(model, batch), batch).mean()
-
-    def count(self, batch: Batch) -> int:
-        """The windows of a batch."""
-        return len(batch["start_positions"])
+        return span_losses(self.logits(model, batch), batch).sum() / (batch[LABELS[0]] != IGNORED).sum()
 
     def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """For each window the loss, the score of no answer, and scores, first and last tokens of its best spans; tokens
