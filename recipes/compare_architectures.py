@@ -42,7 +42,7 @@ from tfm_zoo.training.new_models import new_model, new_tokenizer
 from tfm_zoo.training.options import about, option
 from tfm_zoo.training.parsing import parse_options, read_yaml
 from tfm_zoo.training.report import device, shortened
-from tfm_zoo.training.run import Run, end_training, run_script, start_accelerator, tracker_values
+from tfm_zoo.training.run import Run, end_training, run_script, start_accelerator
 from tfm_zoo.training.task import Task
 from tfm_zoo.training.tasks.language_modeling import (
     HEAD,
@@ -249,7 +249,6 @@ class Comparison:
         )
         run = replace(self.run, accelerator=accelerator, args=variant.args)
         loop = VariantLoop(run, task, memory)
-        accelerator.init_trackers(run.name, tracker_values(variant.args))
         loop.train()
         for tracker in accelerator.trackers:
             tracker.finish()
@@ -334,7 +333,7 @@ class VariantLoop(Loop):
 
 def prepare(argv: list[str] | None = None) -> Comparison:
     """Read options and data, and check every variant: all that a user can get wrong."""
-    args = parse_options(ComparisonOptions, argv, DEFAULT)
+    args = parse_options(ComparisonOptions, argv, DEFAULT).as_launched()
     accelerator = start_accelerator(args)
     args = args.resolved()
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache

@@ -274,14 +274,14 @@ def test_the_hub_is_not_asked_for_a_misspelt_folder(tmp_path, monkeypatch):
     (tmp_path / "runs" / "imdb").mkdir(parents=True)
     monkeypatch.delattr(checkpoint, "snapshot_download")
     monkeypatch.delattr(sys.modules[verify.__module__], "snapshot_download")
-    assert error_of("runs/imbd") == "There is no folder 'runs/imbd'; is it 'runs/imdb' that is meant?"
+    assert error_of("runs/imbd") == "There is no folder 'runs/imbd'; did you mean 'runs/imdb'?"
     assert error_of("./nowhere") == "There is no folder './nowhere'."
     (tmp_path / "runs" / "my model2").mkdir()
-    assert error_of("runs/my model") == "There is no folder 'runs/my model'; is it 'runs/my model2' that is meant?"
+    assert error_of("runs/my model") == "There is no folder 'runs/my model'; did you mean 'runs/my model2'?"
     monkeypatch.delattr(sources, "HfApi")
     assert sources.is_path("runs/imdb")  # nobody is asked for a folder that is there
     for command in (verify, partial(push, repo_id="user/model")):
-        with pytest.raises(FileNotFoundError, match="There is no folder 'runs/imbd'; is it 'runs/imdb' that is meant"):
+        with pytest.raises(FileNotFoundError, match="There is no folder 'runs/imbd'; did you mean 'runs/imdb'"):
             command("runs/imbd")
 
 
@@ -294,4 +294,4 @@ def test_a_hub_id_beside_a_folder_with_a_similar_name(original, folder, tmp_path
     assert_same_model(to_official(from_official("user/model")), original)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert_same_model(to_official(from_official("user/model")), original)
-    assert "is it 'user/model-zoo' that is meant?" in error_of("user/model-zo")
+    assert "did you mean 'user/model-zoo'?" in error_of("user/model-zo")

@@ -266,7 +266,7 @@ def test_a_failing_conversion_leaves_nothing(source, tmp_path, monkeypatch):
         (["convert", "{source}", "{out}", "--dtype", "int3"], "dtype='int3'"),
         (["convert", "{source}/1_Pooling", "{out}"], "holds no weights"),
         (["convert", "no-such-model", "{out}"], "neither a folder nor a model on the Hub"),
-        (["convert", "{source}s", "{out}"], "official' that is meant?"),
+        (["convert", "{source}s", "{out}"], "official'?"),
         (["export", "{source}", "{out}"], "not one of the zoo"),
     ],
 )

@@ -70,7 +70,7 @@ def without(name: str) -> dict:
     ("weights", "rules", "fields", "message"),
     [
         (without("transformer.wpe.weight"), {}, {}, "missing: transformer.wpe.weight, for model.embeddings.embed_pos"),
-        (tutorials.GPT(), {}, {}, r"A GPT is no state dict: give my_model\.state_dict\(\)"),
+        (tutorials.GPT(), {}, {}, r"expected a state dict, got a GPT: give my_model\.state_dict\(\)"),
         (
             {"epoch": 3, "model_state_dict": WEIGHTS},
             {},

@@ -255,7 +255,7 @@ def test_evaluation_asks_for_no_logits(train_lm, monkeypatch):
             "architecture 'ctrl', which the zoo does not convert",
         ),
         ({"config_name": "no/where"}, "config_name 'no/where': neither a checkpoint's folder nor found on the Hub"),
-        ({"config_name": "gpt2-medum"}, "; is it the published size 'gpt2-medium' that is meant?"),
+        ({"config_name": "gpt2-medum"}, "; did you mean the published size 'gpt2-medium'?"),
         ({"tokenizer_name": "no/where", "tokenizer_vocab_size": None}, "tokenizer_name 'no/where': neither"),
         ({"tokenizer_vocab_size": 100}, "tokenizer_vocab_size must be at least 257"),
         ({"streaming": True}, "streaming needs max_train_steps"),

@@ -4,13 +4,14 @@ from argparse import Namespace
 
 import pytest
 from huggingface_hub import ModelCard
-from huggingface_hub.errors import HfHubHTTPError
 from trained import open_config
 from transformers import PreTrainedConfig
 
 from tfm_zoo.hub import push, verify
 from tfm_zoo.training.loop import train
 from tfm_zoo.training.run import errors_in_one_line
+
+from .conftest import as_argv, shown_error
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
 REPOSITORY = "user/fine"
@@ -29,7 +30,7 @@ def test_what_a_recipe_saves_is_pushed(script, model_class, mixed_precision, req
     recipe = request.getfixturevalue(script)
     options = {"hub_private_repo": True, "hub_revision": "tuned", "checkpointing_steps": 1, "with_tracking": True}
     prepared = recipe.prepare(model_class=model_class, mixed_precision=mixed_precision, **PUSHES, **options)
-    assert hub_server.repositories.keys() == {REPOSITORY}  # before any work is done
+    assert not hub_server.repositories
     train(prepared)
 
     folder, repository = tmp_path / "run", hub_server.repositories[REPOSITORY]
@@ -67,9 +68,10 @@ def open_pushed(script: str, revision: str | None) -> PreTrainedConfig:
     return open_config(args, script=script, does_not="", error=error)
 
 
-def test_a_token_that_may_not_write_is_refused_before_any_work(finetune, online):
-    with pytest.raises(HfHubHTTPError, match="403"):
-        finetune.prepare(**PUSHES | {"hub_model_id": "other/fine"})
+def test_a_token_that_may_not_write_is_refused_before_any_work(finetune, online, monkeypatch, capsys, tmp_path):
+    argv = as_argv(finetune.options | PUSHES | {"hub_model_id": "other/fine"})
+    assert "403" in shown_error(finetune.module, argv, monkeypatch, capsys)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

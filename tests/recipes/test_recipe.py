@@ -159,10 +159,14 @@ def test_the_head_reads_the_mean_if_asked(finetune, checkpoint, tmp_path):
         assert finetune.prepare(classifier_pooling="mean", **options).model.config.classifier_pooling == "mean"
 
 
-def test_a_resumed_head_reads_what_it_did(finetune):
+def test_a_resumed_head_reads_what_it_did(finetune, caplog):
+    """Nobody is told again that its weights are new."""
     options = {"classifier_pooling": "mean", "max_train_steps": 2, "checkpointing_steps": 1}
-    finetune.trained(**options)
+    finetune.trained(resume_from_checkpoint="auto", **options)
+    assert "new weights were made for" in caplog.text
+    caplog.clear()
     assert finetune.trained(resume_from_checkpoint="auto", **options).state.step == 2
+    assert "new weights" not in caplog.text and "Continuing from" in caplog.text
     with pytest.raises(ValueError, match="classifier_pooling was mean and is None"):
         finetune.prepare(resume_from_checkpoint="auto", **options | {"classifier_pooling": None})
 

@@ -89,6 +89,35 @@ def test_unknown_names_are_refused_with_the_nearest(config, capsys):
 
 
 @pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("batch_size", "per_device_train_batch_size per_device_eval_batch_size"),
+        ("train_batch_size", "per_device_train_batch_size"),
+        ("lr", "learning_rate"),
+        ("epochs", "num_train_epochs"),
+        ("model", "model_name_or_path"),
+        ("fp16", "mixed_precision"),
+        ("bf16", "mixed_precision"),
+        ("save-steps", "checkpointing_steps"),
+        ("warmup", "warmup_steps num_warmup_steps warmup_ratio"),
+        (
+            "max_length",
+            {LanguageModelingOptions: "block_size", TranslationOptions: "max_source_length max_target_length"},
+        ),
+    ],
+)
+def test_other_scripts_names_are_told_what_they_are_here(config, capsys, given, meant):
+    for options, names in meant.items() if isinstance(meant, dict) else [(ClassificationOptions, meant)]:
+        ending = ", ".join(f"'--{name}'" for name in names.split())
+        assert f"unknown option --{given}; did you mean {ending}?\n" in refusal(
+            capsys, f"--{given}", "3", options=options
+        )
+        assert f"; did you mean {ending.replace('--', '')}?\n" in refusal(
+            capsys, config(f"{given}: 3"), options=options
+        )
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("seed: many", "invalid int value: 'many'"),
@@ -96,6 +125,8 @@ def test_unknown_names_are_refused_with_the_nearest(config, capsys):
         ("- seed", "expected `option: value` lines"),
         ("seed: [", "config.yaml: not YAML"),
         ("seed: 1\nseed: 2", "config.yaml: not YAML: 'seed' is there twice"),
+        ("[]", "expected `option: value` lines, found a list"),
+        ("freeze: []", "config.yaml: 'freeze' is an empty list; give it a value, or leave it out"),
         ("per_device_train_batch_size: 0", "per_device_train_batch_size must be at least 1, not 0"),
         ("learning_rate: 0", "learning_rate must be above 0"),
         ("checkpointing_steps: often", "checkpointing_steps must be a number of steps or 'epoch', not 'often'"),

@@ -4,20 +4,62 @@ import re
 import sys
 import warnings
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
+from accelerate import Accelerator
 from safetensors.torch import load_file
 
-from tfm_zoo.training.loop import Loop, train
+import tfm_zoo
+from tfm_zoo.training import run
+from tfm_zoo.training.loop import Loop, train, train_step
 from tfm_zoo.training.run import open_output, run_script
+from tfm_zoo.training.tasks.classification import ONE_LABEL, ClassificationTask, LabelledTexts
+from tfm_zoo.training.tasks.language_modeling import LanguageModelingTask
+from tfm_zoo.training.tasks.pretraining import PretrainingTask
+from tfm_zoo.training.tasks.question_answering import AnsweringTask
+from tfm_zoo.training.tasks.tagging import TaggingTask
+from tfm_zoo.training.tasks.text_to_text import TextToTextOptions, TextToTextTask
 
-from ..recipes.conftest import CLOCK
+from ..recipes.conftest import CLOCK, forget_processes
+from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
 from .tensors import classifier, logged
 
 
 def weights(folder) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
+
+
+TASKS = {
+    tfm_zoo.TfmBertForTokenClassification: TaggingTask,
+    tfm_zoo.TfmBertForSequenceClassification: ClassificationTask,
+    tfm_zoo.TfmBertForQuestionAnswering: AnsweringTask,
+    tfm_zoo.TfmBertForPreTraining: PretrainingTask,
+    tfm_zoo.TfmGPTForCausalLM: LanguageModelingTask,
+    tfm_zoo.TfmEncoderDecoderForConditionalGeneration: TextToTextTask,
+}
+
+
+@pytest.mark.parametrize(("head", "task_class"), TASKS.items())
+def test_what_has_no_label_changes_nothing(head, task_class):
+    """A forward pass without a label adds nothing to its step; a step without one neither moves nor decays a weight."""
+    forget_processes()
+    batch = ragged_batch(head, labels=True)
+    empty = batch | {name: torch.full_like(batch[name], -100) for name in task_class.label_names if name in batch}
+    needed = {"accelerator": Accelerator(cpu=True), "args": TextToTextOptions(), "is_zoo": True}
+
+    def trained(*steps):
+        task, model = task_class.__new__(task_class), tiny_model(head, **NO_DROPOUT).train()
+        vars(task).update(needed, data=LabelledTexts({}, [], [], [], [], ONE_LABEL))
+        optimizer = task.accelerator.prepare(torch.optim.AdamW(model.parameters(), weight_decay=0.1))
+        schedule = torch.optim.lr_scheduler.ConstantLR(optimizer.optimizer)
+        return [train_step(task, model, optimizer, schedule, step) for step in steps], model.state_dict()
+
+    (first, second), wanted = trained([batch], [batch])
+    taken, weights = trained([batch, empty], [empty, empty], [empty, batch])
+    assert taken == [first, (0, 0), second]
+    torch.testing.assert_close(weights, wanted, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("grouped", [False, True])
@@ -163,6 +205,58 @@ def test_a_run_is_not_overwritten_unasked(loop):
     # Killed before its first checkpoint, it begins again, as where a cluster restarts it.
     (folder / "all_results.json").unlink()
     assert train(loop(output_dir=folder, max_train_steps=1, resume_from_checkpoint="auto"))["train_steps"] == 1
+
+
+def listed(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_what_is_only_prepared_or_refused_leaves_everything_as_it_was(loop, tmp_path, monkeypatch):
+    """Here, and on the Hub, which nobody asks before training."""
+
+    def refuse(*_: object) -> None:
+        raise PermissionError("403: you may not write there")
+
+    monkeypatch.setattr(run, "open_repository", refuse)
+    trained = loop(output_dir=tmp_path / "runs" / "old", max_train_steps=2, checkpointing_steps=1)
+    train(trained)
+    before = listed(tmp_path / "runs")
+    for name in ("old", "new/run"):
+        made = loop(output_dir=tmp_path / "runs" / name, overwrite_output_dir=True, push_to_hub=True)
+        assert listed(tmp_path / "runs") == before
+        with pytest.raises(PermissionError, match="403"):
+            made.train()
+        assert listed(tmp_path / "runs") == before and made.state.step == 0
+
+
+def test_what_a_launcher_decides_is_part_of_a_run(loop, monkeypatch):
+    """A run goes on with the same precision, whoever names it; no figure depends on who names the passes per step."""
+    options = {"max_train_steps": 2, "checkpointing_steps": 1, "save_total_limit": 9, "weight_decay": 0}
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    first = loop(**options)
+    first.train()
+    assert "--mixed_precision bf16 --resume_from_checkpoint auto" in first.how_to_go_on()
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION")
+    again = {"output_dir": first.output_dir, "resume_from_checkpoint": first.output_dir / "checkpoint-1"}
+    with pytest.raises(ValueError, match="another run: mixed_precision was bf16 and is no"):
+        loop(**options, **again)
+    assert loop(**options, **again, mixed_precision="bf16").state.step == 1
+
+    passes = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_train_steps": 1}
+    asked = loop(**options | passes)
+    asked.train()
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "2")
+    for number in (None, 2):  # of the option; with 3 the two contradict each other
+        launched = loop(**options | passes | {"gradient_accumulation_steps": number})
+        launched.train()
+        assert logged(launched, "grad_norm") == logged(asked, "grad_norm")
+        assert launched.batches.global_batch_size == 8
+    with pytest.raises(ValueError, match="gradient_accumulation_steps 3: the launcher asks for 2; give one number"):
+        loop(gradient_accumulation_steps=3)
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "eager")
+    assert launched.state.run | {"torch_compile": True, "torch_compile_backend": "eager"} == (
+        loop(**options | passes | {"gradient_accumulation_steps": 2}).state.run
+    )
 
 
 def test_a_persons_card_is_kept(loop):

@@ -213,6 +213,15 @@ def test_one_column_is_what_0_2_recorded_as_its_name():
             check_identity(recorded, {"label_column_name": other})
 
 
+def test_earlier_versions_did_not_record_what_the_launcher_decided():
+    now = {"mixed_precision": "bf16", "torch_compile": True, "engine": "DDP"}
+    check_identity(TrainState(run={"mixed_precision": None, "torch_compile": False}), now)
+    check_identity(TrainState(run={"mixed_precision": "bf16", "torch_compile": True}), now)
+    for earlier in ({"mixed_precision": "no"}, {"torch_compile": False, "engine": "DDP"}, {"engine": "FSDP"}):
+        with pytest.raises(ValueError, match="the checkpoint belongs to another run"):
+            check_identity(TrainState(run=earlier), now)
+
+
 @pytest.fixture
 def drawn(monkeypatch):
     """A dict whose "axes" are those of the picture that was saved last."""

@@ -14,6 +14,7 @@ from accelerate.utils.launch import prepare_simple_launcher_cmd_env
 
 from tfm_zoo.hub import PushError
 from tfm_zoo.training import run
+from tfm_zoo.training.checkpoints import as_resolved
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import end_training, run_script, set_deepspeed, start_accelerator
 from tfm_zoo.training.sharding import check_processes
@@ -60,12 +61,17 @@ def test_deepspeed_goes_on_with_as_many_processes(monkeypatch):
     accelerator = Accelerator(cpu=True)
     monkeypatch.setattr(Accelerator, "distributed_type", DistributedType.DEEPSPEED)
     check_processes(accelerator, 1)
+    monkeypatch.setattr(AcceleratorState, "deepspeed_plugin", DeepSpeedPlugin(zero_stage=2))
+    assert as_resolved(accelerator, TrainingOptions())["engine"] == "ZeRO-2"
     with pytest.raises(
         ValueError, match="DeepSpeed continues with as many processes as before: give --num_processes 2"
     ):
         check_processes(accelerator, 2)
-    monkeypatch.setattr(Accelerator, "distributed_type", DistributedType.FSDP)
-    check_processes(accelerator, 2)
+    monkeypatch.setattr(AcceleratorState, "deepspeed_plugin", None)
+    for engine in (DistributedType.FSDP, DistributedType.MULTI_GPU, DistributedType.NO):
+        monkeypatch.setattr(Accelerator, "distributed_type", engine)
+        check_processes(accelerator, 2)
+        assert as_resolved(accelerator, TrainingOptions())["engine"] == ("FSDP" if "FSDP" in engine else "DDP")
 
 
 def test_a_traceback_is_shown_on_request(monkeypatch):
@@ -84,6 +90,30 @@ def test_models_are_freed_before_the_processes_end(monkeypatch):
     del model
     end_training(accelerator)
     assert were_freed == [True]
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        ({}, []),
+        ({"with_tracking": True}, ["tensorboard"]),
+        ({"with_tracking": True, "report_to": ["none"]}, []),
+        ({"report_to": ["all"]}, ["tensorboard"]),
+        ({"report_to": ["tensorboard"]}, ["tensorboard"]),
+        ({"report_to": ["tensorboard", "all"]}, ["tensorboard"]),
+        ({"report_to": ["tensorboard", "carrier_pigeon"]}, "report_to 'carrier_pigeon' is not installed; choose from"),
+    ],
+)
+def test_trackers_are_named_as_in_transformers(named, found, monkeypatch):
+    monkeypatch.setattr(run, "get_available_trackers", lambda: ["tensorboard"])
+    monkeypatch.setattr("accelerate.accelerator.filter_trackers", lambda names, _: names or [])
+    forget_processes()
+    if isinstance(found, str):
+        with pytest.raises(ValueError, match=rf"{found} \['none', 'all', 'tensorboard'\]"):
+            start_accelerator(TrainingOptions(**named))
+    else:
+        trackers = start_accelerator(TrainingOptions(**named)).log_with
+        assert ["tensorboard" if name == "all" else name for name in dict.fromkeys(trackers)][:1] == found
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="with a GPU there is FSDP")
@@ -124,7 +154,7 @@ def test_a_deepspeed_that_forgets_gradients_is_refused(monkeypatch, stage, devic
             set_deepspeed(accelerator, arguments)
     else:
         set_deepspeed(accelerator, arguments)
-        told = {"train_micro_batch_size_per_gpu": 3, "gradient_clipping": 1.0}
+        told = {"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 1, "gradient_clipping": 1.0}
         assert plugin.deepspeed_config == settings | told
 
 

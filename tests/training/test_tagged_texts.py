@@ -1,6 +1,7 @@
 """Words and their tags: how entities are counted, which token has which label, and what is refused."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -36,6 +37,8 @@ def test_names_of_class_labels_and_words_that_are_cut(tmp_path):
     assert encoded["train"][0]["labels"] == [IGNORED, 1, 1, 0, IGNORED]
     assert encoded["validation"][0]["labels"] == [IGNORED, 1, IGNORED, 0, IGNORED]  # figures are those of words
     assert any(note.startswith("9 of the 27 words of the train split were left out") for note in data.notes)
+    with pytest.raises(ValueError, match="max_seq_length 2: no word of the train split has a token"):
+        data.encode(tokenizer, replace(args, max_seq_length=2), PreTrainedConfig(**label_fields(["O", "B-x"])))
 
 
 def test_a_tokenizer_of_bytes_keeps_words_apart():

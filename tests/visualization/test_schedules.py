@@ -40,9 +40,9 @@ def test_defaults_are_the_recipes():
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ({"names": ["linear", "cosign"]}, "'cosign' is no schedule; those there are: linear, .*noam"),
+        ({"names": ["linear", "cosign"]}, "unknown schedule 'cosign'; choose from linear, .*noam"),
         ({"names": []}, "No schedule is named"),
-        ({"names": ["reduce_lr_on_plateau"]}, "'reduce_lr_on_plateau' is no schedule"),  # it follows the losses
+        ({"names": ["reduce_lr_on_plateau"]}, "unknown schedule 'reduce_lr_on_plateau'"),  # it follows the losses
         ({"names": ["linear"], "steps": 0}, "steps 0 should be at least 1"),
         ({"names": ["linear"], "warmup_steps": -1}, "warmup_steps -1 should be at least 0"),
         ({"names": ["noam"], "hidden_size": 0}, "hidden_size 0 should be at least 1"),

@@ -188,7 +188,7 @@ def test_no_model_and_no_tokenizer(here, tmp_path_factory):
     code, output = show("block", "gemma-3-270")
     assert code == 1 and "the Hub cannot be reached" in output and "Did you mean 'gemma-3-270m'?" in output
     code, output = show("schedule", "cosign")
-    assert code == 1 and "'cosign' is no schedule; those there are: linear" in output
+    assert code == 1 and "unknown schedule 'cosign'; choose from linear" in output
     assert not written(here)
 
 

@@ -67,9 +67,8 @@ def from_state_dict(
             biases. Also if two names of the state dict hold one tensor, and the configuration does not tie them.
     """
     if not isinstance(state_dict, Mapping):
-        raise ConversionError(
-            f"A {type(state_dict).__name__} is no state dict: give my_model.state_dict(), or what torch.load() gives."
-        )
+        given = f"expected a state dict, got a {type(state_dict).__name__}"
+        raise ConversionError(f"{given}: give my_model.state_dict(), or what torch.load() gives.")
     if others := [name for name, value in state_dict.items() if not isinstance(value, torch.Tensor)]:
         names = ", ".join(others)
         raise ConversionError(f"These entries are not tensors: {names}. Is the state dict inside one of them?")

@@ -55,7 +55,7 @@ def which_is_meant(source: str | Path) -> str:
     similar, replaced = similar_folder(source), Path(source).parent / f".{Path(source).name}{UNFINISHED}" / OLD
     if replaced.is_dir():
         return f": the process that was to replace it was killed, and it lies in {str(replaced)!r}."
-    return f"; is it {str(similar)!r} that is meant?" if similar else "."
+    return f"; did you mean {str(similar)!r}?" if similar else "."
 
 
 def no_folder(source: str | Path) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DynamoBackend
 
 from tfm_zoo.hub import manifest
 from tfm_zoo.hub.contents import digests_of_files
@@ -34,6 +35,8 @@ MANIFEST_FILE = "files.json"
 STAGING = ".unfinished"
 #: files that describe the others: deleted before the others are replaced, and written last
 LAST = (STATE_FILE, manifest.FILE)
+#: options in whose place the launcher may decide
+LAUNCHED = ("mixed_precision", "torch_compile")
 #: facts that a resumed run may change, and what then differs from a run without interruption
 CHANGES = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
@@ -88,9 +91,24 @@ def identity(facts: Mapping[str, Any], args: TrainingOptions) -> dict[str, Any]:
     return json.loads(json.dumps({**facts, **settings, **facts}))
 
 
+def as_resolved(accelerator: Accelerator, args: TrainingOptions) -> dict[str, Any]:
+    """The facts of a run that options, environment variables and the launcher's file decide together."""
+    compiler, plugin = accelerator.state.dynamo_plugin.backend, accelerator.state.deepspeed_plugin
+    compiled = compiler != DynamoBackend.NO
+    engine = f"ZeRO-{plugin.zero_stage}" if plugin else accelerator.distributed_type.value
+    return {
+        "mixed_precision": accelerator.mixed_precision,
+        "torch_compile": compiled,
+        "torch_compile_backend": compiler.value.lower() if compiled else args.torch_compile_backend,
+        "engine": "DDP" if engine.startswith(("NO", "MULTI")) else engine,
+    }
+
+
 def check_identity(state: TrainState, identity: Mapping[str, Any], may_differ: Collection[str] = ()) -> None:
     """Refuse to continue with the checkpoint of another run; warn of facts that differ and may."""
     recorded, metric = state.run, identity.get("metric_for_best_model")
+    if "engine" not in recorded:  # earlier versions recorded options alone: where these were silent, nobody knows
+        recorded = {name: value for name, value in recorded.items() if value or name not in LAUNCHED}
     if metric and "metric_for_best_model" not in recorded and state.best_step is not None:
         figures = [entry.get(f"eval_{metric}") for entry in state.log_history if entry["step"] == state.best_step]
         if state.best_metric not in figures:
@@ -160,6 +178,11 @@ def complete_checkpoints(output_dir: Path) -> list[Path]:
 def asks_to_resume(resume_from: str | None) -> bool:
     """Whether `resume_from_checkpoint` asks for a checkpoint to continue from."""
     return resume_from is not None and resume_from.lower() != "false"
+
+
+def goes_on(args: TrainingOptions) -> bool:
+    """Whether a run will find its weights in a checkpoint, and so need none from elsewhere."""
+    return asks_to_resume(args.resume_from_checkpoint) and bool(complete_checkpoints(Path(args.output_dir)))
 
 
 def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:

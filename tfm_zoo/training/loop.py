@@ -37,8 +37,7 @@ logger = logging.getLogger(__name__)
 
 def train(loop: "Loop") -> dict[str, float]:
     """Run the loop, leave card and figures beside the best model, and return the figures. All processes call it."""
-    run, task, accelerator = loop.run, loop.task, loop.accelerator
-    accelerator.init_trackers(run.name, tracker_values(run.args))
+    task, accelerator = loop.task, loop.accelerator
     try:
         loop.train()
     except KeyboardInterrupt:
@@ -52,7 +51,7 @@ def train(loop: "Loop") -> dict[str, float]:
     accelerator.log(final, step=loop.state.step)
     if accelerator.is_main_process:
         outline = whole(unwrapped(accelerator, loop.model), {})  # without values: a card needs only shapes
-        Report(run, task, outline, loop.state, results).finish()
+        Report(loop.run, task, outline, loop.state, results).finish()
     loop.model = None
     end_training(accelerator)
     return results
@@ -63,7 +62,7 @@ class Loop:
 
     def __init__(self, run: Run, task: Task):
         run = replace(run, args=task.args)
-        self.run, self.task = run, task
+        self.run, self.task, self.is_open = run, task, False
         self.accelerator, self.args = run.accelerator, run.args
         self.output_dir = Path(run.args.output_dir)
         for note in task.data.notes if task.data else ():
@@ -102,6 +101,7 @@ class Loop:
             "total_steps": self.total_steps,
             "warmup_steps": warmup_steps,
             "tokenizer": vocabulary_digest(task.tokenizer),
+            **checkpoints.as_resolved(self.accelerator, self.args),
             **task.facts,
         }
         self.state = checkpoints.TrainState(run=checkpoints.identity(facts, self.args))
@@ -126,7 +126,6 @@ class Loop:
             step = self.batches.step_after(state.step_in_epoch, size)
             self.state = replace(state, run=self.state.run, step_in_epoch=step)
             logger.info(f"Continuing from {run.checkpoint}, step {self.state.step} of {self.total_steps}")
-        self.run = open_output(run)
 
     def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, dict[str, Any]]:
         """The global batches, the same for any number of processes; and the arguments of a `DataLoader` for them."""
@@ -156,8 +155,15 @@ class Loop:
         patience = self.args.early_stopping_patience
         return self.state.step >= self.total_steps or bool(patience and self.state.evaluations_without_gain >= patience)
 
+    def open(self) -> None:
+        """Take possession of the folder and the repository; training does it first. All processes call it."""
+        if not self.is_open:
+            self.run, self.is_open = open_output(self.run), True
+            self.accelerator.init_trackers(self.run.name, tracker_values(self.run.args))
+
     def train(self) -> None:
         """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""
+        self.open()
         accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
         model = unwrapped(accelerator, self.model)
         unit = " tokens" if self.task.batch_tokens else ""
@@ -223,6 +229,8 @@ class Loop:
         parser = ArgumentParser(add_help=False, allow_abbrev=False)
         parser.add_argument("--resume_from_checkpoint", "--resume-from-checkpoint")
         _, given = parser.parse_known_args(sys.argv)  # all but this option, which the next run has once
+        if (precision := self.accelerator.mixed_precision) != (self.args.mixed_precision or "no"):
+            given += ["--mixed_precision", precision]  # as it was launched
         command = shlex.join([*launcher, *given, "--resume_from_checkpoint", "auto"])
         return f"Stopped at step {self.state.step} of {self.total_steps}. This {place}: {command}"
 

@@ -3,6 +3,7 @@
 import difflib
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +20,8 @@ from tfm_zoo.converters.sources import download, is_path, which_is_meant
 from tfm_zoo.converters.tensor_matching import new_weights
 from tfm_zoo.limits import positions_of
 from tfm_zoo.packing.configuration import METHOD
-from tfm_zoo.quiet import quiet_loading
+from tfm_zoo.quiet import only_errors, quiet_loading
+from tfm_zoo.training.checkpoints import goes_on
 from tfm_zoo.training.options import TrainingOptions, is_zoo
 
 logger = logging.getLogger(__name__)
@@ -73,18 +75,19 @@ class Head:
     def load(self, args: TrainingOptions, replace_head: bool = False, **fields: Any) -> ModelAndTokenizer:
         """The checkpoint that the options name, with these fields changed and perhaps a new head; and its tokenizer."""
         name, config = args.model_name_or_path, self.config_of_checkpoint(args)
-        if args.becomes_zoo(config):
-            source = transformers.AutoModel.from_pretrained(name) if replace_head else name
-            model = tfm_zoo.from_official(source, self.zoo_class(config), dtype=WEIGHTS, **fields)
-        else:
-            options = {"trust_remote_code": args.trust_remote_code, "ignore_mismatched_sizes": replace_head}
-            with quiet_loading():
-                model, loaded = self.auto_class.from_pretrained(
-                    name, dtype=WEIGHTS, output_loading_info=True, **options, **fields
-                )
-            fresh = [*loaded["missing_keys"], *(each for each, *_ in loaded["mismatched_keys"])]
-            if fresh:
-                logger.warning(new_weights(name, sorted(fresh)))
+        # A run that goes on has trained what the model lacks.
+        with only_errors("tfm_zoo") if goes_on(args) else nullcontext():
+            if args.becomes_zoo(config):
+                source = transformers.AutoModel.from_pretrained(name) if replace_head else name
+                model = tfm_zoo.from_official(source, self.zoo_class(config), dtype=WEIGHTS, **fields)
+            else:
+                options = {"trust_remote_code": args.trust_remote_code, "ignore_mismatched_sizes": replace_head}
+                with quiet_loading():
+                    model, loaded = self.auto_class.from_pretrained(
+                        name, dtype=WEIGHTS, output_loading_info=True, **options, **fields
+                    )
+                if fresh := [*loaded["missing_keys"], *(each for each, *_ in loaded["mismatched_keys"])]:
+                    logger.warning(new_weights(name, sorted(fresh)))
         tokenizer = load_tokenizer(args)
         check_vocabulary(tokenizer, model.config)
         return ModelAndTokenizer(model, tokenizer)
@@ -129,7 +132,7 @@ def load_config(args: TrainingOptions, option_name: str) -> PreTrainedConfig:
         "hidden_size=128, one of full size with --model_type"
     )
     if option_name == "config_name" and (near := difflib.get_close_matches(name, tfm_zoo.NAMED_CONFIGS, n=1)):
-        advice = f"; is it the published size {near[0]!r} that is meant?"
+        advice = f"; did you mean the published size {near[0]!r}?"
     return _loaded(args, option_name, AutoConfig, "config.json", "checkpoint", advice)
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import operator
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -214,7 +215,12 @@ class TrainingOptions:
     )
 
     with_tracking: bool = free(False, "Log to the trackers of Accelerate.")
-    report_to: str | None = free(None, "Which tracker (tensorboard, wandb, ...); default: all installed.")
+    report_to: list[str] | None = option(
+        None,
+        "Trackers (tensorboard, wandb, ...), 'all' or 'none'; default: all that are installed, if with_tracking.",
+        resume=False,
+        compare="free",
+    )
 
     push_to_hub: bool = managing(False, "Upload the best model to the Hub.")
     hub_model_id: str | None = managing(None, "Repository to push to; default: the name of output_dir.")
@@ -250,6 +256,15 @@ class TrainingOptions:
             steps = getattr(self, name)
             if steps is not None and steps != "epoch" and not (steps.isdecimal() and int(steps) > 0):
                 raise ValueError(f"{name} must be a number of steps or 'epoch', not {steps!r}")
+
+    def as_launched(self) -> Self:
+        """These options with the forward passes per step that `accelerate launch` asks for, if they name no number."""
+        own, asked = self.gradient_accumulation_steps, os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
+        if asked in ("auto", "1", str(own)):
+            return self
+        if own > 1 or not asked.isdecimal():
+            raise ValueError(f"gradient_accumulation_steps {own}: the launcher asks for {asked}; give one number")
+        return replace(self, gradient_accumulation_steps=int(asked))
 
     def resolved(self) -> Self:
         """These options with the defaults that depend on others: the data set, the model, the learning rate."""

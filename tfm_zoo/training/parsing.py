@@ -3,7 +3,7 @@
 import difflib
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -12,6 +12,12 @@ import yaml
 from transformers import HfArgumentParser
 
 AnyOptions = TypeVar("AnyOptions")
+#: what other scripts call an option whose name has other words
+USUAL = {
+    **{"lr": "learning_rate", "epochs": "num_train_epochs", "model": "model_name_or_path", "data": "dataset_name"},
+    **{"fp16": "mixed_precision", "bf16": "mixed_precision", "save_steps": "checkpointing_steps"},
+    **{"max_length": "block_size", "max_seq_length": "block_size", "hidden_size": "config_overrides"},
+}
 
 
 class UniqueKeys(yaml.SafeLoader):
@@ -68,16 +74,19 @@ def read_yaml(text: str, source: str) -> Any:
         raise ValueError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
 
 
-def _yaml_as_argv(path: str | Path, names: Iterable[str]) -> list[str]:
+def _yaml_as_argv(path: str | Path, names: Collection[str]) -> list[str]:
     """The options of a YAML file as words of a command line."""
     if not Path(path).is_file():
         raise ValueError(f"--config {path}: no such file")
-    values = read_yaml(Path(path).read_text(encoding="utf-8"), f"--config {path}") or {}
+    values = read_yaml(Path(path).read_text(encoding="utf-8"), f"--config {path}")
+    values = {} if values is None else values  # an empty file
     if not isinstance(values, dict):
         raise ValueError(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
     if unknown := [str(key) for key in values if key not in names]:
         keys = f"key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}"
         raise ValueError(f"--config {path}: unknown {keys}{nearest(unknown, names)}")
+    if empty := [key for key, value in values.items() if value == []]:
+        raise ValueError(f"--config {path}: {empty[0]!r} is an empty list; give it a value, or leave it out")
     argv = []
     for key, value in values.items():
         if isinstance(value, list):
@@ -89,11 +98,13 @@ def _yaml_as_argv(path: str | Path, names: Iterable[str]) -> list[str]:
     return argv
 
 
-def nearest(given: Iterable[str], names: Iterable[str], prefix: str = "") -> str:
-    """The end of an error about unknown names: "; did you mean ...?" with the known names nearest to them, or that
-    begin with them, each after `prefix`. Empty if none is near."""
-    plain = [name.lstrip("-").replace("-", "_") for name in given]
-    longer = {name: [known for known in names if known.startswith(f"{name}_")][:3] for name in plain}
-    found = (difflib.get_close_matches(name, names, n=1) or longer[name] for name in plain)
-    near = {prefix + match: None for matches in found for match in matches}
-    return f"; did you mean {', '.join(map(repr, near))}?" if near else ""
+def nearest(given: Iterable[str], names: Collection[str], prefix: str = "") -> str:
+    """The end of an error about unknown names: "; did you mean ...?" with the known names that `USUAL` has for them,
+    that have all their words, or else that are spelt nearly so, each after `prefix`. Empty if there are no such names.
+    """
+    near: dict[str, None] = {}
+    for name in (name.lstrip("-").replace("-", "_") for name in given):
+        usual, words = [USUAL[name]] if USUAL.get(name) in names else [], {*name.split("_")}
+        longer = [known for known in names if words <= {*known.split("_")}][:3]
+        near |= dict.fromkeys(usual or longer or difflib.get_close_matches(name, names, n=1))
+    return f"; did you mean {', '.join(repr(prefix + name) for name in near)}?" if near else ""

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGr
 from accelerate.tracking import get_available_trackers
 from accelerate.utils import (
     DistributedType,
+    GradientAccumulationPlugin,
     ProjectConfiguration,
     broadcast_object_list,
     compare_versions,
@@ -65,7 +66,7 @@ class Run:
 
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:
     """Start the run of a recipe: options, processes, output folder. All processes call it."""
-    args = parse_options(options_class, argv)
+    args = parse_options(options_class, argv).as_launched()
     accelerator = start_accelerator(args)
     # The main process decides for all: others may not reach what it reaches over the network.
     args = broadcast_object_list([args.resolved() if accelerator.is_main_process else None])[0]
@@ -75,13 +76,15 @@ def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[st
 def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
     """Run a recipe as a program.
 
-    `prepare` reads options, data and model: all that a user can get wrong. Its errors of the kinds of `USER_ERRORS` end
-    the program with one line. Errors of `train` show a traceback, but for two: a failed upload (the model is safe; one
-    line says how to push it) and Ctrl-C (the loop has said how to go on).
+    `prepare` reads options, data and model, and what it returns may have an `open` for folder and repository: all that
+    a user can get wrong. Their errors of the kinds of `USER_ERRORS` end the program with one line. Errors of `train`
+    show a traceback, but for two: a failed upload (the model is safe; one line says how to push it) and Ctrl-C (the
+    loop has said how to go on).
     """
     try:
         with errors_in_one_line():
             prepared = prepare()
+            getattr(prepared, "open", lambda: None)()
         with errors_in_one_line(PushError):
             train(prepared)
     except KeyboardInterrupt:
@@ -122,10 +125,10 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
     """Make the Accelerator, let the main process alone write the log, and set the seed."""
     hush_tokenizers()
     keep_few_kernels()
-    trackers = args.report_to or ("all" if args.with_tracking else None)
-    available = ["all", *map(str, get_available_trackers())]
-    if trackers and trackers not in available:
-        raise ValueError(f"report_to {trackers!r} is not installed; installed are {available[1:]}")
+    trackers = [name.lower() for name in args.report_to or (["all"] if args.with_tracking else [])]
+    known = ["none", "all", *map(str, get_available_trackers())]
+    if unknown := [name for name in trackers if name not in known]:
+        raise ValueError(f"report_to {unknown[0]!r} is not installed; choose from {known}")
     check_launcher()
     freezing = next((name for name in ("gradual_unfreezing", "freeze_epochs", "freeze") if getattr(args, name)), None)
     on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
@@ -138,7 +141,8 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
         cpu=on_cpu and not with_deepspeed,
         mixed_precision=args.mixed_precision,
         dynamo_backend=args.torch_compile_backend if args.torch_compile else None,
-        log_with=trackers,
+        log_with=[name for name in trackers if name != "none"] or None,
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),  # the loop itself divides the gradients
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
         # Parameters that do not learn yet get no gradient, and DDP must not wait for one.
         kwargs_handlers=[
@@ -187,8 +191,13 @@ def set_deepspeed(accelerator: Accelerator, args: TrainingOptions) -> None:
             f"gradient_accumulation_steps {args.gradient_accumulation_steps}: with an offloaded optimiser, DeepSpeed"
             f" before {ACCUMULATES_OFFLOADED} forgets all but the last forward pass of a step"
         )
+    passes = plugin.get_value("gradient_accumulation_steps")
+    if passes not in (None, "auto", 1, args.gradient_accumulation_steps):
+        raise ValueError(f"DeepSpeed's gradient_accumulation_steps {passes}: give it as an option of the recipe")
     plugin.deepspeed_config.update(
-        train_micro_batch_size_per_gpu=args.per_device_train_batch_size, gradient_clipping=args.max_grad_norm
+        train_micro_batch_size_per_gpu=args.per_device_train_batch_size,
+        gradient_accumulation_steps=1,  # the loop itself divides the gradients
+        gradient_clipping=args.max_grad_norm,
     )
 
 
@@ -262,13 +271,13 @@ def open_output(run: Run) -> Run:
     accelerator, args, output_dir = run.accelerator, run.args, Path(run.args.output_dir)
     accelerator.wait_for_everyone()  # every process has read the folder before one writes
     if accelerator.is_main_process:
-        if args.push_to_hub:  # a missing permission must show before training
-            api, repository = HfApi(token=args.hub_token), args.hub_model_id or output_dir.resolve().name
-            repository = open_repository(api, repository, args.hub_private_repo, args.hub_revision)
-            args = replace(args, hub_model_id=repository)
-        output_dir.mkdir(parents=True, exist_ok=True)
-        run = replace(run, lock=hold(output_dir, output_dir / ".lock"))
-        check_replaceable(output_dir, args, run.checkpoint)  # again: another run may have ended since
+        with held(output_dir) as lock:
+            check_replaceable(output_dir, args, run.checkpoint)  # again: another run may have ended since
+            if args.push_to_hub:  # a missing permission must show before training
+                api, repository = HfApi(token=args.hub_token), args.hub_model_id or output_dir.resolve().name
+                repository = open_repository(api, repository, args.hub_private_repo, args.hub_revision)
+                args = replace(args, hub_model_id=repository)
+        run = replace(run, lock=lock)
         if run.checkpoint is None:
             for leftover in (*output_dir.glob("checkpoint-*"), *output_dir.glob(f"{checkpoints.STAGING}*")):
                 shutil.rmtree(leftover)
@@ -278,6 +287,25 @@ def open_output(run: Run) -> Run:
     if args.checkpointing_steps and not output_dir.is_dir():
         raise ValueError(f"checkpointing_steps needs an output_dir that all machines share, not {args.output_dir!r}")
     return replace(run, args=args)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[FileLock]:
+    """A folder, made if it is missing, and a lock on it, which lasts longer; after an error neither is there."""
+    missing, file = [each for each in (folder, *folder.parents) if not each.exists()], folder / ".lock"
+    has_file = file.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = hold(folder, file)
+    try:
+        yield lock
+    except BaseException:
+        if not has_file:
+            file.unlink()
+        lock.release()
+        with suppress(OSError):  # somebody else has put a file there
+            for each in missing:
+                each.rmdir()
+        raise
 
 
 def tracker_values(args: TrainingOptions) -> dict[str, Any]:

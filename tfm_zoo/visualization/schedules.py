@@ -30,7 +30,7 @@ def schedule_rates(
         ValueError: if there is no schedule of this name, or if a number is too small.
     """
     if name not in SCHEDULES:
-        raise ValueError(f"{name!r} is no schedule; those there are: {', '.join(SCHEDULES)}.")
+        raise ValueError(f"unknown schedule {name!r}; choose from {', '.join(SCHEDULES)}.")
     for what, value, least in (("steps", steps, 1), ("warmup_steps", warmup_steps, 0), ("hidden_size", hidden_size, 1)):
         if value < least:
             raise ValueError(f"{what} {value} should be at least {least}.")

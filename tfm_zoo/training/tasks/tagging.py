@@ -82,6 +82,8 @@ class TaggedTexts(data.Data):
             encoded[name] = rows.map(encode_batch, batched=True, fn_kwargs={"all_tokens": learns_all}, **options)
             if left_out := sum(encoded[name]["left_out"]):
                 words = sum(map(len, rows["words"]))
+                if left_out == words:
+                    raise ValueError(f"max_seq_length {args.max_seq_length}: no word of the {name} split has a token")
                 self.notes.append(
                     f"{left_out:,} of the {words:,} words of the {name} split were left out, and do not count in its"
                     f" figures: they come after the first {args.max_seq_length} tokens, or have no token."
