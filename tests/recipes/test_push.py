@@ -74,23 +74,6 @@ def test_a_token_that_may_not_write_is_refused_before_any_work(finetune, online,
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"text_column_name": "body"}, "text_column_name 'body': no such column"),
-        ({"metrics": "acuracy"}, "no metric 'acuracy'"),
-        ({"model_name_or_path": "nowhere/at-all"}, "model_name_or_path 'nowhere/at-all'"),
-        ({"freeze": "*"}, "nothing is left to learn"),
-        ({"mixed_precision": "fp16"}, "is for GPUs"),
-    ],
-)
-def test_a_refused_run_leaves_no_repository(finetune, online, hub_server, tmp_path, options, message):
-    """Nor anything else."""
-    with pytest.raises((ValueError, OSError), match=message):
-        finetune.prepare(**PUSHES | options)
-    assert not hub_server.repositories and not (tmp_path / "run").exists()
-
-
 def test_an_upload_that_fails_costs_nothing(finetune, online, hub_server, tmp_path, capsys):
     hub_server.fail("commit", 403)
     with pytest.raises(SystemExit), errors_in_one_line():

@@ -232,7 +232,6 @@ def test_an_error_is_one_line(files, tmp_path):
         ({"train_file": "nowhere.csv"}, FileNotFoundError, "train_file 'nowhere.csv': no such file"),
         ({"text_column_name": "body"}, ValueError, "text_column_name 'body': no such column"),
         ({"label_column_name": "grade"}, ValueError, "label_column_name 'grade': no such column"),
-        ({"report_to": "carrier_pigeon"}, ValueError, "report_to 'carrier_pigeon' is not installed"),
         ({"resume_from_checkpoint": "nowhere"}, FileNotFoundError, "resume_from_checkpoint 'nowhere'"),
         (
             {"output_dir": f"{__file__}/run", "train_file": "nowhere.csv"},

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DynamoBackend
 
 from tfm_zoo.hub import manifest
 from tfm_zoo.hub.contents import digests_of_files
@@ -93,14 +92,13 @@ def identity(facts: Mapping[str, Any], args: TrainingOptions) -> dict[str, Any]:
 
 def as_resolved(accelerator: Accelerator, args: TrainingOptions) -> dict[str, Any]:
     """The facts of a run that options, environment variables and the launcher's file decide together."""
-    compiler, plugin = accelerator.state.dynamo_plugin.backend, accelerator.state.deepspeed_plugin
-    compiled = compiler != DynamoBackend.NO
+    compiler, plugin = accelerator.state.dynamo_plugin.backend.value.lower(), accelerator.state.deepspeed_plugin
     engine = f"ZeRO-{plugin.zero_stage}" if plugin else accelerator.distributed_type.value
     return {
         "mixed_precision": accelerator.mixed_precision,
-        "torch_compile": compiled,
-        "torch_compile_backend": compiler.value.lower() if compiled else args.torch_compile_backend,
-        "engine": "DDP" if engine.startswith(("NO", "MULTI")) else engine,
+        "torch_compile": compiler != "no",
+        "torch_compile_backend": args.torch_compile_backend if compiler == "no" else compiler,
+        "engine": "DDP" if engine.startswith(("NO", "MULTI")) else engine,  # alone, or many with the whole model each
     }
 
 
@@ -118,18 +116,13 @@ def check_identity(state: TrainState, identity: Mapping[str, Any], may_differ: C
             )
     # Version 0.1 recorded few options. What is not recorded is not compared. Version 0.2 recorded the only column of
     # labels by its name, and not in a list.
-    differing = [name for name, value in identity.items() if recorded.get(name, value) not in (value, _only(value))]
+    differing = [name for name, now in identity.items() if now not in (was := recorded.get(name, now), [was])]
     for name in {"num_processes", *may_differ}.intersection(differing):
         differing.remove(name)
         logger.warning(f"Continuing with {name} {identity[name]}, which was {recorded[name]}: {CHANGES[name]}")
     if differing:
         changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in differing)
         raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}")
-
-
-def _only(value: Any) -> Any:
-    """The only item of a list; any other value as it is."""
-    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Path, keep: int | None = None) -> Path:
@@ -178,11 +171,6 @@ def complete_checkpoints(output_dir: Path) -> list[Path]:
 def asks_to_resume(resume_from: str | None) -> bool:
     """Whether `resume_from_checkpoint` asks for a checkpoint to continue from."""
     return resume_from is not None and resume_from.lower() != "false"
-
-
-def goes_on(args: TrainingOptions) -> bool:
-    """Whether a run will find its weights in a checkpoint, and so need none from elsewhere."""
-    return asks_to_resume(args.resume_from_checkpoint) and bool(complete_checkpoints(Path(args.output_dir)))
 
 
 def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:

@@ -311,13 +311,12 @@ def train_step(
     counts = labelled.to(accelerator.device, non_blocking=True)
     items = accelerator.reduce(counts.sum(dim=0), "sum")
     loss_sum = torch.zeros(items.shape, device=accelerator.device)
-    if not labelled.any() and not items.any():  # in no process: neither momentum nor decay may change the weights
+    if not labelled.any() and not items.any():  # nor in another process: momentum and decay must not move weights
         scheduler.step()
         return loss_sum.sum(), 0.0
     items = items.clamp(min=1)
     for index, (batch, count) in enumerate(zip(micro_batches, counts, strict=True)):
-        # Without a label the mean would be nan, also times 0. Any label will do, since the count is 0. (All processes
-        # have to compute equally often.)
+        # The mean of no label would be nan, also times a count of 0. With any label it is a number, and adds 0.
         missing = [name for name, number in zip(task.label_names, labelled[index].view(-1), strict=False) if not number]
         batch = {**batch, **{name: batch[name].clamp(min=0) for name in missing}}
         last = index == len(micro_batches) - 1

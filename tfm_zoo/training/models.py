@@ -21,7 +21,7 @@ from tfm_zoo.converters.tensor_matching import new_weights
 from tfm_zoo.limits import positions_of
 from tfm_zoo.packing.configuration import METHOD
 from tfm_zoo.quiet import only_errors, quiet_loading
-from tfm_zoo.training.checkpoints import goes_on
+from tfm_zoo.training.checkpoints import asks_to_resume, complete_checkpoints
 from tfm_zoo.training.options import TrainingOptions, is_zoo
 
 logger = logging.getLogger(__name__)
@@ -75,8 +75,8 @@ class Head:
     def load(self, args: TrainingOptions, replace_head: bool = False, **fields: Any) -> ModelAndTokenizer:
         """The checkpoint that the options name, with these fields changed and perhaps a new head; and its tokenizer."""
         name, config = args.model_name_or_path, self.config_of_checkpoint(args)
-        # A run that goes on has trained what the model lacks.
-        with only_errors("tfm_zoo") if goes_on(args) else nullcontext():
+        goes_on = asks_to_resume(args.resume_from_checkpoint) and complete_checkpoints(Path(args.output_dir))
+        with only_errors("tfm_zoo") if goes_on else nullcontext():  # it has trained what the model lacks
             if args.becomes_zoo(config):
                 source = transformers.AutoModel.from_pretrained(name) if replace_head else name
                 model = tfm_zoo.from_official(source, self.zoo_class(config), dtype=WEIGHTS, **fields)

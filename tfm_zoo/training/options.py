@@ -214,12 +214,9 @@ class TrainingOptions:
         None, "A checkpoint, or 'auto': the newest in output_dir, and if there is none yet, from the beginning."
     )
 
-    with_tracking: bool = free(False, "Log to the trackers of Accelerate.")
+    with_tracking: bool = free(False, "Log to all trackers of Accelerate that are installed.")
     report_to: list[str] | None = option(
-        None,
-        "Trackers (tensorboard, wandb, ...), 'all' or 'none'; default: all that are installed, if with_tracking.",
-        resume=False,
-        compare="free",
+        None, "Trackers (wandb, ...), 'all' or 'none'; default: all if with_tracking.", resume=False, compare="free"
     )
 
     push_to_hub: bool = managing(False, "Upload the best model to the Hub.")
@@ -260,11 +257,9 @@ class TrainingOptions:
     def as_launched(self) -> Self:
         """These options with the forward passes per step that `accelerate launch` asks for, if they name no number."""
         own, asked = self.gradient_accumulation_steps, os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
-        if asked in ("auto", "1", str(own)):
-            return self
-        if own > 1 or not asked.isdecimal():
+        if own > 1 and asked not in ("auto", "1", str(own)):
             raise ValueError(f"gradient_accumulation_steps {own}: the launcher asks for {asked}; give one number")
-        return replace(self, gradient_accumulation_steps=int(asked))
+        return replace(self, gradient_accumulation_steps=max(own, int(asked) if asked.isdecimal() else 1))
 
     def resolved(self) -> Self:
         """These options with the defaults that depend on others: the data set, the model, the learning rate."""

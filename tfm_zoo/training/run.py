@@ -292,19 +292,16 @@ def open_output(run: Run) -> Run:
 @contextmanager
 def held(folder: Path) -> Iterator[FileLock]:
     """A folder, made if it is missing, and a lock on it, which lasts longer; after an error neither is there."""
-    missing, file = [each for each in (folder, *folder.parents) if not each.exists()], folder / ".lock"
-    has_file = file.exists()
+    new = [path for path in (folder / ".lock", folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    lock = hold(folder, file)
+    lock = hold(folder, folder / ".lock")
     try:
         yield lock
     except BaseException:
-        if not has_file:
-            file.unlink()
         lock.release()
         with suppress(OSError):  # somebody else has put a file there
-            for each in missing:
-                each.rmdir()
+            for path in new:
+                path.rmdir() if path.is_dir() else path.unlink()
         raise
 
 
