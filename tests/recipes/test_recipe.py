@@ -171,42 +171,6 @@ def test_a_resumed_head_reads_what_it_did(finetune, caplog):
         finetune.prepare(resume_from_checkpoint="auto", **options | {"classifier_pooling": None})
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"model_class": "native"}, "classifier_pooling is for encoders of the zoo, not for model_class 'native'"),
-        (
-            {"model_name_or_path": None, "config_overrides": "classifier_pooling=cls"},
-            "give classifier_pooling either by itself or in config_overrides, not both",
-        ),
-    ],
-)
-def test_pooling_that_contradicts_is_refused(finetune, capsys, options, message):
-    with pytest.raises(SystemExit):
-        finetune(classifier_pooling="mean", **options)
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"model_type": "gpt3"}, "model_type 'gpt3' is not one of transformers' or the zoo's"),
-        ({"model_type": "vit"}, "model_type 'vit' is not a sequence classifier"),
-        ({"model_type": "tfm_gpt", "classifier_pooling": "mean"}, "is for encoders, and 'tfm_gpt' is not one"),
-        ({"config_overrides": "hiden_size=32"}, "tfm_bert has no field 'hiden_size'; did you mean 'hidden_size'"),
-    ],
-)
-def test_new_models_that_cannot_be_are_refused(finetune, options, message):
-    with pytest.raises(ValueError, match=message):
-        finetune(model_name_or_path=None, max_train_steps=1, **options)
-
-
-def test_a_new_model_is_not_a_checkpoint(finetune, capsys):
-    with pytest.raises(SystemExit):
-        finetune(config_overrides="hidden_size=32")
-    assert "config_overrides makes a new model and cannot go with model_name_or_path" in capsys.readouterr().err
-
-
 def test_padding_to_the_maximum_changes_nothing_but_shapes(finetune, tmp_path):
     options = {"max_seq_length": 32, "max_train_steps": 3}
     dynamic = finetune.trained(output_dir=tmp_path / "dynamic", **options)
@@ -226,6 +190,9 @@ def test_an_error_is_one_line(files, tmp_path):
     assert "Traceback" not in failed.stderr
 
 
+NEW = {"model_name_or_path": None}
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -242,6 +209,12 @@ def test_an_error_is_one_line(files, tmp_path):
             {"output_dir": "/proc/run", "train_file": "nowhere.csv"},
             PermissionError,
             "/proc is not a folder that you may",
+        ),
+        ({**NEW, "model_type": "vit"}, ValueError, "model_type 'vit' is not a sequence classifier"),
+        (
+            {**NEW, "model_type": "tfm_gpt", "classifier_pooling": "mean"},
+            ValueError,
+            "for encoders, and 'tfm_gpt' is n",
         ),
         ({"metric_for_best_model": "bleu"}, ValueError, "metric_for_best_model 'bleu': expected one of"),
         ({"model_name_or_path": "nowhere/at-all"}, OSError, "model_name_or_path 'nowhere/at-all': neither a"),

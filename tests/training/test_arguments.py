@@ -135,6 +135,14 @@ BAD_VALUES = {
         ("adam_beta1: -0.1", "adam_beta1 must be at least 0 and below 1, not -0.1"),
         ("adam_epsilon: 0", "adam_epsilon must be above 0, not 0.0"),
         ("lr_scheduler_type: falling", "invalid choice: 'falling'"),
+        (
+            "classifier_pooling: mean\nmodel_class: native",
+            "classifier_pooling is for encoders of the zoo, not for model_c",
+        ),
+        (
+            "classifier_pooling: mean\nconfig_overrides: classifier_pooling=cls",
+            "either by itself or in config_overrides",
+        ),
     ],
     LanguageModelingOptions: [
         ("block_size: 1", "block_size must be at least 2, not 1"),

@@ -229,12 +229,11 @@ def test_what_is_only_prepared_or_refused_leaves_everything_as_it_was(loop, tmp_
         assert listed(tmp_path / "runs") == before and made.state.step == 0
 
 
-def test_what_a_launcher_decides_is_part_of_a_run(loop, monkeypatch):
+def test_what_a_launcher_decides_is_part_of_a_run(loop, trained, monkeypatch):
     """A run goes on with the same precision, whoever names it; no figure depends on who names the passes per step."""
-    options = {"max_train_steps": 2, "checkpointing_steps": 1, "save_total_limit": 9, "weight_decay": 0}
+    options = {"max_train_steps": 2, "checkpointing_steps": 1}
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
-    first = loop(**options)
-    first.train()
+    first = trained(**options)
     assert "--mixed_precision bf16 --resume_from_checkpoint auto" in first.how_to_go_on()
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION")
     again = {"output_dir": first.output_dir, "resume_from_checkpoint": first.output_dir / "checkpoint-1"}
@@ -242,21 +241,17 @@ def test_what_a_launcher_decides_is_part_of_a_run(loop, monkeypatch):
         loop(**options, **again)
     assert loop(**options, **again, mixed_precision="bf16").state.step == 1
 
-    passes = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "max_train_steps": 1}
-    asked = loop(**options | passes)
-    asked.train()
+    passes = {"per_device_train_batch_size": 4, "max_train_steps": 1}
+    asked = trained(gradient_accumulation_steps=2, **passes)
     monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "2")
-    for number in (None, 2):  # of the option; with 3 the two contradict each other
-        launched = loop(**options | passes | {"gradient_accumulation_steps": number})
-        launched.train()
-        assert logged(launched, "grad_norm") == logged(asked, "grad_norm")
-        assert launched.batches.global_batch_size == 8
+    for option in ({}, {"gradient_accumulation_steps": 2}):
+        launched = trained(**option, **passes)
+        assert launched.batches.global_batch_size == 8 and logged(launched, "grad_norm") == logged(asked, "grad_norm")
     with pytest.raises(ValueError, match="gradient_accumulation_steps 3: the launcher asks for 2; give one number"):
         loop(gradient_accumulation_steps=3)
     monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "eager")
-    assert launched.state.run | {"torch_compile": True, "torch_compile_backend": "eager"} == (
-        loop(**options | passes | {"gradient_accumulation_steps": 2}).state.run
-    )
+    compiled = {"torch_compile": True, "torch_compile_backend": "eager"}
+    assert loop(**passes).state.run == launched.state.run | compiled
 
 
 def test_a_persons_card_is_kept(loop):
