@@ -112,13 +112,25 @@ def test_trackers_are_named_as_in_transformers(report_to, with_tracking, found, 
         start_accelerator(TrainingOptions(report_to=["tensorboard", "wandbb"]))
 
 
-@pytest.mark.skipif(torch.accelerator.is_available(), reason="with a GPU there is FSDP")
-def test_fsdp_on_a_cpu_is_refused(monkeypatch):
-    """Accelerate would train with DDP, or alone."""
+FP16 = "mixed_precision 'fp16' is for GPUs: on a CPU it would change nothing; give 'bf16' or 'no'"
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="with a GPU there are both")
+@pytest.mark.parametrize(
+    ("environment", "options", "message"),
+    [
+        ({"ACCELERATE_USE_FSDP": "true"}, {}, "FSDP: Accelerate has it for GPUs"),  # it would train with DDP, or alone
+        ({}, {"mixed_precision": "fp16"}, FP16),
+        ({"ACCELERATE_MIXED_PRECISION": "fp16"}, {}, FP16),
+    ],
+)
+def test_what_a_cpu_cannot_do_is_refused(monkeypatch, environment, options, message):
+    """Whether an option or the launcher asks for it."""
     forget_processes()
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ValueError, match="FSDP: Accelerate has it for GPUs"):
-        start_accelerator(TrainingOptions())
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=message):
+        start_accelerator(TrainingOptions(**options))
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="with a GPU there are engines")
@@ -164,17 +176,4 @@ def test_several_processes_that_would_be_one_are_refused(monkeypatch):
         monkeypatch.setenv(name, environment[name])
     forget_processes()
     with pytest.raises(ValueError, match=r"several CPU processes: launch them with --config_file recipes/accel.*/cpu"):
-        start_accelerator(TrainingOptions())
-
-
-@pytest.mark.skipif(torch.accelerator.is_available(), reason="with a GPU there is fp16")
-def test_half_precision_on_a_cpu_is_refused(monkeypatch):
-    """It would change nothing. The launcher may ask for it, too."""
-    message = "mixed_precision 'fp16' is for GPUs: on a CPU it would change nothing; give 'bf16' or 'no'"
-    forget_processes()
-    with pytest.raises(ValueError, match=message):
-        start_accelerator(TrainingOptions(mixed_precision="fp16"))
-    forget_processes()
-    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
-    with pytest.raises(ValueError, match=message):
         start_accelerator(TrainingOptions())

@@ -24,16 +24,6 @@ AnyOptions = TypeVar("AnyOptions", bound="TrainingOptions")
 BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
 
 
-# What makes options, and what follows for each of them unless its arguments say otherwise:
-#
-# | made by | for what | a resumed run | a comparison of architectures |
-# |---|---|---|---|
-# | `option` | what figures depend on | has the same value | offers it; variants share it, and results record it |
-# | `changeable` | such as how a batch is divided | may have another | likewise |
-# | `given` | which model or data | has the same value | offers it; results record configuration and tokens instead |
-# | `free` | such as where things lie | may have another | likewise |
-# | `single` | what is for one model alone | has the same value | does not offer it: it keeps its default |
-# | `managing` | how a run is kept, stopped or published | may have another | likewise |
 def option(
     default: Any,
     help: str,
@@ -68,11 +58,12 @@ def about(option_field: Any, name: str, default: Any = None) -> Any:
     return option_field.metadata.get("own", {}).get(name, default)
 
 
-changeable = partial(option, resume=False)
-given = partial(option, compare="free")
-free = partial(option, resume=False, compare="free")
-single = partial(option, compare="never")
-managing = partial(option, resume=False, compare="never")
+# What makes options of other kinds, unless the arguments say otherwise.
+changeable = partial(option, resume=False)  # such as how a batch is divided
+given = partial(option, compare="free")  # which model or data
+free = partial(option, resume=False, compare="free")  # such as where things lie
+single = partial(option, compare="never")  # what is for one model alone
+managing = partial(option, resume=False, compare="never")  # how a run is kept, stopped or published
 
 
 @dataclass(frozen=True)
