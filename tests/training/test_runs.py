@@ -98,6 +98,7 @@ def test_models_are_freed_before_the_processes_end(monkeypatch):
         (None, False, []),
         (None, True, ["tensorboard"]),
         (["none"], True, []),
+        ("none", True, []),
         (["all"], False, ["tensorboard"]),
         (["tensorboard", "clearml"], True, ["tensorboard", "clearml"]),
     ],

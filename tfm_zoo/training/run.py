@@ -125,7 +125,8 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
     """Make the Accelerator, let the main process alone write the log, and set the seed."""
     hush_tokenizers()
     keep_few_kernels()
-    trackers = [name.lower() for name in args.report_to or (["all"] if args.with_tracking else [])]
+    named = args.report_to or (["all"] if args.with_tracking else [])
+    trackers = [name.lower() for name in ([named] if isinstance(named, str) else named)]
     known = ["none", "all", *map(str, get_available_trackers())]
     if unknown := [name for name in trackers if name not in known]:
         raise ValueError(f"report_to {unknown[0]!r} is not installed; choose from {known}")
