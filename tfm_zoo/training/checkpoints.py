@@ -34,8 +34,6 @@ MANIFEST_FILE = "files.json"
 STAGING = ".unfinished"
 #: files that describe the others: deleted before the others are replaced, and written last
 LAST = (STATE_FILE, manifest.FILE)
-#: options in whose place the launcher may decide
-LAUNCHED = ("mixed_precision", "torch_compile")
 #: facts that a resumed run may change, and what then differs from a run without interruption
 CHANGES = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
@@ -106,7 +104,7 @@ def check_identity(state: TrainState, identity: Mapping[str, Any], may_differ: C
     """Refuse to continue with the checkpoint of another run; warn of facts that differ and may."""
     recorded, metric = state.run, identity.get("metric_for_best_model")
     if "engine" not in recorded:  # earlier versions recorded options alone: where these were silent, nobody knows
-        recorded = {name: value for name, value in recorded.items() if value or name not in LAUNCHED}
+        recorded = {n: value for n, value in recorded.items() if value or n not in ("mixed_precision", "torch_compile")}
     if metric and "metric_for_best_model" not in recorded and state.best_step is not None:
         figures = [entry.get(f"eval_{metric}") for entry in state.log_history if entry["step"] == state.best_step]
         if state.best_metric not in figures:

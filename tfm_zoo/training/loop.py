@@ -156,7 +156,7 @@ class Loop:
         return self.state.step >= self.total_steps or bool(patience and self.state.evaluations_without_gain >= patience)
 
     def open(self) -> None:
-        """Make and lock the folder, and open the repository to push to; training begins with it. All processes call it."""
+        """Make and lock the folder, and open the repository. Training begins with it; all processes call it."""
         if not self.is_open:
             self.run, self.is_open = open_output(self.run), True
             self.accelerator.init_trackers(self.run.name, tracker_values(self.run.args))
