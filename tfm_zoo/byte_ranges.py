@@ -1,6 +1,7 @@
 """Large files of lines as data sets of many shards. Shards are ranges of bytes, so that many readers share a file."""
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -41,7 +42,7 @@ def _read(ranges: list[tuple[str, int, int]], names: tuple[str, ...] | None, at_
                     break
                 place += len(line)
                 if not names:
-                    yield {"text": _text(line, path)}
+                    yield {"text": _text(line if place > len(line) else line.removeprefix(BOM_UTF8), path)}
                 elif line.strip():
                     row = _row(line, path)
                     yield {name: row.get(name) for name in names}

@@ -1,26 +1,155 @@
-"""Files and data sets of rows: kinds of files, columns, parts of a stream, and the line at which a row begins."""
+"""Files and data sets of rows: how they are read, their columns, and the line at which a row begins."""
 
+import codecs
 import csv
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from glob import glob
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from datasets import Dataset, IterableDataset
+import pandas
+from datasets import Dataset, IterableDataset, load_dataset, load_dataset_builder, load_from_disk
+from datasets.exceptions import DatasetGenerationError
+from pandas.errors import ParserError
+
+from tfm_zoo.byte_ranges import in_ranges
+from tfm_zoo.pointers import refuse_pointer
+from tfm_zoo.quiet import quiet_reading
 
 #: suffix of a table's file -> the reader of `datasets` for it
 TABLES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 TEXT_FILES = {".txt": "text", **TABLES}
+#: cells of CSV may be quoted (RFC 4180); those of TSV stand as they are, and quotation marks are a part of them
+DIALECTS = {",": {}, "\t": {"quoting": csv.QUOTE_NONE}}
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
+#: UTF-8, in which a byte order mark at the beginning of a file is no text
+ENCODING = "utf-8-sig"
+#: of the columns of a CSV or TSV file, those whose cells are names, and stay as they are written even if all are numbers
+Names = Callable[[list[str]], Iterable[str]]
+
+
+def no_names(columns: list[str]) -> Iterable[str]:
+    return ()
+
+
+def rows_of_files(
+    files: Sequence[Path],
+    name: str,
+    streaming: bool,
+    text_rows: str | None = None,
+    whole_up_to: int = 0,
+    names: Names = no_names,
+) -> Dataset | IterableDataset:
+    """The rows of files of one kind; empty files have none.
+
+    Args:
+        name: where the files were named, for errors.
+        streaming: whether rows are read when they are asked for.
+        text_rows: what a row of a text file is: a "line", where an empty one ends a document, or a "document". Streamed
+            files have a row for each line.
+        whole_up_to: bytes; streamed files of lines have several shards if one of them is larger.
+        names: chooses the columns of names. Others hold numbers if all their cells do.
+
+    Raises:
+        ValueError: for a file that is not what its name says. The message names it, and the line if it can.
+    """
+    suffix = files[0].suffix
+    for file in files:
+        check_file(file)
+    if streaming and suffix in (".txt", ".jsonl") and any(file.stat().st_size > whole_up_to for file in files):
+        return in_ranges(files, at_empty_lines=text_rows == "line")
+    files = [file for file in files if file.stat().st_size]
+    try:
+        options = reading_options(TEXT_FILES[suffix], files, DELIMITERS.get(suffix, ""), names)
+        options |= {"sample_by": "line" if streaming else text_rows} if suffix == ".txt" else {}
+        options |= {"data_files": [*map(str, files)], "split": "train", "streaming": streaming}
+        with quiet_reading():
+            return in_parts(load_dataset(TEXT_FILES[suffix], **options))
+    except (DatasetGenerationError, UnicodeDecodeError, ParserError) as error:
+        why = error.__cause__ or error
+        advice = " (save it as UTF-8)" if isinstance(why, UnicodeDecodeError) else ""
+        raise ValueError(f"{name} cannot be read: {why}{advice}") from error
+    except ValueError as error:  # such as that of a CSV file with nothing but a header
+        raise ValueError(f"{name} gives no row; does it hold only a header? ({error})") from error
+
+
+def splits_of(
+    name: str, config: str | None = None, streaming: bool = False, names: Names = no_names
+) -> dict[str, Dataset | IterableDataset]:
+    """The splits of a data set on the Hub, in a folder of files, or saved by `save_to_disk`.
+
+    Raises:
+        ValueError: for a file of the folder that is not what its name says.
+        ConnectionError: if there is no such folder, and the Hub cannot be reached.
+    """
+    if (Path(name) / "dataset_dict.json").exists():
+        return {split: in_parts(rows, streaming) for split, rows in load_from_disk(name).items()}
+    options: dict[str, Any] = {}
+    try:
+        if Path(name).is_dir():
+            builder = load_dataset_builder(name, config)
+            files = [Path(file) for each in (builder.config.data_files or {}).values() for file in each]
+            for file in files:
+                check_file(file)
+            options = reading_options(builder.name, files, getattr(builder.config, "sep", ""), names)
+            if builder.config.features:  # which the folder's README.md declares
+                options.pop("converters", None)
+        splits = load_dataset(name, config, streaming=streaming, **options)
+        return {split: in_parts(rows) for split, rows in splits.items()}
+    except (DatasetGenerationError, UnicodeDecodeError, ParserError) as error:
+        raise ValueError(f"dataset_name {name!r} cannot be read: {error.__cause__ or error}") from error
+
+
+def reading_options(kind: str, files: Sequence[Path], delimiter: str, names: Names) -> dict[str, Any]:
+    """The options of a reader of `datasets` for files of its kind. Of cells of CSV and TSV only empty ones are missing:
+    "NA" and "null" are texts."""
+    if kind == "text":
+        return {"encoding": ENCODING}
+    if kind != "csv":
+        return {}
+    options = {"sep": delimiter, "encoding": ENCODING, "keep_default_na": False, "na_values": [""]}
+    options |= DIALECTS.get(delimiter, {})
+    for file in reversed(files):
+        first = pandas.read_csv(file, nrows=1, **options)
+        if not isinstance(first.index, pandas.RangeIndex):  # its first cells would be taken for names of the rows
+            size, longer = len(first.columns), len(first.columns) + first.index.nlevels
+            advice = "; is a text with a comma not in quotation marks?" if delimiter == "," else ""
+            raise ParserError(f"{file}: its first row has {longer} cells, and its header {size}{advice}")
+    return {**options, "converters": dict.fromkeys(names([*first.columns]), cell)}
+
+
+def cell(text: str) -> str | None:
+    return text or None
+
+
+def check_file(file: Path) -> None:
+    """Refuses a pointer of Git LFS; a text in UTF-16; and TSV in which a line has more or fewer cells than the header.
+
+    A cell of TSV that holds a line break or a tab would otherwise shift all others.
+    """
+    refuse_pointer(file)
+    if file.suffix not in TEXT_FILES or file.suffix == ".parquet":
+        return
+    with file.open("rb") as content:
+        beginning = content.read(1024)
+    if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in beginning:
+        raise ValueError(f"{file} is UTF-16, or no text: save it as UTF-8")
+    if file.suffix == ".tsv":
+        with file.open(encoding=ENCODING, errors="replace") as lines:
+            sizes = ((number, line.count("\t") + 1) for number, line in enumerate(lines, 1) if line.strip(" \n"))
+            _, columns = next(sizes, (1, 1))
+            if wrong := next(((number, size) for number, size in sizes if size != columns), None):
+                advice = "TSV is not quoted, so that no cell holds a tab or a line break; CSV is"
+                raise ValueError(f"{file}, line {wrong[0]}: {wrong[1]} cells, and its header has {columns} ({advice})")
 
 
 def line_of(file: Path, row: int) -> int | None:
     """The line, counted from 1, at which row number `row`, counted from 0, begins in a CSV, TSV or JSON-lines file;
     None for any other file."""
-    with suppress(csv.Error, ValueError), file.open(encoding="utf-8", newline="") as lines:
+    with suppress(csv.Error, ValueError), file.open(encoding=ENCODING, newline="") as lines:
         if file.suffix in DELIMITERS:
             return next(islice(_rows_of_table(lines, DELIMITERS[file.suffix]), row + 1, None), None)  # after a header
         if file.suffix in (".json", ".jsonl"):
@@ -31,7 +160,7 @@ def line_of(file: Path, row: int) -> int | None:
 
 def _rows_of_table(lines: TextIO, delimiter: str) -> Iterator[int]:
     """The lines at which rows begin: a cell in quotation marks may hold several lines."""
-    reader, begin = csv.reader(lines, delimiter=delimiter), 1
+    reader, begin = csv.reader(lines, delimiter=delimiter, **DIALECTS[delimiter]), 1
     for cells in reader:
         if len(cells) > 1 or any(cell.strip() for cell in cells):  # else it is an empty line, which is no row
             yield begin

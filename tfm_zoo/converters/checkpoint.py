@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import GenerationConfig, PreTrainedConfig
 
+from ..pointers import refuse_pointers
 from ..quiet import quiet_retrying
 from .config_reading import check_names, made_of
 from .errors import OTHER_MODELS, ConversionError
@@ -126,6 +127,7 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
         ConversionError: if `source` is neither a folder nor a model on the Hub (without a connection: in its cache).
     """
     if (folder := Path(source)).is_dir():
+        refuse_pointers(folder, ConversionError)
         patterns = ("config.json", *WEIGHTS, *COMPANIONS)
         check_inside(folder, (file.relative_to(folder) for pattern in patterns for file in folder.glob(pattern)))
         for index in (folder / name for name in WEIGHTS if name.endswith(".json") and (folder / name).is_file()):

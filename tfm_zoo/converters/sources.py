@@ -14,6 +14,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from ..pointers import refuse_pointers
 from ..quiet import quiet_retrying
 from .errors import ConversionError
 
@@ -79,9 +80,11 @@ def check_inside(folder: Path, names: Iterable[str | Path]) -> None:
 
 
 def check_folder(source: str | Path, token: str | None = None) -> None:
-    """Raises a `FileNotFoundError` if `source` names a folder, and there is none."""
+    """Raises a `FileNotFoundError` if `source` names a folder, and there is none; a `ConversionError` for a folder with
+    pointers of Git LFS."""
     if is_path(source, token) and not Path(source).is_dir():
         raise FileNotFoundError(no_folder(source))
+    refuse_pointers(source, ConversionError)
 
 
 def check_source(source: str, revision: str | None = None, token: str | None = None) -> None:

@@ -1,31 +1,29 @@
 """A corpus: the rows of a data set as a stream, in a fixed order, which is never held as a whole."""
 
-import csv
 import hashlib
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from datasets import IterableDataset, load_dataset, load_from_disk
+from datasets import IterableDataset
 from datasets.exceptions import DatasetsError
 
-from ..byte_ranges import in_ranges
+from ..pointers import refuse_pointer
 from ..row_files import (
-    DELIMITERS,
     TEXT_FILES,
     columns_of,
     find_columns,
     find_text_column,
-    in_parts,
     kind_of,
     matching_files,
+    rows_of_files,
+    splits_of,
 )
 
 #: rows that are read at once
@@ -164,38 +162,22 @@ def from_files(patterns: Sequence[str]) -> list[IterableDataset]:
             is_folder = ", but a folder: give it as dataset_name" if Path(pattern).is_dir() else ""
             raise FileNotFoundError(f"data_files {pattern!r}: no such file{is_folder}")
         found |= {os.path.abspath(path): path for path in matching}  # a file that fits two patterns is read once
-    suffix = kind_of([*found.values()], TEXT_FILES, f"data_files {', '.join(map(repr, patterns))}")
+    name = f"data_files {', '.join(map(repr, patterns))}"
+    kind_of([*found.values()], TEXT_FILES, name)
     files = [path for path in found.values() if has_rows(path)]
     if not files:
-        raise ValueError(f"data_files {', '.join(patterns)}: there is no text, the files are empty")
-    if suffix in (".txt", ".jsonl"):
-        return [in_ranges(files)]
-    # Only an empty cell is none: a text may be "NA" or "null".
-    options = {"sep": DELIMITERS[suffix], "keep_default_na": False, "na_values": [""]} if suffix in DELIMITERS else {}
-    stream = load_dataset(TEXT_FILES[suffix], data_files=[*map(str, files)], split="train", streaming=True, **options)
-    return [in_parts(stream).with_format("arrow")]
+        raise ValueError(f"{name}: there is no text, the files are empty")
+    rows = rows_of_files(files, name, streaming=True)
+    return [rows if files[0].suffix in (".txt", ".jsonl") else rows.with_format("arrow")]
 
 
 def has_rows(path: Path) -> bool:
-    """Whether a file has rows, as far as its size or Parquet's metadata say.
-
-    Raises:
-        ValueError: for a broken file, and for a table whose first row is longer than its header: pandas would take its
-            first cell for a name of the row. The message names the file.
-    """
+    """Whether a file has rows, as far as its size or Parquet's metadata say. A `ValueError` names a broken file."""
+    refuse_pointer(path)
     try:
-        if path.suffix == ".parquet":
-            return pq.read_metadata(path).num_rows > 0
-        if path.suffix in DELIMITERS:
-            with suppress(csv.Error), path.open(encoding="utf-8", newline="") as file:  # one is a very long text
-                rows = filter(None, csv.reader(file, delimiter=DELIMITERS[path.suffix]))  # but for empty lines
-                header, first = islice(chain(rows, [[], []]), 2)
-                if len(first) > len(header):
-                    cells = f"its first row has {len(first)} cells, and its header {len(header)}"
-                    raise ValueError(f"{cells}; is a text with a comma not in quotation marks?")
-    except (ValueError, pa.ArrowException) as error:
+        return path.stat().st_size > 0 and (path.suffix != ".parquet" or pq.read_metadata(path).num_rows > 0)
+    except pa.ArrowException as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
-    return path.stat().st_size > 0
 
 
 def from_name(name: str, config: str | None, splits: Sequence[str]) -> list[IterableDataset]:
@@ -203,10 +185,7 @@ def from_name(name: str, config: str | None, splits: Sequence[str]) -> list[Iter
     if Path(name).is_file():
         raise ValueError(f"dataset_name {name!r} is a file: give it as data_files")
     try:
-        if (Path(name) / "dataset_dict.json").exists():
-            found = {split: in_parts(rows, streaming=True) for split, rows in load_from_disk(name).items()}
-        else:
-            found = {split: in_parts(rows) for split, rows in load_dataset(name, config, streaming=True).items()}
+        found = splits_of(name, config, streaming=True)
     except ConnectionError as error:
         raise ValueError(f"dataset_name {name!r}: no such folder, and the Hub cannot be reached") from error
     for split in splits:

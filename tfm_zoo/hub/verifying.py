@@ -15,6 +15,7 @@ from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
 from ..converters.config_reading import check_depth
 from ..converters.sources import check_folder, check_inside, download, not_on_hub, without_manifest
+from ..pointers import refuse_pointers
 from ..quiet import quiet_retrying
 from . import comparisons
 from .comparisons import TOLERANCE, Verdict
@@ -150,6 +151,7 @@ def class_of(config: dict[str, Any]) -> str:
 def find(source: str | Path, revision: str | None, token: str | None, needed: str | None = FILE) -> Path:
     """The folder of a checkpoint, downloaded where it is on the Hub; `needed`: a manifest that it should have."""
     if Path(source).is_dir():
+        refuse_pointers(source)
         if needed and not (Path(source) / needed).is_file():
             raise FileNotFoundError(without_manifest(source))
         return Path(source)

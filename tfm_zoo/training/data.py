@@ -11,15 +11,24 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset, load_dataset, load_from_disk
-from datasets.exceptions import DatasetGenerationError
+from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo import built_in_data
-from tfm_zoo.byte_ranges import SHARD, in_ranges
-from tfm_zoo.quiet import quiet_reading
-from tfm_zoo.row_files import TABLES, TEXT_FILES, in_parts, kind_of, line_of, listed, matching_files
+from tfm_zoo.byte_ranges import SHARD
+from tfm_zoo.row_files import (
+    DELIMITERS,
+    TABLES,
+    TEXT_FILES,
+    in_parts,
+    kind_of,
+    line_of,
+    listed,
+    matching_files,
+    rows_of_files,
+    splits_of,
+)
 from tfm_zoo.training.options import TrainingOptions
 
 logger = logging.getLogger(__name__)
@@ -37,42 +46,24 @@ def load_source(args: TrainingOptions) -> Mapping[str, Rows]:
     """The splits that the options name, unchanged; an error names the file or data set that cannot be read."""
     if files := args.files():
         return {split: load_file(args, split, file) for split, file in files.items()}
-    name = args.dataset_name
-    if args.is_generated or (Path(name) / "dataset_dict.json").exists():
-        splits = args.built_in() if args.is_generated else load_from_disk(name)
-        return {split: in_parts(rows, args.streaming) for split, rows in splits.items()}
+    if args.is_generated:
+        return {split: in_parts(rows, args.streaming) for split, rows in args.built_in().items()}
     try:
-        splits = load_dataset(name, args.dataset_config_name, streaming=args.streaming)
-        return {split: in_parts(rows) for split, rows in splits.items()}
+        return splits_of(args.dataset_name, args.dataset_config_name, args.streaming, args.columns_of_names)
     except ConnectionError as error:
         raise ValueError(
-            f"dataset_name {name!r}: no such folder, and the Hub cannot be reached;"
+            f"dataset_name {args.dataset_name!r}: no such folder, and the Hub cannot be reached;"
             f" {built_in_data.NAME!r} is a data set that needs neither"
         ) from error
-    except DatasetGenerationError as error:
-        raise ValueError(f"dataset_name {name!r} cannot be read: {error.__cause__ or error}") from error
 
 
 def load_file(args: TrainingOptions, split: str, file: str) -> Dataset | IterableDataset:
     """The rows of a split's file, or of all files that fit a pattern."""
-    files, file_types = matching_files(file), TEXT_FILES if args.text_rows else TABLES
-    suffix = kind_of(files, file_types, f"{split}_file {file!r}")
+    files, name = matching_files(file), f"{split}_file {file!r}"
+    kind_of(files, TEXT_FILES if args.text_rows else TABLES, name)
     if not any(path.stat().st_size for path in files):
-        raise ValueError(f"there is no text in the {split} split: {split}_file {file!r} is empty")
-    if args.streaming and suffix in (".txt", ".jsonl") and any(path.stat().st_size > SHARD for path in files):
-        return in_ranges(files, at_empty_lines=args.text_rows == "line")
-    text_rows = "line" if args.streaming else args.text_rows
-    options = {".tsv": {"sep": "\t"}, ".txt": {"sample_by": text_rows}}.get(suffix, {})
-    options |= {"data_files": [*map(str, files)], "split": "train", "streaming": args.streaming}
-    try:
-        with quiet_reading():
-            return in_parts(load_dataset(file_types[suffix], **options))
-    except DatasetGenerationError as error:
-        why = error.__cause__ or error
-        advice = " (save it as UTF-8)" if isinstance(why, UnicodeDecodeError) else ""
-        raise ValueError(f"{split}_file {file!r} cannot be read: {why}{advice}") from error
-    except ValueError as error:  # such as that of a CSV file with nothing but a header
-        raise ValueError(f"{split}_file {file!r} gives no row; does it hold only a header? ({error})") from error
+        raise ValueError(f"there is no text in the {split} split: {name} is empty")
+    return rows_of_files(files, name, args.streaming, args.text_rows, SHARD, args.columns_of_names)
 
 
 def vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -100,6 +91,11 @@ class Table:
 
     def __str__(self) -> str:
         return f"split {self.name!r}"
+
+    @property
+    def is_delimited(self) -> bool:
+        """Whether it is a CSV or TSV file, where numbers and names look alike."""
+        return any(file.suffix in DELIMITERS for file in matching_files(self.args.files().get(self.name, "")))
 
     def check(self, column: str) -> None:
         """Refuse a split without this column."""
@@ -261,8 +257,8 @@ def class_names(feature: Any) -> list[str] | None:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names in order: whole numbers by value, and after them all others by the alphabet."""
-    return sorted(names, key=lambda name: (0, int(name), "") if re.fullmatch(r"-?\d+", name) else (1, 0, name))
+    """Names in order: numbers by value, and after them all others by the alphabet."""
+    return sorted(names, key=lambda name: (0, float(name), name) if re.fullmatch(r"-?\d+(\.\d+)?", name) else (1, 0, name))
 
 
 def each_label(labels: Iterable[str | list[str]]) -> list[str]:

@@ -323,6 +323,10 @@ class TrainingOptions:
         """The files that are named, by their splits."""
         return {role: file for role in self.roles if (file := getattr(self, f"{role}_file", None))}
 
+    def columns_of_names(self, columns: Sequence[str]) -> list[str]:
+        """Of the columns of a CSV file, those that hold names: "01" is not the number 1 there."""
+        return []
+
     @property
     def higher_is_better(self) -> bool:
         """Whether the best model is the one with the highest `metric_for_best_model`."""

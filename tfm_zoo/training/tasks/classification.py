@@ -97,6 +97,11 @@ class ClassificationOptions(TrainingOptions):
             return super().with_default_data()
         return replace(self, dataset_name=DEFAULT_DATASET)
 
+    def columns_of_names(self, columns: Sequence[str]) -> list[str]:
+        asked = self.label_column_name or [name for (name,) in LABEL_COLUMNS if name in columns][:1]
+        asked = [asked] if isinstance(asked, str) else asked
+        return [] if self.problem_type == NUMBERS or len(asked) > 1 else [name for name in asked if name in columns]
+
     def phases(self, total_steps: int, steps_per_epoch: int) -> list[tuple[float, int]]:
         frozen = min(self.freeze_epochs * steps_per_epoch, total_steps)
         if not self.frozen_learning_rate:
@@ -207,13 +212,16 @@ def single_labels(table: data.Table, columns: Sequence[str]) -> list[str | None]
     if not isinstance(feature, Value):
         raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
     labels = [None if label != label else label for label in labels]  # an empty cell among numbers is not a number
-    if real := [label for label in labels if isinstance(label, float) and not label.is_integer()]:
+    is_written = table.is_delimited and all(is_number(label) for label in labels if label is not None)
+    real = [label for label in labels if isinstance(label, float) or (is_written and label is not None)]
+    if real := [label for label in real if not float(label).is_integer()]:
         raise ValueError(
-            f"label_column_name {column!r} holds {feature}, such as {real[0]}; expected text, whole numbers or"
-            " booleans: to learn numbers, give problem_type 'regression'; to learn ranges of numbers, write them as"
-            " names, such as 'low' and 'high'"
+            f"label_column_name {column!r} holds {'numbers' if is_written else feature}, such as {real[0]}; expected"
+            " text, whole numbers or booleans: to learn numbers, give problem_type 'regression'; to learn ranges of"
+            " numbers, write them as names, such as 'low' and 'high'"
         )
     names = [None if label is None else str(int(label) if isinstance(label, float) else label) for label in labels]
+    names = [name and name.strip() if is_written else name for name in names]
     if all(name is None or (name.startswith("[") and name.endswith("]")) for name in names) and any(names):
         raise ValueError(
             f"label_column_name {column!r} holds lists that are written as text, such as {next(filter(None, names))!r}:"
