@@ -34,6 +34,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from typing_extensions import Self
 
 from tfm_zoo.hub.cards import table
+from tfm_zoo.row_files import read_text
 from tfm_zoo.training.conversations import Conversations
 from tfm_zoo.training.data import digest
 from tfm_zoo.training.loop import Loop
@@ -105,7 +106,7 @@ class ComparisonOptions(OFFERED):
         is_file = not self.variants.lstrip().startswith(("{", "["))
         if is_file and not Path(self.variants).is_file():
             raise ValueError(f"variants {self.variants!r}: no such file")
-        changes = read_yaml(Path(self.variants).read_text("utf-8") if is_file else self.variants, "variants")
+        changes = read_yaml(read_text(self.variants) if is_file else self.variants, "variants")
         if is_file and isinstance(changes, dict):
             changes = changes.get("variants")
         if not isinstance(changes, dict) or not changes:

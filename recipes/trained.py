@@ -22,6 +22,8 @@ from transformers.utils.logging import disable_progress_bar
 NOISY = ("torchao", "torch.utils._pytree", "transformers.dynamic_module_utils", "huggingface_hub")
 #: how the names of files of rows and columns end
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
+#: how a file begins that Git LFS has left in the place of a large one
+POINTER = "version https://git-lfs.github.com/spec/"
 #: how the names of classes end whose models predict.py uses, and of those that write
 READING = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
 WRITING = ("ConditionalGeneration", "MTModel", "CausalLM", "LMHeadModel")
@@ -48,7 +50,15 @@ def lines_of(file: Path | None, error: Callable[[str], None], advice: str = "") 
     check_file(file, error)
     if file and file.suffix in TABLES:
         error(f"--file {file} is a table, and a file is read line by line{advice}")
-    return file.read_text("utf-8").splitlines() if file else []
+    if not file:
+        return []
+    try:
+        text = file.read_text("utf-8-sig")  # a byte order mark is no text
+    except UnicodeDecodeError as reason:
+        error(f"--file {file} cannot be read: {reason} (save it as UTF-8)")
+    if text.startswith(POINTER):
+        error(f"--file {file} is a Git LFS pointer, not the file itself: run `git lfs pull`")
+    return text.removesuffix("\n").split("\n") if text else []  # `splitlines` also cuts at characters such as U+2028
 
 
 def positions_of(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> int:
@@ -88,6 +98,11 @@ def open_config(
                 error(f"{args.model} holds no model {f'at revision {args.revision}' if args.revision else main}")
         elif not (folder / "config.json").is_file():
             error(f"{args.model} holds no config.json, and so no model")
+        weights = "*.safetensors" if any(folder.glob("*.safetensors")) else "*model*.bin"
+        for file in (file for pattern in ("*.json", "*.txt", "*.model", weights) for file in folder.glob(pattern)):
+            with file.open("rb") as content:
+                if content.read(len(POINTER)) == POINTER.encode():
+                    error(f"{file} is a Git LFS pointer, not the file itself: run `git lfs pull` where it was cloned")
         config = AutoConfig.from_pretrained(args.model, **loading(args))
     except LocalEntryNotFoundError:
         error(f"{args.model} is no folder, and the Hub cannot be reached (or HF_HUB_OFFLINE is set)")

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 BEGINNING, LONGEST = b"version https://git-lfs.github.com/spec/", 1024
-#: files of a checkpoint's folder that are read, whatever else lies there; `.bin` only where no safetensors are
-READ = ("*.json", "*.txt", "*.model", "*.spm", "*.jinja", "*.safetensors")
+#: files of a checkpoint's folder that are read beside its weights, whatever else lies there
+READ = ("*.json", "*.txt", "*.model", "*.spm", "*.jinja")
 
 
 def refuse_pointer(file: Path, error: type[Exception] = ValueError) -> None:
@@ -12,11 +12,13 @@ def refuse_pointer(file: Path, error: type[Exception] = ValueError) -> None:
     if file.is_file() and file.stat().st_size <= LONGEST:
         with file.open("rb") as content:
             if content.read(len(BEGINNING)) == BEGINNING:
-                raise error(f"{file} is a Git LFS pointer, not the file itself: run `git lfs pull` where it was cloned.")
+                raise error(
+                    f"{file} is a Git LFS pointer, not the file itself: run `git lfs pull` where it was cloned."
+                )
 
 
 def refuse_pointers(folder: str | Path, error: type[Exception] = ValueError) -> None:
     """Raises an `error` if a checkpoint's folder holds a pointer in the place of a file that is read."""
-    patterns = READ if any(Path(folder).glob("*.safetensors")) else (*READ, "*model*.bin")
-    for file in sorted(file for pattern in patterns for file in Path(folder).glob(pattern)):
+    weights = "*.safetensors" if any(Path(folder).glob("*.safetensors")) else "*model*.bin"
+    for file in sorted(file for pattern in (*READ, weights) for file in Path(folder).glob(pattern)):
         refuse_pointer(file, error)

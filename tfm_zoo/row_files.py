@@ -126,24 +126,38 @@ def cell(text: str) -> str | None:
 
 
 def check_file(file: Path) -> None:
-    """Refuses a pointer of Git LFS; a text in UTF-16; and TSV in which a line has more or fewer cells than the header.
-
-    A cell of TSV that holds a line break or a tab would otherwise shift all others.
-    """
+    """Refuses a pointer of Git LFS, and a text file in UTF-16 or, of TSV, in which a line has more or fewer cells than
+    the header: a cell with a tab or a line break would shift all others."""
     refuse_pointer(file)
-    if file.suffix not in TEXT_FILES or file.suffix == ".parquet":
+    if TEXT_FILES.get(file.suffix, "parquet") == "parquet":
         return
-    with file.open("rb") as content:
-        beginning = content.read(1024)
-    if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in beginning:
-        raise ValueError(f"{file} is UTF-16, or no text: save it as UTF-8")
+    refuse_utf_16(file)
     if file.suffix == ".tsv":
         with file.open(encoding=ENCODING, errors="replace") as lines:
             sizes = ((number, line.count("\t") + 1) for number, line in enumerate(lines, 1) if line.strip(" \n"))
             _, columns = next(sizes, (1, 1))
             if wrong := next(((number, size) for number, size in sizes if size != columns), None):
-                advice = "TSV is not quoted, so that no cell holds a tab or a line break; CSV is"
-                raise ValueError(f"{file}, line {wrong[0]}: {wrong[1]} cells, and its header has {columns} ({advice})")
+                advice = "TSV is not quoted: no cell can hold a tab or a line break; in CSV it can"
+                raise ValueError(
+                    f"{file}, line {wrong[0]}: its cells are {wrong[1]}, the header's {columns} ({advice})"
+                )
+
+
+def refuse_utf_16(file: Path) -> None:
+    with file.open("rb") as content:
+        beginning = content.read(1024)
+    if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in beginning:
+        raise ValueError(f"{file} is UTF-16, or no text: save it as UTF-8")
+
+
+def read_text(file: str | Path) -> str:
+    """The text of a file in UTF-8, with or without a byte order mark."""
+    refuse_pointer(Path(file))
+    refuse_utf_16(Path(file))
+    try:
+        return Path(file).read_text(ENCODING)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} cannot be read: {error} (save it as UTF-8)") from error
 
 
 def line_of(file: Path, row: int) -> int | None:

@@ -89,7 +89,7 @@ def heads(
     with drawing(out, debug) as (pictures, place):
         from .models import load_with_tokenizer
 
-        lines = file.read_text("utf-8").splitlines() if file else []
+        lines = file.read_text("utf-8-sig").splitlines() if file else []
         texts = [*(texts or []), *filter(None, lines)]
         if not texts:
             raise ValueError("Give texts, or a --file with one text per line.")

@@ -16,6 +16,7 @@ from ..limits import positions_of
 from ..packing import pack_weights
 from ..packing.linear import is_packed
 from ..packing.packing import fastest
+from ..pointers import refuse_pointers
 from .results import Embeddings, Labels, Tags, results_of
 from .sentence_files import sentence_settings
 
@@ -103,6 +104,7 @@ class CorpusReader:
         """
         if dtype not in ("float32", "bfloat16", "float16"):
             raise ValueError(f"dtype {dtype!r}: a model computes in float32, bfloat16 or float16")
+        refuse_pointers(source)
         config = AutoConfig.from_pretrained(source, **loading)
         kind = results_of(config)
         if pooling and kind is not Embeddings:

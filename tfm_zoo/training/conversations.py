@@ -1,22 +1,29 @@
 """Conversations for language models: the tokenizer's chat template writes them, and the model learns the answers."""
 
+import json
+import logging
 import re
+import textwrap
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from itertools import takewhile
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from datasets import Dataset, DatasetDict
+from jinja2 import TemplateError
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training.data import Data
+from tfm_zoo.row_files import read_text
+from tfm_zoo.training.data import Data, Table
 
-Message = Mapping[str, str]  # at least "role" and "content"
+logger = logging.getLogger(__name__)
+Message = dict[str, Any]  # at least "role" and "content", both text
+#: ShareGPT's names of who speaks
+SPEAKERS = {"human": "user", "gpt": "assistant"}
 #: marks an answer in a chat template: the tokenizer can then tell which tokens are of answers
 GENERATION = re.compile(r"\{%-?\s*generation\b")
 
@@ -41,25 +48,29 @@ class Conversations(Data):
     def texts(self) -> Iterator[str]:
         """Texts to make a tokenizer from: what is said in the training conversations."""
         for messages in self.splits["train"]["messages"]:
-            yield from (message["content"] for message in messages)
+            yield from (message["content"] for message in messages_of(messages))
 
     def encode(self, tokenizer: PreTrainedTokenizerBase, args: Any) -> dict[str, EncodedConversations]:
         """The token ids of each split. Raises a `ValueError` for a conversation that cannot be written."""
         if args.chat_template_path is not None:
-            tokenizer.chat_template = Path(args.chat_template_path).read_text(encoding="utf-8")
+            tokenizer.chat_template = read_text(args.chat_template_path)
         if not tokenizer.chat_template:
             raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no chat template, so give a chat_template_path")
         if not tokenizer.is_fast:
             slow = f"tokenizer {tokenizer.name_or_path!r} is slow (written in Python)"
             raise ValueError(f"{slow} and does not tell where its tokens stand: give a fast one")
 
-        def encode_row(messages: list[Message]) -> dict[str, list]:
-            ids, answers = encode_conversation(tokenizer, messages)
+        columns = self.splits["train"].column_names
+        if "tools" in columns and "tools" not in str(tokenizer.chat_template):
+            logger.warning("The chat template does not read tools: the column 'tools' is not learnt from")
+
+        def encode_row(messages: Any, tools: Any = None) -> dict[str, list]:
+            ids, answers = encode_conversation(tokenizer, messages, tools)
             return {"ids": ids, "answers": answers}
 
-        options = {"remove_columns": "messages", "num_proc": args.preprocessing_num_workers}
+        options = {"remove_columns": columns, "num_proc": args.preprocessing_num_workers}
         encoded = {}
-        for name, split in self.splits.map(encode_row, input_columns="messages", **options).items():
+        for name, split in self.splits.map(encode_row, input_columns=columns, **options).items():
             rows = [torch.tensor(row, dtype=torch.int32) for row in split["ids"]]
             answers = [torch.tensor(row, dtype=torch.bool) for row in split["answers"]]
             lengths = torch.tensor([len(row) for row in rows])
@@ -69,22 +80,100 @@ class Conversations(Data):
     def first_prompt(self, tokenizer: PreTrainedTokenizerBase, question: str | None) -> list[int]:
         """Token ids of a prompt: a question, or else the first validation conversation up to its first answer (if it
         begins with an answer, up to the second)."""
-        messages = [{"role": "user", "content": question}]
+        messages, tools = [{"role": "user", "content": question}], None
         if question is None:
-            first, *others = self.splits["validation"][0]["messages"]
+            row = self.splits["validation"][0]
+            first, *others = messages_of(row["messages"])
             messages = [first, *takewhile(lambda message: message["role"] != "assistant", others)]
-        return tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+            tools = tools_of(row.get("tools"))
+        options = {"tools": tools, "add_generation_prompt": True, "return_dict": True}
+        return tokenizer.apply_chat_template(messages, **options)["input_ids"]
+
+
+def messages_of(conversation: Any) -> list[Message]:
+    """The messages of a conversation, each with "role" and "content": those of a row, of its JSON text, or ShareGPT's,
+    which have "from" and "value".
+
+    Raises:
+        ValueError: for a conversation without an answer, and for anything else.
+    """
+    messages = without_nulls(parsed(conversation))
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise ValueError(f"a conversation is a list of messages, not {shortened(conversation)}")
+    found = [checked(message, number) for number, message in enumerate(messages, 1)]
+    if not any(message["role"] == "assistant" for message in found):
+        first = found[0]["content"][:40] if found else ""
+        raise ValueError(f"the conversation {first!r}... has no answer: no message with the role 'assistant'")
+    return found
+
+
+def checked(message: Mapping[str, Any], number: int) -> Message:
+    """A message as chat templates read it. A `ValueError` says what is wrong with message number `number`."""
+    if "role" not in message and {"from", "value"} <= message.keys():
+        speaker = message["from"]
+        message = {**message, "role": SPEAKERS.get(speaker, speaker), "content": message["value"]}
+    role, content = message.get("role"), message.get("content")
+    if not isinstance(role, str):
+        raise ValueError(f"message {number} has no role, but {', '.join(message) or 'nothing'}")
+    if content is None and message.get("tool_calls"):
+        content = ""
+    if isinstance(content, list):
+        for part in (part for part in content if not isinstance(part, str)):
+            if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+                kind = part.get("type") if isinstance(part, dict) else part
+                raise ValueError(f"message {number} has a part {shortened(kind)}, and only texts can be learnt")
+        content = "".join(part if isinstance(part, str) else part["text"] for part in content)
+    if not isinstance(content, str):
+        raise ValueError(f"the content of message {number} ({role}) is {shortened(content)}, not text")
+    return {**message, "role": role, "content": content}
+
+
+def tools_of(tools: Any) -> list[dict] | None:
+    """The tools of a row, or of its JSON text."""
+    found = without_nulls(parsed(tools)) or None
+    if found is not None and not (isinstance(found, list) and all(isinstance(tool, dict) for tool in found)):
+        raise ValueError(f"tools are a list of JSON schemas, not {shortened(tools)}")
+    return found
+
+
+def parsed(value: Any) -> Any:
+    """The value, or if it is text, what it holds as JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError(f"a row holds the text {shortened(value)}, which is not JSON") from None
+
+
+def without_nulls(value: Any) -> Any:
+    """The value without fields that are null: a column of a table gives each row the fields of all rows."""
+    if isinstance(value, dict):
+        return {name: without_nulls(each) for name, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+def shortened(value: Any) -> str:
+    return textwrap.shorten(json.dumps(value, ensure_ascii=False, default=str), 60, placeholder="...")
 
 
 def encode_conversation(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]
+    tokenizer: PreTrainedTokenizerBase, conversation: Any, tools: Any = None
 ) -> tuple[list[int], list[bool]]:
     """Token ids of a conversation, and which of them are of answers: of messages whose role is "assistant"."""
-    template, first = tokenizer.chat_template, str(messages[0]["content"])[:40] if messages else ""
-    if not any(message.get("role") == "assistant" for message in messages):
-        raise ValueError(f"the conversation {first!r}... has no answer: no message with the role 'assistant'")
+    messages, template = messages_of(conversation), tokenizer.chat_template
+    first, tools = messages[0]["content"][:40], tools_of(tools)
+    if "tool_calls" not in str(template) and any(message.get("tool_calls") for message in messages):
+        raise ValueError(f"the conversation {first!r}... has tool_calls, which the chat template does not write")
+
+    def apply(messages: Sequence[Message], **options: bool) -> Any:
+        try:
+            return tokenizer.apply_chat_template(messages, tools=tools, **options)
+        except TemplateError as error:
+            raise ValueError(f"the chat template refuses the conversation {first!r}...: {error}") from error
+
     if isinstance(template, str) and GENERATION.search(template):
-        encoded = tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True)
+        encoded = apply(messages, return_dict=True, return_assistant_tokens_mask=True)
         return encoded["input_ids"], [bool(mark) for mark in encoded["assistant_masks"]]
 
     if messages[0]["role"] == "assistant":
@@ -94,7 +183,7 @@ def encode_conversation(
         )
 
     def written(count: int, **options: bool) -> str:
-        return tokenizer.apply_chat_template(messages[:count], tokenize=False, **options)
+        return apply(messages[:count], tokenize=False, **options)
 
     whole, spans = written(len(messages)), []
     for index, message in enumerate(messages):
@@ -168,18 +257,26 @@ def best_fit(lengths: Sequence[int], size: int) -> list[list[int]]:
 
 
 def load_conversations(
-    rows: Mapping[str, Dataset], column: str, validation_share: float, own_splits: list[str], notes: list[str]
+    args: Any, rows: Mapping[str, Dataset], column: str, own_splits: list[str], notes: list[str]
 ) -> Conversations:
-    """Take conversations from a column; if there is none to validate on, the last of those to train on are taken."""
-    splits = DatasetDict(rows).select_columns(column).rename_columns({column: "messages"})
+    """Take conversations from a column, and tools from one of this name; if there is none to validate on, the last of
+    those to train on are taken."""
+    columns = {column: "messages"} | ({"tools": "tools"} if "tools" in rows["train"].column_names else {})
+    splits = DatasetDict(rows).select_columns([*columns]).rename_columns(columns)
     for role, split in splits.items():
         if not len(split):
             raise ValueError(f"there is no conversation in the {role} split")
+        for number, row in enumerate(split):
+            try:
+                messages_of(row["messages"])
+                tools_of(row.get("tools"))
+            except ValueError as error:
+                raise Table(args, role, rows[role]).wrong(number, str(error), column) from None
     if "validation" not in splits:
-        size = len(splits["train"])
-        held_out = round(size * validation_share)
+        size, share = len(splits["train"]), args.validation_split_percentage / 100
+        held_out = round(size * share)
         if not 0 < held_out < size:
-            raise ValueError(f"{validation_share:.0%} of {size} conversations leave none to train or validate on")
+            raise ValueError(f"{share:.0%} of {size} conversations leave none to train or validate on")
         train, validation = splits["train"].train_test_split(held_out, shuffle=False).values()
         splits = DatasetDict(train=train, validation=validation)
         notes.append(f"There is no validation split: the last {held_out} conversations were taken for it.")

@@ -173,8 +173,12 @@ def rows_by_role(
     """What [`by_role`] returns, for the columns of each split that the task reads (None: it has no labels), and for
     rows in which those of `filled` are not empty."""
     found = {name: columns_of(Table(args, name, split)) for name, split in splits.items()}
+    unlabelled = [name for name, split in found.items() if split is None]
+    for name in unlabelled:
+        if name in args.files() or name.startswith("train") or len(unlabelled) == len(found):
+            raise ValueError(f"{Table(args, name, splits[name])} has no labels: all of them are missing")
     rows, own_splits, notes = by_role({name: split for name, split in found.items() if split is not None}, args)
-    notes += [f"Split {name!r} is not labelled and was not used." for name, split in found.items() if split is None]
+    notes += [f"Split {name!r} is not labelled and was not used." for name in unlabelled]
     return without_empty(rows, filled, notes) if filled else rows, own_splits, notes
 
 
@@ -257,8 +261,9 @@ def class_names(feature: Any) -> list[str] | None:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names in order: numbers by value, and after them all others by the alphabet."""
-    return sorted(names, key=lambda name: (0, float(name), name) if re.fullmatch(r"-?\d+(\.\d+)?", name) else (1, 0, name))
+    """Names in order: whole numbers by value, and after them all others by the alphabet."""
+    is_whole = re.compile(r"(-?\d+)(\.0+)?").fullmatch
+    return sorted(names, key=lambda name: (0, int(found[1]), name) if (found := is_whole(name)) else (1, 0, name))
 
 
 def each_label(labels: Iterable[str | list[str]]) -> list[str]:

@@ -20,6 +20,7 @@ from tfm_zoo.converters.sources import download, is_path, which_is_meant
 from tfm_zoo.converters.tensor_matching import new_weights
 from tfm_zoo.limits import positions_of
 from tfm_zoo.packing.configuration import METHOD
+from tfm_zoo.pointers import refuse_pointers
 from tfm_zoo.quiet import only_errors, quiet_loading
 from tfm_zoo.training.checkpoints import asks_to_resume, complete_checkpoints
 from tfm_zoo.training.options import TrainingOptions, is_zoo
@@ -145,6 +146,7 @@ def load_tokenizer(args: TrainingOptions) -> PreTrainedTokenizerBase:
 def _loaded(args: TrainingOptions, option_name: str, auto_class: type, file: str, kind: str, advice: str = "") -> Any:
     """What an option names, loaded from a folder or from the Hub, of which `file` is asked for first."""
     name = getattr(args, option_name)
+    refuse_pointers(name)
     try:
         if not Path(name).exists():
             download(name, [file])

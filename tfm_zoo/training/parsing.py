@@ -11,6 +11,8 @@ from typing import Any, NoReturn, TypeVar
 import yaml
 from transformers import HfArgumentParser
 
+from tfm_zoo.row_files import read_text
+
 AnyOptions = TypeVar("AnyOptions")
 #: what other scripts call an option whose name has other words
 USUAL = {
@@ -78,7 +80,7 @@ def _yaml_as_argv(path: str | Path, names: Collection[str]) -> list[str]:
     """The options of a YAML file as words of a command line."""
     if not Path(path).is_file():
         raise ValueError(f"--config {path}: no such file")
-    values = read_yaml(Path(path).read_text(encoding="utf-8"), f"--config {path}")
+    values = read_yaml(read_text(path), f"--config {path}")
     values = {} if values is None else values  # an empty file
     if not isinstance(values, dict):
         raise ValueError(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")

@@ -5,7 +5,8 @@ Read from top to bottom: the options, the data, the model, the task (its loss is
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import partial
 from math import isfinite
 from typing import Any, ClassVar, Literal
@@ -116,6 +117,15 @@ class LabelledTexts(data.Data):
     text_columns: list[str]
     label_names: list[str]  # of numbers, the names of their columns
     problem: str
+    earlier_names: Mapping[str, str] = field(default_factory=dict)  # of labels, where version 0.3 had others
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """With the earlier names of labels, so that runs of version 0.3 go on."""
+        if not self.earlier_names:
+            return super().facts
+        splits = self.splits.map(lambda label: {"label": self.earlier_names[label]}, input_columns="label")
+        return replace(self, splits=splits, earlier_names={}).facts
 
     @property
     def measures(self) -> data.Measures:
@@ -159,7 +169,20 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
         raise ValueError(f"classification needs two labels or more; {columns[0]!r} holds only {names}")
     splits = data.divide(rows, args, notes)
     data.tell_labels(data.each_label(splits["train"]["label"]), len(splits["train"]), names)
-    return LabelledTexts(splits, own_splits, notes, texts, names, problem)
+    earlier = earlier_names(names) if data.Table(args, "train", first).is_delimited and problem == ONE_LABEL else {}
+    return LabelledTexts(splits, own_splits, notes, texts, names, problem, earlier)
+
+
+def earlier_names(names: Sequence[str]) -> dict[str, str]:
+    """What version 0.3 made of the labels of a CSV file that are whole numbers or truth values, "1" of "01" and "True" of
+    "true"; nothing if these are the names, or would be in another order."""
+    if all(map(is_number, names)):
+        found = [str(int(Decimal(name))) for name in names]
+    elif {*names} <= {"true", "TRUE", "false", "FALSE"}:
+        found = [name.capitalize() for name in names]
+    else:
+        return {}
+    return dict(zip(names, found, strict=True)) if names != found == data.in_order({*found}) else {}
 
 
 def labelled_rows(texts: Sequence[str], columns: Sequence[str], problem: str, table: data.Table) -> Dataset | None:
@@ -183,9 +206,13 @@ def labelled_file(args: ClassificationOptions, label2id: Mapping[str, int]) -> t
     labelled = labelled_rows(*found, data.Table(args, "train", rows))
     if labelled is None:
         raise ValueError(f"{args.train_file!r} has no label in {columns}")
-    if problem != NUMBERS and (unknown := sorted(set(data.each_label(labelled["label"])) - set(label2id))):
+    labels = labelled["label"][:]
+    if problem == ONE_LABEL and not {*labels} <= {*label2id}:
+        earlier = earlier_names(data.in_order({*labels}))
+        labels = [earlier.get(label, label) for label in labels]
+    if problem != NUMBERS and (unknown := sorted(set(data.each_label(labels)) - set(label2id))):
         raise ValueError(f"{args.train_file!r} has labels that the model lacks: {unknown}; it has {list(label2id)}")
-    return [labelled[column][:] for column in texts], encoded_labels(labelled["label"], problem, label2id)
+    return [labelled[column][:] for column in texts], encoded_labels(labels, problem, label2id)
 
 
 def columns_and_problem(args: ClassificationOptions, split: Dataset) -> tuple[list[str], list[str], str]:

@@ -179,7 +179,7 @@ def load_corpus(args: LanguageModelingOptions) -> Corpus | Conversations:
         (messages,) = row_files.find_columns(rows["train"], messages, [["messages"]], "messages_column_name")
         if args.streaming:
             raise ValueError(f"column {messages!r} holds conversations, which are read into memory: do not stream it")
-        return load_conversations(rows, messages, args.validation_split_percentage / 100, own_splits, notes)
+        return load_conversations(args, rows, messages, own_splits, notes)
     column = row_files.find_text_column(rows["train"], args.text_column_name)
     if args.streaming:
         sources = {role: TextSource(split.select_columns(column), column, breaks=False) for role, split in rows.items()}
