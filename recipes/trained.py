@@ -102,7 +102,7 @@ def open_config(
         for file in (file for pattern in ("*.json", "*.txt", "*.model", weights) for file in folder.glob(pattern)):
             with file.open("rb") as content:
                 if content.read(len(POINTER)) == POINTER.encode():
-                    error(f"{file} is a Git LFS pointer, not the file itself: run `git lfs pull` where it was cloned")
+                    error(f"{file} is a Git LFS pointer, not the file itself: run `git lfs pull` in its clone")
         config = AutoConfig.from_pretrained(args.model, **loading(args))
     except LocalEntryNotFoundError:
         error(f"{args.model} is no folder, and the Hub cannot be reached (or HF_HUB_OFFLINE is set)")

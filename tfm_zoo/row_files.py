@@ -8,6 +8,7 @@ from contextlib import suppress
 from glob import glob
 from itertools import islice
 from pathlib import Path
+from types import NoneType
 from typing import Any, TextIO
 
 import pandas
@@ -27,7 +28,7 @@ DIALECTS = {",": {}, "\t": {"quoting": csv.QUOTE_NONE}}
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 #: UTF-8, in which a byte order mark at the beginning of a file is no text
 ENCODING = "utf-8-sig"
-#: of the columns of a CSV or TSV file, those whose cells are names, and stay as they are written even if all are numbers
+#: of the columns of a CSV or TSV file, those of names, whose cells stay as they are written even if all are numbers
 Names = Callable[[list[str]], Iterable[str]]
 
 
@@ -167,7 +168,8 @@ def line_of(file: Path, row: int) -> int | None:
         if file.suffix in DELIMITERS:
             return next(islice(_rows_of_table(lines, DELIMITERS[file.suffix]), row + 1, None), None)  # after a header
         if file.suffix in (".json", ".jsonl"):
-            rows = (number for number, line in enumerate(lines, 1) if line.strip() and type(json.loads(line)) is dict)
+            kinds = (dict, NoneType)
+            rows = (number for number, line in enumerate(lines, 1) if line.strip() and type(json.loads(line)) in kinds)
             return next(islice(rows, row, None), None)  # none, if the file is one list
     return None
 

@@ -109,9 +109,9 @@ def messages_of(conversation: Any) -> list[Message]:
 
 def checked(message: Mapping[str, Any], number: int) -> Message:
     """A message as chat templates read it. A `ValueError` says what is wrong with message number `number`."""
-    if "role" not in message and {"from", "value"} <= message.keys():
+    if "role" not in message and "from" in message:
         speaker = message["from"]
-        message = {**message, "role": SPEAKERS.get(speaker, speaker), "content": message["value"]}
+        message = {**message, "role": SPEAKERS.get(speaker, speaker), "content": message.get("value")}
     role, content = message.get("role"), message.get("content")
     if not isinstance(role, str):
         raise ValueError(f"message {number} has no role, but {', '.join(message) or 'nothing'}")
@@ -134,6 +134,10 @@ def tools_of(tools: Any) -> list[dict] | None:
     if found is not None and not (isinstance(found, list) and all(isinstance(tool, dict) for tool in found)):
         raise ValueError(f"tools are a list of JSON schemas, not {shortened(tools)}")
     return found
+
+
+#: what reads a row of each column of conversations
+READERS = {"messages": messages_of, "tools": tools_of}
 
 
 def parsed(value: Any) -> Any:
@@ -266,12 +270,12 @@ def load_conversations(
     for role, split in splits.items():
         if not len(split):
             raise ValueError(f"there is no conversation in the {role} split")
-        for number, row in enumerate(split):
-            try:
-                messages_of(row["messages"])
-                tools_of(row.get("tools"))
-            except ValueError as error:
-                raise Table(args, role, rows[role]).wrong(number, str(error), column) from None
+        for original, name in columns.items():
+            for number, value in enumerate(split[name]):
+                try:
+                    READERS[name](value)
+                except ValueError as error:
+                    raise Table(args, role, rows[role]).wrong(number, str(error), original) from None
     if "validation" not in splits:
         size, share = len(splits["train"]), args.validation_split_percentage / 100
         held_out = round(size * share)

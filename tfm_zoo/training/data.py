@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset

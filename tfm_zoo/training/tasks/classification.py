@@ -174,8 +174,8 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
 
 
 def earlier_names(names: Sequence[str]) -> dict[str, str]:
-    """What version 0.3 made of the labels of a CSV file that are whole numbers or truth values, "1" of "01" and "True" of
-    "true"; nothing if these are the names, or would be in another order."""
+    """What version 0.3 made of the labels of a CSV file that are whole numbers or truth values: "1" of "01", "True" of
+    "true". Nothing if these are the names, or would be in another order."""
     if all(map(is_number, names)):
         found = [str(int(Decimal(name))) for name in names]
     elif {*names} <= {"true", "TRUE", "false", "FALSE"}:
