@@ -66,7 +66,10 @@ def positions_of(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -
     positions = getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length
     if getattr(config, "position_ids_from_padding", False):  # RoBERTa's and FSMT's begin after the padding's
         positions -= config.pad_token_id + 1
-    return min(positions, tokenizer.model_max_length)
+    positions, special = min(positions, tokenizer.model_max_length), tokenizer.num_special_tokens_to_add()
+    if positions <= special:  # a tokenizer would then not truncate at all
+        sys.exit(f"error: {tokenizer.name_or_path} takes {positions} tokens, and a text has {special} special ones")
+    return positions
 
 
 def open_config(

@@ -1,8 +1,8 @@
-"""Where the positions of a model's tokens begin, and how many it has."""
+"""Where the positions of a model's tokens begin, how many it has, and how many a text needs."""
 
 from typing import Any
 
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from .converters import ARCHITECTURES
 from .converters.choosing import table_for
@@ -33,3 +33,12 @@ def in_zoo_terms(config: PreTrainedConfig) -> dict[str, Any]:
         zoo |= {name: value for rule in rules for name, value in rule.to_zoo(official, {}).items()}
     # Where any number serves the official class, it has no limit.
     return zoo | {rule.zoo: None for rule in rules if isinstance(rule, Free)}
+
+
+def check_room(length: int, tokenizer: PreTrainedTokenizerBase, name: str, pair: bool = False) -> None:
+    """Refuses a length that special tokens fill: a tokenizer in Rust would then not truncate at all. `name`: of the
+    length, for the error."""
+    special = tokenizer.num_special_tokens_to_add(pair)
+    if length <= special:
+        texts = "a pair of texts" if pair else "a text"
+        raise ValueError(f"{name} must be at least {special + 1}, not {length}: {texts} has {special} special tokens")

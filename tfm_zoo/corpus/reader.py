@@ -1,10 +1,11 @@
 """Texts through an encoder, in the order in which they come, however many they are."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from sys import maxsize
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 
 from ..converters import ConversionError, from_official
 from ..hub.contents import ORIGIN, digest_of_tensor
-from ..limits import positions_of
+from ..limits import check_room, positions_of
 from ..packing import pack_weights
 from ..packing.linear import is_packed
 from ..packing.packing import fastest
@@ -58,6 +59,7 @@ class CorpusReader:
         longest = min(positions_of(model.config) or maxsize, tokenizer.model_max_length, maxsize)
         if max_length is not None and not 1 <= max_length <= (positions_of(model.config) or max_length):
             raise ValueError(f"max_length {max_length}: the model reads 1 to {positions_of(model.config)} tokens")
+        check_room(max_length or longest, tokenizer, "max_length")
         self.model, self.tokenizer, self.results = model, tokenizer, results
         self.prompt, self.lower_case, self.max_length = prompt, lower_case, max_length or longest
         self.tokens_per_batch, self.window = tokens_per_batch, window
@@ -154,9 +156,18 @@ class CorpusReader:
         """The result of each text, in the order of the texts: a value for each of `results.columns()`.
 
         Raises:
-            ValueError: for a text that is none, or that has no token; the message says which.
+            ValueError: for a single text, whose letters would be read, or anything else that does not hold texts; for a
+                text that is none, or that has no token. The message says which.
         """
-        waiting, read = iter(texts), 0
+        if isinstance(texts, (str, bytes, Mapping)) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
+            found = shorten(repr(texts), 60, placeholder="...")
+            raise ValueError(
+                f"a reader takes a list or another iterable of texts, not the {type(texts).__name__} {found}"
+            )
+        return self._results(iter(texts))
+
+    def _results(self, waiting: Iterator[str]) -> Iterator[dict[str, Any]]:
+        read = 0
         while window := list(islice(waiting, self.window)):
             yield from self._read(window, read)
             read += len(window)

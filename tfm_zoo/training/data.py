@@ -148,6 +148,7 @@ class Data:
 
     text_columns: ClassVar[Sequence[str]]
     measures: ClassVar[Measures]
+    are_pairs: ClassVar[bool] = False  # whether a model reads two texts at once
 
     def texts(self) -> Iterator[str]:
         """The training texts. Read when iterated."""

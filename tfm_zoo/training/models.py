@@ -15,6 +15,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 from transformers.models.auto.auto_factory import _get_model_class
 
 import tfm_zoo
+from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.converters.choosing import table_for
 from tfm_zoo.converters.sources import download, is_path, which_is_meant
 from tfm_zoo.converters.tensor_matching import new_weights
@@ -47,7 +48,15 @@ class Head:
         """Refuse a configuration if neither transformers nor the checkpoint's own code has a class with the head."""
         if not (self.official_class(config) or self.auto_class.__name__ in getattr(config, "auto_map", {})):
             where = f"{config.name_or_path!r}: " if config.name_or_path else ""
-            raise ValueError(f"{where}model_type {config.model_type!r} is not a {self.title}")
+            raise ValueError(f"{where}model_type {config.model_type!r} is not a {self.title}; {self.possible()}")
+
+    def possible(self, but: str | None = None) -> str:
+        """Which types have this head, in transformers and in the zoo, but for those of one family; for errors."""
+        known, name = transformers.CONFIG_MAPPING, self.auto_class.__name__
+        classes = self.auto_class._model_mapping
+        tables = [table for table in ARCHITECTURES.values() if table.model_type in known and table.family != but]
+        tables = [table for table in tables if name in known[table.family].auto_classes]
+        return f"these are: {', '.join(sorted(t.model_type for t in tables if known[t.model_type] in classes))}"
 
     def official_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
         """transformers' class with this head for this configuration, if there is one."""
@@ -61,7 +70,9 @@ class Head:
             return None
         name = transformers.CONFIG_MAPPING[family].auto_classes.get(self.auto_class.__name__)
         if name is None:
-            raise ValueError(f"model_type {config.model_type!r} becomes a {family!r}, which is not a {self.title}")
+            raise ValueError(
+                f"model_type {config.model_type!r} becomes a {family!r}, which is not a {self.title}; {self.possible()}"
+            )
         return getattr(tfm_zoo, name)
 
     def config_of_checkpoint(self, args: TrainingOptions) -> PreTrainedConfig:

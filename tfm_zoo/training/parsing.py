@@ -92,6 +92,8 @@ def _yaml_as_argv(path: str | Path, names: Collection[str]) -> list[str]:
     argv = []
     for key, value in values.items():
         if isinstance(value, list):
+            if not value or any(item is None or isinstance(item, list | dict) for item in value):
+                raise ValueError(f"--config {path}: {key} takes one value or more, not {json.dumps(value)}")
             argv += [f"--{key}", *map(str, value)]
         elif isinstance(value, dict):
             argv.append(f"--{key}={json.dumps(value)}")

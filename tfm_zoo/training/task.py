@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
+from tfm_zoo.limits import check_room
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import Data
@@ -195,6 +196,8 @@ def task_of_rows(
         made = build(args, data)
         longest = longest_input(made.model.config, made.tokenizer)
         args = fitted(args, longest, *args.lengths)
+        for name, tokenizer in zip(args.lengths, made[1:], strict=False):
+            check_room(getattr(args, name), tokenizer, name, pair=data.are_pairs)
         splits = data.encode(made.tokenizer, args, made.model.config, *made[2:])
     padding = max(getattr(args, name) for name in args.lengths), args.pad_to_max_length
     return task_class(

@@ -120,6 +120,10 @@ class LabelledTexts(data.Data):
     earlier_names: Mapping[str, str] = field(default_factory=dict)  # of labels, where version 0.3 had others
 
     @property
+    def are_pairs(self) -> bool:
+        return len(self.text_columns) > 1
+
+    @property
     def facts(self) -> dict[str, Any]:
         """With the earlier names of labels, so that runs of version 0.3 go on."""
         if not self.earlier_names:
@@ -316,6 +320,13 @@ def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> Model
             raise ValueError(f"classifier_pooling is for encoders, and {config.model_type!r} is not one")
     if args.is_new:
         model, tokenizer = new_for_texts(HEAD, args, texts.texts(), texts.label_names, **fields)
+        end = model.config.eos_token_id
+        if model.config.is_encoder_decoder and end not in tokenizer("")["input_ids"]:
+            raise ValueError(
+                f"model_type {model.config.model_type!r} is not a classifier with this tokenizer, which does not end a"
+                f" text with eos_token_id {end}: give another tokenizer_name, or a type that needs no such token;"
+                f" {HEAD.possible(but='tfm_encoder_decoder')}"
+            )
     else:
         model, tokenizer = HEAD.load_with_labels(args, texts.label_names, **fields)
     tokenizer = with_padding(tokenizer)

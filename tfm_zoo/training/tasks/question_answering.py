@@ -61,6 +61,7 @@ class Questions(data.Data):
     """Splits whose columns are "id", "question", "context" and "answers" (texts and where they begin)."""
 
     text_columns = ("question", "context")
+    are_pairs = True
     measures = data.Measures(["squad"], ["a", "b"], [["a"], []], "f1")
 
     def encode(self, tokenizer: PreTrainedTokenizerBase, args: AnsweringOptions, config: Any = None) -> DatasetDict:
