@@ -12,9 +12,7 @@ def refuse_pointer(file: Path, error: type[Exception] = ValueError) -> None:
     if file.is_file() and file.stat().st_size <= LONGEST:
         with file.open("rb") as content:
             if content.read(len(BEGINNING)) == BEGINNING:
-                raise error(
-                    f"{file} is a Git LFS pointer, not the file itself: run `git lfs pull` where it was cloned."
-                )
+                raise error(f"{file} is a Git LFS pointer, not the file itself: run `git lfs pull` in its clone.")
 
 
 def refuse_pointers(folder: str | Path, error: type[Exception] = ValueError) -> None:

@@ -138,10 +138,9 @@ def check_file(file: Path) -> None:
             sizes = ((number, line.count("\t") + 1) for number, line in enumerate(lines, 1) if line.strip(" \n"))
             _, columns = next(sizes, (1, 1))
             if wrong := next(((number, size) for number, size in sizes if size != columns), None):
-                advice = "TSV is not quoted: no cell can hold a tab or a line break; in CSV it can"
-                raise ValueError(
-                    f"{file}, line {wrong[0]}: its cells are {wrong[1]}, the header's {columns} ({advice})"
-                )
+                found = f"expected {columns} cells, as in the header, and found {wrong[1]}"
+                advice = "a .tsv file is not quoted, so that no cell can hold a tab or a line break; in .csv it can"
+                raise ValueError(f"{file}, line {wrong[0]}: {found} ({advice})")
 
 
 def refuse_utf_16(file: Path) -> None:

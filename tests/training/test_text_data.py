@@ -5,6 +5,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from transformers import PreTrainedConfig
 
 from tfm_zoo import built_in_data
+from tfm_zoo.row_files import rows_of_files
 from tfm_zoo.training.data import in_order
 from tfm_zoo.training.models import label_fields
 from tfm_zoo.training.tasks import classification as text_data
@@ -152,17 +153,89 @@ def test_labels_that_train_has_not_are_refused(tmp_path):
         load(dataset_name=folder)
 
 
+@pytest.mark.parametrize("text_column", ["text", "null"])
+@pytest.mark.parametrize("kind", WRITERS)
+def test_cells_are_what_stands_there(tmp_path, kind, text_column):
+    cells = ["null", "None", "NA", "nan", "n/a", "<NA>", "01", "007", "1", "true", '"quoted', "it's"]
+    rows = [{text_column: f'"{cell}" {i}', "second": cell, "label": cell} for i in range(2) for cell in cells]
+    if kind == "tsv":
+        lines = ["\t".join(row) for row in (rows[0], *(row.values() for row in rows))]
+        (tmp_path / "train.tsv").write_text("\n".join(lines))
+    else:
+        WRITERS[kind](Dataset.from_list(rows), tmp_path / f"train.{kind}")
+    columns = {"text_column_name": [text_column, "second"], "validation_split_percentage": 5}
+    for source in ({"train_file": str(tmp_path / f"train.{kind}")}, {"dataset_name": str(tmp_path)}):
+        data = load(**source, **columns)
+        assert {*data.label_names} == {*cells} and data.label_names[:3] == ["01", "1", "007"]
+        found = [row for split in data.splits.values() for row in split.to_list()]
+        assert sorted(map(str, found)) == sorted(map(str, rows))
+
+
+def test_runs_of_earlier_versions_know_their_labels(tmp_path):
+    """They read whole numbers and truth values in CSV."""
+    written = {"1": ["01", "007"], "2": ["1.0", "0.0"], "3": ["true", "false"], "4": ["1", "01"], "5": ["1", "0"]}
+    for name, labels in written.items():
+        texts(8, labels=labels).to_csv(tmp_path / f"{name}.csv")
+    found = {name: load(train_file=str(tmp_path / f"{name}.csv")) for name in written}
+    assert [data.label_names for data in found.values()][:4] == [
+        ["01", "007"],
+        ["0.0", "1.0"],
+        ["false", "true"],
+        ["01", "1"],
+    ]
+    assert found["2"].facts == found["5"].facts and found["2"].splits["train"]["label"][0] in ("1.0", "0.0")
+    assert [*found["1"].earlier_names.values(), *found["3"].earlier_names.values()] == ["1", "7", "False", "True"]
+    options = ClassificationOptions(train_file=str(tmp_path / "1.csv"))
+    assert text_data.labelled_file(options, {"1": 0, "7": 1})[1] == [0, 1] * 4
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
+
+
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("name", "content", "message"),
     [
-        ("text,label\n", r"train_file '.*train.csv' gives no row; does it hold only a header\?"),
-        ("text;label\na;1\n", r"usual names \(text, sentence, .*\) is among .*; is the file separated by semicolons\?"),
+        ("a.csv", b"text,label\n", r"train_file '.*a.csv' gives no row; does it hold only a header\?"),
+        ("a.csv", b"text;label\na;1\n", r"usual names \(text, sentence, .*; is the file separated by semicolons\?"),
+        ("a.csv", b"text,label\na, b,1\n", "a.csv: its first row has 3 cells, and its header 2; is a text"),
+        ("a.csv", b"text,label\na,1\nb,c,1\n", "train_file '.*a.csv' cannot be read: .* in line 3, saw 3"),
+        ("a.csv", b"text,label\na,\nb,\n", "split 'train' has no labels: all of them are missing"),
+        ("a.csv", b"text,label\na,0.5\nb,1\n", "holds numbers, such as 0.5; .* give problem_type 'regression'"),
+        ("a.tsv", b"text\tlabel\n\na\t1\nb\n", "a.tsv, line 4: expected 2 cells, .* found 1"),
+        ("a.tsv", b'text\tlabel\n"a\tb"\t1\n', "a.tsv, line 2: expected 2 cells, .* found 3"),
+        ("a.csv", "text,label\na,1\n".encode("utf-16"), "a.csv is UTF-16, or no text: save it as UTF-8"),
+        ("a.jsonl", '{"text": "a"}'.encode("utf-16-le"), "a.jsonl is UTF-16, or no text: save it as UTF-8"),
+        *((name, POINTER, f"{name} is a Git LFS pointer, not the file itself") for name in ("a.csv", "a.parquet")),
     ],
 )
-def test_csv_files_that_hold_no_table_are_refused(tmp_path, text, message):
-    (tmp_path / "train.csv").write_text(text)
+def test_files_that_hold_no_rows_are_refused(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        load(train_file=str(tmp_path / "train.csv"))
+        load(train_file=str(tmp_path / name))
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "json", "jsonl", "txt"])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_byte_order_mark_is_no_text(tmp_path, monkeypatch, kind, streaming):
+    """Wherever a file begins: rows in memory, streams, and ranges of bytes."""
+    cells = ["\u00e4", "null", "b"]
+    if kind == "txt":
+        (tmp_path / "a.txt").write_text("\n".join(cells), "utf-8-sig")
+    else:
+        WRITERS[kind](Dataset.from_dict({"text": cells}), tmp_path / f"a.{kind}")
+        (tmp_path / f"a.{kind}").write_text((tmp_path / f"a.{kind}").read_text("utf-8"), "utf-8-sig")
+    for whole_up_to in (0, 1 << 20):
+        rows = rows_of_files([tmp_path / f"a.{kind}"], "a file", streaming, "line", whole_up_to)
+        assert [row["text"] for row in rows] == cells
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_file_without_labels_is_refused(tmp_path, split):
+    texts(8).to_csv(tmp_path / "train.csv")
+    texts(4, labels=("", "")).to_csv(tmp_path / "other.csv")
+    files = {"train_file": str(tmp_path / "train.csv"), f"{split}_file": str(tmp_path / "other.csv")}
+    with pytest.raises(ValueError, match=f"split '{split}' has no labels: all of them are missing"):
+        load(**files)
 
 
 @pytest.mark.parametrize(

@@ -322,10 +322,10 @@ def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> Model
         model, tokenizer = new_for_texts(HEAD, args, texts.texts(), texts.label_names, **fields)
         end = model.config.eos_token_id
         if model.config.is_encoder_decoder and end not in tokenizer("")["input_ids"]:
+            name = args.model_type or model.config.model_type
             raise ValueError(
-                f"model_type {model.config.model_type!r} is not a classifier with this tokenizer, which does not end a"
-                f" text with eos_token_id {end}: give another tokenizer_name, or a type that needs no such token;"
-                f" {HEAD.possible(but='tfm_encoder_decoder')}"
+                f"model_type {name!r} is not a sequence classifier with a tokenizer that ends no text with eos_token_id"
+                f" {end}: give another tokenizer_name, or a type without it; {HEAD.possible(but='tfm_encoder_decoder')}"
             )
     else:
         model, tokenizer = HEAD.load_with_labels(args, texts.label_names, **fields)
