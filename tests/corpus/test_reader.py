@@ -115,6 +115,7 @@ BAD = {
     "not as 'int3'": {"pooling": "cls", "pack": "int3"},
     "tokens_per_batch must be at least 1, not 0": {"pooling": "cls", "tokens_per_batch": 0},
     "window must be at least 1": {"pooling": "cls", "window": -1},
+    "max_length must be at least 3, not 2: a text has 2 special tokens": {"pooling": "cls", "max_length": 2},
 }
 
 
@@ -128,6 +129,9 @@ def test_bad_texts_and_models(encoder, tmp_path):
     reader = CorpusReader.from_pretrained(encoder, pooling="cls", window=2)
     with pytest.raises(ValueError, match=r"text 3 \(counted from 0\) is no text: None"):
         [*reader(["a", "b", "c", None])]
+    for texts in ("abc", b"abc", {"text": "a"}, None, 3):
+        with pytest.raises(ValueError, match=f"a list or another iterable of texts, not the {type(texts).__name__} "):
+            reader(texts)
     reader.tokenizer.backend_tokenizer.post_processor = None
     with pytest.raises(ValueError, match=r"text 1 \(counted from 0\) has no token: ''"):
         [*reader(["a", ""])]

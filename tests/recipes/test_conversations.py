@@ -20,6 +20,7 @@ from tfm_zoo.training.conversations import (
     best_fit,
     encode_conversation,
 )
+from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions, load_corpus
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
 from .conftest import history, logged
@@ -175,6 +176,57 @@ def test_trl_trains_the_zoo_as_it_trains_native_models(tokenizer, tmp_path, monk
     assert len(histories[0]) == 3
     for ours, theirs in zip(*histories, strict=True):
         assert ours == pytest.approx(theirs, abs=1e-3)
+
+
+CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": {name: "int"}}} for name in "fg"]
+WITH_TOOLS = """{{ tools | tojson }}{% for message in messages %}<{{ message.role }}>\
+{{ message.content or message.tool_calls | tojson }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"""
+PLAIN = "<user>hi</s>\n<assistant>yo</s>\n"
+
+
+def said(user: object, assistant: object = "yo", **others) -> list[dict]:
+    return [{"role": "user", "content": user}, {"role": "assistant", "content": assistant, **others}]
+
+
+@pytest.mark.parametrize(
+    ("row", "template", "written"),
+    [
+        ([{"from": "human", "value": "hi"}, {"from": "gpt", "value": "yo"}], TEMPLATE, PLAIN),
+        (said([{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]), TEMPLATE, PLAIN),
+        (json.dumps(said("hi")), TEMPLATE, PLAIN),
+        ([{"role": "critic", "content": "no"}, *said("hi")], TEMPLATE, f"<critic>no</s>\n{PLAIN}"),
+        (
+            said("hi", None, tool_calls=[CALL]),
+            WITH_TOOLS,
+            f"{json.dumps(TOOLS[:1])}<user>hi<assistant>{json.dumps([CALL])}",
+        ),
+        (None, TEMPLATE, "line 21 of chat.jsonl, column 'messages': a conversation is a list of messages, not null"),
+        ("hello", TEMPLATE, 'line 21 of chat.jsonl, .*: a row holds the text "hello", which is not JSON'),
+        (said(None), TEMPLATE, "line 21 .*: the content of message 1 .user. is null, not text"),
+        (said([{"type": "image", "url": "x"}]), TEMPLATE, 'line 21 .*: message 1 has a part "image", and only texts'),
+        ([{"content": "hi"}], TEMPLATE, "line 21 .*: message 1 has no role, but content"),
+        (said("hi", None, tool_calls=[CALL]), TEMPLATE, "'hi'... has tool_calls, which the chat template does not"),
+        (said("hi"), "{{ raise_exception('no') }}", "the chat template refuses the conversation .*: no"),
+    ],
+)
+def test_rows_are_checked_before_they_are_encoded(tokenizer, tmp_path, monkeypatch, caplog, row, template, written):
+    """Of 21 rows the last is odd. It is learnt as it is meant, or refused by its line."""
+    rows = [{"messages": json.dumps(said("hi")) if isinstance(row, str) else said("hi"), "tools": TOOLS[1:]}] * 20
+    lines = [json.dumps(each) for each in (*rows, {"messages": row, "tools": TOOLS[:1]})]
+    (tmp_path / "chat.jsonl").write_text("\n".join(lines))
+    (tmp_path / "chat.jinja").write_text(template, "utf-8-sig")
+    monkeypatch.setattr(tokenizer, "chat_template", None)
+    files = {"train_file": str(tmp_path / "chat.jsonl"), "chat_template_path": str(tmp_path / "chat.jinja")}
+    args = LanguageModelingOptions(validation_file=files["train_file"], **files)
+    if "line 21" in written or "the chat template" in written:
+        with pytest.raises(ValueError, match=written):
+            load_corpus(args).encode(tokenizer, args)
+        return
+    corpus = load_corpus(args)
+    ids = corpus.encode(tokenizer, args)["train"]
+    assert tokenizer.decode(ids.ids[-ids.lengths[-1] :]) == written and {*corpus.texts()} >= {"hi"}
+    assert ("The chat template does not read tools" in caplog.text) == (template is TEMPLATE)
 
 
 @pytest.mark.parametrize(

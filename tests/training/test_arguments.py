@@ -143,6 +143,9 @@ BAD_VALUES = {
             "classifier_pooling: mean\nconfig_overrides: classifier_pooling=cls",
             "either by itself or in config_overrides",
         ),
+        ("train_file: []", "config.yaml: train_file takes one value or more, not []"),
+        ("metrics: [f1, null]", 'config.yaml: metrics takes one value or more, not ["f1", null]'),
+        ("pad_to_max_length: []", "config.yaml: pad_to_max_length takes one value or more, not []"),
     ],
     LanguageModelingOptions: [
         ("block_size: 1", "block_size must be at least 2, not 1"),

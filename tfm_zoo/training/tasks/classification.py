@@ -247,9 +247,9 @@ def single_labels(table: data.Table, columns: Sequence[str]) -> list[str | None]
     real = [label for label in labels if isinstance(label, float) or (is_written and label is not None)]
     if real := [label for label in real if not float(label).is_integer()]:
         raise ValueError(
-            f"label_column_name {column!r} holds {'numbers' if is_written else feature}, such as {real[0]}; expected"
-            " text, whole numbers or booleans: to learn numbers, give problem_type 'regression'; to learn ranges of"
-            " numbers, write them as names, such as 'low' and 'high'"
+            f"label_column_name {column!r} holds {'numbers (float64)' if is_written else feature}, such as {real[0]};"
+            " expected text, whole numbers or booleans: to learn numbers, give problem_type 'regression'; to learn"
+            " ranges of numbers, write them as names, such as 'low' and 'high'"
         )
     names = [None if label is None else str(int(label) if isinstance(label, float) else label) for label in labels]
     names = [name and name.strip() if is_written else name for name in names]
@@ -289,7 +289,8 @@ def values_of(
     table: data.Table, columns: Sequence[str], is_right: Callable[[Any], bool], wanted: str
 ) -> list[tuple | None]:
     """The values of each row in these columns; None if one is missing. Refuses one that is not what is `wanted`."""
-    rows = [*zip(*(table.rows[column] for column in columns), strict=True)]
+    found = ([None if str(value) == "nan" else value for value in table.rows[column]] for column in columns)
+    rows = [*zip(*found, strict=True)]
     for row, values in enumerate(rows):
         for column, value in zip(columns, values, strict=True):
             if value is not None and not is_right(value):
