@@ -4,7 +4,7 @@ from pathlib import Path
 
 BEGINNING, LONGEST = b"version https://git-lfs.github.com/spec/", 1024
 #: files of a checkpoint's folder that are read beside its weights, whatever else lies there
-READ = ("*.json", "*.txt", "*.model", "*.spm", "*.jinja")
+READ = ("*.json", "vocab.txt", "merges.txt", "*.model", "*.spm", "*.jinja")
 
 
 def refuse_pointer(file: Path, error: type[Exception] = ValueError) -> None:

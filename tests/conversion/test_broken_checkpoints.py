@@ -35,6 +35,20 @@ def test_truncated(folder):
     assert f"{file} is truncated" in error_of(folder)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
+def test_pointers_of_git_lfs(folder, name):
+    """Beside whole weights, a pointer in the place of weights in another format does no harm."""
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
+    (folder / "pytorch_model.bin").write_text(pointer)
+    from_official(folder)
+    (folder / name).write_text(pointer)
+    message = f"{folder / name} is a Git LFS pointer, not the file itself: run `git lfs pull` in its clone."
+    assert error_of(folder) == message
+    for refuse in (partial(verify, folder), partial(sources.check_source, folder)):
+        with pytest.raises(ValueError, match="is a Git LFS pointer"):
+            refuse()
+
+
 def test_truncated_bin(original, folder):
     (folder / "model.safetensors").unlink()
     file = folder / "pytorch_model.bin"

@@ -412,14 +412,28 @@ def test_an_error_is_one_line(translation_recipe, pairs, tmp_path, monkeypatch, 
         (["{folder}/nowhere", "a"], "nowhere: no such folder"),
         (["{folder}", "a"], "holds no config.json, and so no model"),
         (["no/where", "a"], "no/where is no folder, and the Hub cannot be reached"),
+        (["{folder}", "--file", "{folder}/16.txt"], "16.txt cannot be read: 'utf-8' codec"),
+        (["{folder}", "--file", "{folder}/clone/notes.txt"], "notes.txt is a Git LFS pointer"),
+        (["{folder}/clone", "a"], "model.safetensors is a Git LFS pointer, not the file itself"),
     ],
-    ids=["no sentence", "beams", "file", "table", "folder", "no model", "Hub"],
+    ids=["no sentence", "beams", "file", "table", "folder", "no model", "Hub", "UTF-16", "pointer", "weights"],
 )
 def test_translating_nothing_is_refused(tmp_path, capsys, argv, message):
     (tmp_path / "pairs.csv").write_text("en,de\na dog,ein Hund\n")
+    (tmp_path / "16.txt").write_text("a dog", "utf-16")
+    (tmp_path / "clone").mkdir()
+    (tmp_path / "clone/config.json").write_text("{}")
+    for name in ("model.safetensors", "notes.txt"):
+        (tmp_path / "clone" / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n")
     with pytest.raises(SystemExit):
         imported(TRANSLATE).main([part.format(folder=tmp_path) for part in argv])
     assert message in capsys.readouterr().err
+
+
+def test_a_file_has_a_sentence_a_line(tmp_path):
+    """A byte order mark is no text, and a line ends at a line break alone."""
+    (tmp_path / "a.txt").write_bytes("\ufeffa\u2028b\r\n\r\nc\n".encode())
+    assert imported(TRANSLATE).lines_of(tmp_path / "a.txt", pytest.fail) == ["a\u2028b", "", "c"]
 
 
 def test_sources_that_are_too_long_are_cut_and_it_is_said(official, capsys):
