@@ -102,11 +102,8 @@ def open_config(
         elif not (folder / "config.json").is_file():
             error(f"{args.model} holds no config.json, and so no model")
         weights = "*.safetensors" if any(folder.glob("*.safetensors")) else "*model*.bin"
-        for file in (
-            file
-            for pattern in ("*.json", "vocab.txt", "merges.txt", "*.model", weights)
-            for file in folder.glob(pattern)
-        ):
+        read = ("*.json", "vocab.txt", "merges.txt", "*.model", weights)
+        for file in (file for pattern in read for file in folder.glob(pattern)):
             with file.open("rb") as content:
                 if content.read(len(POINTER)) == POINTER.encode():
                     error(f"{file} is a Git LFS pointer, not the file itself: run `git lfs pull` in its clone")

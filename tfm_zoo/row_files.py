@@ -157,7 +157,7 @@ def read_text(file: str | Path) -> str:
     try:
         return Path(file).read_text(ENCODING)
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file} cannot be read: {error} (save it as UTF-8)") from error
+        raise ValueError(f"{file} is not UTF-8: {error} (save it as UTF-8)") from error
 
 
 def line_of(file: Path, row: int) -> int | None:

@@ -96,7 +96,10 @@ def load_pairs(args: TranslationOptions, split: str, file: str) -> Dataset:
     sides = {language: Path(f"{file}.{language}") for language in (args.source_lang, args.target_lang)}
     if Path(file).is_file() or not all(path.is_file() for path in sides.values()):
         return data.load_file(args, split, file)
-    texts = {language: row_files.read_text(path) for language, path in sides.items()}
+    try:
+        texts = {language: row_files.read_text(path) for language, path in sides.items()}
+    except ValueError as error:
+        raise ValueError(f"{split}_file {file!r} cannot be read: {error}") from error
     # Not `splitlines`, which also cuts sentences at characters such as U+2028.
     lines = {language: text.removesuffix("\n").split("\n") for language, text in texts.items()}
     if len(set(map(len, lines.values()))) > 1:
