@@ -12,7 +12,7 @@ from types import NoneType
 from typing import Any, TextIO
 
 import pandas
-from datasets import Dataset, IterableDataset, load_dataset, load_dataset_builder, load_from_disk
+from datasets import Dataset, Features, IterableDataset, Value, load_dataset, load_dataset_builder, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 from pandas.errors import ParserError
 
@@ -67,8 +67,7 @@ def rows_of_files(
         options = reading_options(TEXT_FILES[suffix], files, DELIMITERS.get(suffix, ""), names)
         options |= {"sample_by": "line" if streaming else text_rows} if suffix == ".txt" else {}
         options |= {"data_files": [*map(str, files)], "split": "train", "streaming": streaming}
-        with quiet_reading():
-            return in_parts(load_dataset(TEXT_FILES[suffix], **options))
+        return in_parts(load(TEXT_FILES[suffix], **options))
     except (DatasetGenerationError, UnicodeDecodeError, ParserError) as error:
         why = error.__cause__ or error
         advice = " (save it as UTF-8)" if isinstance(why, UnicodeDecodeError) else ""
@@ -98,7 +97,7 @@ def splits_of(
             options = reading_options(builder.name, files, getattr(builder.config, "sep", ""), names)
             if builder.config.features:  # which the folder's README.md declares
                 options.pop("converters", None)
-        splits = load_dataset(name, config, streaming=streaming, **options)
+        splits = load(name, config, streaming=streaming, **options)
         return {split: in_parts(rows) for split, rows in splits.items()}
     except (DatasetGenerationError, UnicodeDecodeError, ParserError) as error:
         raise ValueError(f"dataset_name {name!r} cannot be read: {error.__cause__ or error}") from error
@@ -119,11 +118,24 @@ def reading_options(kind: str, files: Sequence[Path], delimiter: str, names: Nam
             size, longer = len(first.columns), len(first.columns) + first.index.nlevels
             advice = "; is a text with a comma not in quotation marks?" if delimiter == "," else ""
             raise ParserError(f"{file}: its first row has {longer} cells, and its header {size}{advice}")
-    return {**options, "converters": dict.fromkeys(names([*first.columns]), cell)}
+    columns = [*first.columns]
+    return {**options, "columns": columns, "converters": dict.fromkeys(names(columns), cell)}
 
 
 def cell(text: str) -> str | None:
     return text or None
+
+
+def load(*source: str | None, columns: Sequence[str] = (), **options: Any) -> Any:
+    """What `load_dataset` reads. If one of the `columns` of CSV has numbers in its first rows and text further on, the
+    cells of all are texts."""
+    with quiet_reading():
+        try:
+            return load_dataset(*source, **options)
+        except DatasetGenerationError:
+            if options.pop("converters", None) is None:
+                raise
+            return load_dataset(*source, features=Features(dict.fromkeys(columns, Value("string"))), **options)
 
 
 def check_file(file: Path) -> None:

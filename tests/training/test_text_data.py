@@ -1,5 +1,6 @@
 """Every way to name a data set, and every way to get it wrong."""
 
+import pandas
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from transformers import PreTrainedConfig
@@ -171,6 +172,15 @@ def test_cells_are_what_stands_there(tmp_path, kind, text_column):
         assert sorted(map(str, found)) == sorted(map(str, rows))
 
 
+def test_a_column_may_hold_text_after_thousands_of_numbers(tmp_path):
+    """`datasets` looks at 10,000 rows at a time."""
+    score = [*range(10_000), "NA"]
+    rows = pandas.DataFrame({"text": "a text", "score": score, "label": [*range(2)] * 5000 + ["n/a"]})
+    rows.to_csv(tmp_path / "train.csv", index=False)
+    for source in ({"train_file": str(tmp_path / "train.csv")}, {"dataset_name": str(tmp_path)}):
+        assert load(**source).label_names == ["0", "1", "n/a"]
+
+
 def test_runs_of_earlier_versions_know_their_labels(tmp_path):
     """They read whole numbers and truth values in CSV."""
     written = {"1": ["01", "007"], "2": ["1.0", "0.0"], "3": ["true", "false"], "4": ["1", "01"], "5": ["1", "0"]}
@@ -200,7 +210,11 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
         ("a.csv", b"text,label\na, b,1\n", "a.csv: its first row has 3 cells, and its header 2; is a text"),
         ("a.csv", b"text,label\na,1\nb,c,1\n", "train_file '.*a.csv' cannot be read: .* in line 3, saw 3"),
         ("a.csv", b"text,label\na,\nb,\n", "split 'train' has no labels: all of them are missing"),
-        ("a.csv", b"text,label\na,0.5\nb,1\n", "holds numbers, such as 0.5; .* give problem_type 'regression'"),
+        (
+            "a.csv",
+            b"text,label\na,0.5\nb,1\n",
+            "holds numbers .float64., such as 0.5; .* 'regression'",
+        ),
         ("a.tsv", b"text\tlabel\n\na\t1\nb\n", "a.tsv, line 4: expected 2 cells, .* found 1"),
         ("a.tsv", b'text\tlabel\n"a\tb"\t1\n', "a.tsv, line 2: expected 2 cells, .* found 3"),
         ("a.csv", "text,label\na,1\n".encode("utf-16"), "a.csv is UTF-16, or no text: save it as UTF-8"),

@@ -267,8 +267,8 @@ def sets_of_labels(table: data.Table, columns: Sequence[str]) -> list[list[str] 
         names = data.class_names(table.rows.features[columns[0]])
         lists = table.rows[columns[0]][:]
         return [each and [names[label] if names else str(label) for label in each] for each in lists]
-    rows = values_of(table, columns, lambda value: value in (0, 1), "a label is 1 or 0")
-    return [row and [column for column, value in zip(columns, row, strict=True) if value] for row in rows]
+    rows = values_of(table, columns, lambda value: is_number(value) and float(value) in (0, 1), "a label is 1 or 0")
+    return [row and [column for column, value in zip(columns, row, strict=True) if float(value)] for row in rows]
 
 
 def numbers(table: data.Table, columns: Sequence[str]) -> list[list[float] | None]:
