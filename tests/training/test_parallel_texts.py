@@ -11,15 +11,10 @@ from tfm_zoo.training.options import fitted
 from tfm_zoo.training.tasks.translation import TranslationOptions, load_parallel_texts
 from tfm_zoo.training.tokenizers import joint_bpe
 
+from .test_text_data import WRITERS
+
 ROWS = [{"en": f"the dog number {i}", "de": f"der Hund Nummer {i}"} for i in range(20)]
 NAMES = {"source_lang": "en", "target_lang": "de"}
-WRITERS = {
-    "csv": lambda data, path: data.to_csv(path),
-    "tsv": lambda data, path: data.to_csv(path, sep="\t"),
-    "json": lambda data, path: data.to_json(path, lines=False),
-    "jsonl": lambda data, path: data.to_json(path),
-    "parquet": lambda data, path: data.to_parquet(path),
-}
 
 
 def load(**options):
