@@ -210,7 +210,11 @@ NEW = {"model_name_or_path": None}
             PermissionError,
             "/proc is not a folder that you may",
         ),
-        ({**NEW, "model_type": "vit"}, ValueError, "model_type 'vit' is not a sequence classifier; these are: albert, "),
+        (
+            {**NEW, "model_type": "vit"},
+            ValueError,
+            "model_type 'vit' is not a sequence classifier; these are: albert, ",
+        ),
         ({**NEW, "model_type": "t5", "config_overrides": "d_model=8"}, ValueError, "give another"),
         (
             {**NEW, "model_type": "tfm_gpt", "classifier_pooling": "mean"},

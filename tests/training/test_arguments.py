@@ -122,7 +122,6 @@ BAD_VALUES = {
         ("seed: [", "config.yaml: not YAML"),
         ("seed: 1\nseed: 2", "config.yaml: not YAML: 'seed' is there twice"),
         ("[]", "expected `option: value` lines, found a list"),
-        ("freeze: []", "config.yaml: 'freeze' is an empty list; give it a value, or leave it out"),
         ("per_device_train_batch_size: 0", "per_device_train_batch_size must be at least 1, not 0"),
         ("learning_rate: 0", "learning_rate must be above 0"),
         ("checkpointing_steps: often", "checkpointing_steps must be a number of steps or 'epoch', not 'often'"),

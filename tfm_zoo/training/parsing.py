@@ -87,8 +87,6 @@ def _yaml_as_argv(path: str | Path, names: Collection[str]) -> list[str]:
     if unknown := [str(key) for key in values if key not in names]:
         keys = f"key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}"
         raise ValueError(f"--config {path}: unknown {keys}{nearest(unknown, names)}")
-    if empty := [key for key, value in values.items() if value == []]:
-        raise ValueError(f"--config {path}: {empty[0]!r} is an empty list; give it a value, or leave it out")
     argv = []
     for key, value in values.items():
         if isinstance(value, list):
