@@ -18,13 +18,13 @@ from tfm_zoo import (
 )
 from tfm_zoo.packing import packing
 from tfm_zoo.packing.linear import LinearPart, PackedLinear
-from tfm_zoo.packing.products import HAS_VNNI, has_onednn
+from tfm_zoo.packing.products import Int8Product, has_onednn, levels_of
 
 from ..generation.models import assert_varied, generate, pair, prompts
 from ..tiny import ragged_batch, tiny_decoder, tiny_model
 
 #: relative distance of logits to those of the whole model, of width 32. (Without VNNI inputs have seven bits.)
-BOUNDS = {"float32": 1e-5, "bfloat16": 0.05, "int8": 0.15 if HAS_VNNI else 0.2, "int4": 0.7}
+BOUNDS = {"float32": 1e-5, "bfloat16": 0.05, "int8": 0.15 if levels_of(Int8Product) == 127 else 0.2, "int4": 0.7}
 STRATEGIES = {
     "greedy": {},
     "beams": {"num_beams": 3},
@@ -128,14 +128,14 @@ def test_tied_head_and_untrained_bias():
 
 def test_fastest_type(monkeypatch):
     """Without a type, the one that suits the kind of model and what the machine has."""
-    for has_bfloat16, has_vnni, has_int8, encoder, decoder in [
-        (True, True, True, "bfloat16", "int8"),
-        (False, True, True, "int8", "int8"),
-        (False, False, True, "int8", "int8"),
-        (False, False, False, "float32", "float32"),
+    for has_bfloat16, levels, encoder, decoder in [
+        (True, 127, "bfloat16", "int8"),
+        (False, 127, "int8", "int8"),
+        (False, 63, "int8", "int8"),
+        (False, 0, "float32", "float32"),
     ]:
-        for name, has in {"BFLOAT16": has_bfloat16, "VNNI": has_vnni, "INT8": has_int8}.items():
-            monkeypatch.setattr(packing, f"HAS_{name}", has)
+        monkeypatch.setattr(packing, "has_bfloat16", lambda has=has_bfloat16: has)
+        monkeypatch.setattr(packing, "levels_of", lambda kernel, levels=levels: levels)
         assert packing.fastest(tiny_model(TfmBertForMaskedLM)) == encoder
         assert packing.fastest(tiny_decoder()) == decoder
     monkeypatch.undo()

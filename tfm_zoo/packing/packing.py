@@ -12,7 +12,16 @@ from .compiling import compile_steps, is_generator
 from .configuration import DTYPES, TfmQuantizationConfig, mark
 from .linear import JoinedLinear, PackedLinear, is_packed
 from .memory import return_memory
-from .products import HAS_BFLOAT16, HAS_INT8, HAS_VNNI, MACHINE, OneDNNProduct, Product, has_onednn, product_of
+from .products import (
+    HAS_AMX,
+    Int8Product,
+    OneDNNProduct,
+    Product,
+    has_bfloat16,
+    has_onednn,
+    levels_of,
+    product_of,
+)
 from .tensors import KINDS, names_of
 from .weights import GROUP, Int4Weight, Int8Weight, joined
 
@@ -52,9 +61,10 @@ WEIGHTS: dict[str, Callable] = {
 COSTS = {
     "float32": "outputs stay the same, up to rounding",
     "bfloat16": "vectors of MiniLM kept a cosine of 0.9999 to those of float32",
-    "int8": "a small GPT's perplexity grew by 0.02 %, and vectors of MiniLM kept a cosine of 0.997 to those of float32"
-    + ("" if HAS_VNNI else "; without VNNI, as here, inputs have seven bits, not eight, and that cosine was 0.993"),
+    "int8": "a small GPT's perplexity grew by 0.02 %, and vectors of MiniLM kept a cosine of 0.997 to those of float32",
 }
+#: what it adds where [`levels_of`] eight bits are 63
+SEVEN_BITS = "; without VNNI, as here, inputs have seven bits, not eight, and that cosine was 0.993"
 
 
 def pack_weights(model: PreTrainedModel, dtype: str | None = None, compile: bool = False) -> PreTrainedModel:
@@ -91,9 +101,10 @@ def pack_weights(model: PreTrainedModel, dtype: str | None = None, compile: bool
     dtype, is_chosen = dtype or fastest(model), dtype is None
     check(model, dtype)
     if is_chosen:
+        cost = COSTS[dtype] + (SEVEN_BITS if dtype == "int8" and levels_of(Int8Product) < 127 else "")
         logger.warning(
-            f"pack_weights chose {dtype!r} for this model on this machine ({MACHINE}). Of models that were measured, "
-            f"{COSTS[dtype]}."
+            f"pack_weights chose {dtype!r} for this model on this machine ({machine()}). Of models that were measured, "
+            f"{cost}."
         )
     warn_of_others(model)
     if compile:
@@ -113,9 +124,16 @@ def fastest(model: nn.Module) -> str:
     two cores with AVX2, MiniLM read short texts 1.8 times as fast as the official class unpacked, 1.6 times in float32
     and 2.2 times in eight bits.
     """
-    if HAS_BFLOAT16 and not generates(model):
+    if has_bfloat16() and not generates(model):
         return "bfloat16"
-    return "int8" if HAS_INT8 else "float32"
+    return "int8" if levels_of(Int8Product) else "float32"
+
+
+def machine() -> str:
+    """The instructions that products depend on, and whether they are used here."""
+    found = {"VNNI": levels_of(Int8Product) == 127, "bfloat16": has_bfloat16(), "AMX": HAS_AMX}
+    vectors = torch.backends.cpu.get_cpu_capability()
+    return ", ".join((vectors, *(name if has else f"no {name}" for name, has in found.items())))
 
 
 def generates(model: nn.Module) -> bool:

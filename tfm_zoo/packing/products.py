@@ -34,25 +34,19 @@ four products of a MiniLM layer in the same way, with AVX2:
     ManyRowsInt8Product            0.81   0.63   0.61   0.56   0.65   0.68
 """
 
+import math
 import warnings
+from functools import cache
 
 import torch
 from torch.nn import functional as F
 
 from .weights import GROUP, Int4Weight, Int8Weight
 
-# Without VNNI the sums of products overflow sixteen bits, unless the input has only seven bits.
-HAS_VNNI = getattr(torch.cpu, "_is_vnni_supported", bool)()
-HAS_BFLOAT16 = getattr(torch.cpu, "_is_avx512_bf16_supported", bool)()
+# Flags of the processor decide about speed alone: what a kernel computes is tried.
 HAS_AMX = getattr(torch.cpu, "_is_amx_tile_supported", bool)()
-FOUND = {"VNNI": HAS_VNNI, "bfloat16": HAS_BFLOAT16, "AMX": HAS_AMX}
-#: the instructions of this machine that products depend on
-MACHINE = ", ".join(
-    (torch.backends.cpu.get_cpu_capability(), *(name if has else f"no {name}" for name, has in FOUND.items()))
-)
 HAS_AVX2_ALONE = torch.backends.cpu.get_cpu_capability() == "AVX2"
-HAS_INT8 = torch.backends.quantized.engine not in (None, "none")
-HAS_INT8_OF_ONEDNN = HAS_INT8 and HAS_BFLOAT16 and hasattr(torch.ops.onednn, "qlinear_pointwise")
+MAY_HAVE_BFLOAT16 = getattr(torch.cpu, "_is_avx512_bf16_supported", bool)()
 TINY = torch.finfo(torch.float).tiny
 HAS_INT4 = hasattr(torch.ops.aten, "_weight_int4pack_mm_for_cpu")
 
@@ -144,10 +138,13 @@ class Int8Product(Product):
 
     The kernel takes one scale for all rows: a large number in one row would cost the others precision, and a sequence's
     result would depend on its batch. So each row is divided by its largest number, and its outputs multiplied by it.
+
+    Args:
+        levels: how many the input has on each side of zero, by default as many as the kernel multiplies exactly.
     """
 
-    def __init__(self, weight: Int8Weight, bias: torch.Tensor | None):
-        self.bias = bias
+    def __init__(self, weight: Int8Weight, bias: torch.Tensor | None, levels: int | None = None):
+        self.bias, self.levels = bias, levels_of(Int8Product) if levels is None else levels
         zeros = torch.zeros(len(weight.scales), dtype=torch.long)
         with warnings.catch_warnings():
             # Quantised tensors are deprecated. The kernel takes its weight in no other form.
@@ -161,10 +158,11 @@ class Int8Product(Product):
 
     def __call__(self, inputs: torch.Tensor, dtype: torch.dtype = torch.float) -> torch.Tensor:
         inputs = inputs.float()
+        seven_bits = self.levels < 127
         if inputs.numel() == inputs.shape[-1]:  # a single row
-            return torch.ops.quantized.linear_dynamic(inputs, self.packed, not HAS_VNNI)
+            return torch.ops.quantized.linear_dynamic(inputs, self.packed, seven_bits)
         heights = heights_of(inputs).clamp_(min=TINY)
-        outputs = torch.ops.quantized.linear_dynamic(inputs / heights, self.packed, not HAS_VNNI)
+        outputs = torch.ops.quantized.linear_dynamic(inputs / heights, self.packed, seven_bits)
         # The kernel has added the bias, which must not be multiplied.
         return outputs.mul_(heights) if self.bias is None else torch.lerp(self.bias, outputs, heights)
 
@@ -180,9 +178,8 @@ class ManyRowsInt8Product(Product):
     passes over the input and one over the output, and need texts to calibrate it on.
     """
 
-    LEVELS = 127 if HAS_VNNI else 63
-
-    def __init__(self, weight: Int8Weight, bias: torch.Tensor | None):
+    def __init__(self, weight: Int8Weight, bias: torch.Tensor | None, levels: int | None = None):
+        self.levels = levels_of(ManyRowsInt8Product) if levels is None else levels
         self.packed = torch.ops.onednn.qlinear_prepack(weight.values.contiguous(), None)
         self.scales, self.bias = weight.scales, bias
         self.zeros = torch.zeros(len(weight.scales), dtype=torch.long)
@@ -191,10 +188,10 @@ class ManyRowsInt8Product(Product):
             torch.quantize_per_tensor(self.scales, 1, 0, torch.quint8)
 
     def __call__(self, inputs: torch.Tensor, dtype: torch.dtype = torch.float) -> torch.Tensor:
-        dtype = dtype if dtype == torch.bfloat16 and HAS_BFLOAT16 else torch.float
+        dtype = dtype if dtype == torch.bfloat16 and has_bfloat16() else torch.float
         # In the type of the outputs, which are multiplied by exactly what the inputs are divided by.
         heights = heights_of(inputs).to(dtype).clamp_(min=TINY)
-        scale, zero = 1 / self.LEVELS, self.LEVELS + 1
+        scale, zero = 1 / self.levels, self.levels + 1
         levels = torch.quantize_per_tensor(inputs.float() / heights, scale, zero, torch.quint8)
         # As bytes, in the same memory. (`int_repr` would copy it, slowly, and what `view` makes is freed too early.)
         levels = torch.empty(0, dtype=torch.uint8).set_(levels.untyped_storage(), 0, levels.shape, levels.stride())
@@ -238,17 +235,23 @@ class Int4Product(Product):
 
 
 def unpack_levels(packed: torch.Tensor) -> torch.Tensor:
-    """The levels `(outputs, inputs)` that torch has packed in blocks of outputs, and in each block input by input.
+    """The levels `(outputs, inputs)` that torch has packed in blocks of outputs.
 
-    A byte holds the levels of two outputs: one of the first half of the block and one of the second half or, without
-    vector instructions, two neighbours.
+    Where in a block it puts each depends on its instructions. It is found by packing the numbers of the places, four
+    bits at a time.
     """
-    capability = torch.backends.cpu.get_cpu_capability()
-    block = 64 if capability == "AVX512" else 32
-    levels = packed.view(-1, 2 * packed.shape[1], block // 2)
-    low, high = levels & 15, levels >> 4
-    levels = torch.stack((low, high), dim=3).flatten(2) if capability == "DEFAULT" else torch.cat((low, high), dim=2)
-    return levels.transpose(1, 2).flatten(0, 1)
+    sizes = Int4Product.BLOCK, 2 * packed.shape[1]
+    places = torch.arange(math.prod(sizes), dtype=torch.int).view(sizes)
+    found = torch.zeros(places.numel(), dtype=torch.int)
+    for shift in range(0, places.numel().bit_length(), 4):
+        part = torch.ops.aten._convert_weight_to_int4pack_for_cpu(places >> shift & 15, 1)
+        found |= halves(part).int() << shift
+    return halves(packed).view(-1, places.numel())[:, found.argsort()].view(-1, sizes[1])
+
+
+def halves(packed: torch.Tensor) -> torch.Tensor:
+    """The low and the high four bits of each byte, in one row."""
+    return torch.stack((packed & 15, packed >> 4), dim=-1).flatten()
 
 
 def product_of(
@@ -261,10 +264,10 @@ def product_of(
         bias: `(out_features,)`, float32.
         many_rows: whether inputs have hundreds of rows, as those of encoders have.
     """
-    if isinstance(weight, Int8Weight) and many_rows and HAS_INT8_OF_ONEDNN:
+    if isinstance(weight, Int8Weight) and many_rows and has_bfloat16() and levels_of(ManyRowsInt8Product):
         kernel = ManyRowsInt8Product
     elif isinstance(weight, Int8Weight):
-        kernel = Int8Product if HAS_INT8 else PlainProduct
+        kernel = Int8Product if levels_of(Int8Product) else PlainProduct
     elif isinstance(weight, Int4Weight):
         kernel = Int4Product if HAS_INT4 else PlainProduct
     elif weight.dtype == torch.float32 and HAS_AMX and not many_rows:
@@ -279,3 +282,41 @@ def has_onednn(dtype: torch.dtype) -> bool:
     if not torch.backends.mkldnn.is_available():
         return False
     return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+@cache
+def has_bfloat16() -> bool:
+    """Whether oneDNN multiplies bfloat16 here by instructions made for it. (Without them it is slow.)
+
+    Tried, since `ONEDNN_MAX_CPU_ISA` keeps it from instructions that the processor has. These take a number below
+    2 ** -126 for zero; float32, in which oneDNN computes without them, has such numbers.
+    """
+    if not MAY_HAVE_BFLOAT16 or not has_onednn(torch.bfloat16):
+        return False
+    large, small = (torch.full((32, 64), number, dtype=torch.bfloat16) for number in (2.0**20, 2.0**-130))
+    return not OneDNNProduct(large, None)(small).any()
+
+
+def levels_of(kernel: type[Int8Product] | type[ManyRowsInt8Product]) -> int:
+    """How many levels on each side of zero an input may have, for a kernel to multiply it exactly: 127, 63, or 0 where
+    the kernel does not run."""
+    return try_levels(kernel, torch.backends.quantized.engine)
+
+
+@cache
+def try_levels(kernel: type[Int8Product] | type[ManyRowsInt8Product], engine: str | None) -> int:
+    """Tries a product whose sums are as large as they can be. Instructions before VNNI add pairs of products in sixteen
+    bits, which overflow unless the input has only seven bits.
+
+    The processor's flags do not tell. `ONEDNN_MAX_CPU_ISA`, `FBGEMM_ENABLE_INSTRUCTIONS` and torch's engine for
+    quantised tensors choose the instructions, too.
+    """
+    values = torch.full((32, 64), 127, dtype=torch.int8)
+    values[::2] *= -1
+    weight, inputs = Int8Weight(values, torch.ones(32)), torch.ones(8, 64)
+    wanted = inputs @ weight.real().t()
+    try:
+        exact = (levels for levels in (127, 63) if kernel(weight, None, levels)(inputs).allclose(wanted, rtol=0.01))
+        return next(exact, 0)
+    except (AttributeError, RuntimeError):  # this torch lacks the operator, or an engine
+        return 0
