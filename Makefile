@@ -12,7 +12,7 @@ EDITABLE := --config-settings editable_mode=compat --editable
 # A worker for each core; the tests of one file run in one worker, in the order that tests/conftest.py gives them.
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test test-slow test-all versions lint format benchmarks gpu docs release clean
+.PHONY: help demo test test-slow test-all test-cpus versions lint format benchmarks gpu docs release clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,9 @@ test-slow: $(BIN)/pytest  ## run the slow tests: those that start processes, com
 
 test-all: $(BIN)/pytest  ## run both (13 to 20 minutes on two cores)
 	$(PYTEST) $(TESTS)
+
+test-cpus: $(BIN)/pytest  ## run the quick tests as on other processors, with one thread and with two, and with other random inputs (12 times `make test`)
+	.ci/cpus $(TESTS)
 
 versions: $(BIN)/pytest  ## load checkpoints under five releases of transformers; run the main tests with the oldest and the newest
 	$(BIN)/python -m tests.hub.versions

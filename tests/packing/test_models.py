@@ -209,6 +209,35 @@ def test_refused():
         packed.train()(torch.tensor([[1, 2]]))
 
 
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_changes_are_refused(dtype):
+    """In a line that says what the model is, and before anything is changed."""
+    head = TfmEncoderDecoderForConditionalGeneration
+    model, batch = packed(tiny_model(head, share_encoder_decoder_embeddings=False), dtype), ragged_batch(head)
+    wanted = model(**batch).logits
+    for change in (
+        lambda: model.half(),
+        lambda: model.bfloat16(),
+        lambda: model.double(),
+        lambda: model.to(torch.bfloat16),
+        lambda: nn.ModuleList([model]).to("cpu", torch.half),
+        lambda: model.to("meta"),
+        lambda: model.to_empty(device="meta"),
+        lambda: model.resize_token_embeddings(70),
+        lambda: model.resize_token_embeddings(pad_to_multiple_of=8),
+        lambda: model.resize_decoder_token_embeddings(70),
+    ):
+        with pytest.raises(ValueError, match=r"^This TfmEncoderDecoderForCon.* is packed.* before pack_weights\.$"):
+            change()
+    with pytest.raises(ValueError, match="q_proj is packed, and takes no weights"):
+        model.load_state_dict(tiny_model(head).state_dict(), strict=False)
+    states = torch.randn(1, 3, 32, requires_grad=True)
+    with pytest.raises(RuntimeError, match="without gradients"):
+        model.get_encoder()(inputs_embeds=states)
+    assert model.to("cpu", torch.float).resize_token_embeddings() is model.get_input_embeddings()
+    assert model(**batch).logits.equal(wanted)
+
+
 def test_models_in_bfloat16():
     """A model in bfloat16 is packed as well; what it returns stays in bfloat16."""
     model = tiny_decoder().bfloat16()

@@ -1,10 +1,12 @@
 """Linear layers with packed weights: one alone, and several that read the same input and share one product."""
 
+from collections.abc import Callable
 from itertools import accumulate, count
 from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from .products import Product
 from .tensors import layer_tensors
@@ -29,7 +31,15 @@ def multiply_shapes(inputs: torch.Tensor, number: int, out_features: int, dtype:
     return inputs.new_empty((*inputs.shape[:-1], out_features), dtype=dtype)
 
 
-class PackedLinear(nn.Module):
+class PackedLayer(nn.Module):
+    """What stands in the place of a linear layer, and takes no weights."""
+
+    def _load_from_state_dict(self, state_dict: dict, prefix: str, *args) -> None:
+        if any(name.startswith(prefix) for name in state_dict):
+            raise ValueError(f"{prefix[:-1]} is packed, and takes no weights: load them before pack_weights.")
+
+
+class PackedLinear(PackedLayer):
     """A linear layer, `(..., in_features)` to `(..., out_features)`, for inference on a CPU.
 
     Args:
@@ -49,8 +59,10 @@ class PackedLinear(nn.Module):
         PRODUCTS[self.number] = self.product
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        if self.training:
-            raise RuntimeError("A packed model is for inference: train the model first, and pack it then.")
+        if self.training or (inputs.requires_grad and torch.is_grad_enabled()):
+            raise RuntimeError(
+                "A packed model is for inference, without gradients: train the model first, and pack it then."
+            )
         height = inputs.numel() // self.in_features
         copies = self.product.copies(height)
         if copies == 1:
@@ -79,6 +91,30 @@ class PackedLinear(nn.Module):
 
 def is_packed(model: nn.Module) -> bool:
     return any(isinstance(module, PackedLinear) for module in model.modules())
+
+
+def refuse_conversion(model: PreTrainedModel, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Raises a `ValueError` if a function would give a packed model's tensors another type or device."""
+    tensor = torch.empty(0, dtype=model.dtype)
+    changed = change(tensor)
+    (before, here), (after, there) = (
+        (str(each.dtype).removeprefix("torch."), each.device.type) for each in (tensor, changed)
+    )
+    if (before, here) != (after, there):
+        raise ValueError(
+            f"This {type(model).__name__} is packed, for {before} on {here}: change it to {after} on "
+            f"{there} before pack_weights."
+        )
+
+
+def refuse_resizing(
+    model: PreTrainedModel, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, *_, **__
+) -> None:
+    """Raises a `ValueError` if a projection to the vocabulary, which is packed, would get another size."""
+    if (new_num_tokens or pad_to_multiple_of) and isinstance(model.get_output_embeddings(), PackedLinear):
+        raise ValueError(
+            f"This {type(model).__name__} is packed, and so is its vocabulary: resize it before pack_weights."
+        )
 
 
 class JoinedLinear(PackedLinear):
@@ -119,7 +155,7 @@ class JoinedLinear(PackedLinear):
         return output
 
 
-class LinearPart(nn.Module):
+class LinearPart(PackedLayer):
     """One of the layers of a [`JoinedLinear`]."""
 
     def __init__(self, joined: JoinedLinear, index: int, out_features: int):

@@ -6,10 +6,11 @@ The packages that it uses have it imported before their own files: none of these
 from ..quiet import quiet_imports
 
 with quiet_imports():
-    from .patches import add_names_to_transformers, add_types_to_peft, ask_for_bases
+    from .patches import add_names_to_transformers, add_types_to_peft, ask_for_bases, refuse_to_change_packed_models
     from .registration import register
 
 register()
 add_names_to_transformers()
 add_types_to_peft()
 ask_for_bases()
+refuse_to_change_packed_models()

@@ -3,13 +3,18 @@
 (What other libraries print is a matter of `quiet.py`.)
 """
 
+from collections.abc import Callable
 from functools import wraps
 from types import ModuleType
 
+import torch
+from transformers import PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 from ..hub.adapters import check_base
 from ..importing import when_imported
+from ..models.vocabularies import TwoVocabularies
+from ..packing.linear import is_packed, refuse_conversion, refuse_resizing
 from .families import FAMILIES
 
 
@@ -100,3 +105,32 @@ def ask_for_bases_in(peft_model: ModuleType) -> None:
         initialise(self, model, peft_config, *args, **kwargs)
 
     peft_model.PeftModel.__init__ = checked
+
+
+def refuse_to_change_packed_models() -> None:
+    """Makes a model with packed weights refuse another type, device or vocabulary before anything of it is changed.
+
+    torch and transformers change one tensor after another. They would not find those that are packed, and would leave
+    a model whose parts do not fit.
+    """
+    checks = {
+        (PreTrainedModel, "_apply"): lambda model, change, recurse=True: refuse_conversion(model, change),
+        (PreTrainedModel, "half"): lambda model: refuse_conversion(model, torch.Tensor.half),
+        (PreTrainedModel, "float"): lambda model: refuse_conversion(model, torch.Tensor.float),
+        (PreTrainedModel, "resize_token_embeddings"): refuse_resizing,
+        (TwoVocabularies, "resize_decoder_token_embeddings"): refuse_resizing,
+    }
+    for (owner, name), check in checks.items():
+        setattr(owner, name, checked_if_packed(getattr(owner, name), check))
+
+
+def checked_if_packed(method: Callable, check: Callable) -> Callable:
+    """The method of a model; of a packed one, after `check` of the same arguments."""
+
+    @wraps(method)
+    def checked(self, *args, **kwargs):
+        if is_packed(self):
+            check(self, *args, **kwargs)
+        return method(self, *args, **kwargs)
+
+    return checked
