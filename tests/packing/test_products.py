@@ -1,7 +1,9 @@
 """A product with packed weights: near the product with real ones, for any number of rows, and a copy of it is equal."""
 
 import copy
+import os
 import pickle
+import sys
 
 import pytest
 import torch
@@ -11,6 +13,8 @@ from tfm_zoo.packing import products
 from tfm_zoo.packing.packing import WEIGHTS
 from tfm_zoo.packing.products import ManyRowsInt8Product, OneDNNProduct, PlainProduct, product_of
 from tfm_zoo.packing.weights import Int4Weight, Int8Weight
+
+from ..forks import with_transformers
 
 #: relative distance to the product with real numbers, by which weights and inputs are rounded
 BOUNDS = {"float32": 0, "bfloat16": 0.005, "int8": 0.02, "int4": 0.12}
@@ -152,3 +156,26 @@ def test_eight_bits_written_as_bfloat16(monkeypatch, bias):
         made = product(given, torch.bfloat16)
         assert made.dtype == torch.bfloat16 and product(given).dtype == torch.float32
         assert_near(made, inputs, linear, BOUNDS["int8"])
+
+
+@pytest.mark.parametrize("overflows, levels", [((), 127), ((127,), 63), ((127, 63), 0), (None, 0)])
+def test_levels_are_tried(overflows, levels):
+    """Eight bits where a kernel multiplies them exactly, seven where it does not, and another kernel without either."""
+
+    def kernel(weight, bias, levels):
+        if overflows is None:
+            raise RuntimeError("Didn't find engine for operation quantized::linear_prepack NoQEngine")
+        share = 0.51 if levels in overflows else 1.0001  # sums of pairs stop at half of what they would be
+        return lambda inputs: share * (inputs @ weight.real().t())
+
+    assert products.try_levels(kernel, "of this test") == levels
+
+
+@pytest.mark.slow
+def test_fewer_instructions_than_the_processor_has():
+    """Libraries are told to use others: the products are as exact, though sixteen bits overflow."""
+    hidden = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "AVX2", "FBGEMM_ENABLE_INSTRUCTIONS": "AVX2"}
+    arguments = ["-qx", "-n0", "-k exact or unpacked or near", __file__]
+    program = f"import os, sys; sys.path.insert(0, os.getcwd()); import pytest; sys.exit(pytest.main({arguments}))"
+    ended = with_transformers().run([sys.executable, "-c", program], env=os.environ | hidden)
+    assert ended.returncode == 0, ended.stdout
