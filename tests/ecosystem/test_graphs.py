@@ -19,6 +19,8 @@ from tfm_zoo import (
 
 from ..tiny import ENCODER_DECODERS, HEADS, NO_DROPOUT, ragged_batch, ragged_mask, tiny_model
 
+#: Both sides compute in double precision: it is the mathematics that is compared.
+SAME = {"rtol": 0, "atol": 1e-10}
 ROTARY = {"position_embedding_type": "rotary", "norm_type": "rmsnorm", "mlp_type": "gated", "sliding_window": 3}
 
 
@@ -68,23 +70,23 @@ def test_one_graph_forward_and_backward(head, fields, backend):
     batch = ragged_batch(head, labels=True)
     results = []
     for compiles in (False, True):
-        model = tiny_model(head, **NO_DROPOUT, **fields).train()
+        model = tiny_model(head, **NO_DROPOUT, **fields).double().train()
         if compiles:
             torch.compiler.reset()
             model.compile(backend=backend, fullgraph=True)
         results.append(train(model, batch))
-    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(*results, **SAME)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile makes C++, and there is no compiler for it")
 def test_generated_code():
     torch.compiler.reset()
-    model, batch = tiny_model(TfmBertForSequenceClassification, num_hidden_layers=1), ragged_batch()
+    model, batch = tiny_model(TfmBertForSequenceClassification, num_hidden_layers=1).double(), ragged_batch()
     with torch.no_grad():
         wanted = model(**batch)
         model.compile(fullgraph=True)
-        torch.testing.assert_close(model(**batch), wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(model(**batch), wanted, **SAME)
 
 
 @pytest.mark.slow
@@ -94,56 +96,56 @@ def test_generated_code():
     ids=["bert", "rotary", "deberta"],
 )
 def test_export_for_any_batch(head, fields):
-    model = tiny_model(head, **one_layer(head), **fields)
+    model = tiny_model(head, **one_layer(head), **fields).double()
     small, large = ({name: value[:rows] for name, value in ragged_batch().items()} for rows in (2, 4))
     small = {name: value[:, :7].clone() for name, value in small.items()}
     shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     program = torch.export.export(model, (), small, dynamic_shapes=dict.fromkeys(small, shape))
-    torch.testing.assert_close(real(program.module()(**large)), real(model(**large)), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(real(program.module()(**large)), real(model(**large)), **SAME)
 
 
 @pytest.mark.parametrize("head", [TfmGPTForSequenceClassification, TfmEncoderDecoderForSequenceClassification])
 def test_a_classifier_of_one_position_exports_for_any_batch(head):
-    model, large = tiny_model(head, **one_layer(head)), ragged_batch(head)
+    model, large = tiny_model(head, **one_layer(head)).double(), ragged_batch(head)
     small = {name: value[:2] for name, value in large.items()}
     shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     program = torch.export.export(model, (), small, dynamic_shapes=dict.fromkeys(small, shape))
     for inputs in (large, {name: value[:3] for name, value in large.items()}):
         exported, wanted = program.module()(**inputs).logits, model(**inputs).logits
-        torch.testing.assert_close(exported, wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(exported, wanted, **SAME)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fields", [{}, ROTARY], ids=["paper", "rotary"])
 def test_export_for_any_source_and_target(fields):
     head = TfmEncoderDecoderForConditionalGeneration
-    model, large = tiny_model(head, **one_layer(head), **fields), ragged_batch(head)
+    model, large = tiny_model(head, **one_layer(head), **fields).double(), ragged_batch(head)
     small = {name: value[:2, : value.shape[1] - 2].clone() for name, value in large.items()}
     batch, source, target = (torch.export.Dim(name, max=64) for name in ("batch", "source", "target"))
     shapes = {name: {0: batch, 1: target if name.startswith("decoder") else source} for name in small}
     program = torch.export.export(model, (), small, dynamic_shapes=shapes)
     for inputs in (small, large):
         exported, wanted = program.module()(**inputs).logits, model(**inputs).logits
-        torch.testing.assert_close(exported, wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(exported, wanted, **SAME)
 
 
 @pytest.mark.slow
 def test_one_graph_with_a_cache():
     """A forward pass in evaluation returns a cache by default; here too no value decides what is computed."""
     head = TfmEncoderDecoderForConditionalGeneration
-    model, batch = tiny_model(head, use_cache=True, **one_layer(head)), ragged_batch(head)
+    model, batch = tiny_model(head, use_cache=True, **one_layer(head)).double(), ragged_batch(head)
     with torch.no_grad():
         wanted = model(**batch)
         torch.compiler.reset()
         model.compile(backend="aot_eager", fullgraph=True)
         outputs = model(**batch)
-    torch.testing.assert_close(outputs[0], wanted[0], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(outputs[0], wanted[0], **SAME)
     caches = [each.past_key_values for each in (outputs, wanted)]
     ours, theirs = (cache.self_attention_cache.layers[0].keys for cache in caches)
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours, theirs, **SAME)
     ours, theirs = (cache.cross_attention_cache.layers[0].keys.transpose(1, 2) for cache in caches)
     real = batch["attention_mask"].bool()
-    torch.testing.assert_close(ours[real], theirs[real], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(ours[real], theirs[real], **SAME)
 
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
@@ -171,8 +173,8 @@ def test_positions_without_values(head):
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::UserWarning")
 def test_trace():
-    model = tiny_model(TfmBertForSequenceClassification, return_dict=False)
+    model = tiny_model(TfmBertForSequenceClassification, return_dict=False).double()
     batch = ragged_batch()
     traced = torch.jit.trace(model, tuple(batch.values()), check_trace=False)
     other = ragged_batch(seed=1)
-    torch.testing.assert_close(traced(*other.values()), model(*other.values()))
+    torch.testing.assert_close(traced(*other.values()), model(*other.values()), **SAME)
