@@ -26,7 +26,8 @@ class TfmCountedAlibi(TfmAlibi):
         """
         if positions is None:
             return super().forward(distances, layer)
-        slopes, (keys, queries) = self.slopes[:, None, None], (each[:, None] for each in positions)
+        keys, queries = (each[:, None] for each in positions)
+        slopes = self.slopes.to(keys.device)[:, None, None]
         keys, queries = keys.unsqueeze(-2), queries.unsqueeze(-1)
         biases = slopes.bfloat16() * keys if self.is_rounded else slopes.float() * (keys - queries)
         return (biases.float() * self.scale).to(self.slopes.dtype)

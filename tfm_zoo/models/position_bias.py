@@ -4,12 +4,12 @@ import math
 
 import torch
 from torch import nn
-from transformers import initialization as init
 
 from .batch import Batch, Layout
 from .compat import FUSED
 from .layers import runs_backward_apart
 from .masks import among, columns_of
+from .positions import TfmConstants
 
 IMPLEMENTATIONS = ("eager", *FUSED, "flex_attention")  # the attention implementations that take a bias
 
@@ -51,7 +51,7 @@ class TfmRelativeBias(nn.ModuleList):
         return first + torch.where(far < exact, far, wide)
 
 
-class TfmAlibi(nn.Module):
+class TfmAlibi(TfmConstants):
     """ALiBi (Press et al. 2022): scores fall with the distance, by one slope for each head.
 
     The slopes of `2 ** n` heads are powers of one number, down to `2 ** -8`; heads beyond these get every second slope
@@ -64,20 +64,17 @@ class TfmAlibi(nn.Module):
         super().__init__()
         self.heads, self.is_causal = config.num_attention_heads, is_causal
         self.scale = config.attention_scale if config.scale_alibi else 1.0
-        self.register_buffer("slopes", self.make_slopes(), persistent=False)
+        self.add_constants()
 
-    def make_slopes(self) -> torch.Tensor:
+    def make_constants(self) -> dict[str, torch.Tensor]:
         whole = 2 ** int(math.log2(self.heads))
         steps = torch.arange(1, 2 * whole + 1) * (8 / (2 * whole))
-        return 2.0 ** -torch.cat((steps[1::2], steps[::2]))[: self.heads]
-
-    def reset(self) -> None:
-        """Fills the buffer again: loading leaves garbage in it."""
-        init.copy_(self.slopes, self.make_slopes())
+        return {"slopes": 2.0 ** -torch.cat((steps[1::2], steps[::2]))[: self.heads]}
 
     def forward(self, distances: torch.LongTensor, layer: int) -> torch.Tensor:
         """Distances `(n,)` to biases `(heads, n)`."""
-        return (self.slopes.float()[:, None] * -distances.abs() * self.scale).to(self.slopes.dtype)
+        slopes = self.slopes.to(distances.device, torch.float)
+        return (slopes[:, None] * -distances.abs() * self.scale).to(self.slopes.dtype)
 
 
 class BiasedLayouts:

@@ -1,17 +1,49 @@
-"""Positions: sinusoids that are added to the embeddings, or a rotation in attention."""
+"""Positions: sinusoids that are added to the embeddings, or a rotation in attention; buffers in no checkpoint."""
 
 import math
 from copy import copy
 
 import torch
 from torch import nn
-from transformers import initialization as init
 
 from .compat import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 from .inputs import is_traced
 
 
-class TfmSinusoidalPositions(nn.Module):
+class TfmConstants(nn.Module):
+    """A module whose buffers follow from the configuration, and are in no checkpoint. Whoever gives them other memory
+    (`to_empty`, `load_state_dict` of a model on the meta device) leaves garbage in it: they are then made again."""
+
+    def make_constants(self) -> dict[str, torch.Tensor]:
+        """The buffers by name."""
+        raise NotImplementedError
+
+    def add_constants(self) -> None:
+        for name, values in self.make_constants().items():
+            self.register_buffer(name, values, persistent=False)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Fills the buffers; the name is torch's."""
+        with torch.device("cpu"):  # and not the meta device, on which a caller may be making modules
+            constants = self.make_constants()
+        for name, values in constants.items():
+            self._buffers[name].copy_(values)
+
+    def _apply(self, fn, recurse: bool = True) -> nn.Module:
+        before = [*self._buffers.values()]
+        super()._apply(fn, recurse)
+        if any(new is not old for new, old in zip(self._buffers.values(), before, strict=True)):
+            self.reset_parameters()
+        return self
+
+    def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], *args) -> None:
+        super()._load_from_state_dict(state_dict, *args)
+        if any(buffer.is_meta for buffer in self.buffers()):  # `assign=True` gives parameters their memory
+            self.to_empty(device="cpu")
+
+
+class TfmSinusoidalPositions(TfmConstants):
     """The fixed sinusoids of *Attention Is All You Need* (section 3.5), for any length.
 
     The frequency of pair `i` is `10000 ** (-2 * i / width)`. `config.sinusoid_type` says where its channels are:
@@ -30,7 +62,10 @@ class TfmSinusoidalPositions(nn.Module):
         super().__init__()
         self.width, self.sinusoid_type = config.position_size, config.sinusoid_type
         self.padding_position = config.pad_token_id if config.position_ids_from_padding else None
-        self.register_buffer("table", self.sinusoids(torch.arange(self.ROWS)), persistent=False)
+        self.add_constants()
+
+    def make_constants(self) -> dict[str, torch.Tensor]:
+        return {"table": self.sinusoids(torch.arange(self.ROWS))}
 
     def sinusoids(self, position_ids: torch.LongTensor) -> torch.Tensor:
         """Positions `(...)` to `(..., width)`, zero at the position that is reserved for padding."""
@@ -49,19 +84,15 @@ class TfmSinusoidalPositions(nn.Module):
             sinusoids = sinusoids.masked_fill((position_ids == self.padding_position)[..., None], 0.0)
         return sinusoids.float()
 
-    def reset(self) -> None:
-        """Fills the table again: loading leaves garbage in a buffer that no checkpoint holds."""
-        init.copy_(self.table, self.sinusoids(torch.arange(self.ROWS)))
-
     def forward(self, position_ids: torch.LongTensor) -> torch.Tensor:
         """Positions of shape `(batch, length)` to sinusoids of shape `(batch, length, width)`."""
         on_cpu = position_ids.device.type == "cpu" and not is_traced(position_ids)  # a graph is to serve any length
         if on_cpu and int(position_ids.max()) < self.ROWS:
             return nn.functional.embedding(position_ids, self.table)
-        return self.sinusoids(position_ids).to(self.table)
+        return self.sinusoids(position_ids).to(self.table.dtype)
 
 
-class TfmRotaryEmbedding(nn.Module):
+class TfmRotaryEmbedding(TfmConstants):
     """Cosines and sines of rotary positions (Su et al. 2021), with every scaling that transformers knows.
 
     transformers' `dynamic_rope_update` and weight initialisation, which fills the buffers after loading, need these
@@ -71,12 +102,14 @@ class TfmRotaryEmbedding(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.config = config
-        self.max_seq_len_cached = self.original_max_seq_len = config.max_position_embeddings
         self.rope_type = config.rope_parameters["rope_type"]
+        self.add_constants()
+
+    def make_constants(self) -> dict[str, torch.Tensor]:
         make_frequencies = ROPE_INIT_FUNCTIONS.get(self.rope_type, self.compute_default_rope_parameters)
-        inv_freq, self.attention_scaling = make_frequencies(config)
-        self.register_buffer("inv_freq", inv_freq, persistent=False)
-        self.register_buffer("original_inv_freq", inv_freq.clone(), persistent=False)
+        inv_freq, self.attention_scaling = make_frequencies(self.config)
+        self.max_seq_len_cached = self.original_max_seq_len = self.config.max_position_embeddings
+        return {"inv_freq": inv_freq, "original_inv_freq": inv_freq.clone()}
 
     @staticmethod
     def compute_default_rope_parameters(config, *args, **kwargs) -> tuple[torch.Tensor, float]:

@@ -11,8 +11,7 @@ from transformers.quantizers import AutoHfQuantizer
 
 from .layers import TfmAttention, TfmLayer
 from .norms import TfmZeroCenteredRMSNorm
-from .position_bias import TfmAlibi
-from .positions import TfmSinusoidalPositions
+from .positions import TfmConstants
 
 
 class TfmPreTrainedModel(PreTrainedModel):
@@ -74,8 +73,8 @@ class TfmPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, TfmSinusoidalPositions | TfmAlibi):
-            module.reset()
+        if isinstance(module, TfmConstants):
+            module.reset_parameters()
         elif isinstance(module, TfmZeroCenteredRMSNorm):
             init.zeros_(module.weight)
 
