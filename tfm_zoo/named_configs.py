@@ -13,14 +13,14 @@ from .models.configuration_tfm_gpt import TfmGPTConfig
 from .models.configuration_tfm_text_tower import TfmTextTowerConfig
 
 
+def gpt2(width: int, layers: int, heads: int) -> dict[str, int]:
+    """The fields of a GPT-2's size, whose feed-forward follows from its width."""
+    return {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
+
+
 def size(width: int, layers: int, heads: int, inner: int | None = None) -> dict[str, int]:
     """The fields of a model's size; its feed-forward is `inner` wide, by default four times as wide as the rest."""
-    return {
-        "hidden_size": width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "intermediate_size": inner or 4 * width,
-    }
+    return gpt2(width, layers, heads) | {"intermediate_size": inner or 4 * width}
 
 
 def rotary(theta: float, **others: float) -> dict[str, Any]:
@@ -119,6 +119,7 @@ EMBEDDING_GEMMA = {
 }
 #: GPT-NeoX (Black et al. 2022) in the size of Pythia-160M (Biderman et al. 2023), as it differs from GPT-2
 PYTHIA_160M = {
+    **size(width=768, layers=12, heads=12),
     "vocab_size": 50304,
     "hidden_act": "gelu",
     **NO_DROPOUT,
@@ -131,6 +132,7 @@ PYTHIA_160M = {
 }
 #: OPT (Zhang et al. 2022) in its smallest size, as it differs from GPT-2
 OPT_125M = {
+    **size(width=768, layers=12, heads=12),
     "vocab_size": 50272,
     "hidden_act": "relu",
     "embedding_dropout": 0.0,
@@ -388,9 +390,9 @@ NAMED_CONFIGS: dict[str, tuple[type[TfmConfig], dict[str, Any]]] = {
     "clip-vit-base-patch32-text": (TfmTextTowerConfig, {}),
     "openai-gpt": (TfmGPTConfig, OPENAI_GPT),
     "gpt2": (TfmGPTConfig, {}),
-    "gpt2-medium": (TfmGPTConfig, size(width=1024, layers=24, heads=16)),
-    "gpt2-large": (TfmGPTConfig, size(width=1280, layers=36, heads=20)),
-    "gpt2-xl": (TfmGPTConfig, size(width=1600, layers=48, heads=25)),
+    "gpt2-medium": (TfmGPTConfig, gpt2(width=1024, layers=24, heads=16)),
+    "gpt2-large": (TfmGPTConfig, gpt2(width=1280, layers=36, heads=20)),
+    "gpt2-xl": (TfmGPTConfig, gpt2(width=1600, layers=48, heads=25)),
     "smollm-135m": (TfmGPTConfig, SMOLLM),
     "qwen3-0.6b": (TfmGPTConfig, QWEN3_600M),
     "gemma-3-270m": (TfmGPTConfig, GEMMA3_270M),

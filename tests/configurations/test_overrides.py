@@ -10,6 +10,7 @@ from tfm_zoo import (
     TfmEncoderDecoderModel,
     TfmGPTConfig,
     TfmGPTForCausalLM,
+    named_config,
 )
 
 from ..tiny import tiny_config
@@ -41,6 +42,29 @@ def test_what_was_chosen_stays_chosen(tmp_path):
     tiny_config(**chosen).save_pretrained(tmp_path)
     changed = TfmBertConfig.from_pretrained(tmp_path, num_attention_heads=8)
     assert {name: getattr(changed, name) for name in chosen} == chosen
+
+
+NARROW = {"hidden_size": 96}
+
+
+@pytest.mark.parametrize(
+    ("config", "inner"),
+    [
+        (TfmGPTConfig(**NARROW), 384),
+        (TfmGPTConfig(**NARROW, n_inner=None), 384),
+        (TfmGPTConfig(**NARROW, n_inner=100), 100),
+        (named_config("gpt2", **NARROW), 384),
+        (named_config("gpt2-medium", **NARROW), 384),
+        (named_config("opt-125m", **NARROW), transformers.OPTConfig(**NARROW).ffn_dim),
+        (TfmGPTConfig.from_dict({"intermediate_size": 3072}, **NARROW), 3072),  # what earlier versions save
+        (TfmBertConfig(**NARROW), transformers.BertConfig(**NARROW).intermediate_size),
+    ],
+    ids=lambda value: getattr(value, "model_type", value),
+)
+def test_a_feed_forward_is_as_wide_as_the_official_one(config, inner):
+    """GPT-2's is four times as wide as the model while nobody says otherwise; that of others is a number."""
+    assert config.intermediate_size == inner
+    assert type(config).from_dict(config.to_diff_dict()).to_dict() == config.to_dict()
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,7 @@ class TfmGPTConfig(TfmConfig):
     experts_ep_plan: ClassVar[dict[str, str]] = MixtralConfig.base_model_ep_plan
 
     vocab_size: int = 50257
+    intermediate_size: int | None = follows(lambda config: 4 * config.hidden_size)
     hidden_act: str = "gelu_new"
     max_position_embeddings: int = 1024
     norm_position: NormPosition = "pre"
