@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests.conversion.comparison import assert_same_model, assert_same_weights
+from tfm_zoo import TfmBertForMaskedLM
 from tfm_zoo.converters import ConversionError, from_official, to_official
 from tfm_zoo.converters.checkpoint import open_checkpoint
 
@@ -74,3 +75,23 @@ def test_hub_cache_without_network(original, tmp_path, monkeypatch):
     assert_same_model(to_official(zoo), original)
     with pytest.raises(ConversionError, match="someone/other"):
         from_official("someone/other")
+
+
+@pytest.mark.parametrize(
+    "asked", [{"output_attentions": True}, {"output_hidden_states": True}, {"return_dict": False}], ids=str
+)
+def test_outputs_that_a_configuration_asks_for(folder, asked):
+    """They are returned, also by what was saved and loaded again; a field of the file that asks for attention weights
+    chooses the attention that has them, as transformers does where one is set."""
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | asked))
+    from_official(folder).save_pretrained(folder / "zoo")
+    model = TfmBertForMaskedLM.from_pretrained(folder / "zoo")
+    assert {name: getattr(model.config, name) for name in asked} == asked
+    outputs = model(torch.ones(1, 3, dtype=torch.long))
+    if "return_dict" in asked:
+        assert type(outputs) is tuple
+    else:
+        assert len(outputs[-1]) == model.config.num_hidden_layers + ("output_hidden_states" in asked)
+    to_official(model).save_pretrained(folder / "back")
+    assert asked.items() <= json.loads((folder / "back" / "config.json").read_text()).items()

@@ -233,6 +233,7 @@ class TfmConfig(PreTrainedConfig):
         if self.position_embedding_type == "rotary" or rope_parameters is not None:
             self.rope_parameters = rope_parameters
         super().__post_init__(**kwargs)
+        self.output_attentions = self.output_attentions  # transformers' setter then chooses eager attention
         if any(isinstance(own, dict) for own in (getattr(self, "rope_parameters", None) or {}).values()):
             # transformers puts a value for all layers beside those by type of layer, where its 5.17 fails to check it.
             self.rope_parameters.pop("rope_theta", None)
