@@ -11,6 +11,8 @@ import tfm_zoo
 from ..tiny import tiny_model
 from .refusals import IDS, ONES, SENTENCES, assert_refused, refused
 
+LEFT_PADDED = torch.nn.functional.pad(IDS, (15, 0))
+
 
 def cache_of(seen: int = 5, **fields) -> transformers.Cache:
     """The cache of a model that has read two texts of so many tokens."""
@@ -29,9 +31,9 @@ def cache_of(seen: int = 5, **fields) -> transformers.Cache:
         refused(r"input_ids of type torch.float32 should be integers", "Model", input_ids=IDS.float()),
         refused("input_ids holds 64, .*vocab_size.* 0 to 60", "ForCausalLM", input_ids=IDS + 50),
         refused("input_ids holds -1, .*vocab_size.* 0 to 60", "Model", input_ids=-ONES),
-        refused("position_ids holds 27, .*max_position_embeddings.* 0 to 23", "Model", input_ids=ONES.repeat(1, 4)),
+        refused("^inputs of 28 tokens .*24 positions .*truncation=True", "Model", input_ids=ONES.repeat(1, 4)),
         refused("position_ids holds 24, .*max_position_emb", "ForCausalLM", input_ids=IDS, position_ids=IDS + 10),
-        refused("position_ids holds 26, .*max_position_emb", "Model", input_ids=IDS, past_key_values=cache_of(20)),
+        refused("^inputs of 27 tokens .*24 positions", "Model", input_ids=IDS, past_key_values=cache_of(20)),
         refused(r"position_ids of shape \(2, 6\) .*\(2, 7\)", "Model", input_ids=IDS, position_ids=IDS[:, :6]),
         refused("past_key_values is a tuple.* Cache", "Model", input_ids=IDS, past_key_values=((ONES, ONES),)),
         *[
@@ -84,11 +86,31 @@ def test_decoder_inputs(inputs, message, head):
     assert_refused(model, inputs, message)
 
 
-def test_too_long_a_continuation_is_refused():
-    """`generate` past the learned positions names the first that is not there."""
-    model = tiny_model(tfm_zoo.TfmGPTForCausalLM, use_cache=True, eos_token_id=None)
-    with pytest.raises(ValueError, match=r"position_ids holds 24, .* 0 to 23"):
-        model.generate(IDS, max_new_tokens=20, do_sample=False, pad_token_id=0)
+@pytest.mark.parametrize(
+    ("head", "kwargs"),
+    [
+        ("TfmGPTForCausalLM", {"input_ids": IDS, "max_new_tokens": 18}),
+        ("TfmGPTForCausalLM", {"input_ids": IDS, "max_length": 25, "num_beams": 2}),
+        ("TfmGPTForCausalLM", {"inputs_embeds": torch.zeros(2, 7, 32), "max_new_tokens": 18}),
+        ("TfmGPTForCausalLM", {"input_ids": LEFT_PADDED, "attention_mask": LEFT_PADDED != 0, "max_new_tokens": 18}),
+        ("TfmEncoderDecoderForConditionalGeneration", {"input_ids": IDS, "max_new_tokens": 24}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_generation_beyond_the_positions_is_refused_before_its_first_step(head, kwargs):
+    """24 positions are for 25 tokens, of which the last is not read."""
+    fields = {"position_embedding_type": "learned", "use_cache": True, "eos_token_id": None}
+    model, steps = tiny_model(getattr(tfm_zoo, head), **fields), []
+    model.lm_head.register_forward_hook(lambda *args: steps.append(args))
+    options = {"do_sample": False, "pad_token_id": 0}
+    assert model.generate(**kwargs, **options).shape[1] in (18, 25, 40) and steps
+    steps.clear()
+    longer = {name: value + name.startswith("max") for name, value in kwargs.items() if name.startswith("max")}
+    with pytest.raises(ValueError, match=r"would be 26,.* has 24 positions .*at least 1 fewer"):
+        model.generate(**kwargs | longer, **options)
+    assert not steps
+    model = tiny_model(getattr(tfm_zoo, head), **fields | {"position_embedding_type": "none"})
+    model.generate(**kwargs | longer, **options)
 
 
 def test_a_batch_that_does_not_show_its_padding():

@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 import transformers
+from transformers import BatchEncoding
 
 import tfm_zoo
 
@@ -23,8 +24,8 @@ from .refusals import IDS, MASK, ONES, SENTENCES, refused
         refused("input_ids holds -2, .*vocab_size.* 0 to 60", "Model", input_ids=IDS - 3),
         refused(r"inputs_embeds of shape \(2, 7, 31\) .*32", "Model", inputs_embeds=torch.zeros(2, 7, 31)),
         refused(r"inputs_embeds of shape \(7, 32\) .*\(batch, length, 32\)", "Model", inputs_embeds=torch.zeros(7, 32)),
-        refused("position_ids holds 27, .*max_position_embeddings.* 0 to 23", "Model", input_ids=ONES.repeat(1, 4)),
-        refused("position_ids holds 24, .*max_position_embeddings", "Model", inputs_embeds=torch.zeros(1, 25, 32)),
+        refused("inputs of 28 tokens .*24 positions .*truncation=True", "Model", input_ids=ONES.repeat(1, 4)),
+        refused("inputs of 25 tokens .*24 positions", "Model", inputs_embeds=torch.zeros(1, 25, 32)),
         refused("position_ids holds 24, .*max_position_embeddings", "Model", input_ids=IDS, position_ids=IDS + 10),
         refused(r"position_ids of shape \(2, 6\) .*\(2, 7\)", "Model", input_ids=IDS, position_ids=IDS[:, :6]),
         refused("token_type_ids holds 2, .*type_vocab_size.* 0 to 1", "Model", input_ids=IDS, token_type_ids=2 * ONES),
@@ -39,6 +40,21 @@ from .refusals import IDS, MASK, ONES, SENTENCES, refused
             for shape in [(2, 6), (2, 7, 7), (2, 1, 7, 6), (2, 3, 7, 7), (3, 1, 7, 7)]
             for mask in [torch.ones(shape)]
         ],
+        *(
+            refused(f"^{name} is a .*, and should be a tensor", head, **{"input_ids": IDS} | {name: value})
+            for head, name, value in (
+                ("Model", "input_ids", IDS.tolist()),
+                ("Model", "input_ids", BatchEncoding({"input_ids": IDS})),
+                ("Model", "input_ids", "a text"),
+                ("Model", "attention_mask", ONES.tolist()),
+                ("Model", "attention_mask", ONES.numpy()),
+                ("Model", "attention_mask", {"full_attention": None}),
+                ("Model", "position_ids", IDS.tolist()),
+                ("ForMaskedLM", "labels", IDS.tolist()),
+                ("ForSequenceClassification", "labels", [0, 1]),
+                ("ForQuestionAnswering", "start_positions", [0, 1]),
+            )
+        ),
         refused("labels holds 64, .*vocab_size.* 0 to 60", "ForMaskedLM", input_ids=IDS, labels=IDS + 50),
         refused("labels holds -1, .*vocab_size.* 0 to 60", "ForMaskedLM", input_ids=IDS, labels=-ONES),
         refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForMaskedLM", input_ids=IDS, labels=IDS[:, :6]),
@@ -56,6 +72,7 @@ from .refusals import IDS, MASK, ONES, SENTENCES, refused
         refused("labels holds 9, .*num_labels.* 0 to 1", "ForSequenceClassification", input_ids=IDS, labels=SENTENCES),
         refused(r"labels of shape \(3,\) .*\(2,\)", "ForSequenceClassification", input_ids=IDS, labels=ONES[0, :3]),
         refused(r"labels of shape \(\) .*\(2,\)", "ForSequenceClassification", input_ids=IDS, labels=ONES[0, 0]),
+        refused(r"\(2, 2\) .*multi_label_classi", "ForSequenceClassification", input_ids=IDS, labels=ONES[:, :2]),
         refused("labels holds 14, .*num_labels.* 0 to 1", "ForTokenClassification", input_ids=IDS, labels=IDS),
         refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForTokenClassification", input_ids=IDS, labels=ONES[:, :6]),
         refused("Exactly one of input_ids and inputs_embeds .* neither", "ForMultipleChoice"),
@@ -66,12 +83,26 @@ from .refusals import IDS, MASK, ONES, SENTENCES, refused
 )
 def test_inputs(inputs, message, head, padded):
     ids = inputs.get("input_ids")
-    if padded and ids is not None and ids.shape == MASK.shape:
+    if padded and getattr(ids, "shape", None) == MASK.shape:
         inputs = {"attention_mask": MASK} | inputs
     model = tiny_model(getattr(tfm_zoo, f"TfmBert{head}"))
     with pytest.raises(ValueError) as error:
         model(**inputs)
     assert re.search(message, str(error.value))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (2 * ONES[:, :3], "labels holds 2, .* multi_label_classification: ids go from 0 to 1"),
+        (-100 * ONES[:, :3], "labels holds -100"),
+        (ONES[:, 0], r"labels of shape \(2,\) should be of shape \(2, 3\), as \(batch, num_labels\)"),
+    ],
+)
+def test_marks_of_several_labels(labels, message):
+    head = tfm_zoo.TfmBertForSequenceClassification
+    with pytest.raises(ValueError, match=message):
+        tiny_model(head, num_labels=3, problem_type="multi_label_classification")(IDS, labels=labels)
 
 
 def test_resized_vocabulary_takes_new_ids():

@@ -81,17 +81,27 @@ def both_caches(rows: int = 2, source: int = 7, **fields) -> transformers.Cache:
             input_ids=IDS,
             decoder_input_ids=-TARGET,
         ),
-        refused(
-            r"^position_ids holds 27, .*max_position_embeddings.* 0 to 23",
-            "Model",
-            input_ids=LONG,
-            decoder_input_ids=TARGET,
+        refused("^inputs of 28 tokens .*24 positions .*truncation", "Model", input_ids=LONG, decoder_input_ids=TARGET),
+        refused("^decoder_inputs of 28 tokens .*24 positions", "Model", input_ids=IDS, decoder_input_ids=LONG),
+        *(
+            refused(
+                f"^{name} is a list, and should be a tensor",
+                "Model",
+                **{"input_ids": IDS, "decoder_input_ids": TARGET} | {name: value},
+            )
+            for name, value in {
+                **{"input_ids": [[1, 2]], "attention_mask": [[1] * 7] * 2},
+                **{"decoder_input_ids": [[1, 2]], "decoder_attention_mask": [[1] * 5] * 2},
+            }.items()
         ),
+        refused("^labels is a list", "ForConditionalGeneration", input_ids=IDS, labels=IDS.tolist()),
+        refused("^input_ids is a list", "ForSequenceClassification", input_ids=IDS.tolist()),
         refused(
-            "decoder_position_ids holds 27, .*max_position_embeddings.* 0 to 23",
+            "^attention_mask is a list",
             "Model",
-            input_ids=IDS,
-            decoder_input_ids=LONG,
+            encoder_outputs=(torch.zeros(2, 7, 32),),
+            attention_mask=[[1] * 7] * 2,
+            decoder_input_ids=TARGET,
         ),
         refused(
             "source is a batch of 2 .*target.* of 4", "Model", input_ids=IDS, decoder_input_ids=TARGET.repeat(2, 1)

@@ -199,9 +199,3 @@ def test_a_start_that_is_missing():
     assert model.generate(**sources(), decoder_start_token_id=5, max_new_tokens=2)[:, 0].eq(5).all()
     with pytest.raises(ValueError, match=r"decoder_start_token_id=None.* begin with it"):
         model(**sources(), labels=torch.ones(4, 3, dtype=torch.long))
-
-
-def test_too_long_a_target_is_refused():
-    model = make(position_embedding_type="learned", max_position_embeddings=24, eos_token_id=None)
-    with pytest.raises(ValueError, match=r"decoder_position_ids holds 24, .* 0 to 23"):
-        model.generate(**sources(), max_new_tokens=30)

@@ -43,6 +43,9 @@ def test_problem_types(problem, labels, classes, loss):
         outputs = model(**ragged_batch(), labels=labels)
         torch.testing.assert_close(outputs.loss, loss(outputs.logits, labels))
         assert model.config.problem_type == problem
+    if problem != "single_label_classification":  # whole numbers count as numbers
+        whole = labels.round()
+        assert model(**ragged_batch(), labels=whole.long()).loss.equal(model(**ragged_batch(), labels=whole).loss)
 
 
 def test_logits_are_made_where_somebody_reads_them():

@@ -5,6 +5,7 @@ import torch
 from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMixin
 
 from .compat import CACHE, CacheLayerMixin, DynamicLayer, LinearAttentionLayer, create_masks_for_generate
+from .inputs import check_tensor
 from .layers import is_checkpointing
 
 SMALL = 1 << 15  # elements in the keys of a layer, up to which a copy is cheaper than reserved space
@@ -263,9 +264,17 @@ def sizes_of(layer: CacheLayerMixin) -> tuple[int, int, int] | None:
 class TfmGenerationMixin(GenerationMixin):
     """transformers' generation, with caches that copy less."""
 
-    def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, *args, **kwargs):
+    def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):
+        """As in transformers."""
+        named = ("input_ids", "attention_mask", "inputs_embeds", "decoder_input_ids", "decoder_attention_mask")
+        for name, value in {"inputs": inputs, **{each: kwargs.get(each) for each in named}}.items():
+            check_tensor(name, value)
+        return super().generate(inputs, *args, **kwargs)
+
+    def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, mode, *sizes: int):
+        self.check_positions_for(sizes[-1], model_kwargs.get("position_ids"))
         is_callers = model_kwargs.get(CACHE) is not None
-        prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
+        prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, *sizes)
         cache = model_kwargs.get(CACHE)
         cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         if is_callers:
@@ -273,6 +282,19 @@ class TfmGenerationMixin(GenerationMixin):
         elif cache is not None:
             prepare_layers(cache, self.config)
         return prepared
+
+    def check_positions_for(self, tokens: int, position_ids: torch.LongTensor | None) -> None:
+        """Raises a `ValueError` if the model lacks positions for all `tokens` that `generate` is to read, those of the
+        prompt, with these positions `(batch, length)`, included. (The last token that it writes is not read.)"""
+        most, padding = getattr(self.model, "decoder", self.model).num_positions, 0
+        if most is not None and position_ids is not None and tokens > most:  # they do not count the padding at the left
+            padding = position_ids.shape[1] - 1 - int(position_ids[:, -1].max())
+        if most is not None and tokens - padding > most:
+            raise ValueError(
+                f"The prompt and the new tokens would be {tokens - padding + 1}, as max_new_tokens or max_length says, "
+                f"and the model has {most} positions (max_position_embeddings): ask for at least "
+                f"{tokens - padding - most} fewer, or shorten the prompt."
+            )
 
     @staticmethod
     def create_masks_for_generate(config, **kwargs) -> dict:

@@ -6,7 +6,7 @@ from transformers import Cache, DynamicCache
 from .batch import Batch, KeptTokens, Layout, Tokens
 from .cache import open_cache
 from .compat import CACHE, create_causal_mask, create_sliding_window_causal_mask
-from .inputs import asks_for, check_inputs, check_positions, count_positions, documents_of, is_traced, marks_padding
+from .inputs import asks_for, check_inputs, count_positions, counted, documents_of, is_traced, marks_padding
 from .kernels import hides_only_padding, takes_bounds
 from .linear_attention import padding_mask
 from .masks import empty_states, find_layouts, pair_mask, shown_keys
@@ -85,7 +85,7 @@ def default_positions(
     how many); `key_positions`, `(batch, seen + length)`, are those of all tokens, if they are counted in the mask."""
     length = given.shape[1]
     if key_positions is not None:
-        return check_positions(model, key_positions[:, -length:])
+        return counted(model, key_positions[:, -length:])
     if model.config.position_ids_from_padding and seen != 0 and marks_padding(attention_mask):
         seen = attention_mask[:, :-length].bool().sum(dim=1, keepdim=True)
     elif seen is None:

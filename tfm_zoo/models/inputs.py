@@ -1,6 +1,7 @@
 """A caller's arguments: refused where they do not fit, completed by counted positions, and read for documents."""
 
 import math
+from collections.abc import Mapping
 from sys import maxsize
 
 import torch
@@ -21,9 +22,20 @@ def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, p
     if (input_ids is None) == (inputs_embeds is None):
         given = "neither is" if input_ids is None else "both are"
         raise ValueError(f"Exactly one of {prefix}input_ids and {prefix}inputs_embeds is needed; {given} given.")
+    check_tensor(f"{prefix}input_ids", input_ids)
+    check_tensor(f"{prefix}inputs_embeds", inputs_embeds)
     if input_ids is not None and input_ids.is_floating_point():
         raise ValueError(f"{prefix}input_ids of type {input_ids.dtype} should be integers.")
     return input_ids if inputs_embeds is None else inputs_embeds
+
+
+def check_tensor(name: str, value: object) -> None:
+    """Raises a `ValueError` for data of another type. (A mask may be an object that only a kernel knows.)"""
+    if isinstance(value, list | tuple | str | Mapping) or type(value).__module__ == "numpy":
+        raise ValueError(
+            f"{name} is a {type(value).__name__}, and should be a tensor: torch.tensor makes one of numbers, and a "
+            "tokenizer returns them with return_tensors='pt', for model(**inputs)."
+        )
 
 
 def check_inputs(model, tokens: Tokens, attention_mask: object, seen: int | None = 0, is_decoder: bool = False) -> None:
@@ -34,6 +46,8 @@ def check_inputs(model, tokens: Tokens, attention_mask: object, seen: int | None
         is_decoder: a 4-D mask may then cover more keys: those of a static, sliding or paged cache.
     """
     given, prefix = tokens.ids_or_embeddings, model.argument_prefix
+    by_type = is_decoder and isinstance(attention_mask, dict)  # a mask for each type of layer
+    check_tensor(f"{prefix}attention_mask", None if by_type else attention_mask)
     shape, are_ids = tuple(given.shape), not given.is_floating_point()
     if are_ids and len(shape) != 2:
         raise ValueError(f"{prefix}input_ids of shape {shape} should be of shape (batch, length).")
@@ -46,6 +60,7 @@ def check_inputs(model, tokens: Tokens, attention_mask: object, seen: int | None
     if isinstance(attention_mask, torch.Tensor) and seen is not None and attention_mask.shape != (batch, seen + length):
         check_pair_mask(model, attention_mask, batch, length, seen, is_decoder)
     for name, each in (("token_type_ids", tokens.token_type_ids), ("position_ids", tokens.position_ids)):
+        check_tensor(f"{prefix}{name}", each)
         # Not `in`: in a graph, sizes may be symbols, which have no hash.
         if each is not None and each.shape != (batch, length) and each.shape != (1, length):
             raise ValueError(f"{prefix}{name} of shape {tuple(each.shape)} should be of shape ({batch}, {length}).")
@@ -86,11 +101,27 @@ def check_ids(model, tokens: Tokens) -> None:
         check_positions(model, tokens.position_ids)
 
 
-def check_positions(model, position_ids: torch.LongTensor) -> torch.LongTensor:
-    """The same positions; raises a `ValueError` for one that the model does not have."""
+def check_positions(model, position_ids: torch.LongTensor) -> None:
+    """Raises a `ValueError` for a caller's position that the model does not have."""
     if model.num_positions is not None:
         at_padding = -1 if model.config.position_ids_from_padding or model.config.position_ids_from_mask else None
         check_values(f"{model.argument_prefix}position_ids", position_ids, model.num_positions, POSITIONS, at_padding)
+
+
+def check_length(model, tokens: int) -> None:
+    """Raises a `ValueError` for more tokens than the model has positions."""
+    most = model.num_positions
+    if most is not None and tokens > most:
+        raise ValueError(
+            f"{model.argument_prefix}inputs of {tokens} tokens do not fit into the model, which has {most} positions "
+            f"(max_position_embeddings): a tokenizer cuts texts with truncation=True, max_length={most}."
+        )
+
+
+def counted(model, position_ids: torch.LongTensor) -> torch.LongTensor:
+    """The same positions, which were counted over tokens; raises a `ValueError` if there are too many."""
+    if reads_freely(position_ids) and position_ids.numel():
+        check_length(model, int(position_ids.max()) + 1)
     return position_ids
 
 
@@ -113,11 +144,20 @@ def check_range(name: str, low: int, high: int, size: int, table: str) -> None:
 
 
 def check_sequence_labels(config, tokens: torch.Tensor, labels: torch.Tensor | None) -> None:
-    """Raises a `ValueError` unless `labels` are values, or one class each, of the sequences `(batch, length, ...)`."""
-    if labels is not None:
-        are_classes = labels.numel() == labels.shape[:1].numel() and not labels.is_floating_point()
-        classes = config.num_labels if are_classes and config.num_labels > 1 else None
-        check_labels(labels, tokens.shape[:1], classes)
+    """Raises a `ValueError` unless `labels` are values, or one class each, of the sequences `(batch, length, ...)`, or
+    of several classes whether each applies."""
+    check_tensor("labels", labels)
+    if labels is None:
+        return
+    batch, classes, problem = tokens.shape[:1], config.num_labels, config.problem_type
+    if problem == "multi_label_classification":
+        check_labels(labels, (*batch, classes), inputs="(batch, num_labels)")
+        check_values("labels", None if labels.is_floating_point() else labels, 2, f"the two marks of {problem}")
+    elif labels.is_floating_point() or problem == "regression" or classes == 1:
+        check_labels(labels, batch)
+    else:
+        several = "the inputs (for several classes of each, set problem_type='multi_label_classification')"
+        check_labels(labels, batch, classes, inputs=several)
 
 
 def check_labels(
@@ -133,6 +173,7 @@ def check_labels(
 
     `table`, `name` and `inputs` name the classes, the labels and what has that `shape` in the message.
     """
+    check_tensor(name, labels)
     if labels is None:
         return
     is_one_each = classes is None or labels.numel() == math.prod(shape)
@@ -151,11 +192,10 @@ def count_positions(model, given: torch.Tensor, seen: int | torch.Tensor = 0) ->
     config, length = model.config, given.shape[1]
     if config.position_ids_from_padding and given.dim() == 2:
         real = given != config.pad_token_id
-        return check_positions(model, (real.cumsum(dim=1) + seen) * real - 1)
+        return counted(model, (real.cumsum(dim=1) + seen) * real - 1)
     if not isinstance(seen, int):
-        return check_positions(model, (torch.arange(length, device=given.device) + seen).view(-1, length))
-    if model.num_positions is not None:
-        check_range(f"{model.argument_prefix}position_ids", seen, seen + length - 1, model.num_positions, POSITIONS)
+        return counted(model, (torch.arange(length, device=given.device) + seen).view(-1, length))
+    check_length(model, seen + length)
     return torch.arange(seen, seen + length, device=given.device).unsqueeze(0)
 
 

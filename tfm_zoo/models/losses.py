@@ -14,6 +14,16 @@ MANY = 1 << 26  # the most logits in a chunk
 SHARDED = ("placements", "ds_tensor")  # attributes of a parameter of which each process holds a part: FSDP2, ZeRO-3
 
 
+def sequence_loss(model: nn.Module, logits: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor | None:
+    """The loss of a classifier's `logits` `(batch, num_labels)`, which reads values and marks as floats."""
+    if labels is None:
+        return None
+    problem = model.config.problem_type or ("regression" if model.config.num_labels == 1 else None)
+    if problem in ("regression", "multi_label_classification") and not labels.is_floating_point():
+        labels = labels.float()
+    return model.loss_function(labels=labels, pooled_logits=logits, config=model.config)
+
+
 def labelled(labels: torch.LongTensor | None) -> torch.BoolTensor | None:
     """`(batch, length)`, true where there is a label; `None` without labels."""
     return None if labels is None else labels != IGNORED

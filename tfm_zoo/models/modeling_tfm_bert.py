@@ -23,8 +23,8 @@ from .configuration_tfm_bert import TfmBertConfig
 from .encoder_heads import POOLING, TfmPredictionHead, make_classifier, make_pooler, masked_tokens
 from .encoder_inputs import TfmTaskEmbedding
 from .entrance import encoder_batch
-from .inputs import IGNORED, VOCABULARY, check_labels, check_sequence_labels, marks_padding, one_of
-from .losses import answers, labelled
+from .inputs import IGNORED, VOCABULARY, check_labels, check_sequence_labels, check_tensor, marks_padding, one_of
+from .losses import answers, labelled, sequence_loss
 from .padding import restore_outputs
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack, passed_on
@@ -142,7 +142,7 @@ class TfmBertForSequenceClassification(TfmBertHead):
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs = self.model(*inputs, return_dict=True, **kwargs)
         logits = pool(self.config, outputs[0], attention_mask, self.classifier, self.model.pooler_query)
-        loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        loss = sequence_loss(self, logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
 
 
@@ -265,6 +265,8 @@ class TfmBertForMultipleChoice(TfmBertHead):
             raise ValueError(f"{name} of shape {tuple(given.shape)} should be of shape {shape}.")
         check_labels(labels, given.shape[:1], given.shape[1], "the choices")
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        for name, each in zip(("attention_mask", "token_type_ids", "position_ids"), inputs[1:4], strict=True):
+            check_tensor(name, each)
         rows = [None if tensor is None else tensor.flatten(0, 1) for tensor in inputs]
         if (tasks := kwargs.get("task_type_ids")) is not None:
             kwargs["task_type_ids"] = tasks.flatten(0, 1)
@@ -460,6 +462,7 @@ def mean_of(states: torch.Tensor, mask: torch.Tensor | None, query: nn.Module | 
 
 def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
     """Whether the first position is pooled; raises a `ValueError` if a mean needs another mask."""
+    check_tensor("attention_mask", attention_mask)
     pooling = config.classifier_pooling
     if pooling != "cls" and attention_mask is not None and not marks_padding(attention_mask):
         raise ValueError(

@@ -22,7 +22,7 @@ from .counted_alibi import CountedLayouts, TfmCountedAlibi
 from .decoder_entrance import decoder_batch
 from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
 from .inputs import IGNORED, VOCABULARY, check_labels, check_sequence_labels, one_of
-from .losses import answers, labelled
+from .losses import answers, labelled, sequence_loss
 from .next_tokens import last_tokens, next_tokens, positions_to_read, read_states
 from .padding import restore_outputs
 from .pretrained import TfmPreTrainedModel
@@ -236,7 +236,7 @@ class TfmGPTForSequenceClassification(TfmGPTHead):
         inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids, use_cache)
         outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
         logits = self.score(read_states(outputs.last_hidden_state, read))
-        loss = None if labels is None else self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        loss = sequence_loss(self, logits, labels)
         return SequenceClassifierOutputWithPast(loss=loss, logits=logits, **passed_on(outputs))
 
 

@@ -9,7 +9,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from .batch import EVERYTHING, Batch, KeptTokens, Layout, Source
 from .compat import FUSED, create_bidirectional_mask
-from .inputs import IGNORED, is_traced, marks_padding
+from .inputs import IGNORED, check_tensor, is_traced, marks_padding
 from .kernels import takes_bounds
 from .masks import added_to_scores, are_few, pair_mask, shown_keys, together
 from .next_tokens import only_last
@@ -112,7 +112,7 @@ def default_mask(
 ) -> torch.Tensor | None:
     """The mask, by default 1 where `input_ids` `(batch, length)` are not `config.pad_token_id` and 0 where they are; it
     stays `None` if sequences end with that id, which then does not tell padding."""
-    if attention_mask is not None or input_ids is None:
+    if attention_mask is not None or not isinstance(input_ids, torch.Tensor):  # what is no tensor is refused later
         return attention_mask
     padding, ends = config.pad_token_id, config.eos_token_id
     if padding is None or padding in (ends if isinstance(ends, list) else [ends]) or input_ids.is_meta:
@@ -128,6 +128,7 @@ def shift_right(config, ids: torch.LongTensor, name: str = "labels") -> torch.Lo
     Raises:
         ValueError: for another shape, or if the configuration lacks the id.
     """
+    check_tensor(name, ids)
     if ids.dim() != 2 or ids.shape[1] == 0:
         raise ValueError(f"{name} of shape {tuple(ids.shape)} should be of shape (batch, length).")
     padding, start = config.pad_token_id, config.decoder_start_token_id
@@ -146,6 +147,7 @@ def shift_right(config, ids: torch.LongTensor, name: str = "labels") -> torch.Lo
 
 def last_ends(config, input_ids: torch.LongTensor | None) -> torch.BoolTensor:
     """`(batch, length)`, true at the last end-of-sequence token of each source."""
+    check_tensor("input_ids", input_ids)
     if input_ids is None:
         raise ValueError("input_ids=None: the classifier reads the state at their last end-of-sequence token.")
     if config.eos_token_id is None:
@@ -188,6 +190,7 @@ def check_source(
         shape: (batch, source length).
         target: (batch, length).
     """
+    check_tensor("attention_mask", attention_mask)
     if shape[0] != target[0]:
         raise ValueError(
             f"The source is a batch of {shape[0]} sequences, and the target (decoder_input_ids, or the labels that "

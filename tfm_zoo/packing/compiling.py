@@ -84,13 +84,11 @@ class CompiledSteps:
         """Without the compiled step, which belongs to this model: a copy compiles its own."""
         return {name: value for name, value in vars(self).items() if name not in COMPILED}
 
-    def _prepare_cache_for_generation(
-        self, generation_config, model_kwargs: dict, generation_mode, batch_size: int, max_cache_length: int
-    ):
+    def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, generation_mode, *sizes: int):
         if "beam" in generation_mode:  # transformers compiles no beam search; there, a static cache would only be slow
             generation_config.cache_implementation = generation_config.compile_config = None
-        self._previous_max_cache_length = -1  # else each cache is as large as the largest before, and slow
-        sizes = (batch_size, room(max_cache_length))
+        # transformers makes a cache at least as large as this: as the largest before, which would be slow.
+        self._previous_max_cache_length = room(sizes[-1])
         return super()._prepare_cache_for_generation(generation_config, model_kwargs, generation_mode, *sizes)
 
     def get_compiled_call(self, compile_config: CompileConfig | None) -> Callable:
