@@ -247,12 +247,32 @@ def test_other_tasks():
     assert "tfm_zoo:" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("task", "needed"),
+    {
+        "translation": "an encoder-decoder with a language modelling head",
+        "question-answering": "a model with a head for it, such as TfmBertForQuestionAnswering",
+        "text-generation": "a model that AutoModelForCausalLM loads",
+        "sentiment-analysis": "a model that AutoModelForSequenceClassification loads",
+    }.items(),
+)
+def test_a_model_of_another_kind(task, needed, tmp_path):
+    """In memory, where no tokenizer is given yet, or in a folder."""
+    model = tiny_model(tfm_zoo.TfmBertModel)
+    with pytest.raises(ValueError, match=f"^{task} needs {needed}.* not TfmBertModel"):
+        tfm_zoo.pipeline(task, model)
+    with pytest.raises(ValueError, match=f"^{task} needs a model of transformers or of the zoo, and not Linear"):
+        tfm_zoo.pipeline(task, torch.nn.Linear(2, 2))
+    if task in ("translation", "text-generation"):
+        model.save_pretrained(tmp_path)
+        with pytest.raises(ValueError, match=rf"^{task} needs {needed}.*, and {tmp_path} holds no such model: .*$"):
+            tfm_zoo.pipeline(task, str(tmp_path), tokenizer=make_tokenizer())
+
+
 def test_refusals(zoo):
     with pytest.raises(ValueError, match="summarization has no model by default: name one"):
         tfm_zoo.pipeline("summarization")
     with pytest.raises(ValueError, match="'translation_german' is no task"):
         tfm_zoo.pipeline("translation_german", zoo)
-    with pytest.raises(ValueError, match=r"translation needs an encoder-decoder .* not TfmGPTForCausalLM"):
-        make_pipeline("translation", tiny_model(tfm_zoo.TfmGPTForCausalLM))
     with pytest.raises(ValueError, match="translation takes texts, and not 7"):
         make_pipeline("translation", zoo, **LENGTHS)(["good", 7])

@@ -47,6 +47,11 @@ def record(
             may not be run; for one that does not load; for a Hub id without `output`.
     """
     in_memory = isinstance(model, transformers.PreTrainedModel)
+    if not in_memory and not isinstance(model, str | Path):
+        raise ValueError(
+            f"{type(model).__name__} is no model of transformers: record takes one, with the folder that it was saved "
+            "to, or the folder or Hub id of a checkpoint."
+        )
     if in_memory and folder is None:
         raise ValueError("folder is missing: name the one that the model was saved to.")
     source = folder if in_memory else model

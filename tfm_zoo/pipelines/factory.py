@@ -2,12 +2,17 @@
 
 import re
 from difflib import get_close_matches
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers import Pipeline
 
-TASKS = ("question-answering", "summarization", "text2text-generation", "translation")
+#: the tasks that transformers 5 removed -> what loads a model for each
+TASKS = {
+    "question-answering": "AutoModelForQuestionAnswering",
+    **dict.fromkeys(("summarization", "text2text-generation", "translation"), "AutoModelForSeq2SeqLM"),
+}
 LANGUAGES = re.compile("translation_(.+)_to_(.+)")
 
 
@@ -33,21 +38,64 @@ def pipeline(task: str | None = None, model: Any = None, *others: Any, **argumen
     import transformers
 
     task, languages = without_languages(task)
-    if task not in TASKS:
-        try:
-            return transformers.pipeline(task, model, *others, **arguments)
-        except KeyError as error:
-            if task is None or task in (known := known_tasks()):
-                raise
-            near = get_close_matches(task, known, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Those there are: {', '.join(known)}."
-            raise KeyError(f"{task} is no task. {hint}") from error
-    if model is None:
-        raise ValueError(f"{task} has no model by default: name one, as in pipeline({task!r}, 'a folder or Hub id').")
-    from ..plugin.patches import add_tasks_to_transformers
+    check_kind(task, model)
+    name = task
+    if task in TASKS:
+        if model is None:
+            raise ValueError(
+                f"{task} has no model by default: name one, as in pipeline({task!r}, 'a folder or Hub id')."
+            )
+        from ..plugin.patches import add_tasks_to_transformers
 
-    names = add_tasks_to_transformers()
-    return transformers.pipeline(names[task], model, *others, **languages | arguments)
+        name = add_tasks_to_transformers()[task]
+    try:
+        return transformers.pipeline(name, model, *others, **languages | arguments)
+    except KeyError as error:
+        if task is None or task in (known := known_tasks()):
+            raise
+        near = get_close_matches(task, known, n=1)
+        hint = f"Did you mean {near[0]!r}?" if near else f"Those there are: {', '.join(known)}."
+        raise KeyError(f"{task} is no task. {hint}") from error
+    except ValueError as error:  # with the whole of every traceback in it
+        reasons = re.findall(r"^[\w.]*Error: (.*)", str(error), flags=re.MULTILINE)
+        if "Could not load model" not in str(error) or not reasons:
+            raise
+        raise ValueError(f"{task} needs {wanted(task)}, and {model} holds no such model: {reasons[-1]}") from error
+
+
+def check_kind(task: str | None, model: Any) -> None:
+    """Raises a `ValueError` for a model in memory that is not one for the task, as far as one can tell."""
+    from transformers import PreTrainedModel
+
+    kind, autos = type(model), autos_of(task)
+    if model is None or task is None or isinstance(model, str | PathLike):
+        return
+    if not hasattr(model, "config"):
+        raise ValueError(f"{task} needs a model of transformers or of the zoo, and not {kind.__name__}.")
+    own = getattr(type(model.config), "auto_classes", None)  # what the zoo's configurations have
+    if not own or not isinstance(model, PreTrainedModel) or not autos or "AutoModel" in autos:  # that one takes any
+        return
+    if not {each.__name__ for each in kind.__mro__} & {own.get(auto) for auto in autos}:
+        raise ValueError(f"{task} needs {wanted(task)}, and not {kind.__name__}.")
+
+
+def autos_of(task: str | None) -> list[str]:
+    """The names of the Auto classes that load models for a task."""
+    from transformers.pipelines import PIPELINE_REGISTRY
+
+    if task in TASKS:
+        return [TASKS[task]]
+    entry = PIPELINE_REGISTRY.supported_tasks.get(PIPELINE_REGISTRY.task_aliases.get(task, task), {"pt": ()})
+    return [auto.__name__ for auto in entry["pt"]]
+
+
+def wanted(task: str) -> str:
+    """What a task needs, in words."""
+    if TASKS.get(task) == "AutoModelForSeq2SeqLM":
+        return "an encoder-decoder with a language modelling head, such as TfmEncoderDecoderForConditionalGeneration"
+    if task == "question-answering":
+        return "a model with a head for it, such as TfmBertForQuestionAnswering"
+    return f"a model that {' or '.join(autos_of(task))} loads"
 
 
 def known_tasks() -> list[str]:
