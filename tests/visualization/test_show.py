@@ -123,10 +123,24 @@ def test_from_the_hub(online, client, tokenizer, here, tmp_path_factory):
         ("rollout", "classifier", [TEXT, "-o", "page.html"], "'page.html' should end in one of .png, .svg, .pdf"),
         ("heads", "encoder", [], "Give texts, or a --file with one text per line."),
         ("positions", "encoder", ["--length", 25], "length 25 should be at least 2, and at most 24."),
+        ("positions", "sinusoidal", ["--length", 10**9], "length 1000000000 should be at least 2, and at most 8192."),
+        ("positions", "rotary", ["--length", 0], "length 0 should be at least 2"),
+        ("positions", "rotary", ["--hidden-size", 10**9], "hidden_size 1000000000 should be at most 131072"),
+        ("schedule", "linear", ["--steps", 10**9], "steps 1000000000 should be at most 10000000"),
+        *(
+            (command, kind, [*texts, "-o", "x" * 300 + ".png"], "x.png' cannot be written: File name too long.")
+            for command, kind, *texts in (
+                ("attention", "encoder", TEXT),
+                ("rollout", "classifier", TEXT),
+                ("block", "gpt2"),
+                ("training", "encoder"),
+            )
+        ),
+        ("heads", "encoder", [TEXT, "-o", f"{__file__}/heads.png"], "test_show.py is a file."),
     ],
 )
 def test_bad_input(command, kind, arguments, complaint, folders, here):
-    code, output = show(command, folders[kind], *arguments)
+    code, output = show(command, folders.get(kind, kind), *arguments)
     assert code == 1
     assert output.startswith("error: ") and complaint in output
     assert not written(here)

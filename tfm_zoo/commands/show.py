@@ -172,11 +172,10 @@ def training(
 @contextmanager
 def drawing(out: Path, debug: bool, may_be_page: bool = False) -> Iterator[tuple[ModuleType, str]]:
     """`tfm_zoo.visualization`, which draws a picture, or a page, into `out`; and what a user is told of its place."""
-    place = f"{out}, in place of the one that was there" if out.exists() else str(out)
     with errors_in_one_line(debug), notes.status("Drawing"):
         pictures = visualization()
         pictures.check_suffix(out, pictures.PAGES + pictures.IMAGES if may_be_page else pictures.IMAGES)
-        yield pictures, place
+        yield pictures, f"{out}, in place of the one that was there" if out.exists() else str(out)
 
 
 def history_of(run: Path) -> list[dict]:

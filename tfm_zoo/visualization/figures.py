@@ -1,6 +1,7 @@
 """What all pictures share: their colours, their axes, and how they are saved."""
 
 import logging
+import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,10 +22,18 @@ logger = logging.getLogger(__name__)
 
 
 def check_suffix(path: str | Path, allowed: Sequence[str] = IMAGES) -> Path:
-    """The path of a file to write; its suffix is the format."""
+    """The path of a file that can be written; its suffix is the format."""
     path = Path(path)
     if path.suffix.lower() not in allowed:
         raise ValueError(f"{str(path)!r} should end in one of {', '.join(allowed)}: the suffix is the format.")
+    try:
+        nearest = next(each for each in (path, *path.absolute().parents) if each.exists())
+    except OSError as error:  # such as a name that is too long
+        raise ValueError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
+    if path.is_dir() or not (nearest == path or nearest.is_dir()):
+        raise ValueError(f"{str(path)!r} cannot be written: {nearest} is a {'folder' if path.is_dir() else 'file'}.")
+    if not os.access(nearest, os.W_OK):
+        raise ValueError(f"{str(path)!r} cannot be written: {nearest} is not yours to write to.")
     return path
 
 

@@ -16,6 +16,8 @@ from .figures import LINES, SIGNED, check_suffix, plain, save
 
 VISIBLE = 0.005  # the least difference in similarity that a picture shows
 LONGEST = 512  # positions, if the caller does not say how many
+#: positions that fit into a picture, each of which is compared with each, and numbers of all of them together
+MOST, NUMBERS = 8192, 1 << 26
 #: what the channels and the similarities of positions are; for rotary positions and for all others
 ROTARY_LABELS = (
     "pair of channels: the cosine of its angle, then likewise the sine",
@@ -49,8 +51,11 @@ def position_vectors(source: PreTrainedModel | TfmConfig, length: int | None = N
     first = first_position(config)
     most = config.max_position_embeddings - (first if kind == "learned" else 0)
     length = min(most, LONGEST) if length is None else length
-    if length < 2 or (kind == "learned" and length > most):
-        raise ValueError(f"length {length} should be at least 2" + f", and at most {most}." * (kind == "learned"))
+    most = min(most, MOST) if kind == "learned" else MOST
+    if not 2 <= length <= most:
+        raise ValueError(f"length {length} should be at least 2, and at most {most}.")
+    if (width := config.position_size) * max(length, LONGEST) > NUMBERS and source is config:
+        raise ValueError(f"hidden_size {width} should be at most {NUMBERS // max(length, LONGEST)} for this length.")
     positions = torch.arange(first, first + length)
     if kind == "sinusoidal":
         return {"": TfmSinusoidalPositions(config)(positions[None])[0]}

@@ -12,6 +12,7 @@ from .figures import LINES, check_suffix, plain, save
 
 #: the recipes' default; for "noam" the rate is a factor, and the paper's is 1
 DEFAULT_RATE, NOAM_RATE = 5e-5, 1.0
+MOST = 10_000_000  # steps
 
 
 def schedule_rates(
@@ -34,6 +35,8 @@ def schedule_rates(
     for what, value, least in (("steps", steps, 1), ("warmup_steps", warmup_steps, 0), ("hidden_size", hidden_size, 1)):
         if value < least:
             raise ValueError(f"{what} {value} should be at least {least}.")
+    if steps > MOST:
+        raise ValueError(f"steps {steps} should be at most {MOST}: each is computed.")
     if learning_rate is None:
         learning_rate = NOAM_RATE if name == "noam" else DEFAULT_RATE
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=learning_rate)
