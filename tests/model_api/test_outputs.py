@@ -38,6 +38,19 @@ def test_a_tuple_instead_of_a_dict(head):
         torch.testing.assert_close(result, wanted, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("training", [False, True])
+@EVERY_HEAD
+def test_a_batch_without_rows(head, training):
+    """Outputs without rows; a loss is that of torch for a mean over nothing."""
+    fields = {"position_embedding_type": "alibi"} if training else {"classifier_pooling": "late"}
+    model = tiny_model(head, **fields if head.config_class is tfm_zoo.TfmBertConfig or training else {}).train(training)
+    batch = ragged_batch(head, labels=True)
+    full, outputs = model(**batch), model(**{name: value[:0] for name, value in batch.items()})
+    for name, value in full.items():
+        if isinstance(value, torch.Tensor):
+            assert outputs[name].shape == (value[:0].shape if value.dim() else ()), name
+
+
 @EVERY_HEAD
 def test_a_router_that_a_model_does_not_have_is_not_missed(head):
     """As in official classes."""

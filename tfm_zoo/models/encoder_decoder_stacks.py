@@ -136,8 +136,7 @@ class TfmCrossAttention(TfmAttention):
             key, value = self.k_proj(encoder_hidden_states), self.v_proj(encoder_hidden_states)
             if restored is not None:
                 key, value = restore(key, restored), restore(value, restored)
-            shape = (*key.shape[:-1], -1, self.head_dim)
-            key, value = key.view(shape).transpose(1, 2), value.view(shape).transpose(1, 2)
+            key, value = (each.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for each in (key, value))
             if self.k_norm is not None:
                 key = norm_heads(self.k_norm, key)
             if cache is not None:
@@ -149,7 +148,8 @@ class TfmCrossAttention(TfmAttention):
         # the target, the whole batch is one row, which a kernel reads by bounds, or which is restored.)
         sources = key.shape[0] if layout.queries is None else 1
         query = self.q_proj(hidden_states)  # tensor parallelism leaves some of the heads to other processes
-        query = query.view(sources, -1, query.shape[-1] // self.head_dim, self.head_dim).transpose(1, 2)
+        width, beams = query.shape[-1], max(rows, 1) // max(sources, 1)
+        query = query.view(sources, beams * length, width // self.head_dim, self.head_dim).transpose(1, 2)
         if self.q_norm is not None:
             query = norm_heads(self.q_norm, query)
         implementation = self.config._attn_implementation
@@ -159,7 +159,7 @@ class TfmCrossAttention(TfmAttention):
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **options)
         if weights is not None and rows != sources:
             weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
-        return self.o_proj(output.reshape(rows, length, -1)), weights
+        return self.o_proj(output.reshape(rows, length, width)), weights
 
 
 class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):

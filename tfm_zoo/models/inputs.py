@@ -55,7 +55,7 @@ def check_inputs(model, tokens: Tokens, attention_mask: object, seen: int | None
         expected = f"(batch, length, {model.input_width}): embeddings are {model.input_width} wide"
         raise ValueError(f"{prefix}inputs_embeds of shape {shape} should be of shape {expected}.")
     batch, length = shape[:2]
-    if batch == 0 or length == 0:
+    if length == 0:
         raise ValueError(f"Inputs of shape {shape} hold no token.")
     if isinstance(attention_mask, torch.Tensor) and seen is not None and attention_mask.shape != (batch, seen + length):
         check_pair_mask(model, attention_mask, batch, length, seen, is_decoder)

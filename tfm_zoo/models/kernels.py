@@ -23,6 +23,8 @@ from .padding import keep, restore
 def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layout: Layout, query) -> Callable:
     """The function that a layer's attention calls: `attend`, which transformers has for this implementation, or one
     that is faster there; and around it, what the layout asks for. `query`: `(batch, heads, length, head_dim)`."""
+    if query.shape[0] == 0:
+        return attend_nothing
     if layout.by_bounds:
         return partial(attend_by_bounds, varlen_attention_forward if implementation == "varlen" else attend, layout)
     if implementation in FUSED and module.softcap is not None:
@@ -104,6 +106,11 @@ def eager_attention_forward(module, query, key, value, attention_mask, scaling, 
     weights = softmax(scores).to(query.dtype)
     weights = F.dropout(weights, p=dropout, training=module.training)
     return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def attend_nothing(module, query, key, value, attention_mask, scaling, **kwargs):
+    """[`eager_attention_forward`] of a batch without rows, whom no mask concerns, and which some kernels refuse."""
+    return eager_attention_forward(module, query, key, value, None, scaling)
 
 
 def soft_capped(scores: torch.Tensor, cap: float | None) -> torch.Tensor:

@@ -143,10 +143,10 @@ class TfmAttention(nn.Module):
         `position_embeddings`: cosines and sines of rotary positions, each `(batch, length, rotated channels)`.
         `past_key_values`: keys and values (linear attention: a state) of earlier positions, to which it adds these.
         """
-        shape = (*hidden_states.shape[:-1], -1, self.head_dim)
-        query = self.q_proj(hidden_states).view(shape).transpose(1, 2)  # (batch, heads, length, head_dim)
-        key = self.k_proj(hidden_states).view(shape).transpose(1, 2)
-        value = self.v_proj(hidden_states).view(shape).transpose(1, 2)
+        shape = (-1, self.head_dim)
+        query = self.q_proj(hidden_states).unflatten(-1, shape).transpose(1, 2)  # (batch, heads, length, head_dim)
+        key = self.k_proj(hidden_states).unflatten(-1, shape).transpose(1, 2)
+        value = self.v_proj(hidden_states).unflatten(-1, shape).transpose(1, 2)
         if self.q_norm is not None:
             query, key = norm_heads(self.q_norm, query), norm_heads(self.k_norm, key)
         if position_embeddings is not None and self.is_rotary:
@@ -166,7 +166,8 @@ class TfmAttention(nn.Module):
         dropout = self.attention_dropout if self.training else 0.0
         kwargs |= {"dropout": dropout, "sliding_window": self.sliding_window, "softcap": self.softcap}
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **kwargs)
-        return self.o_proj(output.reshape(*hidden_states.shape[:-1], -1)), weights
+        width = query.shape[1] * self.head_dim  # not -1, which an empty batch leaves open
+        return self.o_proj(output.reshape(*hidden_states.shape[:-1], width)), weights
 
 
 class TfmMLP(nn.Module):

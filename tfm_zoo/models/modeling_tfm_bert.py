@@ -271,7 +271,7 @@ class TfmBertForMultipleChoice(TfmBertHead):
         if (tasks := kwargs.get("task_type_ids")) is not None:
             kwargs["task_type_ids"] = tasks.flatten(0, 1)
         outputs = self.model(*rows, return_dict=True, **kwargs)
-        logits = self.classifier(self.dropout(outputs.pooler_output)).view(-1, given.shape[1])
+        logits = self.classifier(self.dropout(outputs.pooler_output)).view(given.shape[:2])
         loss = None if labels is None else F.cross_entropy(logits, labels.view(-1))
         return MultipleChoiceModelOutput(loss=loss, logits=logits, **passed_on(outputs))
 
@@ -442,7 +442,8 @@ def pool(config, states: torch.Tensor, mask: torch.Tensor | None, layers: Callab
     if config.classifier_pooling == "cls":
         return layers(states[:, 0])
     if config.classifier_pooling == "late":
-        return mean_of(layers(states).view(*states.shape[:2], -1), mask)
+        outputs = layers(states)
+        return mean_of(outputs.view(*states.shape[:2], outputs.shape[-1]), mask)
     return layers(mean_of(states, mask, query))
 
 

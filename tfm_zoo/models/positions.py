@@ -87,7 +87,7 @@ class TfmSinusoidalPositions(TfmConstants):
     def forward(self, position_ids: torch.LongTensor) -> torch.Tensor:
         """Positions of shape `(batch, length)` to sinusoids of shape `(batch, length, width)`."""
         on_cpu = position_ids.device.type == "cpu" and not is_traced(position_ids)  # a graph is to serve any length
-        if on_cpu and int(position_ids.max()) < self.ROWS:
+        if on_cpu and position_ids.numel() and int(position_ids.max()) < self.ROWS:
             return nn.functional.embedding(position_ids, self.table)
         return self.sinusoids(position_ids).to(self.table.dtype)
 
