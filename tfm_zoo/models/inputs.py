@@ -97,15 +97,9 @@ def check_ids(model, tokens: Tokens) -> None:
         check_values("token_type_ids", segments, rows, vocabulary)
     elif segments is not None and embeddings.embed_token_types is not None:
         check_values("token_type_ids", segments, model.config.type_vocab_size, "the segments (type_vocab_size)")
-    if tokens.position_ids is not None:
-        check_positions(model, tokens.position_ids)
-
-
-def check_positions(model, position_ids: torch.LongTensor) -> None:
-    """Raises a `ValueError` for a caller's position that the model does not have."""
     if model.num_positions is not None:
         at_padding = -1 if model.config.position_ids_from_padding or model.config.position_ids_from_mask else None
-        check_values(f"{model.argument_prefix}position_ids", position_ids, model.num_positions, POSITIONS, at_padding)
+        check_values(f"{prefix}position_ids", tokens.position_ids, model.num_positions, POSITIONS, at_padding)
 
 
 def check_length(model, tokens: int) -> None:
@@ -133,11 +127,7 @@ def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ign
     if ids is None or not reads_freely(ids) or not ids.numel():
         return
     ids = ids if ignored is None else ids.masked_fill(ids == ignored, 0)
-    check_range(name, *(end.item() for end in ids.aminmax()), size, table)
-
-
-def check_range(name: str, low: int, high: int, size: int, table: str) -> None:
-    """Raises a `ValueError` unless the lowest and the highest id lie in 0 to `size - 1`."""
+    low, high = (end.item() for end in ids.aminmax())
     if low < 0 or high >= size:
         last = "" if size == maxsize else f" to {size - 1}"
         raise ValueError(f"{name} holds {low if low < 0 else high}, which is outside {table}: ids go from 0{last}.")

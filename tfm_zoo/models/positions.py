@@ -11,12 +11,9 @@ from .inputs import is_traced
 
 
 class TfmConstants(nn.Module):
-    """A module whose buffers follow from the configuration, and are in no checkpoint. Whoever gives them other memory
-    (`to_empty`, `load_state_dict` of a model on the meta device) leaves garbage in it: they are then made again."""
-
-    def make_constants(self) -> dict[str, torch.Tensor]:
-        """The buffers by name."""
-        raise NotImplementedError
+    """A module whose buffers, which `make_constants` gives by name, follow from the configuration, and are in no
+    checkpoint. Whoever gives them other memory (`to_empty`, `load_state_dict` of a model on the meta device) leaves
+    garbage in it: they are then made again."""
 
     def add_constants(self) -> None:
         for name, values in self.make_constants().items():
