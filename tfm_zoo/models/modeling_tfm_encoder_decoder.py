@@ -20,7 +20,7 @@ from .compat import CACHE, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .encoder_decoder_stacks import TfmDecoderStack, TfmEncoderDecoderPreTrainedModel, TfmEncoderStack
 from .entrance import encoder_batch
-from .inputs import IGNORED, check_labels, check_sequence_labels, one_of
+from .inputs import IGNORED, check_labels, check_sequence_labels, check_tensor, one_of
 from .losses import answers, labelled, sequence_loss
 from .next_tokens import next_tokens, positions_to_read, read_states
 from .source import as_encoder_outputs, check_encoder_states, default_mask, last_ends, shift_right
@@ -278,9 +278,9 @@ class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedMode
                 from the labels where it is `None`.
         """
         read = last_ends(self.config, input_ids)
-        target = (decoder_input_ids, decoder_inputs_embeds)
-        given = input_ids if target == (None, None) else one_of(*target, "decoder_")
-        if given.shape[:2] != input_ids.shape:
+        check_tensor("decoder_input_ids", decoder_input_ids)
+        given = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
+        if given is not None and given.shape[:2] != input_ids.shape:
             name = "decoder_input_ids" if decoder_inputs_embeds is None else "decoder_inputs_embeds"
             raise ValueError(
                 f"{name} of shape {tuple(given.shape)} should be of shape {tuple(input_ids.shape)}, as input_ids: the "
@@ -417,8 +417,9 @@ class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
             start_positions: `(batch,)`, the first of the answer; one behind the sequence does not count in the loss.
             end_positions: `(batch,)`, its last.
         """
-        target = (decoder_input_ids, decoder_inputs_embeds)
-        given = one_of(input_ids, inputs_embeds) if target == (None, None) else one_of(*target, "decoder_")
+        check_tensor("decoder_input_ids", decoder_input_ids)
+        given = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
+        given = one_of(input_ids, inputs_embeds) if given is None else given
         check_labels(start_positions, given.shape[:1], name="start_positions")
         check_labels(end_positions, given.shape[:1], name="end_positions")
         everywhere = given.new_ones(given.shape[:2], dtype=torch.bool)
