@@ -1,8 +1,13 @@
-"""Folders that one process at a time writes to."""
+"""Folders that one process at a time writes to, and files that are written whole or stay as they were."""
 
 import os
 import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_IMODE
 
 from filelock import FileLock, Timeout
 
@@ -20,3 +25,56 @@ def hold(folder: Path, file: Path) -> FileLock:
         raise FileExistsError(f"{folder}: {file.read_text()} writes there now; wait until it has ended.") from error
     file.write_text(f"process {os.getpid()} of {platform.node()}")
     return lock
+
+
+@contextmanager
+def atomic_files(folder: Path) -> Iterator[Path]:
+    """A folder to write to, whose files replace those of `folder` at the end. An error leaves what was there, and
+    nothing that others write there meanwhile is deleted.
+
+    A file keeps the permissions of the one that it replaces. A link is replaced, and not what it leads to: files of the
+    Hub's cache are links to what others read.
+    """
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".", suffix=".unfinished", dir=folder) as place:
+            yield Path(place)
+            for file in (path for path in sorted(Path(place).rglob("*")) if path.is_file()):
+                replace(file, folder / file.relative_to(place))
+    except BaseException:
+        if is_new:
+            with suppress(OSError):  # others have written there
+                folder.rmdir()
+        raise
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """A file to write to, which replaces `path` at the end: see [`atomic_files`]. What is no file, such as
+    `/dev/stdout`, is written to as it is."""
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"{path} cannot be written: there is no folder {str(path.parent)!r}.")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".", suffix=".unfinished", dir=path.parent) as place:
+            unfinished = Path(place, path.name)
+            yield unfinished
+            with unfinished.open("rb") as file:
+                os.fsync(file.fileno())
+            replace(unfinished, path)
+    except OSError as error:  # such as a full disk
+        raise OSError(f"{path} is not written, and is as it was: {error}") from error
+
+
+def replace(new: Path, old: Path) -> None:
+    """Moves a file to the place of another, whose owner and permissions it takes."""
+    if old.is_file():
+        before = old.stat()
+        with suppress(OSError):  # only root may give a file to somebody else
+            shutil.chown(new, before.st_uid, before.st_gid)
+        new.chmod(S_IMODE(before.st_mode))
+    old.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(new, old)

@@ -33,9 +33,20 @@ def test_copies_are_whole():
 
 
 def test_failed_save_leaves_what_was_there(tmp_path, monkeypatch):
-    (tmp_path / "notes.txt").write_text("mine")
-    monkeypatch.setattr("transformers.modeling_utils.safe_save_file", lambda *args, **kwargs: 1 / 0)
-    for folder in (tmp_path, tmp_path / "new"):
+    """An earlier model, and what others write meanwhile."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    tiny_model(TfmBertModel).save_pretrained(old)
+    before = {path.name: path.read_bytes() for path in old.iterdir()}
+
+    theirs = iter(("first.txt", "second.txt"))
+
+    def fail(*args, **kwargs):
+        (old / next(theirs)).write_text("meanwhile")
+        return 1 / 0
+
+    monkeypatch.setattr("transformers.modeling_utils.safe_save_file", fail)
+    for folder in (old, new):
         with pytest.raises(ZeroDivisionError):
-            tiny_model(TfmBertModel).save_pretrained(folder)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+            tiny_model(TfmBertModel, seed=1).save_pretrained(folder)
+    after = {path.name: path.read_bytes() for path in old.iterdir()}
+    assert after == before | dict.fromkeys(("first.txt", "second.txt"), b"meanwhile") and not new.exists()

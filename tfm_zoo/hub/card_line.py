@@ -8,6 +8,7 @@ import torch
 import transformers
 
 from .. import __version__
+from ..locking import atomic_file
 from .comparisons import Verdict
 from .model_card import CARD
 
@@ -29,5 +30,5 @@ def write_line(folder: Path, verdict: Verdict) -> None:
     text = card.read_text(encoding="utf-8") if card.is_file() else f"# {folder.resolve().name}\n"
     line = line_of(verdict)
     replaced, count = LINE.subn(lambda _: line, text)
-    card.unlink(missing_ok=True)  # a link, as in the Hub's cache, would lead to a file that others read
-    card.write_text(replaced if count else f"{text.rstrip()}\n\n{line}", encoding="utf-8")
+    with atomic_file(card) as file:
+        file.write_text(replaced if count else f"{text.rstrip()}\n\n{line}", encoding="utf-8")

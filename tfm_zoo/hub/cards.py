@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from ..converters import ConversionError
 from ..converters.architectures import ARCHITECTURES
 from ..converters.choosing import official_for
+from ..locking import atomic_file
 from .contents import has_tokenizer
 from .model_card import CARD, MARK, USAGE, class_names, make_card, metadata_of, source_of, verify_command
 
@@ -35,7 +36,8 @@ def write_card(folder: str | Path, template: str | Path, data: ModelCardData, so
     if path.exists() and source_of(path.read_text(encoding="utf-8", errors="replace")) is None:
         return False
     text = template.read_text(encoding="utf-8") if isinstance(template, Path) else template
-    make_card(text, data, source, **values).save(path)
+    with atomic_file(path) as file:
+        make_card(text, data, source, **values).save(file)
     return True
 
 

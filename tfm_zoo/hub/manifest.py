@@ -11,6 +11,7 @@ import transformers
 
 from .. import __version__
 from ..converters.sources import MANIFEST as FILE
+from ..locking import atomic_file
 from .contents import code_in, digests_of_files, digests_of_tensors, files_in, has_tokenizer, settings_in
 from .fingerprints import fingerprint_of, text_through
 from .model_card import TESTED
@@ -96,5 +97,5 @@ def write(manifest: dict[str, Any], path: Path) -> None:
     """Writes a manifest, with each list of numbers on a line."""
     text = json.dumps(manifest, indent=1, default=str)
     text = re.sub(r"\[\n\s+[^\[\]{}\"]*\]", lambda numbers: " ".join(numbers[0].split()), text)
-    path.unlink(missing_ok=True)  # a link, as in the Hub's cache, would lead to a file that others read
-    path.write_text(text + "\n", encoding="utf-8")
+    with atomic_file(path) as file:
+        file.write_text(text + "\n", encoding="utf-8")

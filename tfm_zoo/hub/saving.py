@@ -5,16 +5,17 @@ where there is no `tfm_zoo`, and in a model that was made by a checkpoint's own 
 model keeps its code then. It has no manifest, or an earlier one, by which `verify` finds that it has changed.
 """
 
-import shutil
+import re
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import CommitInfo, HfApi
 
+from ..locking import atomic_files
 from ..models.pretrained import TfmPreTrainedModel
 from .gathering import gathered, is_sharded, plain_name, whole
 from .manifest import write_manifest
@@ -23,6 +24,9 @@ from .uploading import open_repository, upload
 
 #: options of `push_to_hub`, which `save_pretrained(push_to_hub=True)` takes too
 PUSH_OPTIONS = {"commit_message", "commit_description", "private", "token", "revision", "create_pr", "tags"}
+
+#: the number of a file of weights, of how many
+SHARD = re.compile(r"-\d{5}-of-\d{5}(?=\.safetensors$)")
 
 
 def save_pretrained(
@@ -33,7 +37,7 @@ def save_pretrained(
     push_to_hub: bool = False,
     **kwargs: Any,
 ) -> None:
-    """Saves as transformers does, and writes a manifest; a save that fails leaves no new file behind.
+    """Saves as transformers does, and writes a manifest; a save that fails leaves what was there.
 
     A sharded model is saved as a whole one: give `state_dict=accelerator.get_state_dict(model)`. With FSDP2 it may be
     left out if all processes call this.
@@ -49,12 +53,19 @@ def save_pretrained(
     weights = state_dict and dict(state_dict)  # transformers empties the dict that it saves
     options = {name: kwargs.pop(name) for name in PUSH_OPTIONS & kwargs.keys()} if push_to_hub else {}
     repo_id = kwargs.pop("repo_id", folder.name)
-    with nothing_left_on_failure(folder):
-        save = super(TfmPreTrainedModel, self).save_pretrained
-        save(folder, is_main_process=is_main_process, state_dict=state_dict, **kwargs)
-        # An adapter is saved without the model's configuration and code.
-        if is_main_process and (folder / "config.json").exists():
-            write_manifest(self, folder, weights)
+    is_together = kwargs.get("distributed_checkpoint")  # all processes write to one folder
+    with nullcontext(folder) if is_together else atomic_files(folder) as new:
+        super(TfmPreTrainedModel, self).save_pretrained(
+            new, is_main_process=is_main_process, state_dict=state_dict, **kwargs
+        )
+        saved = {path.name for path in new.iterdir()}
+    kinds = {SHARD.sub("", name) for name in saved}
+    for path in folder.glob("*-of-*.safetensors"):  # of an earlier save: transformers deletes them, too
+        if path.name not in saved and SHARD.sub("", path.name) in kinds:
+            path.unlink()
+    # An adapter is saved without the model's configuration and code.
+    if is_main_process and "config.json" in saved:
+        write_manifest(self, folder, weights)
     if push_to_hub and is_main_process:
         save_and_push(self, repo_id, {"state_dict": weights} | kwargs, **options)
 
@@ -108,17 +119,3 @@ def save_and_push(
         model.save_pretrained(folder, **save_options)
         files = {path.name: path for path in Path(folder).iterdir()}
         return upload(api, repo_id, files, card_of_model(model, repo_id), tags, **options)
-
-
-@contextmanager
-def nothing_left_on_failure(folder: Path) -> Iterator[None]:
-    """On an error, deletes what has been added to a folder since, and the folder if it is new."""
-    is_new, before = not folder.exists(), set(folder.iterdir()) if folder.is_dir() else set()
-    try:
-        yield
-    except BaseException:
-        for path in set(folder.iterdir()) - before if folder.is_dir() else ():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        if is_new and folder.is_dir():
-            folder.rmdir()
-        raise

@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ..converters import ConversionError
-from ..hub.saving import nothing_left_on_failure
+from ..locking import atomic_files
 from ..packing.linear import is_packed
 from ..quiet import quiet_export
 from .check import check
@@ -45,9 +45,8 @@ def export_onnx(model: PreTrainedModel, folder: str | Path) -> float:
     if model.dtype != torch.float32:
         model = copy.deepcopy(model).float()
     parts, folder = parts_of(model), Path(folder)
-    with nothing_left_on_failure(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        files = [write(graph, folder / name) for name, graph in parts.graphs().items()]
+    with atomic_files(folder) as new:
+        files = [write(graph, new / name) for name, graph in parts.graphs().items()]
         return check(parts, files)
 
 

@@ -23,6 +23,7 @@ from accelerate import Accelerator
 
 from tfm_zoo.hub import manifest
 from tfm_zoo.hub.contents import digests_of_files
+from tfm_zoo.locking import atomic_file
 from tfm_zoo.quiet import quiet_checkpoint
 from tfm_zoo.training.options import TrainingOptions, about
 
@@ -72,7 +73,8 @@ class TrainState:
         return is_best
 
     def write(self, folder: Path) -> None:
-        (folder / STATE_FILE).write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        with atomic_file(folder / STATE_FILE) as file:
+            file.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> "TrainState":

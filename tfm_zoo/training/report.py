@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 from tfm_zoo.hub import push
 from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, write_card
 from tfm_zoo.hub.model_card import TESTED, tags_of
+from tfm_zoo.locking import atomic_file
 from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
 from tfm_zoo.training.data import counted
 from tfm_zoo.training.run import Run
@@ -54,7 +55,8 @@ class Report:
     def finish(self) -> None:
         """Write everything beside the model, push it if `push_to_hub` says so, and log the result."""
         args, output_dir = self.run.args, Path(self.run.args.output_dir)
-        (output_dir / RESULTS_FILE).write_text(json.dumps(self.results, indent=2) + "\n", encoding="utf-8")
+        with atomic_file(output_dir / RESULTS_FILE) as file:
+            file.write_text(json.dumps(self.results, indent=2) + "\n", encoding="utf-8")
         self.state.write(output_dir)
         plot_training(self.state.log_history, output_dir / PICTURE, *self.task.drawn, best_step=self.state.best_step)
         values = self.values() | (facts_of_zoo_model(self.model) if self.task.is_zoo else {})

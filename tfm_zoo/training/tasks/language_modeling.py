@@ -5,7 +5,6 @@ Conversations stand in a file of their own.
 """
 
 import copy
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +25,7 @@ from transformers import (
 )
 
 from tfm_zoo import built_in_data, row_files
+from tfm_zoo.locking import atomic_file
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import data, models, sharding
 from tfm_zoo.training.checkpoints import TrainState
@@ -211,11 +211,9 @@ def in_a_row(split: Dataset) -> Tensor:
         return torch.from_numpy(np.concatenate([np.empty(0, np.int32), *parts]))
     path = Path(split.cache_files[0]["filename"]).with_suffix(".tokens")
     if not path.exists():
-        staging = path.with_suffix(f".{os.getpid()}")
-        with open(staging, "wb") as file:
+        with atomic_file(path) as unfinished, unfinished.open("wb") as file:
             for part in parts:
                 part.tofile(file)
-        os.replace(staging, path)
     size = path.stat().st_size // np.dtype(np.int32).itemsize
     return torch.from_file(str(path), size=size, dtype=torch.int32) if size else torch.empty(0, dtype=torch.int32)
 
