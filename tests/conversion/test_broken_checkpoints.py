@@ -187,6 +187,10 @@ def test_weights_that_are_no_dict_or_have_no_index(folder):
     "field",
     [
         {"num_hidden_layers": 100_000},
+        {"num_hidden_layers": -1},
+        {"num_local_experts": 100_000},
+        {"hidden_size": 10**9},
+        {"vocab_size": 10**12},
         {"model_type": ["bert"]},
         {"architectures": [["BertModel"]]},
         {"id2label": [1]},
@@ -213,9 +217,7 @@ def test_files_that_are_no_weights_and_settings_that_are_no_object(folder):
 
 def test_a_zoo_model_that_is_not_as_its_configuration_says(tmp_path):
     tiny_model(tfm_zoo.TfmBertForMaskedLM).save_pretrained(tmp_path)
-    tensors = len(checkpoint.open_weights(tmp_path))
     for fields, wanted in {
-        "num_hidden_layers=100000": f"num_hidden_layers=100000, and weights of {tensors} tensors only",
         "intermediate_size=7": r"model.layers.0.mlp.up_proj.weight of shape \(\d+, \d+\), not \(7, ",
         "rope_parameters=x": "rope_parameters='x' is no value",
     }.items():
@@ -224,9 +226,6 @@ def test_a_zoo_model_that_is_not_as_its_configuration_says(tmp_path):
         edit_config(tmp_path, **{name: int(value) if value.isdigit() else value})
         with pytest.raises(ConversionError, match=wanted):
             load(tmp_path)
-        if "layers" in name:
-            with pytest.raises(ValueError, match=wanted):
-                verify(tmp_path)
         (tmp_path / "config.json").write_text(before)
 
 

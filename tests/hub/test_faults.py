@@ -133,6 +133,40 @@ def _(folder):
     edited(folder / "generation_config.json", temperature=0.3, do_sample=True)
 
 
+@fault("another architecture in config.json", "llama", "config.json: model_type was 'llama' and is 'gemma'")
+def _(folder):
+    edited(folder / "config.json", model_type="gemma")
+
+
+@fault("a kernel of attention in config.json", "llama", "config.json: attn_implementation was None and is 'eager'")
+def _(folder):
+    edited(folder / "config.json", attn_implementation="eager")
+
+
+@fault("a kernel of a part of the model", "llama", "config.json: tower.experts_implementation was None and is 'eager'")
+def _(folder):
+    edited(folder / "config.json", tower={"width": 3, "experts_implementation": "eager"})
+    manifest = json.loads((folder / "zoo_manifest.json").read_text())
+    manifest["settings"]["config.json"]["tower"] = {"width": 3}
+    edited(folder / "zoo_manifest.json", settings=manifest["settings"])
+
+
+@fault("another file in the place of config.json", "llama", "config.json: configuration_files was None and is ['con")
+def _(folder):
+    shutil.copy(folder / "config.json", folder / "config.5.0.0.json")
+    edited(folder / "config.json", configuration_files=["config.5.0.0.json"])
+
+
+@fault("whether unknown generation settings count", "llama", "generation_config.json: _from_model_config was True and")
+def _(folder):
+    edited(folder / "generation_config.json", _from_model_config=False)
+
+
+@fault("generation settings that come from config.json", "llama", "generation_config.json is missing")
+def _(folder):
+    (folder / "generation_config.json").unlink()
+
+
 # -- the tokenizer
 
 
@@ -198,6 +232,48 @@ def _(folder):
     edited(folder / "config.json", auto_map=auto_map | {"AutoModelForMaskedLM": target})
 
 
+@fault("auto_map into another local folder", "zoo", "config.json names code 'evil--modeling_evil.TfmBertForMaskedLM'")
+def _(folder):
+    auto_map = json.loads((folder / "config.json").read_text())["auto_map"]
+    target = "evil--modeling_evil.TfmBertForMaskedLM"
+    edited(folder / "config.json", auto_map=auto_map | {"AutoModelForMaskedLM": target})
+
+
+@fault("a config.json that is not looked into", "llama", "config.json names code '.hidden/config.5.0.json'")
+def _(folder):
+    edited(folder / "config.json", configuration_files=[".hidden/config.5.0.json"])
+
+
+@fault("a tokenizer of another local folder", "bert", "tokenizer_config.json names code 'evil--tokens.Mine'")
+def _(folder):
+    edited(folder / "tokenizer_config.json", auto_map=["evil--tokens.Mine", None])  # as old tokenizers have it
+
+
+@fault("auto_map of a folder in a folder", "bert", "code file a/b/mine.py was not saved with the checkpoint")
+def _(folder):
+    (folder / "a" / "b").mkdir(parents=True)
+    (folder / "a" / "b" / "mine.py").write_text("raise SystemExit('it ran')")
+    edited(folder / "a" / "b" / "config.json", auto_map={"AutoModel": "mine.Mine"})
+
+
+@fault("a module of sentence-transformers outside", "bert", "modules.json names the folder '../other'")
+def _(folder):
+    module = {"idx": 0, "name": "0", "path": "../other", "type": "sentence_transformers.models.Transformer"}
+    (folder / "modules.json").write_text(json.dumps([module]))
+
+
+@fault("an activation of sentence-transformers", "bert", "2_Dense/config.json names code 'theirs.Activation'")
+def _(folder):
+    (folder / "2_Dense").mkdir()
+    edited(folder / "2_Dense" / "config.json", activation_function="theirs.Activation")
+
+
+@fault("a library of an adapter", "bert", "more/adapter_config.json names code 'theirs'")
+def _(folder):
+    (folder / "more").mkdir()
+    edited(folder / "more" / "adapter_config.json", auto_mapping={"parent_library": "theirs"})
+
+
 @fault("a pipeline of another repository", "zoo", "config.json names code 'a/b--pipe.Mine'")
 def _(folder):
     edited(folder / "config.json", custom_pipelines={"mine": {"impl": "a/b--pipe.Mine", "pt": ["AutoModel"]}})
@@ -238,6 +314,14 @@ def _(folder):
     path.write_text(path.read_text() + "\nraise SystemExit('it ran')\n")
     accepted(folder, "layers.py")
     edited(folder / "zoo_manifest.json", tfm_zoo="0.2.0")
+
+
+@fault("changed code, and a manifest of an unknown version", "zoo", "it was not run, ...; changed: layers.py")
+def _(folder):
+    path = folder / "layers.py"
+    path.write_text(path.read_text() + "\nraise SystemExit('it ran')\n")
+    accepted(folder, "layers.py")
+    edited(folder / "zoo_manifest.json", tfm_zoo="0.0.1", loading={})
 
 
 def accepted(folder: Path, *names: str) -> None:
@@ -381,6 +465,20 @@ def _(folder):
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(folder)
 
 
+@fault("a model saved again", "llama", why="it is sound")
+def _(folder):
+    transformers.LlamaForCausalLM.from_pretrained(folder).save_pretrained(folder)
+
+
+@fault("the settings of an earlier release", "llama", why="it is sound: `dtype` and `rope_parameters` were called so")
+def _(folder):
+    manifest = json.loads((folder / "zoo_manifest.json").read_text())
+    config = manifest["settings"]["config.json"]
+    config["torch_dtype"], config["rope_theta"] = config.pop("dtype"), config.pop("rope_parameters")["rope_theta"]
+    del manifest["settings"]["generation_config.json"]["_from_model_config"]
+    edited(folder / "zoo_manifest.json", settings=manifest["settings"])
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, Path]:
     """Recorded models, and one of the zoo with the manifest that it was saved with."""
@@ -419,6 +517,8 @@ def test_fault(fault, recorded, tmp_path, monkeypatch):
     pattern = ".*".join(map(re.escape, fault.says.split("...")))
     said = [f"{one}; {verdict.code}" for one in verdict.differences or [""]]
     assert any(re.search(pattern, one) for one in said), "\n".join(said)
+    if re.match("code file|it was not run|.* names (code|the folder)", fault.says):
+        assert not verify(folder, code_only=True).ok and "loader" not in verify(folder, python="another").figures
 
 
 def test_the_page_lists_them():

@@ -64,16 +64,22 @@ def link_of_manifest(folder: Path) -> str:
 
 @pytest.mark.parametrize("attack", [link, index, manifest])
 def test_push(online, folder, hub_server, attack):
-    with pytest.raises((ValueError, OSError), match=attack(folder)):
-        push(folder, REPOSITORY)
+    name = attack(folder)
+    for native in (False, True):
+        with pytest.raises(ValueError, match=f"{name} leads out of"):
+            push(folder, REPOSITORY, native=native)
     assert REPOSITORY not in hub_server.repositories
 
 
 @pytest.mark.parametrize("attack", [index, manifest])
 def test_verify(folder, attack, monkeypatch):
+    """Wherever one stands."""
     monkeypatch.setattr("subprocess.run", None)  # nothing runs
-    with pytest.raises(ValueError, match=f"{attack(folder)} leads out of .*model, to "):
-        verify(folder)
+    name = attack(folder)
+    for place, source in ((folder, folder), (folder.parent, folder.name), (folder, ".")):
+        monkeypatch.chdir(place)
+        with pytest.raises(ValueError, match=f"{name} leads out of .*model, to "):
+            verify(source)
 
 
 @pytest.mark.parametrize("attack", [link, link_to_folder, link_of_card, link_of_manifest])

@@ -1,20 +1,25 @@
 """Any model that an Auto class loads is recorded and verified; whose code it is, is told before anything runs."""
 
+import errno
 import json
 import shutil
+from functools import partial
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
 import transformers
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, ModelCardData
 from safetensors.torch import save_file
 from torchao.quantization import Int8WeightOnlyConfig
 from typer.testing import CliRunner
 
 import tfm_zoo
 from tfm_zoo.cli import app
-from tfm_zoo.hub import manifest, origin, verify
+from tfm_zoo.commands.models import load
+from tfm_zoo.hub import Verdict, card_line, cards, manifest, origin, push, pushing, verify
+from tfm_zoo.hub.model_card import MARK
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 from ..official_models import BY_NAME, build_tiny
@@ -230,6 +235,70 @@ def test_a_release_is_added(tmp_path, monkeypatch):
     monkeypatch.setattr(origin, "RELEASED", tmp_path / "released.json")
     origin.add_release("9.9.9")
     assert json.loads((tmp_path / "released.json").read_text()) == {"9.9.9": origin.installed()}
+
+
+def test_what_a_full_disk_leaves(tmp_path, monkeypatch):
+    """The old file, with its permissions, which the new one takes."""
+    monkeypatch.setattr(origin, "RELEASED", tmp_path / "released.json")
+    writers = {
+        manifest.FILE: lambda: manifest.write({"date": "today"}, tmp_path / manifest.FILE),
+        "released.json": lambda: origin.add_release("9.9.9"),
+        "README.md": lambda: card_line.write_line(tmp_path, Verdict("model")),
+        "card/README.md": lambda: cards.write_card(tmp_path / "card", "text", ModelCardData(), "model"),
+    }
+    (tmp_path / "card").mkdir()
+    for name, write in writers.items():
+        path = tmp_path / name
+        path.write_text(old := MARK.format("model") if "card" in name else "{}")
+        path.chmod(0o640)
+        files = sorted(path.parent.iterdir())
+        with monkeypatch.context() as full:
+            full.setattr("os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
+            with pytest.raises(OSError, match=f"{name} is not written, and is as it was: .*No space left"):
+                write()
+        assert path.read_text() == old and sorted(path.parent.iterdir()) == files
+        write()
+        assert path.read_text() != old and path.stat().st_mode & 0o777 == 0o640
+
+
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        *(("config.json", content, "config.json ") for content in ("", "3", "[]", "null", "[" * 9999)),
+        ("config.json", {"auto_map": ["mine.Model"]}, r"config.json has auto_map=\['mine.Model'\]; it should name a"),
+        ("config.json", {"auto_map": {"AutoModel": 3}}, r"config.json has auto_map=\{'AutoModel': 3\}; it should name"),
+        ("config.json", {"num_hidden_layers": 100_000}, "config.json has num_hidden_layers=100000, and weights of"),
+        ("config.json", {"vocab_size": 10**12}, "config.json has vocab_size=1000000000000, and weights of .* rows or"),
+        ("config.json", {"part": {"n_embd": 10**9}}, "config.json has part.n_embd=1000000000, and weights of"),
+        ("config.json", {"num_hidden_layers": -1}, "config.json has num_hidden_layers=-1; it should not be negative"),
+        ("tokenizer_config.json", {"auto_map": 3}, "tokenizer_config.json has auto_map=3; it should name a class"),
+        ("part/config.json", {"auto_map": 3}, "part/config.json has auto_map=3; it should name a class"),
+        *((INDEX, content, INDEX) for content in ("", "3", "[]", {}, {"weight_map": ["x"]}, {"weight_map": {}})),
+        *((INDEX, {"weight_map": {"a": name}}, INDEX) for name in (3, None, ["x"], {}, "")),
+    ],
+)
+def test_files_that_are_not_what_they_should_be(name, content, message, tmp_path, monkeypatch):
+    """Each is named in one line, before anything runs or is asked of the Hub."""
+    monkeypatch.setattr("subprocess.run", None)
+    monkeypatch.setattr(pushing, "open_repository", None)
+    tiny_model(tfm_zoo.TfmBertForMaskedLM).save_pretrained(tmp_path)
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    if isinstance(content, dict):
+        content = json.dumps((json.loads(path.read_text()) if path.exists() else {}) | content)
+    path.write_text(content)
+    if name == INDEX:
+        (tmp_path / "model.safetensors").unlink()
+    for act in (verify, tfm_zoo.record, partial(push, repo_id="user/model")):
+        with pytest.raises(ValueError, match=message) as caught:
+            act(tmp_path)
+        assert "\n" not in str(caught.value)
+    if name in ("config.json", INDEX) and "auto_map" not in message:  # which converting does not read
+        with pytest.raises(ValueError, match=message):
+            load(tmp_path)
 
 
 def test_command(tmp_path, here):

@@ -18,7 +18,7 @@ from tfm_zoo import (
 )
 from tfm_zoo.cli import app
 from tfm_zoo.hub import Verdict, contents, fingerprints, manifest, verify, verifying
-from tfm_zoo.hub.comparisons import compare_code, compare_tested, compare_versions, compare_weights
+from tfm_zoo.hub.comparisons import compare_code, compare_tested, compare_versions
 from tfm_zoo.hub.origin import origin_of
 
 from ..tiny import HEADS, tiny_model
@@ -79,23 +79,10 @@ def edit(path, **fields) -> dict:
     return content
 
 
-def change(folder, name: str, by: float | None) -> None:
-    tensors = load_file(folder / "model.safetensors")
-    tensors[name] = tensors[name] + by if by is not None else tensors[name]
-    if by is None:
-        del tensors[name]
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-
-
-def test_one_tensor_changed(folder):
-    name = "model.layers.0.self_attn.k_proj.bias"  # of which softmax takes no notice: the outputs stay
-    change(folder, name, by=1e-3)
-    verdict = verify(folder)
-    assert f"weights changed: {name}" in verdict.differences
-
-
 def test_weights_missing(folder):
-    change(folder, "model.layers.1.mlp.up_proj.weight", by=None)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     differences = verify(folder).differences
     assert "weights missing: model.layers.1.mlp.up_proj.weight" in differences
     assert "weights missing when it is loaded: model.layers.1.mlp.up_proj.weight" in differences
@@ -141,15 +128,6 @@ class TfmBertForMaskedLM(TfmBertForMaskedLM):
     assert verdict.warnings == ["it was saved without outputs to compare with, since it could not be run then"]
 
 
-def test_weights_that_are_not_whole(folder):
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-50])
-    verdict = Verdict("model")
-    compare_weights(edit(folder / manifest.FILE), folder, verdict)
-    (difference,) = verdict.differences
-    assert difference.startswith("weights cannot be read from model.safetensors: ")
-
-
 def test_what_lies_beside_the_checkpoint(tmp_path):
     """An adapter, weights that are not read, and a file of code that is the user's own."""
     (tmp_path / "train.py").write_text("from tfm_zoo import nothing")
@@ -187,17 +165,6 @@ def test_settings_that_do_not_load(folder, monkeypatch):
     *sizes, failure = verify(folder).differences
     assert "config.json: hidden_size was 32 and is 64" in sizes and failure.startswith("it does not load: ")
     assert "head.dense.bias is (32,) and should be (64,)" in failure
-
-
-def test_code_of_other_repositories_is_not_run(folder, monkeypatch):
-    monkeypatch.setattr("subprocess.run", None)
-    auto_map = edit(folder / "config.json")["auto_map"]
-    target = "other/model--modeling_tfm_bert.TfmBertForMaskedLM"
-    edit(folder / "config.json", auto_map=auto_map | {"AutoModelForMaskedLM": target})
-    assert verify(folder).differences == [
-        f"config.json: auto_map.AutoModelForMaskedLM was {auto_map['AutoModelForMaskedLM']!r} and is {target!r}",
-        f"it was not run: config.json names code {target!r}",
-    ]
 
 
 def test_a_class_that_no_auto_class_gives(tmp_path, monkeypatch):
@@ -308,15 +275,11 @@ def test_command(folder, tmp_path):
         (manifest.FILE, "[" * 9999, "zoo_manifest.json cannot be read: "),
         (manifest.FILE, "[]", "zoo_manifest.json holds list where a JSON object is wanted"),
         (manifest.FILE, "{", "zoo_manifest.json cannot be read: "),
-        ("config.json", "{", "config.json cannot be read: "),
-        ("model.safetensors.index.json", '{"weight_map": [3]}', "index.json has no weight_map that says which file"),
         ("tokenizer_config.json", "[]", "tokenizer_config.json holds list where"),
         ("config.json", None, "config.json cannot be read: .*No such file"),
     ],
 )
 def test_files_that_cannot_be_read(folder, name, content, message):
-    if "index" in name:
-        (folder / "model.safetensors").unlink()
     if "tokenizer" in name:
         manifest.complete_manifest(folder)
     (folder / name).unlink() if content is None else (folder / name).write_text(content)

@@ -25,7 +25,9 @@ def verify(
         typer.Option(help="Under each of these releases, which are installed: transformers==5.12,5.15,latest."),
     ] = None,
     manifest: Annotated[Path | None, typer.Option(help="The manifest, if it is not in the folder.")] = None,
-    code_only: Annotated[bool, typer.Option("--code-only", help="Say whose code it is; load nothing.")] = False,
+    code_only: Annotated[
+        bool, typer.Option("--code-only", help="Say whose code it is, and whether it was changed.")
+    ] = False,
     trust_remote_code: TrustRemoteCode = False,
     run_changed: Annotated[
         bool, typer.Option("--run-changed", help="With --trust-remote-code: run code that was changed since, too.")

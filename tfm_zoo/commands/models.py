@@ -8,8 +8,8 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.dynamic_module_utils import custom_object_save
 
 from ..converters import ConversionError, from_official
-from ..converters.checkpoint import fetch, open_weights, read_json, read_settings
-from ..converters.config_reading import check_depth, made_of
+from ..converters.checkpoint import fetch, open_folder, read_json
+from ..converters.config_reading import made_of
 from ..converters.tensor_matching import enumerated
 from ..plugin.families import FAMILIES
 from ..quiet import quiet_loading
@@ -39,13 +39,11 @@ def is_zoo(folder: Path) -> bool:
 
 def load(folder: Path, **options: Any) -> PreTrainedModel:
     """A zoo model, by the class that its `config.json` names."""
-    config, _ = read_settings(folder)
+    config, tensors, _ = open_folder(folder)
     if not is_zoo(folder):
         raise ConversionError(f"{folder} holds a model of type {config.get('model_type')!r}, not one of the zoo.")
-    tensors = open_weights(folder)
-    check_depth(folder, config, tensors)
     model_class = find_class((config.get("architectures") or ["None"])[0])
-    made_of(lambda fields: model_class.config_class.from_dict(fields).to_dict(), config)
+    made_of(lambda fields: model_class.config_class.from_dict(fields).to_dict(), config, folder / "config.json")
     try:
         with quiet_loading():
             return model_class.from_pretrained(folder, **options)
@@ -75,7 +73,7 @@ def load_with_tokenizer(source: str, trust_remote_code: bool) -> tuple[PreTraine
     folder = source if trust_remote_code else fetch(source, weights=False)  # which fetches no code
     try:
         return model, AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # which one, depends on what is wrong with its files
         raise ConversionError(f"{source} holds no tokenizer that can be loaded: {error}") from error
 
 

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import pickle
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 
 from ..pointers import refuse_pointers
 from ..quiet import quiet_retrying
-from .config_reading import check_names, made_of
+from .config_reading import check_names, check_sizes, made_of
 from .errors import OTHER_MODELS, ConversionError
 from .sources import check_inside, is_path, no_folder, not_on_hub
 from .torch_modules import MODULES
@@ -78,18 +77,19 @@ def open_checkpoint(source: str | Path | nn.Module, mapped: bool = False) -> Che
             f"that model. {OTHER_MODELS}"
         )
     folder = fetch(source)
-    config, generation = read_settings(folder)
-    return Checkpoint(str(source), config, open_weights(folder, mapped), generation)
+    return Checkpoint(str(source), *open_folder(folder, mapped))
 
 
-def read_settings(folder: Path) -> tuple[dict[str, Any], GenerationConfig]:
-    """The fields of a checkpoint's `config.json`, and its settings for `generate`."""
+def open_folder(folder: Path, mapped: bool = False) -> tuple[dict[str, Any], dict[str, LazyTensor], GenerationConfig]:
+    """The fields of a checkpoint's `config.json`, its tensors, and its settings for `generate`."""
     config, file = read_json(folder / "config.json"), folder / "generation_config.json"
     check_names(folder / "config.json", config)
+    tensors = open_weights(folder, mapped)
+    check_sizes(folder / "config.json", config, [tensor.meta.shape for tensor in tensors.values()])
     if not file.is_file():  # an older checkpoint, which has these settings in `config.json`
-        return config, made_of(GenerationConfig.from_model_config, config)
-    made_of(GenerationConfig.from_dict, read_json(file))
-    return config, GenerationConfig.from_pretrained(folder)
+        return config, tensors, made_of(GenerationConfig.from_model_config, config, folder / "config.json")
+    made_of(GenerationConfig.from_dict, read_json(file), file)
+    return config, tensors, GenerationConfig.from_pretrained(folder)
 
 
 def checkpoint_of(model: nn.Module) -> Checkpoint:
@@ -163,10 +163,10 @@ def download_weights(repo: str) -> None:
 
 def shards_of(index: Path) -> list[str]:
     files = read_json(index).get("weight_map")
-    if not isinstance(files, dict):
+    if not files or not isinstance(files, dict):
         raise ConversionError(f"{index} has no weight_map, which should say in which file each tensor lies.")
-    check_inside(index.parent, files.values())
-    if odd := [name for name in files.values() if not name.endswith((".safetensors", ".bin"))]:
+    check_inside(index.parent, (name for name in files.values() if name and isinstance(name, str)))
+    if odd := [name for name in files.values() if not str(name).endswith((".safetensors", ".bin"))]:
         raise ConversionError(f"{index} names {odd[0]!r} as a file of weights; those end in .safetensors or .bin.")
     return sorted(set(files.values()))
 
@@ -203,7 +203,7 @@ def open_bin(file: Path, mapped: bool) -> dict[str, LazyTensor]:
     try:
         is_mapped = mapped and zipfile.is_zipfile(file)  # torch cannot map a file of its format from before version 1.6
         values = torch.load(file, map_location="cpu", weights_only=True, mmap=is_mapped)
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+    except Exception as error:  # which one, depends on the bytes
         raise ConversionError(f"{file} is truncated, or no file of PyTorch weights: {error}.") from error
     if not isinstance(values, Mapping):
         raise ConversionError(f"{file} holds a {type(values).__name__}; it should hold a dict of tensors.")
@@ -217,7 +217,7 @@ def read_json(file: Path) -> dict[str, Any]:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ConversionError(f"{file.parent} holds no {file.name}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConversionError(f"{file} is not valid JSON: {error}.") from error
     if not isinstance(content, dict):
         raise ConversionError(f"{file} holds a {type(content).__name__}; it should hold an object of names and values.")

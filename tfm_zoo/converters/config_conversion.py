@@ -44,11 +44,11 @@ class Recorded(dict):
         return super().get(name, default)
 
 
-def completed(architecture: Architecture, fields: Fields) -> dict[str, Any]:
-    """These fields of an official configuration, completed by its defaults."""
+def completed(architecture: Architecture, fields: Fields, source: str = "a configuration") -> dict[str, Any]:
+    """These fields of an official configuration, completed by its defaults; `source`: whose they are, for an error."""
     if architecture.library != "torch":
         config_class = CONFIG_MAPPING[architecture.official_type]
-        fields = made_of(lambda fields: config_class.from_dict(fields).to_dict(), fields)
+        fields = made_of(lambda fields: config_class.from_dict(fields).to_dict(), fields, source)
     return {name: value for name, value in fields.items() if name not in SET_ANEW}
 
 
@@ -66,10 +66,13 @@ def to_zoo_config(
     check_overrides(overrides, config_class)
     rules = architecture.config_rules(architecture.head(zoo_class))
     check_official(architecture, rules, official)
-    check_unread(architecture, official)
     zoo = dict(overrides)
-    for rule in rules:
-        zoo = rule.to_zoo(official, zoo) | zoo
+    try:
+        check_unread(architecture, official)
+        for rule in rules:
+            zoo = rule.to_zoo(official, zoo) | zoo
+    except ArithmeticError as error:  # a division by a size of 0
+        raise ConversionError(f"{architecture.title} with these fields is not converted: {error}") from error
     common = {name: official[name] for name in COMMON & official.keys()}
     renamed = COMMON | {rule.official for rule in rules if isinstance(rule, Field)}
     rest = {name: value for name, value in official.items() if name not in renamed}

@@ -15,7 +15,6 @@ from .assembling import as_dtype, assemble, attention_of, common_dtype, official
 from .checkpoint import Checkpoint, LazyTensor, open_checkpoint
 from .choosing import architecture_of, official_for
 from .config_conversion import KEPT, completed, to_official_fields, to_zoo_config
-from .config_reading import check_depth
 from .errors import ConversionError
 from .official_names import canonical_name, checkpoint_head, is_converted, rule_of
 from .scratch import Scratch
@@ -68,7 +67,6 @@ def convert(
     """
     dtype = None if dtype is None else as_dtype(dtype)
     architecture = architecture_of(checkpoint)
-    check_depth(checkpoint.title, checkpoint.config, checkpoint.tensors)
     head = checkpoint_head(architecture, checkpoint.config.get("architectures"), checkpoint.tensors)
     model_class = model_class or head.zoo
     if model_class.config_class.model_type != architecture.family:
@@ -78,7 +76,8 @@ def convert(
         )
     # A module of torch has settings in place of a configuration.
     fields = settings_of(checkpoint.model) if architecture.library == "torch" else checkpoint.config
-    config = to_zoo_config(architecture, completed(architecture, fields), model_class, config_overrides)
+    fields = completed(architecture, fields, checkpoint.title)
+    config = to_zoo_config(architecture, fields, model_class, config_overrides)
     skeleton = skeleton_of(model_class, config)
     matched = match(architecture, head, checkpoint, skeleton, config_overrides)
     if config.position_embedding_type == "sinusoidal":

@@ -39,9 +39,8 @@ def check(folder: Path, model_class: str, loader: str, dtype: str, saved: dict |
     if saved:
         # The same code reads both: whether a default is left out or written out makes no difference.
         classes = dict(zip(contents.SETTINGS, (type(config), transformers.GenerationConfig), strict=True))
-        pair = (saved["settings"], settings)
-        read = {name: [one.from_dict(each.get(name, {})).to_dict() for each in pair] for name, one in classes.items()}
-        yield {"settings": read}
+        both = contents.both_settings(saved, settings).items()
+        yield {"settings": {name: [classes[name].from_dict(each).to_dict() for each in pair] for name, pair in both}}
     torch.manual_seed(0)  # of weights that the checkpoint lacks
     # (Its own error for weights of other shapes names none of them.)
     options = {"dtype": dtype, "output_loading_info": True, "ignore_mismatched_sizes": True} | trust

@@ -1,6 +1,6 @@
 """Compares a checkpoint with its manifest, part by part; differences go into a verdict."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,16 @@ from typing import Any
 from packaging.version import Version
 
 from .. import __version__
-from .contents import code_in, digests_of_files, digests_of_tensors, files_in, weight_files_in
+from .contents import (
+    ORIGIN,
+    both_settings,
+    code_in,
+    digests_of_files,
+    digests_of_tensors,
+    files_in,
+    named_by,
+    weight_files_in,
+)
 from .diagnosis import drift_of, first_change
 from .origin import Origin, listed, releases
 
@@ -17,6 +26,10 @@ TOLERANCE = {"float32": 1e-4, "float64": 1e-4, "float16": 1e-2, "bfloat16": 5e-2
 #: the same for quantised models: the kernels of some machines round inputs, and others do not. (Between the two, MiniLM
 #: drifts by 0.08 in eight bits and by 0.007 in four. Weights are compared bit for bit.)
 QUANTISED_TOLERANCE = {"int8": 0.25, "int4": 0.05}
+#: fields that a loaded configuration does not show as its file has them: a class has its own
+UNSHOWN = {"model_type", "auto_map"}
+#: fields of earlier releases of transformers, which a loaded configuration shows by other names
+RENAMED = {"torch_dtype", "rope_theta", "rope_scaling", "num_labels"}
 
 
 @dataclass
@@ -58,9 +71,22 @@ def compare_versions(saved: dict, origin: Origin, verdict: Verdict) -> None:
     version = saved["tfm_zoo"]
     shipped = {} if "loading" in saved else releases().get(version, {})
     others = [name for name, digest in sorted(saved["code"].items()) if shipped.get(name, digest) != digest]
-    verdict.differences += [f"code file {name} is not the one that tfm_zoo {version} ships" for name in others]
+    verdict.differences += [not_shipped(name, version) for name in others]
     if origin.version not in (None, __version__):
         verdict.warnings.append(f"its code is that of tfm_zoo {origin.version}; {__version__} is installed")
+
+
+def not_shipped(name: str, version: str) -> str:
+    return f"code file {name} is not the one that tfm_zoo {version} ships"
+
+
+def compare_release(saved: dict, origin: Origin, verdict: Verdict) -> None:
+    """Checks that code which is not loaded is whose the manifest says: where it has the names of the zoo's files, it is
+    the zoo's, and of a release that is known here."""
+    verdict.differences += origin.foreign
+    verdict.differences += [not_shipped(name, origin.version) for name in origin.changed]
+    if origin.files and not origin.is_released and "loading" not in saved and saved["tfm_zoo"] not in releases():
+        verdict.differences.append(f"tfm_zoo {saved['tfm_zoo']}, which is to have saved it, is no release known here")
 
 
 def compare_tested(saved: dict, release: str, verdict: Verdict) -> None:
@@ -125,10 +151,21 @@ def changed_in(before: dict[str, str], now: dict[str, str]) -> set[str]:
     return {name for name in before.keys() & now.keys() if before[name] != now[name]}
 
 
-def compare_auto_map(saved: dict, config: dict, verdict: Verdict) -> None:
-    """Checks that the file has the `auto_map` that was saved. (In a loaded model the configuration's class sets it.)"""
-    both = ({"auto_map": fields.get("auto_map") or {}} for fields in (saved["settings"].get("config.json", {}), config))
-    verdict.add("config.json", changes(*both))
+def compare_named_code(saved: dict, settings: dict, verdict: Verdict) -> None:
+    """Checks that the settings name the code that they named."""
+    for file, both in both_settings(saved, settings).items():
+        named = [{name: one for name, one in fields.items() if any(named_by({name: one}, file))} for fields in both]
+        verdict.differences += [f"{file}: {change}" for change in changes(*named)]
+
+
+def compare_settings(saved: dict, settings: dict, loaded: dict, verdict: Verdict) -> None:
+    """Checks that the settings are those that were saved. `loaded`: what the class of the configuration makes of both,
+    by file; for it, a default that is left out is the same as one that is written out."""
+    for file, both in both_settings(saved, settings).items():
+        if (file in saved["settings"]) != (file in settings):
+            verdict.differences.append(f"{file} {'is missing' if file in saved['settings'] else 'was not recorded'}")
+        found = [f"{file}: {change}" for change in changes(*both, loaded.get(file, ({}, {})))]
+        verdict.differences += [one for one in found if one not in verdict.differences]
 
 
 def compare_loaded(saved: dict, loaded: dict, changed: set[str], verdict: Verdict) -> None:
@@ -189,13 +226,21 @@ def compare_texts(before: dict, now: dict, verdict: Verdict) -> None:
     verdict.add("special tokens", changes(before["special"], now["special"]))
 
 
-def changes(before: dict, now: dict, prefix: str = "") -> list[str]:
-    """A sentence for each field that has changed; a field of a nested object is named `object.field`."""
+def changes(before: dict, now: dict, loaded: Sequence[dict] = ({}, {}), prefix: str = "") -> list[str]:
+    """A sentence for each field that has changed; a field of a nested object is named `object.field`.
+
+    What only one of the two has is compared as it is `loaded` from each, if that shows it.
+    """
     sentences = []
-    for name in sorted(before.keys() | now.keys()):
-        old, new = before.get(name), now.get(name)
+    for name in sorted(set().union(before, now, *loaded) - ORIGIN):
+        files, shown = ([each.get(name) for each in pair] for pair in ((before, now), loaded))
+        is_shown = any(name in each for each in loaded) and name not in UNSHOWN
+        is_renamed = name in RENAMED and name not in now
+        is_loaded = (is_shown or is_renamed) and not (name in before and name in now)
+        old, new = shown if is_loaded else files
         if isinstance(old, dict) and isinstance(new, dict):
-            sentences += changes(old, new, f"{prefix}{name}.")
+            inner = shown if all(isinstance(each, dict) for each in shown) else ({}, {})
+            sentences += changes(*(({}, {}) if is_loaded else files), inner, f"{prefix}{name}.")
         elif old != new:
             sentences.append(f"{prefix}{name} was {old!r} and is {new!r}")
     return sentences

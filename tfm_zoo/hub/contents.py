@@ -17,7 +17,9 @@ from safetensors import SafetensorError, safe_open
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SETTINGS = ("config.json", "generation_config.json")
 #: fields of the settings that name their origin
-ORIGIN = {"_name_or_path", "_from_model_config", "transformers_version", "name_or_path", "is_local", "local_files_only"}
+ORIGIN = {"_name_or_path", "transformers_version", "name_or_path", "is_local", "local_files_only"}
+#: whether `generate` leaves out fields of the generation config that it does not know
+FROM_MODEL = "_from_model_config"
 #: what transformers runs if a folder has it, and what says which repository an adapter is loaded onto
 GENERATE, ADAPTER = "custom_generate/generate.py", "adapter_config.json"
 #: any of these belongs to a tokenizer
@@ -33,71 +35,122 @@ UNREAD = (
     *UNREAD_FORMATS,
 )
 LEFT_FOLDERS = (".*", "__pycache__", "runs", "logs", "wandb", "checkpoint-*")
-#: what an `auto_map` names: a module in the folder itself, and a class in it
-TARGET = re.compile(r"([\w-]+)\.(\w+)")
-#: whose modules sentence-transformers finds without the folder
+#: files that may name code: settings of models (a `config.json` may name another one that takes its place), of
+#: tokenizers, of processors and of adapters, and what sentence-transformers reads
+NAMING = ("*config*.json", "modules.json")
+#: what an `auto_map` names: a module in the folder itself, and a class in it. (Before `--` stands a repository.)
+TARGET = re.compile(r"(?!.*--)([\w-]+)\.(\w+)")
+#: the files that a `config.json` may let take its place, as long as they are looked into
+CONFIG = re.compile(r"config\.[\d.]+\.json")
+#: whose modules sentence-transformers finds without the folder, and what PEFT imports
 KNOWN_MODULES = ("sentence_transformers.", "torch.nn.")
+KNOWN_LIBRARIES = ("transformers.", "tfm_zoo.", "diffusers.", "megatron.")
+#: files of sentence-transformers, and their fields that name a class: a module, which may lie in the folder, and an
+#: activation
+SENTENCE_FILES = ("config.json", "modules.json", "router_config.json", "config_sentence_transformers.json")
+MODULE_FIELDS = {"type", "types"}
+ACTIVATION_FIELDS = {"activation_fn", "activation_function", "sbert_ce_default_activation_function"}
+#: fields of adapters that name what PEFT imports
+LIBRARY_FIELDS = {"parent_library", "megatron_core"}
 
 
 def settings_in(folder: Path) -> dict[str, dict[str, Any]]:
     """The fields of each settings file, by the file's name, without those of `ORIGIN`."""
     files = [folder / name for name in SETTINGS if (folder / name).is_file()]
-    return {path.name: without_origin(read_json(path)) for path in files}
+    settings = {path.name: without_origin(read_json(path)) for path in files}
+    for fields in (settings[name] for name in SETTINGS[1:] if name in settings):
+        fields[FROM_MODEL] = bool(fields.get(FROM_MODEL))
+    return settings
+
+
+def both_settings(saved: dict, settings: dict) -> dict[str, tuple[dict, dict]]:
+    """The fields of each settings file in a manifest and in its folder. Earlier manifests do not say [`FROM_MODEL`]."""
+    now = {name: settings.get(name, {}) for name in SETTINGS}
+    unsaid = {name: {FROM_MODEL: fields[FROM_MODEL]} for name, fields in now.items() if FROM_MODEL in fields}
+    return {name: (unsaid.get(name, {}) | saved["settings"].get(name, {}), now[name]) for name in SETTINGS}
 
 
 def without_origin(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in ORIGIN}
 
 
-def targets_in(folder: Path) -> dict[str, list[str]]:
-    """The code that the folder's files let transformers or sentence-transformers load: file -> what it names."""
-    named = {}
-    for path in [*folder.glob("*config.json"), *folder.glob("*/*config.json"), *folder.glob("modules.json")]:
+def targets_in(folder: Path) -> Iterator[tuple[str, str, bool]]:
+    """The code that files of a folder, at whatever depth, let libraries load: the file, what it names, and whether that
+    is looked for in the folder alone.
+
+    Raises:
+        ValueError: for an `auto_map` that names no classes.
+    """
+    for path in sorted({path for pattern in NAMING for path in folder.rglob(pattern)}):
+        file = path.relative_to(folder)
+        if is_unread(file.parent) or not path.is_file():
+            continue
         try:
-            found = list(named_by(json.loads(path.read_text(encoding="utf-8"))))
+            content = json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, RecursionError):  # whoever loads the folder is told so
             continue
-        if found:
-            named[path.relative_to(folder).as_posix()] = found
-    return named
+        try:
+            yield from ((file.as_posix(), *named) for named in named_by(content, file.name))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path} has {error}") from None
 
 
-def named_by(content: Any, fields: frozenset[str] = frozenset()) -> Iterator[str]:
-    """What settings name as code, at whatever depth: classes of an `auto_map`, pipelines, the modules of
-    sentence-transformers that are not its own, and kernels of attention from the Hub. `fields`: those that it is in."""
+def named_by(content: Any, file: str, fields: frozenset[str] = frozenset()) -> Iterator[tuple[str, bool]]:
+    """What settings name as code, at whatever depth, and whether it is looked for in the folder alone: classes of an
+    `auto_map`, pipelines, modules and activations of sentence-transformers that are not known, libraries of adapters,
+    and kernels from the Hub. `file`: the name of the file; `fields`: those that it is in."""
     if isinstance(content, dict | list):
         for name, value in content.items() if isinstance(content, dict) else ((None, value) for value in content):
-            yield from named_by(value, fields | {name})
+            if name == "auto_map":
+                check_auto_map(value, file)
+            yield from named_by(value, file, fields | {name})
     elif content is not None:
         target = str(content)
-        is_module = "." in target and not target.startswith(KNOWN_MODULES) and fields & {"type", "types"}
-        is_kernel = "/" in target and any(str(field).endswith("attn_implementation") for field in fields)
-        if is_module or is_kernel or fields & {"auto_map", "impl"}:
-            yield target
+        is_unknown = file in SENTENCE_FILES and "." in target and not target.startswith(KNOWN_MODULES)
+        is_activation = is_unknown and fields & ACTIVATION_FIELDS
+        is_kernel = "/" in target and any(str(field).endswith("_implementation") for field in fields)
+        is_library = not target.startswith(KNOWN_LIBRARIES) and fields & LIBRARY_FIELDS
+        is_hidden = "configuration_files" in fields and not CONFIG.fullmatch(target)
+        if fields & {"auto_map", "impl"} or (is_unknown and fields & MODULE_FIELDS):
+            yield target, bool(TARGET.fullmatch(target))
+        elif is_kernel or is_library or is_hidden or is_activation or "custom_generate" in fields:
+            yield target, False
+
+
+def check_auto_map(value: Any, file: str) -> None:
+    """Raises a ValueError for what is not an `auto_map`: a class, or two for a tokenizer, by Auto class. (Tokenizers of
+    old had a list of the two alone.)"""
+    named = value.values() if isinstance(value, dict) else [value]
+    classes = [one for each in named for one in (each if isinstance(each, list) else [each])]
+    is_map = isinstance(value, dict | None) or (isinstance(value, list) and file == TOKENIZER_SETTINGS)
+    if not is_map or not all(isinstance(one, str | None) for one in classes):
+        raise ValueError(f"auto_map={value!r}; it should name a class, such as 'modeling.Model', for each Auto class.")
 
 
 def code_in(folder: Path) -> set[str]:
-    """Names of the code files in `folder` that loading may run: those of [`targets_in`], `GENERATE`, and all that they
-    import."""
-    targets = {target for named in targets_in(folder).values() for target in named}
-    waiting = [f"{match[1]}.py" for match in map(TARGET.fullmatch, targets) if match] + [GENERATE]
+    """Names of the code files in `folder` that loading may run: those of [`targets_in`], `GENERATE` in any folder, and
+    all that they import. A class is looked for beside the file that names it, and above."""
+    waiting = [path.relative_to(folder) for path in folder.rglob(GENERATE) if not is_unread(path.relative_to(folder))]
+    for file, target, _ in targets_in(folder):
+        if match := TARGET.fullmatch(target):
+            waiting += [place / f"{match[1]}.py" for place in Path(file).parents]
     names = set()
     while waiting:
         name = waiting.pop()
         path = folder / name
-        if name not in names and path.is_file():
-            names.add(name)
+        if name.as_posix() not in names and path.is_file():
+            names.add(name.as_posix())
             # transformers finds relative imports in the same way.
             text = path.read_text(encoding="utf-8", errors="replace")
             imported = re.findall(r"^\s*(?:from\s+\.([\w.]+)\s+import|import\s+\.([\w.]+))", text, re.MULTILINE)
-            waiting += [(Path(name).parent / f"{one or other}.py").as_posix() for one, other in imported]
+            waiting += [name.parent / f"{one or other}.py" for one, other in imported]
     return names
 
 
 def foreign_in(folder: Path) -> list[str]:
     """What the folder lets be loaded from elsewhere than its own files, each with the file that names it."""
-    named = [(file, target) for file, targets in sorted(targets_in(folder).items()) for target in targets]
-    foreign = [f"{file} names code {target!r}" for file, target in named if not TARGET.fullmatch(target)]
+    foreign = [f"{file} names code {target!r}" for file, target, is_own in targets_in(folder) if not is_own]
+    foreign += [f"modules.json names the folder {path!r}, which is not recorded" for path in unread_modules_in(folder)]
     if (folder / ADAPTER).is_file():
         try:
             base = read_json(folder / ADAPTER).get("base_model_name_or_path")
@@ -107,9 +160,20 @@ def foreign_in(folder: Path) -> list[str]:
     return foreign
 
 
+def unread_modules_in(folder: Path) -> list[str]:
+    """The folders of modules of sentence-transformers that lie elsewhere, or where nothing is recorded."""
+    try:
+        modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return []
+    modules = modules if isinstance(modules, list) else []
+    paths = [str(module.get("path", "")) for module in modules if isinstance(module, dict)]
+    return [path for path in paths if is_unread(Path(path)) or Path(path).is_absolute()]
+
+
 def files_in(folder: Path) -> set[str]:
     """Names of all files that loading may read, but for settings and tensors."""
-    known = {*SETTINGS, *(path.name for path in weight_files_in(folder)), INDEX}
+    known = {*SETTINGS, *weight_names_in(folder), INDEX}
     return {name for name in files_but(folder, UNREAD) if name not in known and not is_unread(Path(name).parent)}
 
 
@@ -137,13 +201,19 @@ def has_tokenizer(folder: Path) -> bool:
 
 
 def weight_files_in(folder: Path) -> list[Path]:
+    return [folder / name for name in weight_names_in(folder)]
+
+
+def weight_names_in(folder: Path) -> list[str]:
     """The single file of weights or, without one, the files that the index names."""
     if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
-        return [path for path in [folder / WEIGHTS] if path.is_file()]
+        return [WEIGHTS] if (folder / WEIGHTS).is_file() else []
     files = read_json(folder / INDEX).get("weight_map")
-    if not isinstance(files, dict):
+    if not files or not isinstance(files, dict):
         raise ValueError(f"{folder / INDEX} has no weight_map that says which file holds which tensor.")
-    return [folder / name for name in sorted(set(map(str, files.values())))]
+    if odd := [name for name in files.values() if not isinstance(name, str) or not name]:
+        raise ValueError(f"{folder / INDEX} names {odd[0]!r} as a file of weights; it should be a file's name.")
+    return sorted(set(files.values()))
 
 
 def tensors_in(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from .. import __version__, models
+from ..locking import atomic_file
 from .contents import GENERATE, code_in, digests_of_files, foreign_in
 
 RELEASED = Path(__file__).with_name("released.json")
@@ -55,14 +56,15 @@ def origin_of(folder: Path) -> Origin:
     foreign = foreign_in(folder)
 
     def in_common(version: str) -> int:
-        return sum(releases()[version].get(name) == digest for name, digest in files.items())
+        return sum(releases()[version].get(Path(name).name) == digest for name, digest in files.items())
 
     version = max(releases(), key=in_common)
     if not files or in_common(version) * 2 < len(files):
         return Origin(files, foreign=foreign)
     release = releases()[version]
-    changed = [name for name in sorted(files) if name in release and release[name] != files[name]]
-    return Origin(files, version, changed, sorted(files.keys() - release.keys()), foreign)
+    named = {name: release.get(Path(name).name) for name in sorted(files)}  # code may lie in a folder of its own
+    changed = [name for name, digest in named.items() if digest not in (None, files[name])]
+    return Origin(files, version, changed, [name for name in named if named[name] is None], foreign)
 
 
 @cache
@@ -84,7 +86,8 @@ def listed(names) -> str:
 def add_release(version: str = __version__, folder: Path = Path(models.__file__).parent) -> None:
     """Adds the files in `folder` to `released.json`, as those of a version."""
     known = json.loads(RELEASED.read_text(encoding="utf-8")) if RELEASED.is_file() else {}
-    RELEASED.write_text(json.dumps(known | {version: installed(folder)}, indent=1) + "\n", encoding="utf-8")
+    with atomic_file(RELEASED) as file:
+        file.write_text(json.dumps(known | {version: installed(folder)}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

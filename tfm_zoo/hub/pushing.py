@@ -2,17 +2,19 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import CommitInfo, HfApi, ModelCard
 
 from .. import __version__
+from ..converters.config_reading import check_names
 from ..converters.sources import check_inside, no_folder
 from ..plugin.families import FAMILIES
 from ..quiet import quiet_retrying
 from .cards import with_source
-from .comparisons import Verdict, compare_code, compare_weights
-from .contents import files_but, read_json, weight_files_in
+from .comparisons import Verdict, compare_code, compare_named_code, compare_weights
+from .contents import files_but, read_json, settings_in, weight_names_in
 from .manifest import FILE
 from .model_card import CARD, card_of_model
 from .uploading import is_unreachable, open_repository, patiently, upload
@@ -58,10 +60,12 @@ def push(
     if not folder.is_dir():
         raise FileNotFoundError(no_folder(folder))
     files = files_but(folder, UNSENT)
-    check_inside(folder, files)
+    check_inside(folder, [*files, *weight_names_in(folder)])
     check_whole(folder, files, native)
+    check_names(folder / "config.json", read_json(folder / "config.json"))
+    saved = read_manifest(folder) if FILE in files else None
     if not native:
-        check_unchanged(folder)
+        check_unchanged(folder, saved)
     command = shlex.join(["tfm-zoo", "push", str(folder), repo_id, *(["--revision", revision] if revision else [])])
     try:
         with quiet_retrying():
@@ -85,8 +89,8 @@ def push(
 
 def check_whole(folder: Path, files: dict[str, Path], native: bool) -> None:
     """Refuses a folder without configuration or weights or, unless it is `native`, without manifest or code."""
-    weights = [path.relative_to(folder).as_posix() for path in weight_files_in(folder)]
-    missing = [name for name in ("config.json", *(() if native else (FILE,)), *weights) if name not in files]
+    wanted = ("config.json", *(() if native else (FILE,)), *weight_names_in(folder))
+    missing = [name for name in wanted if name not in files]
     missing += [] if native or any(name.endswith(".py") for name in files) else ["code"]
     missing += [] if any(name.endswith(".safetensors") for name in files) else ["weights"]
     if missing:
@@ -94,11 +98,11 @@ def check_whole(folder: Path, files: dict[str, Path], native: bool) -> None:
         raise FileNotFoundError(f"{folder} is no folder of a {kind}: it has no {', no '.join(missing)}.")
 
 
-def check_unchanged(folder: Path) -> None:
+def check_unchanged(folder: Path, saved: dict[str, Any]) -> None:
     """Refuses code or weights that are not those of the manifest: nobody could verify them."""
-    saved = read_manifest(folder)
     verdict = Verdict(str(folder))
     compare_code(saved, folder, verdict)
+    compare_named_code(saved, settings_in(folder), verdict)
     compare_weights(saved, folder, verdict)
     if not verdict.ok:
         raise ValueError(f"{verdict}. It is not what was saved: load it and save it anew, and that can be pushed.")
@@ -110,8 +114,8 @@ def card_of_folder(folder: Path, repo_id: str) -> ModelCard | None:
         return ModelCard(with_source((folder / CARD).read_text(encoding="utf-8"), repo_id))
     config = read_json(folder / "config.json")
     for module, config_class in FAMILIES.items():
-        model_class = getattr(module, config["architectures"][0], None)
-        if config_class.model_type == config["model_type"] and model_class:
+        model_class = getattr(module, (config.get("architectures") or [""])[0], None)
+        if config_class.model_type == config.get("model_type") and model_class:
             with torch.device("meta"):
                 return card_of_model(model_class(config_class.from_dict(config)), repo_id)
     return None

@@ -6,10 +6,11 @@ from typing import Any
 import transformers
 from huggingface_hub import HfApi
 
+from ..converters.config_reading import check_sizes
 from .contents import ADAPTER, read_json
 from .manifest import FILE, described, files_beside, fingerprint, tokenized, write
 from .origin import listed, origin_of
-from .verifying import check_files, class_of, find, load_in_fresh_process, loader_of
+from .verifying import check_files, class_of, find, load_in_fresh_process, loader_of, shapes_in
 
 logger = transformers.logging.get_logger(__name__)
 
@@ -57,11 +58,15 @@ def record(
     source = folder if in_memory else model
     if output is None and not Path(source).is_dir():
         raise ValueError(f"output is missing: {source} is no folder that a manifest could be written to.")
+    if output is not None and not Path(output).parent.is_dir():
+        raise FileNotFoundError(f"output {str(output)!r}: there is no folder {str(Path(output).parent)!r}.")
     place = find(source, revision, token, needed=None).resolve()
     if (place / ADAPTER).is_file() and not (place / "config.json").is_file():
         raise ValueError(f"{source} cannot be recorded: it is an adapter; merge it into its base, and record that")
     config = read_json(place / "config.json")
     check_files(place)
+    if shapes := shapes_in(place):
+        check_sizes(place / "config.json", config, shapes)
     origin = origin_of(place)
     try:
         model_class, loader = class_of(config), loader_of(origin, trust_remote_code or in_memory)

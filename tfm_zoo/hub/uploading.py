@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,8 @@ def commit(
 
     earlier = {name for name in present if any(fnmatch(name, pattern) for pattern in SAVED)}
     if FILE in present:
-        earlier |= present & {FILE, *json.loads(download(FILE)).get("code", ())}
+        with suppress(ValueError, AttributeError, TypeError):  # what somebody else has put there names no code
+            earlier |= present & {FILE, *json.loads(download(FILE)).get("code", ())}
     operations = [
         *(CommitOperationAdd(path_in_repo=name, path_or_fileobj=content) for name, content in contents.items()),
         *(CommitOperationDelete(path_in_repo=name) for name in sorted(earlier - files.keys())),

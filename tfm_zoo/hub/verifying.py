@@ -9,17 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
-from ..converters.config_reading import check_depth
+from ..converters.checkpoint import WEIGHTS, open_weights
+from ..converters.config_reading import check_sizes
+from ..converters.errors import ConversionError
 from ..converters.sources import check_folder, check_inside, download, not_on_hub, without_manifest
 from ..pointers import refuse_pointers
 from ..quiet import quiet_retrying
 from . import comparisons
 from .comparisons import TOLERANCE, Verdict
-from .contents import UNREAD_FORMATS, files_in, is_unread, read_json, weight_files_in
+from .contents import UNREAD_FORMATS, files_in, is_unread, read_json, settings_in, weight_names_in
 from .manifest import FILE
 from .model_card import CARD
 from .origin import Origin, listed, origin_of
@@ -80,14 +83,14 @@ def verify(
         raise ValueError(f"dtype={dtype!r} should be one of: auto, {', '.join(TOLERANCE)}.")
     folder = find(source, revision, token, needed=None if manifest else FILE)
     saved = read_manifest(folder, Path(manifest) if manifest else None)
-    config, origin = read_json(folder / "config.json"), origin_of(folder)
+    config, settings, origin = read_json(folder / "config.json"), settings_in(folder), origin_of(folder)
     verdict = Verdict(str(source), code=str(origin))
     comparisons.compare_code(saved, folder, verdict)
     comparisons.compare_versions(saved, origin, verdict)
-    comparisons.compare_auto_map(saved, config, verdict)
+    comparisons.compare_named_code(saved, settings, verdict)
     code_changed = not verdict.ok
     if code_only:
-        verdict.differences += origin.foreign
+        comparisons.compare_release(saved, origin, verdict)
         verdict.figures["code_only"] = True
         return verdict
     comparisons.compare_files(saved, folder, verdict)
@@ -96,6 +99,7 @@ def verify(
         loader = loader_of(origin, trust_remote_code, code_changed and not run_changed)
         model_class = class_of(config)
     except ValueError as error:
+        comparisons.compare_settings(saved, settings, {}, verdict)
         verdict.differences.append(str(error))
         return verdict
     if loader == "tfm_zoo" and python != sys.executable:
@@ -103,8 +107,7 @@ def verify(
     verdict.figures["loader"] = loader
     loaded, failure = load_in_fresh_process(folder.resolve(), model_class, loader, dtype, saved, python)
     comparisons.compare_tested(saved, loaded.get("transformers", transformers.__version__), verdict)
-    for file, (before, now) in loaded.get("settings", {}).items():
-        verdict.differences += [f"{file}: {change}" for change in comparisons.changes(before, now)]
+    comparisons.compare_settings(saved, settings, loaded.get("settings", {}), verdict)
     if failure:
         verdict.differences.append(f"it does not load: {failure}")
     else:
@@ -143,7 +146,7 @@ def class_of(config: dict[str, Any]) -> str:
             raise ValueError(f"it does not load: this transformers has no class {name}")
         return name
     auto = next((auto for auto, target in targets.items() if str(target).rpartition(".")[2] == name), None)
-    if auto is None or not hasattr(transformers, auto):
+    if auto is None or not auto.startswith("Auto") or not hasattr(transformers, auto):
         raise ValueError(f"it does not load: no Auto class in the auto_map of config.json gives a {name}")
     return auto
 
@@ -178,9 +181,20 @@ def read_manifest(folder: Path, path: Path | None = None) -> dict[str, Any]:
     if wrong := ", ".join(misfits(saved, FORM)):
         raise ValueError(f"{path} is no manifest, or has the format of another version: look at {wrong}.")
     check_files(folder, *saved["code"], *saved.get("files", ()))
-    if weight_files_in(folder):
-        check_depth(folder, read_json(folder / "config.json"), saved["weights"])
+    try:
+        shapes = shapes_in(folder)
+    except ConversionError:  # of files that are not whole, which is a difference
+        shapes = [()] * len(saved["weights"])
+    if shapes:
+        check_sizes(folder / "config.json", read_json(folder / "config.json"), shapes)
     return saved
+
+
+def shapes_in(folder: Path) -> list[torch.Size]:
+    """The shapes of a checkpoint's weights, of which none is read."""
+    if not any((folder / name).is_file() for name in WEIGHTS):
+        return []
+    return [tensor.meta.shape for tensor in open_weights(folder, mapped=True).values()]
 
 
 def misfits(value: Any, form: Any, name: str = "") -> Iterator[str]:
@@ -197,7 +211,7 @@ def misfits(value: Any, form: Any, name: str = "") -> Iterator[str]:
 def check_files(folder: Path, *names: str) -> None:
     """Refuses a folder of which a file, or one of these names, lies elsewhere; and one with links to folders, which
     are not looked into."""
-    check_inside(folder, (*names, FILE, CARD, *weight_files_in(folder), *sorted(files_in(folder))))
+    check_inside(folder, (*names, FILE, CARD, *weight_names_in(folder), *sorted(files_in(folder))))
     links = [path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()]
     if wrong := sorted(str(path) for path in links if not is_unread(path.relative_to(folder))):
         raise ValueError(f"{listed(wrong)}: a link to a folder. The folders of a checkpoint lie in its own.")
