@@ -2,12 +2,14 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 from transformers import DynamicCache, StaticCache
 
+from tfm_zoo import TfmBertModel, TfmDebertaModel, TfmEncoderDecoderModel, TfmGPTModel
 from tfm_zoo.models.kernels import DroppedAttention
 
-from ..tiny import tiny_decoder
+from ..tiny import ragged_batch, tiny_decoder, tiny_model
 
 
 def dropped_attention(scores: torch.Tensor, value: torch.Tensor, dropout: float) -> torch.Tensor:
@@ -80,3 +82,31 @@ def test_no_kernel_of_a_cpu_leaves_out_a_soft_cap(training, length):
     model.set_attn_implementation("varlen")
     with pytest.raises(ValueError, match=r"attn_logit_softcapping=5\.0: 'varlen' has no soft cap; choose 'eager'"):
         model(torch.randint(0, 61, (2, length)))
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("head", [TfmBertModel, TfmDebertaModel, TfmGPTModel, TfmEncoderDecoderModel])
+@torch.no_grad()
+def test_every_dropout_is_a_module(head, implementation):
+    """Setting the rate of all of them to 0, as trl does, or evaluating them alone, turns dropout off; a rate that is
+    set later counts, that of attention weights too."""
+    rates = dict.fromkeys(("hidden_dropout", "attention_dropout", "activation_dropout"), 0.4)
+    model, batch = tiny_model(head, **rates).train(), ragged_batch(head)
+    model.set_attn_implementation(implementation)
+    dropouts = {name: part for name, part in model.named_modules() if isinstance(part, nn.Dropout)}
+
+    def varies() -> bool:
+        return not model(**batch).last_hidden_state.equal(model(**batch).last_hidden_state)
+
+    assert varies()
+    for dropout in dropouts.values():
+        dropout.eval()
+    assert not varies()
+    for dropout in dropouts.values():
+        dropout.train().p = 0
+    assert not varies()
+    for name in ("self_attn.attention_dropout", "encoder_attn.attention_dropout"):
+        for each in (dropout for other, dropout in dropouts.items() if other.endswith(name)):
+            each.p = 0.4
+            assert varies()
+            each.p = 0

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from tfm_zoo import TfmBertModel, TfmGPTModel
+from tfm_zoo import TfmBertModel, TfmEncoderDecoderEncoder, TfmGPTModel
 from tfm_zoo.models.position_bias import BiasedLayouts, TfmRelativeBias, distances_to, spread
 
 from ..tiny import NO_DROPOUT, ragged_batch, recompute_activations, tiny_config, tiny_model
@@ -68,3 +68,16 @@ def test_attention_that_takes_no_bias(attention):
     model.config._attn_implementation = attention
     with pytest.raises(ValueError, match=f"'{attention[:5]}.*relative_attention_num_buckets=8.* eager, sdpa"):
         model(torch.arange(4, 9)[None])
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_flex_attention_in_a_graph_reads_each_layers_own_bias():
+    model = tiny_model(TfmEncoderDecoderEncoder, hidden_size=64, relative_attention_per_layer=True, **RELATIVE).eval()
+    ids, tables = torch.arange(5, 17).view(2, 6), model.encoder.position_bias
+    for number, table in enumerate(tables):
+        table.weight.copy_(torch.randn(table.weight.shape, generator=torch.Generator().manual_seed(number)))
+    wanted = model(ids).last_hidden_state
+    model.set_attn_implementation("flex_attention")
+    found = torch.compile(model, backend="eager")(ids).last_hidden_state
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)

@@ -9,7 +9,7 @@ from tfm_zoo import (
     TfmBertForMaskedLM,
 )
 
-from ..tiny import HEADS, NO_DROPOUT, ragged_batch, tiny_model
+from ..tiny import HEADS, NO_DROPOUT, ragged_batch, tiny_decoder, tiny_model
 
 EVERY_HEAD = pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
 
@@ -81,3 +81,17 @@ def test_a_head_that_is_not_plain_is_called():
         outputs = model(**batch)
         wanted = nn.functional.cross_entropy(outputs.logits.flatten(0, 1), batch["labels"].flatten())
         torch.testing.assert_close(outputs.loss, wanted)
+
+
+@pytest.mark.parametrize("weights", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("computed", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("partial_rotary_factor", [1.0, 0.5])
+def test_weights_of_one_half_precision_under_autocast_in_the_other(weights, computed, partial_rotary_factor):
+    """Rotary positions are joined in float32: autocast joins no states of the other kind."""
+    rope = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": partial_rotary_factor}
+    model = tiny_decoder(position_embedding_type="rotary", norm_type="rmsnorm", norm_bias=False, rope_parameters=rope)
+    model, ids = model.to(weights), torch.arange(12).view(2, 6)
+    with torch.autocast("cpu", computed):
+        loss = model(ids, labels=ids).loss
+    loss.backward()
+    assert loss.isfinite()

@@ -325,3 +325,29 @@ def test_other_orders_of_positions_are_no_documents():
     torch.testing.assert_close(shuffled, expected, atol=1e-5, rtol=0)
     same = encoder(IDS, position_ids=torch.zeros_like(IDS)).last_hidden_state
     assert not torch.allclose(same[0, 0], encoder(IDS[:1, :1]).last_hidden_state[0, 0], atol=1e-3)
+
+
+HOLES = torch.tensor([[1, 1, 1, 0, 1, 1, 1, 1, 0, 1, 1, 1], [0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 1, 0]])
+OF_REAL = HOLES.cumsum(1) - HOLES
+
+
+@pytest.mark.parametrize("at_padding", [OF_REAL, 0, 1, OF_REAL + 1], ids=["of trl", "zeros", "ones", "counted"])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.long, torch.float])
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "rotary", "target"])
+@torch.no_grad()
+def test_padding_inside_a_row_begins_no_document(name, dtype, at_padding):
+    """Only positions of real tokens count: theirs rise, so that each row is one document, with and without a cache."""
+    positions, side = torch.where(HOLES == 1, OF_REAL, at_padding), ""
+    head, fields = MODELS.get(name, (TfmEncoderDecoderModel if name == "target" else TfmGPTModel, {}))
+    given, fields = {}, fields if name != "rotary" else {"position_embedding_type": "rotary"}
+    if name == "target":
+        side, given = "decoder_", {"input_ids": IDS}
+    model = tiny_model(head, **fields).eval()
+    calls = [{}] if name == "BERT" else [{"use_cache": use} for use in (True, False)]
+    for options in calls:
+        inputs = {f"{side}input_ids": IDS, f"{side}attention_mask": HOLES.to(dtype), f"{side}position_ids": positions}
+        states = model(**given, **inputs, **options).last_hidden_state
+        for row, real in enumerate(HOLES.bool()):
+            source = {key: each[row : row + 1] for key, each in given.items()}
+            alone = model(**source, **{f"{side}input_ids": IDS[row : row + 1, real]}, **options).last_hidden_state
+            torch.testing.assert_close(states[row, real], alone[0], rtol=1e-4, atol=1e-5)

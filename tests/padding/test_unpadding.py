@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.module_tracker import ModuleTracker
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.neftune import neftune_post_forward_hook
 from transformers.masking_utils import flash_attention_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -21,6 +23,7 @@ from tfm_zoo import (
     TfmEncoderDecoderForConditionalGeneration,
     TfmGPTForCausalLM,
     TfmGPTForSequenceClassification,
+    TfmGPTForTokenClassification,
 )
 from tfm_zoo.models.batch import Layout
 from tfm_zoo.models.kernels import attend_apart, attend_padded, eager_attention_forward
@@ -409,6 +412,13 @@ AT_LEFT = {"attention_mask": LEFT, "labels": F.pad(torch.tensor([[5], [5], [-100
 EXPERTS = {"num_local_experts": 3, "mlp_type": "gated", "mlp_bias": False, "hidden_act": "silu"}
 
 
+def test_an_evaluated_tagger_reads_what_is_behind_the_last_label():
+    model, batch = tiny_model(TfmGPTForTokenClassification, use_cache=False).eval(), ragged_batch()
+    del batch["token_type_ids"]
+    labels, real = FEW_LABELS.clamp(max=1), batch["attention_mask"] == 1
+    torch.testing.assert_close(model(**batch, labels=labels).logits[real], model(**batch).logits[real])
+
+
 @pytest.mark.parametrize(
     ("fields", "inputs", "computed"),
     [
@@ -516,7 +526,7 @@ def test_mean_of_real_tokens_needs_to_know_them():
 
 
 def test_hooks_see_padded_batches():
-    """What captum and Opacus compute of a submodule's input; transformers' own hooks change nothing."""
+    """What captum and Opacus compute of a submodule's input; those that are known to take any shape change nothing."""
     model, batch = tiny_model(TfmBertModel), ragged_batch()
     with torch.no_grad():
         wanted = model(**batch, output_hidden_states=True).last_hidden_state
@@ -541,3 +551,29 @@ def test_hooks_see_padded_batches():
         real = batch["attention_mask"] == 1
         torch.testing.assert_close(states[real], wanted[real])
         assert model(**batch).last_hidden_state.equal(wanted)
+        tokens = count_tokens(model)
+        model.enable_input_require_grads()
+        with ModuleTracker():
+            model(**batch)
+        assert {*tokens} == {REAL}
+        tokens.clear()
+        handle = model.embeddings.register_forward_hook(neftune_post_forward_hook)  # reads the length of a row
+        model(**batch)
+        handle.remove()
+        assert {*tokens} == {ALL}
+
+
+@pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward", "full_backward_pre"])
+def test_hooks_of_all_modules_see_padded_batches(kind):
+    shapes, model, batch = [], tiny_model(TfmBertModel, add_pooling_layer=False), ragged_batch()
+
+    def note(module: nn.Module, *values):
+        if module is model.layers[1]:
+            shapes.append(values[0][0].shape)
+
+    handle = getattr(torch.nn.modules.module, f"register_module_{kind}_hook")(note)
+    try:
+        model(**batch).last_hidden_state.sum().backward()
+    finally:
+        handle.remove()
+    assert shapes == [(*batch["input_ids"].shape, model.config.hidden_size)]

@@ -3,6 +3,7 @@
 # ruff: noqa: F401
 
 from torch._C._functorch import is_functorch_wrapped_tensor
+from torch.nn.modules import module as every_module
 from transformers.activations import ACT2FN
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
 from transformers.integrations import use_experts_implementation
@@ -24,6 +25,9 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 #: 5.24 renamed it in `generate`, in outputs (which know the old name, too) and in masks
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
+#: those that torch calls for all modules
+KINDS = ("forward", "forward_pre", "backward", "backward_pre")
+GLOBAL_HOOKS = [getattr(every_module, f"_global_{kind}_hooks") for kind in KINDS]
 varlen_attn = None
 if is_torch_greater_or_equal("2.12"):  # the first whose kernel takes a scale, windows and grouped heads
     from torch.nn.attention.varlen import varlen_attn

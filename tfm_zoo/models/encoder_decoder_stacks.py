@@ -13,7 +13,7 @@ from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .decoder_entrance import decoder_batch
 from .entrance import encoder_batch
 from .inputs import one_of
-from .kernels import choose_kernel, eager_attention_forward
+from .kernels import choose_kernel, dropout_rate, eager_attention_forward
 from .layers import TfmAttention, TfmLayer
 from .norms import norm_heads
 from .padding import restore, restore_outputs
@@ -155,7 +155,7 @@ class TfmCrossAttention(TfmAttention):
         implementation = self.config._attn_implementation
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         attend = choose_kernel(attend, implementation, self, layout, query)
-        options = {"dropout": self.attention_dropout if self.training else 0.0, "softcap": self.softcap}
+        options = {"dropout": dropout_rate(self), "softcap": self.softcap}
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **options)
         if weights is not None and rows != sources:
             weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)

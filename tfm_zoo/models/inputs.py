@@ -204,15 +204,18 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
     is_limited = attention_mask is not None and not marks_padding(attention_mask)
     if shape[1] < 2 or is_limited or not implementation.startswith(SEPARATED):
         return None
-    position_ids = tokens.position_ids.expand(shape)
-    real = torch.ones_like(position_ids) if attention_mask is None else attention_mask[:, -shape[1] :].to(position_ids)
-    begins, is_first = position_ids == 0, real.cumsum(dim=1) == 1
-    steps = F.pad(position_ids[:, 1:] - position_ids[:, :-1], (1, 0), value=1)
+    position_ids, counts = tokens.position_ids.expand(shape), None
+    if attention_mask is not None:  # real tokens move to the front, and -1 fills what they leave
+        real = attention_mask[:, -shape[1] :].to(position_ids.device) != 0
+        counts, moved = real.cumsum(dim=1), F.pad(torch.full_like(position_ids, -1), (0, 1))
+        position_ids = moved.scatter(1, (counts - 1).where(real, shape[1]), position_ids)[:, :-1]
+    begins, steps = position_ids == 0, position_ids.diff(dim=1, prepend=position_ids[:, :1])
     if model.is_causal:
-        begins = begins | is_first | (steps <= 0)
+        begins = begins | (steps <= 0)
     else:  # where positions count up, a row may begin inside a document
-        begins = begins | (is_first & (is_first | begins | (steps == 1) | (real == 0)).all(dim=1, keepdim=True))
-    documents = (begins & (real != 0)).cumsum(dim=1)
+        counts_up = (begins | (steps == 1) | (position_ids < 0))[:, 1:].all(dim=1, keepdim=True)
+        begins = torch.cat((begins[:, :1] | counts_up, begins[:, 1:]), dim=1)
+    documents = (begins & (position_ids >= 0)).cumsum(dim=1)
     is_packed = (documents[:, -1:] > 1) & (position_ids > 0).any(dim=1, keepdim=True)
     if not is_traced(documents):
         if not is_packed.any():
@@ -222,7 +225,8 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
                 f"{model.argument_prefix}position_ids begin anew within a row: {parts[0]} would carry one sequence "
                 "into the next. Give each sequence a row of its own, padded."
             )
-    return documents * is_packed
+    documents = documents * is_packed
+    return documents if counts is None else F.pad(documents, (1, 0)).gather(1, counts)  # padding: that before it
 
 
 def reads_freely(states: torch.Tensor) -> bool:

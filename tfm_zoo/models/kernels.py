@@ -20,6 +20,12 @@ from .linear_attention import linear_attention_forward
 from .padding import keep, restore
 
 
+def dropout_rate(module: nn.Module) -> float:
+    """The share of attention weights that a layer drops now, as its dropout says: kernels take a number."""
+    dropout = module.attention_dropout
+    return dropout.p if dropout.training else 0.0
+
+
 def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layout: Layout, query) -> Callable:
     """The function that a layer's attention calls: `attend`, which transformers has for this implementation, or one
     that is faster there; and around it, what the layout asks for. `query`: `(batch, heads, length, head_dim)`."""
@@ -32,12 +38,11 @@ def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layo
             f"attn_logit_softcapping={module.softcap}: {implementation!r} has no soft cap; choose 'eager'."
         )
     is_fused = implementation in FUSED and query.device.type == "cpu"
-    drops_on_cpu = is_fused and module.training and module.attention_dropout
     if module.layer_type == "linear_attention":
         attend = linear_attention_forward
-    elif drops_on_cpu and not is_traced(query):
-        attend = dropped_attention_forward
-    elif is_fused and not drops_on_cpu and query.shape[2] == 1 and module.num_key_value_groups > 1:
+    elif is_fused and dropout_rate(module):
+        attend = attend if is_traced(query) else dropped_attention_forward
+    elif is_fused and query.shape[2] == 1 and module.num_key_value_groups > 1:
         attend = grouped_attention_forward
     elif layout.bias is not None:
         attend = partial(attend, position_bias=layout.bias)
@@ -69,7 +74,7 @@ def takes_bounds(model, states: torch.Tensor) -> bool:
     if varlen_attn is None or not states.is_cuda or torch.cuda.get_device_capability(states.device) < (8, 0):
         return False
     has_bias_or_cap = config.has_position_bias or config.attn_logit_softcapping is not None
-    is_dropped = model.training and config.attention_dropout > 0
+    is_dropped = any(dropout_rate(part) for part in model.modules() if hasattr(part, "attention_dropout"))
     fits = kernel_dtype(states) in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= 256
     return fits and not has_bias_or_cap and not is_dropped
 
@@ -104,7 +109,7 @@ def eager_attention_forward(module, query, key, value, attention_mask, scaling, 
     if attention_mask is not None:
         scores = scores + attention_mask
     weights = softmax(scores).to(query.dtype)
-    weights = F.dropout(weights, p=dropout, training=module.training)
+    weights = F.dropout(weights, dropout, training=dropout > 0)
     return (weights @ value).transpose(1, 2).contiguous(), weights
 
 
@@ -167,7 +172,7 @@ class DroppedAttention(torch.autograd.Function):
         kept = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
         ctx.save_for_backward(weights, kept, value)
         ctx.set_materialize_grads(False)
-        ctx.scale = 1 / (1 - dropout)
+        ctx.scale = 1 / (1 - dropout) if dropout < 1 else 0.0
         return (weights * kept).mul_(ctx.scale) @ value, weights
 
     @staticmethod

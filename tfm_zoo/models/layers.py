@@ -10,7 +10,7 @@ from transformers import Cache, GradientCheckpointingLayer
 
 from .batch import EVERYTHING, Layout
 from .compat import ACT2FN, ALL_ATTENTION_FUNCTIONS, CACHE
-from .kernels import choose_kernel, eager_attention_forward
+from .kernels import choose_kernel, dropout_rate, eager_attention_forward
 from .norms import make_head_norm, make_norm, multiplier, norm_heads
 from .positions import rotate
 
@@ -117,7 +117,7 @@ class TfmAttention(nn.Module):
         self.num_key_value_groups = heads // key_heads
         self.scaling = sizes.attention_scale
         self.softcap = config.attn_logit_softcapping
-        self.attention_dropout = config.attention_dropout
+        self.attention_dropout = nn.Dropout(config.attention_dropout)  # read by `dropout_rate`
         query_width, key_width = heads * self.head_dim, key_heads * self.head_dim
         self.q_proj = nn.Linear(config.hidden_size, query_width, bias=config.attention_bias)
         self.k_proj = nn.Linear(config.hidden_size, key_width, bias=config.attention_bias)
@@ -163,8 +163,7 @@ class TfmAttention(nn.Module):
         implementation = self.config._attn_implementation
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         attend = choose_kernel(attend, implementation, self, layout, query)
-        dropout = self.attention_dropout if self.training else 0.0
-        kwargs |= {"dropout": dropout, "sliding_window": self.sliding_window, "softcap": self.softcap}
+        kwargs |= {"dropout": dropout_rate(self), "sliding_window": self.sliding_window, "softcap": self.softcap}
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **kwargs)
         width = query.shape[1] * self.head_dim  # not -1, which an empty batch leaves open
         return self.o_proj(output.reshape(*hidden_states.shape[:-1], width)), weights

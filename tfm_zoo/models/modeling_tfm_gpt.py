@@ -273,7 +273,8 @@ class TfmGPTForTokenClassification(TfmGPTHead):
         """
         check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], self.config.num_labels)
         inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids, use_cache)
-        outputs = self.model(*inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
+        read = labelled(labels) if self.training else None  # (evaluated, what is behind the last label is read, too)
+        outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
         logits = self.score(self.dropout(outputs.last_hidden_state))
         loss = None
         if labels is not None:

@@ -4,17 +4,29 @@ Projections, feed-forwards and norms run on the tokens that are kept, laid end t
 know where each sequence begins and ends.
 """
 
+from collections.abc import Callable
 from itertools import accumulate
 
 import torch
 from torch import nn
 
 from .batch import KeptTokens, Tokens
+from .compat import GLOBAL_HOOKS
 from .inputs import asks_for, is_traced, marks_padding, reads_freely
 from .positions import follows_length
 
-#: packages whose hooks take hidden states of any shape
-LIBRARIES = ("torch.", "transformers.", "accelerate.", "deepspeed.", "peft.")
+#: why hooks do the same for any shape -> of each, its package and a part of its name
+SHAPELESS = {
+    "keeps states, whose padding is restored": "transformers.output_capturing_hook",
+    "asks for a gradient": "transformers.enable_input_require_grads peft.make_inputs_require_grad",
+    "asks for it, too": "trl.make_inputs_require_grad",
+    "gathers parameters (FSDP2)": "torch.FSDPState torch._register_group_forward_hooks",
+    "gathers parameters (ZeRO-3)": "deepspeed._register_deepspeed_module deepspeed.instrument_w_nvtx",
+    "divides the width (tensor parallelism)": "torch.distribute_module transformers.distribute_module",
+    "notes which module runs, to count what is computed": "torch.ModuleTracker",
+    "digests what is computed, for a manifest": "tfm_zoo.watched files_of_the_hub.watched",
+}
+NAMES = {*" ".join(SHAPELESS.values()).split()}
 
 
 def read_padding(
@@ -91,20 +103,22 @@ def unless_padding_counts(model, kept: KeptTokens | None) -> KeptTokens | None:
 
 
 def has_hooks(*parts: nn.Module | None) -> bool:
-    """Whether these modules, or parts of them, carry hooks other than those of `LIBRARIES`. Such a hook expects what
-    the official classes pass it: padded batches with all positions."""
-    queue = [*parts]  # `modules()` would take five times as long
+    """Whether these modules, parts of them or all modules carry hooks that are not `SHAPELESS`. Such a hook expects
+    what the official classes pass it: padded batches with all positions."""
+    queue, found = [*parts], [hooks for hooks in GLOBAL_HOOKS if hooks]  # `modules()` would take five times as long
     for part in queue:  # the loop also visits what is appended
         if part is None:
             continue
         queue += part._modules.values()
         if part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks:
-            hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
-            # A method written in C has no `__module__`, or `None`.
-            modules = (getattr(hook, "__module__", None) or "" for some in hooks for hook in some.values())
-            if not all(module.startswith(LIBRARIES) for module in modules):
-                return True
-    return False
+            found += (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
+    return not all(is_shapeless(hook) for hooks in found for hook in hooks.values())
+
+
+def is_shapeless(hook: Callable) -> bool:
+    """Whether a hook is one of `SHAPELESS`. (A method written in C has no `__module__`, or `None`.)"""
+    package = (getattr(hook, "__module__", None) or "").partition(".")[0]
+    return any(f"{package}.{part}" in NAMES for part in getattr(hook, "__qualname__", "").split("."))
 
 
 def is_split(real: torch.BoolTensor) -> bool:

@@ -108,9 +108,11 @@ class BiasedLayouts:
 
     def layouts_of(self, layer: int) -> dict[str, Layout]:
         """The layouts of layer number `layer`, by type of layer."""
-        if not (self.is_shared and self.current):
-            self.current = {each: self.biased(self.layouts[each], layer, *span) for each, span in self.spans.items()}
-        return self.current
+        if self.is_shared and self.current:
+            return self.current
+        made = {each: self.biased(self.layouts[each], layer, *span) for each, span in self.spans.items()}
+        self.current = made
+        return made  # (From the attribute, torch.compile would read those of the first layer under flex attention.)
 
     def biased(self, layout: Layout, layer: int, keys: int, first: int, distance: int | torch.Tensor) -> Layout:
         """A layout with the bias of this layer; the last three arguments are its [`span`]."""

@@ -122,8 +122,8 @@ class TfmRotaryEmbedding(TfmConstants):
         cos, sin = angles.cos(), angles.sin()
         if self.attention_scaling != 1:
             cos, sin = cos * self.attention_scaling, sin * self.attention_scaling
-        cos, sin = cos.to(hidden_states.dtype), sin.to(hidden_states.dtype)
-        return torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1)
+        # (Joined in float32: where autocast computes in bfloat16, it joins no states of float16.)
+        return tuple(torch.cat((half, half), dim=-1).to(hidden_states.dtype) for half in (cos, sin))
 
 
 class TfmRotaryByLayerType(nn.ModuleDict):

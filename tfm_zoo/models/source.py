@@ -35,18 +35,17 @@ def read_source(
         kept: the tokens of the source that are real, if they are known.
     """
     source_cache = None if cache is None else cache.cross_attention_cache
-    is_first, beams = cache is None or not cache.is_updated.get(0), 1
+    is_new, beams = cache is None or not cache.is_updated.get(0), 1
+    # (Where some of the target's tokens are kept, hooks have been looked for. They expect all tokens, of all rows.)
+    is_new = is_new and (target.kept is not None or is_traced(states) or not has_hooks(*model._modules.values()))
     if isinstance(source_cache, TfmSourceCache):
-        if is_first:
+        if is_new:
             source_cache.count_beams(states, attention_mask)
         beams = source_cache.beams
     if beams > 1:
         states, kept = states[::beams], None
         attention_mask = None if attention_mask is None else attention_mask[::beams]
-    kept = (kept or find_kept(attention_mask)) if is_first and model.config.skip_padding else None
-    # (Where some of the target's tokens are kept, hooks have been looked for.)
-    if kept is not None and target.kept is None and has_hooks(*model._modules.values()):
-        kept = None
+    kept = (kept or find_kept(attention_mask)) if is_new and model.config.skip_padding else None
     runs_once = all(layout.parts is not None and layout.mask is not None for layout in target.layouts.values())
     if kept is not None and runs_once and are_few(model.config, target.kept, kept):
         mask, parts = together(target.kept, kept, states.dtype), [EVERYTHING] * len(states)
