@@ -1,13 +1,15 @@
 """Official -> zoo -> official: every tensor bit for bit, and the same configuration."""
 
 import copy
+import json
 
 import pytest
 import torch
 
 from tests.conversion.comparison import assert_same_model, assert_same_weights
+from tests.conversion.folders import edit_config
 from tests.official_models import BY_NAME, ROPE, build_tiny, distinct
-from tfm_zoo.converters import from_official, to_official
+from tfm_zoo.converters import ConversionError, from_official, to_official
 
 #: nothing as it is by default, and fields that only old configurations have
 ODD_CONFIG = {
@@ -276,6 +278,41 @@ def test_through_folders(native, tmp_path):
     assert_same_weights(reloaded, zoo)
     to_official(reloaded).save_pretrained(tmp_path / "back")
     assert_same_model(type(original).from_pretrained(tmp_path / "back"), original)
+
+
+#: what other libraries write into `config.json`, and read there
+OF_OTHERS = {
+    **{"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.0.1"}},
+    **{"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity", "unsloth_fixed": True},
+    **{"matryoshka_dimensions": [16, 8], "prompts": {"query": "q: "}, "prefix": "say ", "finetuning_task": "sst-2"},
+    **{"tokenizer_class": "BertTokenizer", "model_max_length": 24, "task_specific_params": {"sum": {"beams": 2}}},
+}
+#: what transformers or the zoo would read as something else: it comes back, and stays away from the zoo's own fields
+STAYS = {"rope_theta": 5e5, "custom_pipelines": {"mine": {"impl": "mine.Mine"}}, "vocab_sizes": [1]}
+
+
+@pytest.mark.parametrize("name", ["BertModel", "GPT2LMHeadModel", "BartModel", "T5EncoderModel", "CLIPTextModel"])
+def test_fields_of_other_libraries_stay_where_they_look(name, tmp_path):
+    """In `config.json`, forth and back. What the zoo's has gained or lost since, the official one gains or loses."""
+    build_tiny(BY_NAME[name]).save_pretrained(tmp_path / "official")
+    edit_config(tmp_path / "official", **OF_OTHERS, **STAYS)
+    from_official(tmp_path / "official").save_pretrained(tmp_path / "zoo")
+    fields = json.loads((tmp_path / "zoo" / "config.json").read_text())
+    assert {field: fields.get(field) for field in OF_OTHERS} == OF_OTHERS
+    assert not STAYS.keys() & fields.keys()
+    zoo = BY_NAME[name].head.zoo.from_pretrained(tmp_path / "zoo")
+    assert {field: getattr(to_official(zoo).config, field) for field in (OF_OTHERS | STAYS)} == OF_OTHERS | STAYS
+    zoo.config.written_later = 1
+    del zoo.config.prompts
+    official = to_official(zoo).config
+    assert official.written_later == 1 and not hasattr(official, "prompts")
+
+
+@pytest.mark.parametrize("name", ["LlamaModel", "BartModel", "CLIPTextModel"])
+def test_a_decoder_that_sees_later_tokens_is_refused(name):
+    """No official class declares the field by which it does."""
+    with pytest.raises(ConversionError, match=r"is_causal=False.* True"):
+        from_official(build_tiny(BY_NAME[name], is_causal=False))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -1,18 +1,21 @@
 """Pipelines and Sentence Transformers take zoo models as they take native ones."""
 
+import json
 import numbers
+from pathlib import Path
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
+from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
-from transformers import pipeline
+from transformers import CONFIG_MAPPING, pipeline
 from transformers.pipelines import get_supported_tasks
 from typer.testing import CliRunner
 
 import tfm_zoo
 from tfm_zoo.cli import app
+from tfm_zoo.plugin.families import FAMILIES
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import tiny_model
@@ -144,6 +147,78 @@ def test_sentence_transformer_of_a_converted_model(name, tmp_path):
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
+def convert(source: Path, out: Path, *options: str) -> None:
+    result = CliRunner().invoke(app, ["convert", str(source), str(out), *options])
+    assert result.exit_code == 0, result.output
+
+
+#: how a folder loads: with the zoo's classes, and with its own code, as where there is no zoo
+LOADS = pytest.mark.parametrize("by", ["zoo", "own code"])
+
+
+def loaded(kind: type, folder: Path, by: str) -> SentenceTransformer | CrossEncoder:
+    with pytest.MonkeyPatch.context() as patch:
+        for config in FAMILIES.values() if by == "own code" else ():
+            patch.delitem(CONFIG_MAPPING._extra_content, config.model_type)
+        model = kind(str(folder), device="cpu", trust_remote_code=True)
+    assert type(model[0].auto_model).__module__.startswith({"zoo": "tfm_zoo", "own code": "transformers_modules"}[by])
+    return model
+
+
+def official_folder(folder: Path, name: str, **fields) -> Path:
+    build_tiny(BY_NAME[name], **fields).save_pretrained(folder)
+    make_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@LOADS
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "OpenAIGPTLMHeadModel", "LlamaForCausalLM", "T5EncoderModel"])
+def test_sentence_transformer_without_modules(name, by, tmp_path):
+    """It pools the mean or the last token, by the official name."""
+    official, zoo = official_folder(tmp_path / "official", name), tmp_path / "zoo"
+    convert(official, zoo)
+    ours, theirs = loaded(SentenceTransformer, zoo, by), SentenceTransformer(str(official), device="cpu")
+    torch.testing.assert_close(*(each.encode(SENTENCES, convert_to_tensor=True) for each in (ours, theirs)))
+
+
+@LOADS
+@pytest.mark.parametrize(
+    "name", ["T5ForConditionalGeneration", "UMT5Model", "MarianModel", "M2M100Model", "PegasusModel", "BlenderbotModel"]
+)
+def test_sentence_transformer_of_an_encoder(name, by, tmp_path):
+    """sentence-transformers reads the encoder alone of these. (From a whole model it takes T5's and its relatives'
+    weights, and starts the others' at random.)"""
+    module = Transformer(str(official_folder(tmp_path / "whole", name)), model_kwargs={"device_map": "cpu"})
+    theirs = SentenceTransformer(modules=[module, Pooling(module.get_embedding_dimension())], device="cpu")
+    theirs.save(str(tmp_path / "official"))
+    convert(tmp_path / "official", tmp_path / "zoo")
+    ours = loaded(SentenceTransformer, tmp_path / "zoo", by)
+    torch.testing.assert_close(*(each.encode(SENTENCES, convert_to_tensor=True) for each in (ours, theirs)))
+    convert(tmp_path / "whole", tmp_path / "refused")
+    with pytest.raises(ValueError, match="convert with --head TfmEncoderDecoderEncoder"):
+        loaded(SentenceTransformer, tmp_path / "refused", by).encode(SENTENCES)
+    (tmp_path / "whole" / "modules.json").write_bytes((tmp_path / "official" / "modules.json").read_bytes())
+    convert(tmp_path / "whole", tmp_path / "zoo", "--overwrite")
+    assert json.loads((tmp_path / "zoo" / "config.json").read_text())["architectures"] == ["TfmEncoderDecoderEncoder"]
+
+
+@LOADS
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}},
+        {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"},
+    ],
+)
+def test_cross_encoder_of_a_converted_model(field, by, tmp_path):
+    """Its activation stands in `config.json`."""
+    official = official_folder(tmp_path / "official", "BertForSequenceClassification", labels=1, **field)
+    convert(official, tmp_path / "zoo")
+    ours, theirs = loaded(CrossEncoder, tmp_path / "zoo", by), CrossEncoder(str(official), device="cpu")
+    pairs = list(zip(SENTENCES, SENTENCES[::-1], strict=True))
+    torch.testing.assert_close(*(torch.tensor(each.predict(pairs)) for each in (ours, theirs)))
+
+
 def test_dense_heads_of_a_sentence_transformer(tmp_path):
     """EmbeddingGemma: what stands behind the model is sentence-transformers' own, and comes along."""
     official, tokenizer = build_tiny(BY_NAME["embedding_gemma-Gemma3TextModel"]), make_tokenizer()
@@ -153,7 +228,7 @@ def test_dense_heads_of_a_sentence_transformer(tmp_path):
     dense = Dense(32, 48, bias=False), Dense(48, 16, bias=False)
     whole = SentenceTransformer(modules=[transformer, Pooling(32), *dense, Normalize()], device="cpu")
     whole.save(str(tmp_path / "official"))
-    code = CliRunner().invoke(app, ["convert", str(tmp_path / "official"), str(tmp_path / "zoo")]).exit_code
+    convert(tmp_path / "official", tmp_path / "zoo")
     ours = SentenceTransformer(str(tmp_path / "zoo"), device="cpu", trust_remote_code=True)
-    assert code == 0 and ours[0].auto_model.config.model_type == "tfm_bert" and len(ours) == 5
+    assert ours[0].auto_model.config.model_type == "tfm_bert" and len(ours) == 5
     torch.testing.assert_close(*(each.encode(SENTENCES, convert_to_tensor=True) for each in (ours, whole)))

@@ -54,6 +54,8 @@ class Architecture:
     tensors: tuple[TensorRule, ...]  # for the tensors of its base model, under their names in it
     stored: tuple[TensorRule, ...] = ()  # for files whose tensors have other names or pieces
     heads: tuple[Head, ...]  # every head that both sides have; the base model, if both have that, first
+    #: the class of its encoder, where sentence-transformers reads that alone; T5's is one of the heads
+    encoder: str | None = None
     tokenizer: str | None = None  # its class, for checkpoints that do not say
     #: where its classes are: modules of torch have settings, no configuration; of some checkpoints, nowhere
     library: Literal["transformers", "torch", "none"] = "transformers"
@@ -64,6 +66,11 @@ class Architecture:
         return self.variant_of or self.model_type
 
     @property
+    def config_class(self) -> type["PreTrainedConfig"]:
+        """The official class of its configuration."""
+        return import_module("transformers").CONFIG_MAPPING[self.official_type]
+
+    @property
     def family(self) -> str:
         """The `model_type` of the zoo's models."""
         return self.heads[0].zoo.config_class.model_type
@@ -71,6 +78,11 @@ class Architecture:
     def head(self, zoo_class: type) -> Head | None:
         """The head of a zoo class, by the class's name: a class from a checkpoint's own code is another object."""
         return next((head for head in self.heads if head.zoo_name == zoo_class.__name__), None)
+
+    @property
+    def encoder_head(self) -> Head | None:
+        """What stands for the encoder alone, if sentence-transformers reads nothing else of the architecture."""
+        return self.encoder and Head(self.encoder, "TfmEncoderDecoderEncoder")
 
     def config_rules(self, head: Head | None) -> tuple[ConfigRule, ...]:
         """The rules for a model with this head: the head's, and those of the architecture that they do not replace."""

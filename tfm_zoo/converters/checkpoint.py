@@ -32,7 +32,7 @@ COMPANIONS = (
     *("vocab.*", "vocab-*.json", "target_vocab.json", "merges.txt", "*.model", "*.spm", "target_tokenizer/*"),
     "generation_config.json",
     # of sentence-transformers
-    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "[0-9]_*/*"),
+    *("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "[0-9]*_*/*"),
 )
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
@@ -54,6 +54,7 @@ class Checkpoint:
     tensors: dict[str, LazyTensor]
     generation_config: GenerationConfig
     model: nn.Module | None = None
+    of_sentences: bool = False  # whether sentence-transformers saved it
 
     @property
     def title(self) -> str:
@@ -77,7 +78,8 @@ def open_checkpoint(source: str | Path | nn.Module, mapped: bool = False) -> Che
             f"that model. {OTHER_MODELS}"
         )
     folder = fetch(source)
-    return Checkpoint(str(source), *open_folder(folder, mapped))
+    of_sentences = (folder / "modules.json").is_file()
+    return Checkpoint(str(source), *open_folder(folder, mapped), of_sentences=of_sentences)
 
 
 def open_folder(folder: Path, mapped: bool = False) -> tuple[dict[str, Any], dict[str, LazyTensor], GenerationConfig]:

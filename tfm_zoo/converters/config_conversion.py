@@ -6,8 +6,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
-from transformers import CONFIG_MAPPING, PreTrainedConfig
+from transformers import GenerationConfig, PreTrainedConfig
 
+from ..models.configuration_tfm import TfmConfig
 from .architecture import Architecture, Head
 from .config_reading import made_of
 from .config_rules import ConfigRule, Field, Fields, only
@@ -17,6 +18,13 @@ from .errors import ConversionError
 COMMON = {field.name for field in fields(PreTrainedConfig)} | {"output_attentions", "task_specific_params"}
 #: those of them that transformers sets anew in each configuration: they say nothing about the model
 SET_ANEW = {"transformers_version", "model_type", "architectures", "dtype", "_name_or_path", "auto_map"}
+#: what transformers reads though a class does not declare it: settings for `generate`, files of code, fields of its
+#: earlier releases. They stay with the side that they come from.
+OF_TRANSFORMERS = {
+    *vars(GenerationConfig()),
+    *("custom_pipelines", "quantization_config", "torch_dtype", "is_decoder", "add_cross_attention"),
+    *("rope_parameters", "rope_scaling", "rope_theta"),
+}
 #: official fields that change no output: of caches, initialisation, special tokens, and generation
 WITHOUT_EFFECT = {
     *("use_cache", "pretraining_tp", "initializer_factor", "mask_token_id", "cls_token_id", "sep_token_id"),
@@ -26,6 +34,18 @@ WITHOUT_EFFECT = {
 
 
 KEPT = "kept_tensors"  # the name of `Kept` tensors in `official`
+
+
+def of_others(architecture: Architecture, zoo_class: type[TfmConfig], fields: Fields) -> dict[str, Any]:
+    """The fields that the configurations of neither side know. Other libraries write and read them, such as the
+    `sentence_transformers` of a cross-encoder: they are the same on both sides."""
+    if architecture.library == "torch":  # a module has settings, in which nobody else writes
+        return {}
+    sides = (zoo_class, architecture.config_class)
+    known = COMMON | SET_ANEW | OF_TRANSFORMERS | set(zoo_class.lacks)
+    known |= {name for side in sides for name in (*side.__dataclass_fields__, *side.attribute_map, *dir(side))}
+    names = [name for name in fields if name not in known and not name.startswith("_")]
+    return {name: fields[name] for name in names if not zoo_class.misspelt_field(name)}
 
 
 class Recorded(dict):
@@ -47,7 +67,7 @@ class Recorded(dict):
 def completed(architecture: Architecture, fields: Fields, source: str = "a configuration") -> dict[str, Any]:
     """These fields of an official configuration, completed by its defaults; `source`: whose they are, for an error."""
     if architecture.library != "torch":
-        config_class = CONFIG_MAPPING[architecture.official_type]
+        config_class = architecture.config_class
         fields = made_of(lambda fields: config_class.from_dict(fields).to_dict(), fields, source)
     return {name: value for name, value in fields.items() if name not in SET_ANEW}
 
@@ -73,8 +93,11 @@ def to_zoo_config(
             zoo = rule.to_zoo(official, zoo) | zoo
     except ArithmeticError as error:  # a division by a size of 0
         raise ConversionError(f"{architecture.title} with these fields is not converted: {error}") from error
+    read = read_by_rules(architecture, official)
+    unread = {name: value for name, value in official.items() if name not in read}
     common = {name: official[name] for name in COMMON & official.keys()}
-    renamed = COMMON | {rule.official for rule in rules if isinstance(rule, Field)}
+    common |= of_others(architecture, config_class, unread)
+    renamed = COMMON | common.keys() | {rule.official for rule in rules if isinstance(rule, Field)}
     rest = {name: value for name, value in official.items() if name not in renamed}
     origin = {"model_type": architecture.model_type} | rest
     try:
@@ -101,6 +124,7 @@ def to_official_fields(architecture: Architecture, config: PreTrainedConfig, hea
     zoo = config.to_dict() | {name: getattr(config, name) for name in zoo_names}
     official = {name: value for name, value in (config.official or {}).items() if name not in ("model_type", KEPT)}
     official |= {name: zoo[name] for name in (COMMON - SET_ANEW) & zoo.keys()}
+    official |= of_others(architecture, type(config), zoo)
     for rule in architecture.config_rules(head):
         official |= rule.to_official(zoo, official)
     return official
@@ -119,17 +143,22 @@ def check_unread(architecture: Architecture, official: Fields) -> None:
     fields that are read, or is known to change no output. What the rules of any head read counts."""
     if architecture.library == "torch":  # the zoo itself lists the settings of modules
         return
-    fields, zoo = Recorded(official), {}
-    for rule in (*architecture.config, *(rule for head in architecture.heads for rule in head.config)):
-        rule.refused(fields)
-        zoo |= rule.to_zoo(fields, zoo)
-    known = fields.read | COMMON | WITHOUT_EFFECT
+    known = read_by_rules(architecture, official) | COMMON | WITHOUT_EFFECT
     default = completed(architecture, {name: official[name] for name in known & official.keys()})
-    names = CONFIG_MAPPING[architecture.official_type].__dataclass_fields__.keys() & default.keys() - known
+    names = architecture.config_class.__dataclass_fields__.keys() & default.keys() - known
     unread = {name: default[name] for name in sorted(names) if official[name] != default[name]}
     if unread:
         values = ", ".join(f"{name}={official[name]!r} (by default {value!r})" for name, value in unread.items())
         raise ConversionError(f"{architecture.title} with {values} is not converted: the zoo does not read this.")
+
+
+def read_by_rules(architecture: Architecture, official: Fields) -> set[str]:
+    """The official fields that a rule of the architecture, or of any of its heads, reads."""
+    fields, zoo = Recorded(official), {}
+    for rule in (*architecture.config, *(rule for head in architecture.heads for rule in head.config)):
+        rule.refused(fields)
+        zoo |= rule.to_zoo(fields, zoo)
+    return fields.read
 
 
 def refused(rules: Iterable[ConfigRule], official: Fields) -> dict[str, str]:

@@ -68,6 +68,8 @@ def convert(
     dtype = None if dtype is None else as_dtype(dtype)
     architecture = architecture_of(checkpoint)
     head = checkpoint_head(architecture, checkpoint.config.get("architectures"), checkpoint.tensors)
+    if checkpoint.of_sentences and architecture.encoder and not head.zoo_name.endswith("ForSequenceClassification"):
+        model_class = model_class or architecture.encoder_head.zoo
     model_class = model_class or head.zoo
     if model_class.config_class.model_type != architecture.family:
         raise ConversionError(

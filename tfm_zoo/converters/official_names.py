@@ -16,8 +16,10 @@ def canonical_name(architecture: Architecture, name: str) -> str:
             name = name.removesuffix(old) + leaf
     rules = architecture.tensor_rules(architecture.heads)
     prefixes = ("", *(f"{prefix}." for prefix in architecture.other_prefixes))
-    inner_names = (name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix))
-    for full_name in (name, *(f"{architecture.prefix}.{inner_name}" for inner_name in inner_names)):
+    inner_names = tuple(name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix))
+    sides = ("", "encoder.") if architecture.encoder else ("",)  # an encoder of its own names its tensors without it
+    full_names = (f"{architecture.prefix}.{side}{inner_name}" for side in sides for inner_name in inner_names)
+    for full_name in (name, *full_names):
         full_name = first_name(rules, full_name)
         if find(rules, full_name, "official"):
             return full_name
@@ -55,6 +57,8 @@ def checkpoint_head(architecture: Architecture, classes: Iterable[str] | None, t
     for head in architecture.heads if architecture.library != "none" else ():
         if head.official in (classes or ()):
             return head
+    if architecture.encoder in (classes or ()):
+        return architecture.encoder_head
     names = {canonical_name(architecture, name) for name in tensors}
     prefixes = tuple(f"{prefix}." for prefix in (architecture.prefix, *architecture.other_prefixes))
     has_prefix = any(name.startswith(prefixes) for name in tensors)

@@ -21,6 +21,8 @@ WINDOW = (lambda size: size > 1, "at least 2, for a cache")
 RATE = (lambda rate: 0 <= rate < 1, "a probability in [0, 1)")
 FACTOR = (lambda factor: 0 < factor < math.inf, "above 0, and finite")
 ACTIVATION = (ACT2FN.__contains__, f"an activation of transformers: {', '.join(ACT2FN)}")
+#: the arguments of [`each`] for decoders: official ones see later tokens if their configuration says so
+CAUSAL = ("is_causal", bool, "True: the zoo's decoders see no later token")
 #: the last two arguments of [`Idle`]
 BUCKETS = (lambda config: config.relative_attention_num_buckets, "relative_attention_num_buckets")
 

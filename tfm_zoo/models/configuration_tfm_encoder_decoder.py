@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_checks import RULES, SIZE, WINDOW, Idle, Rule, each, tokens
+from .configuration_checks import CAUSAL, RULES, SIZE, WINDOW, Idle, Rule, each, tokens
 from .configuration_tfm import ALIASES, ENCODER_HEADS, EXPERTS, PositionEmbedding, TfmConfig, follows
 
 STACKS = ("encoder", "decoder")
@@ -53,6 +53,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
         "AutoModelForQuestionAnswering": "TfmEncoderDecoderForQuestionAnswering",
         "AutoModelForTextEncoding": "TfmEncoderDecoderEncoder",
     }
+    other_auto_classes: ClassVar[dict[str, str]] = {"TfmEncoderDecoderEncoder": "AutoModel"}
     attribute_map: ClassVar[dict[str, str]] = ALIASES | {
         "encoder_attention_heads": "num_attention_heads",
         "encoder_ffn_dim": "intermediate_size",
@@ -74,6 +75,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
     rules: ClassVar[tuple[Rule, ...]] = (
         *RULES,
         each("sliding_window", *WINDOW),
+        each(*CAUSAL),
         each("decoder_layers decoder_vocab_size decoder_attention_heads decoder_ffn_dim", *SIZE),
         decoder_heads,
         two_stacks,
@@ -99,6 +101,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
     bos_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2
     is_encoder_decoder: bool = True
+    architectures: list[str] | None = follows(lambda config: [])  # as in the encoder's
 
     decoder_layers: int | None = follows("num_hidden_layers")  # blocks of the decoder
     #: query heads of the decoder; their total width, and how many of them share a key head, are the encoder's
@@ -141,6 +144,13 @@ class TfmEncoderDecoderConfig(TfmConfig):
             share_encoder_decoder_embeddings=self.share_encoder_decoder_embeddings,
         )
         return config
+
+    @property
+    def reads_source_again(self) -> bool:
+        """Whether the base model takes the source for a target that a caller leaves out, as BART's does. Other official
+        ones ask for a target: sentence-transformers, which gives them none, means their encoder alone."""
+        official = (self.official or {}).get("model_type")
+        return official in (None, "bart", "mbart", "plbart", "mvp", "fsmt")
 
     @property
     def decoder_layer_types(self) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import MixtralConfig
 
-from .configuration_checks import RULES, SCORES, WINDOW, Idle, Rule, each
+from .configuration_checks import CAUSAL, RULES, SCORES, WINDOW, Idle, Rule, each
 from .configuration_tfm import ENCODER_HEADS, ENGINES, TWO_STACKS, NormPosition, TfmConfig, follows
 
 #: of [`Idle`]
@@ -85,6 +85,7 @@ class TfmGPTConfig(TfmConfig):
     rules: ClassVar[tuple[Rule, ...]] = (
         *(*RULES, SCORES),
         each("sliding_window", *WINDOW),
+        each(*CAUSAL),
         positions,
         *(Idle(name, *EXPERT) for name in ("num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob")),
         Idle("router_aux_loss_coef", *EXPERT),

@@ -23,7 +23,7 @@ from .entrance import encoder_batch
 from .inputs import IGNORED, check_labels, check_sequence_labels, check_tensor, one_of
 from .losses import answers, labelled, sequence_loss
 from .next_tokens import next_tokens, positions_to_read, read_states
-from .source import as_encoder_outputs, check_encoder_states, default_mask, last_ends, shift_right
+from .source import as_encoder_outputs, check_encoder_states, default_mask, last_ends, shift_right, source_as_target
 from .source_cache import with_shared_source
 from .stack import passed_on
 from .vocabularies import TfmOutputProjection
@@ -76,7 +76,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             encoder_outputs: the encoder's, in place of its inputs, or a tuple that begins with its last hidden state.
             decoder_input_ids: `(batch, length)`, the target's tokens after those in the cache, or else
                 `decoder_inputs_embeds` `(batch, length, embedding_size)`. `None`: the source's, shifted to the right,
-                if the two share embeddings (BART's denoising).
+                if the two share embeddings (BART's denoising) and `config.reads_source_again`.
             decoder_attention_mask: `(batch, seen + length)`, those `seen` in the cache first, or
                 `(batch, 1, length, seen + length)`. `None`: all are real.
             decoder_position_ids: `(batch or 1, length)`. `None`: counted from the cache's length.
@@ -90,12 +90,13 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             `(batch, source length, hidden_size)`; `past_key_values`; hidden states and attentions where asked for.
         """
         if decoder_input_ids is None and decoder_inputs_embeds is None:
-            if input_ids is None or not self.config.share_encoder_decoder_embeddings:
+            if not self.config.reads_source_again:
                 raise ValueError(
-                    "Neither decoder_input_ids nor decoder_inputs_embeds is given. They follow from labels, or from "
-                    "input_ids where source and target have one vocabulary (share_encoder_decoder_embeddings)."
+                    "Neither decoder_input_ids nor decoder_inputs_embeds is given. The encoder alone needs none, whose "
+                    "states sentence-transformers reads: convert with --head TfmEncoderDecoderEncoder, or save what "
+                    "TfmEncoderDecoderEncoder.from_pretrained makes of this model's folder."
                 )
-            decoder_input_ids = shift_right(self.config, input_ids, "input_ids")
+            decoder_input_ids = source_as_target(self.config, input_ids)
         if isinstance(kwargs.get("cache"), Cache):  # its name in transformers 5.24 (a paged cache goes on to attention)
             past_key_values = kwargs.pop("cache")
         attention_mask = default_mask(self.config, input_ids, attention_mask)
@@ -286,6 +287,8 @@ class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedMode
                 f"{name} of shape {tuple(given.shape)} should be of shape {tuple(input_ids.shape)}, as input_ids: the "
                 "classifier reads the decoder where the source ends."
             )
+        if given is None:
+            decoder_input_ids = source_as_target(self.config, input_ids)
         check_sequence_labels(self.config, one_of(input_ids, inputs_embeds), labels)
         use_cache = use_cache if labels is None else False
         inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
@@ -419,7 +422,8 @@ class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
         """
         check_tensor("decoder_input_ids", decoder_input_ids)
         given = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
-        given = one_of(input_ids, inputs_embeds) if given is None else given
+        if given is None:
+            given = decoder_input_ids = source_as_target(self.config, input_ids)
         check_labels(start_positions, given.shape[:1], name="start_positions")
         check_labels(end_positions, given.shape[:1], name="end_positions")
         everywhere = given.new_ones(given.shape[:2], dtype=torch.bool)

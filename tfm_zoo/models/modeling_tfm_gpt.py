@@ -69,6 +69,16 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
     def mlp_class(self, layer_idx: int) -> type[nn.Module]:
         return TfmSparseMLP if self.config.mlp_layer_types[layer_idx] == "sparse" else super().mlp_class(layer_idx)
 
+    @classmethod
+    def from_pretrained(cls, *args, **kwargs):
+        """As in transformers. sentence-transformers pools the last token of a `...ForCausalLM`, and the mean of GPT and
+        GPT-2, whose official names end otherwise: of these, the configuration names the class that is loaded."""
+        loaded = super().from_pretrained(*args, **kwargs)
+        config = (loaded[0] if isinstance(loaded, tuple) else loaded).config
+        if (config.official or {}).get("model_type") in ("openai-gpt", "gpt2"):
+            config.architectures = [cls.__name__]
+        return loaded
+
     @can_return_tuple
     def forward(
         self,

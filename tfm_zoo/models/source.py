@@ -119,6 +119,16 @@ def default_mask(
     return (input_ids != padding).long()
 
 
+def source_as_target(config, input_ids: torch.LongTensor | None) -> torch.LongTensor:
+    """Decoder inputs where a caller gives none: the source `(batch, length)`, shifted to the right."""
+    if input_ids is None or not config.share_encoder_decoder_embeddings:
+        raise ValueError(
+            "Neither decoder_input_ids nor decoder_inputs_embeds is given. They follow from labels, or from "
+            "input_ids where source and target have one vocabulary (share_encoder_decoder_embeddings)."
+        )
+    return shift_right(config, input_ids, "input_ids")
+
+
 def shift_right(config, ids: torch.LongTensor, name: str = "labels") -> torch.LongTensor:
     """Decoder inputs for predicting `ids` `(batch, length)`, labels or ids, as `name` says: these, shifted right.
 

@@ -83,6 +83,7 @@ def bart_relative(
     tensors: tuple[TensorRule, ...],
     language_model: tuple[TensorRule, ...] = LANGUAGE_MODEL,
     other_heads: tuple[Head, ...] = (),
+    encoder: str | None = None,
 ) -> Architecture:
     """The table of official classes that share BART's code, and whose names begin with `name`."""
     return Architecture(
@@ -96,6 +97,7 @@ def bart_relative(
             Head(f"{name}ForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", language_model),
             *other_heads,
         ),
+        encoder=encoder,
         tokenizer=f"{name}Tokenizer",
     )
 
@@ -168,6 +170,7 @@ MARIAN = Architecture(
         Head("MarianModel", "TfmEncoderDecoderModel"),
         Head("MarianMTModel", "TfmEncoderDecoderForConditionalGeneration", LANGUAGE_MODEL),
     ),
+    encoder="MarianEncoder",
     tokenizer="MarianTokenizer",
 )
 
@@ -209,6 +212,7 @@ M2M100 = bart_relative(
     ),
     tensors=(*NORMS, *(Sinusoids(f"{side}.embed_positions.weights") for side in SIDES)),
     language_model=(LM_HEAD,),
+    encoder="M2M100Encoder",
 )
 #: Zhang et al. 2019, for summaries
 PEGASUS = bart_relative(
@@ -221,10 +225,12 @@ PEGASUS = bart_relative(
         *LOGITS_BIAS,
     ),
     tensors=(*NORMS, *SINUSOIDS),
+    encoder="PegasusEncoder",
 )
 #: Roller et al. 2020, for conversation
 BLENDERBOT = bart_relative(
     *("blenderbot", "Blenderbot", "Blenderbot"),
     config=(*PRE_NORM, *NO_LAYERDROP, *constants(position_embedding_type="learned"), *LOGITS_BIAS),
     tensors=(*NORMS, *LEARNED_POSITIONS),
+    encoder="BlenderbotEncoder",
 )

@@ -4,7 +4,7 @@ CLIP's first checkpoints name a wrong end token, 2. Their text is pooled at the 
 """
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, ConfigRule, Field, Free, Requires, constants, same
+from ..config_rules import Computed, ConfigRule, Field, Free, Requires, constants, only, same
 from ..tensor_rules import NotConverted, Rename, TensorRule
 
 LAYER, ATTENTION = "encoder.layers.{i}", "encoder.layers.{i}.self_attn"
@@ -63,6 +63,7 @@ CLIP_TEXT = text_tower(
         lambda kind: {"eos_token_id": 2} if kind == "highest" else {},
     ),
     *constants(is_causal=True, pooler_size=None),
+    *only(is_causal=True),
     Requires("eos_token_id", lambda token: isinstance(token, int), "one id"),
     Requires("projection_dim", lambda width: width is not None, "a number"),
     tensors=TENSORS,
