@@ -186,17 +186,23 @@ def test_sentence_transformer_without_modules(name, by, tmp_path):
     "name", ["T5ForConditionalGeneration", "UMT5Model", "MarianModel", "M2M100Model", "PegasusModel", "BlenderbotModel"]
 )
 def test_sentence_transformer_of_an_encoder(name, by, tmp_path):
-    """sentence-transformers reads the encoder alone of these. (From a whole model it takes T5's and its relatives'
-    weights, and starts the others' at random.)"""
+    """sentence-transformers reads the encoder alone of these. (Of whole official models, it starts all but T5's kind at
+    random.)"""
     module = Transformer(str(official_folder(tmp_path / "whole", name)), model_kwargs={"device_map": "cpu"})
     theirs = SentenceTransformer(modules=[module, Pooling(module.get_embedding_dimension())], device="cpu")
     theirs.save(str(tmp_path / "official"))
     convert(tmp_path / "official", tmp_path / "zoo")
     ours = loaded(SentenceTransformer, tmp_path / "zoo", by)
     torch.testing.assert_close(*(each.encode(SENTENCES, convert_to_tensor=True) for each in (ours, theirs)))
-    convert(tmp_path / "whole", tmp_path / "refused")
-    with pytest.raises(ValueError, match="convert with --head TfmEncoderDecoderEncoder"):
-        loaded(SentenceTransformer, tmp_path / "refused", by).encode(SENTENCES)
+    convert(tmp_path / "whole", tmp_path / "whole zoo")
+    ours = loaded(SentenceTransformer, tmp_path / "whole zoo", by)
+    if by == "zoo":  # which tells it
+        ids = torch.arange(5, 12)[None]
+        states = (build_tiny(BY_NAME[name]).get_encoder()(ids), ours[0].auto_model(ids))
+        torch.testing.assert_close(*(each.last_hidden_state for each in states))
+    else:
+        with pytest.raises(ValueError, match="convert with --head TfmEncoderDecoderEncoder"):
+            ours.encode(SENTENCES)
     (tmp_path / "whole" / "modules.json").write_bytes((tmp_path / "official" / "modules.json").read_bytes())
     convert(tmp_path / "whole", tmp_path / "zoo", "--overwrite")
     assert json.loads((tmp_path / "zoo" / "config.json").read_text())["architectures"] == ["TfmEncoderDecoderEncoder"]

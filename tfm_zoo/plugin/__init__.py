@@ -1,4 +1,4 @@
-"""Plugs the zoo into transformers and PEFT, by being imported: `tfm_zoo` imports it as soon as there is transformers.
+"""Plugs the zoo into transformers and its peers, by being imported: `tfm_zoo` does so as soon as there is transformers.
 
 The packages that it uses have it imported before their own files: none of these is half imported when it asks for them.
 """
@@ -6,7 +6,13 @@ The packages that it uses have it imported before their own files: none of these
 from ..quiet import quiet_imports
 
 with quiet_imports():
-    from .patches import add_names_to_transformers, add_types_to_peft, ask_for_bases, refuse_to_change_packed_models
+    from .patches import (
+        add_names_to_transformers,
+        add_types_to_peft,
+        ask_for_bases,
+        read_encoders_alone,
+        refuse_to_change_packed_models,
+    )
     from .registration import register
 
 register()
@@ -14,3 +20,4 @@ add_names_to_transformers()
 add_types_to_peft()
 ask_for_bases()
 refuse_to_change_packed_models()
+read_encoders_alone()

@@ -13,6 +13,7 @@ from transformers.models.auto import modeling_auto
 
 from ..hub.adapters import check_base
 from ..importing import when_imported
+from ..models.modeling_tfm_encoder_decoder import TfmEncoderDecoderConfig, TfmEncoderDecoderEncoder
 from ..models.vocabularies import TwoVocabularies
 from ..packing.linear import is_packed, refuse_conversion, refuse_resizing
 from .families import FAMILIES
@@ -83,6 +84,26 @@ def add_types_to_tables(constants: ModuleType) -> None:
     for name, table in vars(constants).items():
         if name.startswith("TRANSFORMERS_MODELS_TO_") and "llama" in table and "LNTUNING" not in name:
             table.update(dict.fromkeys((config.model_type for config in FAMILIES.values()), table["llama"]))
+
+
+def read_encoders_alone() -> None:
+    """Makes sentence-transformers read the encoder alone where it does of the official class, now or when it is
+    imported: of T5, for one. It goes by the configuration's class, and has no place to register one."""
+    when_imported("sentence_transformers.base.modules.transformer", read_encoders_alone_in)
+
+
+def read_encoders_alone_in(transformer: ModuleType) -> None:
+    load = getattr(transformer.Transformer, "_load_encoder_only_model", None)
+    if load is None:  # in another release: then the model asks for a target, and says what to convert
+        return
+
+    @wraps(load)
+    def loaded(self, model_name_or_path, config, **kwargs):
+        if isinstance(config, TfmEncoderDecoderConfig) and not config.reads_source_again:
+            return TfmEncoderDecoderEncoder.from_pretrained(model_name_or_path, config=config, **kwargs)
+        return load(self, model_name_or_path, config, **kwargs)
+
+    transformer.Transformer._load_encoder_only_model = loaded
 
 
 def ask_for_bases() -> None:
