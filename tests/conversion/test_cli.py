@@ -22,9 +22,10 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on"
 EXTRAS = {
     "generation_config.json": "{}",
     "modules.json": "[]",
-    "sentence_bert_config.json": "{}",
+    "sentence_roberta_config.json": "{}",
     "config_sentence_transformers.json": "{}",
     "1_Pooling/config.json": "{}",
+    "10_Dense/config.json": "{}",
 }
 
 
