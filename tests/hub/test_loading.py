@@ -28,8 +28,6 @@ TRAINED = {
     "TfmGPTForCausalLM": "AutoModelForCausalLM",
     "TfmEncoderDecoderForConditionalGeneration": "AutoModelForSeq2SeqLM",
 }
-#: of the encoder-decoder family, what reads the source alone
-ENCODERS_ALONE = ("TfmEncoderDecoderEncoder", "TfmEncoderDecoderForTokenClassification")
 
 
 def sources(checkpoints, name: str) -> list[str]:
@@ -74,7 +72,8 @@ def test_every_head_loads_from_every_save(checkpoints, do_jobs):
         saved = torch.load(checkpoints[name].parent / f"{name}.pt")
         auto_class = next(auto for auto, named in auto_classes.items() if named == name)
         assert_same(from_folder[auto_class], saved["outputs"])
-        base = "encoder_last_hidden_state" if name in ENCODERS_ALONE else "last_hidden_state"
+        reads_source = name == "TfmEncoderDecoderForTokenClassification"  # alone, whose base model has both sides
+        base = "encoder_last_hidden_state" if reads_source else "last_hidden_state"
         assert_same(from_folder["AutoModel"][base], saved["last_hidden_state"])
         if "encoder_last_hidden_state" in saved["outputs"]:  # of which the encoder alone is loaded too
             encoded = from_folder["AutoModelForTextEncoding"]["last_hidden_state"]
