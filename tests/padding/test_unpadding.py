@@ -26,10 +26,9 @@ from tfm_zoo import (
     TfmGPTForTokenClassification,
 )
 from tfm_zoo.models.batch import Layout
-from tfm_zoo.models.kernels import attend_apart, attend_padded, eager_attention_forward
+from tfm_zoo.models.kernels import attend_apart, attend_padded
 from tfm_zoo.models.masks import apart, find_layouts
 from tfm_zoo.models.padding import find_kept, keep, restore
-from tfm_zoo.models.stack import TfmStack
 
 from ..tiny import LENGTHS, NO_DROPOUT, TARGET_LENGTHS, ragged_batch, ragged_mask, tiny_model
 
@@ -108,36 +107,6 @@ def test_attention_weights_are_those_of_the_padded_batch(name, side):
     torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("implementation", "dtype"), [("eager", torch.float), ("sdpa", torch.float), ("sdpa", torch.double)]
-)
-@pytest.mark.parametrize("head", [TfmBertForMaskedLM, TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration])
-def test_few_tokens_attend_together(head, implementation, dtype, monkeypatch):
-    """A single call of the kernel for all sequences gives what a call for each of them does."""
-    batch, calls, results = ragged_batch(head, labels=True), [], []
-    kernel = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
-
-    def counted(module, query, *args, **kwargs):
-        calls.append(len(query))
-        return kernel(module, query, *args, **kwargs)
-
-    monkeypatch.setattr(AttentionInterface, "get_interface", lambda *args: counted)
-    for few in (True, False):
-        model = tiny_model(head, **NO_DROPOUT).to(dtype).train()
-        model.set_attn_implementation(implementation)
-        if not few:
-            monkeypatch.setattr("tfm_zoo.models.masks.are_few", lambda *args: False)
-            monkeypatch.setattr("tfm_zoo.models.source.are_few", lambda *args: False)
-        calls.clear()
-        loss = model(**batch).loss
-        loss.backward()
-        results.append((loss, {name: parameter.grad for name, parameter in model.named_parameters()}))
-        stacks = [module for module in model.modules() if isinstance(module, TfmStack)]
-        layers = sum(len(stack.layers) * (2 if "Decoder" in type(stack).__name__ else 1) for stack in stacks)
-        assert (calls == [1] * layers) == few
-    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize(("attention", "value"), [("eager", torch.nan), ("sdpa", torch.inf)])
 @pytest.mark.parametrize("head", [TfmBertModel, TfmGPTForSequenceClassification])
 def test_a_sequence_that_is_not_finite_leaves_others_as_they_are(head, attention, value):
@@ -167,28 +136,6 @@ def test_a_source_that_is_not_finite_leaves_others_as_they_are(attention):
 
 
 @pytest.mark.parametrize(
-    ("fields", "length", "training"),
-    [
-        ({}, 9, "together"),
-        ({}, 200, "split"),
-        ({"sliding_window": 2}, 9, "split"),
-        ({"position_embedding_type": "none", "relative_attention_num_buckets": 8}, 9, "split"),
-        ({"attention_type": "linear"}, 9, "split"),
-    ],
-    ids=["few", "many", "window", "bias", "linear"],
-)
-def test_how_attention_runs(fields, length, training):
-    """In evaluation always by sequences, with no mask between them: outputs are then the same to a bit, run for run."""
-    batch, layouts = {"attention_mask": ragged_mask((length, 2))}, []
-    model = tiny_model(TfmBertModel, max_position_embeddings=length, **fields)
-    model.layers[0].forward = lambda states, layout, **kwargs: layouts.append(layout) or states
-    for is_training in (False, True):
-        model.train(is_training)(torch.ones(2, length, dtype=torch.long), **batch)
-    assert [layout.parts is not None for layout in layouts] == [True, True]
-    assert [layout.mask is not None for layout in layouts] == [False, training == "together"]
-
-
-@pytest.mark.parametrize(
     ("fields", "dropout", "calls"),
     [
         ({}, 0.0, [2, 1, 1]),
@@ -201,7 +148,6 @@ def test_neighbours_of_one_length_are_one_call(fields, dropout, calls, monkeypat
     """As in batches that are sorted by length; each gets what it would alone. With dropout each has its own call, on
     which the numbers that a seed draws depend."""
     model = tiny_model(TfmBertModel, **NO_DROPOUT | {"attention_dropout": dropout} | fields)
-    monkeypatch.setattr("tfm_zoo.models.masks.are_few", lambda *args: False)
     kernel, seen = ALL_ATTENTION_FUNCTIONS["sdpa"], []
 
     def counted(module, query, *args, **kwargs):
@@ -341,7 +287,6 @@ WHOLE_TARGET = len(TARGET_LENGTHS) * max(TARGET_LENGTHS)
 @pytest.mark.parametrize("is_padded", [False, True], ids=["split", "padded"])
 def test_tokens_of_a_target_computed(fields, inputs, computed, is_padded, monkeypatch):
     """In training nobody reads what stands behind the last label; the loss and every gradient are the same."""
-    monkeypatch.setattr("tfm_zoo.models.masks.are_few", lambda *args: False)
     monkeypatch.setattr("tfm_zoo.models.decoder_entrance.find_layouts", partial(find_layouts, shows_weights=is_padded))
     head = TfmEncoderDecoderForConditionalGeneration
     batch = ragged_batch(head, labels=True) | inputs
@@ -440,7 +385,6 @@ def test_an_evaluated_tagger_reads_what_is_behind_the_last_label():
 @pytest.mark.parametrize("is_padded", [False, True], ids=["split", "padded"])
 def test_tokens_of_a_text_computed(fields, inputs, computed, is_padded, monkeypatch):
     """By a decoder in training, up to the last label of each row; the loss and every gradient are the same."""
-    monkeypatch.setattr("tfm_zoo.models.masks.are_few", lambda *args: False)
     monkeypatch.setattr("tfm_zoo.models.decoder_entrance.find_layouts", partial(find_layouts, shows_weights=is_padded))
     batch = ragged_batch(TfmGPTForCausalLM, labels=True) | inputs
     results = []

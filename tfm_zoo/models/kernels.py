@@ -4,7 +4,6 @@ They take a [`TfmAttention`], `query` `(batch, heads, length, head_dim)`, `key` 
 and a mask; they return the output `(batch, length, heads, head_dim)`, and weights or `None`.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from itertools import groupby
@@ -51,7 +50,7 @@ def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layo
     if layout.window is not None:
         attend = partial(attend_in_blocks, attend, layout.window)
     if layout.parts is not None:
-        return partial(attend_apart if layout.mask is None else attend_together, attend, layout)
+        return partial(attend_apart, attend, layout)
     if layout.queries is None and layout.keys is None:
         return attend
     return partial(attend_padded, attend, layout)
@@ -206,14 +205,6 @@ def attend_apart(attend: Callable, layout: Layout, module, query, key, value, at
             heads = [each[0].unflatten(1, (count, -1)).transpose(0, 1) for each in heads]
         outputs.append(run(module, *heads, part.mask, **kwargs)[0].flatten(0, 1))
     return torch.cat(outputs).unsqueeze(0), None
-
-
-def attend_together(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
-    """Calls a kernel once for all sequences, which a mask keeps apart, unless what it hides is not finite."""
-    output, weights = attend(module, query, key, value, attention_mask, **kwargs)
-    if math.isfinite(output.detach().sum()):
-        return output, weights
-    return attend_apart(attend, layout, module, query, key, value, None, **kwargs)
 
 
 def attend_by_bounds(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):

@@ -124,7 +124,7 @@ def kept_layout(
 ) -> Layout:
     """Who attends to whom among the tokens that are kept, in the layers of one type. `make` makes [`padded_layout`] of
     a type and a mask; `shows_weights`: the caller asks for attention weights, which are those of the padded batch."""
-    config, implementation = model.config, model.config._attn_implementation or "eager"
+    implementation = model.config._attn_implementation or "eager"
     if layer_type != "linear_attention" and takes_bounds(model, states):
         return Layout(queries=kept, keys=kept, by_bounds=True)
     # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device.
@@ -133,33 +133,7 @@ def kept_layout(
         return make(layer_type, mask)._replace(queries=kept, keys=kept)
     # No padding is left to be hidden, only what a window or, in eager attention, causality hides.
     is_limited = layer_type == "sliding_attention" or (implementation == "eager" and model.is_causal)
-    layout = apart(make(layer_type, None) if is_limited else EVERYTHING, kept)
-    # A call with a mask costs less for few tokens, but rounds differently in each batch: it is for training alone.
-    has_limits = config.has_position_bias or set(model.layer_types) != {"full_attention"}
-    if model.training and not has_limits and are_few(config, kept, kept):
-        return layout._replace(mask=together(kept, kept, states.dtype, is_causal=model.is_causal))
-    return layout
-
-
-def together(queries: KeptTokens, keys: KeptTokens, dtype: torch.dtype, is_causal: bool = False) -> torch.Tensor:
-    """A mask `(1, 1, queries, keys)` for the tokens of two batches, each in one row, in which a token sees those of its
-    own sequence. `dtype` is that of the model."""
-    sees = numbers_of(queries)[:, None] == numbers_of(keys)
-    sees = sees.tril() if is_causal else sees
-    # Without an error, sdpa misreads a mask in single precision if its queries are in double precision.
-    return added_to_scores(sees[None, None], torch.promote_types(dtype, torch.float))
-
-
-def numbers_of(kept: KeptTokens) -> torch.LongTensor:
-    """The number of each token's sequence."""
-    lengths = torch.tensor(kept.lengths, device=kept.indices.device)
-    return torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)
-
-
-def are_few(config, queries: KeptTokens, keys: KeptTokens) -> bool:
-    """Whether comparing all tokens of two batches takes no longer than calling a kernel for each sequence. (A call
-    costs about as much as 131,072 products, as measured on two cores.)"""
-    return len(queries.indices) * len(keys.indices) * config.hidden_size <= len(queries.lengths) << 17
+    return apart(make(layer_type, None) if is_limited else EVERYTHING, kept)
 
 
 def apart(layout: Layout, kept: KeptTokens) -> Layout:

@@ -7,11 +7,11 @@ from torch.nn import functional as F
 from transformers import EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from .batch import EVERYTHING, Batch, KeptTokens, Layout, Source
+from .batch import Batch, KeptTokens, Layout, Source
 from .compat import FUSED, create_bidirectional_mask
 from .inputs import IGNORED, check_tensor, is_traced, marks_padding
 from .kernels import takes_bounds
-from .masks import added_to_scores, are_few, pair_mask, shown_keys, together
+from .masks import added_to_scores, pair_mask, shown_keys
 from .next_tokens import only_last
 from .padding import bounds_of, find_kept, has_hooks, keep
 from .source_cache import TfmSourceCache
@@ -46,11 +46,6 @@ def read_source(
         states, kept = states[::beams], None
         attention_mask = None if attention_mask is None else attention_mask[::beams]
     kept = (kept or find_kept(attention_mask)) if is_new and model.config.skip_padding else None
-    runs_once = all(layout.parts is not None and layout.mask is not None for layout in target.layouts.values())
-    if kept is not None and runs_once and are_few(model.config, target.kept, kept):
-        mask, parts = together(target.kept, kept, states.dtype), [EVERYTHING] * len(states)
-        layout = Layout(mask=mask, queries=target.kept, keys=kept, parts=parts)
-        return Source(keep(states, kept), restored=None, layout=layout, cache=cache)
     if kept is not None and cache is None and takes_bounds(model, states):
         return Source(keep(states, kept), restored=None, layout=bounded(target, beams, kept), cache=cache)
     layout = source_layout(model, states, attention_mask, target, beams)
