@@ -14,6 +14,7 @@ from transformers.utils import hub
 
 from .forks import with_transformers
 from .hub.server import HubServer
+from .precision import in_double
 
 gc.disable()  # until all tests are collected: what their modules import stays
 
@@ -51,6 +52,13 @@ def pytest_collection_finish() -> None:
     """What has been imported stays: the garbage collector, which Accelerate and compilers call often, skips it."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="module")
+def double():
+    """The module's tests compute in double precision: `pytestmark = pytest.mark.usefixtures("double")`."""
+    with in_double():
+        yield
 
 
 @pytest.fixture

@@ -444,9 +444,7 @@ def distinct(by: str = "code") -> list[OfficialClass]:
     return [each for each in OFFICIAL_CLASSES if each not in known or each.architecture not in left]
 
 
-def build(
-    official_class: OfficialClass, seed: int = 0, labels: int | None = None, large_matrices: bool = True, **config
-) -> PreTrainedModel:
+def build(official_class: OfficialClass, seed: int = 0, labels: int | None = None, **config) -> PreTrainedModel:
     """An official model with random weights, made from its configuration, in evaluation mode."""
     torch.manual_seed(seed)
     has_two_labels = official_class.head.official.endswith(("QuestionAnswering", "AlbertForPreTraining"))
@@ -457,7 +455,7 @@ def build(
     if not official_class.chooses_attention:
         config._attn_implementation = "eager"
     model = model_class(config)
-    randomize(model, official_class.architecture, large_matrices)
+    randomize(model, official_class.architecture)
     return model.eval()
 
 
@@ -473,7 +471,7 @@ def keep_every_layer() -> AbstractContextManager:
 
 
 @torch.no_grad()
-def randomize(model: PreTrainedModel, architecture: Architecture, large_matrices: bool) -> None:
+def randomize(model: PreTrainedModel, architecture: Architecture) -> None:
     """Moves what initialisation leaves at zero or one, and makes matrices large enough to turn and bend what they read:
     no bias and no norm can be forgotten unseen, and attention is not uniform."""
     initial = getattr(model.config, "initializer_range", None) or getattr(model.config, "init_std", None)
@@ -482,7 +480,7 @@ def randomize(model: PreTrainedModel, architecture: Architecture, large_matrices
             continue
         if parameter.dim() == 1:
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
-        elif large_matrices:
+        else:
             parameter.mul_(parameter.shape[-1] ** -0.5 / (initial or parameter.std()))
     if hasattr(model, "final_logits_bias"):  # a buffer
         model.final_logits_bias.normal_()

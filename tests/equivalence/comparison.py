@@ -1,4 +1,4 @@
-"""Zoo model against official model, within the bounds of DESIGN section 5."""
+"""Zoo model against official model: the batches, and what the two give for them."""
 
 from typing import NamedTuple
 
@@ -6,6 +6,7 @@ import torch
 from transformers import PreTrainedModel
 
 from tests.official_models import OfficialClass
+from tests.precision import assert_same, tensors_in
 from tfm_zoo.converters.config_rules import Constant
 from tfm_zoo.converters.official_names import canonical_name, is_converted
 from tfm_zoo.converters.tensor_matching import zoo_names
@@ -22,28 +23,6 @@ OTHER_NAMES = {
         "seq_relationship_logits": "sop_logits",
     }
 }
-MAX_DIFFERENCE = 1e-5
-MAX_DIFFERENCE_TO_LARGEST = 1e-6
-MAX_LOSS_DIFFERENCE = 1e-6
-MAX_GRADIENT_DIFFERENCE = 1e-5
-#: a gradient that is zero but for rounding is measured against all of them together
-ROUNDING = 1e-7
-#: biases that add one number to all that a softmax compares: their gradient is zero but for rounding
-UNSEEN = ("self_attn.k_proj.bias", "self_attn.pos_key_proj.bias", "encoder_attn.k_proj.bias", "qa_outputs.bias")
-UNSEEN_OF_CHOICES = (*UNSEEN, "classifier.bias")
-#: the same, where a softmax over positions reads what the last norm gives: the final one, or that of the last block
-UNSEEN_OF_ANSWERS = (
-    *UNSEEN,
-    *("model.norm.bias", "model.layers.2.mlp_norm.bias"),
-    *("model.decoder.norm.bias", "model.decoder.layers.1.mlp_norm.bias"),
-)
-#: in deep models of random weights all positions come to look alike: what their queries and keys get is a small
-#: difference of large numbers, and the official class's eager and sdpa differ in it as much
-ALIKE = tuple(
-    f"{attention}.{name}"
-    for attention in ("self_attn", "encoder_attn")
-    for name in ("q_proj.weight", "q_proj.bias", "k_proj.weight")
-)
 
 
 class Pair(NamedTuple):
@@ -181,79 +160,53 @@ def loss_of(model: PreTrainedModel, official_class: OfficialClass, batch: Batch,
     return loss if pooled is None else loss + pooled.square().mean()
 
 
-def assert_close(zoo: torch.Tensor, official: torch.Tensor, what: str) -> None:
-    bound = max(MAX_DIFFERENCE, MAX_DIFFERENCE_TO_LARGEST * official.abs().max().item())
-    difference = (zoo - official).abs().max().item()
-    assert difference <= bound, f"{what}: differs by {difference:.2e}, allowed are {bound:.2e}"
-
-
-def assert_same_outputs(zoo, official, mask: torch.Tensor, decoder_mask: torch.Tensor | None = None) -> None:
-    """Every tensor that the official model gives, every hidden state and all attention weights, at real positions.
+def real_outputs(outputs, mask: torch.Tensor, decoder_mask: torch.Tensor | None = None) -> Batch:
+    """Every tensor of an output at real positions, hidden states and attention weights too, by the zoo's names.
 
     Args:
         mask: 1 at real tokens; of an encoder-decoder, those of the source.
         decoder_mask: of an encoder-decoder, those of the target.
     """
-    zoo_names = {other: name for names in OTHER_NAMES.values() for name, other in names.items()}
-    for name, tensors in official.items():
-        if isinstance(tensors, torch.Tensor):
-            assert_same_output(name, zoo[zoo_names.get(name, name)], tensors, mask, decoder_mask)
-        elif isinstance(tensors, tuple):
-            assert len(zoo[name]) == len(tensors), name
-            for index, expected in enumerate(tensors):
-                assert_same_output(f"{name}.{index}", zoo[name][index], expected, mask, decoder_mask)
+    names = {other: name for names in OTHER_NAMES.values() for name, other in names.items()}
+    tensors = tensors_in({name: value for name, value in outputs.items() if name != "past_key_values"})
+    for name, tensor in tensors.items():
+        real = (mask if decoder_mask is None or name.startswith(".encoder") else decoder_mask).flatten(0, -2).bool()
+        by_position = tensor.transpose(1, 2) if "attentions" in name else tensor  # (batch, heads, queries, keys)
+        if by_position.shape[:2] == real.shape:
+            tensors[name] = by_position[real]
+    return {f".{names.get(name[1:], name[1:])}": tensor for name, tensor in tensors.items()}
 
 
-def assert_same_output(
-    name: str, value: torch.Tensor, expected: torch.Tensor, mask: torch.Tensor, decoder_mask: torch.Tensor | None
-) -> None:
-    assert value.shape == expected.shape, name
-    real = (mask if decoder_mask is None or name.startswith("encoder") else decoder_mask).flatten(0, -2).bool()
-    if "attentions" in name:  # (batch, heads, queries, keys)
-        value, expected = value.transpose(1, 2), expected.transpose(1, 2)
-    if expected.shape[:2] == real.shape:
-        value, expected = value[real], expected[real]
-    assert_close(value, expected, name)
+def assert_same_outputs(zoo, official, *masks: torch.Tensor | None) -> None:
+    """Every tensor that the official model gives, at real positions; `masks` are those of [`real_outputs`]."""
+    made, wanted = real_outputs(zoo, *masks), real_outputs(official, *masks)
+    assert_same({name: made[name] for name in wanted}, wanted, "output")
 
 
-def assert_same_loss(zoo: torch.Tensor, official: torch.Tensor) -> None:
-    difference = (zoo - official).abs().item() / official.abs().item()
-    assert difference <= MAX_LOSS_DIFFERENCE, (
-        f"loss {zoo.item():.8f} for {official.item():.8f}, relative {difference:.1e}"
-    )
+def gradients_of(model: PreTrainedModel) -> Batch:
+    """The gradient of every parameter; zero where nothing has read it."""
+    parameters = model.named_parameters(remove_duplicate=False)
+    return {name: torch.zeros_like(each) if each.grad is None else each.grad for name, each in parameters}
 
 
-def assert_same_gradients(
-    zoo: PreTrainedModel, official: PreTrainedModel, official_class: OfficialClass, deep: bool = False
-) -> None:
-    """The gradient of every parameter, which the converter's table takes to where the official model has it."""
-    unseen_of = {"MultipleChoice": UNSEEN_OF_CHOICES, "QuestionAnswering": UNSEEN_OF_ANSWERS}
-    rounded = unseen_of.get(official_class.head.official.rpartition("For")[2], UNSEEN) + (ALIKE if deep else ())
-    expected = {
-        name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        for name, parameter in official.named_parameters(remove_duplicate=False)
-        if is_converted(official_class.architecture, name)
-    }
-    own = dict(zoo.named_parameters(remove_duplicate=False))
-    gradients = {
-        full: torch.zeros_like(own[name]) if own[name].grad is None else own[name].grad
-        for full, name in zoo_names(zoo).items()
-        if name in own
-    }
-    canonical = {name: canonical_name(official_class.architecture, name) for name in expected}
-    rules = official_class.architecture.tensor_rules([official_class.head], zoo.config)
+def both_gradients(
+    zoo: PreTrainedModel, official: PreTrainedModel, official_class: OfficialClass
+) -> tuple[Batch, Batch]:
+    """The gradient of every parameter by its official name: the zoo's, which the converter's table takes to where the
+    official model has it, and the official one."""
+    architecture = official_class.architecture
+    expected = {name: each for name, each in gradients_of(official).items() if is_converted(architecture, name)}
+    own = gradients_of(zoo)
+    gradients = {full: own[name] for full, name in zoo_names(zoo).items() if name in own}
+    canonical = {name: canonical_name(architecture, name) for name in expected}
+    rules = architecture.tensor_rules([official_class.head], zoo.config)
     steps, unknown = plan(rules, canonical.values(), to="official")
     assert not unknown
-    converted, unseen = {}, set()
+    converted = {}
     for step in steps:
         converted.update(zip(step.writes, step.run([gradients[name] for name in step.reads]), strict=True))
-        if all(name.endswith(rounded) for name in step.reads):
-            unseen.update(step.writes)
+    return {name: converted[canonical[name]] for name in expected}, expected
 
-    whole = torch.stack([gradient.norm() for gradient in expected.values()]).norm().item()
-    for name, gradient in expected.items():
-        difference = (converted[canonical[name]] - gradient).norm().item()
-        bound = MAX_GRADIENT_DIFFERENCE * gradient.norm().item()
-        if canonical[name] in unseen:
-            bound = max(bound, ROUNDING * whole)
-        assert difference <= bound, f"gradient of {name}: differs by {difference:.2e}, allowed are {bound:.2e}"
+
+def assert_same_gradients(zoo: PreTrainedModel, official: PreTrainedModel, official_class: OfficialClass) -> None:
+    assert_same(*both_gradients(zoo, official, official_class), "gradient")

@@ -12,12 +12,14 @@ import torch
 from safetensors.torch import save_file
 from torch.nn import functional as F
 
-from tests.equivalence.comparison import assert_close
+from tests.precision import assert_same
 from tfm_zoo import TfmBertModel
 from tfm_zoo.converters import ARCHITECTURES, ConversionError, from_official, to_official, to_state_dict
 from tfm_zoo.converters.choosing import table_for
 from tfm_zoo.converters.config_conversion import completed, to_zoo_config
 from tfm_zoo.hub.cards import write_conversion_card
+
+pytestmark = pytest.mark.usefixtures("double")
 
 WIDTH, HEADS, INNER, LAYERS, WORDS, EPS = 48, 6, 40, 2, 99, 1e-3
 CONFIG = {
@@ -103,10 +105,10 @@ def test_as_the_papers_say(config, tmp_path):
         batch = {"input_ids": ids, "attention_mask": side, "token_type_ids": segments}
         states, logits = reference(weights, ids, side, segments)
         outputs = zoo(**batch, labels=labels, output_hidden_states=True)
-        assert_close(outputs.hidden_states[-1][side == 1], states[side == 1], "last hidden state")
-        assert_close(outputs.logits[side == 1], logits[side == 1], "logits")
+        assert_same(outputs.hidden_states[-1][side == 1], states[side == 1], "last hidden state")
+        assert_same(outputs.logits[side == 1], logits[side == 1], "logits")
     loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
-    assert (outputs.loss - loss).abs() <= 1e-6 * loss
+    assert_same(outputs.loss, loss)
     rules = ARCHITECTURES[zoo.config.official["model_type"]]
     rules = rules.tensor_rules([rules.head(type(zoo))], zoo.config)
     back = to_state_dict(zoo, rules)
@@ -115,10 +117,9 @@ def test_as_the_papers_say(config, tmp_path):
         zoo.parameters(), torch.autograd.grad(outputs.loss, [*zoo.parameters()]), strict=True
     ):
         parameter.data = gradient
+    gradients = dict(zip(weights, torch.autograd.grad(loss, [*weights.values()]), strict=True))
     found = to_state_dict(zoo, rules)
-    for name, gradient in zip(weights, torch.autograd.grad(loss, [*weights.values()]), strict=True):
-        bound = max(1e-5 * gradient.norm(), 1e-7)  # a key's bias has none but rounding
-        assert (found[name] - gradient).norm() <= bound, name
+    assert_same({name: found[name] for name in gradients}, gradients, "gradient")
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,14 @@
 import pytest
 import torch
 
-from tests.equivalence.comparison import assert_close, assert_same_outputs, ragged_batch, target_mask
+from tests.equivalence.comparison import assert_same_outputs, ragged_batch, target_mask
 from tests.official_models import BY_NAME, build_tiny
+from tests.precision import assert_same
 from tests.tiny import tiny_model, without_kernels
 from tfm_zoo import TfmBertModel, TfmEncoderDecoderModel, TfmGPTModel
 from tfm_zoo.converters import from_official
+
+pytestmark = pytest.mark.usefixtures("double")
 
 LENGTHS = [13, 5, 5, 9]  # neighbours of one length are one call of a kernel
 
@@ -87,7 +90,7 @@ def test_a_mask_of_pairs_that_holds_no_numbers(head, dtype, attention):
     added = {name: mask.log() for name, mask in pairs.items()}
     made = model(**inputs, **{name: mask.to(dtype) for name, mask in pairs.items()})
     assert (made[0] - model(**inputs)[0]).abs().max() > 0.01 or head is TfmGPTModel
-    torch.testing.assert_close(made[0], model(**inputs, **added)[0], rtol=0, atol=1e-5)
+    assert_same(made[0], model(**inputs, **added)[0])
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -102,4 +105,4 @@ def test_a_source_without_tokens(name, attention):
     batch = {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": ids.flip(1)}
     for use_cache in (True, False):
         wanted, made = (model(**batch, use_cache=use_cache).logits for model in (official, zoo))
-        assert_close(made, wanted, f"use_cache={use_cache}")
+        assert_same(made, wanted, f"use_cache={use_cache}")

@@ -6,11 +6,14 @@ import pytest
 import torch
 from transformers import DynamicCache, StaticCache
 
-from tests.equivalence.comparison import Pair, assert_close, assert_same_loss, positions_of, ragged_batch
+from tests.equivalence.comparison import Pair, positions_of, ragged_batch
 from tests.official_models import BY_NAME, FALCON_RW, OFFICIAL_CLASSES, ROPE, OfficialClass, build_tiny
+from tests.precision import assert_same
 from tfm_zoo import TfmGPTForCausalLM, named_config
 from tfm_zoo.converters import from_official
 from tfm_zoo.models.compat import ROPE_INIT_FUNCTIONS
+
+pytestmark = pytest.mark.usefixtures("double")
 
 LANGUAGE_MODELS = [each for each in OFFICIAL_CLASSES if each.head.zoo is TfmGPTForCausalLM]
 #: for what no architecture has of its own: those whose parts the others have
@@ -70,8 +73,8 @@ def check_piece_by_piece(pair: Pair, cache: str, lengths: list[int]) -> None:
         logits.append(outputs.logits)
         start += length
     logits = torch.cat(logits, dim=1)
-    assert_close(logits[mask], once[mask], "with a cache and without")
-    assert_close(logits[mask], expected[mask], "with a cache and official_class")
+    assert_same(logits[mask], once[mask], "with a cache and without")
+    assert_same(logits[mask], expected[mask], "with a cache and official_class")
 
 
 @torch.no_grad()
@@ -89,12 +92,12 @@ def check_packed_sequences(official_class: OfficialClass, official, zoo_models: 
     packed = {"input_ids": ids, "position_ids": positions, "use_cache": False}
     logits = zoo(**packed).logits
     if official_class.architecture.model_type not in UNPACKED:
-        assert_close(logits, official(**packed).logits, "packed, and official_class")
+        assert_same(logits, official(**packed).logits, "packed, and official_class")
     for row, sequence, place in zip(ids, positions, logits, strict=True):
         starts = [*(sequence == 0).nonzero().flatten().tolist(), 13]
         for start, end in pairwise(starts):
             alone = official(row[None, start:end]).logits[0]
-            assert_close(place[start:end], alone, f"packed, and alone, from {start} to {end}")
+            assert_same(place[start:end], alone, f"packed, and alone, from {start} to {end}")
 
 
 @pytest.mark.parametrize(
@@ -109,14 +112,14 @@ def test_holes_in_the_mask(name, fields):
     batch["attention_mask"][:, 15:18] = batch["attention_mask"][2, 9] = 0
     mask = batch["attention_mask"].bool()
     expected = official(**batch, use_cache=False).logits[mask]
-    assert_close(zoo(**batch).logits[mask], expected, "at once")
+    assert_same(zoo(**batch).logits[mask], expected, "at once")
     for cache in (DynamicCache(config=zoo.config), StaticCache(config=zoo.config, max_cache_len=40)):
         pieces, start = [], 0
         for end in (10, 16, 32, 33):
             seen = batch["attention_mask"][:, :end]
             pieces.append(zoo(batch["input_ids"][:, start:end], attention_mask=seen, past_key_values=cache).logits)
             start = end
-        assert_close(torch.cat(pieces, dim=1)[mask], expected, f"with a {type(cache).__name__}")
+        assert_same(torch.cat(pieces, dim=1)[mask], expected, f"with a {type(cache).__name__}")
 
 
 @pytest.mark.parametrize("kind", ROPE)
@@ -130,7 +133,7 @@ def test_rotary_positions(kind):
     ids = torch.randint(5, 99, (2, 60), generator=torch.Generator().manual_seed(0))
     for length in (9, 60, 30, 9):
         logits, expected, unscaled = (model(ids[:, :length]).logits for model in (zoo, official, plain))
-        assert_close(logits, expected, f"{length} positions")
+        assert_same(logits, expected, f"{length} positions")
         if kind != "default" and length == 60:
             assert (expected - unscaled).abs().max() > 1e-3
 
@@ -148,7 +151,7 @@ def test_logits_of_some_positions(pair):
     for keep in (0, 1, 4, torch.tensor([0, 5, 12])):
         logits, expected = (model(**batch, logits_to_keep=keep).logits for model in (zoo, official))
         assert logits.shape == expected.shape
-        assert_close(logits, expected, f"logits_to_keep={keep}")
+        assert_same(logits, expected, f"logits_to_keep={keep}")
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -169,8 +172,8 @@ def test_losses(pair, training):
         {"labels": labels, "shift_labels": shifted, "num_items_in_batch": 57},
     ):
         loss, expected = (model(**batch, **given).loss for model in (zoo, official))
-        assert_same_loss(loss, expected)
-    assert_same_loss(
+        assert_same(loss, expected)
+    assert_same(
         zoo(**batch, shift_labels=shifted).loss, official(**batch, labels=labels, shift_labels=shifted).loss
     )
 
@@ -180,7 +183,7 @@ def test_embeddings_in_place_of_ids(pair):
     pair.prepare()
     _, official, [zoo] = pair
     embeddings = torch.randn(2, 9, official.config.hidden_size, generator=torch.Generator().manual_seed(0))
-    assert_close(zoo(inputs_embeds=embeddings).logits, official(inputs_embeds=embeddings).logits, "logits")
+    assert_same(zoo(inputs_embeds=embeddings).logits, official(inputs_embeds=embeddings).logits, "logits")
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,18 @@ from torch import nn
 
 from tests.equivalence.comparison import (
     FIRST,
-    assert_close,
     assert_same_gradients,
-    assert_same_loss,
     assert_same_outputs,
     labels_for,
     ragged_batch,
     target_mask,
 )
 from tests.official_models import BY_NAME, OFFICIAL_CLASSES, build_tiny
+from tests.precision import assert_same
 from tfm_zoo import TfmEncoderDecoderConfig, TfmEncoderDecoderForConditionalGeneration, named_config
 from tfm_zoo.converters import from_official
+
+pytestmark = pytest.mark.usefixtures("double")
 
 #: those that are made of parts of the others are compared in `test_heads.py`
 LIKE_OTHERS = ("plbart", "mvp", "pegasus", "blenderbot", "mt5", "umt5")
@@ -54,19 +55,19 @@ def test_labels_alone(official_class, training):
     shifted = shifted_by(official, labels.clone())
     expected = official(**source, decoder_input_ids=shifted, labels=labels, use_cache=False)
     assert torch.equal(zoo.prepare_decoder_input_ids_from_labels(labels), shifted)
-    assert_same_loss(zoo(**source, labels=labels).loss, expected.loss)
+    assert_same(zoo(**source, labels=labels).loss, expected.loss)
     outputs = zoo(**source, labels=labels, return_logits=True)
-    assert_same_loss(outputs.loss, expected.loss)
+    assert_same(outputs.loss, expected.loss)
     real = target_mask(batch).bool()
-    assert_close(outputs.logits[real], expected.logits[real], "logits")
+    assert_same(outputs.logits[real], expected.logits[real], "logits")
     if not training:
         with torch.no_grad():
             evaluated = zoo(**source, labels=labels)
-        assert_same_loss(evaluated.loss, expected.loss)
-        assert_close(evaluated.logits[real], expected.logits[real], "logits in evaluation")
+        assert_same(evaluated.loss, expected.loss)
+        assert_same(evaluated.logits[real], expected.logits[real], "logits in evaluation")
         assert not evaluated.logits[~real].any()
     summed = nn.functional.cross_entropy(expected.logits.flatten(0, 1), labels.flatten(), reduction="sum")
-    assert_same_loss(zoo(**source, labels=labels, num_items_in_batch=57).loss, summed / 57)
+    assert_same(zoo(**source, labels=labels, num_items_in_batch=57).loss, summed / 57)
 
 
 @pytest.mark.parametrize("name", ["BartModel", "MBartForConditionalGeneration", "BartForConditionalGeneration"])
@@ -122,7 +123,7 @@ def test_embeddings_of_their_own_and_shared_ones(name, fields, side):
     loss, expected = (model(**batch, **labels).loss for model in (zoo, official))
     for value in (loss, expected):
         value.backward()
-    assert_same_loss(loss, expected)
+    assert_same(loss, expected)
     assert_same_gradients(zoo, official, official_class)
 
 
@@ -138,7 +139,7 @@ def test_encoder_outputs_in_place_of_the_source(official_class):
     for given in (encoded, (encoded.last_hidden_state,)):
         logits = from_official(official)(**batch, encoder_outputs=given).logits
         real = target_mask(batch).bool()
-        assert_close(logits[real], expected[real], "logits")
+        assert_same(logits[real], expected[real], "logits")
 
 
 @pytest.mark.parametrize("name", ["BartForConditionalGeneration", "MBartForConditionalGeneration"])
@@ -153,7 +154,7 @@ def test_embeddings_in_place_of_ids(name):
     ids = torch.randint(FIRST, 99, (2, 6), generator=generator)
     for given in ({"decoder_inputs_embeds": target}, {"decoder_input_ids": ids}):
         logits, expected = (model(inputs_embeds=source, **given).logits for model in (zoo, official))
-        assert_close(logits, expected, "logits")
+        assert_same(logits, expected, "logits")
 
 
 #: biases and weights of one attention, one feed-forward and one norm of the paper's base model

@@ -4,9 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from tests.equivalence.comparison import assert_close
+from tests.precision import assert_same
 from tfm_zoo import TfmBertConfig, TfmBertForSequenceClassification, TfmBertModel
 from tfm_zoo.converters import ConversionError, from_official, to_official
+
+pytestmark = pytest.mark.usefixtures("double")
 
 MASK = torch.tensor([[1] * 9, [1] * 4 + [0] * 5, [0] * 3 + [1] * 6])
 VARIANTS = pytest.mark.parametrize(
@@ -45,13 +47,12 @@ def test_outputs_and_gradients(norm_first, final_norm, activation, batch_first):
     inputs = torch.randn(3, 9, 32)
     real = MASK == 1
     expected, outputs = run(encoder, inputs)[real], zoo(inputs_embeds=inputs, attention_mask=MASK)[0][real]
-    assert_close(outputs, expected, "output")
+    assert_same(outputs, expected, "output")
     for result in (expected, outputs):
         result.square().sum().backward()
     for layer, official in zip(zoo.layers, encoder.layers, strict=True):
         fused = torch.cat([getattr(layer.self_attn, f"{part}_proj").weight.grad for part in "qkv"])
-        bound = 1e-5 * official.self_attn.in_proj_weight.grad.norm()
-        assert (fused - official.self_attn.in_proj_weight.grad).norm() <= bound
+        assert_same(fused, official.self_attn.in_proj_weight.grad, "gradient")
 
 
 @VARIANTS

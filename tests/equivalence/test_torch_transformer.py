@@ -5,9 +5,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.equivalence.comparison import assert_close
+from tests.precision import assert_same
 from tfm_zoo import TfmEncoderDecoderDecoder, TfmEncoderDecoderForConditionalGeneration
 from tfm_zoo.converters import ConversionError, from_official, to_official
+
+pytestmark = pytest.mark.usefixtures("double")
 
 MASK = torch.tensor([[1] * 9, [1] * 4 + [0] * 5, [0] * 3 + [1] * 6])
 TARGET_MASK = torch.tensor([[1] * 7, [1] * 5 + [0] * 2, [1] * 6 + [0]])
@@ -55,7 +57,7 @@ def test_outputs_and_gradients(norm_first, activation, batch_first, skip_padding
     expected = run(transformer, source, target)
     outputs = zoo(inputs_embeds=source, decoder_inputs_embeds=target, **masks).last_hidden_state
     real = TARGET_MASK == 1
-    assert_close(outputs[real], expected[real], "output")
+    assert_same(outputs[real], expected[real], "output")
     for result in (expected, outputs):
         result[real].square().sum().backward()
     # The converter's table takes the gradients to where the module has them.
@@ -63,9 +65,8 @@ def test_outputs_and_gradients(norm_first, activation, batch_first, skip_padding
     for parameter in zoo.parameters():
         parameter.data = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
     converted = to_official(zoo).state_dict()
-    for name, parameter in transformer.named_parameters():
-        difference = (converted[name] - parameter.grad).norm()
-        assert difference <= 1e-5 * parameter.grad.norm(), name
+    gradients = {name: parameter.grad for name, parameter in transformer.named_parameters()}
+    assert_same({name: converted[name] for name in gradients}, gradients, "gradient")
 
 
 @VARIANTS
@@ -103,14 +104,14 @@ def test_decoder_alone(norm_first, activation, batch_first, tmp_path):
     inputs = {"encoder_hidden_states": source, "encoder_attention_mask": MASK}
     outputs = zoo(inputs_embeds=target, attention_mask=TARGET_MASK, **inputs).last_hidden_state
     real = TARGET_MASK == 1
-    assert_close(outputs[real], expected[real], "output")
+    assert_same(outputs[real], expected[real], "output")
     grads = [torch.autograd.grad(states[real].square().sum(), (source, target)) for states in (outputs, expected)]
-    assert all((ours - theirs).norm() <= 1e-5 * theirs.norm() for ours, theirs in zip(*grads, strict=True))
+    assert_same(*grads, "gradient")
 
     first = zoo(inputs_embeds=target[:, :6], attention_mask=TARGET_MASK[:, :6], use_cache=True, **inputs)
     options = {"attention_mask": TARGET_MASK, "past_key_values": first.past_key_values}
     last = zoo(inputs_embeds=target[:, 6:], **options, **inputs).last_hidden_state
-    assert_close(last[real[:, 6:]], expected[:, 6:][real[:, 6:]], "last step")
+    assert_same(last[real[:, 6:]], expected[:, 6:][real[:, 6:]], "last step")
 
     zoo.save_pretrained(tmp_path)
     back = to_official(TfmEncoderDecoderDecoder.from_pretrained(tmp_path))

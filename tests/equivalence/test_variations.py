@@ -6,7 +6,6 @@ import torch
 from tests.equivalence.comparison import (
     Pair,
     assert_same_gradients,
-    assert_same_loss,
     assert_same_outputs,
     labels_for,
     loss_of,
@@ -14,7 +13,10 @@ from tests.equivalence.comparison import (
     target_mask,
 )
 from tests.official_models import BY_NAME, FALCON_RW, ROPE, build_tiny
+from tests.precision import assert_same
 from tfm_zoo.converters import from_official
+
+pytestmark = pytest.mark.usefixtures("double")
 
 BIASES = {"attention_bias": True, "mlp_bias": True}
 OPT_350M = {"do_layer_norm_before": False, "word_embed_proj_dim": 16}
@@ -90,7 +92,7 @@ def check_as_official(pair: Pair, side: str) -> None:
     losses = [loss_of(model.train(), official_class, batch, labels) for model in (zoo, official)]
     for loss in losses:
         loss.backward()
-    assert_same_loss(*losses)
+    assert_same(*losses)
     assert_same_gradients(zoo, official, official_class)
 
 
@@ -100,7 +102,7 @@ def test_tasks_of_choices():
     ids = torch.arange(1, 25).view(2, 3, 4)
     apart = [official(input_ids=ids[:, n, None], task_type_ids=ids[:, n] % 3).logits for n in range(3)]
     logits = from_official(official)(input_ids=ids, task_type_ids=ids % 3).logits
-    torch.testing.assert_close(logits, torch.cat(apart, dim=1), atol=1e-5, rtol=0)
+    assert_same(logits, torch.cat(apart, dim=1))
 
 
 def test_tasks_of_ernie():
