@@ -9,13 +9,17 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import pytest
+import torch
 from huggingface_hub import HfApi, close_session, constants
 from transformers.utils import hub
 
 from .forks import with_transformers
 from .hub.server import HubServer
 from .precision import in_double
+from .seeds import shift_seeds
 
+if SHIFT := int(os.environ.get("TFM_ZOO_SEED", 0)):
+    shift_seeds(SHIFT)
 gc.disable()  # until all tests are collected: what their modules import stays
 
 #: the packages that take longest: they go first, so that no worker is left with one of them at the end
@@ -52,6 +56,12 @@ def pytest_collection_finish() -> None:
     """What has been imported stays: the garbage collector, which Accelerate and compilers call often, skips it."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    """What a test draws does not depend on the tests before it. `TFM_ZOO_SEED=1` gives all of them other numbers."""
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="module")

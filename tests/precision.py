@@ -23,7 +23,6 @@ ROUNDING = 1e-13
 #: how much further off than the official class the zoo may be in float32, beside one unit in the last place
 MAX_RATIO = 1.5
 UNIT = torch.finfo(torch.float32).eps
-GROUPED_PRODUCT = getattr(F, "grouped_mm", None) or torch._grouped_mm
 
 
 class Widened(TorchFunctionMode):
@@ -31,7 +30,7 @@ class Widened(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         args, kwargs = [*map(widened, args)], {name: widened(value) for name, value in (kwargs or {}).items()}
-        if function is GROUPED_PRODUCT and args[0].dtype == torch.float64:  # for which torch has no kernel
+        if function is torch._grouped_mm and args[0].dtype == torch.float64:  # for which torch has no kernel
             rows = args[0].tensor_split(kwargs["offs"][:-1].tolist())
             return torch.cat([part @ weight for part, weight in zip(rows, args[1], strict=True)])
         return (torch.Tensor.double if function is torch.Tensor.float else function)(*args, **kwargs)

@@ -1,5 +1,6 @@
 """Zoo model against official model: the batches, and what the two give for them."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -189,24 +190,26 @@ def gradients_of(model: PreTrainedModel) -> Batch:
     return {name: torch.zeros_like(each) if each.grad is None else each.grad for name, each in parameters}
 
 
-def both_gradients(
-    zoo: PreTrainedModel, official: PreTrainedModel, official_class: OfficialClass
-) -> tuple[Batch, Batch]:
-    """The gradient of every parameter by its official name: the zoo's, which the converter's table takes to where the
-    official model has it, and the official one."""
+def official_gradients(official: PreTrainedModel, official_class: OfficialClass) -> Batch:
+    """The gradient of every parameter that is converted, by its name in newly written checkpoints."""
     architecture = official_class.architecture
-    expected = {name: each for name, each in gradients_of(official).items() if is_converted(architecture, name)}
+    gradients = {name: each for name, each in gradients_of(official).items() if is_converted(architecture, name)}
+    return {canonical_name(architecture, name): gradient for name, gradient in gradients.items()}
+
+
+def zoo_gradients(zoo: PreTrainedModel, official_class: OfficialClass, names: Iterable[str]) -> Batch:
+    """The same of a zoo model: the converter's table takes its gradients to where the official model has them."""
     own = gradients_of(zoo)
-    gradients = {full: own[name] for full, name in zoo_names(zoo).items() if name in own}
-    canonical = {name: canonical_name(architecture, name) for name in expected}
-    rules = architecture.tensor_rules([official_class.head], zoo.config)
-    steps, unknown = plan(rules, canonical.values(), to="official")
+    own = {full: own[name] for full, name in zoo_names(zoo).items() if name in own}
+    rules = official_class.architecture.tensor_rules([official_class.head], zoo.config)
+    steps, unknown = plan(rules, names, to="official")
     assert not unknown
     converted = {}
     for step in steps:
-        converted.update(zip(step.writes, step.run([gradients[name] for name in step.reads]), strict=True))
-    return {name: converted[canonical[name]] for name in expected}, expected
+        converted.update(zip(step.writes, step.run([own[name] for name in step.reads]), strict=True))
+    return {name: converted[name] for name in names}
 
 
 def assert_same_gradients(zoo: PreTrainedModel, official: PreTrainedModel, official_class: OfficialClass) -> None:
-    assert_same(*both_gradients(zoo, official, official_class), "gradient")
+    wanted = official_gradients(official, official_class)
+    assert_same(zoo_gradients(zoo, official_class, wanted), wanted, "gradient")

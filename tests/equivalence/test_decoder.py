@@ -173,9 +173,7 @@ def test_losses(pair, training):
     ):
         loss, expected = (model(**batch, **given).loss for model in (zoo, official))
         assert_same(loss, expected)
-    assert_same(
-        zoo(**batch, shift_labels=shifted).loss, official(**batch, labels=labels, shift_labels=shifted).loss
-    )
+    assert_same(zoo(**batch, shift_labels=shifted).loss, official(**batch, labels=labels, shift_labels=shifted).loss)
 
 
 @torch.no_grad()
