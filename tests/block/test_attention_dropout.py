@@ -9,7 +9,10 @@ from transformers import DynamicCache, StaticCache
 from tfm_zoo import TfmBertModel, TfmDebertaModel, TfmEncoderDecoderModel, TfmGPTModel
 from tfm_zoo.models.kernels import DroppedAttention
 
+from ..precision import assert_same
 from ..tiny import ragged_batch, tiny_decoder, tiny_model
+
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def dropped_attention(scores: torch.Tensor, value: torch.Tensor, dropout: float) -> torch.Tensor:
@@ -26,7 +29,7 @@ def test_dropped_attention_is_torchs():
         output = attend(scores, value, 0.3)
         results.append((output, *torch.autograd.grad(output.square().sum(), (scores, value))))
     for mine, its in zip(*results, strict=True):
-        assert (mine - its).abs().max() < 1e-5
+        assert_same(mine, its)
 
 
 def test_dropped_attention_is_differentiated_twice():
@@ -57,7 +60,7 @@ def test_training_with_dropout_is_that_of_eager_attention(fields, padded):
         results.append((loss, torch.autograd.grad(loss, model.model.layers[0].self_attn.q_proj.weight)[0]))
     (loss, gradient), (other_loss, other_gradient) = results
     assert abs(loss - other_loss) <= 1e-6 * loss
-    assert (gradient - other_gradient).norm() <= 1e-5 * gradient.norm()
+    assert_same(gradient, other_gradient)
 
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])

@@ -11,7 +11,10 @@ from transformers.masking_utils import flash_attention_mask
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel
 from tfm_zoo.models.source import default_mask
 
+from ..precision import assert_same
 from ..tiny import ragged_batch, tiny_config, tiny_model
+
+pytestmark = pytest.mark.usefixtures("double")
 
 HEAD = TfmEncoderDecoderForConditionalGeneration
 
@@ -45,8 +48,8 @@ def test_lengths_of_the_source_reach_the_kernel(side):
     with torch.no_grad():
         expected, generated = model(**batch).logits, model.generate(**search)
         model.config._attn_implementation = "flash_lengths_in_torch"  # its setter would look for a kernel on the Hub
-        torch.testing.assert_close(model(**batch, use_cache=True).logits, expected, atol=1e-5, rtol=0)
-        torch.testing.assert_close(model(**batch, use_cache=False).logits, expected, atol=1e-5, rtol=0)
+        assert_same(model(**batch, use_cache=True).logits, expected)
+        assert_same(model(**batch, use_cache=False).logits, expected)
         assert torch.equal(model.generate(**search), generated)
 
 
@@ -90,7 +93,7 @@ def test_positions_after_a_target_that_is_padded_at_its_left(dtype):
             decoder_attention_mask=mask,
             past_key_values=first.past_key_values,
         ).logits
-    torch.testing.assert_close(last, whole[:, -1:], atol=1e-5, rtol=0)
+    assert_same(last, whole[:, -1:])
 
 
 def test_an_end_that_is_padding_too_says_nothing_of_padding():
@@ -109,8 +112,8 @@ def test_sinusoids_of_any_length_in_a_table_of_one_size(kind):
     before = positions.table.clone()
     far = positions(torch.tensor([[0, 511, 512, 4000]]))
     assert positions.table.shape == before.shape == (512, 32)
-    torch.testing.assert_close(far, positions.sinusoids(torch.tensor([[0, 511, 512, 4000]])))
-    torch.testing.assert_close(far[0, :2], before[[0, 511]])
+    assert_same(far, positions.sinusoids(torch.tensor([[0, 511, 512, 4000]])))
+    assert_same(far[0, :2], before[[0, 511]])
     with torch.no_grad():
         model(torch.randint(3, 61, (1, 600)), decoder_input_ids=torch.tensor([[1]]))
     with pytest.raises(ValueError, match="position_ids holds -1"):

@@ -7,7 +7,10 @@ import tfm_zoo
 from tfm_zoo.converters import ConversionError
 
 from ..official_models import BY_NAME, build_tiny
+from ..precision import assert_same
 from ..tiny import tiny_model, without_kernels
+
+pytestmark = pytest.mark.usefixtures("double")
 
 IDS = torch.arange(1, 27).view(2, 13)
 #: of the first sequence nothing is padding; the second has some before, between and behind its tokens
@@ -20,7 +23,7 @@ def test_padding_between_tokens_counts_in_distances():
     official = build_tiny(BY_NAME["DebertaV2Model"])
     zoo = tfm_zoo.from_official(official)
     states, expected = (model(IDS, attention_mask=MASK).last_hidden_state for model in (zoo, official))
-    torch.testing.assert_close(states[MASK == 1], expected[MASK == 1], rtol=1e-5, atol=1e-5)
+    assert_same(states[MASK == 1], expected[MASK == 1])
 
 
 @torch.no_grad()
@@ -33,7 +36,7 @@ def test_attention_implementations_agree():
         model.set_attn_implementation(implementation)
         outputs[implementation] = model(IDS, attention_mask=mask, output_attentions=implementation == "eager")
     for other in ("eager", "flex_attention"):
-        torch.testing.assert_close(outputs[other][0], outputs["sdpa"][0], rtol=1e-5, atol=1e-5)
+        assert_same(outputs[other][0], outputs["sdpa"][0])
     assert outputs["eager"].attentions[0].shape == (2, 4, 13, 13)
 
 
@@ -93,4 +96,4 @@ def test_a_model_that_never_was_official_is_exported(fields):
     zoo = tiny_model(tfm_zoo.TfmDebertaForMaskedLM, **fields, **own)
     official = tfm_zoo.to_official(zoo)
     assert type(official).__name__ == ("DebertaForMaskedLM" if own else "DebertaV2ForMaskedLM")
-    torch.testing.assert_close(zoo(IDS).logits, official(IDS).logits, rtol=1e-5, atol=1e-5)
+    assert_same(zoo(IDS).logits, official(IDS).logits)

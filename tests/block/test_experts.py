@@ -12,7 +12,10 @@ from tfm_zoo import TfmGPTForCausalLM, from_official, pack_weights
 from tfm_zoo.models.experts import TfmSparseMLP
 
 from ..official_models import BY_NAME, build_tiny
+from ..precision import assert_same, in_single
 from ..tiny import NO_DROPOUT, recompute_activations, tiny_config, tiny_model
+
+pytestmark = pytest.mark.usefixtures("double")
 
 EXPERTS = NO_DROPOUT | {"mlp_type": "gated", "mlp_bias": False, "hidden_act": "silu", "num_local_experts": 4}
 IDS = torch.arange(3, 27).view(3, 8)
@@ -42,9 +45,9 @@ def test_definition(implementation, is_normed):
     model.set_experts_implementation(implementation)
     layer, states = model.model.layers[0].mlp, torch.randn(2, 5, 32, requires_grad=True)
     expected, made = by_hand(layer, states, is_normed), layer(states)
-    torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-5)
+    assert_same(made, expected)
     wanted, given = (torch.autograd.grad(x.square().sum(), [states, *layer.parameters()]) for x in (expected, made))
-    torch.testing.assert_close(given, wanted, rtol=1e-4, atol=1e-4)
+    assert_same(given, wanted)
 
 
 def test_layers_that_have_experts():
@@ -73,11 +76,11 @@ def test_the_loss_of_the_router():
     zoo = from_official(official)
     for mask in (MASK, None):
         outputs, expected = (model(IDS, attention_mask=mask, labels=IDS) for model in (zoo, official))
-        torch.testing.assert_close(outputs.aux_loss, expected.aux_loss)
-        torch.testing.assert_close(outputs.loss, expected.loss)
+        assert_same(outputs.aux_loss, expected.aux_loss)
+        assert_same(outputs.loss, expected.loss)
     assert zoo(IDS, output_router_logits=False).get("aux_loss") is None
     everywhere = zoo(IDS, attention_mask=torch.ones(3, 1, 8, 8).tril().bool()).aux_loss
-    torch.testing.assert_close(everywhere, official(IDS).aux_loss)
+    assert_same(everywhere, official(IDS).aux_loss)
     # A step has the new tokens' logits alone. (The official class fails.)
     first = zoo(IDS[:, :6], attention_mask=MASK[:, :6], use_cache=True)
     step = zoo(IDS[:, 6:], attention_mask=MASK, past_key_values=first.past_key_values)
@@ -93,10 +96,11 @@ def test_checkpointed_blocks_route_as_others():
         loss = model(IDS, labels=IDS).loss
         loss.backward()
         gradients.append([loss.detach(), *(parameter.grad for parameter in model.parameters())])
-    torch.testing.assert_close(*gradients)
+    assert_same(*gradients)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@in_single()
 def test_packed(dtype, caplog):
     """What is packed are linear layers; experts stay as they are."""
     model = tiny_model(TfmGPTForCausalLM, **EXPERTS)
@@ -113,7 +117,7 @@ def test_one_graph():
     torch._dynamo.reset()
     with torch.no_grad():
         made = torch.compile(model, fullgraph=True, backend="eager")(IDS).logits
-        torch.testing.assert_close(made, model(IDS).logits)
+        assert_same(made, model(IDS).logits)
 
 
 @pytest.mark.parametrize(

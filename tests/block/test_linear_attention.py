@@ -22,7 +22,10 @@ from tfm_zoo.models.compat import CACHE
 from tfm_zoo.models.layers import TfmAttention
 from tfm_zoo.models.linear_attention import CHUNK, feature_map
 
+from ..precision import assert_same, in_single
 from ..tiny import HEADS, SIZES, ragged_batch, ragged_mask, tiny_config, tiny_model
+
+pytestmark = pytest.mark.usefixtures("double")
 
 LINEAR = {"attention_type": "linear"}
 SOME = {"layer_types": ["linear_attention", "full_attention"]}
@@ -71,10 +74,10 @@ def test_definition(causal, side, key_heads):
     output, weights = module(hidden, Layout(mask))
     defined = attention_by_definition(module, hidden, mask, causal)
     assert weights is None
-    torch.testing.assert_close(output, defined, rtol=0, atol=1e-5)
+    assert_same(output, defined)
     wanted = torch.randn_like(output)
     for own, other in zip(gradients(output, wanted, inputs), gradients(defined, wanted, inputs), strict=True):
-        assert (own - other).norm() <= 1e-5 * other.norm()
+        assert_same(own, other)
 
 
 @pytest.mark.parametrize("length", [1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 3])
@@ -90,7 +93,7 @@ def test_chunks_do_not_show(length):
     weights = (phi_q @ phi_k.transpose(-1, -2)).tril()
     defined = weights / weights.sum(-1, keepdim=True) @ heads(module.v_proj)
     defined = module.o_proj(defined.transpose(1, 2).flatten(2))
-    torch.testing.assert_close(module(hidden)[0], defined, rtol=0, atol=1e-5)
+    assert_same(module(hidden)[0], defined)
 
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
@@ -113,8 +116,8 @@ def test_padding_is_not_computed_and_does_not_matter(side):
         model.config.skip_padding = False
         padded = model(**batch).last_hidden_state
         other = model(**batch | {"input_ids": batch["input_ids"].masked_fill(mask == 0, 7)}).last_hidden_state
-    torch.testing.assert_close(without[mask == 1], padded[mask == 1], rtol=0, atol=1e-5)
-    torch.testing.assert_close(other[mask == 1], padded[mask == 1], rtol=0, atol=1e-5)
+    assert_same(without[mask == 1], padded[mask == 1])
+    assert_same(other[mask == 1], padded[mask == 1])
 
 
 @pytest.mark.parametrize("fields", [LINEAR, SOME], ids=["all", "some"])
@@ -134,7 +137,7 @@ def test_step_by_step_is_one_pass(fields, positions):
                 inputs = {"attention_mask": mask[:, :seen], "position_ids": position_ids[:, new]}
                 logits.append(model(ids[:, new], past_key_values=cache, use_cache=True, **inputs).logits)
                 assert cache.get_seq_length() == seen
-            torch.testing.assert_close(torch.cat(logits, 1)[mask == 1], whole[mask == 1], rtol=0, atol=1e-5)
+            assert_same(torch.cat(logits, 1)[mask == 1], whole[mask == 1])
     state = cache.layers[0].recurrent_states[0]
     assert state.shape == (4, 4, 8, 9)  # whatever the length
 
@@ -188,7 +191,7 @@ def test_a_cache_is_continued_and_selected():
         cache.reorder_cache(torch.tensor([2, 3, 0, 1]))
         cache.batch_select_indices(torch.tensor([1, 2]))
         last = model(ids[[1, 0], 5:], past_key_values=cache, use_cache=True).logits
-    torch.testing.assert_close(last, whole[[1, 0], 5:], rtol=0, atol=1e-5)
+    assert_same(last, whole[[1, 0], 5:])
     cache.reset()
     assert cache.get_seq_length() == 0 and not cache.layers[0].has_previous_state[0]
 
@@ -207,7 +210,7 @@ def test_a_compiled_step_is_compiled_once(given):
             for place in range(6, 12):
                 where = {"position_ids": torch.full((1, 1), place)} if given else {}
                 logits = compiled(ids[:, place : place + 1], past_key_values=cache, use_cache=True, **where).logits
-                torch.testing.assert_close(logits[:, 0], whole[:, place], rtol=0, atol=1e-5)
+                assert_same(logits[:, 0], whole[:, place])
     assert cache.get_seq_length() == 12
 
 
@@ -234,6 +237,7 @@ def test_nothing_of_the_square_of_the_length_is_made(causal):
     assert output.isfinite().all()
 
 
+@in_single()
 def test_features_are_exact_where_they_are_small():
     values = torch.cat([torch.linspace(-30, 30, 601), torch.tensor([0.0])])
     exact = torch.where(values > 0, values.double() + 1, values.double().exp())
@@ -256,16 +260,17 @@ def test_a_state_is_not_written_over_where_that_is_forbidden():
     with torch.no_grad():
         end = model(ids[:, 4:], past_key_values=cache, use_cache=True).logits
     begin.sum().backward()
-    torch.testing.assert_close(end, whole[:, 4:], rtol=0, atol=1e-5)
+    assert_same(end, whole[:, 4:])
     cache = DynamicCache(config=model.config)
     with torch.inference_mode():
         model(ids[:, :4], past_key_values=cache, use_cache=True)
     with torch.no_grad():
         end = model(ids[:, 4:], past_key_values=cache, use_cache=True).logits
-    torch.testing.assert_close(end, whole[:, 4:], rtol=0, atol=1e-5)
+    assert_same(end, whole[:, 4:])
     assert cache.get_seq_length() == 6
 
 
+@in_single()
 def test_half_precision_sums_in_float32():
     model, ids = tiny_model(TfmGPTForCausalLM, **LINEAR), torch.randint(5, 60, (2, 20))
     with torch.no_grad():

@@ -5,12 +5,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from tests.precision import assert_same, in_single
 from tfm_zoo.models.kernels import soft_capped
 from tfm_zoo.models.losses import CHUNK, logits_loss, vocabulary_loss
+
+pytestmark = pytest.mark.usefixtures("double")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 @pytest.mark.parametrize("num_items", [None, 700])
+@in_single()
 def test_the_loss_is_summed_in_single_precision(dtype, num_items):
     """That of all logits at once, in every type, over more than one chunk; gradients too."""
     torch.manual_seed(0)
@@ -38,9 +42,9 @@ def test_vocabulary_loss(tokens, num_items, bias):
     loss = vocabulary_loss(states, head, labels, num_items)
     wanted = F.cross_entropy(head(states), labels, reduction="mean" if num_items is None else "sum")
     wanted = wanted if num_items is None else wanted / 11
-    torch.testing.assert_close(loss, wanted, rtol=1e-6, atol=0)
+    assert_same(loss, wanted)
     for ours, theirs in zip(*(torch.autograd.grad(each, tensors) for each in (loss, wanted)), strict=True):
-        assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+        assert_same(ours, theirs)
 
 
 @pytest.mark.parametrize("trained", ["all", "adapter", "states", "nothing"])
@@ -60,17 +64,17 @@ def test_no_logits_are_computed_twice(trained):
     loss = vocabulary_loss(states, head, labels, 7, softcap=3.0)
     wanted = logits_loss(soft_capped(head(states), 3.0), labels, 7)
     assert calls == [CHUNK, CHUNK, 3, 2 * CHUNK + 3]
-    torch.testing.assert_close(loss, wanted, rtol=1e-6, atol=0)
+    assert_same(loss, wanted)
     if learned:
         gradients = (torch.autograd.grad(each, learned, retain_graph=True) for each in (loss, wanted))
         for ours, theirs in zip(*gradients, strict=True):
-            assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+            assert_same(ours, theirs)
         with pytest.raises(RuntimeError, match="twice"):  # these gradients are kept once
             torch.autograd.grad(loss, learned)
     assert len(calls) == 4
     learning.clear()
     with torch.no_grad():
-        torch.testing.assert_close(vocabulary_loss(states, head, labels, 7, softcap=3.0), wanted, rtol=1e-6, atol=0)
+        assert_same(vocabulary_loss(states, head, labels, 7, softcap=3.0), wanted)
     assert learning == [False] * 3, "gradients that nobody asks for"
 
 

@@ -6,7 +6,10 @@ import torch
 from tfm_zoo import TfmBertConfig, TfmEncoderDecoderForConditionalGeneration, TfmGPTConfig, TfmGPTForCausalLM
 from tfm_zoo.models.layers import TfmLayer
 
+from ..precision import assert_same
 from ..tiny import SIZES, ragged_batch, tiny_model
+
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def block(**fields) -> tuple[TfmLayer, torch.Tensor]:
@@ -40,7 +43,7 @@ def residual(layer: TfmLayer, position: str, x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("position", ["post", "pre", "output", "both"])
 def test_norms_of_a_block(position, norm_type):
     layer, x = block(norm_position=position, norm_type=norm_type)
-    torch.testing.assert_close(layer(x), residual(layer, position, x))
+    assert_same(layer(x), residual(layer, position, x))
 
 
 @pytest.mark.parametrize("norms", [1, 2])
@@ -48,7 +51,7 @@ def test_attention_and_feed_forward_beside_each_other(norms):
     layer, x = block(norm_position="pre", use_parallel_residual=True, num_ln_in_parallel_attn=norms)
     normed = layer.self_attn_norm(x)
     other = normed if norms == 1 else layer.mlp_norm(x)
-    torch.testing.assert_close(layer(x), x + attention(layer, normed) + layer.mlp(other))
+    assert_same(layer(x), x + attention(layer, normed) + layer.mlp(other))
     assert ("mlp_norm.weight" in layer.state_dict()) == (norms == 2)
 
 

@@ -14,7 +14,10 @@ from tfm_zoo.models.layers import TfmAttention, TfmLayer, TfmMLP
 from tfm_zoo.models.norms import TfmRMSNorm
 from tfm_zoo.models.positions import TfmRotaryEmbedding, TfmSinusoidalPositions, rotate
 
+from ..precision import assert_same
 from ..tiny import SIZES, tiny_config, tiny_model
+
+pytestmark = pytest.mark.usefixtures("double")
 
 LLAMA_LIKE = {
     "norm_position": "pre",
@@ -58,14 +61,14 @@ def llama_config(**fields) -> LlamaConfig:
     return LlamaConfig(**SIZES | fields, rms_norm_eps=fields["norm_eps"], attn_implementation="eager")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_rms_norm(dtype):
     states = (3 * torch.randn(4, 5, 32)).to(dtype)
     norm, wanted = TfmRMSNorm(32, eps=1e-3).to(dtype), llama.LlamaRMSNorm(32, eps=1e-3).to(dtype)
     with torch.no_grad():
         for each in (norm, wanted):
             each.weight.copy_(torch.linspace(0.5, 2.0, 32))
-    torch.testing.assert_close(norm(states), wanted(states), rtol=1e-6, atol=1e-6)
+    assert_same(norm(states).double(), wanted(states).double())
 
 
 def test_scales():
@@ -80,8 +83,8 @@ def test_scales():
             if ".q_proj." in name or name.startswith("lm_head"):
                 parameter.mul_(3.0 if name.startswith("lm_head") else 0.5 * 8**0.5)
     ids = torch.arange(4, 10)[None]
-    torch.testing.assert_close(scaled(ids, labels=ids).logits, plain(ids, labels=ids).logits)
-    torch.testing.assert_close(scaled(ids, labels=ids).loss, plain(ids, labels=ids).loss)
+    assert_same(scaled(ids, labels=ids).logits, plain(ids, labels=ids).logits)
+    assert_same(scaled(ids, labels=ids).loss, plain(ids, labels=ids).loss)
 
 
 @pytest.mark.parametrize("length", [8, 40], ids=["within the trained length", "beyond it"])
@@ -91,10 +94,10 @@ def test_rotary_positions(kind, length):
     theirs = llama.LlamaRotaryEmbedding(llama_config(**rope(kind)))
     states, positions = torch.randn(2, length, 32), torch.arange(length)[None].expand(2, -1)
     tables = ours(states, positions)
-    torch.testing.assert_close(tables, theirs(states, positions), rtol=1e-6, atol=1e-6)
+    assert_same(tables, theirs(states, positions))
     heads = torch.randn(2, 4, length, 8)
     wanted = llama.apply_rotary_pos_emb(heads, heads, *tables)[0]
-    torch.testing.assert_close(rotate(heads, *tables), wanted, rtol=1e-6, atol=1e-6)
+    assert_same(rotate(heads, *tables), wanted)
 
 
 def test_partial_rotary_positions():
@@ -104,7 +107,7 @@ def test_partial_rotary_positions():
     tables = rotary(heads, torch.arange(9)[None])
     turned = rotate(heads, *tables)
     assert turned[..., 4:].equal(heads[..., 4:])
-    torch.testing.assert_close(turned[..., :4], llama.apply_rotary_pos_emb(heads[..., :4], heads[..., :4], *tables)[0])
+    assert_same(turned[..., :4], llama.apply_rotary_pos_emb(heads[..., :4], heads[..., :4], *tables)[0])
 
 
 def sinusoid(kind: str, position: int, channel: int, width: int) -> float:
@@ -124,7 +127,7 @@ def test_sinusoidal_positions(kind):
     positions = TfmSinusoidalPositions(config)
     wanted = [[sinusoid(kind, position, channel, width) for channel in range(width)] for position in range(600)]
     table = positions(torch.arange(600)[None])
-    torch.testing.assert_close(table, torch.tensor([wanted]), rtol=0, atol=5e-5)
+    assert_same(table, torch.tensor([wanted]))
     assert positions.table.shape[0] < 600  # it does not grow
 
 
@@ -134,7 +137,7 @@ def test_padding_has_no_position():
     positions = TfmSinusoidalPositions(config)
     states = positions(torch.tensor([[2, 3, 1, 1]]))
     assert states[0, 2:].eq(0).all()
-    torch.testing.assert_close(states[0, 0, :2], torch.tensor([math.sin(2.0), math.cos(2.0)]))
+    assert_same(states[0, 0, :2], torch.tensor([math.sin(2.0), math.cos(2.0)]))
     ids, mask = torch.tensor([[7, 8, 1, 9, 1]]), torch.tensor([[1, 1, 0, 1, 0]])
     decoder = TfmDecoderStack(config)
     assert count_positions(decoder, ids).tolist() == [[0, 1, -1, 2, -1]]
@@ -167,14 +170,14 @@ def test_the_papers_weights_at_first():
     ids = torch.tensor([[5, 9, 0]])
     embeddings = model.model.encoder.embeddings
     wanted = 8 * embeddings.embed_tokens.weight[ids] + embeddings.embed_positions(torch.arange(3)[None])
-    torch.testing.assert_close(embeddings(ids, None, torch.arange(3)[None]), wanted)
+    assert_same(embeddings(ids, None, torch.arange(3)[None]), wanted)
 
 
 def test_gated_feed_forward():
     mlp, wanted = TfmMLP(tiny_config(**LLAMA_LIKE)), llama.LlamaMLP(llama_config())
     wanted.load_state_dict(mlp.state_dict())
     states = torch.randn(2, 5, 32)
-    torch.testing.assert_close(mlp(states), wanted(states), rtol=1e-6, atol=1e-6)
+    assert_same(mlp(states), wanted(states))
 
 
 def test_pre_norm_layer_is_llamas():
@@ -189,7 +192,7 @@ def test_pre_norm_layer_is_llamas():
     tables = TfmRotaryEmbedding(config)(states, torch.arange(9)[None])
     everything = torch.zeros(2, 1, 9, 9)
     theirs = wanted(states, attention_mask=everything, position_embeddings=tables)
-    torch.testing.assert_close(layer(states, position_embeddings=tables), theirs, rtol=1e-5, atol=1e-6)
+    assert_same(layer(states, position_embeddings=tables), theirs)
 
 
 @pytest.mark.parametrize("window", [1, 3, 20])
@@ -207,7 +210,7 @@ def test_no_positions_no_order():
     model = tiny_model(TfmBertModel, position_embedding_type="none")
     ids, order = torch.arange(1, 10)[None], torch.randperm(9)
     shuffled = model(ids[:, order]).last_hidden_state
-    torch.testing.assert_close(shuffled, model(ids).last_hidden_state[:, order], rtol=1e-5, atol=1e-5)
+    assert_same(shuffled, model(ids).last_hidden_state[:, order])
 
 
 def test_attention_weights_are_dropped_out_in_training_alone():

@@ -7,7 +7,10 @@ from transformers.models.t5.modeling_t5 import T5Attention
 from tfm_zoo import TfmBertModel, TfmEncoderDecoderEncoder, TfmGPTModel
 from tfm_zoo.models.position_bias import BiasedLayouts, TfmRelativeBias, distances_to, spread
 
+from ..precision import assert_same
 from ..tiny import NO_DROPOUT, ragged_batch, recompute_activations, tiny_config, tiny_model
+
+pytestmark = pytest.mark.usefixtures("double")
 
 RELATIVE = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10}
 
@@ -59,7 +62,7 @@ def test_gradient_checkpointing(reentrant, per_layer, monkeypatch):
 
     checkpointed, made = gradients(True), len(masks)
     assert made == (2 if per_layer or reentrant else 1)
-    torch.testing.assert_close(checkpointed, gradients(False), rtol=1e-5, atol=1e-6)
+    assert_same(checkpointed, gradients(False))
 
 
 @pytest.mark.parametrize("attention", ["flash_attention_2", "paged|sdpa", "vllm"])

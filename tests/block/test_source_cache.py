@@ -9,7 +9,10 @@ from tfm_zoo.models.cache import TfmGrowingLayer
 from tfm_zoo.models.compat import CACHE
 from tfm_zoo.models.source_cache import TfmSourceCache, equal_rows
 
+from ..precision import assert_same
 from ..tiny import ragged_batch, tiny_model
+
+pytestmark = pytest.mark.usefixtures("double")
 
 BEAMS = 3
 
@@ -61,7 +64,7 @@ def test_beams_are_as_rows_of_their_own(across, attention):
     cached = step(model, cache, second, encoded, mask)
     with torch.no_grad():
         whole = model(ids, mask, torch.cat((first[order], second), dim=1)).logits
-    torch.testing.assert_close(cached, whole[:, -1:], atol=1e-5, rtol=0)
+    assert_same(cached, whole[:, -1:])
 
 
 @pytest.mark.parametrize("grad_mode", [torch.no_grad, torch.inference_mode])
@@ -94,7 +97,7 @@ def test_attention_weights_of_beams():
     assert shared.past_key_values.cross_attention_cache.beams == 2
     for one, other in zip(shared.cross_attentions, alone.cross_attentions, strict=True):
         assert one.shape == (8, 4, 3, 9)
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+        assert_same(one, other)
 
 
 @pytest.mark.parametrize("change", ["batch_select_indices", "batch_repeat_interleave"])
@@ -109,8 +112,8 @@ def test_rows_that_are_chosen_or_repeated(change):
         "batch_repeat_interleave": (2, own.repeat_interleave(2, dim=0)),
     }[change]
     getattr(cache, change)(argument)
-    torch.testing.assert_close(cache.layers[0].keys, expected)
-    torch.testing.assert_close(cache.layers[0].values, -expected)
+    assert_same(cache.layers[0].keys, expected)
+    assert_same(cache.layers[0].values, -expected)
 
 
 def test_a_window_is_none_on_the_source():
@@ -135,9 +138,9 @@ def test_reordered_beams_are_not_copied_again_and_older_ones_stay(monkeypatch):
     buffer = layer.buffers[0]
     keys, values = layer.update(states[:, :, :1], states[:, :, :1])
     assert layer.buffers[0] is buffer
-    torch.testing.assert_close(keys, torch.cat((states[order], states[:, :, :1]), dim=2))
-    torch.testing.assert_close(values, torch.cat((-states[order], states[:, :, :1]), dim=2))
-    torch.testing.assert_close(before, states)
+    assert_same(keys, torch.cat((states[order], states[:, :, :1]), dim=2))
+    assert_same(values, torch.cat((-states[order], states[:, :, :1]), dim=2))
+    assert_same(before, states)
 
 
 @pytest.mark.parametrize(

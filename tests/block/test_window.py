@@ -7,7 +7,10 @@ from transformers import DynamicCache
 from tfm_zoo import TfmBertModel, TfmEncoderDecoderModel, TfmGPTModel
 from tfm_zoo.models import kernels
 
+from ..precision import assert_same
 from ..tiny import ragged_mask, tiny_model
+
+pytestmark = pytest.mark.usefixtures("double")
 
 LENGTHS = (24, 13, 2, 17)
 CASES = [(family, side) for family in (TfmBertModel, TfmGPTModel) for side in ("right", "left", "holes")]
@@ -63,7 +66,7 @@ def test_blocks_are_the_mask(family, size, side, counted):
     assert not counted
     blocks = run(make(family, size, "sdpa"), inputs)
     assert counted
-    torch.testing.assert_close(blocks.pop("states"), dense.pop("states"), rtol=0, atol=1e-5)
+    assert_same(blocks.pop("states"), dense.pop("states"))
     assert blocks.keys() == dense.keys()
     rounding = 1e-7 * max(gradient.norm() for gradient in dense.values())  # a bias of keys has no gradient but that
     for name, gradient in blocks.items():
@@ -75,7 +78,7 @@ def test_without_padding_and_with_all_of_it_computed(counted):
     whole = {"input_ids": inputs["input_ids"], "attention_mask": torch.ones_like(inputs["attention_mask"])}
     for given, fields in ((whole, {}), (inputs, {"skip_padding": False})):
         dense, blocks = (run(make(TfmBertModel, 3, kind, **fields), given)["states"] for kind in ("eager", "sdpa"))
-        torch.testing.assert_close(blocks, dense, rtol=0, atol=1e-5)
+        assert_same(blocks, dense)
     assert len(counted) == 4
 
 
@@ -88,7 +91,7 @@ def test_a_short_input_and_a_graph_take_a_mask(counted):
         whole = model(ids).last_hidden_state
         assert len(counted) == 2
         graph = torch.export.export(model, (ids,), {"use_cache": False}).module()
-        torch.testing.assert_close(graph(ids, use_cache=False).last_hidden_state, whole, rtol=0, atol=1e-5)
+        assert_same(graph(ids, use_cache=False).last_hidden_state, whole)
     assert len(counted) == 2
 
 
@@ -109,7 +112,7 @@ def test_a_prompt_in_blocks_fills_the_cache(counted):
         ]
     assert len(counted) == 2  # the whole, and the first step
     real = inputs["attention_mask"] == 1
-    torch.testing.assert_close(torch.cat(states, 1)[real], whole[real], rtol=0, atol=1e-5)
+    assert_same(torch.cat(states, 1)[real], whole[real])
 
 
 def test_packed_sequences_keep_apart():
@@ -118,7 +121,7 @@ def test_packed_sequences_keep_apart():
     with torch.no_grad():
         packed = model(ids, position_ids=positions).last_hidden_state
         apart = torch.cat([model(part).last_hidden_state for part in ids.split(9, dim=1)], 1)
-    torch.testing.assert_close(packed, apart, rtol=0, atol=1e-5)
+    assert_same(packed, apart)
 
 
 @pytest.mark.parametrize(("places", "calls"), [([0, *range(17)], 0), ([*range(8), *range(10, 20)], 2)])
@@ -128,7 +131,7 @@ def test_positions_that_do_not_count_up_by_one(places, calls, counted):
     with torch.no_grad():
         states = [make(TfmGPTModel, 2, kind)(ids, position_ids=positions)[0] for kind in ("eager", "sdpa")]
     assert len(counted) == calls
-    torch.testing.assert_close(*states, rtol=0, atol=1e-5)
+    assert_same(*states)
 
 
 def test_dropout_drops_in_blocks_too():

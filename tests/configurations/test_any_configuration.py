@@ -22,7 +22,10 @@ from tfm_zoo import (
     TfmGPTModel,
 )
 
+from ..precision import assert_same
 from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, NO_DROPOUT, ragged_batch, tiny_model
+
+pytestmark = pytest.mark.usefixtures("double")
 
 AUTO_CLASSES = {
     name: getattr(transformers, auto)
@@ -315,7 +318,7 @@ def test_skipped_padding_changes_nothing(made, attention, side):
     for each in (model, reference):
         use(attention, each)
     with torch.no_grad():
-        torch.testing.assert_close(read(model(**batch), mask), read(reference(**batch), mask), rtol=1e-5, atol=1e-5)
+        assert_same(read(model(**batch), mask), read(reference(**batch), mask))
 
     batch = make_batch(head, fields, side, labels=True)
     ours, theirs = gradients(model.train(), batch), gradients(reference.train(), batch)
@@ -353,7 +356,7 @@ def test_step_by_step_as_at_once(fields, attention, side, first):
                 piece["attention_mask"] = batch["attention_mask"][:, :end]
                 pieces.append(model(**piece, past_key_values=cache, use_cache=True).last_hidden_state)
                 start = end
-            torch.testing.assert_close(torch.cat(pieces, dim=1)[mask], whole, rtol=1e-5, atol=1e-5)
+            assert_same(torch.cat(pieces, dim=1)[mask], whole)
 
 
 @settings(COMMON, max_examples=60)
@@ -375,7 +378,7 @@ def test_step_by_step_as_at_once_with_a_source(fields, attention, side, first):
             for start, end in zip((0, *ends), ends, strict=False):
                 piece = model(**encoded, decoder_input_ids=target[:, start:end], past_key_values=cache, use_cache=True)
                 pieces.append(piece.last_hidden_state)
-            torch.testing.assert_close(torch.cat(pieces, dim=1), whole.last_hidden_state, rtol=1e-5, atol=1e-5)
+            assert_same(torch.cat(pieces, dim=1), whole.last_hidden_state)
 
 
 @settings(COMMON, max_examples=100)

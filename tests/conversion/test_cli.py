@@ -14,8 +14,11 @@ from typer.testing import CliRunner
 import tfm_zoo
 from tests.conversion.comparison import assert_same_model, assert_same_weights
 from tests.official_models import BY_NAME, build_tiny
+from tests.precision import assert_same
 from tfm_zoo.cli import app
 from tfm_zoo.converters import ARCHITECTURES
+
+pytestmark = pytest.mark.usefixtures("double")
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "."]
 #: what sentence-transformers puts beside a model, and what generation reads
@@ -72,7 +75,7 @@ def test_convert_and_export(source, tmp_path):
     assert "auto_map" not in json.loads((back / "config.json").read_text())
     assert isinstance(AutoTokenizer.from_pretrained(back), BertTokenizer)
     ids = torch.tensor([[2, 5, 6, 4, 3]])
-    assert (model(ids).logits - original(ids).logits).abs().max() <= 1e-5
+    assert_same(model(ids).logits, original(ids).logits)
     assert model.config.name_or_path != str(source)  # it is now that of the folder it was loaded from
 
 

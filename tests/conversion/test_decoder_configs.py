@@ -8,7 +8,10 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForTokenClassif
 
 from tests.conversion.comparison import assert_same_config, assert_same_model
 from tests.official_models import BY_NAME, FALCON_RW, ROPE, build_tiny
+from tests.precision import assert_same
 from tfm_zoo.converters import ConversionError, from_official, to_official
+
+pytestmark = pytest.mark.usefixtures("double")
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10, 11]])
 LONGROPE = {"original_max_position_embeddings": 20, "rope_parameters": ROPE["longrope"], "sliding_window": None}
@@ -113,7 +116,7 @@ def test_configurations_of_old(old, tmp_path):
     native = AutoModelForCausalLM.from_pretrained(tmp_path)
     zoo = from_official(tmp_path)
     assert zoo.config.rope_parameters == native.config.rope_parameters
-    assert (zoo(IDS).logits - native(IDS).logits).abs().max() <= 1e-5
+    assert_same(zoo(IDS).logits, native(IDS).logits)
     assert_same_model(to_official(zoo), native)
 
 
@@ -168,7 +171,7 @@ def test_a_window_given_to_a_converted_model():
     official = to_official(zoo)
     assert official.config.use_sliding_window
     assert official.config.layer_types == ["sliding_attention"] * 3
-    assert (official(IDS).logits - zoo(IDS).logits).abs().max() <= 1e-5
+    assert_same(official(IDS).logits, zoo(IDS).logits)
     assert (original(IDS).logits - zoo(IDS).logits).abs().max() > 1e-2
 
 

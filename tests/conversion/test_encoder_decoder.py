@@ -11,8 +11,11 @@ import tfm_zoo
 from tests.conversion.comparison import assert_same_config, assert_same_model, assert_same_weights
 from tests.conversion.folders import edit_config, rewrite
 from tests.official_models import BY_NAME, build_tiny
+from tests.precision import assert_same
 from tfm_zoo import TfmEncoderDecoderEncoder, TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel
 from tfm_zoo.converters import ConversionError, from_official, to_official
+
+pytestmark = pytest.mark.usefixtures("double")
 
 TRANSLATORS = ("MarianMTModel", "BartForConditionalGeneration", "MBartForConditionalGeneration")
 #: what a translator's embeddings and its projection are called
@@ -216,7 +219,7 @@ def test_no_bias_of_the_logits_is_one_of_zeros():
     assert without.lm_head.bias is None
     official = to_official(without)
     assert not official.final_logits_bias.any()
-    assert (official(**BATCH).logits - without(**BATCH).logits).abs().max() <= 1e-5
+    assert_same(official(**BATCH).logits, without(**BATCH).logits)
 
 
 @pytest.mark.parametrize("name", ["MarianMTModel", "FSMTForConditionalGeneration"])
@@ -309,7 +312,7 @@ def test_opus_mt_as_it_lies_on_the_hub(tmp_path):
     native = type(original).from_pretrained(tmp_path)
     assert_same_model(to_official(zoo), native)
     assert zoo.generation_config.num_beams == 6
-    assert (zoo(**BATCH).logits - original(**BATCH).logits).abs().max() <= 1e-5
+    assert_same(zoo(**BATCH).logits, original(**BATCH).logits)
 
 
 def test_fsmt_as_it_lies_on_the_hub(tmp_path):
@@ -330,7 +333,7 @@ def test_bare_fsmt_gives_logits():
     original = build_tiny(BY_NAME["FSMTForConditionalGeneration"])
     zoo = from_official(original.model)
     assert type(zoo) is TfmEncoderDecoderForConditionalGeneration
-    assert (zoo(**BATCH).logits - original.model(**BATCH).last_hidden_state).abs().max() <= 1e-5
+    assert_same(zoo(**BATCH).logits, original.model(**BATCH).last_hidden_state)
 
 
 # other classes
@@ -344,7 +347,7 @@ def test_the_encoder_alone(name, tmp_path, caplog):
         zoo = from_official(source, TfmEncoderDecoderEncoder)
         encoder = original.base_model.encoder
         expected = encoder(input_ids=IDS, attention_mask=torch.ones_like(IDS)).last_hidden_state
-        assert (zoo(IDS).last_hidden_state - expected).abs().max() <= 1e-5
+        assert_same(zoo(IDS).last_hidden_state, expected)
         assert all(key.startswith("encoder.") for key in zoo.state_dict())
     assert not caplog.text
     with pytest.raises(ConversionError, match="TfmEncoderDecoderEncoder has no counterpart"):
@@ -356,8 +359,8 @@ def test_answers_from_an_encoded_source():
     batch = {"encoder_outputs": (torch.randn(*IDS.shape, original.config.d_model),), "decoder_input_ids": IDS}
     places = dict.fromkeys(("start_positions", "end_positions"), torch.ones(len(IDS), dtype=torch.long))
     made, expected = (model(**batch, **places) for model in (from_official(original), original))
-    torch.testing.assert_close(made.start_logits, expected.start_logits)
-    torch.testing.assert_close(made.loss, expected.loss)
+    assert_same(made.start_logits, expected.start_logits)
+    assert_same(made.loss, expected.loss)
 
 
 def test_classifier_from_a_denoiser(caplog):
@@ -369,7 +372,7 @@ def test_classifier_from_a_denoiser(caplog):
     assert "model." not in fresh
     assert left_out.endswith("left out what belongs to another head: final_logits_bias, lm_head.weight.")
     official = to_official(model)
-    assert (official(IDS).logits - model(IDS).logits).abs().max() <= 1e-5
+    assert_same(official(IDS).logits, model(IDS).logits)
 
 
 def test_translator_from_a_bare_model(tmp_path, caplog):
@@ -404,7 +407,7 @@ def test_a_projection_of_its_own(name, tmp_path):
     for source in (tmp_path / "official", original):
         zoo = from_official(source)
         assert (zoo.config.tie_word_embeddings, zoo.config.logit_scale) == (False, 1)
-        assert (zoo(**BATCH).logits - original(**BATCH).logits).abs().max() <= 1e-5
+        assert_same(zoo(**BATCH).logits, original(**BATCH).logits)
         zoo.save_pretrained(tmp_path / "zoo")
         zoo = type(zoo).from_pretrained(tmp_path / "zoo")
         zoo.resize_token_embeddings(97)
@@ -422,7 +425,7 @@ def test_t5s_encoder_alone(name, source, tmp_path):
     original.save_pretrained(tmp_path)
     zoo = from_official(tmp_path, TfmEncoderDecoderEncoder)
     expected = getattr(transformers, name).from_pretrained(tmp_path)
-    assert (zoo(IDS).last_hidden_state - expected(IDS).last_hidden_state).abs().max() <= 1e-5
+    assert_same(zoo(IDS).last_hidden_state, expected(IDS).last_hidden_state)
     assert_same_model(to_official(zoo), expected)
 
 

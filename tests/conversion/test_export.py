@@ -9,8 +9,11 @@ from transformers import GenerationConfig
 
 import tfm_zoo
 from tests.official_models import BY_NAME, build_tiny
+from tests.precision import assert_same
 from tfm_zoo import TfmBertConfig, TfmEncoderDecoderConfig, TfmGPTConfig, converters, named_config
 from tfm_zoo.converters import ConversionError, choosing, from_official, to_official
+
+pytestmark = pytest.mark.usefixtures("double")
 
 SIZES = {
     "vocab_size": 99,
@@ -107,7 +110,7 @@ def test_first_architecture_that_can_express_it(head, config, native):
     assert type(official).__name__ == native
     ids = torch.tensor([[5, 6, 7, 8]])
     for expected, value in zip(zoo(ids).values(), official(ids).values(), strict=True):
-        assert (expected - value).abs().max() <= 1e-5
+        assert_same(expected, value)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +183,7 @@ def test_dropout_that_no_native_class_has_is_reported(caplog):
         logger.removeHandler(caplog.handler)
     assert "activation_dropout=0.2" in caplog.text and "token_id" not in caplog.text
     ids = torch.tensor([[5, 6, 7, 8]])
-    assert (official(ids).logits - zoo(ids).logits).abs().max() <= 1e-5
+    assert_same(official(ids).logits, zoo(ids).logits)
 
 
 def test_another_head_after_saving(tmp_path):
@@ -191,7 +194,7 @@ def test_another_head_after_saving(tmp_path):
         official = to_official(model)
         assert type(official).__name__ == name.replace("MaskedLM", "SequenceClassification")
         ids = torch.tensor([[5, 6, 7, 8]])
-        assert (official(ids).logits - model(ids).logits).abs().max() <= 1e-5
+        assert_same(official(ids).logits, model(ids).logits)
 
 
 @pytest.mark.parametrize("like", [{}, LIKE_DISTILBERT], ids=["BERT", "DistilBERT"])
@@ -203,7 +206,7 @@ def test_question_answering_does_not_count_labels(like):
     official = to_official(zoo)
     assert official.config.num_labels == len(official.config.label2id) == official.qa_outputs.out_features == 2
     ids = torch.tensor([[5, 6, 7, 8]])
-    assert (official(ids).end_logits - zoo(ids).end_logits).abs().max() <= 1e-5
+    assert_same(official(ids).end_logits, zoo(ids).end_logits)
 
 
 def test_any_architecture_of_the_list_is_exported_to(monkeypatch):
@@ -265,7 +268,7 @@ def test_first_architecture_that_can_express_a_decoder(head, config, native, cap
     assert type(official).__name__ == native
     ids = torch.tensor([[5, 6, 7, 8, 9, 10]])
     expected, value = (next(iter(model(ids).values())) for model in (zoo, official))
-    assert (expected - value).abs().max() <= 1e-5
+    assert_same(expected, value)
     again = from_official(official)
     for name, tensor in zoo.state_dict().items():
         assert torch.equal(again.state_dict()[name], tensor), name
@@ -388,7 +391,7 @@ def test_first_architecture_that_can_express_an_encoder_decoder(head, config, na
     if head != "ForSequenceClassification":
         batch["decoder_input_ids"] = ids[:, :3]
     expected, value = (next(iter(model(**batch).values())) for model in (zoo, official))
-    assert (expected - value).abs().max() <= 1e-5
+    assert_same(expected, value)
     if official.can_generate():
         assert official.generation_config.to_dict() == zoo.generation_config.to_dict()
     again = from_official(official).state_dict()

@@ -12,11 +12,14 @@ import tfm_zoo
 from tests.conversion.comparison import assert_same_model
 from tests.conversion.folders import edit_config, rewrite
 from tests.official_models import BY_NAME, OFFICIAL_CLASSES, build_tiny
+from tests.precision import assert_same
 from tfm_zoo.commands.models import load
 from tfm_zoo.converters import from_official, to_official
 from tfm_zoo.converters.checkpoint import open_checkpoint
 from tfm_zoo.converters.choosing import architecture_of
 from tfm_zoo.converters.official_names import checkpoint_head
+
+pytestmark = pytest.mark.usefixtures("double")
 
 TINY = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
 
@@ -200,7 +203,7 @@ def test_a_discriminator(tmp_path, caplog):
     auto_map = json.loads((tmp_path / "zoo/config.json").read_text())["auto_map"]
     assert auto_map["AutoModelForPreTraining"] == "modeling_tfm_bert.TfmBertForReplacedTokenDetection"
     ids = torch.arange(5, 9)[None]
-    torch.testing.assert_close(detector(ids).logits, discriminator(ids).logits)
+    assert_same(detector(ids).logits, discriminator(ids).logits)
     zoo = from_official(tmp_path, tfm_zoo.TfmBertModel)
     assert "left out what belongs to another head: discriminator_predictions.dense.bias" in caplog.text
     assert_same_model(to_official(zoo), original)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from tests import tutorials
+from tests.precision import assert_same
 from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmBertForSequenceClassification,
@@ -35,6 +36,8 @@ from tfm_zoo.converters import (
 from tfm_zoo.converters.checkpoint import lazy_tensors
 from tfm_zoo.converters.sinusoids import check_sinusoids
 from tfm_zoo.converters.tensor_rules import PerExpert
+
+pytestmark = pytest.mark.usefixtures("double")
 
 SIZES = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 FIELDS = SIZES | {"intermediate_size": 128, "max_position_embeddings": 20, "bos_token_id": None, "eos_token_id": None}
@@ -284,7 +287,7 @@ def test_rotated_channels_side_by_side():
     fields |= {"attention_bias": False, "mlp_bias": False}
     mine, ids = tutorials.Llama(), torch.arange(5, 21).view(2, 8)
     model = from_state_dict(mine.state_dict(), rules, TfmGPTForCausalLM, TfmGPTConfig(**FIELDS | fields))
-    torch.testing.assert_close(model(ids).logits, mine(ids), rtol=0, atol=1e-5)
+    assert_same(model(ids).logits, mine(ids))
     back = to_state_dict(model, rules)
     assert all(torch.equal(back[name], tensor) for name, tensor in mine.state_dict().items())
 

@@ -9,7 +9,10 @@ import torch
 from tests.conversion.comparison import assert_same_model, assert_same_weights
 from tests.conversion.folders import edit_config
 from tests.official_models import BY_NAME, ROPE, build_tiny, distinct
+from tests.precision import assert_same
 from tfm_zoo.converters import ConversionError, from_official, to_official
+
+pytestmark = pytest.mark.usefixtures("double")
 
 #: nothing as it is by default, and fields that only old configurations have
 ODD_CONFIG = {
@@ -375,7 +378,7 @@ def test_untied_weights_stay_apart(name, tmp_path):
     for key, tensor in original.state_dict().items():
         assert key in unread or torch.equal(back[key], tensor), key
     ids = torch.arange(5, 14)[None]
-    assert (zoo(ids).logits - original(ids).logits).abs().max() <= 1e-5
+    assert_same(zoo(ids).logits, original(ids).logits)
 
 
 def test_rules_give_contiguous_tensors():

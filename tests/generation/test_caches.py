@@ -7,9 +7,12 @@ import torch
 from torch.nn import functional as F
 from transformers import DynamicCache, QuantizedCache, StaticCache
 
+from tests.precision import assert_same
 from tfm_zoo.models.compat import CACHE
 
 from .models import IN_EVERY_WAY, LENGTHS, NEW_TOKENS, VOCABULARY, assert_varied, generate, pair, prompts
+
+pytestmark = pytest.mark.usefixtures("double")
 
 EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", IN_EVERY_WAY)
 LENGTH = max(LENGTHS) + NEW_TOKENS
@@ -34,7 +37,7 @@ def test_cache_by_name(architecture):
             continue  # they copy on a stream of their own, which a CPU has not
         made = generate(model, prompts(), cache_implementation=name)
         assert made.sequences.equal(wanted.sequences), name
-        torch.testing.assert_close(made.scores, wanted.scores, rtol=1e-5, atol=1e-5)
+        assert_same(made.scores, wanted.scores)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -49,7 +52,7 @@ def test_holes_with_a_static_cache(architecture, attention):
         generate(model, inputs, **options) for options in ({"use_cache": False}, {"cache_implementation": "static"})
     )
     assert made.sequences.equal(wanted.sequences)
-    torch.testing.assert_close(made.scores, wanted.scores, rtol=1e-5, atol=1e-5)
+    assert_same(made.scores, wanted.scores)
 
 
 @pytest.mark.parametrize("make", CACHES.values(), ids=CACHES)
@@ -62,7 +65,7 @@ def test_cache_by_hand(architecture, make):
     assert made.past_key_values is cache
     assert cache.get_seq_length() == LENGTH - 1
     assert made.sequences.equal(wanted.sequences)
-    torch.testing.assert_close(made.scores, wanted.scores, rtol=1e-5, atol=1e-5)
+    assert_same(made.scores, wanted.scores)
 
 
 @pytest.mark.parametrize("architecture", ["mistral", "qwen2"])
@@ -111,7 +114,7 @@ def chat(model, turns: list[torch.LongTensor], cache=None) -> list[torch.LongTen
         fresh = generate(model, {"input_ids": said, "attention_mask": mask}, **options)
         kept = generate(model, {"input_ids": said, "attention_mask": mask}, **{CACHE: cache}, **options)
         assert kept.sequences.equal(fresh.sequences)
-        torch.testing.assert_close(kept.scores, fresh.scores, rtol=1e-5, atol=1e-5)
+        assert_same(kept.scores, fresh.scores)
         cache, said = kept.past_key_values, fresh.sequences
         answers.append(said)
     return answers
@@ -152,7 +155,7 @@ def test_one_past_with_two_futures(architecture):
                 mask = torch.cat((inputs["attention_mask"], torch.ones(4, step + 1, dtype=torch.long)), dim=1)
                 wanted = model(seen[branch], attention_mask=mask, use_cache=False).logits[:, -1]
                 logits = model(ids, attention_mask=mask, **{name: cache}).logits[:, -1]
-                torch.testing.assert_close(logits, wanted, rtol=1e-5, atol=1e-5)
+                assert_same(logits, wanted)
 
 
 @EVERY_ARCHITECTURE
@@ -172,4 +175,4 @@ def test_pieces_add_up_to_the_whole(architecture, side):
             cache = outputs.past_key_values
             logits.append(outputs.logits)
     real = mask.bool()
-    torch.testing.assert_close(torch.cat(logits, dim=1)[real], whole[real], rtol=1e-5, atol=1e-5)
+    assert_same(torch.cat(logits, dim=1)[real], whole[real])

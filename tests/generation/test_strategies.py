@@ -7,8 +7,8 @@ loads it from a repository on the Hub, for official models too.
 from itertools import product
 
 import pytest
-import torch
 
+from ..precision import assert_same
 from .models import (
     ARCHITECTURES,
     IN_EVERY_WAY,
@@ -20,6 +20,8 @@ from .models import (
     pair,
     prompts,
 )
+
+pytestmark = pytest.mark.usefixtures("double")
 
 SAMPLED = {"do_sample": True, "top_k": 0}
 STRATEGIES = {
@@ -53,7 +55,7 @@ def test_as_official(architecture, strategy):
     ours = generate(zoo, prompts(), **options)
     theirs = generate(official, prompts(), **options | OFFICIAL_OPTIONS.get(architecture, {}))
     assert ours.sequences.equal(theirs.sequences)
-    torch.testing.assert_close(ours.scores, theirs.scores, rtol=1e-5, atol=1e-5)
+    assert_same(ours.scores, theirs.scores)
     assert_varied(ours.sequences)
 
 

@@ -8,8 +8,11 @@ from transformers.modeling_outputs import BaseModelOutput
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
 from tfm_zoo.models.compat import CACHE
 
+from ..precision import assert_same
 from ..tiny import ragged_batch, tiny_model
 from .models import assert_varied, generate
+
+pytestmark = pytest.mark.usefixtures("double")
 
 NEW_TOKENS = 12
 #: each token once: what a small random model says is not one token over and over
@@ -61,9 +64,9 @@ def count_calls(module: torch.nn.Module) -> list:
     return calls
 
 
-def assert_same(made, wanted) -> None:
+def assert_generated(made, wanted) -> None:
     assert made.sequences.equal(wanted.sequences)
-    torch.testing.assert_close(made.scores, wanted.scores, rtol=1e-5, atol=1e-5)
+    assert_same(made.scores, wanted.scores)
 
 
 @pytest.mark.parametrize("strategy", [VARIED, VARIED | BEAMS], ids=["greedy", "beams"])
@@ -72,15 +75,15 @@ def test_cached_as_not_cached(fields, strategy):
     model = make(**fields)
     wanted = generate(model, sources(), use_cache=False, **strategy)
     assert_varied(wanted.sequences, 1)
-    assert_same(generate(model, sources(), **strategy), wanted)
-    assert_same(generate(model, sources(), cache_implementation="static", **strategy), wanted)
+    assert_generated(generate(model, sources(), **strategy), wanted)
+    assert_generated(generate(model, sources(), cache_implementation="static", **strategy), wanted)
     for cache in (
         DynamicCache(config=model.config.get_text_config(decoder=True)),
         EncoderDecoderCache(
             StaticCache(config=model.config.get_text_config(decoder=True), max_cache_len=40), DynamicCache()
         ),
     ):
-        assert_same(generate(model, sources(), **{CACHE: cache}, **strategy), wanted)
+        assert_generated(generate(model, sources(), **{CACHE: cache}, **strategy), wanted)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,7 @@ def test_a_sentence_says_the_same_alone(name, side):
         alone = generate(model, {"input_ids": batch["input_ids"][row : row + 1, mask]}, **VARIED, eos_token_id=None)
         assert alone.sequences[0].equal(together.sequences[row])
         for one, all_rows in zip(alone.scores, together.scores, strict=True):
-            torch.testing.assert_close(one[0], all_rows[row], rtol=1e-4, atol=1e-5)
+            assert_same(one[0], all_rows[row])
 
 
 @pytest.mark.parametrize("options", [{}, BEAMS, {"cache_implementation": "static"}, {"use_cache": False}], ids=str)
@@ -127,13 +130,13 @@ def test_other_forms_of_the_source(strategy):
     mask = {"attention_mask": batch["attention_mask"]}
     for inputs in (mask, batch):
         outputs = BaseModelOutput(last_hidden_state=encoded)  # `generate` writes to it
-        assert_same(generate(model, {"encoder_outputs": outputs} | inputs, **strategy), wanted)
+        assert_generated(generate(model, {"encoder_outputs": outputs} | inputs, **strategy), wanted)
     assert not calls
     embedded = model.get_input_embeddings()(batch["input_ids"])
-    assert_same(generate(model, {"inputs_embeds": embedded} | mask, **strategy), wanted)
+    assert_generated(generate(model, {"inputs_embeds": embedded} | mask, **strategy), wanted)
     # Where no mask is given, padding is known by its id.
-    assert_same(generate(model, {"input_ids": batch["input_ids"]}, **strategy), wanted)
-    assert_same(generate(model, {"inputs": batch["input_ids"]}, **strategy), wanted)
+    assert_generated(generate(model, {"input_ids": batch["input_ids"]}, **strategy), wanted)
+    assert_generated(generate(model, {"inputs": batch["input_ids"]}, **strategy), wanted)
 
 
 @pytest.mark.parametrize("strategy", [VARIED, VARIED | BEAMS], ids=["greedy", "beams"])
@@ -146,7 +149,7 @@ def test_a_target_that_is_begun(strategy):
     rows = strategy.get("num_return_sequences", 1)
     assert wanted.sequences[:, :3].equal(started.repeat_interleave(rows, dim=0))
     for ids in (started, begun):
-        assert_same(generate(model, sources() | {"decoder_input_ids": ids}, **strategy), wanted)
+        assert_generated(generate(model, sources() | {"decoder_input_ids": ids}, **strategy), wanted)
 
 
 def test_forced_tokens():

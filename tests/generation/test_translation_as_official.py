@@ -4,7 +4,10 @@ import pytest
 import torch
 
 from ..official_models import keep_every_layer
+from ..precision import assert_same
 from .models import LENGTHS, TRANSLATORS, assert_varied, generate, pair, ragged_mask
+
+pytestmark = pytest.mark.usefixtures("double")
 
 #: with sinusoids; with biases by distance
 TWO_KINDS = pytest.mark.parametrize("architecture", ["marian", "t5"])
@@ -66,7 +69,7 @@ def test_as_official(architecture, strategy):
         pytest.skip("the official class sees what is to come in a target that is begun")
     ours, theirs = generated(architecture, **options)
     assert ours.sequences.equal(theirs.sequences)
-    torch.testing.assert_close(ours.scores, theirs.scores, rtol=1e-5, atol=1e-5)
+    assert_same(ours.scores, theirs.scores)
     assert_varied(ours.sequences, 1, least=5)
 
 
@@ -79,10 +82,10 @@ def test_attention_as_official(architecture):
     ours, theirs = generated(architecture, **asked)
     assert ours.beam_indices.equal(theirs.beam_indices)
     for name in ("cross_attentions", "decoder_attentions"):
-        torch.testing.assert_close(getattr(ours, name), getattr(theirs, name), rtol=1e-5, atol=1e-5)
+        assert_same(getattr(ours, name), getattr(theirs, name))
     real = sources(pair(architecture)[0])["attention_mask"].bool()
     for one, other in zip(ours.encoder_attentions, theirs.encoder_attentions, strict=True):
-        torch.testing.assert_close(one.transpose(1, 2)[real], other.transpose(1, 2)[real], rtol=1e-5, atol=1e-5)
+        assert_same(one.transpose(1, 2)[real], other.transpose(1, 2)[real])
 
 
 @pytest.mark.parametrize("guesser", ["the source", "a model"])

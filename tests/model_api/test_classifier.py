@@ -18,7 +18,10 @@ from tfm_zoo import (
     TfmBertPreTrainedModel,
 )
 
+from ..precision import assert_same
 from ..tiny import ragged_batch, tiny_config, tiny_model
+
+pytestmark = pytest.mark.usefixtures("double")
 
 NEW = {f"classifier.{layer}.{leaf}" for layer in ("dense", "out_proj") for leaf in ("weight", "bias")}
 
@@ -63,8 +66,8 @@ def test_it_makes_logits_of_pooled_states(pooling, dense, side):
         real = scores.masked_fill(real == 0, -torch.inf).softmax(dim=1)
     pooled = states[:, 0] if pooling == "cls" else (states * real).sum(1) / real.sum(1)
     logits = model(**batch).logits
-    torch.testing.assert_close(model.classifier(pooled.unsqueeze(1)), logits)  # as vLLM calls it
-    torch.testing.assert_close(model.classifier(pooled), logits)
+    assert_same(model.classifier(pooled.unsqueeze(1)), logits)  # as vLLM calls it
+    assert_same(model.classifier(pooled), logits)
     assert model.model.pooler is None and model.base_model(**batch).pooler_output is None
 
 

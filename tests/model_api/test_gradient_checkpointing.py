@@ -14,7 +14,10 @@ from tfm_zoo import (
     TfmGPTModel,
 )
 
+from ..precision import assert_same
 from ..tiny import NO_DROPOUT, ragged_batch, recompute_activations, tiny_model
+
+pytestmark = pytest.mark.usefixtures("double")
 
 TRANSLATORS = (TfmEncoderDecoderModel, TfmEncoderDecoderForConditionalGeneration)
 
@@ -59,7 +62,7 @@ def test_the_cache_of_a_caller(head):
     cache = DynamicCache() if head is TfmGPTForCausalLM else both
     outputs = model(**batch, past_key_values=cache)
     outputs.loss.backward()
-    torch.testing.assert_close(outputs.loss, wanted)
+    assert_same(outputs.loss, wanted)
     assert outputs.past_key_values is None and cache.get_seq_length() == 0
 
     if head is TfmGPTForCausalLM:

@@ -10,12 +10,15 @@ from tfm_zoo import (
     TfmEncoderDecoderForConditionalGeneration,
 )
 
+from ..precision import assert_same
 from ..tiny import (
     SIZES,
     ragged_batch,
     tiny_decoder,
     tiny_model,
 )
+
+pytestmark = pytest.mark.usefixtures("double")
 
 
 def test_the_loss_is_the_same_with_logits_and_without():
@@ -40,8 +43,9 @@ def test_problem_types(problem, labels, classes, loss):
     """By name, and found from the labels, where values for several labels are not taken for several classes."""
     for given in (problem, None) if (problem, classes) != ("regression", 3) else (problem,):
         model = tiny_model(TfmBertForSequenceClassification, num_labels=classes, problem_type=given)
+        labels = labels.double() if labels.is_floating_point() else labels
         outputs = model(**ragged_batch(), labels=labels)
-        torch.testing.assert_close(outputs.loss, loss(outputs.logits, labels))
+        assert_same(outputs.loss, loss(outputs.logits, labels))
         assert model.config.problem_type == problem
     if problem != "single_label_classification":  # whole numbers count as numbers
         whole = labels.round()
@@ -57,9 +61,7 @@ def test_logits_are_made_where_somebody_reads_them():
     assert evaluating(**batch, return_logits=False).logits is None
     assert evaluating(batch["input_ids"], return_logits=False).logits is None
     with_logits = evaluating(**batch)
-    torch.testing.assert_close(
-        with_logits.loss, F.cross_entropy(with_logits.logits.flatten(0, 1), batch["labels"].flatten())
-    )
+    assert_same(with_logits.loss, F.cross_entropy(with_logits.logits.flatten(0, 1), batch["labels"].flatten()))
 
 
 def test_a_label_at_padding_counts_and_has_logits():
@@ -67,8 +69,8 @@ def test_a_label_at_padding_counts_and_has_logits():
     labels = batch["input_ids"]
     made, whole = model(**batch, labels=labels), model(**batch, labels=labels, output_hidden_states=True)
     assert (labels == 0).any()  # that of padding
-    torch.testing.assert_close(made.loss, F.cross_entropy(made.logits.flatten(0, 1), labels.flatten()))
-    torch.testing.assert_close(made.logits, whole.logits, atol=1e-5, rtol=0)
+    assert_same(made.loss, F.cross_entropy(made.logits.flatten(0, 1), labels.flatten()))
+    assert_same(made.logits, whole.logits)
 
 
 def test_nothing_to_predict():

@@ -6,6 +6,7 @@ import torch
 import tfm_zoo
 from tfm_zoo import TfmBertModel
 
+from ..precision import assert_same
 from ..tiny import (
     HEADS,
     NO_DROPOUT,
@@ -16,6 +17,8 @@ from ..tiny import (
     tiny_decoder,
     tiny_model,
 )
+
+pytestmark = pytest.mark.usefixtures("double")
 
 EVERY_HEAD = pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
 ONE_STACK = [head for head in HEADS if head not in TWO_STACKS]
@@ -56,7 +59,7 @@ def test_a_router_that_a_model_does_not_have_is_not_missed(head):
     """As in official classes."""
     model, batch = tiny_model(head), ragged_batch(head)
     wanted, outputs = model(**batch).to_tuple(), model(**batch, output_router_logits=True).to_tuple()
-    torch.testing.assert_close(outputs[: len(wanted)], wanted, rtol=1e-5, atol=1e-6)
+    assert_same(outputs[: len(wanted)], wanted)
     assert outputs[len(wanted) :] in ((), ((),))  # no logits
 
 
@@ -73,11 +76,11 @@ def test_hidden_states_and_attentions(head, fields):
     assert [weights.shape for weights in outputs.attentions] == [(rows, 4, length, length)] * 2
     flat = {name: value.flatten(0, -2) for name, value in batch.items()}
     base = model.base_model
-    torch.testing.assert_close(outputs.hidden_states[-1], base(**flat, output_hidden_states=True).last_hidden_state)
+    assert_same(outputs.hidden_states[-1], base(**flat, output_hidden_states=True).last_hidden_state)
     real = flat["attention_mask"].bool()
     for weights in outputs.attentions:  # of real positions, to real positions
         rows = weights.transpose(1, 2)[real]
-        torch.testing.assert_close(rows.sum(-1), torch.ones(rows.shape[:-1]))
+        assert_same(rows.sum(-1), torch.ones(rows.shape[:-1]))
         assert weights.masked_select(~real[:, None, None, :]).abs().max() < 1e-6 or real.all()
     assert not {"hidden_states", "attentions"} & model(**batch).keys()
 
@@ -98,11 +101,11 @@ def test_hidden_states_and_attentions_of_both_sides(head, fields):
     assert [weights.shape for weights in outputs.decoder_attentions] == [(rows, 4, target, target)] * 3
     assert [weights.shape for weights in outputs.cross_attentions] == [(rows, 4, target, source)] * 3
     last = model.base_model(**batch, output_hidden_states=True)
-    torch.testing.assert_close(outputs.encoder_hidden_states[-1], last.encoder_last_hidden_state)
-    torch.testing.assert_close(outputs.decoder_hidden_states[-1], last.last_hidden_state)
+    assert_same(outputs.encoder_hidden_states[-1], last.encoder_last_hidden_state)
+    assert_same(outputs.decoder_hidden_states[-1], last.last_hidden_state)
     padded = batch["attention_mask"] == 0
     for weights in outputs.cross_attentions:
-        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+        assert_same(weights.sum(-1), torch.ones(weights.shape[:-1]))
         assert weights.masked_select(padded[:, None, None, :]).abs().max() < 1e-6
     for weights in outputs.decoder_attentions:
         assert weights.triu(1).eq(0).all() and weights.tril()[:, :, 1:].gt(0).any(-1).all()
@@ -118,11 +121,11 @@ def test_embeddings_stand_in_for_ids(head, fields):
     model, batch = tiny_model(head, **fields), ragged_batch(head)
     wanted = model(**batch)
     batch["inputs_embeds"] = model.get_input_embeddings()(batch.pop("input_ids"))
-    torch.testing.assert_close(dict(model(**batch)), dict(wanted))
+    assert_same(dict(model(**batch)), dict(wanted))
     if "decoder_input_ids" in batch:
         embed = model.base_model.decoder.get_input_embeddings()
         batch["decoder_inputs_embeds"] = embed(batch.pop("decoder_input_ids"))
-        torch.testing.assert_close(dict(model(**batch)), dict(wanted))
+        assert_same(dict(model(**batch)), dict(wanted))
 
 
 def test_positions_and_segments_are_read():
@@ -130,7 +133,7 @@ def test_positions_and_segments_are_read():
     mask = ragged_mask().bool()
     default = model(**batch).last_hidden_state
     given = model(**batch, position_ids=torch.arange(9)[None]).last_hidden_state
-    torch.testing.assert_close(given, default)
+    assert_same(given, default)
     for changed in ({"position_ids": torch.arange(9).flip(0)[None]}, {"token_type_ids": 1 - batch["token_type_ids"]}):
         assert (model(**batch | changed).last_hidden_state[mask] - default[mask]).abs().min(-1).values.gt(0).all()
 
@@ -153,7 +156,7 @@ def test_packed_sequences_do_not_see_each_other_in_evaluation_either():
     packed = model(torch.cat([first, second], dim=1), position_ids=positions)
     assert packed.past_key_values is None
     apart = torch.cat([model(first).logits, model(second).logits], dim=1)
-    assert (packed.logits - apart).abs().max() < 1e-5
+    assert_same(packed.logits, apart)
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -170,5 +173,5 @@ def test_positions_that_jump_forward_stay_in_their_sequence(fields, attention):
     apart = torch.cat([model(part, position_ids=places).logits for part, places in parts], dim=1)
     for training in (True, False):
         model.train(training)
-        torch.testing.assert_close(model(ids, position_ids=positions).logits, wanted, rtol=0, atol=1e-5)
-        torch.testing.assert_close(model(ids, position_ids=packed).logits, apart, rtol=0, atol=1e-5)
+        assert_same(model(ids, position_ids=positions).logits, wanted)
+        assert_same(model(ids, position_ids=packed).logits, apart)

@@ -21,8 +21,11 @@ from tfm_zoo.models.kernels import varlen_attention_forward
 from tfm_zoo.models.padding import kept_of
 
 from ..official_models import BY_NAME, build_tiny
+from ..precision import assert_same
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model, without_kernels
 from ..varlen import device
+
+pytestmark = pytest.mark.usefixtures("double")
 
 IDS = torch.randint(5, 61, (2, 12), generator=torch.Generator().manual_seed(0))
 POSITIONS = torch.tensor([[*range(5), *range(4), *range(3)], [*range(2), 0, *range(9)]])
@@ -120,7 +123,7 @@ def test_an_encoder_reads_positions_in_any_order():
     model, ids = tiny_model(TfmBertModel), IDS[:1, :6]
     order = torch.tensor([3, 5, 0, 4, 2, 1])
     states = model(ids).last_hidden_state[:, order]
-    torch.testing.assert_close(model(ids[:, order], position_ids=order[None]).last_hidden_state, states)
+    assert_same(model(ids[:, order], position_ids=order[None]).last_hidden_state, states)
 
 
 def test_rows_have_documents_of_their_own():
@@ -252,7 +255,7 @@ def test_a_mask_of_pairs_keeps_them_apart(name, attention, dtype):
     together = model(IDS, position_ids=POSITIONS, attention_mask=pairs(head is TfmGPTModel, dtype)).last_hidden_state
     for row, places in documents():
         alone = model(IDS[row : row + 1, places]).last_hidden_state[0]
-        torch.testing.assert_close(together[row, places], alone, atol=1e-5, rtol=0)
+        assert_same(together[row, places], alone)
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -277,7 +280,7 @@ def test_sources_do_not_share_a_row():
             logits = model(IDS, mask, decoder_input_ids=IDS, decoder_position_ids=POSITIONS).logits
         for row, places in documents():
             alone = model(IDS[row : row + 1], mask[:1], decoder_input_ids=IDS[row : row + 1, places]).logits[0]
-            torch.testing.assert_close(logits[row, places], alone, atol=1e-5, rtol=0)
+            assert_same(logits[row, places], alone)
 
 
 @torch.no_grad()
@@ -293,7 +296,7 @@ def test_a_step_with_a_mask_of_pairs_and_a_window(attention):
         model(IDS[:, -1:], past_key_values=past, attention_mask=sees)
     each = {"full_attention": sees, "sliding_attention": sees[..., -3:]}
     step = model(IDS[:, -1:], past_key_values=past, attention_mask=each).last_hidden_state
-    torch.testing.assert_close(step, expected, atol=1e-5, rtol=0)
+    assert_same(step, expected)
     model = tiny_model(TfmEncoderDecoderModel, sliding_window=3, use_cache=True)
     past = model(IDS, decoder_input_ids=IDS[:, :-1]).past_key_values
     with pytest.raises(ValueError, match=r"^decoder_attention_mask covers 12 keys"):
@@ -308,7 +311,7 @@ def test_an_encoder_decoder_with_a_cache_under_flex_attention():
     given = {name: batch[name] for name in ("input_ids", "attention_mask")} | {"max_new_tokens": 4}
     expected, tokens = model(**batch, use_cache=False).logits, model.generate(**given)
     model.set_attn_implementation("flex_attention")
-    torch.testing.assert_close(model(**batch, use_cache=True).logits, expected, atol=1e-5, rtol=0)
+    assert_same(model(**batch, use_cache=True).logits, expected)
     assert torch.equal(model.generate(**given), tokens)
 
 
@@ -322,7 +325,7 @@ def test_other_orders_of_positions_are_no_documents():
     order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
     expected = encoder(IDS).last_hidden_state[:, order]
     shuffled = encoder(IDS[:, order], position_ids=order[None]).last_hidden_state
-    torch.testing.assert_close(shuffled, expected, atol=1e-5, rtol=0)
+    assert_same(shuffled, expected)
     same = encoder(IDS, position_ids=torch.zeros_like(IDS)).last_hidden_state
     assert not torch.allclose(same[0, 0], encoder(IDS[:1, :1]).last_hidden_state[0, 0], atol=1e-3)
 

@@ -30,7 +30,10 @@ from tfm_zoo.models.kernels import attend_apart, attend_padded
 from tfm_zoo.models.masks import apart, find_layouts
 from tfm_zoo.models.padding import find_kept, keep, restore
 
+from ..precision import assert_same
 from ..tiny import LENGTHS, NO_DROPOUT, TARGET_LENGTHS, ragged_batch, ragged_mask, tiny_model
+
+pytestmark = pytest.mark.usefixtures("double")
 
 REAL = sum(LENGTHS)
 ALL = len(LENGTHS) * max(LENGTHS)
@@ -85,7 +88,7 @@ def test_sequence_lengths_reach_the_kernel(fields):
     bounds = [0, *torch.tensor(LENGTHS).cumsum(0).tolist()]
     calls = len(model.layers) - model.layer_types.count("linear_attention")
     assert [(REAL, bounds, max(LENGTHS), max(LENGTHS))] * calls == VARLEN_CALLS
-    torch.testing.assert_close(ours, outputs_and_gradients(reference, batch), rtol=1e-4, atol=1e-5)
+    assert_same(ours, outputs_and_gradients(reference, batch))
 
 
 @pytest.mark.parametrize("side", ["right", "left", "holes"])
@@ -104,7 +107,7 @@ def test_attention_weights_are_those_of_the_padded_batch(name, side):
         weights.append([layer.transpose(1, 2)[mask] for layer in outputs.attentions])
         assert [layer.shape for layer in outputs.attentions] == [(len(LENGTHS), 4, max(LENGTHS), max(LENGTHS))] * 2
     assert computed == [REAL] * 2
-    torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-6)
+    assert_same(*weights)
 
 
 @pytest.mark.parametrize(("attention", "value"), [("eager", torch.nan), ("sdpa", torch.inf)])
@@ -117,7 +120,7 @@ def test_a_sequence_that_is_not_finite_leaves_others_as_they_are(head, attention
     embeds[1, 2] = value
     made = model(**batch, inputs_embeds=embeds)[0]
     others = torch.tensor([0, 2, 3])
-    torch.testing.assert_close(made[others], wanted[others], rtol=0, atol=1e-5)
+    assert_same(made[others], wanted[others])
     assert not made[1].isfinite().all()
 
 
@@ -132,7 +135,7 @@ def test_a_source_that_is_not_finite_leaves_others_as_they_are(attention):
         embeds[1, 2] = value
         losses.append(model(**batch, inputs_embeds=embeds).loss)
     assert losses[0].isfinite()
-    torch.testing.assert_close(*losses, rtol=1e-6, atol=0)
+    assert_same(*losses)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +165,7 @@ def test_neighbours_of_one_length_are_one_call(fields, dropout, calls, monkeypat
     assert seen == calls * len(model.layers)
     for row, length in enumerate(lengths) if not dropout else ():
         alone = model(ids[row : row + 1, :length]).last_hidden_state
-        torch.testing.assert_close(states[row : row + 1, :length], alone, rtol=0, atol=1e-5)
+        assert_same(states[row : row + 1, :length], alone)
 
 
 def count_tokens(stack) -> list[int]:
@@ -229,7 +232,7 @@ def test_tokens_computed(head, fields, batch, computed):
     mask = batch["attention_mask"]
     real = mask.bool() if computed == REAL else torch.ones(len(LENGTHS), max(LENGTHS), dtype=torch.bool)
     ours, theirs = (each[0][real] if each[0].shape[:2] == real.shape else each[0] for each in outputs)
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    assert_same(ours, theirs)
 
 
 @pytest.mark.parametrize(("side", "attention"), [("right", "sdpa"), ("left", "eager"), ("holes", "sdpa")])
@@ -260,8 +263,8 @@ def test_tokens_of_a_source_computed(fields, inputs, computed, side, attention):
         gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
         results.append((outputs.logits, outputs.loss, gradients))
     (logits, loss, ours), (wanted_logits, wanted_loss, theirs) = results
-    torch.testing.assert_close(logits, wanted_logits, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(loss, wanted_loss, rtol=1e-6, atol=0)
+    assert_same(logits, wanted_logits)
+    assert_same(loss, wanted_loss)
     scale = torch.stack([gradient.norm() for gradient in theirs.values()]).norm()
     for name, wanted in theirs.items():  # (that of a key's bias is rounding alone)
         assert (ours[name] - wanted).norm() <= 1e-5 * wanted.norm() + 1e-7 * scale, name
@@ -298,7 +301,7 @@ def test_tokens_of_a_target_computed(fields, inputs, computed, is_padded, monkey
         outputs.loss.backward()
         assert outputs.logits is None and decoded == [computed if skip else WHOLE_TARGET] * 3
         results.append((outputs.loss, {name: parameter.grad for name, parameter in model.named_parameters()}))
-    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+    assert_same(*results)
 
 
 MADE = {"decoder_input_ids": None}  # of labels
@@ -330,12 +333,12 @@ def test_tokens_of_a_target_evaluated(fields, inputs, computed):
     model, reference = (tiny_model(head, skip_padding=skip, **fields) for skip in (True, False))
     decoded = count_tokens(model.model.decoder)
     outputs, expected = model(**batch), reference(**batch)
-    torch.testing.assert_close(outputs.loss, expected.loss, rtol=1e-6, atol=0)
+    assert_same(outputs.loss, expected.loss)
     assert decoded == [computed] * 3
     assert outputs.logits.shape == expected.logits.shape
     real = outputs.logits.any(dim=-1)
     assert real.sum() == (LAST_LABELS if "output_attentions" in inputs else min(computed, real.numel()))
-    torch.testing.assert_close(outputs.logits[real], expected.logits[real], rtol=1e-5, atol=1e-5)
+    assert_same(outputs.logits[real], expected.logits[real])
 
 
 def test_source_read_without_its_padding():
@@ -348,7 +351,7 @@ def test_source_read_without_its_padding():
         model(**ragged_batch(head, labels=True)).loss.backward()
         assert projected == [REAL if skip else ALL] * 3
         results.append([parameter.grad for parameter in model.parameters()])
-    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-6)
+    assert_same(*results)
 
 
 FEW_LABELS = torch.tensor([-100, 3, 4, -100, 5, *[-100] * 4]).expand(4, -1).where(ragged_mask().bool(), -100)
@@ -395,7 +398,7 @@ def test_tokens_of_a_text_computed(fields, inputs, computed, is_padded, monkeypa
         loss.backward()
         assert seen == [computed if skip else ALL] * 2
         results.append((loss, {name: parameter.grad for name, parameter in model.named_parameters()}))
-    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
+    assert_same(*results)
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -403,7 +406,7 @@ def test_a_classifier_of_texts_computes_no_padding(side):
     batch = ragged_batch(TfmGPTForSequenceClassification, side, labels=True)
     model, reference = (tiny_model(TfmGPTForSequenceClassification, skip_padding=skip) for skip in (True, False))
     seen = count_tokens(model.model)
-    torch.testing.assert_close(model(**batch).logits, reference(**batch).logits, rtol=1e-5, atol=1e-5)
+    assert_same(model(**batch).logits, reference(**batch).logits)
     assert seen == [REAL] * 2
 
 
@@ -418,7 +421,7 @@ def test_hidden_states_without_gradients_are_restored():
     for one, other in zip(ours, theirs, strict=True):
         assert one.shape == other.shape
         assert one[~mask].eq(0).all()
-        torch.testing.assert_close(one[mask], other[mask], rtol=1e-5, atol=1e-5)
+        assert_same(one[mask], other[mask])
 
 
 def test_drop_and_restore():
@@ -449,7 +452,7 @@ def test_split_and_padded_are_one_attention():
     for own, whole in ((None, allowed), (near, near)):
         split = attend_apart(attention, apart(Layout(own), kept), None, *heads, None)[0]
         padded = attend_padded(attention, Layout(whole, queries=kept, keys=kept), None, *heads, whole)[0]
-        torch.testing.assert_close(split, padded)
+        assert_same(split, padded)
 
 
 def test_logits_at_padding_are_zero_with_and_without_labels():
@@ -493,7 +496,7 @@ def test_hooks_see_padded_batches():
         hook.remove()
         assert seen[model.layers[1]][0].shape == wanted.shape
         real = batch["attention_mask"] == 1
-        torch.testing.assert_close(states[real], wanted[real])
+        assert_same(states[real], wanted[real])
         assert model(**batch).last_hidden_state.equal(wanted)
         tokens = count_tokens(model)
         model.enable_input_require_grads()

@@ -21,8 +21,11 @@ from tfm_zoo import (
 from tfm_zoo.models import compat, kernels
 from tfm_zoo.models.kernels import takes_bounds
 
+from ..precision import assert_same
 from ..tiny import LENGTHS, NO_DROPOUT, TARGET_LENGTHS, ragged_batch, tiny_model
 from ..varlen import device
+
+pytestmark = pytest.mark.usefixtures("double")
 
 WINDOWS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
 GROUPED = {"num_key_value_heads": 2, "position_embedding_type": "rotary"}
@@ -129,7 +132,7 @@ def test_results_are_those_of_padded_batches(name, side):
     model = tiny_model(head, **fields)
     with device() as kernel:
         ours = results(model, batch, "varlen")
-    torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+    assert_same(ours, expected)
     stacks = [stack for stack in (getattr(model.base_model, part, None) for part in ("encoder", "decoder")) if stack]
     lengths, windows = bounds_of(LENGTHS), {(-1, 0) if head is TfmGPTForCausalLM else (-1, -1)}
     if name == "Marian":
@@ -159,9 +162,7 @@ def test_cross_attention_of_a_target_that_ends_early(source):
         batch["attention_mask"] = torch.ones_like(batch["attention_mask"])
     expected = results(tiny_model(head, skip_padding=False, **NO_DROPOUT), batch, "sdpa")
     with device() as kernel:
-        torch.testing.assert_close(
-            results(tiny_model(head, **NO_DROPOUT), batch, "varlen"), expected, rtol=1e-4, atol=1e-5
-        )
+        assert_same(results(tiny_model(head, **NO_DROPOUT), batch, "varlen"), expected)
     crossed = [bounds_of(TARGET_LENGTHS), bounds_of((9,) * 4)]
     crossed = crossed if source == "full" else [bounds_of((7,) * 4), bounds_of(LENGTHS)]
     assert [call.bounds for call in kernel.calls].count(crossed) >= 3
@@ -220,4 +221,4 @@ def test_it_is_asked_for_and_never_a_default(tmp_path):
     asked = AutoModel.from_pretrained(tmp_path, attn_implementation="varlen")
     assert asked.config._attn_implementation == "varlen"
     batch = ragged_batch()
-    torch.testing.assert_close(asked(**batch).pooler_output, tiny_model(TfmBertModel)(**batch).pooler_output)
+    assert_same(asked(**batch).pooler_output, tiny_model(TfmBertModel)(**batch).pooler_output)
