@@ -26,16 +26,14 @@ UNIT = torch.finfo(torch.float32).eps
 
 
 class Widened(TorchFunctionMode):
-    """What code asks for in float32, as norms and rotary positions do, it gets in double precision."""
+    """What code asks for in float32, as norms and rotary positions do, it gets in double precision. (Not where a
+    backward pass computes blocks again: torch leaves all modes there.)"""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         args, kwargs = [*map(widened, args)], {name: widened(value) for name, value in (kwargs or {}).items()}
         if function is torch._grouped_mm and args[0].dtype == torch.float64:  # for which torch has no kernel
             rows = args[0].tensor_split(kwargs["offs"][:-1].tolist())
             return torch.cat([part @ weight for part, weight in zip(rows, args[1], strict=True)])
-        if function is torch.Tensor.backward:  # which may compute blocks again
-            with self:
-                return torch.autograd.backward(*args, kwargs.pop("gradient", None), **kwargs)
         return (torch.Tensor.double if function is torch.Tensor.float else function)(*args, **kwargs)
 
 

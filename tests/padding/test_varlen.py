@@ -21,7 +21,7 @@ from tfm_zoo import (
 from tfm_zoo.models import compat, kernels
 from tfm_zoo.models.kernels import takes_bounds
 
-from ..precision import assert_same
+from ..precision import assert_same, in_single
 from ..tiny import LENGTHS, NO_DROPOUT, TARGET_LENGTHS, ragged_batch, tiny_model
 from ..varlen import device
 
@@ -204,6 +204,7 @@ def test_generation(head):
     assert len(kernel.calls) == (2 if head is TfmEncoderDecoderForConditionalGeneration else 0)
 
 
+@in_single()
 def test_autocast_gives_the_kernel_one_type():
     """Rotary positions turn queries and keys into float32, and not values."""
     model, batch = tiny_model(TfmBertModel, position_embedding_type="rotary"), ragged_batch()
