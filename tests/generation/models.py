@@ -76,11 +76,15 @@ LENGTHS = (9, 4, 1, 6)
 NEW_TOKENS = 12
 
 
-@cache
 def pair(architecture: str, seed: int = 0) -> tuple[PreTrainedModel, PreTrainedModel]:
     """The zoo's model and the official one, with the same weights; each test leaves them as they are."""
+    return pair_of(architecture, seed, torch.get_default_dtype())
+
+
+@cache
+def pair_of(architecture: str, seed: int, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedModel]:
     name = (ARCHITECTURES | LATER | TRANSLATORS)[architecture]
-    official = build_tiny(BY_NAME[name], seed, **FIELDS.get(architecture, {}))
+    official = build_tiny(BY_NAME[name], seed, **FIELDS.get(architecture, {})).to(dtype)
     return from_official(official).eval(), official
 
 

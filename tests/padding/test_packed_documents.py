@@ -21,7 +21,7 @@ from tfm_zoo.models.kernels import varlen_attention_forward
 from tfm_zoo.models.padding import kept_of
 
 from ..official_models import BY_NAME, build_tiny
-from ..precision import assert_same
+from ..precision import MAX_DIFFERENCE, assert_same
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model, without_kernels
 from ..varlen import device
 
@@ -93,7 +93,7 @@ def test_documents_of_a_row_do_not_see_each_other(name, mask, attention):
         model = tiny_model(head, skip_padding=skip_padding, **NO_DROPOUT, **fields)
         model.set_attn_implementation(attention)
         with device() as kernel:
-            assert max(differences(model.train(training), MASKS[mask])) < 1e-5
+            assert max(differences(model.train(training), MASKS[mask])) < MAX_DIFFERENCE
         has_bias = model.config.has_position_bias
         assert bool(kernel.calls) == (attention == "varlen" and skip_padding and not has_bias)
 
@@ -157,7 +157,7 @@ def test_flash_attention_gets_the_bounds_of_documents(name):
             continue
         for training in (False, True):
             with device() as kernel:
-                assert max(differences(model.train(training), mask)) < 1e-5
+                assert max(differences(model.train(training), mask)) < MAX_DIFFERENCE
             assert kernel.calls
 
 
@@ -209,7 +209,7 @@ def test_parts_that_take_a_row_for_one_sequence_refuse_several(head, fields, cau
 def test_masks_that_are_dropped_scale_one_sequence():
     """Of rows without masks nothing is scaled."""
     model = tiny_model(TfmBertModel, dropped_token_id=4, hidden_dropout=0.0)
-    assert max(differences(model, None)) < 1e-5
+    assert max(differences(model, None)) < MAX_DIFFERENCE
     model(IDS, position_ids=POSITIONS)
     with pytest.raises(ValueError, match=r"whose masks \(dropped_token_id\) would scale all its sequences"):
         model(IDS.index_fill(1, torch.tensor([3]), 4), position_ids=POSITIONS)
@@ -223,7 +223,7 @@ def test_official_classes_are_the_control(name):
     zoo = from_official(official)
     leaks = {}
     for mask in ("no mask", "a mask of ones"):
-        assert max(differences(zoo, MASKS[mask], with_gradients=False, use_cache=False)) < 1e-5
+        assert max(differences(zoo, MASKS[mask], with_gradients=False, use_cache=False)) < MAX_DIFFERENCE
         leaks[mask] = max(differences(official, MASKS[mask], with_gradients=False, use_cache=False)) > 1e-3
     assert leaks == {"no mask": name == "BertModel", "a mask of ones": True}
 
@@ -237,7 +237,7 @@ def test_flex_attention_keeps_them_apart(name):
     model = tiny_model(head, **fields)
     model.set_attn_implementation("flex_attention")
     for mask in (None, PADDED):
-        assert max(differences(model, mask, with_gradients=False)) < 1e-5
+        assert max(differences(model, mask, with_gradients=False)) < MAX_DIFFERENCE
 
 
 @torch.no_grad()
