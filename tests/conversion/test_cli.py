@@ -14,11 +14,9 @@ from typer.testing import CliRunner
 import tfm_zoo
 from tests.conversion.comparison import assert_same_model, assert_same_weights
 from tests.official_models import BY_NAME, build_tiny
-from tests.precision import assert_same
+from tests.precision import assert_same, in_double
 from tfm_zoo.cli import app
 from tfm_zoo.converters import ARCHITECTURES
-
-pytestmark = pytest.mark.usefixtures("double")
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "."]
 #: what sentence-transformers puts beside a model, and what generation reads
@@ -55,6 +53,7 @@ def names(folder) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
+@in_double()
 def test_convert_and_export(source, tmp_path):
     zoo, back = tmp_path / "new" / "zoo", tmp_path / "back"
     code, output = run("convert", source, zoo)

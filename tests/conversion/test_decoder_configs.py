@@ -8,10 +8,8 @@ from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForTokenClassif
 
 from tests.conversion.comparison import assert_same_config, assert_same_model
 from tests.official_models import BY_NAME, FALCON_RW, ROPE, build_tiny
-from tests.precision import assert_same
+from tests.precision import assert_same, in_double
 from tfm_zoo.converters import ConversionError, from_official, to_official
-
-pytestmark = pytest.mark.usefixtures("double")
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 10, 11]])
 LONGROPE = {"original_max_position_embeddings": 20, "rope_parameters": ROPE["longrope"], "sliding_window": None}
@@ -104,6 +102,7 @@ def test_no_field_is_invented():
     ],
     ids=["unscaled", "linear", "llama3", "LLaMA"],
 )
+@in_double()
 def test_configurations_of_old(old, tmp_path):
     """Before transformers 5: the rotary base and its scaling beside each other."""
     original = build_tiny(BY_NAME["LlamaForCausalLM"], head_dim=None)
@@ -163,6 +162,7 @@ def test_models_that_were_converted_before_a_field_was_there(name, fields, later
     assert_same_model(to_official(zoo), original)
 
 
+@in_double()
 def test_a_window_given_to_a_converted_model():
     """The layers of Qwen2 name their kind; those of a model without a window follow it."""
     original = build_tiny(BY_NAME["Qwen2ForCausalLM"], use_sliding_window=False)

@@ -11,11 +11,9 @@ import tfm_zoo
 from tests.conversion.comparison import assert_same_config, assert_same_model, assert_same_weights
 from tests.conversion.folders import edit_config, rewrite
 from tests.official_models import BY_NAME, build_tiny
-from tests.precision import assert_same
+from tests.precision import assert_same, in_double
 from tfm_zoo import TfmEncoderDecoderEncoder, TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel
 from tfm_zoo.converters import ConversionError, from_official, to_official
-
-pytestmark = pytest.mark.usefixtures("double")
 
 TRANSLATORS = ("MarianMTModel", "BartForConditionalGeneration", "MBartForConditionalGeneration")
 #: what a translator's embeddings and its projection are called
@@ -211,6 +209,7 @@ def test_bias_of_the_logits_that_is_trained():
     assert torch.equal(to_official(zoo).final_logits_bias, original.final_logits_bias)
 
 
+@in_double()
 def test_no_bias_of_the_logits_is_one_of_zeros():
     zoo = from_official(build_tiny(BY_NAME["MarianModel"]), TfmEncoderDecoderForConditionalGeneration)
     without = TfmEncoderDecoderForConditionalGeneration(
@@ -297,6 +296,7 @@ def test_settings_of_generation_of_a_bare_model():
 # checkpoints as they lie on the Hub
 
 
+@in_double()
 def test_opus_mt_as_it_lies_on_the_hub(tmp_path):
     """Every tied tensor and the sinusoids among the weights, and a configuration with fields of old."""
     original = build_tiny(BY_NAME["MarianMTModel"], num_beams=6, max_length=512, bad_words_ids=[[3]])
@@ -328,6 +328,7 @@ def test_fsmt_as_it_lies_on_the_hub(tmp_path):
     assert zoo.generation_config.num_beams == 5
 
 
+@in_double()
 def test_bare_fsmt_gives_logits():
     """Its native class holds the projection."""
     original = build_tiny(BY_NAME["FSMTForConditionalGeneration"])
@@ -340,6 +341,7 @@ def test_bare_fsmt_gives_logits():
 
 
 @pytest.mark.parametrize("name", [*TRANSLATORS, "FSMTForConditionalGeneration", "BartModel"])
+@in_double()
 def test_the_encoder_alone(name, tmp_path, caplog):
     original = build_tiny(BY_NAME[name])
     original.save_pretrained(tmp_path)
@@ -354,6 +356,7 @@ def test_the_encoder_alone(name, tmp_path, caplog):
         to_official(zoo)
 
 
+@in_double()
 def test_answers_from_an_encoded_source():
     original = build_tiny(BY_NAME["T5ForQuestionAnswering"])
     batch = {"encoder_outputs": (torch.randn(*IDS.shape, original.config.d_model),), "decoder_input_ids": IDS}
@@ -363,6 +366,7 @@ def test_answers_from_an_encoded_source():
     assert_same(made.loss, expected.loss)
 
 
+@in_double()
 def test_classifier_from_a_denoiser(caplog):
     original = build_tiny(BY_NAME["BartForConditionalGeneration"])
     model = from_official(original, tfm_zoo.TfmEncoderDecoderForSequenceClassification, num_labels=7)
@@ -398,6 +402,7 @@ def test_native_classes_that_the_zoo_has_not(native, message):
 
 
 @pytest.mark.parametrize("name", ["T5ForConditionalGeneration", "MT5ForConditionalGeneration"])
+@in_double()
 def test_a_projection_of_its_own(name, tmp_path):
     """T5 1.1, and so flan-T5, and mT5 have one, whatever their configurations say."""
     original = build_tiny(BY_NAME[name], tie_word_embeddings=False)
@@ -419,6 +424,7 @@ def test_a_projection_of_its_own(name, tmp_path):
     ("name", "source"),
     [("T5EncoderModel", "T5ForConditionalGeneration"), ("UMT5EncoderModel", "UMT5Model")],
 )
+@in_double()
 def test_t5s_encoder_alone(name, source, tmp_path):
     """It has a class of its own on both sides."""
     original = build_tiny(BY_NAME[source])

@@ -9,11 +9,9 @@ from transformers import GenerationConfig
 
 import tfm_zoo
 from tests.official_models import BY_NAME, build_tiny
-from tests.precision import assert_same
+from tests.precision import assert_same, in_double
 from tfm_zoo import TfmBertConfig, TfmEncoderDecoderConfig, TfmGPTConfig, converters, named_config
 from tfm_zoo.converters import ConversionError, choosing, from_official, to_official
-
-pytestmark = pytest.mark.usefixtures("double")
 
 SIZES = {
     "vocab_size": 99,
@@ -104,6 +102,7 @@ def make(head: str = "ForMaskedLM", **config):
         ),
     ],
 )
+@in_double()
 def test_first_architecture_that_can_express_it(head, config, native):
     zoo = make(head, **config)
     official = to_official(zoo)
@@ -172,6 +171,7 @@ def test_head_that_the_architecture_has_not():
         to_official(zoo)
 
 
+@in_double()
 def test_dropout_that_no_native_class_has_is_reported(caplog):
     """It changes nothing of what the model computes. (Of the other classes that were tried, nothing is said.)"""
     zoo = make(activation_dropout=0.2, vocab_size=97)  # (a size of its own: transformers warns once of each)
@@ -186,6 +186,7 @@ def test_dropout_that_no_native_class_has_is_reported(caplog):
     assert_same(official(ids).logits, zoo(ids).logits)
 
 
+@in_double()
 def test_another_head_after_saving(tmp_path):
     """A checkpoint converted as a language model and fine-tuned as a classifier goes back as a classifier."""
     for name in ("RobertaForMaskedLM", "DistilBertForMaskedLM", "BertForMaskedLM"):
@@ -198,6 +199,7 @@ def test_another_head_after_saving(tmp_path):
 
 
 @pytest.mark.parametrize("like", [{}, LIKE_DISTILBERT], ids=["BERT", "DistilBERT"])
+@in_double()
 def test_question_answering_does_not_count_labels(like):
     """A native class for it has as many scores a token as it has labels, and works with two only."""
     zoo = from_official(to_official(make("ForMaskedLM", **like)), tfm_zoo.TfmBertForQuestionAnswering)
@@ -262,6 +264,7 @@ def test_sentence_classifier_of_one_label():
         ),
     ],
 )
+@in_double()
 def test_first_architecture_that_can_express_a_decoder(head, config, native, caplog):
     zoo = make_decoder(head, **config)
     official = to_official(zoo)
@@ -380,6 +383,7 @@ LIKE_T5 = {
         ),
     ],
 )
+@in_double()
 def test_first_architecture_that_can_express_an_encoder_decoder(head, config, native, caplog):
     zoo = make_encoder_decoder(head, **config)
     zoo.generation_config = GenerationConfig(num_beams=7, forced_eos_token_id=2)

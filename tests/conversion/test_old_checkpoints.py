@@ -12,14 +12,12 @@ import tfm_zoo
 from tests.conversion.comparison import assert_same_model
 from tests.conversion.folders import edit_config, rewrite
 from tests.official_models import BY_NAME, OFFICIAL_CLASSES, build_tiny
-from tests.precision import assert_same
+from tests.precision import assert_same, in_double
 from tfm_zoo.commands.models import load
 from tfm_zoo.converters import from_official, to_official
 from tfm_zoo.converters.checkpoint import open_checkpoint
 from tfm_zoo.converters.choosing import architecture_of
 from tfm_zoo.converters.official_names import checkpoint_head
-
-pytestmark = pytest.mark.usefixtures("double")
 
 TINY = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
 
@@ -185,6 +183,7 @@ def test_files_have_names_of_their_own(name, prefix, stored, tmp_path):
     assert_same_model(to_official(from_official(tmp_path)), original)
 
 
+@in_double()
 def test_a_discriminator(tmp_path, caplog):
     """With its head, in a folder whose code an Auto class finds; or as a base model."""
     original = build_tiny(BY_NAME["ElectraModel"])

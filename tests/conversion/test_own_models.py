@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tests import tutorials
-from tests.precision import assert_same
+from tests.precision import assert_same, in_double
 from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmBertForSequenceClassification,
@@ -36,8 +36,6 @@ from tfm_zoo.converters import (
 from tfm_zoo.converters.checkpoint import lazy_tensors
 from tfm_zoo.converters.sinusoids import check_sinusoids
 from tfm_zoo.converters.tensor_rules import PerExpert
-
-pytestmark = pytest.mark.usefixtures("double")
 
 SIZES = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 FIELDS = SIZES | {"intermediate_size": 128, "max_position_embeddings": 20, "bos_token_id": None, "eos_token_id": None}
@@ -271,6 +269,7 @@ def test_heads_apart_and_transposed():
 
 
 @torch.no_grad()
+@in_double()
 def test_rotated_channels_side_by_side():
     """As complex numbers turn them, with fewer keys than queries."""
     modules = {

@@ -9,10 +9,8 @@ import torch
 from tests.conversion.comparison import assert_same_model, assert_same_weights
 from tests.conversion.folders import edit_config
 from tests.official_models import BY_NAME, ROPE, build_tiny, distinct
-from tests.precision import assert_same
+from tests.precision import assert_same, in_double
 from tfm_zoo.converters import ConversionError, from_official, to_official
-
-pytestmark = pytest.mark.usefixtures("double")
 
 #: nothing as it is by default, and fields that only old configurations have
 ODD_CONFIG = {
@@ -367,6 +365,7 @@ def test_tied_weights_stay_tied(tmp_path):
         *("GPT2LMHeadModel", "OpenAIGPTLMHeadModel", "LlamaForCausalLM", "MistralForCausalLM"),
     ],
 )
+@in_double()
 def test_untied_weights_stay_apart(name, tmp_path):
     original = build_tiny(BY_NAME[name], tie_word_embeddings=False)
     original.save_pretrained(tmp_path)

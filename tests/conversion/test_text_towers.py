@@ -6,11 +6,9 @@ from safetensors.torch import save_file
 from transformers import AutoModel, AutoModelForTextEncoding, CLIPConfig, CLIPModel, CLIPTextModelWithProjection
 
 from tests.official_models import BY_NAME, build_tiny
-from tests.precision import assert_same
+from tests.precision import assert_same, in_double
 from tfm_zoo import TfmTextTowerForProjection, TfmTextTowerModel, from_official, to_official
 from tfm_zoo.converters import ConversionError
-
-pytestmark = pytest.mark.usefixtures("double")
 
 IDS = torch.tensor([[9, 40, 98, 7, 3, 3], [9, 50, 51, 52, 97, 7]])
 
@@ -20,6 +18,7 @@ def official():
     return build_tiny(BY_NAME["CLIPTextModelWithProjection"])
 
 
+@in_double()
 def test_a_tower_of_a_whole_model(tmp_path):
     """The whole is refused with a hint, and what the hint says converts."""
     tiny = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
@@ -34,6 +33,7 @@ def test_a_tower_of_a_whole_model(tmp_path):
     assert_same(zoo(IDS).text_embeds, tower(IDS).text_embeds)
 
 
+@in_double()
 def test_a_tower_of_a_diffusion_pipeline(tmp_path):
     """Its files were saved by earlier releases: names begin with `text_model`, and positions are stored."""
     tower = build_tiny(BY_NAME["CLIPTextModel"], eos_token_id=2)
@@ -57,6 +57,7 @@ def test_auto_classes_load_what_was_saved(official, tmp_path):
     assert isinstance(AutoModelForTextEncoding.from_pretrained(tmp_path), TfmTextTowerModel)
 
 
+@in_double()
 def test_what_is_pooled(official):
     """A text ends at its end token, whatever stands behind it; with 2 for that, at the first highest id."""
     for fields, places in ({}, [3, 5]), ({"eos_token_id": 2, "pooled_position": "highest"}, [2, 4]):
