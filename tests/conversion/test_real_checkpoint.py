@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from tests.conversion.comparison import assert_same_model
 from tests.equivalence.comparison import assert_same_outputs
+from tests.precision import in_double
 from tfm_zoo.cli import app
 from tfm_zoo.converters import from_official, to_official
 
@@ -29,11 +30,12 @@ def test_hidden_states_of_real_sentences(side):
     tokenizer = AutoTokenizer.from_pretrained(MINILM)
     batch = tokenizer(SENTENCES, padding="longest", padding_side=side, return_tensors="pt")
     assert (batch["attention_mask"] == 0).any()
-    native = AutoModel.from_pretrained(MINILM)
-    expected = native(**batch, output_hidden_states=True)
+    native = AutoModel.from_pretrained(MINILM).double()
     for skip_padding in (True, False):
-        outputs = from_official(MINILM, skip_padding=skip_padding)(**batch, output_hidden_states=True)
-        assert_same_outputs(outputs, expected, batch["attention_mask"])
+        zoo = from_official(MINILM, skip_padding=skip_padding).double()
+        with in_double():
+            outputs, expected = (model(**batch, output_hidden_states=True) for model in (zoo, native))
+            assert_same_outputs(outputs, expected, batch["attention_mask"])
 
 
 def test_round_trip():
