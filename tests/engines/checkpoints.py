@@ -5,14 +5,12 @@ engine's environment, which lacks `tfm_zoo`.
 """
 
 import json
-import shutil
-from collections.abc import Callable, Iterator
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 import transformers
-import typer
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
@@ -23,12 +21,9 @@ from ..words import SENTENCES, make_tokenizer
 #: ids of a prompt; one is longer than the windows below
 PROMPTS = [[5, 9, 12], [7, 8, 20, 11, 22, 19, 9, 10, 11, 5, 6, 7, 8], [20, 6, 14, 9, 25, 7]]
 NEW_TOKENS = 24
-MINILM = Path(__file__).parents[3] / "shared" / "checkpoints" / "all-MiniLM-L6-v2"
-CHAT = "{% for message in messages %}{{ message.content }} {% endfor %}"
-VOCABULARY = len(make_tokenizer())
 #: kernels of engines want heads of at least 32 channels; weights this large make logits that differ
 SIZES = {
-    "vocab_size": VOCABULARY,
+    "vocab_size": len(make_tokenizer()),
     "hidden_size": 128,
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
@@ -37,60 +32,44 @@ SIZES = {
 }
 INNER = {"intermediate_size": 256}
 LLAMA = INNER | {"num_key_value_heads": 2}
-MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
-GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 6, "layer_types": MIXED}
+GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 6}
+GEMMA |= {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
 QWEN3_MOE = {"head_dim": 32, "num_experts": 4, "moe_intermediate_size": 64, "mlp_only_layers": [1]}
 QWEN3_MOE |= {"num_experts_per_tok": 2, "norm_topk_prob": False}
+SINUSOIDAL = {"position_embedding_type": "sinusoidal", "scale_embedding": True}
+ROBERTA = INNER | {"pad_token_id": 1}
+#: by task, names of checkpoints: the class, and its fields. The first is the control, which stays official
+MODELS = {
+    "generate": {
+        "native_llama": ("LlamaForCausalLM", LLAMA),
+        "llama": ("LlamaForCausalLM", LLAMA),
+        "gpt2": ("GPT2LMHeadModel", {}),
+        "mistral": ("MistralForCausalLM", LLAMA | {"sliding_window": 6}),
+        "qwen2": ("Qwen2ForCausalLM", LLAMA),
+        "qwen3": ("Qwen3ForCausalLM", LLAMA | {"head_dim": 32}),
+        "gemma3": ("Gemma3ForCausalLM", LLAMA | GEMMA),
+        "gpt_neox": ("GPTNeoXForCausalLM", INNER),
+        "mixtral": ("MixtralForCausalLM", LLAMA | {"num_local_experts": 4}),
+        "qwen3_moe": ("Qwen3MoeForCausalLM", LLAMA | QWEN3_MOE),
+        "sinusoidal_scaled": ("TfmGPTForCausalLM", INNER | SINUSOIDAL),
+        "post_norm": ("TfmGPTForCausalLM", INNER | {"norm_position": "post"}),
+    },
+    "embed": {
+        "bert": ("TfmBertModel", INNER),
+        "roberta": ("RobertaModel", ROBERTA),
+        "windowed_encoder": ("TfmBertModel", INNER | {"sliding_window": 3}),
+        "sentence_transformer": ("TfmBertModel", INNER),
+    },
+    "classify": {
+        "classifier": ("TfmBertForSequenceClassification", INNER | {"num_labels": 3}),
+        "roberta_classifier": ("RobertaForSequenceClassification", ROBERTA | {"num_labels": 3}),
+        "mean_classifier": (
+            "TfmBertForSequenceClassification",
+            INNER | {"num_labels": 3, "classifier_pooling": "mean"},
+        ),
+    },
+}
 TOKENS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
-
-
-def official(name: str, **fields: Any) -> PreTrainedModel:
-    """An official model of random weights, by the name of its class."""
-    model_class = getattr(transformers, name)
-    return model_class(model_class.config_class(**SIZES | fields))
-
-
-def converted(name: str, **fields: Any) -> PreTrainedModel:
-    return tfm_zoo.from_official(official(name, **fields))
-
-
-def zoo(name: str, **fields: Any) -> PreTrainedModel:
-    model_class = getattr(tfm_zoo, name)
-    return model_class(model_class.config_class(**SIZES | INNER | fields))
-
-
-def minilm() -> PreTrainedModel:
-    return tfm_zoo.from_official(MINILM)
-
-
-#: name of a folder -> the model in it; the first is the control
-GENERATE: dict[str, Callable[[], PreTrainedModel]] = {
-    "native_llama": lambda: official("LlamaForCausalLM", **LLAMA, **TOKENS),
-    "llama": lambda: converted("LlamaForCausalLM", **LLAMA, **TOKENS),
-    "gpt2": lambda: converted("GPT2LMHeadModel", **TOKENS),
-    "mistral": lambda: converted("MistralForCausalLM", **LLAMA, **TOKENS, sliding_window=6),
-    "qwen2": lambda: converted("Qwen2ForCausalLM", **LLAMA, **TOKENS),
-    "qwen3": lambda: converted("Qwen3ForCausalLM", **LLAMA, **TOKENS, head_dim=32),
-    "gemma3": lambda: converted("Gemma3ForCausalLM", **LLAMA, **TOKENS, **GEMMA),
-    "gpt_neox": lambda: converted("GPTNeoXForCausalLM", **INNER, **TOKENS),
-    "mixtral": lambda: converted("MixtralForCausalLM", **LLAMA, **TOKENS, num_local_experts=4),
-    "qwen3_moe": lambda: converted("Qwen3MoeForCausalLM", **LLAMA, **TOKENS, **QWEN3_MOE),
-    "sinusoidal_scaled": lambda: zoo(
-        "TfmGPTForCausalLM", **TOKENS, position_embedding_type="sinusoidal", scale_embedding=True
-    ),
-    "post_norm": lambda: zoo("TfmGPTForCausalLM", **TOKENS, norm_position="post"),
-}
-EMBED: dict[str, Callable[[], PreTrainedModel]] = {
-    "bert": lambda: zoo("TfmBertModel"),
-    "roberta": lambda: converted("RobertaModel", **INNER, pad_token_id=1),
-    "windowed_encoder": lambda: zoo("TfmBertModel", sliding_window=3),
-    "minilm": minilm,
-}
-CLASSIFY: dict[str, Callable[[], PreTrainedModel]] = {
-    "classifier": lambda: zoo("TfmBertForSequenceClassification", num_labels=3),
-    "roberta_classifier": lambda: converted("RobertaForSequenceClassification", **INNER, pad_token_id=1, num_labels=3),
-    "mean_classifier": lambda: zoo("TfmBertForSequenceClassification", num_labels=3, classifier_pooling="mean"),
-}
 #: what an engine has to be told of a checkpoint
 OPTIONS = {
     "mean_classifier": {
@@ -98,65 +77,57 @@ OPTIONS = {
         "hf_overrides": {"classifier_pooling": "cls"},  # the engine does it
     }
 }
+MODULES = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+POOLING = {"word_embedding_dimension": SIZES["hidden_size"], "pooling_mode_mean_tokens": True}
+
+
+def official(name: str, **fields: Any) -> PreTrainedModel:
+    """A model of random weights, of a class of transformers or of the zoo."""
+    torch.manual_seed(0)
+    model_class = getattr(tfm_zoo if name.startswith("Tfm") else transformers, name)
+    return model_class(model_class.config_class(**SIZES | fields)).eval()
 
 
 @torch.no_grad()
-def generated(model: PreTrainedModel, ids: torch.Tensor) -> list[int]:
-    """Greedy, past every end of text."""
-    options = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "eos_token_id": None}
-    return model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0, ids.shape[1] :].tolist()
-
-
-@torch.no_grad()
-def embedded(model: PreTrainedModel, ids: torch.Tensor) -> list[float]:
-    """The first position, as engines pool by default; of MiniLM the mean, as its folder says."""
+def compute(model: PreTrainedModel, task: str, name: str, ids: torch.Tensor) -> list:
+    if task == "generate":  # greedily, past every end of text
+        options = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "eos_token_id": None}
+        return model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0, ids.shape[1] :].tolist()
+    if task == "classify":
+        return model(input_ids=ids).logits[0].softmax(dim=0).tolist()
     states = model(input_ids=ids).last_hidden_state[0]
-    pooled = states.mean(dim=0) if model.config.hidden_size != SIZES["hidden_size"] else states[0]
-    return F.normalize(pooled, dim=0).tolist()
+    # Engines pool the first position, unless the folder says something else.
+    return F.normalize(states.mean(dim=0) if name == "sentence_transformer" else states[0], dim=0).tolist()
 
 
-@torch.no_grad()
-def classified(model: PreTrainedModel, ids: torch.Tensor) -> list[float]:
-    return model(input_ids=ids).logits[0].softmax(dim=0).tolist()
-
-
-TASKS = {"generate": (GENERATE, generated), "embed": (EMBED, embedded), "classify": (CLASSIFY, classified)}
-
-
-def save_all(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Saves every checkpoint with a tokenizer; yields its name, and its task with the results."""
+def save(folder: Path, task: str, name: str) -> dict[str, Any]:
+    """Saves a checkpoint with a tokenizer; returns its task with the results."""
+    class_name, fields = MODELS[task][name]
+    model = official(class_name, **(TOKENS if task == "generate" else {}) | fields)
+    if name != "native_llama" and not class_name.startswith("Tfm"):
+        model = tfm_zoo.from_official(model).eval()
     tokenizer = make_tokenizer()
-    tokenizer.chat_template, tokenizer.model_max_length = CHAT, 100
-    for task, (models, compute) in TASKS.items():
-        for name, make in models.items():
-            if make is minilm and not MINILM.exists():
-                print(f"{name} is left out: {MINILM} is not there")
-                continue
-            torch.manual_seed(0)
-            model = make().eval()
-            if make is minilm:
-                # Its tokenizer, and how sentences are pooled.
-                ignored = shutil.ignore_patterns("*.safetensors", "*.bin", "onnx", "openvino")
-                shutil.copytree(MINILM, folder / name, ignore=ignored)
-            model.save_pretrained(folder / name)
-            if make is not minilm:
-                tokenizer.save_pretrained(folder / name)
-            results = [compute(model, torch.tensor([prompt])) for prompt in PROMPTS]
-            yield name, {"task": task, "results": results, "options": OPTIONS.get(name, {})}
+    tokenizer.chat_template = "{% for message in messages %}{{ message.content }} {% endfor %}"
+    tokenizer.model_max_length = 100
+    for saved in (model, tokenizer):
+        saved.save_pretrained(folder)
+    if name == "sentence_transformer":
+        types = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in MODULES.items()]
+        modules = [{"idx": index, "name": str(index), **module} for index, module in enumerate(types)]
+        (folder / "1_Pooling").mkdir()
+        (folder / "modules.json").write_text(json.dumps(modules))
+        (folder / "1_Pooling/config.json").write_text(json.dumps(POOLING))
+    results = [compute(model, task, name, torch.tensor([prompt])) for prompt in PROMPTS]
+    return {"task": task, "results": results, "options": OPTIONS.get(name, {})}
 
 
-def main(folder: Annotated[Path, typer.Argument(help="A new folder.")]) -> None:
-    """Makes checkpoints for a serving engine, and writes down what transformers computes."""
+def main(folder: Path) -> None:
     transformers.logging.disable_progress_bar()
     folder.mkdir(parents=True)
-    expected = {
-        "prompts": PROMPTS,
-        "new_tokens": NEW_TOKENS,
-        "text": SENTENCES[0],
-        "checkpoints": dict(save_all(folder)),
-    }
+    checkpoints = {name: save(folder / name, task, name) for task, models in MODELS.items() for name in models}
+    expected = {"prompts": PROMPTS, "new_tokens": NEW_TOKENS, "text": SENTENCES[0], "checkpoints": checkpoints}
     (folder / "expected.json").write_text(json.dumps(expected), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    main(Path(sys.argv[1]))

@@ -1,7 +1,8 @@
-"""What a serving engine takes a model by, with stand-ins for the engine. `.ci/engines` tries the real one.
+"""A serving engine that takes the model by transformers' contract computes what the model does, or says why not.
 
 An engine builds the base model on the meta device, replaces linears, norms, the table of tokens and attention by its
 own, and calls the model on one row of all tokens of all sequences, with positions that begin anew for each sequence.
+Here stand-ins do so; `.ci/engines` tries the real vLLM.
 """
 
 import ast
@@ -13,110 +14,32 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import AttentionInterface, AutoModel, RobertaConfig, RobertaModel
+from transformers import AttentionInterface, AutoModel
 
 import tfm_zoo
 from tfm_zoo.models.layers import TfmAttention
 from tfm_zoo.models.norms import TfmZeroCenteredRMSNorm
 from tfm_zoo.models.pretrained import check_shards
 
-from ..tiny import NO_DROPOUT, tiny_config, tiny_model
+from ..official_models import BY_NAME, build_tiny
+from ..tiny import tiny_config, tiny_model
 
-#: tensor-parallel styles that every engine knows
+#: tensor-parallel styles that every engine knows; the last two are of experts, whose official classes have the same
 STYLES = {"colwise", "rowwise", "colwise_rep", "rowwise_rep", "replicate", "replicated_with_grad_allreduce"}
-STYLES |= {"colwise_gather_output", "rowwise_split_input"}
-STYLES |= {"packed_colwise", "moe_tp_experts"}  # of experts, whose official classes have the same
-LENGTHS = (5, 1, 3)
+STYLES |= {"colwise_gather_output", "rowwise_split_input", "packed_colwise", "moe_tp_experts"}
+LENGTHS = (4, 1, 4)  # no longer than the windows of tiny models
 IDS = torch.arange(3, 12)[None]
 POSITIONS = torch.cat([torch.arange(length) for length in LENGTHS])[None]
-PARTIAL = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}
-BY_KIND = {"full_attention": PARTIAL, "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
-MODELS = {
-    "gpt2": (tfm_zoo.TfmGPTModel, {"norm_position": "pre"}),
-    "llama": (
-        tfm_zoo.TfmGPTModel,
-        {"position_embedding_type": "rotary", "norm_type": "rmsnorm", "mlp_type": "gated", "num_key_value_heads": 2},
-    ),
-    "qwen3": (
-        tfm_zoo.TfmGPTModel,
-        {"position_embedding_type": "rotary", "norm_type": "rmsnorm", "num_key_value_heads": 2, "qk_norm": "head"},
-    ),
-    "olmo2": (
-        tfm_zoo.TfmGPTModel,
-        {"position_embedding_type": "rotary", "norm_position": "output", "qk_norm": "whole", "num_key_value_heads": 2},
-    ),
-    "gemma3": (
-        tfm_zoo.TfmGPTModel,
-        {
-            "norm_position": "both",
-            "norm_type": "zero_centered_rmsnorm",
-            "qk_norm": "head",
-            "scale_embedding": True,
-            "attention_scale": 0.3,
-            "position_embedding_type": "rotary",
-            "layer_types": ["full_attention", "sliding_attention"],
-            "sliding_window": 20,
-            "rope_parameters": BY_KIND,
-        },
-    ),
-    "neox": (
-        tfm_zoo.TfmGPTModel,
-        {"position_embedding_type": "rotary", "use_parallel_residual": True, "rope_parameters": PARTIAL},
-    ),
-    "phi": (tfm_zoo.TfmGPTModel, {"use_parallel_residual": True, "num_ln_in_parallel_attn": 1}),
-    "granite": (
-        tfm_zoo.TfmGPTModel,
-        {
-            "position_embedding_type": "rotary",
-            "no_rope_layers": [1, 0],
-            "embedding_multiplier": 3.0,
-            "residual_multiplier": 0.4,
-            "attention_scale": 0.2,
-        },
-    ),
-    "mixtral": (tfm_zoo.TfmGPTModel, {"mlp_type": "gated", "mlp_bias": False, "num_local_experts": 4}),
-    "sinusoidal": (tfm_zoo.TfmGPTModel, {"position_embedding_type": "sinusoidal", "scale_embedding": True}),
-    "bert": (tfm_zoo.TfmBertModel, {}),
-    "roberta": (tfm_zoo.TfmBertModel, {"position_ids_from_padding": True, "pad_token_id": 1}),
-    "nomic_bert": (
-        tfm_zoo.TfmBertModel,
-        {"position_embedding_type": "rotary", "mlp_type": "gated", "attention_bias": False, "mlp_bias": False},
-    ),
-    "modernbert": (
-        tfm_zoo.TfmBertModel,
-        {
-            "norm_position": "pre",
-            "norm_bias": False,
-            "first_norm": False,
-            "position_embedding_type": "rotary",
-            "layer_types": ["full_attention", "sliding_attention"],
-            "sliding_window": 20,
-            "rope_parameters": BY_KIND,
-        },
-    ),
-    "eurobert": (
-        tfm_zoo.TfmBertModel,
-        {
-            "norm_position": "pre",
-            "norm_type": "rmsnorm",
-            "embedding_norm": False,
-            "position_embedding_type": "rotary",
-            "mlp_type": "gated",
-            "num_key_value_heads": 2,
-        },
-    ),
-    "gte": (
-        tfm_zoo.TfmBertModel,
-        {"position_embedding_type": "rotary", "mlp_type": "gated", "mlp_bias": False, "mlp_output_bias": True},
-    ),
-    "jina_embeddings_v3": (tfm_zoo.TfmBertModel, {"position_embedding_type": "rotary"}),
-    "xlm_roberta_xl": (
-        tfm_zoo.TfmBertModel,
-        {"norm_position": "pre", "embedding_norm": False, "position_ids_from_padding": True, "pad_token_id": 1},
-    ),
-    "electra": (tfm_zoo.TfmBertModel, {"embedding_size": 16, "add_pooling_layer": False}),
-    "albert": (tfm_zoo.TfmBertModel, {"embedding_size": 16, "num_hidden_groups": 1}),
-}
+DECODERS = ("GPT2", "Llama", "Qwen3", "Olmo2", "Gemma3Text", "GPTNeoX", "Phi", "Granite", "Mixtral")
+ENCODERS = ("Bert", "Roberta", "NomicBert", "ModernBert", "EuroBert", "Gte", "JinaEmbeddingsV3", "XLMRobertaXL")
+ENCODERS += ("Electra", "Albert")
+MODELS = (*DECODERS, *ENCODERS, "sinusoidal")
+
+
+def base_model(name: str) -> nn.Module:
+    if name == "sinusoidal":
+        return tiny_model(tfm_zoo.TfmGPTModel, position_embedding_type="sinusoidal", scale_embedding=True)
+    return tfm_zoo.from_official(build_tiny(BY_NAME[f"{name}Model"])).eval()
 
 
 def engine_attention(module, query, key, value, attention_mask, scaling, attention_instances=None, **kwargs):
@@ -130,7 +53,8 @@ def engine_attention(module, query, key, value, attention_mask, scaling, attenti
     return torch.cat(outputs, dim=2)[0].transpose(0, 1).flatten(1), None
 
 
-AttentionInterface.register("an_engine", engine_attention)
+for engine in ("an_engine", "vllm"):
+    AttentionInterface.register(engine, engine_attention)
 
 
 class Replaced(nn.Module):
@@ -145,34 +69,36 @@ class Replaced(nn.Module):
         return self.original(states)
 
 
-def base_model(name: str) -> nn.Module:
-    model_class, fields = MODELS[name]
-    return tiny_model(model_class, **NO_DROPOUT, **fields)
+class Missing(nn.Identity):
+    """Stands for what another process has: it returns its first argument."""
+
+    def forward(self, states, *args, **kwargs):
+        return states
 
 
-def run(model: nn.Module, **inputs) -> torch.Tensor:
+@torch.no_grad()
+def served(model: nn.Module, **inputs) -> torch.Tensor:
+    """What the model computes in the engine."""
+    model.config._attn_implementation = "an_engine"
     instances = dict(enumerate(range(model.config.num_hidden_layers)))
     inputs = {"input_ids": IDS, "position_ids": POSITIONS} | inputs
-    with torch.no_grad():
-        return model(**inputs, attention_instances=instances, use_cache=False, return_dict=False)[0]
+    return model(**inputs, attention_instances=instances, use_cache=False, return_dict=False)[0]
 
 
+@torch.no_grad()
 def one_by_one(model: nn.Module) -> torch.Tensor:
-    """The sequences of the row, each in a call of its own."""
-    with torch.no_grad():
-        states = [model(input_ids=ids).last_hidden_state for ids in IDS.split(LENGTHS, dim=1)]
-    return torch.cat(states, dim=1)
+    """What it computes by itself, each sequence of the row in a call of its own."""
+    return torch.cat([model(input_ids=ids).last_hidden_state for ids in IDS.split(LENGTHS, dim=1)], dim=1)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_one_row_of_several_sequences(name):
     model = base_model(name)
     wanted = one_by_one(model)
-    model.config._attn_implementation = "an_engine"
-    torch.testing.assert_close(run(model), wanted)
+    torch.testing.assert_close(served(model), wanted)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "roberta"])
+@pytest.mark.parametrize("name", ["GPT2", "Llama", "Roberta"])
 def test_replaced_modules(name):
     model = base_model(name)
     wanted = one_by_one(model)
@@ -181,11 +107,10 @@ def test_replaced_modules(name):
         if isinstance(module, kinds) and path and "pooler" not in path:
             model.set_submodule(path, Replaced(module))
     model.set_input_embeddings(Replaced(model.get_input_embeddings()))
-    model.config._attn_implementation = "an_engine"
-    torch.testing.assert_close(run(model), wanted)
+    torch.testing.assert_close(served(model), wanted)
 
 
-@pytest.mark.parametrize("name", ["llama", "bert"])
+@pytest.mark.parametrize("name", ["Llama", "Bert"])
 def test_made_on_the_meta_device(name):
     model = base_model(name)
     wanted = one_by_one(model)
@@ -196,31 +121,21 @@ def test_made_on_the_meta_device(name):
     empty.to_empty(device="cpu").load_state_dict(model.state_dict() | buffers, strict=False)
     for buffer_name, buffer in empty.named_buffers():
         buffer.copy_(buffers[buffer_name])
-    torch.testing.assert_close(run(empty), wanted)
+    torch.testing.assert_close(served(empty), wanted)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama"])
+@pytest.mark.parametrize("name", ["GPT2", "Llama"])
 def test_pipeline_of_two_processes(name):
     """The first has the embeddings and a layer; the second, which is given hidden states, the others and the norm."""
-
-    class Missing(nn.Identity):
-        """Stands for what another process has: it returns its first argument."""
-
-        def forward(self, states, *args, **kwargs):
-            return states
-
-    wanted = one_by_one(base_model(name))
-    first, second = base_model(name), base_model(name)
+    whole, first, second = (base_model(name) for _ in range(3))
     assert first.supports_pp_plan
     before, layers, after = first.config.base_model_pp_plan
-    for part in (first, second):
-        part.config._attn_implementation = "an_engine"
     setattr(first, after, Missing())
     setattr(second, before, Missing())
-    getattr(first, layers)[1] = Missing()
-    getattr(second, layers)[0] = Missing()
-    states = run(first)
-    torch.testing.assert_close(run(second, input_ids=None, inputs_embeds=states), wanted)
+    for index in range(len(getattr(first, layers))):
+        getattr(first if index else second, layers)[index] = Missing()
+    states = served(first)
+    torch.testing.assert_close(served(second, input_ids=None, inputs_embeds=states), one_by_one(whole))
 
 
 def test_the_attention_call_as_engines_find_it():
@@ -245,96 +160,18 @@ def test_a_zero_centred_norm_as_engines_find_it():
     assert (product.args[1].target, product.args[1].args[0]) == (operator.add, 1)
 
 
+def test_the_scale_of_embeddings_as_engines_find_it():
+    assert base_model("sinusoidal").get_input_embeddings().embed_scale == 32**0.5
+    assert not hasattr(base_model("GPT2").get_input_embeddings(), "embed_scale")
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_parallel_plans(name):
     model = base_model(name)
-    config, tables = model.config, {"embeddings.embed_tokens": "embedding_rowwise"}
-    assert set(config.base_model_tp_plan.values()) <= STYLES
-    assert model.tp_plan == config.base_model_tp_plan | tables
-    assert all(
-        "o_proj" in path or "down_proj" in path for path, how in config.base_model_tp_plan.items() if how == "rowwise"
-    )
-
-
-def test_the_scale_of_embeddings_stands_on_them():
-    table = base_model("sinusoidal").get_input_embeddings()
-    assert table.embed_scale == 32**0.5
-    assert not hasattr(base_model("gpt2").get_input_embeddings(), "embed_scale")
-
-
-def test_windows_as_engines_read_them():
-    """An engine's window counts the position itself; an encoder's counts those to each side."""
-    decoder, encoder = tiny_config(tfm_zoo.TfmGPTConfig, sliding_window=6), tiny_config(sliding_window=6)
-    for config, window in ((decoder, 6), (encoder, 7)):
-        assert config.layer_types == ["sliding_attention"] * config.num_hidden_layers
-        assert config.sliding_window == 6
-        config._attn_implementation = "vllm"
-        assert config.sliding_window == window
-    assert tiny_config().layer_types == ["full_attention"] * 2
-
-
-def test_roberta_with_positions_from_0():
-    """Engines count from 0, and know the offset of official RoBERTa by its `model_type` alone."""
-    fields = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "pad_token_id": 1}
-    official = RobertaModel(RobertaConfig(**fields, intermediate_size=48)).eval()
-    ids = torch.arange(3, 12)[None]
-    with torch.no_grad():
-        wanted = official(ids, position_ids=torch.arange(9)[None] + 2)[0]
-        states = tfm_zoo.from_official(official).eval()(ids, position_ids=torch.arange(9)[None])[0]
-    torch.testing.assert_close(states, wanted)
-
-
-def test_a_mean_that_an_engine_would_not_compute():
-    """It pools the first position by default, and does not look at the model's settings."""
-    AttentionInterface.register("vllm", engine_attention)
-    config = tiny_config(classifier_pooling="mean")
-    config._attn_implementation = "vllm"
-    with pytest.raises(ValueError, match=r"classifier_pooling='mean': .*seq_pooling_type.*MEAN.*--hf-overrides"):
-        tfm_zoo.TfmBertForSequenceClassification(config)
-    for pooling in ("attention", "late"):
-        config.classifier_pooling = pooling
-        with pytest.raises(ValueError, match=f"classifier_pooling='{pooling}': no engine .*serve the model with"):
-            tfm_zoo.TfmBertForSequenceClassification(config)
-    config.classifier_pooling = "cls"
-    assert tfm_zoo.TfmBertForSequenceClassification(config).classifier.out_proj.out_features == 2
-
-
-def test_logits_that_an_engine_would_not_compute():
-    """It scales them after their bias and their cap."""
-    for fields in ({"lm_head_bias": True}, {"final_logit_softcapping": 3.0}):
-        config = tiny_config(tfm_zoo.TfmGPTConfig, logit_scale=0.5, **fields)
-        config._attn_implementation = "vllm"
-        ((name, value),) = fields.items()
-        with pytest.raises(ValueError, match=f"logit_scale=0.5 .*{name}={value}.* with transformers"):
-            tfm_zoo.TfmGPTModel(config)
-        config.logit_scale = 1.0
-        tfm_zoo.TfmGPTModel(config)
-
-
-def test_narrow_states_that_an_engine_does_not_read():
-    config = tiny_config(tfm_zoo.TfmGPTConfig, embedding_size=16, project_tokens=True)
-    config._attn_implementation = "vllm"
-    with pytest.raises(ValueError, match="embedding_size=16, and an engine's logits read hidden_size=32"):
-        tfm_zoo.TfmGPTModel(config)
-
-
-def test_experts_that_an_engine_would_not_compute():
-    """It has one activation for all experts."""
-    config = tiny_config(tfm_zoo.TfmGPTConfig, **MODELS["mixtral"][1])
-    config._attn_implementation = "vllm"
-    with pytest.raises(ValueError, match=r"hidden_act='gelu_new': .* with transformers"):
-        tfm_zoo.TfmGPTModel(config)
-    config.hidden_act = "silu"
-    tfm_zoo.TfmGPTModel(config)
-
-
-def test_a_bias_that_an_engine_does_not_add():
-    bloom = tiny_model(tfm_zoo.TfmGPTModel, position_embedding_type="alibi")
-    mpnet = tiny_model(tfm_zoo.TfmBertModel, relative_attention_num_buckets=8)
-    for model, field in ((bloom, "'alibi'"), (mpnet, "relative_attention_num_buckets=8")):
-        model.config._attn_implementation = "an_engine"
-        with pytest.raises(ValueError, match=f"'an_engine' takes no bias .*{field}"):
-            run(model)
+    plan = model.config.base_model_tp_plan
+    assert model.tp_plan == plan | {"embeddings.embed_tokens": "embedding_rowwise"}
+    assert set(plan.values()) <= STYLES
+    assert all("o_proj" in path or "down_proj" in path for path, style in plan.items() if style == "rowwise")
 
 
 def test_key_heads_that_processes_cannot_divide():
@@ -343,3 +180,71 @@ def test_key_heads_that_processes_cannot_divide():
     with pytest.raises(ValueError, match=r"num_key_value_heads=2 .*tp_size=4"):
         check_shards(config, 4)
     check_shards(tiny_config(num_key_value_heads=2, qk_norm="whole"), 4)
+
+
+@pytest.mark.parametrize(("family", "window"), [(tfm_zoo.TfmGPTConfig, 6), (tfm_zoo.TfmBertConfig, 7)])
+def test_windows_as_engines_read_them(family, window):
+    """An engine's window counts the position itself; an encoder's counts those to each side."""
+    config = tiny_config(family, sliding_window=6)
+    assert config.layer_types == ["sliding_attention"] * config.num_hidden_layers
+    assert config.sliding_window == 6
+    config._attn_implementation = "vllm"
+    assert config.sliding_window == window
+
+
+def test_roberta_with_positions_from_0():
+    """Engines count from 0, and know the offset of official RoBERTa by its `model_type` alone."""
+    official = build_tiny(BY_NAME["RobertaModel"])
+    with torch.no_grad():
+        wanted = official(IDS, position_ids=torch.arange(9)[None] + official.config.pad_token_id + 1)[0]
+        states = tfm_zoo.from_official(official).eval()(IDS, position_ids=torch.arange(9)[None])[0]
+    torch.testing.assert_close(states, wanted)
+
+
+CLASSIFIER, DECODER = tfm_zoo.TfmBertForSequenceClassification, tfm_zoo.TfmGPTModel
+NARROW, EXPERTS = {"embedding_size": 16, "project_tokens": True}, {"mlp_type": "gated", "mlp_bias": False}
+#: what an engine would compute otherwise, and the complaint
+REFUSED = [
+    (CLASSIFIER, {"classifier_pooling": "mean"}, "='mean': .*seq_pooling_type.*MEAN.*--hf-overrides"),
+    (CLASSIFIER, {"classifier_pooling": "attention"}, "='attention': no engine .*serve the model with"),
+    (CLASSIFIER, {"classifier_pooling": "late"}, "='late': no engine .*serve the model with"),
+    (DECODER, {"logit_scale": 0.5, "lm_head_bias": True}, "logit_scale=0.5 .*lm_head_bias=True.* with transformers"),
+    (DECODER, {"logit_scale": 0.5, "final_logit_softcapping": 3.0}, "logit_scale=0.5 .*_softcapping=3.0.* with trans"),
+    (DECODER, NARROW, "embedding_size=16, and an engine's logits read hidden_size=32"),
+    (DECODER, EXPERTS | {"num_local_experts": 4}, "hidden_act='gelu_new': .* with transformers"),
+]
+
+
+@pytest.mark.parametrize(("head", "fields", "complaint"), REFUSED)
+def test_what_an_engine_would_not_compute(head, fields, complaint):
+    config = tiny_config(head.config_class, **fields)
+    config._attn_implementation = "vllm"
+    with pytest.raises(ValueError, match=complaint):
+        head(config)
+
+
+@pytest.mark.parametrize(
+    ("head", "fields"),
+    [
+        (CLASSIFIER, {"classifier_pooling": "cls"}),
+        (DECODER, {"logit_scale": 0.5}),
+        (DECODER, {"lm_head_bias": True, "final_logit_softcapping": 3.0}),
+        (DECODER, EXPERTS | {"num_local_experts": 4, "hidden_act": "silu"}),
+    ],
+)
+def test_what_an_engine_computes(head, fields):
+    config = tiny_config(head.config_class, **fields)
+    config._attn_implementation = "vllm"
+    head(config)
+
+
+@pytest.mark.parametrize(
+    ("head", "fields", "named"),
+    [
+        (tfm_zoo.TfmGPTModel, {"position_embedding_type": "alibi"}, "'alibi'"),
+        (tfm_zoo.TfmBertModel, {"relative_attention_num_buckets": 8}, "relative_attention_num_buckets=8"),
+    ],
+)
+def test_a_bias_that_an_engine_does_not_add(head, fields, named):
+    with pytest.raises(ValueError, match=f"'an_engine' takes no bias .*{named}"):
+        served(tiny_model(head, **fields))
