@@ -17,30 +17,24 @@ def vectors(reader: CorpusReader, texts: list[str]) -> np.ndarray:
     return np.stack([result["embedding"] for result in reader(texts)])
 
 
-def as_sentence_transformer(encoder, folder, pooling="mean", normalize=False, **prompts):
-    """The encoder with the files of sentence-transformers, which the library itself writes."""
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Normalize, Pooling, Transformer
-
-    body = Transformer(str(encoder), max_seq_length=16)
-    modules = [body, Pooling(body.get_word_embedding_dimension(), pooling_mode=pooling)]
-    model = SentenceTransformer(modules=modules + [Normalize()] * normalize, device="cpu", **prompts)
-    model.save(str(folder), create_model_card=False)
-    return model
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize(
     "pooling", ["mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean", ("cls", "mean")], ids=str
 )
 def test_vectors_are_those_of_sentence_transformers(encoder, texts, tmp_path, pooling):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Normalize, Pooling, Transformer
+
     prompts = {"prompts": {"query": "find: ", "document": "b2 "}, "default_prompt_name": "document", "truncate_dim": 20}
-    model = as_sentence_transformer(encoder, tmp_path, pooling, pooling != "cls", **prompts)
-    found = vectors(CorpusReader.from_pretrained(tmp_path), texts)
-    assert found.shape == (100, 20) and found.dtype == np.float32
-    np.testing.assert_allclose(found, model.encode(texts), atol=2e-6)
-    found = vectors(CorpusReader.from_pretrained(tmp_path, prompt_name="query"), texts[:9])
-    np.testing.assert_allclose(found, model.encode(texts[:9], prompt_name="query"), atol=2e-6)
+    body = Transformer(str(encoder), max_seq_length=16)
+    modules = [body, Pooling(body.get_word_embedding_dimension(), pooling_mode=pooling)]
+    modules += [Normalize()] if pooling != "cls" else []
+    model = SentenceTransformer(modules=modules, device="cpu", **prompts)
+    model.save(str(tmp_path), create_model_card=False)
+    for name in (None, "query"):
+        found = vectors(CorpusReader.from_pretrained(tmp_path, prompt_name=name), texts)
+        assert found.shape == (100, 20) and found.dtype == np.float32
+        np.testing.assert_allclose(found, model.encode(texts, prompt_name=name), atol=2e-6)
 
 
 def test_results_do_not_depend_on_batches_and_windows(encoder, texts):
@@ -125,7 +119,7 @@ def test_bad_options(encoder, message):
         CorpusReader.from_pretrained(encoder, **BAD[message])
 
 
-def test_bad_texts_and_models(encoder, tmp_path):
+def test_bad_texts(encoder):
     reader = CorpusReader.from_pretrained(encoder, pooling="cls", window=2)
     with pytest.raises(ValueError, match=r"text 3 \(counted from 0\) is no text: None"):
         [*reader(["a", "b", "c", None])]
@@ -135,17 +129,21 @@ def test_bad_texts_and_models(encoder, tmp_path):
     reader.tokenizer.backend_tokenizer.post_processor = None
     with pytest.raises(ValueError, match=r"text 1 \(counted from 0\) has no token: ''"):
         [*reader(["a", ""])]
+
+
+def test_bad_models(encoder, tmp_path):
     save_tiny_encoder(tmp_path / "classifier", BertForSequenceClassification)
-    with pytest.raises(ValueError, match=r"pooling 'mean': .*classifier gives labels, and no vectors"):
-        CorpusReader.from_pretrained(tmp_path / "classifier", pooling="mean")
-    save_tiny_encoder(tmp_path, BertForQuestionAnswering)
-    with pytest.raises(ValueError, match="neither labels, tags nor vectors"):
-        CorpusReader.from_pretrained(tmp_path)
+    save_tiny_encoder(tmp_path / "answers", BertForQuestionAnswering)
     shutil.copytree(encoder, tmp_path / "dense")
     modules = [{"type": f"sentence_transformers.models.{kind}", "path": ""} for kind in ("Transformer", "Dense")]
     (tmp_path / "dense/modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ValueError, match=r"names Dense, which is not read"):
-        CorpusReader.from_pretrained(tmp_path / "dense")
+    for name, options, message in (
+        ("classifier", {"pooling": "mean"}, "pooling 'mean': .*classifier gives labels, and no vectors"),
+        ("answers", {}, "neither labels, tags nor vectors"),
+        ("dense", {}, "names Dense, which is not read"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            CorpusReader.from_pretrained(tmp_path / name, **options)
 
 
 @pytest.mark.slow

@@ -37,8 +37,9 @@ def files(texts, tmp_path) -> list[str]:
     return [str(tmp_path / "*.parquet")]
 
 
-def run(reader, files, out, keep=("place",), rows_per_part=30) -> None:
+def run(reader, files, out, keep=("place",), rows_per_part=30) -> dict[str, bytes]:
     CorpusRun(Corpus.open(data_files=files, keep=keep), reader, out, rows_per_part)()
+    return contents(out)
 
 
 def contents(out) -> dict[str, bytes]:
@@ -63,15 +64,13 @@ def test_results_beside_the_columns(reader, files, texts, tmp_path):
 def test_a_run_goes_on(reader, files, tmp_path):
     """What is missing is computed again, what is there is not, and nothing tells the folder from an undisturbed one."""
     out = tmp_path / "out"
-    run(reader, files, out)
-    undisturbed = contents(out)
+    undisturbed = run(reader, files, out)
     assert len(undisturbed) == 5
     for name in ("part-000000.parquet", "part-000002.parquet"):
         (out / name).unlink()
     (out / ".part-000002.parquet-1.unfinished").write_bytes(b"half")
     before = (out / "part-000001.parquet").stat().st_mtime_ns
-    run(reader, files, out)
-    assert contents(out) == undisturbed
+    assert run(reader, files, out) == undisturbed
     assert (out / "part-000001.parquet").stat().st_mtime_ns == before
 
 
@@ -87,22 +86,22 @@ def test_a_worker_that_is_killed_leaves_nothing(tmp_path):
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "json", "txt", "folder", "saved"])
 def test_kinds_of_data(reader, texts, tmp_path, kind):
     texts = [text for text in texts if text]
-    rows = datasets.Dataset.from_dict({"text": texts})
-    source = {"data_files": [str(tmp_path / f"data.{kind}")]}
-    if kind in ("csv", "tsv"):
-        rows.to_csv(source["data_files"][0], sep={"csv": ",", "tsv": "\t"}[kind])
-    elif kind in ("json", "jsonl"):
-        rows.to_json(source["data_files"][0])
-    elif kind == "txt":
-        (tmp_path / "data.txt").write_text("\n".join(texts))
-    else:
-        source = {"dataset_name": str(tmp_path / "data"), "split": ["test", "train"]}
-        parts = datasets.DatasetDict({"train": rows.select(range(50, 99)), "test": rows.select(range(50))})
-        if kind == "saved":
-            parts.save_to_disk(tmp_path / "data")
-        else:
-            for name, part in parts.items():
-                part.to_parquet(tmp_path / "data" / f"{name}.parquet")
+    rows, data = datasets.Dataset.from_dict({"text": texts}), tmp_path / f"data.{kind}"
+    parts = datasets.DatasetDict({"train": rows.select(range(50, 99)), "test": rows.select(range(50))})
+    source = {"data_files": [str(data)]}
+    match kind:
+        case "csv" | "tsv":
+            rows.to_csv(data, sep="," if kind == "csv" else "\t")
+        case "json" | "jsonl":
+            rows.to_json(data)
+        case "txt":
+            data.write_text("\n".join(texts))
+        case _:
+            source = {"dataset_name": str(data), "split": ["test", "train"]}
+            if kind == "saved":
+                parts.save_to_disk(data)
+            for name in parts if kind == "folder" else ():
+                parts[name].to_parquet(data / f"{name}.parquet")
     CorpusRun(Corpus.open(**source, keep=["text"]), reader, tmp_path / "out")()
     assert pq.read_table(tmp_path / "out")["text"].to_pylist() == texts
 
@@ -133,21 +132,53 @@ def test_another_run_in_the_folder(reader, encoder, files, texts, tmp_path):
     refused("holds mine.txt: give an empty folder", reader, files, tmp_path / "full", FileExistsError)
 
 
+BAD_FILES = {
+    "a.txt": b"",
+    "b.csv": b"text,id\n",
+    "c.pdf": b"x",
+    "latin.txt": "sch\u00f6n".encode("latin-1"),
+    "latin.csv": "text\nsch\u00f6n".encode("latin-1"),
+    "comma.csv": b"text,id\na film, warm,3\n",
+    "broken.parquet": b"PAR1",
+}
 BAD_DATA = {
     "keep_columns 'url': no such column; the columns are \\['text', 'place', 'note'\\]": {"keep": ["url"]},
     "keep_columns 'id': no such column": {"keep": ["id"]},
+    "keep_columns 'id': the results have a column of this name": {"data_files": ["ids.parquet"], "keep": ["id"]},
     "text_column_name 'body': no such column": {"text_column": "body"},
-    "data_files 'none/\\*.parquet': no such file": {"data_files": ["none/*.parquet"]},
     "row 1 \\(counted from 0\\) of column 'note' is no text: None": {"text_column": "note"},
     "row 0 \\(counted from 0\\) of column 'place' is no text: 0": {"text_column": "place"},
+    "data_files 'none/\\*.parquet': no such file": {"data_files": ["none/*.parquet"]},
+    "but a folder: give it as dataset_name": {"data_files": ["splits"]},
+    "a file: give it as data_files": {"data_files": [], "dataset_name": "a.txt"},
     "give one of the two": {"dataset_name": "generated"},
+    "split and dataset_config_name are of a dataset_name": {"split": ["train"]},
+    "split 'dev': no such split": {"data_files": [], "dataset_name": "splits", "split": ["dev"]},
+    "several splits: give --split with one or more of train, test": {"data_files": [], "dataset_name": "splits"},
+    "there is no text": {"data_files": ["a.txt"]},
+    "several kinds: .csv, .parquet": {"data_files": ["b.csv", "0.parquet"]},
+    "expected one of .txt, .csv": {"data_files": ["c.pdf"]},
+    "b.csv: there is no row": {"data_files": ["b.csv"]},
+    "the files are empty": {"data_files": ["none.parquet"]},
+    "latin.txt' has a line that is not UTF-8: b'sch": {"data_files": ["latin.txt"]},
+    "latin.csv' cannot be read: 'utf-8'": {"data_files": ["latin.csv"]},
+    "comma.csv' cannot be read: .*its first row has 3 cells, and its header 2": {"data_files": ["comma.csv"]},
+    "broken.parquet cannot be read": {"data_files": ["broken.parquet"]},
 }
 
 
 @pytest.mark.parametrize("message", BAD_DATA)
-def test_bad_data(reader, files, tmp_path, message):
+def test_bad_data_is_refused_before_anything_is_written(reader, files, tmp_path, monkeypatch, message):
+    monkeypatch.chdir(tmp_path)
+    for name, content in BAD_FILES.items():
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "splits").mkdir()
+    tables = {"splits/train": {"text": ["a"]}, "splits/test": {"text": ["a"]}, "ids": {"text": ["a"], "id": [1]}}
+    for name, columns in (tables | {"none": {"text": pa.array([], pa.string())}}).items():
+        pq.write_table(pa.table(columns), f"{name}.parquet")
+    data_files = ["0.parquet", "1.parquet"]
     with pytest.raises((ValueError, OSError), match=message):
-        CorpusRun(Corpus.open(**{"data_files": files} | BAD_DATA[message]), reader, tmp_path / "out")()
+        CorpusRun(Corpus.open(**{"data_files": data_files} | BAD_DATA[message]), reader, tmp_path / "out")()
     assert not [*tmp_path.glob("out/*")]
 
 
@@ -166,49 +197,6 @@ def test_lines_of_json(tmp_path, third, bad):
     (tmp_path / "a.jsonl").write_text(f'{{"text": "a", "note": null}}\n{{"text": "b", "note": 1.5}}\n{third}\n')
     shard = Corpus.open(data_files=[f"{tmp_path}/a.jsonl"], keep=["note"]).survey(0)
     assert (shard.rows, shard.bad) == ((0, bad) if bad else (2, None))
-
-
-def test_bad_files(reader, files, tmp_path):
-    (tmp_path / "a.txt").write_text("")
-    (tmp_path / "b.csv").write_text("text,id\n")
-    (tmp_path / "c.pdf").write_text("x")
-    (tmp_path / "latin.txt").write_bytes("schön".encode("latin-1"))
-    (tmp_path / "latin.csv").write_bytes("text\nschön".encode("latin-1"))
-    (tmp_path / "comma.csv").write_text("text,id\na film, warm,3\n")
-    (tmp_path / "broken.parquet").write_text("PAR1")
-    pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "none.parquet")
-    pq.write_table(pa.table({"text": ["a"], "id": [1]}), tmp_path / "ids")
-    for names, message in {
-        ("a.txt",): "there is no text",
-        ("b.csv", "0.parquet"): "several kinds: .csv, .parquet",
-        ("c.pdf",): "expected one of .txt, .csv",
-        ("b.csv",): "b.csv: there is no row",
-        ("none.parquet",): "the files are empty",
-        ("latin.txt",): "latin.txt' has a line that is not UTF-8: b'sch",
-        ("latin.csv",): "latin.csv' cannot be read: 'utf-8'",
-        ("comma.csv",): "comma.csv' cannot be read: .*comma.csv: its first row has 3 cells, and its header 2",
-        ("broken.parquet",): "broken.parquet cannot be read",
-    }.items():
-        with pytest.raises(ValueError, match=message):
-            Corpus.open(data_files=[str(tmp_path / name) for name in names]).survey(0)
-    with pytest.raises(FileNotFoundError, match="but a folder: give it as dataset_name"):
-        Corpus.open(data_files=[str(tmp_path)])
-    with pytest.raises(ValueError, match="a file: give it as data_files"):
-        Corpus.open(dataset_name=str(tmp_path / "a.txt"))
-    with pytest.raises(ValueError, match="split and dataset_config_name are of a dataset_name"):
-        Corpus.open(data_files=files, split=["train"])
-    (tmp_path / "ids").rename(tmp_path / "d.parquet")
-    with pytest.raises(ValueError, match="keep_columns 'id': the results have a column of this name; rename it"):
-        run(reader, [str(tmp_path / "d.parquet")], tmp_path / "out", keep=["id"])
-    for name in ("train", "test"):
-        pq.write_table(pa.table({"text": ["a"]}), tmp_path / f"{name}.parquet")
-    for path in tmp_path.iterdir():
-        if path.is_file() and path.stem not in ("train", "test"):
-            path.unlink()
-    with pytest.raises(ValueError, match="split 'dev': no such split"):
-        Corpus.open(dataset_name=str(tmp_path), split=["dev"])
-    with pytest.raises(ValueError, match="several splits: give --split with one or more of train, test"):
-        Corpus.open(dataset_name=str(tmp_path))
 
 
 def test_two_runs_in_a_folder(reader, files, tmp_path):
@@ -230,8 +218,7 @@ def test_the_disk_is_full(reader, files, tmp_path, monkeypatch):
         run(reader, files, out)
     assert not out.exists()
     monkeypatch.undo()
-    run(reader, files, out)
-    undisturbed = contents(out)
+    undisturbed = run(reader, files, out)
     (out / "part-000003.parquet").unlink()
     writer = pq.ParquetWriter
     monkeypatch.setattr(
@@ -241,5 +228,4 @@ def test_the_disk_is_full(reader, files, tmp_path, monkeypatch):
         run(reader, files, out)
     assert contents(out) == {name: part for name, part in undisturbed.items() if name != "part-000003.parquet"}
     monkeypatch.undo()
-    run(reader, files, out)
-    assert contents(out) == undisturbed
+    assert run(reader, files, out) == undisturbed

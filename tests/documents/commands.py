@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from importlib.metadata import metadata
 from io import StringIO
@@ -22,6 +22,8 @@ from ..recipes.conftest import imported
 
 #: the beginnings of commands in prose
 PROGRAMS = ("accelerate launch ", "make ", "pip ", "python ", "tfm-zoo ")
+#: where a recipe begins to work once it has read its options
+STARTS = ("start_accelerator", "Accelerator", "TrainingArguments", "SFTConfig", "corpus_run", "search")
 
 
 class BadCommandError(Exception):
@@ -41,84 +43,73 @@ def check(words: Sequence[str]) -> Path | None:
     Raises:
         BadCommandError: saying what is wrong with it, or that there is no rule for it.
     """
-    match words:
-        case _ if any(re.fullmatch("[();<>|&]+", word) for word in words):
-            raise BadCommandError(f"not one command: {shlex.join(words)}")
-        case ["make", *targets] if targets:
-            known = re.findall(r"^([\w-]+):", Path("Makefile").read_text(), re.MULTILINE)
-            expect("target", targets, known.__contains__)
-        case ["pip", "install", *sources] if sources:
-            extras = [f".[{extra}]" for extra in metadata("tfm_zoo").get_all("Provides-Extra")]
-            expect("source", sources, [".", *extras, "deepspeed"].__contains__)
-        case ["python", "-m", "pytest", *paths]:
-            expect("path", paths, lambda path: Path(path).exists())
-        case ["python", "-m", "tests.hub.server"] | ["python", "-m", "benchmarks"]:
-            pass
-        case ["python", "-m", "benchmarks", name, *arguments]:
-            expect("benchmark", [name], benchmarks().__contains__)
-            with complaints():
+    command, is_right = shlex.join(words), True
+    with complaints(command):
+        match words:
+            case ["make", *targets]:
+                is_right = {*targets} <= {*re.findall(r"^([\w-]+):", Path("Makefile").read_text(), re.MULTILINE)}
+            case ["pip", "install", *sources]:
+                extras = metadata("tfm_zoo").get_all("Provides-Extra")
+                is_right = {*sources} <= {".", "deepspeed", *(f".[{extra}]" for extra in extras)}
+            case ["python", "-m", "pytest", *paths]:
+                is_right = all(Path(path).exists() for path in paths)
+            case ["python", "-m", "tests.hub.server"] | ["python", "-m", "benchmarks"]:
+                pass
+            case ["python", "-m", "benchmarks", name, *arguments]:
                 context = command_of(name).make_context(name, arguments)
-            if name == "speed" and (only := context.params["only"]):
-                expect("case", [only], lambda case: any(case.lower() in known.lower() for known in CASES))
-        case ["python", "-m", module, *_] if module.startswith(("tests.", "tfm_zoo.")):
-            expect("module", [module], lambda name: Path(*name.split(".")).with_suffix(".py").is_file())
-        case ["python", script, *options]:
-            return run_script(script, options)
-        case ["accelerate", "launch", *options]:
-            with complaints():
+                case = (name == "speed" and context.params["only"]) or ""
+                is_right = name in benchmarks() and any(case.lower() in known.lower() for known in CASES)
+            case ["python", "-m", module, *_] if module.startswith(("tests.", "tfm_zoo.")):
+                is_right = Path(*module.split(".")).with_suffix(".py").is_file()
+            case ["python", script, *options]:
+                return output_folder(script, options)
+            case ["accelerate", "launch", *options]:
                 launched = launch_command_parser().parse_args(options)
-            expect("file", filter(None, [launched.config_file]), lambda path: Path(path).is_file())
-            return run_script(launched.training_script, launched.training_script_args)
-        case ["curl", "--create-dirs", "-o", path, url] if url.startswith("https://"):
-            configs = [config.read_text() for config in Path("recipes/configs").glob("*.yaml")]
-            expect("file", [path], lambda path: any(path in config and url in config for config in configs))
-        case ["vllm", "serve", _, "--trust-remote-code"]:  # in an environment of its own: `.ci/engines` runs it
-            pass
-        case ["tfm-zoo", "--install-completion"]:  # it would write to the reader's home
-            known = {option for each in typer.main.get_command(app).params for option in each.opts}
-            expect("option", words[1:], known.__contains__)
-        case ["tfm-zoo", name, *arguments]:
-            commands = typer.main.get_command(app).commands
-            expect("command", [name], commands.__contains__)
-            with complaints():
-                commands[name].make_context(name, arguments, resilient_parsing=not arguments)
-        case _:
-            raise BadCommandError(f"no rule for {shlex.join(words)}")
-
-
-def expect(kind: str, names: Iterable[str], is_known: Callable[[str], bool]) -> None:
-    for name in names:
-        if not is_known(name):
-            raise BadCommandError(f"no {kind} {name!r}")
+                if launched.config_file is None or Path(launched.config_file).is_file():
+                    return output_folder(launched.training_script, launched.training_script_args)
+                is_right = False
+            case ["curl", "--create-dirs", "-o", path, url] if url.startswith("https://"):
+                configs = [config.read_text() for config in Path("recipes/configs").glob("*.yaml")]
+                is_right = any(path in config and url in config for config in configs)
+            case ["vllm", "serve", _, "--trust-remote-code"]:  # in an environment of its own: `.ci/engines` runs it
+                pass
+            case ["tfm-zoo", "--install-completion"]:  # it would write to the reader's home
+                is_right = any(words[1] in parameter.opts for parameter in typer.main.get_command(app).params)
+            case ["tfm-zoo", name, *arguments]:
+                known = typer.main.get_command(app).commands[name]
+                known.make_context(name, arguments, resilient_parsing=not arguments)
+            case _:
+                is_right = False
+    if not is_right:
+        raise BadCommandError(f"{command}: a reader cannot run it, or no rule says what it may look like")
+    return None
 
 
 @contextmanager
-def complaints() -> Iterator[None]:
+def complaints(command: str) -> Iterator[None]:
     """Turn an exception, or a message before an exit, into a `BadCommandError`."""
     said = StringIO()
     try:
         with redirect_stderr(said):
             yield
     except (Exception, SystemExit) as error:
-        raise BadCommandError(f"{said.getvalue()}{error}") from None
+        raise BadCommandError(f"{command}: {said.getvalue()}{error!r}") from None
 
 
-def run_script(script: str, options: list[str]) -> Path | None:
+def output_folder(script: str, options: list[str]) -> Path | None:
     """Run a script that uses a model; one that trains, or reads a corpus, only reads its options, for its output
     folder."""
 
     def start(args: TrainingOptions | None = None, *_, **__):
         raise Started(*([args.output_dir] if args else []))
 
-    expect("script", [script], lambda path: Path(path).is_file())
     module = imported(Path(script))
-    names = ("start_accelerator", "Accelerator", "TrainingArguments", "SFTConfig", "corpus_run", "search")
-    starts = [(run, "start_accelerator"), *((module, name) for name in names)]
     try:
-        with ExitStack() as patches, complaints():
-            for place, name in starts:
+        with ExitStack() as patches:
+            for place, name in [(run, "start_accelerator"), *((module, name) for name in STARTS)]:
                 if hasattr(place, name):
                     patches.enter_context(patch.object(place, name, start))
             module.main(options)
     except Started as started:
         return Path(*started.args) if started.args else None
+    return None

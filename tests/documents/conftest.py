@@ -3,12 +3,10 @@
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
 from torch import nn
-from transformers import PreTrainedTokenizerFast
 
 import tfm_zoo
 from tfm_zoo.training.tokenizers import byte_level_bpe, joint_bpe, word_piece_tokenizer
@@ -19,62 +17,32 @@ from ..official_models import BY_NAME, build_tiny
 from .document import PARTS
 
 TEXTS = ["The Transformer is a model.", "Two dogs play in the snow.", "Zwei Hunde spielen im Schnee."]
-
-
-class Family(NamedTuple):
-    """What a family's examples use: an official checkpoint, a zoo model, and recipes that train one."""
-
-    checkpoint: str
-    official_class: str
-    fields: dict
-    tokenizer: PreTrainedTokenizerFast
-    zoo_class: str
-    recipes: dict[str, str]  # and the class that each trains
-
-
-FAMILIES = [
-    Family(
-        "google-bert/bert-base-uncased",
-        "BertForPreTraining",
-        {},
-        word_piece_tokenizer(TEXTS),
-        "TfmBertForSequenceClassification",
-        {
-            "recipes/finetune_classification.py": "TfmBertForSequenceClassification",
-            "recipes/finetune_token_classification.py": "TfmBertForTokenClassification",
-            "recipes/finetune_question_answering.py": "TfmBertForQuestionAnswering",
-            "recipes/pretrain_bert.py": "TfmBertForPreTraining",
-        },
-    ),
-    Family(
-        "openai-community/gpt2",
-        "GPT2LMHeadModel",
-        {"n_positions": 199},
-        byte_level_bpe(TEXTS, 300),
-        "TfmGPTForCausalLM",
-        {"recipes/finetune_causal_lm.py": "TfmGPTForCausalLM"},
-    ),
-    Family(
-        "Helsinki-NLP/opus-mt-en-de",
-        "MarianMTModel",
-        {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 2},
-        joint_bpe(TEXTS, 300),
-        "TfmEncoderDecoderForConditionalGeneration",
-        dict.fromkeys(
-            ("recipes/train_translation.py", "recipes/finetune_summarization.py", "recipes/pretrain_t5.py"),
-            "TfmEncoderDecoderForConditionalGeneration",
-        ),
-    ),
-    Family(
-        "openai/clip-vit-base-patch32",
-        "CLIPTextModelWithProjection",
-        {},
-        byte_level_bpe(TEXTS, 300),
-        "TfmTextTowerForProjection",
-        {},
-    ),
-]
-
+ENDS = {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 2}
+TRANSLATOR = "TfmEncoderDecoderForConditionalGeneration"
+BERT, GPT2, MARIAN = "google-bert/bert-base-uncased", "openai-community/gpt2", "Helsinki-NLP/opus-mt-en-de"
+CLIP = "openai/clip-vit-base-patch32"
+#: official checkpoints: class, fields, tokenizer
+OFFICIAL = {
+    BERT: ("BertForPreTraining", {}, word_piece_tokenizer(TEXTS)),
+    GPT2: ("GPT2LMHeadModel", {"n_positions": 199}, byte_level_bpe(TEXTS, 300)),
+    MARIAN: ("MarianMTModel", ENDS, joint_bpe(TEXTS, 300)),
+    CLIP: ("CLIPTextModelWithProjection", {}, byte_level_bpe(TEXTS, 300)),
+}
+#: zoo models by family, and by the recipe that trains them: class, and what it is converted from
+ZOO = {
+    "tfm_bert": ("TfmBertForSequenceClassification", BERT),
+    "tfm_gpt": ("TfmGPTForCausalLM", GPT2),
+    "tfm_encoder_decoder": (TRANSLATOR, MARIAN),
+    "tfm_text_tower": ("TfmTextTowerForProjection", CLIP),
+    "recipes/finetune_classification.py": ("TfmBertForSequenceClassification", BERT),
+    "recipes/finetune_token_classification.py": ("TfmBertForTokenClassification", BERT),
+    "recipes/finetune_question_answering.py": ("TfmBertForQuestionAnswering", BERT),
+    "recipes/pretrain_bert.py": ("TfmBertForPreTraining", BERT),
+    "recipes/finetune_causal_lm.py": ("TfmGPTForCausalLM", GPT2),
+    "recipes/train_translation.py": (TRANSLATOR, MARIAN),
+    "recipes/finetune_summarization.py": (TRANSLATOR, MARIAN),
+    "recipes/pretrain_t5.py": (TRANSLATOR, MARIAN),
+}
 OWN_MODELS = {
     "my-bert.pt": tutorials.BERT,
     "my-classifier.pt": tutorials.TextClassifier,
@@ -87,20 +55,15 @@ OWN_MODELS = {
 @pytest.fixture(scope="session")
 def checkpoints(tmp_path_factory) -> dict[str, Path]:
     """Folders of official checkpoints by their names on the Hub, and of zoo models by family and by recipe."""
-    folders = {}
-    for family in FAMILIES:
-        official = build_tiny(BY_NAME[family.official_class], vocab_size=len(family.tokenizer), **family.fields)
-        names = {None: [family.checkpoint], family.zoo_class: []}
-        for recipe, trained in family.recipes.items():
-            names.setdefault(trained, []).append(recipe)
-        for zoo_class, known_as in names.items():
-            model = tfm_zoo.from_official(official, getattr(tfm_zoo, zoo_class)) if zoo_class else official
-            if zoo_class == family.zoo_class:
-                known_as.append(model.config.model_type)
-            folder = tmp_path_factory.mktemp("model")
-            model.save_pretrained(folder)
-            family.tokenizer.save_pretrained(folder)
-            folders |= dict.fromkeys(known_as, folder)
+    models = {
+        name: build_tiny(BY_NAME[official_class], vocab_size=len(tokenizer), **fields)
+        for name, (official_class, fields, tokenizer) in OFFICIAL.items()
+    }
+    models |= {name: tfm_zoo.from_official(models[of], getattr(tfm_zoo, head)) for name, (head, of) in ZOO.items()}
+    folders = {name: tmp_path_factory.mktemp("model") for name in models}
+    for name, model in models.items():
+        model.save_pretrained(folders[name])
+        OFFICIAL[ZOO[name][1] if name in ZOO else name][2].save_pretrained(folders[name])
     return folders
 
 
@@ -114,9 +77,9 @@ def hold(hub_server, checkpoints) -> Callable[[str, Path], None]:
         changes = [{"key": "file", "value": {"path": path, "content": content}} for path, content in files.items()]
         repository.commit("main", "someone", {"summary": "All"}, changes)
 
-    for family in FAMILIES:
-        hold(family.checkpoint, checkpoints[family.checkpoint])
-    hold("sentence-transformers/all-MiniLM-L6-v2", checkpoints["google-bert/bert-base-uncased"])
+    for name in OFFICIAL:
+        hold(name, checkpoints[name])
+    hold("sentence-transformers/all-MiniLM-L6-v2", checkpoints[BERT])
     return hold
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = (".ci", "docs", "model_cards", "recipes", "tests", "tfm_zoo")
+FOLDERS = (".ci", "benchmarks", "docs", "model_cards", "recipes", "tests", "tfm_zoo")
 #: the files and folders of a clone
 PARTS = [path for path in ROOT.iterdir() if path.is_file() or path.name in FOLDERS]
 BLOCK = re.compile(r"^(`{3,})(\w*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)

@@ -20,60 +20,38 @@ from tfm_zoo.plugin.families import FAMILIES
 from ..forks import with_libraries
 from ..hub.server import metadata
 from .commands import PROGRAMS, BadCommandError, check
-from .document import DOCUMENTS, ROOT, Document, split
+from .document import DOCUMENTS, ROOT, split
 
 #: how the names of fields end that need no explanation
 PLAIN = ("_size", "_dropout", "_token_id", "_heads", "_layers", "_embeddings", "head_dim")
-
-
-@pytest.fixture
-def follow(clone, forked, online, hub_server, hold, checkpoints, tmp_path):
-    def follow(document: Document) -> None:
-        if head := metadata.read(document.text):
-            hold("user/model", checkpoints[head["tags"][1]])
-        for words in document.commands:
-            trained = check(words)
-            if recipe := next((word for word in words if trained and word in checkpoints), None):
-                shutil.copytree(checkpoints[recipe], trained, dirs_exist_ok=True)
-                (trained / "trainer_state.json").write_text(json.dumps({"log_history": [{"step": 1, "eval_loss": 2}]}))
-            if words[0] == "tfm-zoo" and words[1] != "serve":
-                done = CliRunner().invoke(app, words[1:])
-                assert done.exit_code == 0, f"{shlex.join(words)}: {done.output}"
-        if "python" in document.languages:
-            script = tmp_path / document.path.name
-            script.write_text(document.code("python"), encoding="utf-8")
-            environment = os.environ | hub_server.environment(tmp_path / "home")
-            ended = with_libraries().run([sys.executable, script], env=environment)
-            assert ended.returncode == 0, ended.stderr
-
-    return follow
+AXES, RECIPES = (next(each for each in DOCUMENTS if str(each) == f"recipes/{name}.md") for name in ("axes", "README"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("document", [each for each in DOCUMENTS if each.code("bash", "sh", "python")], ids=str)
-def test_reader(document, follow):
-    follow(document)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("```bash\ntfm-zoo list\ntfm-zoo export nothing out\n```", "export nothing out: error:"),
-        ("```python\na = 1\n```\nand\n```python\nassert a == 1\nassert a == 2\n```", 'use.md", line 7,'),
-        ("```sh\naccelerate launch recipes/train_translation.py\n```\n```python\nopen('runs/x')\n```", "runs/x"),
-    ],
-)
-def test_what_fails_is_found(text, complaint, follow):
-    with pytest.raises(AssertionError, match=complaint):
-        follow(Document(ROOT / "use.md", f"{text}\n"))
+def test_reader(document, clone, forked, online, hub_server, hold, checkpoints, tmp_path):
+    if head := metadata.read(document.text):
+        hold("user/model", checkpoints[head["tags"][1]])
+    for words in document.commands:
+        trained = check(words)
+        if recipe := next((word for word in words if trained and word in checkpoints), None):
+            shutil.copytree(checkpoints[recipe], trained, dirs_exist_ok=True)
+            (trained / "trainer_state.json").write_text(json.dumps({"log_history": [{"step": 1, "eval_loss": 2}]}))
+        if words[0] == "tfm-zoo" and words[1] != "serve":
+            done = CliRunner().invoke(app, words[1:])
+            assert done.exit_code == 0, f"{shlex.join(words)}: {done.output}"
+    if "python" in document.languages:
+        script = tmp_path / document.path.name
+        script.write_text(document.code("python"), encoding="utf-8")
+        environment = os.environ | hub_server.environment(tmp_path / "home")
+        ended = with_libraries().run([sys.executable, script], env=environment)
+        assert ended.returncode == 0, ended.stderr
 
 
 def test_each_training_has_a_folder_of_its_own(clone):
     """Else a reader who pastes one after the other is refused."""
-    (document,) = (each for each in DOCUMENTS if each.path == ROOT / "recipes" / "README.md")
     trainings = ("recipes/finetune", "recipes/train", "recipes/pretrain", "recipes/compare")
-    folders = [check(words) for words in document.commands if any(word.startswith(trainings) for word in words)]
+    folders = [check(words) for words in RECIPES.commands if any(word.startswith(trainings) for word in words)]
     assert len(folders) == len(set(folders)) > 15 and Path("output") not in folders
 
 
@@ -86,13 +64,21 @@ def test_every_axis_is_named():
 
 
 def test_the_defaults_of_the_axes():
-    (axes,) = (each for each in DOCUMENTS if each.path == ROOT / "recipes" / "axes.md")
-    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \| (.+) \|$", axes.text, re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \| (.+) \| (.+) \|$", AXES.text, re.MULTILINE)
     assert len(rows) > 60
     for kind, config in enumerate((TfmBertConfig(), TfmGPTConfig(), TfmEncoderDecoderConfig()), 1):
         own = {field.name for field in fields(config)}
         told = {row[0]: eval(row[kind].strip("`")) for row in rows if row[kind] != "-"}
         assert told == {name: getattr(config, name) for name, *_ in rows if name in own}
+
+
+def takes(recipe: Path, span: str) -> bool:
+    """Whether it has these options; one that wants a value may go without in prose."""
+    try:
+        check(["python", str(recipe), *split(span)])
+    except BadCommandError as error:
+        return "expected one argument" in str(error) or "expected at least one argument" in str(error)
+    return True
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
@@ -104,41 +90,24 @@ def test_commands_and_options_in_prose(document, clone):
             assert any(takes(recipe, span) for recipe in ROOT.glob("recipes/*.py")), span
 
 
-def takes(recipe, span: str) -> bool:
-    """Whether it has these options; one that wants a value may go without in prose."""
-    try:
-        check(["python", str(recipe), *split(span)])
-    except BadCommandError as error:
-        return "expected one argument" in str(error) or "expected at least one argument" in str(error)
-    return True
-
-
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("make coffee", "no target 'coffee'"),
-        ("pip install '.[recipe]'", "no source"),
-        ("python -m pytest tests/equivalence tests/nothing", "no path 'tests/nothing'"),
-        ("python -m benchmarks speed --only nothing", "no case 'nothing'"),
-        ("python -m benchmarks nothing", "no benchmark 'nothing'"),
-        ("python recipes/predicted.py runs/imdb text", "no script 'recipes/predicted.py'"),
+        ("make coffee", "cannot run"),
+        ("make test; make lint  # several", "cannot run"),
+        ("pip install '.[recipe]'", "cannot run"),
+        ("python -m pytest tests/nothing", "cannot run"),
+        ("python -m benchmarks nothing", "nothing"),
+        ("python -m benchmarks speed --only nothing", "cannot run"),
+        ("python recipes/predicted.py runs/imdb text", "No such file"),
         ("python recipes/generate.py runs/book --top_q 1 text", "unrecognized arguments: --top_q"),
-        ("python recipes/generate.py runs/book text", "runs/book is no folder"),
         ("accelerate launch recipes/train_translation.py --num_beam 4", "did you mean '--num_beams'"),
-        ("accelerate launch recipes/finetune_causal_lm.py --config recipes/configs/no.yaml", "no such file"),
-        ("accelerate launch recipes/finetune_causal_lm.py --config recipes/configs/imdb.yaml", "unknown key"),
-        ("accelerate launch --config_file recipes/accelerate/tpu.yaml recipes/train_translation.py", "no file"),
-        ("accelerate launch --processes 2 recipes/train_translation.py", "processes"),
-        ("tfm-zoo draw", "no command 'draw'"),
-        ("tfm-zoo push model", "repo_id"),
+        ("accelerate launch --config_file recipes/accelerate/tpu.yaml recipes/train_translation.py", "cannot run"),
+        ("tfm-zoo draw", "draw"),
         ("tfm-zoo verify model --jason", "No such option: --jason"),
-        ("make test | tee log", "not one command"),
-        ("make test; make lint", "not one command"),
-        ("HF_HOME=. make test", "no rule"),
         ("curl localhost", "no rule"),
     ],
 )
-def test_bad_commands_are_found(line, complaint, clone):
-    (words,) = Document(ROOT / "use.md", f"```bash\n{line}  # as it is\n```\n").commands
+def test_a_command_that_fails_is_found(line, complaint, clone):
     with pytest.raises(BadCommandError, match=complaint):
-        check(words)
+        check(split(line))

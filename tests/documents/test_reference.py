@@ -1,7 +1,11 @@
-"""The reference holds every public name, and each name that it holds has a docstring."""
+"""The reference holds every public name with its docstring; the site is built strictly, and needs no network."""
 
 import re
+import subprocess
+import sys
+from html import unescape
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +37,39 @@ def test_every_architecture_is_named():
     times = {name: len(re.findall(rf"(?<![\w.-]){re.escape(name)}(?![\w-]| v?\d| Embedding)", page)) for name in names}
     times["DeBERTa v2"] = len(re.findall("DeBERTa v2 and v3", page))
     assert {name for name, count in times.items() if count != 1} == set()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    pytest.importorskip("mkdocs")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_nothing_is_loaded_from_elsewhere_and_links_lead_somewhere(site):
+    for path in site.rglob("*.html"):
+        tags = re.findall(r"<(a|script|img|link)\b([^>]*)>", path.read_text("utf-8"))
+        urls = [
+            (tag, re.search(r'\b(?:href|src)="?([^"\s>]*)', given)) for tag, given in tags if "canonical" not in given
+        ]
+        urls = [(tag, unescape(url[1])) for tag, url in urls if url]
+        assert not [url for tag, url in urls if tag != "a" and "//" in url], path
+        local = [url for _, url in urls if not re.match(r"https://|mailto:|#|$", url)]
+        if path.name != "404.html":  # its links begin at the root
+            assert not [url for url in local if not (path.parent / re.split("[#?]", url)[0]).exists()], path
+
+
+@pytest.mark.slow
+def test_every_entry_of_the_reference_has_text(site):
+    texts = {}
+    for path in (site / "docs" / "reference").glob("*.html"):
+        for entry in re.split(r"<h2\b", path.read_text("utf-8"))[1:]:
+            name = re.search(r'id="?([\w.]+)', entry)
+            texts[name and name[1]] = re.findall(r"<p>(.+?)</p>", entry, re.DOTALL)
+    assert [name for name in NAMES if not texts.get(name)] == []
+    index = (site / "search" / "search_index.json").read_text("utf-8")
+    assert [name for name in NAMES if name.rpartition(".")[2] not in index] == []

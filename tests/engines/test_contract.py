@@ -9,6 +9,8 @@ import ast
 import inspect
 import operator
 import textwrap
+from copy import deepcopy
+from functools import cache
 
 import pytest
 import torch
@@ -37,6 +39,11 @@ MODELS = (*DECODERS, *ENCODERS, "sinusoidal")
 
 
 def base_model(name: str) -> nn.Module:
+    return deepcopy(built(name))
+
+
+@cache
+def built(name: str) -> nn.Module:
     if name == "sinusoidal":
         return tiny_model(tfm_zoo.TfmGPTModel, position_embedding_type="sinusoidal", scale_embedding=True)
     return tfm_zoo.from_official(build_tiny(BY_NAME[f"{name}Model"])).eval()

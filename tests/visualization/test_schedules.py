@@ -1,13 +1,9 @@
 """Learning rates as training has them."""
 
-import re
-from pathlib import Path
-
 import pytest
 import torch
 from transformers import get_scheduler
 
-from tfm_zoo import visualization
 from tfm_zoo.visualization import plot_schedules, schedule_rates
 
 
@@ -52,9 +48,3 @@ def test_bad_input(arguments, complaint, tmp_path):
     with pytest.raises(ValueError, match=complaint):
         plot_schedules(path=tmp_path / "schedule.png", **arguments)
     assert not list(tmp_path.iterdir())
-
-
-def test_pictures_import_no_training():
-    """`training` imports the pictures, and not the other way round."""
-    for path in Path(visualization.__file__).parent.glob("*.py"):
-        assert not re.search(r"(\.\.|tfm_zoo\.)training\b", path.read_text("utf-8")), path

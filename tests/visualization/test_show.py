@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from matplotlib.image import imread
@@ -31,21 +32,46 @@ def written(folder) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+def run_folder(kind: str) -> Path:
+    """A folder as recipes leave it, or as the Trainer does."""
+    folder = Path("runs", kind, "" if kind == "recipe" else "checkpoint-3")
+    folder.mkdir(parents=True)
+    history = [{"step": 3, "eval_loss": 2.0, "train_runtime": 60}]
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": history}))
+    return Path("runs", kind)
+
+
 @pytest.mark.parametrize(
-    ("kind", "options"),
+    ("command", "arguments", "size"),
     [
-        ("encoder", []),
-        ("decoder", ["--layer", 1]),
-        ("translator", ["--head", 2]),
-        ("translator", ["--layer", 1, "--head", 2]),
+        ("attention", ["encoder", TEXT], (600, 400)),
+        ("attention", ["decoder", TEXT, "--layer", 1], (600, 400)),
+        ("attention", ["translator", TEXT, "--head", 2], (600, 400)),
+        ("attention", ["translator", TEXT, "--layer", 1, "--head", 2], (600, 400)),
+        ("heads", ["encoder", "the film", "--file", "texts.txt"], (900, 500)),
+        ("rollout", ["classifier", TEXT], (400, 200)),
+        ("block", ["t5-small"], (400, 400)),
+        ("masks", [], (400, 200)),
+        ("positions", ["encoder", "--length", 20], (1000, 500)),
+        ("positions", ["translator", "--length", 20], (1000, 500)),
+        ("positions", ["sinusoidal", "--hidden-size", 64, "--length", 100], (1000, 500)),
+        ("positions", ["smollm-135m"], (1000, 500)),
+        ("schedule", ["linear", "cosine", "noam", "--steps", 100, "--warmup-steps", 10], (1000, 800)),
+        ("training", ["recipe", "Trainer"], (600, 400)),
     ],
 )
-def test_attention_as_a_picture(kind, options, folders, here):
-    code, output = show("attention", folders[kind], TEXT, *options, "-o", "map.png")
+def test_a_picture(command, arguments, size, folders, here):
+    (here / "texts.txt").write_text(f"{TEXT}\n\n{TARGET}\n")
+    made = {"recipe": run_folder, "Trainer": run_folder}
+    arguments = [folders.get(each) or (made[each](each) if each in made else each) for each in arguments]
+    (here / "a.png").touch()
+    code, output = show(command, *arguments, "-o", "a.png")
     assert code == 0, output
-    assert f"Attention of {folders[kind]} in map.png" in output
-    height, width, _ = imread(here / "map.png").shape
-    assert height >= 400 and width >= 600
+    assert "a.png" in output and "in place of the one that was there" in output
+    height, width, _ = imread(here / "a.png").shape
+    assert height >= size[1] and width >= size[0]
+    if command == "heads":
+        assert "[SEP]: layer " in output and "attends to it most, with" in output and "evenly spread: " in output
 
 
 def test_attention_as_a_page(folders, here):
@@ -56,39 +82,11 @@ def test_attention_as_a_page(folders, here):
     assert '"start":["decoder",1,0]' in page and '"queries":["[CLS]","[CLS]","a","bright","film"]' in page
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
-def test_the_suffix_is_the_format(suffix, folders, here):
+@pytest.mark.parametrize(("suffix", "beginning"), [(".svg", b"<?xml"), (".pdf", b"%PDF")])
+def test_the_suffix_is_the_format(suffix, beginning, folders, here):
     code, output = show("rollout", folders["classifier"], TEXT, "-o", f"new/rollout{suffix}")
     assert code == 0, output
-    beginning = (here / f"new/rollout{suffix}").read_bytes()[:8]
-    assert beginning.startswith({".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix])
-
-
-def test_heads(folders, here):
-    (here / "texts.txt").write_text(f"{TEXT}\n\n{TARGET}\n")
-    code, output = show("heads", folders["encoder"], "the film", "--file", "texts.txt")
-    assert code == 0, output
-    assert "[SEP]: layer " in output and "the token after: layer " in output and "attends to it most, with" in output
-    assert output.count("evenly spread: ") > 5 and output.count("attends to all tokens alike") == 1
-    height, width, _ = imread(here / "heads.png").shape
-    assert height >= 500 and width >= 900
-
-
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "translator"])
-def test_positions(kind, folders, here):
-    code, output = show("positions", folders[kind], "--length", 20)
-    assert code == 0, output
-    height, width, _ = imread(here / "positions.png").shape
-    assert height >= 500 and width >= 1000
-
-
-def test_schedules(here):
-    (here / "schedule.png").touch()
-    code, output = show("schedule", "linear", "cosine", "noam", "--steps", 100, "--warmup-steps", 10)
-    assert code == 0, output
-    assert output == "linear, cosine, noam in schedule.png, in place of the one that was there"
-    height, width, _ = imread(here / "schedule.png").shape
-    assert height >= 800 and width >= 1000
+    assert (here / f"new/rollout{suffix}").read_bytes().startswith(beginning)
 
 
 def test_from_the_hub(online, client, tokenizer, here, tmp_path_factory):
@@ -146,34 +144,6 @@ def test_bad_input(command, kind, arguments, complaint, folders, here):
     assert not written(here)
 
 
-@pytest.mark.parametrize(
-    ("head", "fields", "arguments", "complaint"),
-    [
-        (tfm_zoo.TfmEncoderDecoderModel, {}, ["attention", TEXT], "writes no target by itself: give it one"),
-        (
-            tfm_zoo.TfmGPTForCausalLM,
-            {"attention_type": "linear"},
-            ["attention", TEXT],
-            "linear attention has no weights",
-        ),
-        (
-            tfm_zoo.TfmBertModel,
-            {"position_embedding_type": "none"},
-            ["positions"],
-            "has no positions to show",
-        ),
-    ],
-)
-def test_models_that_have_no_such_thing(head, fields, arguments, complaint, tokenizer, here, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    tiny_model(head, **fields).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    code, output = show(arguments[0], folder, *arguments[1:])
-    assert code == 1
-    assert output.startswith("error: ") and complaint in output
-    assert not written(here)
-
-
 @pytest.mark.parametrize("is_official", [False, True])
 @pytest.mark.parametrize("command", ["attention", "rollout"])
 def test_code_of_a_tokenizer_runs_on_request_alone(command, is_official, tokenizer, here, tmp_path_factory):
@@ -192,18 +162,23 @@ def test_code_of_a_tokenizer_runs_on_request_alone(command, is_official, tokeniz
     assert code == 0 and ran.exists(), output
 
 
-def test_no_model_and_no_tokenizer(here, tmp_path_factory):
-    code, output = show("attention", "no-such-folder", TEXT)
-    assert code == 1 and "'no-such-folder' is neither a folder nor a model on the Hub" in output
-    folder = tmp_path_factory.mktemp("model")
-    tiny_model(tfm_zoo.TfmBertModel).save_pretrained(folder)
-    code, output = show("attention", folder, TEXT)
-    assert code == 1 and f"{folder} holds no tokenizer that can be loaded" in output
-    code, output = show("block", "gemma-3-270")
-    assert code == 1 and "the Hub cannot be reached" in output and "Did you mean 'gemma-3-270m'?" in output
-    code, output = show("schedule", "cosign")
-    assert code == 1 and "unknown schedule 'cosign'; choose from linear" in output
-    assert not written(here)
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["attention", "no-such-folder", TEXT], "'no-such-folder' is neither a folder nor a model on the Hub"),
+        (["attention", "bare", TEXT], "bare holds no tokenizer that can be loaded"),
+        (["positions", "bare"], "has no positions to show"),
+        (["block", "gemma-3-270"], "the Hub cannot be reached. Did you mean 'gemma-3-270m'?"),
+        (["schedule", "cosign"], "unknown schedule 'cosign'; choose from linear"),
+        (["training", "bare"], "bare has no trainer_state.json"),
+    ],
+)
+def test_a_folder_or_name_that_has_no_such_thing(arguments, complaint, here):
+    tiny_model(tfm_zoo.TfmBertModel, position_embedding_type="none").save_pretrained("bare")
+    code, output = show(*arguments)
+    assert code == 1
+    assert all(part in output for part in complaint.split(". ")), output
+    assert written(here) == ["bare"]
 
 
 @pytest.mark.slow
