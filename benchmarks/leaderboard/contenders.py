@@ -9,10 +9,10 @@ import torch
 
 from tfm_zoo.packing.products import has_onednn
 
-from . import in_ctranslate2, in_llama_cpp, in_onnx, in_openvino, in_torch
-from .tasks import CLASSIFY, DECODE, EMBED, TRANSLATE
+from . import in_ctranslate2, in_graphs, in_llama_cpp, in_torch
+from .tasks import CLASSIFY, DECODE, EMBED, TRANSLATE, Given, Runner
 
-ENCODING, ALL = (EMBED, CLASSIFY), (EMBED, CLASSIFY, DECODE, TRANSLATE)
+ENCODING, ALL, ONNX = (EMBED, CLASSIFY), (EMBED, CLASSIFY, DECODE, TRANSLATE), "onnx onnxruntime onnxscript"
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,13 @@ class Contender:
     """One row of the tables.
 
     Args:
-        load: takes the official model, the kind of task, its batches and a folder for converted files; it gives a
-            function from a batch to outputs.
-        kinds: of tasks that it can do.
+        load: makes a runner of what a task gives.
         command: what a user writes.
+        kinds: of tasks that it can do.
         packages: that have to be installed.
     """
 
-    load: Callable
+    load: Callable[[Given], Runner]
     command: str
     kinds: tuple[str, ...] = ALL
     packages: tuple[str, ...] = ()
@@ -39,86 +38,67 @@ class Contender:
         return "this CPU has no bfloat16" if "bfloat16" in self.command and not has_onednn(torch.bfloat16) else ""
 
 
-def zoo(dtype: str | None, kinds: tuple[str, ...] = ALL, compile: bool = False) -> Contender:
-    command = "from_official(model)"
-    if dtype:
-        options = (f', "{dtype}"' if dtype != "chosen" else "") + (", compile=True" if compile else "")
-        command = f"pack_weights({command}{options})"
-    return Contender(partial(in_torch.zoo, dtype, compile), command, kinds)
+def row(command: str, kinds: tuple[str, ...], packages: str, load: Callable, *arguments, **options) -> Contender:
+    return Contender(partial(load, *arguments, **options), command, kinds, tuple(packages.split()))
 
 
-OPENVINO, ONNX = ("openvino",), ("onnx", "onnxruntime", "onnxscript")
+def zoo(dtype: str, kinds: tuple[str, ...] = ALL, more: str = "", **options) -> Contender:
+    given = "" if dtype == "chosen" else f', "{dtype}"'
+    return row(f"pack_weights(from_official(model){given}{more})", kinds, "", in_torch.zoo, dtype, **options)
+
+
+BFLOAT16 = torch.bfloat16
+CT2, CT2_KINDS = "ct2-transformers-converter --model folder", (EMBED, DECODE, TRANSLATE)
 CONTENDERS = {
-    "official, float32": Contender(in_torch.official, "from_pretrained(folder)"),
-    "official, bfloat16": Contender(
-        partial(in_torch.official, dtype=torch.bfloat16), "from_pretrained(folder, dtype=torch.bfloat16)"
+    "official, float32": row("from_pretrained(folder)", ALL, "", in_torch.official),
+    "official, bfloat16": row(
+        "from_pretrained(folder, dtype=torch.bfloat16)", ALL, "", in_torch.official, dtype=BFLOAT16
     ),
-    "zoo": zoo(None),
+    "zoo": row("from_official(model)", ALL, "", in_torch.zoo, None),
     "zoo, packed as chosen": zoo("chosen"),
     "zoo, float32": zoo("float32"),
     "zoo, bfloat16": zoo("bfloat16"),
-    "zoo, all bfloat16": Contender(
-        partial(in_torch.zoo, "bfloat16", False, model_dtype=torch.bfloat16),
+    "zoo, all bfloat16": row(
         'pack_weights(from_official(model.bfloat16()), "bfloat16")',
+        *(ALL, "", in_torch.zoo, "bfloat16"),
+        model_dtype=BFLOAT16,
     ),
     "zoo, int8": zoo("int8"),
-    "zoo, int8, compiled": zoo("int8", (DECODE,), compile=True),
+    "zoo, int8, compiled": zoo("int8", (DECODE,), ", compile=True", compile=True),
     "zoo, int4": zoo("int4", (DECODE,)),
-    "OpenVINO, float32": Contender(
-        partial(in_openvino.load, "f32"),
+    "OpenVINO, float32": row(
         'compile_model(convert_model(model), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})',
-        ENCODING,
-        OPENVINO,
+        *(ENCODING, "openvino", in_graphs.openvino, "f32"),
     ),
-    "OpenVINO, bfloat16": Contender(
-        partial(in_openvino.load, "bf16"),
+    "OpenVINO, bfloat16": row(
         'compile_model(convert_model(model), "CPU")  # bfloat16, where the CPU has it',
-        ENCODING,
-        OPENVINO,
+        *(ENCODING, "openvino", in_graphs.openvino, "bf16"),
     ),
-    "OpenVINO, int8": Contender(
-        partial(in_openvino.load, "int8"),
+    "OpenVINO, int8": row(
         "nncf.quantize(convert_model(model), dataset, model_type=ModelType.TRANSFORMER)",
-        ENCODING,
-        (*OPENVINO, "nncf"),
+        *(ENCODING, "openvino nncf", in_graphs.openvino, "int8"),
     ),
-    "ONNX Runtime, float32": Contender(
-        partial(in_onnx.load, False), 'optimize_model(export(model), "bert")', ENCODING, ONNX
+    "ONNX Runtime, float32": row('optimize_model(export(model), "bert")', ENCODING, ONNX, in_graphs.onnx, False),
+    "ONNX Runtime, int8": row(
+        "quantize_dynamic(export(model), weight_type=QInt8)", ENCODING, ONNX, in_graphs.onnx, True
     ),
-    "ONNX Runtime, int8": Contender(
-        partial(in_onnx.load, True), "quantize_dynamic(export(model), weight_type=QInt8)", ENCODING, ONNX
-    ),
-    "CTranslate2, float32": Contender(
-        partial(in_ctranslate2.load, "float32"),
-        "ct2-transformers-converter --model folder",
-        (EMBED, DECODE, TRANSLATE),
-        ("ctranslate2",),
-    ),
-    "CTranslate2, int8": Contender(
-        partial(in_ctranslate2.load, "int8_float32"),
-        "ct2-transformers-converter --model folder --quantization int8",
-        (EMBED, DECODE, TRANSLATE),
-        ("ctranslate2",),
+    "CTranslate2, float32": row(CT2, CT2_KINDS, "ctranslate2", in_ctranslate2.load, "float32"),
+    "CTranslate2, int8": row(
+        f"{CT2} --quantization int8", CT2_KINDS, "ctranslate2", in_ctranslate2.load, "int8_float32"
     ),
     **{
-        f"llama.cpp, {kind}": Contender(
-            partial(in_llama_cpp.load, kind),
+        f"llama.cpp, {kind}": row(
             f'Llama(model_path="model-{kind}.gguf", n_threads=threads)',
-            (DECODE,),
-            ("llama_cpp", "gguf"),
+            *((DECODE,), "llama_cpp gguf", in_llama_cpp.load, kind),
         )
         for kind in ("F32", "Q8_0", "Q4_K_M")
     },
-    "torchao, int8": Contender(
-        partial(in_torch.torchao, "int8"),
+    "torchao, int8": row(
         "quantize_(model, Int8DynamicActivationInt8WeightConfig()); model.compile()",
-        ENCODING,
-        ("torchao",),
+        *(ENCODING, "torchao", in_torch.torchao, "int8"),
     ),
-    "torchao, int4": Contender(
-        partial(in_torch.torchao, "int4"),
+    "torchao, int4": row(
         'quantize_(model.bfloat16(), Int4WeightOnlyConfig(32, int4_packing_format="opaque"))',
-        (DECODE,),
-        ("torchao",),
+        *((DECODE,), "torchao", in_torch.torchao, "int4"),
     ),
 }

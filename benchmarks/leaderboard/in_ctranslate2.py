@@ -1,7 +1,6 @@
 """Models in CTranslate2, which takes tokens without padding."""
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,14 +8,13 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from .tasks import EMBED, TRANSLATE, pooled
+from .tasks import EMBED, TRANSLATE, Given, Runner, pooled
 
 
-def load(
-    dtype: str, model: PreTrainedModel, kind: str, batches: list[dict], folder: Path
-) -> Callable[[dict], np.ndarray]:
+def load(dtype: str, given: Given) -> Runner:
     import ctranslate2
 
+    model, kind, _, folder = given
     if not (folder / "ctranslate2").exists():
         convert(copy.deepcopy(model), folder)  # a copy: the converter takes some models apart
     engine = {EMBED: ctranslate2.Encoder, TRANSLATE: ctranslate2.Translator}.get(kind, ctranslate2.Generator)

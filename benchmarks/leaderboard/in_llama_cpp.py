@@ -3,12 +3,13 @@
 Sequences are decoded one after another: several at once are `llama-server`'s, not the Python package's.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
+
+from .tasks import Given, Runner
 
 #: our names in files of GGUF -> transformers' names
 LAYERS = {
@@ -24,11 +25,10 @@ LAYERS = {
 }
 
 
-def load(
-    kind: str, model: PreTrainedModel, task: str, batches: list[dict], folder: Path
-) -> Callable[[dict], np.ndarray]:
+def load(kind: str, given: Given) -> Runner:
     import llama_cpp
 
+    model, _, _, folder = given
     if model.config.model_type != "llama":
         raise ValueError(f"no file of {model.config.model_type} is written here")
     path = folder / f"model-{kind}.gguf"
@@ -42,11 +42,7 @@ def load(
     threads = {"n_threads": torch.get_num_threads(), "n_threads_batch": torch.get_num_threads()}
     loaded = llama_cpp.Llama(str(path), n_ctx=256, logits_all=True, verbose=False, **threads)
 
-    def run(batch: dict) -> np.ndarray:
-        rows = batch["input_ids"].tolist()
-        return np.array([written(loaded, row, batch["steps"]) for row in rows])
-
-    return run
+    return lambda batch: np.array([written(loaded, row, batch["steps"]) for row in batch["input_ids"].tolist()])
 
 
 def written(loaded, ids: list[int], steps: int) -> np.ndarray | list[int]:

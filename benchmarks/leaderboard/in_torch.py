@@ -1,52 +1,38 @@
 """Models in torch: official classes, the zoo's, and official ones quantised by torchao."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 import tfm_zoo
 
-from .tasks import CLASSIFY, EMBED, TRANSLATE, pooled
+from .tasks import CLASSIFY, EMBED, TRANSLATE, Given, Runner, pooled
 
 
-def official(
-    model: PreTrainedModel, kind: str, batches: list[dict], folder: Path, dtype: torch.dtype = torch.float32
-) -> Callable[[dict], np.ndarray]:
-    return runner(model.to(dtype), kind)
+def official(given: Given, dtype: torch.dtype = torch.float32) -> Runner:
+    return runner(given.model.to(dtype), given.kind)
 
 
-def zoo(
-    dtype: str | None,
-    compile: bool,
-    model: PreTrainedModel,
-    kind: str,
-    batches: list[dict],
-    folder: Path,
-    model_dtype: torch.dtype = torch.float32,
-) -> Callable[[dict], np.ndarray]:
-    model = tfm_zoo.from_official(model.to(model_dtype)).eval()
+def zoo(dtype: str | None, given: Given, compile: bool = False, model_dtype: torch.dtype = torch.float32) -> Runner:
+    model = tfm_zoo.from_official(given.model.to(model_dtype)).eval()
     if dtype:
         tfm_zoo.pack_weights(model, None if dtype == "chosen" else dtype, compile=compile)
-    return runner(model, kind)
+    return runner(model, given.kind)
 
 
-def torchao(
-    dtype: str, model: PreTrainedModel, kind: str, batches: list[dict], folder: Path
-) -> Callable[[dict], np.ndarray]:
+def torchao(dtype: str, given: Given) -> Runner:
     from torchao.quantization import Int4WeightOnlyConfig, Int8DynamicActivationInt8WeightConfig, quantize_
 
+    model = given.model
     if dtype == "int8":
         quantize_(model, Int8DynamicActivationInt8WeightConfig())
         model.compile(dynamic=True)
     else:
         quantize_(model.bfloat16(), Int4WeightOnlyConfig(group_size=32, int4_packing_format="opaque"))
-    return runner(model, kind)
+    return runner(model, given.kind)
 
 
-def runner(model: PreTrainedModel, kind: str) -> Callable[[dict], np.ndarray]:
+def runner(model: PreTrainedModel, kind: str) -> Runner:
     """A function from a batch to what this kind of task gives (see `tasks.py`)."""
 
     @torch.inference_mode()
@@ -54,9 +40,7 @@ def runner(model: PreTrainedModel, kind: str) -> Callable[[dict], np.ndarray]:
         inputs = {name: states for name, states in batch.items() if isinstance(states, torch.Tensor)}
         if kind == EMBED:
             return pooled(model(**inputs).last_hidden_state, batch["attention_mask"])
-        if kind == CLASSIFY:
-            return model(**inputs).logits.float().numpy()
-        if not batch["steps"]:
+        if kind == CLASSIFY or not batch["steps"]:
             return model(**inputs).logits.float().numpy()
         inputs["attention_mask"] = batch.get("attention_mask", torch.ones_like(batch["input_ids"]))
         steps = {"min_new_tokens": batch["steps"], "max_new_tokens": batch["steps"]}  # random weights never end

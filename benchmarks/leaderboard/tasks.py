@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +21,19 @@ SENTENCES, REVIEWS = 32, 16  # of a batch
 ROUNDS = 2  # batches of prompts, and of sentences
 #: the kinds of tasks: a function of a batch gives vectors, logits of classes, tokens
 EMBED, CLASSIFY, DECODE, TRANSLATE = "embeddings", "classification", "decoding", "translation"
+
+
+#: what a contender makes of a model: a function from a batch to outputs
+Runner = Callable[[dict], np.ndarray]
+
+
+class Given(NamedTuple):
+    """What a contender loads: an official model, the kind of its task, its batches, a folder for converted files."""
+
+    model: PreTrainedModel
+    kind: str
+    batches: list[dict]
+    folder: Path
 
 
 @dataclass(frozen=True)
@@ -100,9 +115,7 @@ def sentences() -> dict[str, list[dict]]:
 TASKS = {
     "MiniLM": Task(EMBED, minilm, minilm_cases),
     "BERT-base": Task(
-        EMBED,
-        partial(official, "bert-base", "AutoModel"),
-        partial(text_batches, "imdb", 2, REVIEWS, 128),
+        EMBED, partial(official, "bert-base", "AutoModel"), partial(text_batches, "imdb", 2, REVIEWS, 128)
     ),
     "BERT-base classifier": Task(CLASSIFY, classifier, partial(text_batches, "rotten_tomatoes", 3, SENTENCES, 128)),
     "GPT-2": Task(DECODE, partial(official, "gpt2", "AutoModelForCausalLM"), partial(prompts, 50257)),

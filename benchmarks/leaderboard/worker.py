@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from .contenders import CONTENDERS
-from .tasks import TASKS
+from .tasks import TASKS, Given, Runner
 
 
 class Worker:
@@ -32,7 +32,7 @@ class Worker:
             raise RuntimeError("its process died") from error
 
 
-loaded: Callable[[dict], np.ndarray] | None = None
+loaded: Runner | None = None
 
 
 def load(name: str, task: str, folder: Path) -> None:
@@ -40,7 +40,7 @@ def load(name: str, task: str, folder: Path) -> None:
     loaded = None  # before there is another
     folder.mkdir(parents=True, exist_ok=True)
     batches = [batch for found in TASKS[task].cases().values() for batch in found]
-    loaded = CONTENDERS[name].load(TASKS[task].make(), TASKS[task].kind, batches, folder)
+    loaded = CONTENDERS[name].load(Given(TASKS[task].make(), TASKS[task].kind, batches, folder))
 
 
 def run(batch: dict) -> tuple[np.ndarray, float]:

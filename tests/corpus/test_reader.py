@@ -28,7 +28,7 @@ def test_vectors_are_those_of_sentence_transformers(encoder, texts, tmp_path, po
     prompts = {"prompts": {"query": "find: ", "document": "b2 "}, "default_prompt_name": "document", "truncate_dim": 20}
     body = Transformer(str(encoder), max_seq_length=16)
     modules = [body, Pooling(body.get_word_embedding_dimension(), pooling_mode=pooling)]
-    modules += [Normalize()] if pooling != "cls" else []
+    modules += [Normalize()] if pooling in ("mean", ("cls", "mean")) else []
     model = SentenceTransformer(modules=modules, device="cpu", **prompts)
     model.save(str(tmp_path), create_model_card=False)
     for name in (None, "query"):
