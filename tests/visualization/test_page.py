@@ -126,18 +126,3 @@ def test_long_texts(length, ratio, browser, tmp_path):
     assert max(width, height) <= 8192 and pixel[3] == 255 and len(set(pixel)) > 1
     assert min(levels) > 0
     torch.testing.assert_close(torch.tensor(levels) / 255, weights[0, 0, 0].sqrt(), atol=0.5001 / 255, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("start", "complaint"),
-    [
-        ({"kind": "both"}, "kind 'both': .* has attention of the kind encoder or decoder or cross"),
-        ({"layer": 3}, "layer 3: the cross attention of .* has 0 to 2"),
-        ({"kind": "encoder", "layer": 2}, "layer 2: the encoder attention of .* has 0 to 1"),
-        ({"head": 4}, "head 4: .* has 0 to 3"),
-    ],
-)
-def test_bad_start(start, complaint, maps, tmp_path):
-    with pytest.raises(ValueError, match=complaint):
-        attention_page(maps, tmp_path / "page.html", **start)
-    assert not list(tmp_path.iterdir())

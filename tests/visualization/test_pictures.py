@@ -80,18 +80,3 @@ def test_any_tokens(tokens, lacking, tmp_path, monkeypatch, caplog):
         plot_rollout(Rollout(tokens, shares, "the state of '$'", "$good$", "m$"), tmp_path / "rollout.svg")
     said = [f"has boxes for {lacking}, which no installed font has: a page (.html) shows them."] * 2
     assert [record.message.partition(" ")[2] for record in caplog.records] == said * bool(lacking)
-
-
-@pytest.mark.parametrize(
-    ("layer", "head", "name", "complaint"),
-    [
-        (2, None, "map.png", "layer 2: the cross attention of a model has 0 to 1"),
-        (0, -1, "map.png", "head -1: the cross attention of a model has 0 to 2"),
-        (None, 3, "map.png", "head 3: the cross attention of a model has 0 to 2"),
-        (None, None, "map.jpeg", r"'.*map\.jpeg' should end in one of \.png, \.svg, \.pdf"),
-    ],
-)
-def test_bad_input(layer, head, name, complaint, tmp_path):
-    with pytest.raises(ValueError, match=complaint):
-        plot_attention(attention_of(), tmp_path / name, layer, head)
-    assert not list(tmp_path.iterdir())
