@@ -20,20 +20,22 @@ def boxes(config) -> list[str]:
     return [text.get_text().replace("\n", " ") for text in texts if text.get_text()]
 
 
+NORM = "LayerNorm"
+
+
 @pytest.mark.parametrize(
     ("place", "expected"),
     [
-        ("post", ["self-attention", "+", "LayerNorm", "feed-forward", "+", "LayerNorm"]),
-        ("pre", ["LayerNorm", "self-attention", "+", "LayerNorm", "feed-forward", "+", "LayerNorm"]),
-        ("output", ["self-attention", "LayerNorm", "+", "feed-forward", "LayerNorm", "+", "LayerNorm"]),
+        ("post", ["self-attention", "+", NORM, "feed-forward", "+", NORM]),
+        ("pre", [NORM, "self-attention", "+", NORM, "feed-forward", "+", NORM]),
+        ("output", ["self-attention", NORM, "+", "feed-forward", NORM, "+", NORM]),
+        ("both", [*(NORM, "self-attention", NORM, "+"), *(NORM, "feed-forward", NORM, "+"), NORM]),
     ],
 )
 def test_norms_stand_where_they_are(place, expected):
     shown = boxes(tiny_config(tfm_zoo.TfmGPTConfig, norm_position=place, num_hidden_layers=3))
     assert "3 x" in shown and f"tokens: {61} x {32}" in shown
-    parts = [
-        part for text in shown for part in ("self-attention", "feed-forward", "LayerNorm", "+") if text.startswith(part)
-    ]
+    parts = [part for text in shown for part in ("self-attention", "feed-forward", NORM, "+") if text.startswith(part)]
     assert parts == ["+", *expected]  # the first adds positions
 
 
