@@ -151,9 +151,8 @@ def test_sharded(tmp_path):
     model.save_pretrained(tmp_path / "whole", max_shard_size="10KB")
     saved(model, tmp_path / "packed", max_shard_size="10KB")
     assert len(list((tmp_path / "packed").glob("model-*.safetensors"))) > 2
-    for name, config in (("packed", None), ("whole", TfmQuantizationConfig("int8"))):
-        loaded = AutoModelForCausalLM.from_pretrained(tmp_path / name, quantization_config=config)
-        assert_same(loaded, model, IDS)
+    for name, options in (("packed", {}), ("whole", {"quantization_config": TfmQuantizationConfig("int8")})):
+        assert_same(AutoModelForCausalLM.from_pretrained(tmp_path / name, **options), model, IDS)
 
 
 def test_some_layers_stay(tmp_path):
