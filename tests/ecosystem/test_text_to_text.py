@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from transformers import GenerationConfig, MBart50Tokenizer, PreTrainedModel
+from transformers import BartConfig, BartForConditionalGeneration, GenerationConfig, MBart50Tokenizer, PreTrainedModel
 from transformers.pipelines.pt_utils import KeyDataset
 
 import tfm_zoo
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
-from ..official_models import BY_NAME, build_tiny
 from ..tiny import tiny_model
 from ..words import SENTENCES, WORDS, make_tokenizer
 from .test_pipelines import LIKE_BART, assert_close
@@ -35,12 +34,15 @@ def zoo() -> PreTrainedModel:
 
 @pytest.fixture(scope="module")
 def native() -> PreTrainedModel:
-    """A BART whose configuration has settings for tasks."""
+    """A BART whose configuration has settings for tasks, and which writes other words for other texts."""
+    torch.manual_seed(0)
+    sizes = {"d_model": 32, "init_std": 0.4, "vocab_size": len(make_tokenizer()), "forced_eos_token_id": None}
+    for side in ("encoder", "decoder"):
+        sizes |= {f"{side}_layers": 1, f"{side}_ffn_dim": 48, f"{side}_attention_heads": 4}
     tokens = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 3}
-    sizes = {"vocab_size": len(make_tokenizer()), "max_position_embeddings": 1024, "forced_eos_token_id": None}
-    model = build_tiny(BY_NAME["BartForConditionalGeneration"], **tokens, **sizes)
-    model.config.task_specific_params, model.config.prefix = TASK_PARAMETERS, "good "
-    return model
+    config = BartConfig(**sizes, **tokens)
+    config.task_specific_params, config.prefix = TASK_PARAMETERS, "good "
+    return BartForConditionalGeneration(config).eval()
 
 
 def make_pipeline(task: str, model: PreTrainedModel, **options: Any):
