@@ -1,10 +1,12 @@
-"""Compiled, exported and traced models compute what the eager ones do. (A graph keeps the padding.)"""
+"""Compiled, exported and traced models compute what the eager ones do. A graph keeps the padding; blocks that are
+compiled one by one never see it."""
 
 import shutil
 
 import pytest
 import torch
 
+from benchmarks.gpu import ragged_batches
 from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmBertForMultipleChoice,
@@ -24,9 +26,10 @@ SAME = {"rtol": 0, "atol": 1e-10}
 ROTARY = {"position_embedding_type": "rotary", "norm_type": "rmsnorm", "mlp_type": "gated", "sliding_window": 3}
 
 
-def one_layer(head: type) -> dict[str, int]:
-    """On each side: a graph repeats what a layer does, and takes its time to make for each of them."""
-    return {"num_hidden_layers": 1} | ({"decoder_layers": 1} if head in ENCODER_DECODERS else {})
+def one_layer(head: type, **fields):
+    """A graph repeats what a layer does, and takes its time to make for each of them."""
+    sizes = {"num_hidden_layers": 1} | ({"decoder_layers": 1} if head in ENCODER_DECODERS else {})
+    return tiny_model(head, **NO_DROPOUT | sizes | fields).double()
 
 
 def real(outputs) -> dict[str, torch.Tensor]:
@@ -36,116 +39,95 @@ def real(outputs) -> dict[str, torch.Tensor]:
 
 
 def train(model, batch: dict) -> tuple[dict, dict]:
-    outputs = model(**batch)
-    tensors = real(outputs)
-    loss = outputs.loss if "loss" in outputs else sum(value.square().sum() for value in tensors.values())
-    loss.backward()
-    return tensors, {name: parameter.grad for name, parameter in model.named_parameters() if "orig" not in name}
-
-
-#: each way in which a head reads its base model, in one family or more; what depends on values, and so would break a
-#: graph, `test_shapes_without_values` finds in every head
-READING = (
-    *(TfmBertForMaskedLM, TfmBertForSequenceClassification, TfmBertForMultipleChoice, TfmBertForQuestionAnswering),
-    *(TfmGPTForCausalLM, TfmGPTForSequenceClassification),
-    *(TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderForSequenceClassification),
-)
-#: of each family one head whose forward and backward pass are captured as every backend is given them
-CAPTURED = (TfmBertForMaskedLM, TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration)
+    tensors = real(model(**batch))
+    tensors["loss"].backward()
+    return tensors, {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("head", "fields", "backend"),
+    ("head", "backend", "fields"),
     [
-        *[
-            pytest.param(head, one_layer(head), "aot_eager" if head in CAPTURED else "eager", id=head.__name__)
-            for head in READING
-        ],
-        pytest.param(TfmBertForMaskedLM, ROTARY, "aot_eager", id="rotary, two layers"),
+        # each way in which a head reads its base model; what depends on values, and so would break a graph,
+        # `test_shapes_without_values` finds in every head
+        *[(head, "eager", {}) for head in (TfmBertForSequenceClassification, TfmBertForMultipleChoice)],
+        *[(head, "eager", {}) for head in (TfmBertForQuestionAnswering, TfmGPTForSequenceClassification)],
+        (TfmEncoderDecoderForSequenceClassification, "eager", {}),
+        # of each family one head whose forward and backward pass are captured as every backend is given them
+        (TfmBertForMaskedLM, "aot_eager", {}),
+        (TfmBertForMaskedLM, "aot_eager", ROTARY | {"num_hidden_layers": 2}),
+        (TfmGPTForCausalLM, "aot_eager", {}),
+        (TfmEncoderDecoderForConditionalGeneration, "aot_eager", {}),
     ],
 )
-def test_one_graph_forward_and_backward(head, fields, backend):
-    """No head breaks its graph; the time of making code is spared."""
+def test_one_graph_forward_and_backward(head, backend, fields):
     batch = ragged_batch(head, labels=True)
-    results = []
-    for compiles in (False, True):
-        model = tiny_model(head, **NO_DROPOUT, **fields).double().train()
-        if compiles:
-            torch.compiler.reset()
-            model.compile(backend=backend, fullgraph=True)
-        results.append(train(model, batch))
-    torch.testing.assert_close(*results, **SAME)
+    plain, compiled = (one_layer(head, **fields).train() for _ in range(2))
+    torch.compiler.reset()
+    compiled.compile(backend=backend, fullgraph=True)
+    torch.testing.assert_close(train(compiled, batch), train(plain, batch), **SAME)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile makes C++, and there is no compiler for it")
+@torch.no_grad()
 def test_generated_code():
     torch.compiler.reset()
-    model, batch = tiny_model(TfmBertForSequenceClassification, num_hidden_layers=1).double(), ragged_batch()
-    with torch.no_grad():
-        wanted = model(**batch)
-        model.compile(fullgraph=True)
-        torch.testing.assert_close(model(**batch), wanted, **SAME)
+    model, batch = one_layer(TfmBertForSequenceClassification), ragged_batch()
+    wanted = model(**batch)
+    model.compile(fullgraph=True)
+    torch.testing.assert_close(model(**batch), wanted, **SAME)
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_one_graph_with_a_cache():
+    """A forward pass in evaluation returns a cache by default; here too no value decides what is computed."""
+    head = TfmEncoderDecoderForConditionalGeneration
+    model, batch = one_layer(head, use_cache=True), ragged_batch(head)
+    wanted = model(**batch)
+    torch.compiler.reset()
+    model.compile(backend="aot_eager", fullgraph=True)
+    outputs = model(**batch)
+    torch.testing.assert_close(outputs[0], wanted[0], **SAME)
+    caches = [each.past_key_values for each in (outputs, wanted)]
+    ours, theirs = (cache.self_attention_cache.layers[0].keys for cache in caches)
+    torch.testing.assert_close(ours, theirs, **SAME)
+    mask = batch["attention_mask"].bool()
+    ours, theirs = (cache.cross_attention_cache.layers[0].keys.transpose(1, 2)[mask] for cache in caches)
+    torch.testing.assert_close(ours, theirs, **SAME)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "fields"),
-    [(TfmBertForMaskedLM, {}), (TfmBertForMaskedLM, ROTARY), (TfmDebertaModel, {})],
-    ids=["bert", "rotary", "deberta"],
+    [
+        (TfmBertForMaskedLM, {}),
+        (TfmBertForMaskedLM, ROTARY),
+        (TfmDebertaModel, {}),
+        (TfmGPTForSequenceClassification, {}),
+        (TfmEncoderDecoderForSequenceClassification, {}),
+        (TfmEncoderDecoderForConditionalGeneration, {}),
+        (TfmEncoderDecoderForConditionalGeneration, ROTARY),
+    ],
 )
-def test_export_for_any_batch(head, fields):
-    model = tiny_model(head, **one_layer(head), **fields).double()
-    small, large = ({name: value[:rows] for name, value in ragged_batch().items()} for rows in (2, 4))
-    small = {name: value[:, :7].clone() for name, value in small.items()}
+def test_export_for_any_batch_and_lengths(head, fields):
+    model, large = one_layer(head, **fields), ragged_batch(head)
+    small = {name: value[:2, 2:].clone() for name, value in large.items()}
     shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     program = torch.export.export(model, (), small, dynamic_shapes=dict.fromkeys(small, shape))
     torch.testing.assert_close(real(program.module()(**large)), real(model(**large)), **SAME)
 
 
-@pytest.mark.parametrize("head", [TfmGPTForSequenceClassification, TfmEncoderDecoderForSequenceClassification])
-def test_a_classifier_of_one_position_exports_for_any_batch(head):
-    model, large = tiny_model(head, **one_layer(head)).double(), ragged_batch(head)
-    small = {name: value[:2] for name, value in large.items()}
-    shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    program = torch.export.export(model, (), small, dynamic_shapes=dict.fromkeys(small, shape))
-    for inputs in (large, {name: value[:3] for name, value in large.items()}):
-        exported, wanted = program.module()(**inputs).logits, model(**inputs).logits
-        torch.testing.assert_close(exported, wanted, **SAME)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("fields", [{}, ROTARY], ids=["paper", "rotary"])
-def test_export_for_any_source_and_target(fields):
-    head = TfmEncoderDecoderForConditionalGeneration
-    model, large = tiny_model(head, **one_layer(head), **fields).double(), ragged_batch(head)
-    small = {name: value[:2, : value.shape[1] - 2].clone() for name, value in large.items()}
-    batch, source, target = (torch.export.Dim(name, max=64) for name in ("batch", "source", "target"))
-    shapes = {name: {0: batch, 1: target if name.startswith("decoder") else source} for name in small}
-    program = torch.export.export(model, (), small, dynamic_shapes=shapes)
-    for inputs in (small, large):
-        exported, wanted = program.module()(**inputs).logits, model(**inputs).logits
-        torch.testing.assert_close(exported, wanted, **SAME)
-
-
-@pytest.mark.slow
-def test_one_graph_with_a_cache():
-    """A forward pass in evaluation returns a cache by default; here too no value decides what is computed."""
-    head = TfmEncoderDecoderForConditionalGeneration
-    model, batch = tiny_model(head, use_cache=True, **one_layer(head)).double(), ragged_batch(head)
-    with torch.no_grad():
-        wanted = model(**batch)
-        torch.compiler.reset()
-        model.compile(backend="aot_eager", fullgraph=True)
-        outputs = model(**batch)
-    torch.testing.assert_close(outputs[0], wanted[0], **SAME)
-    caches = [each.past_key_values for each in (outputs, wanted)]
-    ours, theirs = (cache.self_attention_cache.layers[0].keys for cache in caches)
-    torch.testing.assert_close(ours, theirs, **SAME)
-    ours, theirs = (cache.cross_attention_cache.layers[0].keys.transpose(1, 2) for cache in caches)
-    real = batch["attention_mask"].bool()
-    torch.testing.assert_close(ours[real], theirs[real], **SAME)
+# (torch keeps tracing for tools that are built on it, and asks others to export.)
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::UserWarning")
+def test_trace():
+    model = tiny_model(TfmBertForSequenceClassification, return_dict=False).double()
+    traced = torch.jit.trace(model, tuple(ragged_batch().values()), check_trace=False)
+    other = ragged_batch(seed=1).values()
+    torch.testing.assert_close(traced(*other), model(*other), **SAME)
 
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
@@ -168,13 +150,59 @@ def test_positions_without_values(head):
         assert tiny_model(head)(ids, position_ids=positions).logits.shape[:2] == ids.shape
 
 
+def results(model, batches: list[dict], training: bool) -> list[torch.Tensor]:
+    """The losses, with the norm of all gradients in training, of each batch."""
+    found = []
+    for batch in batches:
+        if not isinstance(model, TfmBertForSequenceClassification):
+            batch = batch | {"labels": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)}
+        model.zero_grad()
+        with torch.set_grad_enabled(training):
+            loss = model.train(training)(**batch).loss
+        found.append(loss.detach())
+        if training:
+            loss.backward()
+            found.append(torch.stack([each.grad.norm() for each in model.parameters() if each.grad is not None]).norm())
+    return found
+
+
 @pytest.mark.slow
-# (torch keeps tracing for tools that are built on it, and asks others to export.)
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::UserWarning")
-def test_trace():
-    model = tiny_model(TfmBertForSequenceClassification, return_dict=False).double()
-    batch = ragged_batch()
-    traced = torch.jit.trace(model, tuple(batch.values()), check_trace=False)
-    other = ragged_batch(seed=1)
-    torch.testing.assert_close(traced(*other.values()), model(*other.values()), **SAME)
+@pytest.mark.parametrize(
+    ("head", "training"),
+    [
+        (TfmBertForSequenceClassification, False),
+        (TfmBertForSequenceClassification, True),
+        (TfmGPTForCausalLM, True),
+        (TfmEncoderDecoderForConditionalGeneration, True),
+    ],
+)
+def test_other_lengths_compile_no_block_anew(head, training):
+    torch.compiler.reset()
+    plain, model = (tiny_model(head, max_position_embeddings=64, **NO_DROPOUT) for _ in range(2))
+    graphs = []
+
+    def counting(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    stacks = [getattr(model.base_model, part, None) for part in ("encoder", "decoder")]
+    for stack in [stack for stack in stacks if stack is not None] or [model.base_model]:
+        for layer in stack.layers:
+            layer.compile(backend=counting, dynamic=True)
+    batches = ragged_batches("cpu", 10)
+    found = results(model, batches[:3], training)
+    made = len(graphs)
+    found += results(model, batches[3:], training)
+    assert made > 0 and len(graphs) == made
+    torch.testing.assert_close(found, results(plain, batches, training), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_padding_is_not_computed_in_compiled_blocks():
+    """What was dropped is restored as zeros."""
+    model, [batch] = tiny_model(TfmBertForSequenceClassification, max_position_embeddings=64), ragged_batches("cpu", 1)
+    for layer in model.base_model.layers:
+        layer.compile(backend="eager", dynamic=True)
+    states = model.base_model(batch["input_ids"], batch["attention_mask"]).last_hidden_state
+    assert not states[batch["attention_mask"] == 0].any() and states[batch["attention_mask"] == 1].abs().min() > 0

@@ -16,23 +16,26 @@ from ..forks import with_libraries
 from ..hub.conftest import make_environment
 from ..tiny import ENCODERS
 
+#: for an environment where the package is not installed
 PROGRAM = """
-from importlib.metadata import PackageNotFoundError, version
-
 import sys
+from importlib.metadata import distributions
 
 import tfm_zoo
 from transformers import AutoConfig, AutoModelForMaskedLM
 
 assert "transformers.pipelines" not in sys.modules  # which `tfm_zoo.pipeline` imports when it is called
-
-try:
-    version("tfm_zoo")
-except PackageNotFoundError:
-    config = AutoConfig.for_model("tfm_bert", vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
-    assert isinstance(AutoModelForMaskedLM.from_config(config), tfm_zoo.TfmBertForMaskedLM)
-    print(tfm_zoo.__file__)
+assert "tfm_zoo" not in {each.name for each in distributions()}
+config = AutoConfig.for_model("tfm_bert", vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+assert isinstance(AutoModelForMaskedLM.from_config(config), tfm_zoo.TfmBertForMaskedLM)
+print(tfm_zoo.__file__)
 """
+
+
+def run(command: list[str], **options) -> subprocess.CompletedProcess:
+    ended = subprocess.run(command, capture_output=True, text=True, **options)
+    assert ended.returncode == 0, ended.stderr
+    return ended
 
 
 def test_every_class_of_the_families_is_public():
@@ -49,8 +52,7 @@ def test_a_checkout_that_is_not_installed(tmp_path):
     shutil.copytree(Path(tfm_zoo.__file__).parent, checkout / "tfm_zoo")
     (checkout / "tfm-zoo").write_text(PROGRAM)
     python = make_environment(tmp_path / "environment", "torch", "transformers")
-    ended = subprocess.run([python, "tfm-zoo"], cwd=checkout, env=environment(), capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
+    ended = run([python, "tfm-zoo"], cwd=checkout, env={**os.environ, "PYTHONPATH": ""})
     assert ended.stdout.strip() == str(checkout / "tfm_zoo" / "__init__.py")
 
 
@@ -70,24 +72,16 @@ assert type(AutoConfig.for_model("tfm_gpt")) is tfm_zoo.TfmGPTConfig
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [["--help"], ["list"], ["convert", "--help"], ["show", "--help"]])
-@pytest.mark.parametrize("is_script", [True, False], ids=["tfm-zoo", "python -m tfm_zoo"])
-def test_the_command_starts_without_torch(arguments, is_script, tmp_path):
+@pytest.mark.parametrize("arguments", ["--help", "list", "convert --help", "show --help", "-m tfm_zoo list"])
+def test_the_command_starts_without_torch(arguments, tmp_path):
     """`--help` and `list` import none of what takes seconds."""
     script = tmp_path / "tfm-zoo"
     script.write_text("from tfm_zoo.cli import main; main()")
-    command = [sys.executable, *([str(script)] if is_script else ["-m", "tfm_zoo"]), *arguments]
-    root = str(Path(tfm_zoo.__file__).parents[1])
-    variables = environment() | {"PYTHONPATH": root, "PYTHONPROFILEIMPORTTIME": "1"}
-    ended = subprocess.run(command, env=variables, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    imported = {line.rpartition("|")[2].strip() for line in ended.stderr.splitlines()}
+    command = [sys.executable, *([] if arguments.startswith("-m") else [str(script)]), *arguments.split()]
+    variables = {"PYTHONPATH": str(Path(tfm_zoo.__file__).parents[1]), "PYTHONPROFILEIMPORTTIME": "1"}
+    imported = {line.rpartition("|")[2].strip() for line in run(command, env=os.environ | variables).stderr.split("\n")}
     assert "tfm_zoo.cli" in imported
     assert not imported & {"torch", "transformers", "huggingface_hub", "numpy"}
-
-
-def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def test_a_class_has_its_own_auto_class_in_whatever_order_they_are_named(monkeypatch):

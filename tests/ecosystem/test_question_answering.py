@@ -1,4 +1,4 @@
-"""The pipeline that answers questions, which transformers 5 has removed, against a search of every span."""
+"""The pipeline that answers questions, which transformers 5 has removed, finds what a search of every span finds."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from ..words import SENTENCES, SPECIAL, WORDS, make_tokenizer
 from .test_pipelines import QUESTION, assert_close
 
 CONTEXT = " and ".join(SENTENCES)
-EXAMPLES = [{"question": QUESTION, "context": sentence} for sentence in (CONTEXT, *SENTENCES)]
+EXAMPLES = [{"question": QUESTION, "context": sentence} for sentence in (CONTEXT, *SENTENCES, "bad film bad")]
 SHORT = {"max_seq_len": 14, "doc_stride": 3}
 
 
@@ -62,9 +62,9 @@ def every_span(
     return scores, least
 
 
-@pytest.mark.parametrize("kind", ["rust", "python"])
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("batch_size", [1, 3])
+@pytest.mark.parametrize(
+    ("kind", "side", "batch_size"), [("rust", "right", 1), ("rust", "left", 3), ("python", "right", 3)]
+)
 def test_every_span(zoo, kind, side, batch_size, tmp_path):
     """Long and short contexts, in windows that overlap, one by one and in padded batches."""
     tokenizer = make_tokenizer() if kind == "rust" else python_tokenizer(tmp_path)
@@ -72,19 +72,11 @@ def test_every_span(zoo, kind, side, batch_size, tmp_path):
     answer = make_pipeline(zoo, tokenizer, batch_size=batch_size, max_answer_len=4, **SHORT)
     results = answer(EXAMPLES, top_k=1000, handle_impossible_answer=True)
     for example, answers in zip(EXAMPLES, results, strict=True):
-        scores, least = every_span(
-            zoo, example["context"], SHORT["max_seq_len"], SHORT["doc_stride"], 4, side == "left"
-        )
+        scores, least = every_span(zoo, example["context"], longest=4, left=side == "left", **SHORT)
         assert {each["answer"]: each["score"] for each in answers} == pytest.approx(scores | {"": least}, rel=1e-4)
         assert [each["score"] for each in answers] == sorted((each["score"] for each in answers), reverse=True)
         for each in answers:
             assert example["context"][each["start"] : each["end"]] == each["answer"]
-
-
-def test_as_native(zoo):
-    for options in ({}, {"top_k": 3}, {"batch_size": 2, "handle_impossible_answer": True} | SHORT):
-        ours, theirs = (make_pipeline(model)(EXAMPLES, **options) for model in (zoo, tfm_zoo.to_official(zoo)))
-        assert_close(ours, theirs)
 
 
 def test_what_a_call_takes(zoo):
@@ -92,8 +84,7 @@ def test_what_a_call_takes(zoo):
     answer = make_pipeline(zoo)
     first, second = EXAMPLES[1:3]
     expected = [answer(question=QUESTION, context=each["context"]) for each in (first, second)]
-    assert expected[0].keys() == {"score", "start", "end", "answer"}
-    assert expected[0] != expected[1]
+    assert expected[0].keys() == {"score", "start", "end", "answer"} and expected[0] != expected[1]
     for forms in (
         answer([first, second]),
         answer(first, second),
@@ -101,8 +92,7 @@ def test_what_a_call_takes(zoo):
         answer(question=[QUESTION, QUESTION], context=[first["context"], second["context"]]),
         answer(question=QUESTION, context=[first["context"], second["context"]]),
         list(answer(example for example in (first, second))),
-        [answer(each | {"id": 7, "answers": []}) for each in (first, second)],
-        [answer([each]) for each in (first, second)],
+        [answer([each | {"id": 7, "answers": []}]) for each in (first, second)],
         [answer(QUESTION, each["context"]) for each in (first, second)],
     ):
         assert_close(forms, expected)
@@ -126,17 +116,10 @@ def test_words_and_tokens(zoo):
 
 
 def test_a_long_question_is_cut(zoo, tmp_path):
+    expected = make_pipeline(zoo)(question=QUESTION, context=SENTENCES[0])
     for tokenizer in (make_tokenizer(), python_tokenizer(tmp_path)):
-        answer = make_pipeline(zoo, tokenizer)
-        cut = answer(question=f"{QUESTION} and the dull story", context=SENTENCES[0], max_question_len=4)
-        assert_close(cut, answer(question=QUESTION, context=SENTENCES[0]))
-
-
-def test_a_folder(zoo, tmp_path):
-    zoo.save_pretrained(tmp_path)
-    make_tokenizer().save_pretrained(tmp_path)
-    answer = tfm_zoo.pipeline("question-answering", str(tmp_path), device="cpu", trust_remote_code=True)
-    assert_close(answer(EXAMPLES), make_pipeline(zoo)(EXAMPLES))
+        long = {"question": f"{QUESTION} and the dull story", "context": SENTENCES[0]}
+        assert_close(make_pipeline(zoo, tokenizer)(**long, max_question_len=4), expected)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +136,6 @@ def test_a_folder(zoo, tmp_path):
         ({"data": EXAMPLES[0], "doc_stride": 30, "max_seq_len": 20}, "doc_stride=30 is no number of tokens"),
         ({"data": EXAMPLES[0], "max_seq_len": 7}, "max_seq_len=7 leaves no room"),
         ({"data": EXAMPLES[0], "max_question_len": 0}, "max_question_len=0: at least 1"),
-        ({"data": EXAMPLES[0], "max_question_len": -1}, "max_question_len=-1: at least 1"),
     ],
 )
 def test_refusals(zoo, arguments, complaint):

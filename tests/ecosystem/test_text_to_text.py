@@ -1,4 +1,4 @@
-"""The pipelines of encoder-decoders, which transformers 5 has removed, against `generate`."""
+"""The pipelines of encoder-decoders, which transformers 5 has removed, write what `generate` writes of each text."""
 
 import copy
 import logging
@@ -17,6 +17,7 @@ from ..tiny import tiny_model
 from ..words import SENTENCES, WORDS, make_tokenizer
 from .test_pipelines import LIKE_BART, assert_close
 
+HEAD = tfm_zoo.TfmEncoderDecoderForConditionalGeneration
 LENGTHS = {"max_length": 9}
 OPTIONS = LENGTHS | {"num_beams": 3}
 #: as the configurations of published models: a prefix for a task, and how it is generated
@@ -28,30 +29,24 @@ TASK_PARAMETERS = {
 
 @pytest.fixture(scope="module")
 def zoo() -> PreTrainedModel:
-    fields = LIKE_BART | {"vocab_size": len(make_tokenizer())}
-    return tiny_model(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, **fields)
+    return tiny_model(HEAD, **LIKE_BART | {"vocab_size": len(make_tokenizer())})
 
 
 @pytest.fixture(scope="module")
 def native() -> PreTrainedModel:
-    """A BART whose configuration has settings for tasks."""
+    """A BART whose configuration has settings for tasks, and which writes other words for other texts."""
     torch.manual_seed(0)
-    sizes = {
-        f"{side}_{name}": value
-        for side in ("encoder", "decoder")
-        for name, value in {"layers": 1, "ffn_dim": 48}.items()
-    }
-    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
+    sizes = {"d_model": 32, "init_std": 0.4, "vocab_size": len(make_tokenizer()), "forced_eos_token_id": None}
+    for side in ("encoder", "decoder"):
+        sizes |= {f"{side}_layers": 1, f"{side}_ffn_dim": 48, f"{side}_attention_heads": 4}
     tokens = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 3}
-    config = BartConfig(
-        vocab_size=len(make_tokenizer()), d_model=32, init_std=0.4, forced_eos_token_id=None, **sizes, **heads, **tokens
-    )
+    config = BartConfig(**sizes, **tokens)
     config.task_specific_params, config.prefix = TASK_PARAMETERS, "good "
     return BartForConditionalGeneration(config).eval()
 
 
 def make_pipeline(task: str, model: PreTrainedModel, **options: Any):
-    return tfm_zoo.pipeline(task, model, tokenizer=make_tokenizer(), device="cpu", **options)
+    return tfm_zoo.pipeline(task, model, **{"tokenizer": make_tokenizer(), "device": "cpu"} | options)
 
 
 def generated(model: PreTrainedModel, text: str, **options: Any) -> list[str]:
@@ -61,10 +56,9 @@ def generated(model: PreTrainedModel, text: str, **options: Any) -> list[str]:
     return tokenizer.batch_decode(model.generate(**batch, **options), skip_special_tokens=True)
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("kind", ["zoo", "native"])
+@pytest.mark.parametrize(("kind", "side"), [("zoo", "right"), ("zoo", "left"), ("native", "left")])
 def test_texts(kind, side, zoo):
-    """One by one, in padded batches, several for each text: as `generate` writes them."""
+    """One by one, in padded batches, several for each text."""
     model = zoo if kind == "zoo" else tfm_zoo.to_official(zoo)
     expected = [{"translation_text": text} for sentence in SENTENCES for text in generated(zoo, sentence, **OPTIONS)]
     write = make_pipeline("translation", model, **LENGTHS)
@@ -94,21 +88,15 @@ def test_batches_hold_similar_lengths(zoo, monkeypatch):
     assert [len(set(of_batch)) for of_batch in lengths] == [1, 1] and lengths[0] > lengths[1]
 
 
-@pytest.mark.parametrize(
-    ("task", "key"), [("summarization", "summary_text"), ("text2text-generation", "generated_text")]
-)
-def test_other_names(task, key, zoo):
-    (text,) = generated(zoo, SENTENCES[0], **OPTIONS)
-    assert make_pipeline(task, zoo)(SENTENCES[0], **OPTIONS) == [{key: text}]
-
-
 def test_what_is_returned(zoo):
-    write = make_pipeline("text2text-generation", zoo, **LENGTHS)
-    (ids,), (both,) = write("good", return_tensors=True), write("good", return_tensors=True, return_text=True)
-    assert ids.keys() == {"generated_token_ids"}
-    assert ids["generated_token_ids"].shape == (LENGTHS["max_length"],)
-    text = make_tokenizer().decode(ids["generated_token_ids"], skip_special_tokens=True)
-    assert both["generated_text"] == text == write("good")[0]["generated_text"]
+    (text,) = generated(zoo, SENTENCES[0], **OPTIONS)
+    assert make_pipeline("summarization", zoo)(SENTENCES[0], **OPTIONS) == [{"summary_text": text}]
+    write = make_pipeline("text2text-generation", zoo, **OPTIONS)
+    assert write(SENTENCES[0]) == [{"generated_text": text}]
+    (ids,), (both,) = (write(SENTENCES[0], return_tensors=True, **more) for more in ({}, {"return_text": True}))
+    assert ids.keys() == {"generated_token_ids"} and ids["generated_token_ids"].shape == (LENGTHS["max_length"],)
+    assert make_tokenizer().decode(ids["generated_token_ids"], skip_special_tokens=True) == text
+    assert both["generated_text"] == text
 
 
 def test_lengths(zoo, native):
@@ -120,8 +108,7 @@ def test_lengths(zoo, native):
     completed = of({"generation_config": given})["generation_config"]
     assert (completed.max_length, completed.max_new_tokens, completed.num_beams) == (7, None, 4)
     assert given.num_beams != 4
-    of = make_pipeline("text2text-generation", native).generate_arguments
-    assert of({})["max_new_tokens"] == 256
+    assert make_pipeline("text2text-generation", native).generate_arguments({})["max_new_tokens"] == 256
     native = copy.deepcopy(native)
     native.generation_config.update(max_length=8, num_beams=3)
     of = make_pipeline("text2text-generation", native).generate_arguments
@@ -129,75 +116,61 @@ def test_lengths(zoo, native):
     assert of({"max_new_tokens": 2}) == {"max_new_tokens": 2}
 
 
-def test_settings_of_a_task(native):
+@pytest.mark.parametrize(
+    ("task", "text", "options", "read", "written"),
+    [
+        ("summarization", "good", {}, "a long story good", {"max_length": 5, "num_beams": 2}),
+        ("summarization", "good", {"max_new_tokens": 9}, "a long story good", {"max_new_tokens": 9, "num_beams": 2}),
+        ("translation_en_to_de", "good", {}, "the good", {"max_length": 6, "num_beams": 1}),
+        ("translation", "good", {}, "the good", {"max_length": 6, "num_beams": 1}),  # it knows one
+        ("text2text-generation", "bad", {"max_length": 6}, "good bad", {"max_length": 6, "num_beams": 4}),
+    ],
+)
+def test_settings_of_a_task(task, text, options, read, written, native):
     """A converted model has kept those of the official one."""
+    (expected,) = generated(native, read, **written)
     for model in (native, tfm_zoo.from_official(native)):
-        summarize, translate = (make_pipeline(task, model) for task in ("summarization", "translation_en_to_de"))
-        (expected,) = generated(native, "a long story good", max_length=5, num_beams=2)
-        assert summarize("good") == [{"summary_text": expected}]
-        (expected,) = generated(native, "a long story good", max_new_tokens=9, num_beams=2)
-        assert summarize("good", max_new_tokens=9) == [{"summary_text": expected}]
-        (expected,) = generated(native, "the good", max_length=6, num_beams=1)
-        assert translate("good") == make_pipeline("translation", model)("good") == [{"translation_text": expected}]
-        (expected,) = generated(native, "good bad", max_length=6, num_beams=4)
-        assert make_pipeline("text2text-generation", model)("bad", max_length=6) == [{"generated_text": expected}]
+        assert [*make_pipeline(task, model)(text, **options)[0].values()] == [expected]
 
 
 def test_languages():
     """A tokenizer of many languages marks that of the source; the target's begins the translation."""
     pieces = ["<s>", "<pad>", "</s>", "<unk>", *(f"▁{word}" for word in WORDS.split())]
     tokenizer = MBart50Tokenizer(vocab=[(piece, -1.0) for piece in pieces])
-    fields = {
-        "pad_token_id": 1,
-        "eos_token_id": 2,
-        "decoder_start_token_id": 2,
-        "norm_position": "pre",
-        "final_norm": True,
-    }
-    fields |= {"start_with_last_token": True, "vocab_size": len(tokenizer)}
-    model = tiny_model(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, **LIKE_BART | fields)
-    options = {"max_length": 6, "return_tensors": True}
-    for pipe, languages in (
-        (tfm_zoo.pipeline("translation_en_XX_to_de_DE", model, tokenizer=tokenizer, device="cpu"), {}),
-        (
-            tfm_zoo.pipeline("translation", model, tokenizer=tokenizer, device="cpu"),
-            {"src_lang": "en_XX", "tgt_lang": "de_DE"},
-        ),
-    ):
+    tokens = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2, "start_with_last_token": True}
+    like_mbart = LIKE_BART | tokens | {"norm_position": "pre", "final_norm": True, "vocab_size": len(tokenizer)}
+    model = tiny_model(HEAD, **like_mbart)
+    named = {"src_lang": "en_XX", "tgt_lang": "de_DE"}
+    english, german = tokenizer.convert_tokens_to_ids(["en_XX", "de_DE"])
+    for task, languages in (("translation_en_XX_to_de_DE", {}), ("translation", named)):
+        translate = make_pipeline(task, model, tokenizer=tokenizer)
         for batch_size in (1, 3):
-            results = pipe(SENTENCES, batch_size=batch_size, **languages, **options)
+            results = translate(SENTENCES, batch_size=batch_size, max_length=6, return_tensors=True, **languages)
             for sentence, result in zip(SENTENCES, results, strict=True):
                 tokenizer.src_lang = "en_XX"
                 batch = tokenizer(sentence, return_tensors="pt")
-                assert batch["input_ids"][0, 0] == tokenizer.convert_tokens_to_ids("en_XX")
-                german = tokenizer.convert_tokens_to_ids("de_DE")
+                assert batch["input_ids"][0, 0] == english
                 (ids,) = model.generate(**batch, forced_bos_token_id=german, max_length=6, num_beams=4)
-                assert result["translation_token_ids"][1] == german
-                assert result["translation_token_ids"][: len(ids)].equal(ids)
+                assert ids[1] == german and result["translation_token_ids"][: len(ids)].equal(ids)
     with pytest.raises(ValueError, match="src_lang"):
-        tfm_zoo.pipeline("translation", model, tokenizer=tokenizer, device="cpu")(SENTENCES)
+        make_pipeline("translation", model, tokenizer=tokenizer)(SENTENCES)
 
 
-def test_stop_sequence():
-    """It ends the generation wherever tokens begin and end."""
+def test_a_stop_sequence_ends_the_text_wherever_tokens_begin_and_end():
     tokenizer = byte_level_bpe(SENTENCES, 290)
     tokens = {"pad_token_id": 0, "eos_token_id": None, "decoder_start_token_id": 0, "vocab_size": len(tokenizer)}
-    model = tiny_model(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, **LIKE_BART | tokens)
+    model = tiny_model(HEAD, **LIKE_BART | tokens)
     no_letters = [index for index in range(len(tokenizer)) if not tokenizer.decode([index]).isalpha()]
     options = LENGTHS | {"suppress_tokens": no_letters, "num_beams": 1}
-    write = tfm_zoo.pipeline("text2text-generation", model, tokenizer=tokenizer, device="cpu", **options)
+    write = make_pipeline("text2text-generation", model, tokenizer=tokenizer, **options)
     text = write("good")[0]["generated_text"]
-    stop = text[2:4]
-    stopped = write("good", stop_sequence=stop)[0]["generated_text"]
-    assert text.startswith(stopped)
-    assert stop in stopped
-    assert len(stopped) < len(text)
+    stopped = write("good", stop_sequence=text[2:4])[0]["generated_text"]
+    assert text.startswith(stopped) and text[2:4] in stopped and len(stopped) < len(text)
 
 
 def test_truncation(zoo):
-    write = make_pipeline("text2text-generation", zoo, **LENGTHS)
+    write, tokenizer = make_pipeline("text2text-generation", zoo, **LENGTHS), make_tokenizer()
     long = " ".join(SENTENCES * 2)
-    tokenizer = make_tokenizer()
     cut = tokenizer.decode(tokenizer(long, truncation=True)["input_ids"], skip_special_tokens=True)
     assert write(long, truncation=True) == write(cut)
 
@@ -209,30 +182,24 @@ def test_a_folder(zoo, tmp_path):
     assert write(SENTENCES) == make_pipeline("summarization", zoo, **LENGTHS)(SENTENCES)
 
 
-def test_warnings_of_lengths(zoo, caplog):
+def test_warnings(zoo, native, caplog):
+    """Of lengths that do not suit each other or the text, and of a pair of languages that the model does not name."""
     with caplog.at_level(logging.WARNING, "tfm_zoo"):
+        make_pipeline("translation_en_to_de", native)
+        assert not caplog.records
+        make_pipeline("translation_en_to_es", native)
         make_pipeline("summarization", zoo)("good", max_length=9, min_length=10)
         make_pipeline("translation", zoo)(SENTENCES[0], max_length=5)
     messages = [record.getMessage() for record in caplog.records if record.name.startswith("tfm_zoo")]
-    assert [message.partition(":")[0] for message in messages] == [
+    assert messages[0].startswith("translation_en_to_es ") and messages[0].endswith(" translation_en_to_de.")
+    assert [message.partition(":")[0] for message in messages[1:]] == [
         "min_length=10 should be less than max_length=9.",
         "A text of 3 tokens is to be summarised in up to max_length=9.",
         "A text of 9 tokens is to be translated in up to max_length=5.",
     ]
 
 
-def test_warning_of_languages(native, caplog):
-    with caplog.at_level(logging.WARNING, "tfm_zoo"):
-        make_pipeline("translation_en_to_de", native)
-        assert not caplog.records
-        make_pipeline("translation_en_to_es", native)
-    (record,) = caplog.records
-    assert record.getMessage().startswith("translation_en_to_es is none of the translations that the model names: ")
-    assert record.getMessage().endswith("translation_en_to_de.")
-
-
-def test_other_tasks():
-    """Go to transformers as they are."""
+def test_other_tasks_go_to_transformers():
     model, tokenizer = tiny_model(tfm_zoo.TfmBertForMaskedLM, vocab_size=len(make_tokenizer())), make_tokenizer()
     ours, theirs = (
         make("fill-mask", model, tokenizer=tokenizer, device="cpu")
@@ -240,11 +207,6 @@ def test_other_tasks():
     )
     assert type(ours) is type(theirs)
     assert_close(ours("the [MASK] was good"), theirs("the [MASK] was good"))
-    with pytest.raises(KeyError, match="no-task"):
-        tfm_zoo.pipeline("no-task", model, tokenizer=tokenizer)
-    with pytest.raises(KeyError, match=r"sumarization is no task\. Did you mean 'summarization'") as error:
-        tfm_zoo.pipeline("sumarization", model, tokenizer=tokenizer)
-    assert "tfm_zoo:" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +218,7 @@ def test_other_tasks():
         "sentiment-analysis": "a model that AutoModelForSequenceClassification loads",
     }.items(),
 )
-def test_a_model_of_another_kind(task, needed, tmp_path):
+def test_a_model_of_another_kind_is_refused(task, needed, tmp_path):
     """In memory, where no tokenizer is given yet, or in a folder."""
     model = tiny_model(tfm_zoo.TfmBertModel)
     with pytest.raises(ValueError, match=f"^{task} needs {needed}.* not TfmBertModel"):
@@ -274,5 +236,10 @@ def test_refusals(zoo):
         tfm_zoo.pipeline("summarization")
     with pytest.raises(ValueError, match="'translation_german' is no task"):
         tfm_zoo.pipeline("translation_german", zoo)
+    with pytest.raises(KeyError, match="no-task"):
+        make_pipeline("no-task", zoo)
+    with pytest.raises(KeyError, match=r"sumarization is no task\. Did you mean 'summarization'") as error:
+        make_pipeline("sumarization", zoo)
+    assert "tfm_zoo:" not in str(error.value)
     with pytest.raises(ValueError, match="translation takes texts, and not 7"):
         make_pipeline("translation", zoo, **LENGTHS)(["good", 7])

@@ -1,13 +1,13 @@
-"""Models under autocast, offloading and data parallelism, and heads that somebody has replaced."""
+"""Models compute the same, or nearly, wherever their weights lie and in whatever type: under autocast, offloaded,
+replicated, quantised, with a head that somebody has replaced."""
 
 import accelerate
 import pytest
 import torch
 from torch import nn
+from transformers import AutoModelForCausalLM, TorchAoConfig
 
-from tfm_zoo import (
-    TfmBertForMaskedLM,
-)
+from tfm_zoo import TfmBertForMaskedLM, TfmGPTForCausalLM
 
 from ..tiny import HEADS, NO_DROPOUT, ragged_batch, tiny_decoder, tiny_model
 
@@ -83,8 +83,7 @@ def test_a_head_that_is_not_plain_is_called():
         torch.testing.assert_close(outputs.loss, wanted)
 
 
-@pytest.mark.parametrize("weights", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("computed", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(("weights", "computed"), [(torch.float16, torch.bfloat16), (torch.bfloat16, torch.float16)])
 @pytest.mark.parametrize("partial_rotary_factor", [1.0, 0.5])
 def test_weights_of_one_half_precision_under_autocast_in_the_other(weights, computed, partial_rotary_factor):
     """Rotary positions are joined in float32: autocast joins no states of the other kind."""
@@ -95,3 +94,33 @@ def test_weights_of_one_half_precision_under_autocast_in_the_other(weights, comp
         loss = model(ids, labels=ids).loss
     loss.backward()
     assert loss.isfinite()
+
+
+def distance(quantised: nn.Module, wanted: torch.Tensor, batch: dict) -> float:
+    return ((quantised(**batch).logits - wanted).norm() / wanted.norm()).item()
+
+
+def test_int8_weights_of_torchao(tmp_path):
+    """Quantised on loading: all of the blocks' weights, and nearly the same scores."""
+    torchao = pytest.importorskip("torchao.quantization")
+    model, batch = tiny_model(TfmGPTForCausalLM), ragged_batch(TfmGPTForCausalLM, side="left")
+    model.save_pretrained(tmp_path)
+    config = TorchAoConfig(torchao.Int8WeightOnlyConfig())
+    quantised = AutoModelForCausalLM.from_pretrained(tmp_path, trust_remote_code=True, quantization_config=config)
+    projections = [module for module in quantised.model.layers.modules() if isinstance(module, nn.Linear)]
+    assert len(projections) == 2 * 6
+    assert not [projection for projection in projections if type(projection.weight) is nn.Parameter]
+    assert 0 < distance(quantised, model(**batch).logits, batch) < 0.05
+    prompt = {"inputs": batch["input_ids"], "attention_mask": batch["attention_mask"], "max_new_tokens": 8}
+    assert quantised.generate(**prompt, do_sample=False).shape == (4, 9 + 8)
+
+
+# (torch has said since 2.10 that torchao takes its place, and has it still.)
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning")
+def test_dynamic_quantisation_of_torch():
+    """It replaces every linear layer."""
+    model, batch = tiny_model(TfmBertForMaskedLM), ragged_batch()
+    quantised = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+    assert not [name for name, module in quantised.named_modules() if type(module) is nn.Linear]
+    assert 0 < distance(quantised, model(**batch).logits, batch) < 0.2
+    assert quantised(**batch, labels=batch["input_ids"]).loss.isfinite()

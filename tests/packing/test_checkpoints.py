@@ -7,9 +7,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 import tfm_zoo
 from benchmarks.memory import with_peak
@@ -35,7 +35,7 @@ from tfm_zoo.packing.linear import PackedLinear
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import ragged_batch, tiny_decoder, tiny_model
 
-FAMILIES = [TfmBertForSequenceClassification, TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration]
+IDS = {"input_ids": torch.arange(1, 13).view(2, 6)}
 WEIGHT = "model.layers.0.self_attn.k_proj.weight"
 
 
@@ -59,7 +59,9 @@ def assert_same(model, other, batch: dict) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
-@pytest.mark.parametrize("head", FAMILIES, ids=lambda head: head.__name__)
+@pytest.mark.parametrize(
+    "head", [TfmBertForSequenceClassification, TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration]
+)
 def test_round_trip(head, dtype, tmp_path):
     """Packed in memory, loaded packed, or quantised while it is loaded: it is the same model, and is saved the same."""
     model, batch = tiny_model(head), ragged_batch(head)  # of width 32 and 48: in four bits, one layer gets eight
@@ -81,19 +83,14 @@ def test_round_trip(head, dtype, tmp_path):
 
 def test_plain_tensors_under_the_names_of_layers(tmp_path):
     saved(tiny_decoder(attention_bias=True), tmp_path, "int4")
-    tensors = {
-        name.removeprefix("model.layers.0."): tensor
-        for name, tensor in load_file(tmp_path / "model.safetensors").items()
+    tensors = load_file(tmp_path / "model.safetensors")
+    layer = "model.layers.0.self_attn.q_proj."
+    assert {name.removeprefix(layer): (*t.shape, t.dtype) for name, t in tensors.items() if name.startswith(layer)} == {
+        "weight": (32, 16, torch.uint8),
+        "weight_scales": (32, 1, torch.bfloat16),
+        "weight_offsets": (32, 1, torch.bfloat16),
+        "bias": (32, torch.float32),
     }
-    assert [
-        (tensors[f"self_attn.q_proj.{name}"].shape, tensors[f"self_attn.q_proj.{name}"].dtype)
-        for name in ("weight", "weight_scales", "weight_offsets", "bias")
-    ] == [
-        ((32, 16), torch.uint8),
-        ((32, 1), torch.bfloat16),
-        ((32, 1), torch.bfloat16),
-        ((32,), torch.float32),
-    ]
     assert not [name for name in tensors if "joined" in name or "lm_head" in name]
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["quantization_config"] == {"quant_method": "tfm_zoo", "dtype": "int4", "modules_to_not_convert": None}
@@ -102,33 +99,31 @@ def test_plain_tensors_under_the_names_of_layers(tmp_path):
 def test_tied_head(tmp_path):
     """The projection is made from the embedding. If it differs from that, it is saved, and no longer tied."""
     model = tiny_decoder(tie_word_embeddings=True)
-    batch = {"input_ids": torch.arange(1, 13).view(2, 6)}
     saved(model, tmp_path / "tied")
     assert not [name for name in load_file(tmp_path / "tied/model.safetensors") if "lm_head" in name]
     model.model.embeddings.embed_tokens.weight.data.mul_(0.5)
     model.save_pretrained(tmp_path / "untied")
     loaded = TfmGPTForCausalLM.from_pretrained(tmp_path / "untied")
-    assert_same(loaded, model, batch)
+    assert_same(loaded, model, IDS)
     assert not loaded.config.tie_word_embeddings
+
+
+def save_large(folder, shard: str = "5GB", **fields) -> None:
+    sizes = {"num_attention_heads": 8, "vocab_size": 64, "max_position_embeddings": 16}
+    model = TfmGPTForCausalLM(TfmGPTConfig(eos_token_id=2, bos_token_id=1, **sizes, **fields))
+    model.save_pretrained(folder, max_shard_size=shard)
 
 
 def test_sizes(tmp_path):
     """The blocks' weights take a quarter or an eighth of the bytes, and scales; embeddings stay as they are."""
-    config = TfmGPTConfig(
-        hidden_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=1024,
-        vocab_size=64,
-        max_position_embeddings=16,
-    )
-    model = TfmGPTForCausalLM(config).eval()
-    model.save_pretrained(tmp_path / "whole")
+    save_large(tmp_path / "float32", hidden_size=256, num_hidden_layers=2)
     for dtype in ("int8", "int4"):
-        TfmGPTForCausalLM.from_pretrained(
-            tmp_path / "whole", quantization_config=TfmQuantizationConfig(dtype)
-        ).save_pretrained(tmp_path / dtype)
-    whole, eight, four = ((tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "int8", "int4"))
+        config = TfmQuantizationConfig(dtype)
+        model = TfmGPTForCausalLM.from_pretrained(tmp_path / "float32", quantization_config=config)
+        model.save_pretrained(tmp_path / dtype)
+    whole, eight, four = (
+        (tmp_path / name / "model.safetensors").stat().st_size for name in ("float32", "int8", "int4")
+    )
     assert eight < 0.28 * whole and four < 0.18 * whole
 
 
@@ -136,9 +131,7 @@ def test_sizes(tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
 def test_memory(tmp_path):
     """The whole model is never in memory."""
-    fields = {"num_hidden_layers": 6, "max_position_embeddings": 16, "eos_token_id": 2, "bos_token_id": 1}
-    config = TfmGPTConfig(hidden_size=512, num_attention_heads=8, vocab_size=64, **fields)
-    TfmGPTForCausalLM(config).save_pretrained(tmp_path / "whole", max_shard_size="50MB")
+    save_large(tmp_path / "whole", "50MB", hidden_size=512, num_hidden_layers=6)
     assert sum(file.stat().st_size for file in (tmp_path / "whole").glob("*.safetensors")) > 75e6
 
     def load(name, **options):
@@ -149,19 +142,17 @@ def test_memory(tmp_path):
     del model
     size = (tmp_path / "int8/model.safetensors").stat().st_size
     _, loading = with_peak(load("int8"))
-    print(f"peaks over the size: {rounding / size:.2f} quantising, {loading / size:.2f} loading")
-    assert rounding < 1.7 * size and loading < 1.4 * size  # a layer is a sixth of this model
+    # A layer is a sixth of this model.
+    assert rounding < 1.7 * size and loading < 1.4 * size, (rounding / size, loading / size)
 
 
 def test_sharded(tmp_path):
     model = tiny_decoder()
-    saved(model, tmp_path, "int8", max_shard_size="10KB")
-    assert len(list(tmp_path.glob("model-*.safetensors"))) > 2
-    assert_same(AutoModelForCausalLM.from_pretrained(tmp_path), model, {"input_ids": torch.arange(1, 13).view(2, 6)})
-    shards = tmp_path / "whole"
-    tiny_decoder().save_pretrained(shards, max_shard_size="10KB")
-    loaded = AutoModelForCausalLM.from_pretrained(shards, quantization_config=TfmQuantizationConfig("int8"))
-    assert_same(loaded, model, {"input_ids": torch.arange(1, 13).view(2, 6)})
+    model.save_pretrained(tmp_path / "whole", max_shard_size="10KB")
+    saved(model, tmp_path / "packed", max_shard_size="10KB")
+    assert len(list((tmp_path / "packed").glob("model-*.safetensors"))) > 2
+    for name, options in (("packed", {}), ("whole", {"quantization_config": TfmQuantizationConfig("int8")})):
+        assert_same(AutoModelForCausalLM.from_pretrained(tmp_path / name, **options), model, IDS)
 
 
 def test_some_layers_stay(tmp_path):
@@ -174,7 +165,7 @@ def test_some_layers_stay(tmp_path):
     assert names == {name for name in linear if name.endswith("q_proj") or name.startswith("model.layers.1.")}
     loaded.save_pretrained(tmp_path / "some")
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "some")
-    assert_same(again, loaded, {"input_ids": torch.arange(1, 13).view(2, 6)})
+    assert_same(again, loaded, IDS)
 
 
 def test_in_bfloat16_and_with_a_new_head(tmp_path):
@@ -188,10 +179,9 @@ def test_in_bfloat16_and_with_a_new_head(tmp_path):
 
 
 def test_official_models_too(tmp_path):
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=61, **sizes)).eval()
+    model = build_tiny(BY_NAME["LlamaForCausalLM"])
     saved(model, tmp_path, "int4")
-    assert_same(AutoModelForCausalLM.from_pretrained(tmp_path), model, {"input_ids": torch.arange(1, 13).view(2, 6)})
+    assert_same(AutoModelForCausalLM.from_pretrained(tmp_path), model, IDS)
 
 
 def test_without_tfm_zoo(tmp_path, monkeypatch):
@@ -237,30 +227,29 @@ def test_verify(tmp_path):
     assert f"weights changed: {WEIGHT}" in str(verdict)
 
 
-def run(*arguments) -> str:
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exit_code == 0, result.output
-    return result.output
+def run(*arguments) -> Result:
+    return CliRunner().invoke(app, list(map(str, arguments)))
 
 
-def test_convert(tmp_path):
-    """An official checkpoint, and a model of the zoo."""
-    official, out = tmp_path / "official", tmp_path / "int8"
+def test_the_commands(tmp_path):
+    """Of an official checkpoint, and of a model of the zoo."""
+    official, whole, out, no = (tmp_path / name for name in ("official", "zoo", "int8", "no"))
     build_tiny(BY_NAME["BertForMaskedLM"]).save_pretrained(official)
-    run("convert", official, out, "--quantize", "int8")
-    whole = tfm_zoo.from_official(official)
-    whole.save_pretrained(tmp_path / "zoo")
-    model = TfmBertForMaskedLM.from_pretrained(out)
-    assert_same(model, pack_weights(whole, "int8"), ragged_batch())
+    tfm_zoo.from_official(official).save_pretrained(whole)
+    wanted = pack_weights(tfm_zoo.from_official(official), "int8")
+    for source, folder in ((official, out), (whole, tmp_path / "again")):
+        result = run("convert", source, folder, "--quantize", "int8")
+        assert result.exit_code == 0, result.output
+        assert_same(TfmBertForMaskedLM.from_pretrained(folder), wanted, ragged_batch())
     card = (out / "README.md").read_text()
     assert "--quantize int8" in card and "import tfm_zoo" in card and "without `tfm_zoo`" not in card
     assert "rounded to int8" in card and "Every tensor" not in card
     (out / "README.md").unlink()
     assert "import tfm_zoo" in str(card_of_folder(out, "user/model"))  # of a push
-    run("convert", tmp_path / "zoo", tmp_path / "again", "--quantize", "int8")
-    assert_same(TfmBertForMaskedLM.from_pretrained(tmp_path / "again"), model, ragged_batch())
-    result = CliRunner().invoke(app, ["convert", str(official), str(tmp_path / "no"), "--quantize", "int3"])
-    assert result.exit_code and "int3" in result.output and not (tmp_path / "no").exists()
-    for options, reason in (([], "quantised: export"), (["--onnx"], "packed")):
-        result = CliRunner().invoke(app, ["export", *options, str(out), str(tmp_path / "no")])
-        assert result.exit_code and reason in result.output and not (tmp_path / "no").exists()
+    for arguments, reason in (
+        (["convert", official, no, "--quantize", "int3"], "int3"),
+        (["export", out, no], "quantised: export"),
+        (["export", "--onnx", out, no], "packed"),
+    ):
+        result = run(*arguments)
+        assert result.exit_code and reason in result.output and not no.exists()

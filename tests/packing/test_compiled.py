@@ -2,27 +2,23 @@
 
 import copy
 import shutil
-from collections.abc import Callable
 
 import pytest
 import torch
 
 from tfm_zoo import TfmBertForMaskedLM, pack_weights
-from tfm_zoo.packing import compiling, products
-from tfm_zoo.packing.compiling import beyond_packed, compile_steps, room
-from tfm_zoo.packing.linear import LinearPart, PackedLinear
+from tfm_zoo.packing import compiling
+from tfm_zoo.packing.compiling import compile_steps, room
 
 from ..generation.models import generate, pair, prompts
 from ..tiny import tiny_decoder, tiny_model
 
-needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 
-
-def twins(architecture: str, dtype: str, backend: str | Callable):
+def twins(architecture: str, dtype: str):
     """A packed model, and one that compiles its steps, too."""
     packed = pack_weights(copy.deepcopy(pair(architecture)[0]), dtype)
     compiled = copy.deepcopy(packed)
-    compile_steps(compiled, backend)
+    compile_steps(compiled, "eager")
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
     return packed, compiled
@@ -36,7 +32,7 @@ def graphs() -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture, dtype", [("gpt2", "float32"), ("llama", "int8"), ("marian", "bfloat16")])
 def test_same_tokens(architecture, dtype):
-    packed, compiled = twins(architecture, dtype, "eager")
+    packed, compiled = twins(architecture, dtype)
     assert "static" in compiled.generation_config.to_json_string()  # which saving a model writes
     for options in ({}, {"do_sample": True}, {"max_new_tokens": 5}):
         made, wanted = (generate(model, prompts(), **options) for model in (compiled, packed))
@@ -48,15 +44,12 @@ def test_same_tokens(architecture, dtype):
     assert isinstance(compiled, type(packed)) and type(compiled).__name__ == type(packed).__name__
 
 
-def test_room():
-    assert [room(positions) for positions in (1, 127, 128, 129, 1000, 1024)] == [128, 128, 128, 256, 1024, 1024]
-
-
 @pytest.mark.slow
 def test_caches_are_as_long_as_their_room(monkeypatch):
     """A long generation takes another graph, and those after it take the first one again."""
+    assert [room(positions) for positions in (1, 128, 129, 1000, 1024)] == [128, 128, 256, 1024, 1024]
     monkeypatch.setattr(compiling, "SHORTEST", 16)
-    packed, compiled = twins("llama", "float32", "eager")
+    packed, compiled = twins("llama", "float32")
     for new, count in ((4, 1), (6, 1), (12, 2), (5, 2)):
         made, wanted = (generate(model, prompts(), max_new_tokens=new) for model in (compiled, packed))
         assert made.sequences.equal(wanted.sequences)
@@ -64,16 +57,21 @@ def test_caches_are_as_long_as_their_room(monkeypatch):
         assert graphs() == count
 
 
-@pytest.mark.slow
-@needs_compiler
-def test_generated_code(caplog):
-    """`compile=True`, with adapters too; how long compiling took is said once."""
+def with_adapter(**options):
+    """A packed model with an adapter, what it reads, and the tokens of the model before it was packed."""
     peft = pytest.importorskip("peft")
     model = tiny_decoder(num_hidden_layers=1, mlp_type="gated")
     adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"], init_lora_weights=False)).eval()
     source = {name: value.clamp(max=60) for name, value in prompts().items()}
     wanted = generate(adapted, source).sequences
-    compiled = pack_weights(adapted, "float32", compile=True)
+    return pack_weights(adapted, "float32", **options), source, wanted
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+def test_generated_code(caplog):
+    """`compile=True`, with adapters too; how long compiling took is said once."""
+    compiled, source, wanted = with_adapter(compile=True)
     torch.compiler.reset()
     made = [generate(compiled, source).sequences for _ in range(2)]
     assert made[0].equal(wanted) and made[1].equal(wanted)
@@ -81,52 +79,14 @@ def test_generated_code(caplog):
 
 
 @pytest.mark.slow
-def test_what_a_step_repeats():
-    """Not the heads that query heads share, which the kernel reads as they are; but rows, for the kernel's sake."""
-    steps = []
-
-    def backend(graph, inputs):
-        steps.append(graph)
-        return graph
-
-    packed, compiled = twins("llama", "float32", backend)
-    one = {name: value[:1] for name, value in prompts().items()}
-    made, wanted = (generate(model, one).sequences for model in (compiled, packed))
-    assert made.equal(wanted)
-    calls = [node for step in steps for node in step.graph.nodes if node.op == "call_function"]
-    attended = [node for node in calls if node.target is torch.nn.functional.scaled_dot_product_attention]
-    heads, shared = (attended[0].args[place].meta["example_value"].shape[1] for place in (0, 1))
-    assert len(steps) == 1 and heads > shared
-    multiplied = [node.args[0] for node in calls if node.target is torch.ops.tfm_zoo.product]
-    assert {node.meta["example_value"].shape[0] for node in multiplied} == {products.OneDNNProduct.FEWEST}
-
-
-@pytest.mark.slow
-def test_guards(monkeypatch):
-    """Packed layers are guarded by number alone; adapters are guarded: one that is turned off is not applied."""
-    peft = pytest.importorskip("peft")
-    model = tiny_decoder(num_hidden_layers=1, mlp_type="gated")
-    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"], init_lora_weights=False)).eval()
-    packed = pack_weights(adapted, "float32")
+def test_a_step_is_used_for_its_own_weights_alone():
+    """Not with an adapter that is turned off, and not for a copy whose embeddings are others."""
+    packed, source, _ = with_adapter()
     compiled = copy.deepcopy(packed)
     compile_steps(compiled, "eager")
     torch.compiler.reset()
-    seen = []
-
-    def watched(guards: list) -> list[bool]:
-        flags = beyond_packed(guards)
-        seen.extend(zip(guards, flags, strict=True))
-        return flags
-
-    monkeypatch.setattr(compiling, "beyond_packed", watched)
-    source = {name: value.clamp(max=60) for name, value in prompts().items()}
     made, wanted = (generate(model, source).sequences for model in (compiled, packed))
     assert made.equal(wanted)
-    packed_layers = tuple({guard.name for guard, _ in seen if isinstance(guard.value, PackedLinear | LinearPart)})
-    inside = [(guard.name, is_kept) for guard, is_kept in seen if guard.name.startswith(packed_layers)]
-    assert all(is_kept == name.endswith(".number") for name, is_kept in inside)
-    assert all(is_kept for guard, is_kept in seen if not guard.name.startswith(packed_layers))
-    assert 0 < len(inside) < len(seen)
     with compiled.disable_adapter(), packed.disable_adapter():
         made, other = (generate(model, source).sequences for model in (compiled, packed))
     assert made.equal(other) and not made.equal(wanted)
@@ -135,7 +95,7 @@ def test_guards(monkeypatch):
         table = twin.get_input_embeddings().weight
         table.data = table.flip(0)
     made, other = (generate(twin, source).sequences for twin in twins)
-    assert made.equal(other) and not made.equal(wanted)  # with a step of its own
+    assert made.equal(other) and not made.equal(wanted)
 
 
 def test_what_cannot_be_compiled(monkeypatch):

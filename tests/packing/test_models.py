@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from transformers import StaticCache
 
-import tfm_zoo
 from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmEncoderDecoderForConditionalGeneration,
@@ -68,13 +67,21 @@ def test_same_tokens(architecture):
 @pytest.mark.parametrize("dtype", packing.WEIGHTS)
 @pytest.mark.parametrize("head", [TfmGPTForCausalLM, TfmBertForMaskedLM, TfmEncoderDecoderForConditionalGeneration])
 def test_near_the_whole_model(head, dtype):
-    """Of ragged batches, whose padding encoders drop; with grouped queries, rotary positions and a gate."""
+    """Of ragged batches, whose padding encoders drop; with grouped queries, rotary positions and a gate. What a model
+    in bfloat16 returns stays in bfloat16."""
     fields = {"mlp_type": "gated", "num_key_value_heads": 2, "position_embedding_type": "rotary"}
-    batch = ragged_batch(head)
-    model = tiny_model(head, **fields)
-    twin = packed(model, dtype)
-    assert_near(model, twin, batch, dtype)
-    assert not [name for name, module in twin.named_modules() if isinstance(module, nn.Linear)]
+    batch, model = ragged_batch(head), tiny_model(head, **fields)
+    for kind in (torch.float32, torch.bfloat16):
+        twin = packed(model.to(kind), dtype)
+        assert_near(model, twin, batch, dtype)
+        assert not [name for name, module in twin.named_modules() if isinstance(module, nn.Linear)]
+        assert not any(parameter.requires_grad for parameter in twin.parameters())
+
+
+def test_official_models_too():
+    """Any model with linear layers."""
+    _, official = pair("llama")
+    assert 0 < distance(official, packed(official, "int8"), prompts()) < BOUNDS["int8"]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "int4"])
@@ -92,24 +99,6 @@ def test_with_any_attention(dtype):
     static = StaticCache(config=twin.config, max_cache_len=8)
     with torch.no_grad():
         assert (twin(ids, past_key_values=static).logits - whole).norm() < 0.02 * whole.norm()
-
-
-def test_one_product():
-    """Query, key and value are one product; so are gate and up, and the key and value of the source."""
-    model = pack_weights(tiny_model(TfmEncoderDecoderForConditionalGeneration, mlp_type="gated"), "float32")
-    layer = model.model.decoder.layers[0]
-    assert layer.self_attn.q_proj.joined is layer.self_attn.k_proj.joined is layer.self_attn.v_proj.joined
-    assert layer.mlp.gate_proj.joined is layer.mlp.up_proj.joined
-    assert layer.encoder_attn.k_proj.joined is layer.encoder_attn.v_proj.joined
-    assert type(layer.encoder_attn.q_proj) is PackedLinear
-    counted = []
-    for module in model.model.decoder.modules():
-        if isinstance(module, PackedLinear):
-            module.register_forward_hook(lambda *given: counted.append(1))
-    batch = ragged_batch(TfmEncoderDecoderForConditionalGeneration)
-    model(**batch)
-    assert len(counted) == 3 * 7  # qkv, o; q, kv, o; gate and up, down
-    assert all(layer.self_attn.q_proj.joined.computed[0] is None for layer in model.model.decoder.layers)
 
 
 def test_parts_of_a_product():
@@ -178,8 +167,6 @@ def test_adapters_stay():
     assert distance(adapted, twin, batch) < 1e-5 < distance(model, twin, batch)
     with twin.disable_adapter():
         assert distance(model, twin, batch) < 1e-5
-    attention = twin.base_model.model.model.layers[0].self_attn
-    assert attention.q_proj.base_layer.joined is attention.k_proj.joined
     assert twin.generate(**batch, max_new_tokens=4).equal(adapted.generate(**batch, max_new_tokens=4))
 
 
@@ -191,18 +178,6 @@ def test_the_kernel_computes_the_activation(act):
     applied = {type(layer.mlp.act_fn) is nn.Identity for layer in twin.model.layers}
     assert applied == {act.startswith("gelu") and has_onednn(torch.float32)}
     assert distance(model, twin, batch) < 1e-5 and distance(twin, copy.deepcopy(twin), batch) == 0
-
-
-def test_int8_model_speaks():
-    model = tiny_decoder()
-    ids = torch.arange(12).view(2, 6)
-    with torch.no_grad():
-        expected = model(ids).logits
-        quantized = quantize_int8(model)
-        assert (quantized(ids).logits - expected).norm() < 0.1 * expected.norm()
-    assert all(type(module) is not nn.Linear for module in quantized.modules())
-    assert not any(parameter.requires_grad for parameter in quantized.parameters())
-    assert quantized.generate(ids, max_new_tokens=5, pad_token_id=0).shape == (2, 11)
 
 
 def test_refused():
@@ -249,30 +224,14 @@ def test_changes_are_refused(dtype):
     assert model(**batch).logits.equal(wanted)
 
 
-def test_models_in_bfloat16():
-    """A model in bfloat16 is packed as well; what it returns stays in bfloat16."""
-    model = tiny_decoder().bfloat16()
-    batch = {"input_ids": torch.arange(1, 13).view(2, 6)}
-    for dtype in packing.WEIGHTS:
-        assert_near(model, packed(model, dtype), batch, dtype)
-
-
 def test_copies_are_independent():
     model = tiny_decoder()
     twin = pack_weights(model, "int8")
     other = copy.deepcopy(twin)
-    numbers = {module.number for each in (twin, other) for module in each.modules() if isinstance(module, PackedLinear)}
-    assert len(numbers) == 2 * sum(isinstance(module, PackedLinear) for module in twin.modules())
+    numbers = [module.number for each in (twin, other) for module in each.modules() if isinstance(module, PackedLinear)]
+    assert len({*numbers}) == len(numbers)
     batch = {"input_ids": torch.arange(1, 13).view(2, 6)}
     assert distance(twin, other, batch) == 0
-
-
-def test_official_models_too():
-    """Any model with linear layers."""
-    _, official = pair("llama")
-    twin = packed(official, "int8")
-    assert 0 < distance(official, twin, prompts()) < BOUNDS["int8"]
-    assert tfm_zoo.pack_weights is pack_weights
 
 
 def test_old_weights_are_released():
@@ -282,10 +241,4 @@ def test_old_weights_are_released():
     pack_weights(model, "int8")
     left = [weight() for weight in weights if weight() is not None]
     assert [weight is model.get_input_embeddings().weight for weight in left] == [True]
-    assert {name.rpartition(".")[0].rpartition(".")[2] for name, _ in model.named_parameters()} == {
-        "embed_tokens",
-        "embed_positions",
-        "self_attn_norm",
-        "mlp_norm",
-        "norm",
-    }
+    assert all("embed" in name or "norm" in name for name, _ in model.named_parameters())

@@ -1,0 +1,290 @@
+"""PEFT takes the zoo's models as it takes official ones: adapters are trained, saved, loaded and merged."""
+
+import json
+import subprocess
+import sys
+
+import peft
+import pytest
+import torch
+from peft.utils import constants
+from torch import nn
+
+from tfm_zoo import (
+    TfmBertForSequenceClassification,
+    TfmBertModel,
+    TfmEncoderDecoderForConditionalGeneration,
+    TfmGPTForCausalLM,
+    from_official,
+    to_official,
+)
+from tfm_zoo.plugin.patches import add_types_to_peft
+
+from ..forks import with_transformers
+from ..official_models import BY_NAME, build_tiny
+from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
+
+LORA = "TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING"
+IDS = torch.arange(4, 22).view(3, 6)
+MASK = torch.ones_like(IDS)
+MASK[0, :2] = 0  # at the left, as a decoder's
+
+
+def train(model: nn.Module, batch: dict | None = None, learning_rate: float = 2.0) -> list[float]:
+    """Losses of a few steps."""
+    if batch is None:
+        by_token = model.get_base_model().can_generate()
+        labels = IDS.where(MASK == 1, -100) if by_token else torch.tensor([0, 1, 2])
+        batch = {"input_ids": IDS, "attention_mask": MASK, "labels": labels}
+    model.train()
+    optimizer = torch.optim.SGD([weight for weight in model.parameters() if weight.requires_grad], lr=learning_rate)
+    losses = []
+    for _ in range(3):
+        loss = model(**batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    model.eval()
+    return losses
+
+
+def both(name: str, **fields) -> tuple[nn.Module, nn.Module]:
+    official = build_tiny(BY_NAME[name], **fields)
+    return official, from_official(official)
+
+
+def adapted_modules(model: nn.Module) -> set[str]:
+    return {name.removesuffix(".lora_A") for name, _ in model.named_modules() if name.endswith(".lora_A")}
+
+
+def test_the_adapters_and_a_new_classifier_learn():
+    batch = ragged_batch(TfmBertForSequenceClassification, labels=True)
+    model = tiny_model(TfmBertForSequenceClassification, **NO_DROPOUT)
+    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS"))
+    adapted(**batch).loss.backward()
+    learned = {name for name, parameter in adapted.named_parameters() if parameter.grad is not None}
+    assert all("lora_" in name or "classifier" in name for name in learned)
+    assert any("lora_" in name for name in learned) and any("classifier" in name for name in learned)
+
+
+@pytest.mark.parametrize("model_class", [TfmBertModel, TfmBertForSequenceClassification])
+def test_one_layer_alone(model_class):
+    """`layers_to_transform` finds a layer if `layers` has a name before it; without, a pattern names the layer."""
+    pattern = peft.LoraConfig(target_modules=r"(model\.)?layers\.0\.self_attn\.[qv]_proj", r=2)
+    found = adapted_modules(peft.get_peft_model(tiny_model(model_class), pattern))
+    assert {name.partition("layers.")[2] for name in found} == {f"0.self_attn.{x}_proj" for x in "qv"}
+    by_number = peft.LoraConfig(target_modules=["q_proj", "v_proj"], layers_to_transform=[0], r=2)
+    if model_class is TfmBertModel:
+        with pytest.raises(ValueError, match="not found in the base model"):  # once PEFT finds it, tools.md is wrong
+            peft.get_peft_model(tiny_model(model_class), by_number)
+    else:
+        assert adapted_modules(peft.get_peft_model(tiny_model(model_class), by_number)) == found
+
+
+@pytest.mark.parametrize(
+    ("head", "targets", "count"),
+    [
+        (TfmGPTForCausalLM, "all-linear", 2 * 6),
+        (TfmEncoderDecoderForConditionalGeneration, ["q_proj", "v_proj"], 2 * 2 + 3 * 4),  # in both stacks
+    ],
+)
+def test_adapted_generation(head, targets, count, tmp_path):
+    """A low-rank adapter: trained, saved, put on a fresh model, and merged into its weights, which are saved."""
+    batch = ragged_batch(head, side="left" if head is TfmGPTForCausalLM else "right", labels=True)
+    prompt = {name: batch[name] for name in ("input_ids", "attention_mask")} | {"max_new_tokens": 6, "num_beams": 2}
+    adapted = peft.get_peft_model(tiny_model(head, **NO_DROPOUT), peft.LoraConfig(target_modules=targets, r=4))
+    assert len(adapted_modules(adapted)) == count
+    losses = train(adapted, batch, learning_rate=1.0)
+    assert losses[-1] < losses[0]
+    tokens, logits = adapted.generate(**prompt), adapted(**batch).logits
+    assert not logits.allclose(tiny_model(head, **NO_DROPOUT)(**batch).logits, atol=1e-2)
+
+    adapted.save_pretrained(tmp_path / "adapter")
+    reloaded = peft.PeftModel.from_pretrained(tiny_model(head, **NO_DROPOUT), tmp_path / "adapter").eval()
+    assert reloaded.generate(**prompt).equal(tokens)
+    merged = reloaded.merge_and_unload()
+    assert type(merged) is head
+    merged.save_pretrained(tmp_path / "merged")
+    for model in (merged, head.from_pretrained(tmp_path / "merged")):
+        assert model.generate(**prompt).equal(tokens)
+        torch.testing.assert_close(model(**batch).logits, logits, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (peft.LoraConfig, {}),
+        (peft.IA3Config, {}),
+        (peft.AdaLoraConfig, {"total_step": 9}),
+        (peft.VeraConfig, {}),
+        (peft.OFTConfig, {"oft_block_size": 4}),
+    ],
+)
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "BartForConditionalGeneration", "BertForSequenceClassification"])
+def test_modules_need_no_names(name, config, options):
+    """Queries and values, or what else is usual, of every layer learn; LLaMA's zoo model learns what LLaMA does."""
+    results = []
+    for model in both(name)[name != "LlamaForCausalLM" :]:
+        torch.manual_seed(0)
+        adapted = peft.get_peft_model(model, config(**options))
+        with torch.no_grad():  # most adapters begin at zero
+            for parameter in adapted.parameters():
+                if parameter.requires_grad:
+                    parameter.add_(0.05)
+        results.append((len(adapted.targeted_module_names), train(adapted)))
+        layers = sum(type(part).__name__.endswith("Layer") for part in model.modules())
+        assert results[-1][0] >= 2 * layers and results[-1][1][-1] < results[-1][1][0]
+    assert results[0][0] == results[-1][0] and results[0][1] == pytest.approx(results[-1][1], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_whichever_is_imported_first():
+    """The zoo alone does not import PEFT."""
+    wanted = ["q_proj", "v_proj"]
+    program = f"""
+import sys, tfm_zoo
+assert "peft" not in sys.modules
+from peft.utils.constants import {LORA} as table
+assert table["tfm_gpt"] == table["tfm_bert"] == table["tfm_encoder_decoder"] == {wanted}
+assert not any(type(finder).__module__.startswith("tfm_zoo") for finder in sys.meta_path)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    table = getattr(constants, LORA)
+    table.pop("tfm_gpt")
+    add_types_to_peft()
+    assert table["tfm_gpt"] == wanted
+
+
+@pytest.mark.parametrize("name", ["Qwen3Model", "EuroBertModel"])
+def test_an_official_adapter(name, tmp_path):
+    """As jina-embeddings-v5-text has them: loaded onto the converted model, and merged before or after."""
+    official, zoo = both(name)
+    lora = peft.LoraConfig(target_modules="all-linear", init_lora_weights=False)
+    adapted = peft.get_peft_model(official, lora).eval()
+    adapted.save_pretrained(tmp_path)
+    wanted, loaded = adapted(input_ids=IDS)[0], peft.PeftModel.from_pretrained(zoo, tmp_path).eval()
+    for model in (loaded, loaded.merge_and_unload(), from_official(adapted.merge_and_unload())):
+        assert (model(input_ids=IDS)[0] - wanted).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize(
+    "name", ["LlamaForCausalLM", "GPT2LMHeadModel", "BartForConditionalGeneration", "MarianMTModel"]
+)
+def test_prefix_tuning(name, tmp_path):
+    """Losses, greedy tokens and beams of the official class, and of the prefix that was saved."""
+    task, fields = "CAUSAL_LM", {}
+    if name.startswith(("Bart", "Marian")):
+        task, fields = "SEQ_2_SEQ_LM", {"decoder_attention_heads": 4}  # PEFT takes the encoder's number of heads
+    prompt = {"input_ids": IDS, "attention_mask": MASK, "max_new_tokens": 6, "min_new_tokens": 6}
+    results = []
+    for model, fresh in zip(both(name, **fields), both(name, **fields), strict=True):
+        torch.manual_seed(0)
+        tuned = peft.get_peft_model(model, peft.PrefixTuningConfig(task_type=task, num_virtual_tokens=3))
+        losses = train(tuned)
+        tokens = [tuned.generate(**prompt, do_sample=False), tuned.generate(**prompt, num_beams=3)]
+        folder = tmp_path / type(model).__name__
+        tuned.save_pretrained(folder)
+        again = peft.PeftModel.from_pretrained(fresh, folder).eval()
+        assert again.generate(**prompt, do_sample=False).equal(tokens[0])
+        results.append((losses, tokens))
+    (wanted, official_tokens), (losses, tokens) = results
+    assert losses == pytest.approx(wanted, rel=1e-4) and losses[-1] < losses[0]
+    assert all(mine.equal(its) for mine, its in zip(tokens, official_tokens, strict=True))
+
+
+def test_an_encoder_takes_prompts_and_no_prefix():
+    batch = ragged_batch() | {"labels": torch.tensor([0, 1, 1, 0])}
+    del batch["token_type_ids"]
+    model = tiny_model(TfmBertForSequenceClassification, max_position_embeddings=40)
+    prefix = peft.get_peft_model(model, peft.PrefixTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3))
+    with pytest.raises(ValueError, match="Model does not support past key values"):
+        prefix(**batch)
+    bare = peft.PrefixTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)
+    with pytest.raises(ValueError, match=r"an encoder has no cache\. PEFT's prefix tuning needs one"):
+        peft.get_peft_model(tiny_model(TfmBertModel), bare)(input_ids=IDS, attention_mask=MASK)
+    model = tiny_model(TfmBertForSequenceClassification, max_position_embeddings=40)
+    prompted = peft.get_peft_model(model, peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3))
+    prompted(**batch).loss.backward()
+    assert prompted.prompt_encoder.default.embedding.weight.grad.norm() > 0
+
+
+def test_an_adapter_for_each_row_and_its_beams():
+    """PEFT names the adapter of each beam to the decoder, whose beams then share no keys and values of the source."""
+    official = build_tiny(BY_NAME["BartForConditionalGeneration"]).eval()
+    lora = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="SEQ_2_SEQ_LM")
+    ids, names, found = torch.arange(3, 27).view(3, 8), ["a", "b", "__base__"], []
+    for model in (from_official(official).eval(), official):
+        adapted = peft.get_peft_model(model, lora, adapter_name="a").eval()
+        adapted.add_adapter("b", lora)
+        generator = torch.Generator().manual_seed(0)
+        for _, parameter in sorted(pair for pair in adapted.named_parameters() if "lora_" in pair[0]):
+            parameter.data.normal_(generator=generator)
+        found.append([adapted.generate(input_ids=ids, num_beams=beams, adapter_names=names) for beams in (1, 3)])
+    assert all(one.equal(other) for one, other in zip(*found, strict=True))
+
+
+@pytest.fixture(scope="module")
+def official(tmp_path_factory):
+    """The folder of a tiny official model."""
+    folder = tmp_path_factory.mktemp("official")
+    build_tiny(BY_NAME["GPT2LMHeadModel"]).save_pretrained(folder)
+    return folder
+
+
+def by_peft(model, folder):
+    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False))
+    adapted.save_pretrained(folder)
+    return adapted
+
+
+def by_transformers(model, folder):
+    model.add_adapter(peft.LoraConfig(task_type="CAUSAL_LM", init_lora_weights=False))
+    model.save_pretrained(folder)
+    return model
+
+
+WAYS = pytest.mark.parametrize("way", [by_peft, by_transformers])
+LOAD = """
+import sys, torch, transformers, peft
+folder, result = sys.argv[1:]
+loaders = (peft.AutoPeftModelForCausalLM, transformers.AutoModelForCausalLM)
+with torch.no_grad():
+    loaded = [loader.from_pretrained(folder, trust_remote_code=True) for loader in loaders]
+    torch.save([model.eval()(torch.arange(3, 11)[None]).logits for model in loaded], result)
+"""
+
+
+@pytest.mark.slow
+@WAYS
+def test_an_adapter_of_a_converted_model_is_found_with_its_base(way, official, tmp_path):
+    """It is saved, and loads in a fresh process, where there is the base's own code and no zoo."""
+    from_official(official).save_pretrained(tmp_path / "base")
+    adapted = way(TfmGPTForCausalLM.from_pretrained(tmp_path / "base"), tmp_path / "adapter").eval()
+    ids = torch.arange(3, 11)[None]
+    with torch.no_grad():
+        wanted = adapted(ids).logits
+        assert not wanted.allclose(from_official(official)(ids).logits, atol=1e-2)
+    with_transformers().run(["", "-c", LOAD, tmp_path / "adapter", tmp_path / "logits.pt"], check=True)
+    for logits in torch.load(tmp_path / "logits.pt"):
+        torch.testing.assert_close(logits, wanted)
+    # The weights of the base are those of the official model: the adapter goes with a model that was just converted.
+    again = peft.PeftModel.from_pretrained(from_official(official), tmp_path / "adapter").eval()
+    torch.testing.assert_close(again(ids).logits, wanted)
+
+
+@WAYS
+def test_an_adapter_without_a_base_is_refused_before_training(way, official, tmp_path):
+    model = from_official(official)
+    with pytest.raises(ValueError, match=rf"converted from '{official}' and lies in no folder.*save_pretrained\("):
+        way(model, tmp_path / "adapter")
+    assert not [*tmp_path.rglob("*.safetensors")]
+    assert not any("lora" in name for name, _ in model.named_parameters())
+
+
+def test_an_official_model_has_no_base_in_the_zoo(official, tmp_path):
+    """The base of its adapters is not the zoo's folder, which holds another class."""
+    from_official(official).save_pretrained(tmp_path / "base")
+    back = to_official(TfmGPTForCausalLM.from_pretrained(tmp_path / "base"))
+    peft.get_peft_model(back, peft.LoraConfig(task_type="CAUSAL_LM")).save_pretrained(tmp_path / "adapter")
+    assert json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())["base_model_name_or_path"] is None
