@@ -62,7 +62,7 @@ def test_a_card_that_a_person_wrote_stays(online, folder, hub_server):
     assert b"my own" in repository.read("README.md", "main")
 
 
-@pytest.mark.parametrize("action", ["upload", "commit"])
+@pytest.mark.parametrize("action", ["preupload", "commit"])
 def test_interrupted_and_run_again(online, folder, hub_server, action):
     push(folder, REPOSITORY)
     repository = hub_server.repositories[REPOSITORY]
@@ -250,7 +250,7 @@ def test_a_commit_whose_answer_is_lost(online, folder, hub_server):
     commit = push(folder, REPOSITORY)
     repository = hub_server.repositories[REPOSITORY]
     assert commit.oid == repository.branches["main"] and commit.oid in commit.commit_url
-    assert len(repository.commits) == 2 and hub_server.served["upload"] == 1
+    assert len(repository.commits) == 2
 
 
 @pytest.mark.parametrize("action", ["create", "preupload", "commit"])
