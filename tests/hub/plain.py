@@ -105,13 +105,9 @@ def replay(source: str, model_class=None, **options) -> dict:
     return result
 
 
-def replay_all(sources: list[str], **options) -> list[dict]:
-    """In one process, which is no trouble here: every checkpoint of a family has the same code."""
-    return [replay(source, **options) for source in sources]
-
-
-def replay_each(sources: list[str], **options) -> list[dict | str]:
-    """The same; in the place of a result that cannot be had, the error."""
+def replay_all(sources: list[str], **options) -> list[dict | str]:
+    """In one process, which is no trouble here: every checkpoint of a family has the same code. In the place of a
+    result that cannot be had stands the error."""
     results = []
     for source in sources:
         try:

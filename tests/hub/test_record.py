@@ -216,12 +216,6 @@ def test_whose_code_it_is(tmp_path):
     assert not verdict.ok
 
 
-def test_a_release_is_added(tmp_path, monkeypatch):
-    monkeypatch.setattr(origin, "RELEASED", tmp_path / "released.json")
-    origin.add_release("9.9.9")
-    assert json.loads((tmp_path / "released.json").read_text()) == {"9.9.9": origin.installed()}
-
-
 def test_what_a_full_disk_leaves(tmp_path, monkeypatch):
     """The old file, with its permissions, which the new one takes."""
     monkeypatch.setattr(origin, "RELEASED", tmp_path / "released.json")
@@ -244,6 +238,7 @@ def test_what_a_full_disk_leaves(tmp_path, monkeypatch):
         assert path.read_text() == old and sorted(path.parent.iterdir()) == files
         writer()
         assert path.read_text() != old and path.stat().st_mode & 0o777 == 0o640
+    assert json.loads((tmp_path / "released.json").read_text()) == {"9.9.9": origin.installed()}
 
 
 INDEX = "model.safetensors.index.json"

@@ -1,12 +1,10 @@
 """What `save_pretrained` writes, and what `from_pretrained` makes of it, where the zoo is installed."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 from transformers import AutoConfig
@@ -161,23 +159,3 @@ def test_missing_tensor_is_reported_and_initialised(checkpoints, tmp_path):
     assert weights[absent[2]].eq(1).all()
     for name, tensor in tensors.items():
         assert weights[name].equal(tensor), name
-
-
-@pytest.mark.parametrize("missing_bytes", [1, 5000])
-def test_truncated_checkpoint_is_refused(missing_bytes, checkpoints, tmp_path):
-    TfmBertModel.from_pretrained(checkpoints["TfmBertModel"]).save_pretrained(tmp_path)
-    weights = tmp_path / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-missing_bytes])
-    with pytest.raises(SafetensorError, match="incomplete"):
-        TfmBertModel.from_pretrained(tmp_path)
-
-
-def test_misshapen_tensor_is_refused_by_name(checkpoints, tmp_path, caplog):
-    TfmBertModel.from_pretrained(checkpoints["TfmBertModel"]).save_pretrained(tmp_path)
-    tensors = load_file(tmp_path / "model.safetensors")
-    name = "layers.0.mlp.up_proj.weight"
-    tensors[name] = tensors[name][:-1].clone()
-    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(RuntimeError):
-        TfmBertModel.from_pretrained(tmp_path)
-    assert re.search(r"layers\.0\.mlp\.up_proj\.weight.*47.*48", caplog.text)
