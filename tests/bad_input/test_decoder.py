@@ -21,26 +21,30 @@ def cache_of(seen: int = 5, **fields) -> transformers.Cache:
         return model(torch.ones(2, seen, dtype=torch.long)).past_key_values
 
 
+def case(message: str, head: str, **values):
+    """What `head` refuses beside token ids."""
+    return refused(message, head, input_ids=IDS, **values)
+
+
 @pytest.mark.parametrize(
     ("inputs", "message", "head"),
     [
         refused("one of .* neither", "Model"),
-        refused("one of .* both", "ForCausalLM", input_ids=IDS, inputs_embeds=torch.zeros(2, 7, 32)),
+        case("one of .* both", "ForCausalLM", inputs_embeds=torch.zeros(2, 7, 32)),
         refused(r"input_ids of shape \(7,\) .*\(batch, length\)", "Model", input_ids=IDS[0]),
         refused(r"inputs_embeds of shape \(2, 7, 31\) .*32", "Model", inputs_embeds=torch.zeros(2, 7, 31)),
         refused(r"input_ids of type torch.float32 should be integers", "Model", input_ids=IDS.float()),
         refused("input_ids holds 64, .*vocab_size.* 0 to 60", "ForCausalLM", input_ids=IDS + 50),
         refused("input_ids holds -1, .*vocab_size.* 0 to 60", "Model", input_ids=-ONES),
         refused("^inputs of 28 tokens .*24 positions .*truncation=True", "Model", input_ids=ONES.repeat(1, 4)),
-        refused("position_ids holds 24, .*max_position_emb", "ForCausalLM", input_ids=IDS, position_ids=IDS + 10),
-        refused("^inputs of 27 tokens .*24 positions", "Model", input_ids=IDS, past_key_values=cache_of(20)),
-        refused(r"position_ids of shape \(2, 6\) .*\(2, 7\)", "Model", input_ids=IDS, position_ids=IDS[:, :6]),
-        refused("past_key_values is a tuple.* Cache", "Model", input_ids=IDS, past_key_values=((ONES, ONES),)),
+        case("position_ids holds 24, .*max_position_emb", "ForCausalLM", position_ids=IDS + 10),
+        case("^inputs of 27 tokens .*24 positions", "Model", past_key_values=cache_of(20)),
+        case(r"position_ids of shape \(2, 6\) .*\(2, 7\)", "Model", position_ids=IDS[:, :6]),
+        case("past_key_values is a tuple.* Cache", "Model", past_key_values=((ONES, ONES),)),
         *[
-            refused(
+            case(
                 r"cache of another model.*\(layers, key-value heads, head_dim\).*\(2, 4, 8\)",
                 "ForCausalLM",
-                input_ids=IDS,
                 past_key_values=cache_of(**fields),
             )
             for fields in (
@@ -48,34 +52,30 @@ def cache_of(seen: int = 5, **fields) -> transformers.Cache:
                 {"num_key_value_heads": 3, "num_attention_heads": 3, "head_dim": 8},
             )
         ],
-        refused(r"cache of another model.*\(2, 4, 6\)", "Model", input_ids=IDS, past_key_values=cache_of(head_dim=6)),
+        case(r"cache of another model.*\(2, 4, 6\)", "Model", past_key_values=cache_of(head_dim=6)),
         *[
-            refused(
+            case(
                 rf"attention_mask of shape {re.escape(str(shape))} .*5 positions in the cache.*\(2, 12\)",
                 "ForCausalLM",
-                input_ids=IDS,
                 past_key_values=cache_of(),
                 attention_mask=torch.ones(shape),
             )
             for shape in [(2, 7), (2, 11), (2, 13), (3, 12), (2, 3, 7, 12), (2, 1, 7, 7)]
         ],
-        refused(
-            "no mask for layers of full_attention", "Model", input_ids=IDS, attention_mask={"sliding_attention": None}
-        ),
-        refused("labels holds 64, .*vocab_size.* 0 to 60", "ForCausalLM", input_ids=IDS, labels=IDS + 50),
-        refused("labels holds -1, .*vocab_size.* 0 to 60", "ForCausalLM", input_ids=IDS, labels=-ONES),
-        refused("^shift_labels holds 64, .* 0 to 60", "ForCausalLM", input_ids=IDS, shift_labels=IDS + 50),
-        refused("^shift_labels holds 64", "ForCausalLM", input_ids=IDS, labels=IDS, shift_labels=IDS + 50),
-        refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForCausalLM", input_ids=IDS, labels=IDS[:, :6]),
-        refused(r"labels of shape \(7,\) .*\(2, 7\)", "ForCausalLM", input_ids=IDS, labels=IDS[0]),
-        refused("labels holds 9, .*num_labels.* 0 to 1", "ForSequenceClassification", input_ids=IDS, labels=SENTENCES),
-        refused(r"labels of shape \(3,\) .*\(2,\)", "ForSequenceClassification", input_ids=IDS, labels=ONES[0, :3]),
-        refused("labels holds 14, .*num_labels.* 0 to 1", "ForTokenClassification", input_ids=IDS, labels=IDS),
-        refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForTokenClassification", input_ids=IDS, labels=ONES[:, :6]),
-        refused(
+        case("no mask for layers of full_attention", "Model", attention_mask={"sliding_attention": None}),
+        case("labels holds 64, .*vocab_size.* 0 to 60", "ForCausalLM", labels=IDS + 50),
+        case("labels holds -1, .*vocab_size.* 0 to 60", "ForCausalLM", labels=-ONES),
+        case("^shift_labels holds 64, .* 0 to 60", "ForCausalLM", shift_labels=IDS + 50),
+        case("^shift_labels holds 64", "ForCausalLM", labels=IDS, shift_labels=IDS + 50),
+        case(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForCausalLM", labels=IDS[:, :6]),
+        case(r"labels of shape \(7,\) .*\(2, 7\)", "ForCausalLM", labels=IDS[0]),
+        case("labels holds 9, .*num_labels.* 0 to 1", "ForSequenceClassification", labels=SENTENCES),
+        case(r"labels of shape \(3,\) .*\(2,\)", "ForSequenceClassification", labels=ONES[0, :3]),
+        case("labels holds 14, .*num_labels.* 0 to 1", "ForTokenClassification", labels=IDS),
+        case(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForTokenClassification", labels=ONES[:, :6]),
+        case(
             r"start_positions of shape \(1,\) .*\(2,\)",
             "ForQuestionAnswering",
-            input_ids=IDS,
             start_positions=ONES[0, :1],
             end_positions=ONES[0, :2],
         ),

@@ -13,12 +13,17 @@ from ..tiny import SIZES, tiny_model
 from .refusals import IDS, MASK, ONES, SENTENCES, refused
 
 
+def case(message: str, head: str, **values):
+    """What `head` refuses beside token ids."""
+    return refused(message, head, input_ids=IDS, **values)
+
+
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize(
     ("inputs", "message", "head"),
     [
         refused("Exactly one of input_ids and inputs_embeds .* neither", "Model"),
-        refused("Exactly one of .* both", "Model", input_ids=IDS, inputs_embeds=torch.zeros(2, 7, 32)),
+        case("Exactly one of .* both", "Model", inputs_embeds=torch.zeros(2, 7, 32)),
         refused(r"input_ids of shape \(7,\) .*\(batch, length\)", "Model", input_ids=IDS[0]),
         refused("input_ids holds 64, .*vocab_size.* 0 to 60", "Model", input_ids=IDS + 50),
         refused("input_ids holds -2, .*vocab_size.* 0 to 60", "Model", input_ids=IDS - 3),
@@ -26,17 +31,12 @@ from .refusals import IDS, MASK, ONES, SENTENCES, refused
         refused(r"inputs_embeds of shape \(7, 32\) .*\(batch, length, 32\)", "Model", inputs_embeds=torch.zeros(7, 32)),
         refused("inputs of 28 tokens .*24 positions .*truncation=True", "Model", input_ids=ONES.repeat(1, 4)),
         refused("inputs of 25 tokens .*24 positions", "Model", inputs_embeds=torch.zeros(1, 25, 32)),
-        refused("position_ids holds 24, .*max_position_embeddings", "Model", input_ids=IDS, position_ids=IDS + 10),
-        refused(r"position_ids of shape \(2, 6\) .*\(2, 7\)", "Model", input_ids=IDS, position_ids=IDS[:, :6]),
-        refused("token_type_ids holds 2, .*type_vocab_size.* 0 to 1", "Model", input_ids=IDS, token_type_ids=2 * ONES),
-        refused(r"token_type_ids of shape \(2, 6\) .*\(2, 7\)", "Model", input_ids=IDS, token_type_ids=ONES[:, :6]),
+        case("position_ids holds 24, .*max_position_embeddings", "Model", position_ids=IDS + 10),
+        case(r"position_ids of shape \(2, 6\) .*\(2, 7\)", "Model", position_ids=IDS[:, :6]),
+        case("token_type_ids holds 2, .*type_vocab_size.* 0 to 1", "Model", token_type_ids=2 * ONES),
+        case(r"token_type_ids of shape \(2, 6\) .*\(2, 7\)", "Model", token_type_ids=ONES[:, :6]),
         *[
-            refused(
-                rf"attention_mask of shape {re.escape(str(shape))} .*\(2, 7\)",
-                "Model",
-                input_ids=IDS,
-                attention_mask=mask,
-            )
+            case(rf"attention_mask of shape {re.escape(str(shape))} .*\(2, 7\)", "Model", attention_mask=mask)
             for shape in [(2, 6), (2, 7, 7), (2, 1, 7, 6), (2, 3, 7, 7), (3, 1, 7, 7)]
             for mask in [torch.ones(shape)]
         ],
@@ -55,28 +55,21 @@ from .refusals import IDS, MASK, ONES, SENTENCES, refused
                 ("ForQuestionAnswering", "start_positions", [0, 1]),
             )
         ),
-        refused("labels holds 64, .*vocab_size.* 0 to 60", "ForMaskedLM", input_ids=IDS, labels=IDS + 50),
-        refused("labels holds -1, .*vocab_size.* 0 to 60", "ForMaskedLM", input_ids=IDS, labels=-ONES),
-        refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForMaskedLM", input_ids=IDS, labels=IDS[:, :6]),
-        refused(
-            r"labels of shape \(2, 7, 3\) .*\(2, 7\)",
-            "ForMaskedLM",
-            input_ids=IDS,
-            labels=ONES[..., None] + ONES[0, :3],
-        ),
-        refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForPreTraining", input_ids=IDS, labels=IDS[:, :6]),
-        refused(
-            "next_sentence_label holds 9, .*0 to 1", "ForPreTraining", input_ids=IDS, next_sentence_label=SENTENCES
-        ),
-        refused("labels holds 9, .*0 to 1", "ForNextSentencePrediction", input_ids=IDS, labels=SENTENCES),
-        refused("labels holds 9, .*num_labels.* 0 to 1", "ForSequenceClassification", input_ids=IDS, labels=SENTENCES),
-        refused(r"labels of shape \(3,\) .*\(2,\)", "ForSequenceClassification", input_ids=IDS, labels=ONES[0, :3]),
-        refused(r"labels of shape \(\) .*\(2,\)", "ForSequenceClassification", input_ids=IDS, labels=ONES[0, 0]),
-        refused(r"\(2, 2\) .*multi_label_classi", "ForSequenceClassification", input_ids=IDS, labels=ONES[:, :2]),
-        refused("labels holds 14, .*num_labels.* 0 to 1", "ForTokenClassification", input_ids=IDS, labels=IDS),
-        refused(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForTokenClassification", input_ids=IDS, labels=ONES[:, :6]),
+        case("labels holds 64, .*vocab_size.* 0 to 60", "ForMaskedLM", labels=IDS + 50),
+        case("labels holds -1, .*vocab_size.* 0 to 60", "ForMaskedLM", labels=-ONES),
+        case(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForMaskedLM", labels=IDS[:, :6]),
+        case(r"labels of shape \(2, 7, 3\) .*\(2, 7\)", "ForMaskedLM", labels=ONES[..., None] + ONES[0, :3]),
+        case(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForPreTraining", labels=IDS[:, :6]),
+        case("next_sentence_label holds 9, .*0 to 1", "ForPreTraining", next_sentence_label=SENTENCES),
+        case("labels holds 9, .*0 to 1", "ForNextSentencePrediction", labels=SENTENCES),
+        case("labels holds 9, .*num_labels.* 0 to 1", "ForSequenceClassification", labels=SENTENCES),
+        case(r"labels of shape \(3,\) .*\(2,\)", "ForSequenceClassification", labels=ONES[0, :3]),
+        case(r"labels of shape \(\) .*\(2,\)", "ForSequenceClassification", labels=ONES[0, 0]),
+        case(r"\(2, 2\) .*multi_label_classi", "ForSequenceClassification", labels=ONES[:, :2]),
+        case("labels holds 14, .*num_labels.* 0 to 1", "ForTokenClassification", labels=IDS),
+        case(r"labels of shape \(2, 6\) .*\(2, 7\)", "ForTokenClassification", labels=ONES[:, :6]),
         refused("Exactly one of input_ids and inputs_embeds .* neither", "ForMultipleChoice"),
-        refused(r"input_ids of shape \(2, 7\) .*\(batch, choices, length\)", "ForMultipleChoice", input_ids=IDS),
+        case(r"input_ids of shape \(2, 7\) .*\(batch, choices, length\)", "ForMultipleChoice"),
         refused("labels holds 2, .*choices.* 0 to 1", "ForMultipleChoice", input_ids=IDS[None], labels=SENTENCES[:1]),
         refused("one of .* neither", "ForQuestionAnswering", start_positions=ONES[0, :1], end_positions=ONES[0, :1]),
     ],

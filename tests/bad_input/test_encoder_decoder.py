@@ -30,181 +30,93 @@ def both_caches(rows: int = 2, source: int = 7, **fields) -> transformers.Cache:
         ).past_key_values
 
 
+def case(message: str, head: str = "Model", **changes):
+    """What `head` refuses of a source and a target; `None` leaves one out."""
+    values = {name: value for name, value in (BOTH | changes).items() if value is not None}
+    return refused(message, head, **values)
+
+
+def labelled(message: str, labels, **changes):
+    return case(message, "ForConditionalGeneration", **{"decoder_input_ids": None} | changes, labels=labels)
+
+
+def classified(message: str, **changes):
+    """Of sources that end."""
+    return case(message, "ForSequenceClassification", **{"input_ids": 2 * ONES, "decoder_input_ids": None} | changes)
+
+
+def read(message: str, outputs, **changes):
+    """Of a source that has been encoded."""
+    return case(message, encoder_outputs=outputs, **{"input_ids": None} | changes)
+
+
+def embedded(*shape: int) -> dict:
+    return {"input_ids": None, "inputs_embeds": torch.zeros(shape)}
+
+
+def target_embedded(*shape: int) -> dict:
+    return {"decoder_input_ids": None, "decoder_inputs_embeds": torch.zeros(shape)}
+
+
 @pytest.mark.parametrize(
     ("inputs", "message", "head"),
     [
-        refused("one of input_ids and inputs_embeds .* neither", "Model", decoder_input_ids=TARGET),
-        refused("one of input_ids and .* both", "Model", **BOTH, inputs_embeds=torch.zeros(2, 7, 32)),
-        refused("one of decoder_input_ids and .* both", "Model", **BOTH, decoder_inputs_embeds=torch.zeros(2, 3, 32)),
-        refused("Neither decoder_input_ids nor .* labels", "Model", inputs_embeds=torch.zeros(2, 7, 32)),
-        refused(r"input_ids of shape \(7,\) .*\(batch, length\)", "Model", input_ids=IDS[0], decoder_input_ids=TARGET),
-        refused(r"^input_ids of shape \(7,\) .*\(batch, length\)", "Model", input_ids=IDS[0]),
-        refused(
-            r"decoder_input_ids of shape \(3,\) .*\(batch, length\)",
-            "Model",
-            input_ids=IDS,
-            decoder_input_ids=TARGET[0],
-        ),
-        refused(
-            "input_ids=None: the classifier",
-            "ForSequenceClassification",
-            inputs_embeds=torch.zeros(2, 3, 32),
-            decoder_input_ids=TARGET,
-        ),
-        refused("hold no token", "Model", input_ids=IDS[:, :0], decoder_input_ids=TARGET),
-        refused(r"^position_ids of shape \(3, 2\) .*\(2, 7\)", "Model", **BOTH, position_ids=TARGET.view(3, 2)),
-        refused("hold no token", "Model", input_ids=IDS, decoder_input_ids=TARGET[:, :0]),
-        refused(
-            r"inputs_embeds of shape \(2, 7, 31\) .*32",
-            "Model",
-            inputs_embeds=torch.zeros(2, 7, 31),
-            decoder_input_ids=TARGET,
-        ),
-        refused(
-            r"decoder_inputs_embeds of shape \(2, 3, 31\) .*32",
-            "Model",
-            input_ids=IDS,
-            decoder_inputs_embeds=torch.zeros(2, 3, 31),
-        ),
-        refused(
-            r"^input_ids holds 64, .*\(vocab_size\).* 0 to 60", "Model", input_ids=IDS + 50, decoder_input_ids=TARGET
-        ),
-        refused(
-            r"decoder_input_ids holds 63, .*\(decoder_vocab_size\).* 0 to 60",
-            "Model",
-            input_ids=IDS,
-            decoder_input_ids=TARGET + 55,
-        ),
-        refused(
-            "decoder_input_ids holds -8, .* 0 to 60",
-            "ForConditionalGeneration",
-            input_ids=IDS,
-            decoder_input_ids=-TARGET,
-        ),
-        refused("^inputs of 28 tokens .*24 positions .*truncation", "Model", input_ids=LONG, decoder_input_ids=TARGET),
-        refused("^decoder_inputs of 28 tokens .*24 positions", "Model", input_ids=IDS, decoder_input_ids=LONG),
-        *(
-            refused(
-                f"^{name} is a list, and should be a tensor",
-                "Model",
-                **{"input_ids": IDS, "decoder_input_ids": TARGET} | {name: value},
-            )
-            for name, value in {
-                **{"input_ids": [[1, 2]], "attention_mask": [[1] * 7] * 2},
-                **{"decoder_input_ids": [[1, 2]], "decoder_attention_mask": [[1] * 5] * 2},
-            }.items()
-        ),
-        refused("^labels is a list", "ForConditionalGeneration", input_ids=IDS, labels=IDS.tolist()),
-        refused("^input_ids is a list", "ForSequenceClassification", input_ids=IDS.tolist()),
-        refused(
-            "^attention_mask is a list",
-            "Model",
-            encoder_outputs=(torch.zeros(2, 7, 32),),
-            attention_mask=[[1] * 7] * 2,
-            decoder_input_ids=TARGET,
-        ),
-        refused(
-            "source is a batch of 2 .*target.* of 4", "Model", input_ids=IDS, decoder_input_ids=TARGET.repeat(2, 1)
-        ),
+        case("one of input_ids and inputs_embeds .* neither", input_ids=None),
+        case("one of input_ids and .* both", inputs_embeds=torch.zeros(2, 7, 32)),
+        case("one of decoder_input_ids and .* both", decoder_inputs_embeds=torch.zeros(2, 3, 32)),
+        case("Neither decoder_input_ids nor .* labels", **embedded(2, 7, 32), decoder_input_ids=None),
+        case(r"^input_ids of shape \(7,\) .*\(batch, length\)", input_ids=IDS[0]),
+        case(r"^input_ids of shape \(7,\) .*\(batch, length\)", input_ids=IDS[0], decoder_input_ids=None),
+        case(r"decoder_input_ids of shape \(3,\) .*\(batch, length\)", decoder_input_ids=TARGET[0]),
+        case("input_ids=None: the classifier", "ForSequenceClassification", **embedded(2, 3, 32)),
+        case("hold no token", input_ids=IDS[:, :0]),
+        case("hold no token", decoder_input_ids=TARGET[:, :0]),
+        case(r"^position_ids of shape \(3, 2\) .*\(2, 7\)", position_ids=TARGET.view(3, 2)),
+        case(r"inputs_embeds of shape \(2, 7, 31\) .*32", **embedded(2, 7, 31)),
+        case(r"decoder_inputs_embeds of shape \(2, 3, 31\) .*32", **target_embedded(2, 3, 31)),
+        case(r"^input_ids holds 64, .*\(vocab_size\).* 0 to 60", input_ids=IDS + 50),
+        case(r"decoder_input_ids holds 63, .*\(decoder_vocab_size\).* 0 to 60", decoder_input_ids=TARGET + 55),
+        case("decoder_input_ids holds -8, .* 0 to 60", "ForConditionalGeneration", decoder_input_ids=-TARGET),
+        case("^inputs of 28 tokens .*24 positions .*truncation", input_ids=LONG),
+        case("^decoder_inputs of 28 tokens .*24 positions", decoder_input_ids=LONG),
+        case("^input_ids is a list, and should be a tensor", input_ids=[[1, 2]]),
+        case("^attention_mask is a list, and should be a tensor", attention_mask=[[1] * 7] * 2),
+        case("^decoder_input_ids is a list, and should be a tensor", decoder_input_ids=[[1, 2]]),
+        case("^decoder_attention_mask is a list, and should be a tensor", decoder_attention_mask=[[1] * 5] * 2),
+        labelled("^labels is a list", IDS.tolist()),
+        classified("^input_ids is a list", input_ids=IDS.tolist()),
+        read("^attention_mask is a list", (torch.zeros(2, 7, 32),), attention_mask=[[1] * 7] * 2),
+        case("source is a batch of 2 .*target.* of 4", decoder_input_ids=TARGET.repeat(2, 1)),
         *[
-            refused(
-                rf"^attention_mask of shape {re.escape(str(shape))} .*\(2, 7\)",
-                "Model",
-                **BOTH,
-                attention_mask=torch.ones(shape),
-            )
+            case(rf"^attention_mask of shape {re.escape(str(shape))} .*\(2, 7\)", attention_mask=torch.ones(shape))
             for shape in [(2, 6), (2, 3), (2, 7, 7), (2, 1, 7, 7), (3, 7)]
         ],
-        refused(
-            r"attention_mask of shape \(2, 6\) .*\(2, 7\)",
-            "Model",
-            decoder_input_ids=TARGET,
-            encoder_outputs=encoded(2, 7, 32),
-            attention_mask=ONES[:, :6],
+        read(r"attention_mask of shape \(2, 6\) .*\(2, 7\)", encoded(2, 7, 32), attention_mask=ONES[:, :6]),
+        case(r"decoder_attention_mask of shape \(2, 4\) .*\(2, 3\)", decoder_attention_mask=ONES[:, :4]),
+        read(r"last hidden state of shape \(2, 7, 31\) .*32", encoded(2, 7, 31)),
+        read(r"last hidden state of shape \(7, 32\) .*32", (torch.zeros(7, 32),)),
+        read("source is a batch of 3 .*target.* of 2", encoded(3, 7, 32)),
+        read("encoder_outputs is a Tensor.* tuple", torch.zeros(2, 7, 32)),
+        read("encoder_hidden_states=None", {}),
+        case("past_key_values is a tuple.* Cache", past_key_values=((ONES, ONES),)),
+        case(r"another model.*\(2, 4, 8\).*\(3, 4, 8\)", past_key_values=both_caches(decoder_layers=2)),
+        case(r"another model.*\(3, 4, 6\).*\(3, 4, 8\)", past_key_values=both_caches(head_dim=6)),
+        case("holds 3 sequences, and the inputs are 2", past_key_values=both_caches(rows=3)),
+        case("source of 5 positions, and this one has 7", past_key_values=both_caches(source=5)),
+        labelled(r"labels holds 63, .*\(decoder_vocab_size\).* 0 to 60", TARGET + 55),
+        labelled("labels holds -8, .* 0 to 60", -TARGET),
+        labelled(r"labels of shape \(2, 2\) .*\(2, 3\), as the decoder's", TARGET[:, :2], **BOTH),
+        labelled(r"labels of shape \(1, 3\) .*\(2, 3\), as the decoder's", TARGET[:1], **BOTH),
+        labelled(r"labels of shape \(3,\) .*\(batch, length\)", TARGET[0]),
+        labelled("source is a batch of 2 .*labels.* of 4", TARGET.repeat(2, 1)),
+        classified("input_ids=None: .* end-of-sequence", **embedded(2, 7, 32)),
+        classified("Sequence 1 of input_ids has no eos_token_id=2", input_ids=IDS),
+        classified(r"decoder_input_ids of shape \(2, 3\) .*\(2, 7\), as input_ids", decoder_input_ids=TARGET),
+        classified(
+            r"decoder_inputs_embeds of shape \(2, 3, 32\) .*\(2, 7\), as input_ids", **target_embedded(2, 3, 32)
         ),
-        refused(
-            r"decoder_attention_mask of shape \(2, 4\) .*\(2, 3\)", "Model", **BOTH, decoder_attention_mask=ONES[:, :4]
-        ),
-        refused(
-            r"last hidden state of shape \(2, 7, 31\) .*32",
-            "Model",
-            decoder_input_ids=TARGET,
-            encoder_outputs=encoded(2, 7, 31),
-        ),
-        refused(
-            r"last hidden state of shape \(7, 32\) .*32",
-            "Model",
-            decoder_input_ids=TARGET,
-            encoder_outputs=(torch.zeros(7, 32),),
-        ),
-        refused(
-            "source is a batch of 3 .*target.* of 2",
-            "Model",
-            decoder_input_ids=TARGET,
-            encoder_outputs=encoded(3, 7, 32),
-        ),
-        refused(
-            "encoder_outputs is a Tensor.* tuple",
-            "Model",
-            decoder_input_ids=TARGET,
-            encoder_outputs=torch.zeros(2, 7, 32),
-        ),
-        refused("encoder_hidden_states=None", "Model", decoder_input_ids=TARGET, encoder_outputs={}),
-        refused("past_key_values is a tuple.* Cache", "Model", **BOTH, past_key_values=((ONES, ONES),)),
-        refused(
-            r"another model.*\(2, 4, 8\).*\(3, 4, 8\)", "Model", **BOTH, past_key_values=both_caches(decoder_layers=2)
-        ),
-        refused(r"another model.*\(3, 4, 6\).*\(3, 4, 8\)", "Model", **BOTH, past_key_values=both_caches(head_dim=6)),
-        refused("holds 3 sequences, and the inputs are 2", "Model", **BOTH, past_key_values=both_caches(rows=3)),
-        refused("source of 5 positions, and this one has 7", "Model", **BOTH, past_key_values=both_caches(source=5)),
-        refused(
-            r"labels holds 63, .*\(decoder_vocab_size\).* 0 to 60",
-            "ForConditionalGeneration",
-            input_ids=IDS,
-            labels=TARGET + 55,
-        ),
-        refused("labels holds -8, .* 0 to 60", "ForConditionalGeneration", input_ids=IDS, labels=-TARGET),
-        refused(
-            r"labels of shape \(2, 2\) .*\(2, 3\), as the decoder's",
-            "ForConditionalGeneration",
-            **BOTH,
-            labels=TARGET[:, :2],
-        ),
-        refused(
-            r"labels of shape \(1, 3\) .*\(2, 3\), as the decoder's",
-            "ForConditionalGeneration",
-            **BOTH,
-            labels=TARGET[:1],
-        ),
-        refused(
-            r"labels of shape \(3,\) .*\(batch, length\)", "ForConditionalGeneration", input_ids=IDS, labels=TARGET[0]
-        ),
-        refused(
-            "source is a batch of 2 .*labels.* of 4",
-            "ForConditionalGeneration",
-            input_ids=IDS,
-            labels=TARGET.repeat(2, 1),
-        ),
-        refused("input_ids=None: .* end-of-sequence", "ForSequenceClassification", inputs_embeds=torch.zeros(2, 7, 32)),
-        refused("Sequence 1 of input_ids has no eos_token_id=2", "ForSequenceClassification", input_ids=IDS),
-        refused(
-            r"decoder_input_ids of shape \(2, 3\) .*\(2, 7\), as input_ids",
-            "ForSequenceClassification",
-            input_ids=2 * ONES,
-            decoder_input_ids=TARGET,
-        ),
-        refused(
-            r"decoder_inputs_embeds of shape \(2, 3, 32\) .*\(2, 7\), as input_ids",
-            "ForSequenceClassification",
-            input_ids=2 * ONES,
-            decoder_inputs_embeds=torch.zeros(2, 3, 32),
-        ),
-        refused(
-            "labels holds 9, .*num_labels.* 0 to 1", "ForSequenceClassification", input_ids=2 * ONES, labels=SENTENCES
-        ),
-        refused(
-            r"labels of shape \(3,\) .*\(2,\)", "ForSequenceClassification", input_ids=2 * ONES, labels=ONES[0, :3]
-        ),
+        classified("labels holds 9, .*num_labels.* 0 to 1", labels=SENTENCES),
+        classified(r"labels of shape \(3,\) .*\(2,\)", labels=ONES[0, :3]),
         refused("one of input_ids and inputs_embeds .* neither", "Encoder"),
         refused("input_ids holds 64, .*vocab_size.* 0 to 60", "Encoder", input_ids=IDS + 50),
     ],

@@ -1,9 +1,9 @@
 """Checkpoints saved by every head, an offline Hub cache that holds them, and an environment without `tfm_zoo`."""
 
-import hashlib
 import importlib.metadata
 import json
 import re
+import shutil
 import subprocess
 import tempfile
 import venv
@@ -20,24 +20,24 @@ from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, tiny_model
 from . import plain
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-VARIANTS = {
-    # tables that no checkpoint stores, and what the defaults leave out
-    "rotary": {
-        "position_embedding_type": "rotary",
-        "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0},
-        "norm_type": "rmsnorm",
-        "norm_position": "pre",
-        "mlp_type": "gated",
-        "sliding_window": 3,
-        "num_key_value_heads": 2,
-    },
-    "sinusoidal": {"position_embedding_type": "sinusoidal", "classifier_pooling": "mean"},
+ROTARY = {
+    "position_embedding_type": "rotary",
+    "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0},
+    "norm_type": "rmsnorm",
+    "norm_position": "pre",
+    "mlp_type": "gated",
+    "sliding_window": 3,
+    "num_key_value_heads": 2,
 }
-DECODER_VARIANTS = {"decoder_rotary": VARIANTS["rotary"] | {"layer_types": ["full_attention", "sliding_attention"]}}
-
-ENCODER_DECODER_VARIANTS = {
-    "encoder_decoder_rotary": VARIANTS["rotary"],
-    "encoder_decoder_counted": {"position_ids_from_padding": True, "sinusoid_type": "tensor2tensor"},
+MIXED = {"layer_types": ["full_attention", "sliding_attention"]}
+COUNTED = {"position_ids_from_padding": True, "sinusoid_type": "tensor2tensor"}
+#: models with tables that no checkpoint stores, and with what the defaults leave out
+VARIANTS = {
+    "rotary": (ENCODERS[0], ROTARY),
+    "sinusoidal": (ENCODERS[0], {"position_embedding_type": "sinusoidal", "classifier_pooling": "mean"}),
+    "decoder_rotary": (DECODERS[0], ROTARY | MIXED),
+    "encoder_decoder_rotary": (ENCODER_DECODERS[0], ROTARY),
+    "encoder_decoder_counted": (ENCODER_DECODERS[0], COUNTED),
 }
 
 
@@ -45,9 +45,7 @@ ENCODER_DECODER_VARIANTS = {
 def checkpoints(tmp_path_factory) -> dict[str, Path]:
     """A folder saved by each head, and one for each variant."""
     models = {head.__name__: tiny_model(head) for head in HEADS}
-    models |= {name: tiny_model(ENCODERS[0], **fields) for name, fields in VARIANTS.items()}
-    models |= {name: tiny_model(DECODERS[0], **fields) for name, fields in DECODER_VARIANTS.items()}
-    models |= {name: tiny_model(ENCODER_DECODERS[0], **fields) for name, fields in ENCODER_DECODER_VARIANTS.items()}
+    models |= {name: tiny_model(head, **fields) for name, (head, fields) in VARIANTS.items()}
     root = tmp_path_factory.mktemp("saved")
     folders = {name: root / name for name in models}
     for name, model in models.items():
@@ -91,16 +89,9 @@ def hub(checkpoints, home) -> Path:
     """That home, whose cache holds each checkpoint as `zoo/<name>`, as if it had been downloaded."""
     for name, folder in checkpoints.items():
         repository = home / "hub" / f"models--zoo--{name}"
-        snapshot, blobs = repository / "snapshots" / COMMIT, repository / "blobs"
-        snapshot.mkdir(parents=True)
-        blobs.mkdir()
-        (repository / "refs").mkdir()
+        (repository / "refs").mkdir(parents=True)
         (repository / "refs" / "main").write_text(COMMIT)
-        for file in folder.iterdir():
-            content = file.read_bytes()
-            blob = blobs / hashlib.sha256(content).hexdigest()
-            blob.write_bytes(content)
-            (snapshot / file.name).symlink_to(blob)
+        shutil.copytree(folder, repository / "snapshots" / COMMIT)
     return home
 
 

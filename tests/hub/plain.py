@@ -105,13 +105,9 @@ def replay(source: str, model_class=None, **options) -> dict:
     return result
 
 
-def replay_all(sources: list[str], **options) -> list[dict]:
-    """In one process, which is no trouble here: every checkpoint of a family has the same code."""
-    return [replay(source, **options) for source in sources]
-
-
-def replay_each(sources: list[str], **options) -> list[dict | str]:
-    """The same; in the place of a result that cannot be had, the error."""
+def replay_all(sources: list[str], **options) -> list[dict | str]:
+    """In one process, which is no trouble here: every checkpoint of a family has the same code. In the place of a
+    result that cannot be had stands the error."""
     results = []
     for source in sources:
         try:
@@ -166,30 +162,21 @@ def fine_tune_and_push(source: str, auto_class: str, repository: str, **options)
 
 
 @torch.no_grad()
-def generated(source: str, prompts: list[str], **options) -> dict:
-    """A text-generation pipeline, and `generate` with a static cache in place of the dynamic one."""
-    model = load(source, "AutoModelForCausalLM", **options)
+def written(source: str, auto_class: str, texts: list[str], **options) -> dict:
+    """What `generate` writes after texts: by its usual cache, by a static one, and by beams or in a pipeline. Of an
+    encoder-decoder also the encoder alone, as `AutoModelForTextEncoding` loads it."""
+    model = load(source, auto_class, **options)
     tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=True)
-    say = transformers.pipeline("text-generation", model=source, batch_size=2, device="cpu", **options)
-    texts = say(prompts, do_sample=False, max_new_tokens=6, max_length=None)
-    batch = tokenizer(prompts, padding=True, add_special_tokens=False, return_tensors="pt")
-    how = {"do_sample": False, "max_new_tokens": 6}
+    how = {"do_sample": False, "max_new_tokens": 6, "no_repeat_ngram_size": 1}
+    batch = tokenizer(texts, padding=True, add_special_tokens=model.config.is_encoder_decoder, return_tensors="pt")
     ids = {name: model.generate(**batch, **how, cache_implementation=name) for name in ("dynamic", "static")}
-    return {"texts": texts, "tied": model.lm_head.weight is model.get_input_embeddings().weight, **ids}
-
-
-@torch.no_grad()
-def translated(source: str, sentences: list[str], **options) -> dict:
-    """`generate` by beams and with a static cache; `AutoModelForTextEncoding` of the same checkpoint."""
-    model = load(source, "AutoModelForSeq2SeqLM", **options)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=True)
-    batch = tokenizer(sentences, padding=True, return_tensors="pt")
-    how = {"max_new_tokens": 8, "no_repeat_ngram_size": 1}
+    result = ids | {"tied": model.lm_head.weight is model.get_input_embeddings().weight}
+    if not model.config.is_encoder_decoder:
+        say = transformers.pipeline("text-generation", model=source, batch_size=2, device="cpu", **options)
+        return result | {"texts": say(texts, **how, max_length=None)}
     encoder = load(source, "AutoModelForTextEncoding", **options)
-    return {
+    return result | {
         "beams": model.generate(**batch, **how, num_beams=3),
-        "static": model.generate(**batch, **how, cache_implementation="static"),
-        "tied": model.lm_head.weight is model.get_input_embeddings().weight,
         "encoded": encoder(**batch).last_hidden_state,
         "encoded by the whole": model.get_encoder()(**batch).last_hidden_state,
         "parameters": sorted(name for name, _ in encoder.named_parameters()),
@@ -215,19 +202,12 @@ def classify_and_embed(source: str, sentences: list[str]) -> dict:
     return {"classes": classifier(sentences), "vectors": encoder.encode(sentences, convert_to_tensor=True)}
 
 
-def zoo_before_remote(source: str, auto_class: str) -> dict:
+def with_the_zoo(source: str, auto_class: str, first: bool) -> list[dict[str, torch.Tensor]]:
+    """Outputs by the checkpoint's own code, and by the package's, which is imported `first` or after."""
+    before = [] if first else [outputs(source, auto_class, trust_remote_code=True)]
     import tfm_zoo  # noqa: F401
 
-    both = (outputs(source, auto_class, trust_remote_code=trust) for trust in (True, False))
-    return dict(zip(("remote", "local"), both, strict=True))
-
-
-def zoo_after_remote(source: str, auto_class: str) -> dict:
-    before = outputs(source, auto_class, trust_remote_code=True)
-    import tfm_zoo  # noqa: F401
-
-    both = (outputs(source, auto_class, trust_remote_code=trust) for trust in (True, False))
-    return dict(zip(("before", "remote", "local"), (before, *both), strict=True))
+    return before + [outputs(source, auto_class, trust_remote_code=trust) for trust in (True, False)]
 
 
 def saved_with_the_zoo_after_remote(source: str, auto_class: str, target: str) -> list[str]:

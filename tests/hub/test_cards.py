@@ -4,7 +4,6 @@ import re
 
 import pytest
 from huggingface_hub import ModelCard
-from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel
 from typer.testing import CliRunner
 
 from tfm_zoo.cli import app
@@ -12,36 +11,22 @@ from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.hub import push
 from tfm_zoo.hub.model_card import MARK, card_of_model
 
+from ..official_models import BY_NAME, build_tiny
 from ..tiny import HEADS, tiny_model
 from ..words import make_tokenizer
 
+MARIAN = {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 1, "forced_eos_token_id": 1}
 NATIVE = {
-    "fill-mask": lambda: BertForMaskedLM(
-        BertConfig(vocab_size=61, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48)
-    ),
-    "text-generation": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=61, n_embd=32, n_layer=2, n_head=4)),
-    "translation": lambda: MarianMTModel(
-        MarianConfig(
-            vocab_size=61,
-            d_model=32,
-            encoder_layers=2,
-            decoder_layers=1,
-            encoder_attention_heads=4,
-            decoder_attention_heads=4,
-            encoder_ffn_dim=48,
-            decoder_ffn_dim=48,
-            pad_token_id=0,
-            decoder_start_token_id=0,
-            eos_token_id=1,
-            forced_eos_token_id=1,
-        )
-    ),
+    "fill-mask": ("BertForMaskedLM", {}),
+    "text-generation": ("GPT2LMHeadModel", {}),
+    "translation": ("MarianMTModel", MARIAN),
 }
 
 
 @pytest.mark.parametrize("pipeline", NATIVE)
 def test_card_of_a_converted_checkpoint(pipeline, tmp_path, online, hub_server):
-    native = NATIVE[pipeline]()
+    name, fields = NATIVE[pipeline]
+    native = build_tiny(BY_NAME[name], **fields)
     native.save_pretrained(tmp_path / "official")
     (tmp_path / "official/README.md").write_text("---\nlicense: mit\n---\nThe original.")
     done = CliRunner().invoke(app, ["convert", str(tmp_path / "official"), str(tmp_path / "zoo")])

@@ -68,8 +68,9 @@ def extracted(version: str, root: Path) -> Path:
     return root
 
 
-def assert_replayed(result: dict, folder: Path) -> None:
+def assert_replayed(result: dict | str, folder: Path) -> None:
     """The outputs and tokens that were recorded, and no weight missing or left over."""
+    assert isinstance(result, dict), f"{folder.name}: {result}"
     recorded = torch.load(folder / "recorded.pt")
     assert not result["unmatched"], f"{folder.name} has weights that are {result['unmatched']}"
     assert result["outputs"].keys() == recorded["outputs"].keys(), f"{folder.name} gives {list(result['outputs'])}"

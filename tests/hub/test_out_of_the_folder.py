@@ -1,6 +1,7 @@
 """Nothing outside of a checkpoint's folder is read or sent, whatever its links, its index or its manifest name."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,7 @@ from tfm_zoo.hub import push, record, verify
 from tfm_zoo.hub.manifest import FILE, write
 
 from ..tiny import tiny_model
-
-REPOSITORY = "user/model"
+from .editing import edit
 
 
 @pytest.fixture
@@ -24,51 +24,43 @@ def folder(tmp_path):
     return tmp_path / "model"
 
 
-def link(folder: Path) -> str:
-    (folder / "vocab.txt").symlink_to(folder.parent / "secret")
-    return "vocab.txt"
+def link(name: str, target: str, folder: Path) -> str:
+    place = folder.parent / target
+    if (folder / name).exists():
+        (folder / name).rename(place)
+    elif not place.exists():
+        place.mkdir()
+    (folder / name).symlink_to(place)
+    return name
 
 
 def index(folder: Path) -> str:
-    path = folder / "model.safetensors.index.json"
-    fields = json.loads(path.read_text())
-    name = sorted(fields["weight_map"])[0]
-    fields["weight_map"][name] = "../secret"
-    path.write_text(json.dumps(fields))
+    names = edit(folder, "model.safetensors.index.json")["weight_map"]
+    edit(folder, "model.safetensors.index.json", weight_map=names | {min(names): "../secret"})
     return "../secret"
 
 
 def manifest(folder: Path) -> str:
-    fields = json.loads((folder / FILE).read_text())
-    fields["code"]["/etc/hostname"] = "0"
-    (folder / FILE).write_text(json.dumps(fields))
+    edit(folder, FILE, code=edit(folder, FILE)["code"] | {"/etc/hostname": "0"})
     return "/etc/hostname"
 
 
-def link_to_folder(folder: Path) -> str:
-    (folder.parent / "1_Pooling").mkdir()
-    (folder / "1_Pooling").symlink_to(folder.parent / "1_Pooling")
-    return "1_Pooling"
+VOCABULARY = partial(link, "vocab.txt", "secret")
+LINKS = [
+    VOCABULARY,
+    partial(link, "1_Pooling", "1_Pooling"),
+    partial(link, "README.md", "secret"),
+    partial(link, FILE, FILE),
+]
 
 
-def link_of_card(folder: Path) -> str:
-    (folder / "README.md").symlink_to(folder.parent / "secret")
-    return "README.md"
-
-
-def link_of_manifest(folder: Path) -> str:
-    (folder / FILE).rename(folder.parent / FILE)
-    (folder / FILE).symlink_to(folder.parent / FILE)
-    return FILE
-
-
-@pytest.mark.parametrize("attack", [link, index, manifest])
+@pytest.mark.parametrize("attack", [VOCABULARY, index, manifest])
 def test_push(online, folder, hub_server, attack):
     name = attack(folder)
     for native in (False, True):
         with pytest.raises(ValueError, match=f"{name} leads out of"):
-            push(folder, REPOSITORY, native=native)
-    assert REPOSITORY not in hub_server.repositories
+            push(folder, "user/model", native=native)
+    assert not hub_server.repositories
 
 
 @pytest.mark.parametrize("attack", [index, manifest])
@@ -82,7 +74,7 @@ def test_verify(folder, attack, monkeypatch):
             verify(source)
 
 
-@pytest.mark.parametrize("attack", [link, link_to_folder, link_of_card, link_of_manifest])
+@pytest.mark.parametrize("attack", LINKS, ids=lambda attack: attack.args[0])
 def test_links(folder, attack, monkeypatch):
     """What they lead to is neither read nor, by `record` and the line of a card, written."""
     monkeypatch.setattr("subprocess.run", None)
@@ -100,7 +92,7 @@ def test_a_link_in_what_is_not_read(folder):
     assert verify(folder, code_only=True).ok
 
 
-@pytest.mark.parametrize("attack", [link, index])
+@pytest.mark.parametrize("attack", [VOCABULARY, index])
 def test_commands(folder, tmp_path, attack):
     name = attack(folder)
     for command in (["export"], ["convert", "--quantize", "int8"]):

@@ -2,8 +2,8 @@
 
 import errno
 import json
-import shutil
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -24,6 +24,7 @@ from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import tiny_decoder, tiny_model
+from .editing import both, delete, edit, edited, replace, write
 
 OFFICIAL = {
     "BertModel": {},
@@ -89,31 +90,70 @@ class Mine(PreTrainedModel):
 AUTO_MAP = {"AutoConfig": "theirs.MineConfig", "AutoModel": "theirs.Mine"}
 
 
-@pytest.mark.parametrize("name", OFFICIAL)
-def test_official_models(name, tmp_path, here):
-    build_tiny(BY_NAME[name], **OFFICIAL[name]).save_pretrained(tmp_path)
-    fingerprint = json.loads(tfm_zoo.record(tmp_path).read_text())["fingerprint"]
-    verdict = verify(tmp_path)
-    assert verdict.ok and not verdict.warnings and verdict.figures["bit_for_bit"], verdict
-    assert verdict.figures["loader"] == "transformers" and len(fingerprint["states"]) > 20
-    assert ("loss" in fingerprint["outputs"]) == (name != "BertModel")
+def official(name: str, **fields) -> transformers.PreTrainedModel:
+    return build_tiny(BY_NAME[name], **fields)
 
 
-@pytest.mark.parametrize("name", SIGNALS)
-def test_images_and_sounds(name, tmp_path, here):
+def seeing_or_hearing(name: str) -> transformers.PreTrainedModel:
     model_class = getattr(transformers, name)
-    model = model_class(model_class.config_class(**SIGNALS[name]))
+    return model_class(model_class.config_class(**SIGNALS[name]))
+
+
+def by_torchao(folder: Path) -> transformers.PreTrainedModel:
+    official("LlamaForCausalLM").save_pretrained(folder / "whole")
+    config = transformers.TorchAoConfig(Int8WeightOnlyConfig(version=2))
+    return transformers.LlamaForCausalLM.from_pretrained(folder / "whole", quantization_config=config)
+
+
+def by_the_zoo(folder: Path) -> transformers.PreTrainedModel:
+    tiny_decoder().save_pretrained(folder / "whole")
+    config = tfm_zoo.TfmQuantizationConfig(dtype="int8")
+    return tfm_zoo.TfmGPTForCausalLM.from_pretrained(folder / "whole", quantization_config=config)
+
+
+@pytest.mark.parametrize("name", [*OFFICIAL, *SIGNALS])
+def test_official_models(name, tmp_path, here):
+    model = seeing_or_hearing(name) if name in SIGNALS else official(name, **OFFICIAL[name])
     model.save_pretrained(tmp_path)
     path = tfm_zoo.record(tmp_path)
-    verdict = verify(tmp_path)
-    assert verdict.ok and verdict.figures["bit_for_bit"] and path.stat().st_size < 400_000, verdict
-    outputs = json.loads(path.read_text())["fingerprint"]["outputs"]
-    assert any(len(set(output["values"])) > 1 for output in outputs.values())
-    assert ("loss" in outputs) == ("For" in name)
+    fingerprint, verdict = json.loads(path.read_text())["fingerprint"], verify(tmp_path)
+    assert verdict.ok and not verdict.warnings and verdict.figures["bit_for_bit"], verdict
+    assert verdict.figures["loader"] == "transformers" and path.stat().st_size < 400_000
+    assert len(fingerprint["states"]) > (5 if name in SIGNALS else 20)
+    assert any(len(set(output["values"])) > 1 for output in fingerprint["outputs"].values())
+    assert ("loss" in fingerprint["outputs"]) == ("For" in name or name.endswith(("HeadModel", "MTModel")))
     largest = max(model.state_dict(), key=lambda name: model.state_dict()[name].numel())
     model.state_dict()[largest] += 0.5 * model.state_dict()[largest].std()
     model.save_pretrained(tmp_path)
-    assert f"weights changed: {largest}" in "".join(verify(tmp_path).differences)
+    assert "weights changed: " in (changed := "".join(verify(tmp_path).differences)) and largest in changed
+
+
+@pytest.mark.parametrize("make", [by_torchao, by_the_zoo, lambda _: official("LlamaForCausalLM")])
+def test_quantised_and_sharded(make, tmp_path, here):
+    folder = tmp_path / "model"
+    make(tmp_path).save_pretrained(folder, max_shard_size="20KB")
+    assert len(list(folder.glob("*.safetensors"))) > 1
+    tfm_zoo.record(folder)
+    verdict = verify(folder)
+    assert verdict.ok and max(verdict.figures["drift"].values()) == 0, verdict
+    (weights, *_) = sorted(folder.glob("*.safetensors"))
+    save_file({"model.layers.0.mlp.up_proj.weight": torch.ones(3)}, weights)
+    assert any(one.startswith(("weights changed", "weights missing")) for one in verify(folder).differences)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (edited("adapter_config.json", base_model_name_or_path="user/base"), ".* names the base 'user/base' of an"),
+        (both(write("adapter_config.json", "{}"), delete("config.json")), "it is an adapter; merge it into its base"),
+        (edited("config.json", architectures=["Bart3Model"]), ".*this transformers has no class Bart3Model"),
+    ],
+)
+def test_what_is_refused_by_name(change, message, tmp_path, here):
+    official("BertModel").save_pretrained(tmp_path)
+    change(tmp_path)
+    with pytest.raises(ValueError, match=f"cannot be recorded: {message}"):
+        tfm_zoo.record(tmp_path)
 
 
 def test_what_reads_something_else_is_refused_by_name(tmp_path, here):
@@ -124,7 +164,7 @@ def test_what_reads_something_else_is_refused_by_name(tmp_path, here):
 
 
 def test_a_model_in_memory(tmp_path, here):
-    model = build_tiny(BY_NAME["BertModel"])
+    model = official("BertModel")
     model.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="folder is missing"):
         tfm_zoo.record(model)
@@ -132,56 +172,6 @@ def test_a_model_in_memory(tmp_path, here):
         tfm_zoo.record(torch.nn.Linear(2, 2), tmp_path)
     tfm_zoo.record(model, tmp_path)
     assert verify(tmp_path).ok
-
-
-def quantised(folder):
-    build_tiny(BY_NAME["LlamaForCausalLM"]).save_pretrained(folder / "whole")
-    config = transformers.TorchAoConfig(Int8WeightOnlyConfig(version=2))
-    model = transformers.LlamaForCausalLM.from_pretrained(folder / "whole", quantization_config=config)
-    shutil.rmtree(folder / "whole")
-    model.save_pretrained(folder)
-
-
-def int8(folder):
-    tiny_decoder().save_pretrained(folder / "whole")
-    config = tfm_zoo.TfmQuantizationConfig(dtype="int8")
-    model = tfm_zoo.TfmGPTForCausalLM.from_pretrained(folder / "whole", quantization_config=config)
-    shutil.rmtree(folder / "whole")
-    model.save_pretrained(folder)
-
-
-def sharded(folder):
-    build_tiny(BY_NAME["LlamaForCausalLM"]).save_pretrained(folder, max_shard_size="20KB")
-    assert len(list(folder.glob("*.safetensors"))) > 2
-
-
-@pytest.mark.parametrize("save", [quantised, int8, sharded])
-def test_quantised_and_sharded(save, tmp_path, here):
-    save(tmp_path)
-    tfm_zoo.record(tmp_path)
-    verdict = verify(tmp_path)
-    assert verdict.ok and max(verdict.figures["drift"].values()) == 0, verdict
-    (weights, *_) = sorted(tmp_path.glob("*.safetensors"))
-    save_file({"model.layers.0.mlp.up_proj.weight": torch.ones(3)}, weights)
-    assert any(one.startswith(("weights changed", "weights missing")) for one in verify(tmp_path).differences)
-
-
-def test_an_adapter_is_refused(tmp_path, here):
-    tiny_decoder().save_pretrained(tmp_path)
-    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "user/base"}')
-    with pytest.raises(ValueError, match=r"cannot be recorded: .* names the base 'user/base' of an adapter"):
-        tfm_zoo.record(tmp_path)
-    (tmp_path / "config.json").unlink()  # as PEFT saves it
-    with pytest.raises(ValueError, match="cannot be recorded: it is an adapter; merge it into its base"):
-        tfm_zoo.record(tmp_path)
-
-
-def test_a_class_that_transformers_has_not(tmp_path, here):
-    build_tiny(BY_NAME["BertModel"]).save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["Bart3Model"]}))
-    with pytest.raises(ValueError, match="this transformers has no class Bart3Model"):
-        tfm_zoo.record(tmp_path)
 
 
 @pytest.fixture
@@ -215,26 +205,15 @@ def test_code_of_ones_own(remote, capfd):
 
 def test_whose_code_it_is(tmp_path):
     tiny_model(tfm_zoo.TfmBertForMaskedLM).save_pretrained(tmp_path)
-    files = len(list(tmp_path.glob("*.py")))
-    assert (
-        verify(tmp_path, code_only=True).code
-        == f"code: that of tfm_zoo {tfm_zoo.__version__}, file by file ({files} files)"
-    )
-    for name, digest in origin.releases()["0.2.0"].items():
-        assert len(digest) == 64 and name.endswith(".py")
-    path = tmp_path / "norms.py"
-    path.write_text(path.read_text() + "\n# mine\n")
-    (tmp_path / "layers.py").write_text("from .more import *\n" + (tmp_path / "layers.py").read_text())
-    (tmp_path / "more.py").write_text("")
+    release = f"code: that of tfm_zoo {tfm_zoo.__version__}"
+    count = len(list(tmp_path.glob("*.py")))
+    assert verify(tmp_path, code_only=True).code == f"{release}, file by file ({count} files)"
+    replace("norms.py", "import", "# mine\nimport")(tmp_path)
+    replace("layers.py", "import", "from .more import *\nimport")(tmp_path)
+    write("more.py", "")(tmp_path)
     verdict = verify(tmp_path, code_only=True)
-    whose = f"that of tfm_zoo {tfm_zoo.__version__} with changes; changed: layers.py, norms.py; somebody's own: more.py"
-    assert verdict.code == f"code: {whose}" and not verdict.ok
-
-
-def test_a_release_is_added(tmp_path, monkeypatch):
-    monkeypatch.setattr(origin, "RELEASED", tmp_path / "released.json")
-    origin.add_release("9.9.9")
-    assert json.loads((tmp_path / "released.json").read_text()) == {"9.9.9": origin.installed()}
+    assert verdict.code == f"{release} with changes; changed: layers.py, norms.py; somebody's own: more.py"
+    assert not verdict.ok
 
 
 def test_what_a_full_disk_leaves(tmp_path, monkeypatch):
@@ -247,7 +226,7 @@ def test_what_a_full_disk_leaves(tmp_path, monkeypatch):
         "card/README.md": lambda: cards.write_card(tmp_path / "card", "text", ModelCardData(), "model"),
     }
     (tmp_path / "card").mkdir()
-    for name, write in writers.items():
+    for name, writer in writers.items():
         path = tmp_path / name
         path.write_text(old := MARK.format("model") if "card" in name else "{}")
         path.chmod(0o640)
@@ -255,10 +234,11 @@ def test_what_a_full_disk_leaves(tmp_path, monkeypatch):
         with monkeypatch.context() as full:
             full.setattr("os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left")))
             with pytest.raises(OSError, match=f"{name} is not written, and is as it was: .*No space left"):
-                write()
+                writer()
         assert path.read_text() == old and sorted(path.parent.iterdir()) == files
-        write()
+        writer()
         assert path.read_text() != old and path.stat().st_mode & 0o777 == 0o640
+    assert json.loads((tmp_path / "released.json").read_text()) == {"9.9.9": origin.installed()}
 
 
 INDEX = "model.safetensors.index.json"
@@ -285,11 +265,7 @@ def test_files_that_are_not_what_they_should_be(name, content, message, tmp_path
     monkeypatch.setattr("subprocess.run", None)
     monkeypatch.setattr(pushing, "open_repository", None)
     tiny_model(tfm_zoo.TfmBertForMaskedLM).save_pretrained(tmp_path)
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    if isinstance(content, dict):
-        content = json.dumps((json.loads(path.read_text()) if path.exists() else {}) | content)
-    path.write_text(content)
+    edit(tmp_path, name, **content) if isinstance(content, dict) else (tmp_path / name).write_text(content)
     if name == INDEX:
         (tmp_path / "model.safetensors").unlink()
     for act in (verify, tfm_zoo.record, partial(push, repo_id="user/model")):
@@ -304,7 +280,7 @@ def test_files_that_are_not_what_they_should_be(name, content, message, tmp_path
 def test_command(tmp_path, here):
     """A manifest elsewhere, a card that says so, and what is not recorded."""
     model, kept, runner = tmp_path / "model", tmp_path / "kept.json", CliRunner()
-    build_tiny(BY_NAME["BertModel"]).save_pretrained(model)
+    official("BertModel").save_pretrained(model)
     assert runner.invoke(app, ["record", str(model), "-o", str(kept)]).exit_code == 0
     assert not (model / manifest.FILE).exists()
     for _ in range(2):
@@ -323,7 +299,7 @@ def test_a_converted_folder(tmp_path, here):
     """Its manifest covers what was copied beside the model."""
     source, folder = tmp_path / "official", tmp_path / "zoo"
     tokenizer = word_piece_tokenizer(["The Transformer is a model."] * 3)
-    build_tiny(BY_NAME["BertForMaskedLM"], vocab_size=len(tokenizer)).save_pretrained(source)
+    official("BertForMaskedLM", vocab_size=len(tokenizer)).save_pretrained(source)
     tokenizer.save_pretrained(source)
     done = CliRunner().invoke(app, ["convert", str(source), str(folder)])
     assert done.exit_code == 0, done.output
@@ -339,7 +315,7 @@ def test_a_converted_folder(tmp_path, here):
 
 def test_a_pull_request(online, here, tmp_path, monkeypatch):
     """The Hub of the tests takes none: what it is asked for is looked at."""
-    build_tiny(BY_NAME["BertModel"]).save_pretrained(tmp_path / "model")
+    official("BertModel").save_pretrained(tmp_path / "model")
     client, asked = online(), {}
     client.create_repo("user/model")
     client.upload_folder(folder_path=tmp_path / "model", repo_id="user/model")

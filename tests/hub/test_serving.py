@@ -19,6 +19,7 @@ from tfm_zoo.cli import app
 
 from ..official_models import BY_NAME, build_tiny
 from ..words import make_tokenizer
+from .editing import edit
 
 TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
 ASKED = {"messages": [{"role": "user", "content": "who saw the film"}], "max_tokens": 5, "temperature": 0.0}
@@ -52,25 +53,21 @@ def test_without_what_serves(monkeypatch):
     assert "FORCE_MODEL, is a folder or a Hub id" in CliRunner().invoke(app, ["serve", "--help"]).stdout
 
 
+NO_WRITER = "error: .* holds a TfmBertForSequenceClassification, which writes nothing"
+NO_TEMPLATE = "model has no chat template: ask /v1/completions"
+
+
 @pytest.mark.parametrize(
-    ("architecture", "complaint"),
-    [
-        (
-            "TfmBertForSequenceClassification",
-            "error: .* holds a TfmBertForSequenceClassification, which writes nothing",
-        ),
-        ("TfmGPTForCausalLM", "model has no chat template: ask /v1/completions"),
-    ],
+    ("architecture", "complaint", "starts"),
+    [("TfmBertForSequenceClassification", NO_WRITER, False), ("TfmGPTForCausalLM", NO_TEMPLATE, True)],
 )
-def test_what_no_client_would_get_an_answer_from(architecture, complaint, tmp_path, started):
+def test_what_no_client_would_get_an_answer_from(architecture, complaint, starts, tmp_path, started):
     """A server would start, and answer each request with an error."""
-    (tmp_path / "model").mkdir()
-    config = {"model_type": "tfm", "architectures": [architecture]}
-    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    edit(tmp_path, "model/config.json", model_type="tfm", architectures=[architecture])
     (tmp_path / "model" / "model.safetensors").touch()
     result = CliRunner().invoke(app, ["serve", str(tmp_path / "model"), "--port", "1"])
-    assert re.search(complaint, result.stderr) and bool(started) == (result.exit_code == 0)
-    assert bool(started) == (architecture == "TfmGPTForCausalLM")
+    assert re.search(complaint, result.stderr)
+    assert (result.exit_code == 0) == bool(started) == starts
 
 
 @pytest.mark.parametrize(

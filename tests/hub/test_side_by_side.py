@@ -79,12 +79,8 @@ def test_another_epsilon():
     comparison = compare(model, other, OF_TUTORIAL)
     assert comparison.first.one == "layers.1.norm2"
     assert comparison.hints == ["one calls layer_norm(eps=1e-05), the other layer_norm(eps=0.1)"]
-    # The table has the layers, what the first is given, the output, and the part; all others are in `steps`.
-    given, *layers, last, more = str(comparison).splitlines()[1:-1]  # without the title and the hint
-    assert [line.split()[0] for line in (given, *layers, last)] == [
-        *("layers.0", "layers.0", "layers.1.norm2", "layers.1", "(output)")
-    ]
-    assert more == f"({len(comparison.steps) - 5} more in .steps)" and "<- differs first" in layers[1]
+    lines = str(comparison).splitlines()
+    assert [line.split()[0] for line in lines if "<- differs first" in line] == ["layers.1.norm2"]
 
 
 def test_a_mask_left_out():

@@ -1,8 +1,8 @@
 """A Hub for tests, which serves models to the real `huggingface_hub` client (through `HF_ENDPOINT`).
 
-`protocol.py` is what a client can ask for, `store.py` what is kept, `metadata.py` what a card may say, `serving.py` the
-HTTP, where each thing can be told to fail. Data sets, Spaces, pull requests, uploads in parts and Xet storage are not
-served, and a client that asks for them is refused.
+`protocol.py` is what a client can ask for, and lets each request fail that a test names; `store.py` is what is kept;
+`metadata.py` is what a card may say. Data sets, Spaces, pull requests and storage of large files are not served: every
+file comes with its commit.
 """
 
 from .protocol import HubServer

@@ -2,100 +2,96 @@
 
 import json
 import re
+import sys
+import threading
+from collections import Counter
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
-from urllib.parse import parse_qs
+from typing import NamedTuple
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from . import metadata
-from .serving import Exchange, Reply, Route, Server, to_json
-from .store import Commit, RefusedError, Repository, git_hash
+from .store import Commit, RefusedError, Repository, folders_of, git_hash
+
+PLACES = {"repo": r"[\w.-]+/[\w.-]+", "path": ".+"}  # any other is one segment
+
+
+class Route(NamedTuple):
+    method: str
+    path: re.Pattern
+    action: Callable
+
 
 ROUTES: list[Route] = []
-PLACES = {"repo": r"[\w.-]+/[\w.-]+", "stored": r"[\w.-]+/[\w.-]+", "path": ".+"}  # any other is one segment
 
 
-def on(method: str, path: str, writes: bool = False):
+def on(method: str, path: str):
     """Puts an action into the table of routes. `{repo}` reaches it as a repository that the user may see (and change,
-    where it `writes`), `{commit}` as the commit that a revision names, other places as text."""
+    unless the method is GET), `{commit}` as the commit that a revision names, other places as text."""
     pattern = re.sub(r"{(\w+)}", lambda place: f"(?P<{place[1]}>{PLACES.get(place[1], '[^/]+')})", path)
 
     def add(action: Callable) -> Callable:
-        ROUTES.append(Route(method, re.compile(pattern), action, writes))
+        ROUTES.append(Route(method, re.compile(pattern), action))
         return action
 
     return add
 
 
-class Requests(Exchange):
-    """An action gives what goes back as JSON, or a `Reply`, or raises `RefusedError`."""
+class Requests(BaseHTTPRequestHandler):
+    """An action gives what goes back, as JSON or as bytes, or raises `RefusedError`."""
 
-    routes = ROUTES
     server: "HubServer"
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
 
     @on("GET", "/api/whoami-v2")
     def whoami(self):
-        if self.user is None:
-            raise RefusedError(401, "Invalid username or password.")
+        self.check_owner(self.user)
         token = {"type": "access_token", "accessToken": {"displayName": "test", "role": "write"}}
         return {"type": "user", "name": self.user, "fullname": self.user, "orgs": [], "auth": token}
 
     @on("POST", "/api/repos/create")
     def create(self):
-        if self.json.get("type", "model") != "model":
-            raise RefusedError(400, "Only models are served")
         name = f"{self.json.get('organization') or self.user}/{self.json['name']}"
-        private = self.json.get("private") or self.json.get("visibility") == "private"
-        new = self.check_writable(Repository(name, bool(private)))
-        answer = {"name": name, "url": f"{self.server.url}/{name}"}
-        if self.server.repositories.setdefault(name, new) is not new:
-            return Reply(to_json(answer | {"error": "You already created this model repo"}), 409)
-        return answer
-
-    # What a repository holds
+        private = bool(self.json.get("private") or self.json.get("visibility") == "private")
+        self.check_owner(name.partition("/")[0])
+        new = Repository(name, private)
+        self.status = 200 if self.server.repositories.setdefault(name, new) is new else 409  # which a client may allow
+        return {"name": name, "url": f"{self.server.url}/{name}"}
 
     @on("GET", "/api/models/{repo}")
     @on("GET", "/api/models/{repo}/revision/{commit}")
     def info(self, repo: Repository, commit: Commit | None = None):
         commit = commit or repo.at("main")
-        card = metadata.read(repo.read("README.md", commit.oid).decode()) if "README.md" in commit.files else None
-        files = [{"rfilename": path, "blobId": file.oid, "size": file.size} for path, file in commit.files.items()]
+        files = [{"rfilename": path, "blobId": git_hash(commit.files[path])} for path in commit.files]
         answer = {"id": repo.name, "author": repo.owner, "sha": commit.oid, "private": repo.private, "siblings": files}
-        shown = ("tags", "pipeline_tag", "library_name", "model-index")
-        of_card = {"cardData": card} | {name: card[name] for name in shown if card and name in card}
-        return answer | of_card | {"createdAt": repo.history(commit)[-1].date, "lastModified": commit.date}
+        return answer | {"createdAt": repo.history(commit)[-1].date, "lastModified": commit.date}
 
     @on("GET", "/api/models/{repo}/tree/{commit}")
     @on("GET", "/api/models/{repo}/tree/{commit}/{path}")
     def tree(self, repo: Repository, commit: Commit, path: str = "."):
+        if path not in folders_of(commit):
+            raise RefusedError(404, f"No folder {path} in {commit.oid}", "EntryNotFound")
         deep = self.query.get("recursive", ["false"])[0].lower() == "true"
-        return [entry(commit, name) for name in commit.under(path) if deep or str(PurePosixPath(name).parent) == path]
-
-    @on("POST", "/api/models/{repo}/paths-info/{commit}")
-    def paths_info(self, repo: Repository, commit: Commit):
-        paths = parse_qs(self.body.decode())["paths"]
-        return [entry(commit, path) for path in paths if path in commit.files.keys() | commit.folders]
+        inside = [PurePosixPath(file) for file in commit.files if PurePosixPath(path) in PurePosixPath(file).parents]
+        shown = [str(file) for file in inside if deep or str(file.parent) == path]
+        sizes = {name: len(commit.files[name]) for name in shown}
+        return [
+            {"type": "file", "path": name, "size": sizes[name], "oid": git_hash(commit.files[name])} for name in shown
+        ]
 
     @on("GET", "/api/models/{repo}/commits/{commit}")
     def commits(self, repo: Repository, commit: Commit):
-        def told(one: Commit) -> dict:
-            texts = {"title": one.title, "message": one.message}
-            return {"id": one.oid, "authors": [{"user": one.author}], "date": one.date, **texts}
-
-        return list(map(told, repo.history(commit)))
+        about = [{"id": one.oid, "title": one.title, "date": one.date} for one in repo.history(commit)]
+        return [one | {"authors": [], "message": ""} for one in about]
 
     @on("GET", "/{repo}/resolve/{commit}/{path}")
     def resolve(self, repo: Repository, commit: Commit, path: str):
-        file = commit.file(path)
-        if not file.large:
-            return self.content(repo.blobs[file.blob], file.blob)
-        linked = {"X-Linked-ETag": f'"{file.blob}"', "X-Linked-Size": file.size}
-        return Reply(status=302, headers=linked | {"Location": self.server.storage(repo, file.blob)})
-
-    @on("GET", "/storage/{stored}/{oid}")
-    def download(self, stored: str, oid: str):
-        return self.content(self.server.repositories[stored].blobs[oid], oid)
-
-    # Branches and tags
+        content = commit.read(path)
+        self.more["ETag"] = f'"{git_hash(content)}"'
+        return content
 
     @on("GET", "/api/models/{repo}/refs")
     def refs(self, repo: Repository):
@@ -104,57 +100,33 @@ class Requests(Exchange):
 
         return {"branches": listed("heads", repo.branches), "tags": listed("tags", repo.tags), "converts": []}
 
-    @on("POST", "/api/models/{repo}/branch/{name}", writes=True)
+    @on("POST", "/api/models/{repo}/branch/{name}")
     def create_branch(self, repo: Repository, name: str):
-        add_name(repo.branches, name, repo.at(self.json.get("startingPoint", "main")))
+        if name in repo.branches:
+            raise RefusedError(409, f"{name} exists already")
+        repo.branches[name] = repo.at(self.json.get("startingPoint", "main")).oid
 
-    @on("POST", "/api/models/{repo}/tag/{commit}", writes=True)
+    @on("POST", "/api/models/{repo}/tag/{commit}")
     def create_tag(self, repo: Repository, commit: Commit):
-        add_name(repo.tags, self.json["tag"], commit)
-
-    # An upload: is the card right, which files are large, which of those are missing, their contents, the commit
+        repo.tags[self.json["tag"]] = commit.oid
 
     @on("POST", "/api/validate-yaml")
     def validate(self):
         try:
-            card = metadata.read(self.json["content"])
-            errors = metadata.errors(card or {})
+            errors = metadata.errors(metadata.read(self.json["content"]) or {})
         except ValueError as error:
-            card, errors = {}, [str(error)]
-        warnings = ["empty or missing yaml metadata in repo card"] if card is None else []
-        lines = {"errors": errors, "warnings": warnings}
-        answer = {kind: [{"message": line} for line in lines[kind]] for kind in lines}
-        return Reply(to_json(answer), 400 if errors else 200)
+            errors = [str(error)]
+        self.status = 400 if errors else 200
+        return {"errors": [{"message": line} for line in errors], "warnings": []}
 
-    @on("POST", "/api/models/{repo}/preupload/{commit}", writes=True)
+    @on("POST", "/api/models/{repo}/preupload/{commit}")
     def preupload(self, repo: Repository, commit: Commit):
-        def plan(path: str, size: int) -> dict:
-            mode = "lfs" if repo.is_large(path, size) else "regular"
-            known = {"oid": commit.files[path].blob} if path in commit.files else {}
-            return {"path": path, "uploadMode": mode, "shouldIgnore": False, **known}
+        names = [file["path"] for file in self.json["files"]]
+        known = {name: {"oid": git_hash(commit.files[name])} for name in names if name in commit.files}
+        plan = {"uploadMode": "regular", "shouldIgnore": False}
+        return {"files": [{"path": name} | plan | known.get(name, {}) for name in names]}
 
-        return {"files": [plan(file["path"], file["size"]) for file in self.json["files"]]}
-
-    @on("POST", r"/{repo}\.git/info/lfs/objects/batch", writes=True)
-    def batch(self, repo: Repository):
-        if self.json["operation"] != "upload" or "basic" not in self.json["transfers"]:
-            raise RefusedError(422, "Only basic uploads are served")
-        objects = [{"oid": wanted["oid"], "size": wanted["size"]} for wanted in self.json["objects"]]
-        verify = {"href": f"{self.server.url}/{repo.name}.git/info/lfs/objects/verify"}
-        for missing in (wanted for wanted in objects if wanted["oid"] not in repo.blobs):
-            upload = {"href": self.server.storage(repo, missing["oid"])}
-            missing["actions"] = {"upload": upload, "verify": verify}
-        return {"transfer": "basic", "objects": objects}
-
-    @on("PUT", "/storage/{stored}/{oid}")
-    def upload(self, stored: str, oid: str):
-        self.server.repositories[stored].keep_large(oid, self.body)
-
-    @on("POST", r"/{repo}\.git/info/lfs/objects/verify", writes=True)
-    def verify(self, repo: Repository):
-        repo.large(self.json["oid"], self.json["size"])
-
-    @on("POST", "/api/models/{repo}/commit/{branch}", writes=True)
+    @on("POST", "/api/models/{repo}/commit/{branch}")
     def commit(self, repo: Repository, branch: str):
         header, *changes = map(json.loads, self.body.splitlines())
         oid = repo.commit(branch, self.user, header["value"], changes).oid
@@ -162,7 +134,7 @@ class Requests(Exchange):
 
     # Who asks, for which repository and commit
 
-    def act(self, route: Route, places: dict) -> Reply:
+    def act(self, route: Route, places: dict):
         scheme, _, token = self.headers.get("Authorization", "").partition(" ")
         if scheme and token not in self.server.users:
             raise RefusedError(401, "Invalid credentials in Authorization header")
@@ -171,31 +143,78 @@ class Requests(Exchange):
             repository = places["repo"] = self.server.repositories.get(places["repo"])
             if repository is None or (repository.private and self.user != repository.owner):
                 raise RefusedError(404 if self.user else 401, "Repository not found", "RepoNotFound")
-            if route.writes:
-                self.check_writable(repository)
-                if "create_pr" in self.query:
-                    raise RefusedError(501, "Pull requests are not served")
+            if route.method != "GET":
+                self.check_owner(repository.owner)
             if "commit" in places:
                 places["commit"] = repository.at(places["commit"])
                 self.more["X-Repo-Commit"] = places["commit"].oid
-        answer = route.action(self, **places)
-        return answer if isinstance(answer, Reply) else Reply(to_json(answer))
+        return route.action(self, **places)
 
-    def check_writable(self, repository: Repository) -> Repository:
+    def check_owner(self, owner: str | None) -> None:
         if self.user is None:
             raise RefusedError(401, "Invalid username or password.")
-        if self.user != repository.owner:
-            raise RefusedError(403, f"{self.user} may not write to {repository.name}")
-        return repository
+        if self.user != owner:
+            raise RefusedError(403, f"{self.user} may not write to what is {owner}'s")
+
+    def answer(self) -> None:
+        url = urlsplit(self.path)
+        route, places = find("GET" if self.command == "HEAD" else self.command, url.path)
+        fault = self.server.meet(route.action.__name__ if route else f"{self.command} {url.path}")
+        if callable(fault):
+            self.close_connection = True
+            return fault()
+        self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.query, self.more, self.status = parse_qs(url.query), {}, 200
+        try:
+            if isinstance(fault, int) or route is None:
+                raise RefusedError(fault or 404, "A test asked for this fault" if fault else "This is not served")
+            with self.server.lock:
+                reply = self.act(route, places)
+        except RefusedError as refused:
+            self.more |= {"X-Error-Message": ascii(str(refused))[1:-1]}
+            self.more |= {"X-Error-Code": refused.code} if refused.code else {}
+            reply, self.status = {"error": str(refused)}, refused.status
+        reply = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
+        self.send_response(self.status)
+        for name, value in (self.more | {"Content-Length": len(reply)}).items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(reply[: len(reply) // 2] if fault == "cut" else reply)
+        self.close_connection |= fault == "cut"
+
+    do_GET = do_HEAD = do_POST = answer  # noqa: N815
+
+    @property
+    def json(self) -> dict:
+        return json.loads(self.body)
+
+    def log_message(self, *_) -> None:
+        """Not to the tests' output."""
 
 
-class HubServer(Server):
-    """A Hub while its context lasts: `users` are its tokens, `repositories` what it holds."""
+def find(method: str, path: str) -> tuple[Route | None, dict[str, str]]:
+    for route in ROUTES:
+        places = route.path.fullmatch(path)
+        if places and route.method == method:
+            return route, {name: unquote(value) for name, value in places.groupdict().items()}
+    return None, {}
+
+
+class HubServer(ThreadingHTTPServer):
+    """A Hub on the loopback interface while its context lasts: `users` are its tokens, `repositories` what it holds,
+    and `served` counts the requests for each action."""
+
+    daemon_threads = True
 
     def __init__(self):
-        super().__init__(Requests)
+        super().__init__(("127.0.0.1", 0), Requests)
+        self.url = f"http://127.0.0.1:{self.server_port}"
         self.users = {"hf_user": "user", "hf_other": "other"}
         self.repositories: dict[str, Repository] = {}
+        self.served: Counter[str] = Counter()
+        self.faults: dict[str, tuple] = {}
+        self.lock = threading.RLock()
 
     def environment(self, home: Path, token: str = "hf_user") -> dict[str, str]:
         """Variables with which a fresh process takes this for the Hub (with no token, as nobody)."""
@@ -204,22 +223,31 @@ class HubServer(Server):
         patient = dict.fromkeys(("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"), "100")  # s, on a busy machine
         return here | off | patient | {"HF_HOME": str(home), "HF_TOKEN": token}
 
-    def storage(self, repository: Repository, oid: str) -> str:
-        """A link to a large file, for whoever has it: on what looks like another host, which gets no token."""
-        return f"http://localhost:{self.server_port}/storage/{repository.name}/{oid}"
+    def fail(self, action: str, fault: int | str | Callable, times: int = sys.maxsize) -> None:
+        """Lets an action fail from now on, so many `times`.
 
+        Args:
+            action: its function's name, such as `"commit"`.
+            fault: a status to answer with; `"cut"`, to do what is asked and hang up when half of the answer has gone;
+                or what to call before hanging up.
+        """
+        self.faults[action] = (fault, self.served[action] + times)
 
-def entry(commit: Commit, path: str) -> dict:
-    """A file or a folder in a listing."""
-    if path in commit.folders:
-        inside = [(name, commit.files[name].oid) for name in commit.under(path) if name in commit.files]
-        return {"type": "directory", "path": path, "size": 0, "oid": git_hash(to_json(inside))}
-    file = commit.files[path]
-    large = {"lfs": {"oid": file.blob, "size": file.size, "pointerSize": len(file.pointer)}} if file.large else {}
-    return {"type": "file", "path": path, "size": file.size, "oid": file.oid, **large}
+    def meet(self, action: str):
+        """Counts a request; gives the fault that it meets."""
+        with self.lock:
+            self.served[action] += 1
+            fault, last = self.faults.get(action, (None, 0))
+            return fault if self.served[action] <= last else None
 
+    def __enter__(self) -> "HubServer":
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
+        return self
 
-def add_name(names: dict[str, str], name: str, commit: Commit) -> None:
-    if name in names:
-        raise RefusedError(409, f"{name} exists already")
-    names[name] = commit.oid
+    def __exit__(self, *_) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def handle_error(self, request, client_address) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # clients may hang up
+            super().handle_error(request, client_address)
