@@ -270,7 +270,7 @@ def test_a_run_goes_on_with_its_own_data_alone(recipe, documents, task, changes,
         with pytest.raises(ValueError, match=f"another run: .*{message}"):
             train.prepare(**options | change)
     (moved / "train-2.txt").write_text("cat fox .\ndog .\n")
-    with pytest.raises(ValueError, match="another run: .*training texts? was"):
+    with pytest.raises(ValueError, match=r"another run: .*training texts? was"):
         train.prepare(**options)
 
 
