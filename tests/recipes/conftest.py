@@ -98,6 +98,14 @@ def conversation(*things: str) -> list[dict[str, str]]:
     return [{"role": role, "content": content} for role, content in said]
 
 
+#: a call of a tool, which an answer may have
+CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+
+
+def said(user: object, assistant: object = "yo", **others) -> list[dict]:
+    return [{"role": "user", "content": user}, {"role": "assistant", "content": assistant, **others}]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def one_thread_and_own_cache(tmp_path_factory):
     before = torch.get_num_threads(), datasets.config.HF_DATASETS_CACHE

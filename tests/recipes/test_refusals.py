@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from tfm_zoo.training.tokenizers import joint_bpe
 
-from .conftest import TEMPLATE, conversation, write
+from .conftest import CALL, TEMPLATE, conversation, said, write
 
 SMALL = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2"
 NEW = {"model_name_or_path": None}
@@ -190,13 +190,6 @@ def test_labels_that_cannot_be_learnt_are_refused_by_their_line(recipe, tmp_path
     everywhere = "problem_type" in options
     rows = [each | row if everywhere or number == 3 else each for number, each in enumerate(found)]
     assert re.search(message, train.refusal(train_file=write(tmp_path / "train.csv", rows), **options))
-
-
-CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
-
-
-def said(user: object, assistant: object = "yo", **others) -> list[dict]:
-    return [{"role": "user", "content": user}, {"role": "assistant", "content": assistant, **others}]
 
 
 @pytest.mark.parametrize(
