@@ -50,6 +50,19 @@ TINY = {
 }
 #: of new models of the zoo
 SIZES = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64"
+FIELDS_OF_MARIAN = {
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "dropout": 0,
+    "max_position_embeddings": 24,
+}
+SIZES_OF_MARIAN = ",".join(f"{name}={value}" for name, value in FIELDS_OF_MARIAN.items())
+MARIAN = {"model_type": "marian", "config_overrides": SIZES_OF_MARIAN}
 #: what differs between the logs of two equal runs
 CLOCK = {"eval_samples_per_second", "train_runtime"}
 

@@ -23,26 +23,13 @@ from transformers import (
 import tfm_zoo
 from tfm_zoo.training.tokenizers import bpe_with_sentinels, byte_level_bpe, joint_bpe, learned_word_piece
 
-from .conftest import SIZES, TEXT, history, logged, same_history
+from .conftest import FIELDS_OF_MARIAN, MARIAN, SIZES, SIZES_OF_MARIAN, TEXT, history, logged, same_history
 
 BERT = {"model_type": "bert", "config_overrides": f"{SIZES},hidden_dropout_prob=0,attention_probs_dropout_prob=0"}
 GPT2 = {
     "model_type": "gpt2",
     "config_overrides": "n_embd=32,n_layer=2,n_head=2,embd_pdrop=0,attn_pdrop=0,resid_pdrop=0",
 }
-FIELDS_OF_MARIAN = {
-    "d_model": 32,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_ffn_dim": 32,
-    "decoder_ffn_dim": 32,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "dropout": 0,
-    "max_position_embeddings": 24,
-}
-SIZES_OF_MARIAN = ",".join(f"{name}={value}" for name, value in FIELDS_OF_MARIAN.items())
-MARIAN = {"model_type": "marian", "config_overrides": SIZES_OF_MARIAN}
 T5 = {"model_type": "t5", "config_overrides": "d_model=32,d_kv=8,d_ff=64,num_layers=1,num_heads=4,dropout_rate=0"}
 #: the options with which a task's model is an official one, or the zoo's of the same weights, without dropout
 OFFICIAL = {
