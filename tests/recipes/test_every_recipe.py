@@ -9,21 +9,10 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
-from transformers import (
-    BertConfig,
-    BertForPreTraining,
-    GPT2Config,
-    GPT2LMHeadModel,
-    MarianConfig,
-    MarianMTModel,
-    T5Config,
-    T5ForConditionalGeneration,
-)
 
 import tfm_zoo
-from tfm_zoo.training.tokenizers import bpe_with_sentinels, byte_level_bpe, joint_bpe, learned_word_piece
 
-from .conftest import FIELDS_OF_MARIAN, MARIAN, SIZES, SIZES_OF_MARIAN, TEXT, history, logged, same_history
+from .conftest import MARIAN, SIZES, SIZES_OF_MARIAN, history, logged, same_history
 
 BERT = {"model_type": "bert", "config_overrides": f"{SIZES},hidden_dropout_prob=0,attention_probs_dropout_prob=0"}
 GPT2 = {
@@ -151,43 +140,20 @@ def test_new_models_of_any_kind(recipe, task, options, fields):
         assert generation.forced_eos_token_id in (2, None)
 
 
-def official(task: str, folder, documents, pairs) -> None:
-    """A checkpoint of an official class and its tokenizer, in this folder."""
-    torch.manual_seed(0)
-    if task == "causal_lm":
-        tokenizer = byte_level_bpe([TEXT], 280)
-        model = GPT2LMHeadModel(GPT2Config(vocab_size=280, n_positions=24, n_embd=32, n_layer=2, n_head=2))
-    elif task == "pretraining":
-        tokenizer = learned_word_piece(["cat dog fox owl"], 60)
-        sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-        model = BertForPreTraining(BertConfig(vocab_size=60, **sizes))
-    elif task == "denoising":
-        tokenizer = bpe_with_sentinels((documents / "train-0.txt").read_text().split("\n\n"), 420)
-        sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1, "num_heads": 4}
-        ids = {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
-        model = T5ForConditionalGeneration(T5Config(vocab_size=len(tokenizer), **ids, **sizes))
-    else:
-        tokenizer = joint_bpe((pairs / "train.json").read_text().splitlines(), 270)
-        ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
-        model = MarianMTModel(MarianConfig(vocab_size=len(tokenizer), forced_eos_token_id=2, **ids, **FIELDS_OF_MARIAN))
-        model.generation_config.update(num_beams=2, max_length=11)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("task", "facts"),
+    ("task", "first", "facts"),
     [
-        ("causal_lm", {"block_size": 24}),  # asked for 32, and the model has 24 positions
-        ("translation", {"max_source_length": 24}),
-        ("pretraining", {"max_seq_length": 32}),
-        ("denoising", {"max_seq_length": 32}),
+        ("causal_lm", {"block_size": 24}, {"block_size": 24}),  # then asked for 32, and the model has 24 positions
+        ("translation", {"num_beams": 2, "max_target_length": 10}, {"max_source_length": 24}),
+        ("pretraining", {}, {"max_seq_length": 32}),
+        ("denoising", {}, {"max_seq_length": 32}),
     ],
 )
-def test_from_an_official_checkpoint_and_on_from_there(recipe, task, facts, documents, pairs, tmp_path):
-    official(task, tmp_path / "official", documents, pairs)
-    train = recipe(task)
+def test_from_an_official_checkpoint_and_on_from_there(recipe, task, first, facts, tmp_path):
+    train, official = recipe(task), OFFICIAL[task] | {"model_class": "native", "output_dir": tmp_path / "official"}
+    train.trained(max_train_steps=1, **official | first)
+    assert "tfm_zoo" not in (tmp_path / "official" / "config.json").read_text()
     fresh = {"config_overrides": None, "tokenizer_vocab_size": None, "max_train_steps": 3}
     if task == "translation":
         fresh["max_source_length"] = 64
@@ -202,7 +168,8 @@ def test_from_an_official_checkpoint_and_on_from_there(recipe, task, facts, docu
         assert (asked["num_beams"], asked["length_penalty"]) == (3, 0.6)
     if task == "pretraining":
         tuned = recipe("classification").trained(model_name_or_path=tmp_path / "run", output_dir=tmp_path / "tuned")
-        assert type(tuned.model) is tfm_zoo.TfmBertForSequenceClassification and tuned.model.config.vocab_size == 60
+        assert type(tuned.model) is tfm_zoo.TfmBertForSequenceClassification
+        assert tuned.model.config.vocab_size == again.model.config.vocab_size
 
 
 @pytest.mark.slow
