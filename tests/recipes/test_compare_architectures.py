@@ -279,15 +279,6 @@ def test_shipped_variants_are_as_large_as_what_they_are_compared_with():
     assert experts.moe_intermediate_size * experts.num_local_experts == wide.intermediate_size
 
 
-def test_shipped_comparison_of_norms():
-    """A deep model, a high rate and no warm-up, with which post-norm is hard to train."""
-    values = yaml.safe_load(CONFIGS[1].read_text())
-    assert values["config_overrides"]["num_hidden_layers"] == 12 and values["warmup_steps"] == 0
-    assert values["learning_rate"] >= 1e-3
-    changes = shipped(CONFIGS[1])
-    assert changes["pre-norm"] == {} and changes["post-norm"]["norm_position"] == "post"
-
-
 def test_loss_of_frequencies():
     train, validation = (torch.tensor(ids, dtype=torch.int32) for ids in ([2, 2, 2, 0], [2, 1, 2, 2]))
     # Of each one more, of eight in all: 2 is 4 of them, 1 is 1.

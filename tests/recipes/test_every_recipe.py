@@ -109,7 +109,6 @@ def test_in_mixed_precision_batches_are_no_longer_than_the_positions(recipe, tas
 AXES = "hidden_size=32,num_attention_heads=2,norm_type=rmsnorm,position_embedding_type=rotary"
 SMALL = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2"
 ALONE = {"next_sentence_prediction": "false"}
-NEW = {"model_name_or_path": None}
 OF_TEXT = {"num_attention_heads": 2, "head_dim": 16, "vocab_size": 280, "max_position_embeddings": 32}
 OF_PAIRS = {"pad_token_id": 0, "eos_token_id": 2}
 
@@ -125,7 +124,7 @@ OF_PAIRS = {"pad_token_id": 0, "eos_token_id": 2}
         ("pretraining", {"model_type": "roberta", "config_overrides": SMALL, **ALONE}, {}),
         ("translation", {"config_overrides": f"{SIZES},norm_position=pre,decoder_layers=2"}, OF_PAIRS),
         ("translation", {"model_type": "bart", "config_overrides": SIZES_OF_MARIAN}, OF_PAIRS),
-        ("translation", T5 | {"model_class": "native"}, {"pad_token_id": 0, "eos_token_id": 2}),
+        ("translation", T5 | {"model_class": "native"}, OF_PAIRS),
     ],
     ids=lambda value: ", ".join(f"{key}={value[key]}" for key in value) if isinstance(value, dict) else value,
 )
