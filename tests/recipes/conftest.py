@@ -1,16 +1,22 @@
-"""A tiny checkpoint, texts that a tiny model learns, and the recipe run in this process or in its own."""
+"""Tiny checkpoints and data that tiny models learn, and each recipe, run in this process or in its own."""
 
+import csv
 import gc
 import importlib.util
+import io
 import json
 import os
 import random
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import redirect_stderr
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import patch
 
 import datasets
 import pytest
@@ -21,7 +27,6 @@ from transformers import BertConfig, BertModel
 
 from tfm_zoo.training import report
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.run import run_script
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 from tfm_zoo.visualization import plot_training
 
@@ -32,10 +37,6 @@ ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / "recipes"))  # as for a script there, which Python is told to run
 from demo import WITHOUT_ZOO  # noqa: E402, F401, which tests run as the demo does
 
-RECIPE = ROOT / "recipes" / "finetune_classification.py"
-LM_RECIPE = ROOT / "recipes" / "finetune_causal_lm.py"
-TRANSLATION_RECIPE = ROOT / "recipes" / "train_translation.py"
-PRETRAINING_RECIPE = ROOT / "recipes" / "pretrain_bert.py"
 # 60 lines, about 1,000 tokens of the small tokenizers here.
 TEXT = "".join(
     f"{('cat', 'dog', 'old man')[i % 3]} number {i} sat on the {('mat', 'log')[i % 2]} .\n" for i in range(60)
@@ -47,6 +48,23 @@ TINY = {
     "intermediate_size": 64,
     "max_position_embeddings": 64,
 }
+#: of new models of the zoo
+SIZES = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64"
+FIELDS_OF_MARIAN = {
+    "d_model": 32,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "dropout": 0,
+    "max_position_embeddings": 24,
+}
+SIZES_OF_MARIAN = ",".join(f"{name}={value}" for name, value in FIELDS_OF_MARIAN.items())
+MARIAN = {"model_type": "marian", "config_overrides": SIZES_OF_MARIAN}
+#: what differs between the logs of two equal runs
+CLOCK = {"eval_samples_per_second", "train_runtime"}
 
 # A metric of a user's own.
 OWN = '''
@@ -64,6 +82,41 @@ class Ones(evaluate.Metric):
     def _compute(self, predictions, references):
         return {RESULTS}
 '''
+
+#: how problems of classifiers are written: the columns of a row with these words, and the options that name them
+KINDS = {
+    "lists": (lambda words: {"labels": [*{"fine", "film"}.intersection(words)]}, {}),
+    "marks": (
+        lambda words: {"fine": int("fine" in words), "film": int("film" in words)},
+        {"label_column_name": ["fine", "film"]},
+    ),
+    "number": (lambda words: {"label": 0.5 * len(words)}, {"problem_type": "regression"}),
+    "numbers": (
+        lambda words: {"length": len(words), "tone": 1.0 if "fine" in words else -1.0},
+        {"problem_type": "regression", "label_column_name": ["length", "tone"]},
+    ),
+}
+
+COLOURS = {"sky": "blue", "grass": "green", "coal": "black", "snow": "white"}
+TEMPLATE = """{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}</s>
+{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"""
+
+
+def conversation(*things: str) -> list[dict[str, str]]:
+    said = [
+        ("user", f"What colour has {thing}?") if ask else ("assistant", f"It is {COLOURS[thing]}.")
+        for thing in things
+        for ask in (True, False)
+    ]
+    return [{"role": role, "content": content} for role, content in said]
+
+
+#: a call of a tool, which an answer may have
+CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+
+
+def said(user: object, assistant: object = "yo", **others) -> list[dict]:
+    return [{"role": "user", "content": user}, {"role": "assistant", "content": assistant, **others}]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -98,6 +151,74 @@ def pictures(monkeypatch):
     monkeypatch.setattr(report, "plot_training", plot_training)
 
 
+@cache
+def imported(script: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(script.stem, script)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def forget_processes() -> None:
+    """Let the next run in this process begin as if it were the first."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+
+
+def as_argv(options: dict) -> list[str]:
+    """Options as the command line has them; None leaves an option out."""
+    argv = []
+    for name, value in options.items():
+        if value is not None:
+            argv += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
+    return argv
+
+
+@dataclass
+class Recipe:
+    """A script that is run in this process, with these options unless told otherwise."""
+
+    name: str
+    options: dict
+
+    @property
+    def script(self) -> Path:
+        return ROOT / "recipes" / f"{self.name}.py"
+
+    @property
+    def module(self) -> ModuleType:
+        return imported(self.script)
+
+    def argv(self, **options) -> list[str]:
+        return as_argv(self.options | options)
+
+    def __call__(self, **options) -> dict[str, float]:
+        forget_processes()
+        return self.module.main(self.argv(**options))
+
+    def prepare(self, **options) -> Loop:
+        """All that the recipe does before the first step."""
+        forget_processes()
+        return self.module.prepare(self.argv(**options))
+
+    def trained(self, **options) -> Loop:
+        """The loop after its last step: without final figures and card, which cost as much as a few steps."""
+        loop = self.prepare(**options)
+        loop.train()
+        return loop
+
+    def refusal(self, **options) -> str:
+        """The one line with which the recipe, run as a program, refuses its options or data."""
+        forget_processes()
+        argv, shown = [str(self.script), *self.argv(**options)], io.StringIO()
+        with patch.object(sys, "argv", argv), redirect_stderr(shown), pytest.raises(SystemExit) as stopped:
+            runpy.run_path(str(self.script), run_name="__main__")
+        assert stopped.value.code == 2 and "Traceback" not in shown.getvalue()
+        line = shown.getvalue().splitlines()[-1]
+        assert line.startswith(f"{self.script.name}: error: ")
+        return line
+
+
 @pytest.fixture(scope="session")
 def rows() -> list[dict[str, str]]:
     """Reviews of 3 to 21 words, that one word makes good or bad."""
@@ -109,20 +230,6 @@ def rows() -> list[dict[str, str]]:
         }
         for i in range(90)
     ]
-
-
-@pytest.fixture(scope="session")
-def files(rows, tmp_path_factory) -> dict[str, str]:
-    """The reviews as CSV files, 61 to train on and 29 to validate on: the arguments that name them."""
-    folder = tmp_path_factory.mktemp("reviews")
-    datasets.Dataset.from_list(rows[:61]).to_csv(folder / "train.csv")
-    datasets.Dataset.from_list(rows[61:]).to_csv(folder / "validation.csv")
-    return {
-        "train_file": str(folder / "train.csv"),
-        "validation_file": str(folder / "validation.csv"),
-        "text_column_name": "review",
-        "label_column_name": "stars",
-    }
 
 
 @pytest.fixture(scope="session")
@@ -138,75 +245,21 @@ def checkpoint(rows, tmp_path_factory) -> Path:
     return folder
 
 
-def imported(script: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(script.stem, script)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def write(file: Path, rows: list[dict]) -> Path:
+    """A JSON file, or a CSV file."""
+    if file.suffix == ".csv":
+        with file.open("w", newline="") as lines:
+            writer = csv.DictWriter(lines, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
 
 
-def forget_processes() -> None:
-    """Let the next run in this process begin as if it were the first."""
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
-
-
-def run_here(recipe, options: dict) -> dict[str, float]:
-    """Run a recipe in this process."""
-    forget_processes()
-    return recipe.main(as_argv(options))
-
-
-@dataclass
-class Recipe:
-    """A recipe that is run in this process, with these options unless told otherwise."""
-
-    module: ModuleType
-    options: dict
-
-    def __call__(self, **options) -> dict[str, float]:
-        return run_here(self.module, self.options | options)
-
-    def trained(self, **options) -> Loop:
-        """The loop after its last step: without final figures and card, which cost as much as a few steps."""
-        loop = self.prepare(**options)
-        loop.train()
-        return loop
-
-    def prepare(self, **options) -> Loop:
-        """All that the recipe does before the first step."""
-        forget_processes()
-        return self.module.prepare(as_argv(self.options | options))
-
-
-def shown_error(recipe, argv: list, monkeypatch, capsys) -> str:
-    """What a recipe prints that is run as a program in this process, and refuses its options or data."""
-    forget_processes()
-    monkeypatch.setattr(sys, "argv", [recipe.__file__, *map(str, argv)])
-    with pytest.raises(SystemExit) as stopped:
-        run_script(recipe.prepare, recipe.train)
-    assert stopped.value.code == 2
-    return capsys.readouterr().err
-
-
-@pytest.fixture(scope="session")
-def recipe():
-    return imported(RECIPE)
-
-
-@pytest.fixture(scope="session")
-def lm_recipe():
-    return imported(LM_RECIPE)
-
-
-@pytest.fixture(scope="session")
-def translation_recipe():
-    return imported(TRANSLATION_RECIPE)
-
-
-@pytest.fixture(scope="session")
-def pretraining_recipe():
-    return imported(PRETRAINING_RECIPE)
+def written(folder: Path, suffix: str, **splits: list[dict]) -> dict[str, Path]:
+    """Rows in a file for each split: the arguments that name the files."""
+    return {f"{split}_file": write(folder / f"{split}.{suffix}", rows) for split, rows in splits.items()}
 
 
 @pytest.fixture(scope="session")
@@ -218,28 +271,8 @@ def pairs(tmp_path_factory) -> Path:
         sources[" ".join(rng.choices("abcde", k=rng.randint(2, 4)))] = None
     rows = [{"en": source, "de": source[::-1]} for source in sources]
     folder = tmp_path_factory.mktemp("pairs")
-    for split, part in {"train": rows[:600], "validation": rows[600:620], "test": rows[620:]}.items():
-        (folder / f"{split}.json").write_text(json.dumps(part))
+    written(folder, "json", train=rows[:600], validation=rows[600:620], test=rows[620:])
     return folder
-
-
-@pytest.fixture
-def finetune(recipe, files, checkpoint, tmp_path) -> Recipe:
-    """The recipe of classification: on the reviews and from the tiny checkpoint, unless told otherwise."""
-    return Recipe(recipe, defaults(files, checkpoint) | {"output_dir": tmp_path / "run"})
-
-
-@pytest.fixture
-def train_lm(lm_recipe, tmp_path) -> Recipe:
-    """The recipe of language modelling: a tiny new model on a small text, unless told otherwise."""
-    (tmp_path / "text.txt").write_text(TEXT)
-    return Recipe(lm_recipe, lm_defaults(tmp_path))
-
-
-@pytest.fixture
-def train_translation(translation_recipe, pairs, tmp_path) -> Recipe:
-    """The recipe of translation: a tiny new model that reverses a few letters, unless told otherwise."""
-    return Recipe(translation_recipe, translation_defaults(pairs) | {"output_dir": tmp_path / "run"})
 
 
 @pytest.fixture(scope="session")
@@ -258,54 +291,79 @@ def documents(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
-def pretrain(pretraining_recipe, documents, tmp_path) -> Recipe:
-    """The recipe of pre-training: a tiny new model on those documents, unless told otherwise."""
-    return Recipe(pretraining_recipe, pretraining_defaults(documents) | {"output_dir": tmp_path / "run"})
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory) -> Path:
+    """A folder with a text, the beginning of it, and conversations of one to three questions with their template."""
+    folder, rng = tmp_path_factory.mktemp("texts"), random.Random(0)
+    (folder / "text.txt").write_text(TEXT)
+    (folder / "held_out.txt").write_text(TEXT[:500])
+    chats = [{"messages": conversation(*rng.choices([*COLOURS], k=rng.randint(1, 3)))} for _ in range(60)]
+    write(folder / "chat.jsonl", chats)
+    (folder / "template.jinja").write_text(TEMPLATE)
+    return folder
 
 
-def pretraining_defaults(documents: Path) -> dict:
-    return {
-        "train_file": documents / "train-*.txt",
-        "validation_file": documents / "validation.txt",
-        "config_overrides": "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64",
-        "tokenizer_vocab_size": 120,
-        "max_seq_length": 32,
-        "block_documents": 16,
-        "logging_steps": 1,
-        "num_train_epochs": 1,
-    }
+@pytest.fixture(scope="session")
+def recipes(rows, checkpoint, pairs, documents, texts, tmp_path_factory) -> dict[str, Recipe]:
+    """Each recipe by its task, with a tiny model and data that it learns."""
+    few = {"logging_steps": 1, "num_train_epochs": 1}
+    folder = tmp_path_factory.mktemp("reviews")
+    reviews = written(folder, "csv", train=rows[:61], validation=rows[61:])
+    classification = few | {"model_name_or_path": checkpoint, "learning_rate": 1e-3, "num_train_epochs": 2}
+    named = reviews | {"text_column_name": "review", "label_column_name": "stars"}
+    found = {"classification": Recipe("finetune_classification", classification | named)}
+    for kind, (columns, names) in KINDS.items():
+        labelled = [{"text": row["review"]} | columns(row["review"].split()) for row in rows]
+        splits = {"train": labelled[:50], "validation": labelled[50:70], "test": labelled[70:]}
+        files = written(tmp_path_factory.mktemp(kind), "json" if kind == "lists" else "csv", **splits)
+        found[kind] = Recipe("finetune_classification", classification | files | names)
 
-
-def translation_defaults(pairs: Path) -> dict:
-    return {
-        **{f"{split}_file": pairs / f"{split}.json" for split in ("train", "validation", "test")},
-        "source_lang": "en",
-        "target_lang": "de",
-        "config_overrides": "hidden_size=64,num_hidden_layers=1,num_attention_heads=4,intermediate_size=128",
-        "tokenizer_vocab_size": 270,
-        "max_source_length": 16,
-        "max_target_length": 16,
-        "per_device_train_batch_tokens": 400,
-        "learning_rate": 3e-3,
-        "logging_steps": 1,
-        "num_train_epochs": 1,
-        "num_samples": 2,
-    }
-
-
-def lm_defaults(folder: Path) -> dict:
-    return {
-        "train_file": folder / "text.txt",
-        "config_overrides": "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64",
-        "tokenizer_vocab_size": 280,
+    new = few | {"config_overrides": SIZES, "learning_rate": 3e-3}
+    language = new | {
+        "config_overrides": SIZES.replace("layers=1", "layers=2"),
         "block_size": 32,
-        "learning_rate": 3e-3,
-        "logging_steps": 1,
-        "num_train_epochs": 1,
+        "tokenizer_vocab_size": 280,
         "sample_length": 8,
-        "output_dir": folder / "run",
     }
+    found["causal_lm"] = Recipe("finetune_causal_lm", language | {"train_file": texts / "text.txt"})
+    chat = {"train_file": texts / "chat.jsonl", "chat_template_path": texts / "template.jinja"}
+    longer = {"block_size": 128, "tokenizer_vocab_size": 300}
+    found["conversations"] = Recipe("finetune_causal_lm", language | chat | longer)
+    found["translation"] = Recipe(
+        "train_translation",
+        new
+        | {f"{split}_file": pairs / f"{split}.json" for split in ("train", "validation", "test")}
+        | {
+            "source_lang": "en",
+            "target_lang": "de",
+            "config_overrides": "hidden_size=64,num_hidden_layers=1,num_attention_heads=4,intermediate_size=128",
+            "tokenizer_vocab_size": 270,
+            "max_source_length": 16,
+            "max_target_length": 16,
+            "per_device_train_batch_tokens": 400,
+            "num_samples": 2,
+        },
+    )
+    unlabelled = {"train_file": documents / "train-*.txt", "validation_file": documents / "validation.txt"}
+    unlabelled |= {"max_seq_length": 32, "block_documents": 16}
+    pretraining = {"tokenizer_vocab_size": 120, "learning_rate": None}
+    found["pretraining"] = Recipe("pretrain_bert", new | unlabelled | pretraining)
+    denoising = {"tokenizer_vocab_size": 420, "max_train_steps": 4}
+    found["denoising"] = Recipe("pretrain_t5", new | unlabelled | denoising)
+    # On the built-in data.
+    samples = new | {"max_train_samples": 40, "max_eval_samples": 7, "max_train_steps": 3}
+    found["tagging"] = Recipe("finetune_token_classification", samples)
+    found["questions"] = Recipe("finetune_question_answering", samples | {"max_seq_length": 24, "doc_stride": 4})
+    lengths = {"max_source_length": 24, "max_target_length": 8, "per_device_train_batch_tokens": 400}
+    lengths |= {"tokenizer_vocab_size": 290, "num_samples": 1, "num_eval_summaries": 5}
+    found["summaries"] = Recipe("finetune_summarization", samples | lengths)
+    return found
+
+
+@pytest.fixture
+def recipe(recipes, tmp_path) -> Callable[[str], Recipe]:
+    """Gives the recipe of a task, which saves its runs in this test's folder."""
+    return lambda task: replace(recipes[task], options=recipes[task].options | {"output_dir": tmp_path / "run"})
 
 
 @pytest.fixture
@@ -325,33 +383,23 @@ def logged(loop: Loop, key: str) -> list:
     return [entry[key] for entry in loop.state.log_history if key in entry]
 
 
-#: what differs between the logs of two equal runs
-CLOCK = {"eval_samples_per_second", "train_runtime"}
+def log_of(folder: Path) -> list[dict]:
+    return json.loads((folder / "trainer_state.json").read_text())["log_history"]
 
 
 def history(folder: Path, key: str) -> list:
     """The entries of a run's log that have a key."""
-    entries = json.loads((folder / "trainer_state.json").read_text())["log_history"]
-    return [entry[key] for entry in entries if key in entry]
+    return [entry[key] for entry in log_of(folder) if key in entry]
 
 
-def defaults(files: dict[str, str], checkpoint: Path) -> dict:
-    return files | {"model_name_or_path": checkpoint, "learning_rate": 1e-3, "logging_steps": 1, "num_train_epochs": 2}
-
-
-def validated(folder: Path, options: dict) -> dict:
-    """The options of a stream, with a text to validate on."""
-    (folder / "held_out.txt").write_text(TEXT[:500])
-    return options | {"validation_file": folder / "held_out.txt"}
-
-
-def as_argv(options: dict) -> list[str]:
-    """Options as the command line has them; None leaves an option out."""
-    argv = []
-    for name, value in options.items():
-        if value is not None:
-            argv += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
-    return argv
+def same_history(found: list[dict], expected: list[dict], tolerance: float = 1e-5) -> None:
+    """Two runs have logged the same figures, and the same samples."""
+    assert len(found) == len(expected) > 1
+    for entry, other in zip(found, expected, strict=True):
+        assert entry.keys() == other.keys()
+        for key in entry.keys() - CLOCK:
+            wanted = other[key] if key == "samples" else pytest.approx(other[key], rel=tolerance, abs=tolerance)
+            assert entry[key] == wanted, (entry["step"], key)
 
 
 def run_in_a_row(jobs: list[dict], launcher: str, folder: Path) -> str:

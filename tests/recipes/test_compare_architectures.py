@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+import re
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +18,7 @@ from tfm_zoo.training.parsing import parse_options
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
-from .conftest import ROOT, TEXT, forget_processes, history, imported, lm_defaults, run_here
+from .conftest import ROOT, TEXT, Recipe, forget_processes, history, imported
 
 RECIPE = imported(ROOT / "recipes" / "compare_architectures.py")  # after which its own modules can be imported
 Comparison, ComparisonOptions, make_variants = RECIPE.Comparison, RECIPE.ComparisonOptions, RECIPE.make_variants
@@ -31,13 +31,6 @@ CONFIGS = [
 POST = {"norm_position": "post"}
 
 
-def options(folder: Path) -> dict:
-    dropped = ("sample_length", "num_train_epochs")
-    shared = {name: value for name, value in lm_defaults(folder).items() if name not in dropped}
-    few = {"max_train_steps": 4, "eval_steps": 2, "per_device_train_batch_size": 4}
-    return shared | few | {"warmup_steps": 0.5, "lr_scheduler_type": "linear"}
-
-
 @pytest.fixture
 def no_picture(monkeypatch):
     """A second saved, each time."""
@@ -45,15 +38,19 @@ def no_picture(monkeypatch):
 
 
 @pytest.fixture
-def compare(tmp_path) -> Callable[..., list[Result]]:
-    """Run the recipe with these variants: tiny models on a small text, unless told otherwise."""
+def compare(recipe, tmp_path) -> Recipe:
+    """The recipe on tiny models and a small text, unless told otherwise; takes variants as a mapping."""
     (tmp_path / "text.txt").write_text(TEXT)
+    dropped = ("sample_length", "num_train_epochs")
+    options = {name: value for name, value in recipe("causal_lm").options.items() if name not in dropped}
+    options |= {"train_file": tmp_path / "text.txt", "max_train_steps": 4, "eval_steps": 2, "warmup_steps": 0.5}
+    options |= {"per_device_train_batch_size": 4, "lr_scheduler_type": "linear"}
 
-    def run(variants: dict | str, **others) -> list[Result]:
-        given = variants if isinstance(variants, str) else json.dumps(variants)
-        return run_here(RECIPE, options(tmp_path) | {"variants": given} | others)
+    class Compare(Recipe):
+        def argv(self, **options) -> list[str]:
+            return super().argv(**options | {"variants": json.dumps(options["variants"])})
 
-    return run
+    return Compare("compare_architectures", options)
 
 
 def folder_of(tmp_path: Path, variant: str) -> Path:
@@ -63,7 +60,9 @@ def folder_of(tmp_path: Path, variant: str) -> Path:
 @pytest.mark.slow
 def test_what_it_leaves(compare, tmp_path):
     own = {"attention_type": "linear", "learning_rate": 2e-3, "warmup_steps": 0}
-    results = compare({"base": {}, "post-norm, again": POST, "linear": own, "wide": {"intermediate_size": 128}})
+    results = compare(
+        variants={"base": {}, "post-norm, again": POST, "linear": own, "wide": {"intermediate_size": 128}}
+    )
     told = json.loads((tmp_path / "run" / "comparison.json").read_text())
     assert [entry["name"] for entry in told["variants"]] == ["base", "post-norm, again", "linear", "wide"]
     assert [entry["parameters"] for entry in told["variants"]] == [result.parameters for result in results]
@@ -88,23 +87,13 @@ def test_what_it_leaves(compare, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_picture")
-def test_each_is_what_the_recipe_of_language_modelling_trains(compare, train_lm, tmp_path):
+def test_each_is_what_the_recipe_of_language_modelling_trains(compare, tmp_path):
     """Whichever were trained before it."""
-    others = {
-        name: value
-        for name, value in options(tmp_path).items()
-        if name in ("max_train_steps", "warmup_steps", "lr_scheduler_type")
-    }
-    train_lm(
-        output_dir=tmp_path / "alone",
-        config_overrides="hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64,norm_type=rmsnorm",
-        per_device_train_batch_size=4,
-        sample_length=0,
-        eval_steps=2,
-        **others,
-    )
+    sizes = f"{compare.options['config_overrides']},norm_type=rmsnorm"
+    alone = compare.options | {"output_dir": tmp_path / "alone", "config_overrides": sizes, "sample_length": 0}
+    Recipe("finetune_causal_lm", alone).trained()
     norm = {"norm_type": "rmsnorm"}
-    compare({"first": norm, "between": {"hidden_size": 48}, "last": norm}, save_models=True)
+    compare(variants={"first": norm, "between": {"hidden_size": 48}, "last": norm}, save_models=True)
     for name in ("first", "last"):
         for key in ("loss", "grad_norm", "eval_loss"):
             assert history(folder_of(tmp_path, name), key) == history(tmp_path / "alone", key), (name, key)
@@ -118,14 +107,16 @@ def test_each_is_what_the_recipe_of_language_modelling_trains(compare, train_lm,
 @pytest.mark.usefixtures("no_picture")
 def test_one_that_diverges_does_not_end_the_comparison(compare, tmp_path, rate):
     too_fast = {"learning_rate": rate, "warmup_steps": 0}
-    before, diverged, after = compare({"before": {}, "too fast": too_fast, "after": {}}, max_grad_norm=0)
+    before, diverged, after = compare(variants={"before": {}, "too fast": too_fast, "after": {}}, max_grad_norm=0)
     assert before.final_loss == after.final_loss and before.diverged_at is None
     assert diverged.diverged_at == diverged.steps <= 4 and diverged.final_loss is None
     row = next(line for line in (tmp_path / "run" / "comparison.md").read_text().splitlines() if "too fast" in line)
     assert f"diverged at step {diverged.steps} |" in row
     told = json.loads((tmp_path / "run" / "comparison.json").read_text(), parse_constant=pytest.fail)
     assert told["variants"][1]["outcome"] == f"diverged at step {diverged.steps}"
-    assert compare({"before": {}, "too fast": too_fast, "after": {}}, max_grad_norm=0)[1] == diverged  # not once more
+    assert (
+        compare(variants={"before": {}, "too fast": too_fast, "after": {}}, max_grad_norm=0)[1] == diverged
+    )  # not once more
 
 
 @pytest.mark.slow
@@ -134,9 +125,9 @@ def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
     trained = []
     train = Comparison.train
     monkeypatch.setattr(Comparison, "train", lambda *args: trained.append(args[2].name) or train(*args))
-    first = compare({"a": {}, "b": POST})
+    first = compare(variants={"a": {}, "b": POST})
     (folder_of(tmp_path, "b") / "result.json").unlink()  # as if it had been stopped before its end
-    again = compare({"c": {"norm_type": "rmsnorm"}, "a": {}, "b": POST})
+    again = compare(variants={"c": {"norm_type": "rmsnorm"}, "a": {}, "b": POST})
     assert trained == ["a", "b", "c", "b"]
     assert [result.name for result in again] == ["c", "a", "b"] and again[1] == first[0]
     assert again[2].final_loss == first[1].final_loss
@@ -146,18 +137,18 @@ def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
     with pytest.raises(
         ValueError, match=r"holds variant 'a' of other settings: learning_rate was 0\.003 and is 0\.01\."
     ):
-        compare({"a": {}}, learning_rate=1e-2)
+        compare(variants={"a": {}}, learning_rate=1e-2)
     with pytest.raises(ValueError, match=r"'a' of other settings: config\.norm_position was pre and is post\."):
-        compare({"a": POST})
+        compare(variants={"a": POST})
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(RECIPE, "device", lambda: "an abacus")
         with pytest.raises(ValueError, match=r"'a' of other settings: device was CPU.* and is an abacus\."):
-            compare({"a": {}})
+            compare(variants={"a": {}})
     (tmp_path / "text.txt").write_text(TEXT.replace("cat", "cow"))
     with pytest.raises(ValueError, match="'a' of other settings: text and tokenizer was"):
-        compare({"a": {}})
+        compare(variants={"a": {}})
     assert len(trained) == 4
-    compare({"a": {}}, overwrite_output_dir=True)
+    compare(variants={"a": {}}, overwrite_output_dir=True)
     assert trained[4:] == ["a"]
 
 
@@ -168,10 +159,10 @@ def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
             {"a": {}, "b": {"norm_positon": "post"}},
             "variant 'b': .* no field 'norm_positon'; did you mean 'norm_position'",
         ),
-        ({"a": {"norm_position": "middle"}}, "variant 'a': (?s:.*)middle"),
+        ({"a": {"norm_position": "middle"}}, "variant 'a': .*middle"),
         (
             {"a": {"attention_type": "linear", "sliding_window": 8}},
-            "variant 'a': (?s:.*)attention_type='linear' sees all",
+            "variant 'a': .*attention_type='linear' sees all",
         ),
         ({"a": {"num_attention_heads": 3}}, "variant 'a': .*hidden_size=32 is not a multiple of num_attention_heads=3"),
         ({"a": {"max_position_embeddings": 16}}, "variant 'a': block_size 32 is more than the 16 tokens"),
@@ -180,20 +171,15 @@ def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
         ({"a": {"vocab_size": 99}}, "variant 'a': tokenizer .* has 280 tokens, more than the 99"),
     ],
 )
-def test_refused_before_anything_is_trained(compare, tmp_path, monkeypatch, variants, message):
-    monkeypatch.setattr(Comparison, "train", lambda *_: pytest.fail("it trains"))
-    with pytest.raises(ValueError, match=message):
-        compare({"good": {}} | variants)
+def test_refused_before_anything_is_trained(compare, tmp_path, variants, message):
+    assert re.search(message, compare.refusal(variants={"good": {}} | variants))
     assert not (tmp_path / "run").exists()
 
 
-def test_conversations_are_refused(compare, tmp_path):
-    said = [{"role": "user", "content": "Hello?"}, {"role": "assistant", "content": "Hello."}]
-    (tmp_path / "chat.jsonl").write_text((json.dumps({"messages": said}) + "\n") * 20)
-    (tmp_path / "template.jinja").write_text("{% for message in messages %}{{ message['content'] }} {% endfor %}")
-    files = {"train_file": tmp_path / "chat.jsonl", "chat_template_path": tmp_path / "template.jinja"}
-    with pytest.raises(ValueError, match=r"the data hold conversations, .* give a text_column_name"):
-        compare({"a": {}}, **files)
+def test_conversations_are_refused(compare, texts):
+    files = {"train_file": texts / "chat.jsonl", "chat_template_path": texts / "template.jinja"}
+    said = compare.refusal(variants={"a": {}}, **files)
+    assert re.search(r"the data hold conversations, .* give a text_column_name", said)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +236,7 @@ def test_by_itself(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Comparison, "train", untrained)
     (tmp_path / "run").mkdir()
-    results = run_here(RECIPE, {"output_dir": tmp_path / "run"})
+    results = Recipe("compare_architectures", {"output_dir": tmp_path / "run"})()
     assert [result.name for result in results] == list(yaml.safe_load(CONFIGS[0].read_text())["variants"])
     assert "The text is generated" in (tmp_path / "run" / "comparison.md").read_text()
 
@@ -263,46 +249,34 @@ def shipped(path: Path) -> dict[str, dict]:
     return {v.name: {key: x for key, x in v.config.to_dict().items() if first.get(key) != x} for v in variants}
 
 
-def test_shipped_axes():
+@pytest.mark.parametrize(
+    ("path", "axes"),
+    [
+        (CONFIGS[0], "norm_position norm_type position_embedding_type attention_type sliding_window"),
+        (CONFIGS[2], "norm_bias norm_position first_norm use_parallel_residual embedding_size layer_types"),
+    ],
+    ids=["axes", "later axes"],
+)
+def test_shipped_axes(path, axes):
+    changes = shipped(path)
+    assert changes.pop("base") == {} and all(changes.values())
+    assert {*axes.split()} <= {field for fields in changes.values() for field in fields}
+
+
+def test_shipped_variants_are_as_large_as_what_they_are_compared_with():
     values = yaml.safe_load(CONFIGS[0].read_text())
-    changes = shipped(CONFIGS[0])
-    single = [next(iter(fields)) for fields in values["variants"].values() if len(fields) == 1]
-    axes = {"norm_position", "norm_type", "position_embedding_type", "attention_type", "sliding_window"}
-    assert axes <= set(single)
-    assert changes["base"] == {} and len(changes["modern"]) > 6
-    # As many parameters, whichever feed-forward.
-    base = values["config_overrides"]
-    sizes = {"vocab_size": 512, "max_position_embeddings": values["block_size"]} | base
+    sizes = {"vocab_size": 512, "max_position_embeddings": values["block_size"]} | values["config_overrides"]
     counts = [
         tfm_zoo.TfmGPTForCausalLM(tfm_zoo.TfmGPTConfig(**sizes | fields)).num_parameters()
         for fields in ({}, values["variants"]["SwiGLU"])
     ]
     assert counts[1] == pytest.approx(counts[0], rel=0.01)
 
-
-def test_shipped_later_axes():
-    changes = shipped(CONFIGS[2])
-    assert changes.pop("base") == {} and all(changes.values())
-    axes = {"norm_bias", "norm_position", "first_norm", "use_parallel_residual", "embedding_size", "layer_types"}
-    assert axes <= {field for fields in changes.values() for field in fields}
-
-
-def test_shipped_experts():
-    """Experts work with as many parameters as the dense base, and have as many as the wide one, but for routers."""
-    changes = shipped(CONFIGS[3])
+    # Experts work with as many parameters as the dense base, and have as many as the wide one, but for routers.
     base = yaml.safe_load(CONFIGS[3].read_text())["config_overrides"]
-    dense, wide, experts = (tfm_zoo.TfmGPTConfig(**base | fields) for fields in changes.values())
-    width, count = experts.moe_intermediate_size, experts.num_local_experts
-    assert width * experts.num_experts_per_tok == dense.intermediate_size
-    assert width * count == wide.intermediate_size
-
-
-def test_shipped_comparison_of_norms():
-    values = yaml.safe_load(CONFIGS[1].read_text())
-    assert values["config_overrides"]["num_hidden_layers"] == 12 and values["warmup_steps"] == 0
-    assert values["learning_rate"] >= 1e-3
-    changes = shipped(CONFIGS[1])
-    assert changes["pre-norm"] == {} and changes["post-norm"]["norm_position"] == "post"
+    dense, wide, experts = (tfm_zoo.TfmGPTConfig(**base | fields) for fields in shipped(CONFIGS[3]).values())
+    assert experts.moe_intermediate_size * experts.num_experts_per_tok == dense.intermediate_size
+    assert experts.moe_intermediate_size * experts.num_local_experts == wide.intermediate_size
 
 
 def test_loss_of_frequencies():

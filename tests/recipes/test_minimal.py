@@ -1,37 +1,94 @@
-"""The recipe that is one loop of plain Accelerate: it learns, and what it saves loads without `tfm_zoo`."""
+"""The smallest recipes, with plain Accelerate, transformers' Trainer and trl's: they learn, and what they save loads
+where there is no zoo."""
 
+import json
 import re
 
 import pytest
+import torch
 from datasets import ClassLabel, Dataset
+from transformers import AutoConfig, GPT2Config, GPT2LMHeadModel
 
-import tfm_zoo
+from tfm_zoo.training.tokenizers import byte_level_bpe
 
-from .conftest import ROOT, imported, run_here, run_python
+from .conftest import ROOT, WITHOUT_ZOO, as_argv, forget_processes, imported, run_python
 
 pytestmark = pytest.mark.slow
 
-RECIPE = imported(ROOT / "recipes" / "minimal.py")
+TEXTS = ["the music was rather moving", "the plot was so hollow"]
+ASK = """
+import sys, transformers
+chat = transformers.pipeline("text-generation", sys.argv[1], trust_remote_code=True)
+for text in sys.argv[2:]:
+    said = chat([{"role": "user", "content": text}], max_new_tokens=9, do_sample=False)[0]["generated_text"]
+    print(said[-1]["content"])
+"""
 
 
-def test_it_learns_and_what_it_saves_predicts(tmp_path, capfd):
-    accuracies = run_here(RECIPE, {"output_dir": tmp_path / "run"})
-    losses = [float(loss) for loss in re.findall(r"epoch \d: last loss ([\d.]+)", capfd.readouterr().out)]
-    assert len(losses) == len(accuracies) == 3
-    assert losses[-1] < 0.8 * losses[0] and accuracies[-1] > 0.9
-    texts = ["the music was rather moving", "the plot was so hollow"]
-    lines = run_python(ROOT / "recipes" / "predict.py", tmp_path / "run", *texts).stdout.splitlines()
-    assert lines[0].split() == ["negative", "positive", "text"]
-    assert [line.split()[1].endswith("*") for line in lines[1:]] == [True, False]
+def run(name: str, **options):
+    forget_processes()
+    return imported(ROOT / "recipes" / f"{name}.py").main(as_argv(options))
 
 
-def test_an_official_checkpoint_and_a_data_set(tmp_path, checkpoint, rows):
-    reviews = Dataset.from_list([{"text": row["review"], "label": row["stars"] == "good"} for row in rows[:40]])
-    reviews = reviews.cast_column("label", ClassLabel(names=["bad", "good"]))
+@pytest.fixture(scope="module")
+def reviews(rows, tmp_path_factory):
+    """A data set of reviews, in Parquet."""
+    folder = tmp_path_factory.mktemp("data")
+    labelled = Dataset.from_list([{"text": row["review"], "label": row["stars"] == "good"} for row in rows[:40]])
+    labelled = labelled.cast_column("label", ClassLabel(names=["bad", "good"]))
+    for split, part in labelled.train_test_split(test_size=0.25, seed=0).items():
+        part.to_parquet(folder / f"{split}.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["minimal", "minimal_trainer"])
+def test_it_learns_and_what_it_saves_predicts(name, tmp_path, capfd):
+    epochs = run(name, output_dir=tmp_path / "run")
+    if name == "minimal":
+        losses = [float(loss) for loss in re.findall(r"epoch \d: last loss ([\d.]+)", capfd.readouterr().out)]
+        accuracy = epochs[-1]
+    else:
+        losses = [epoch["eval_loss"] for epoch in epochs]
+        accuracy = min(epochs[-1]["eval_accuracy"], epochs[-1]["eval_f1"])
+    assert len(losses) == len(epochs) == 3 and losses[-1] < 0.8 * losses[0] and accuracy > 0.9
+    shown = run_python("-c", WITHOUT_ZOO, ROOT / "recipes" / "predict.py", tmp_path / "run", *TEXTS)
+    head, *lines = shown.stdout.splitlines()
+    assert head.split() == ["negative", "positive", "text"]
+    assert [line.split()[1].endswith("*") for line in lines] == [True, False]
+
+
+@pytest.mark.parametrize("name", ["minimal", "minimal_trainer"])
+def test_an_official_checkpoint_and_a_data_set(name, tmp_path, checkpoint, reviews, own):
+    options = {"model_name_or_path": checkpoint, "dataset_name": reviews, "max_seq_length": 16, "num_train_epochs": 1}
+    metrics = {"metrics": ["accuracy", own("ones")]} if name == "minimal_trainer" else {}
+    (epoch,) = run(name, output_dir=tmp_path / "run", **options | metrics)
+    if metrics:
+        assert 0 <= epoch["eval_accuracy"] <= 1 and 0 <= epoch["eval_ones"] <= 1 and "eval_f1" not in epoch
+    config = AutoConfig.from_pretrained(tmp_path / "run")
+    assert (config.model_type, config.hidden_size, config.label2id) == ("tfm_bert", 32, {"bad": 0, "good": 1})
+
+
+def test_trl_learns_and_what_it_saves_answers(tmp_path):
+    losses = run("minimal_sft", output_dir=tmp_path / "run")
+    assert len(losses) == 3 and losses[-1] < 0.5 * losses[0]
+    (tmp_path / "ask.py").write_text(ASK)
+    shown = run_python("-c", WITHOUT_ZOO, tmp_path / "ask.py", tmp_path / "run", *TEXTS)
+    assert shown.stdout.splitlines() == ["How nice!", "What a pity."]
+
+
+def test_trl_takes_an_official_checkpoint_and_a_data_set(tmp_path):
+    said = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hello to you"}]
     (tmp_path / "data").mkdir()
-    for split, part in reviews.train_test_split(test_size=0.25, seed=0).items():
-        part.to_parquet(tmp_path / "data" / f"{split}.parquet")
-    options = {"model_name_or_path": checkpoint, "dataset_name": tmp_path / "data", "max_seq_length": 16}
-    run_here(RECIPE, options | {"output_dir": tmp_path / "run", "num_train_epochs": 1})
-    saved = tfm_zoo.TfmBertForSequenceClassification.from_pretrained(tmp_path / "run")
-    assert (saved.config.hidden_size, saved.config.label2id) == (32, {"bad": 0, "good": 1})
+    for split in ("train", "test"):
+        (tmp_path / "data" / f"{split}.json").write_text(json.dumps([{"messages": said}] * 8))
+    tokenizer = byte_level_bpe(["user hello assistant hello to you"], 300)
+    tokenizer.chat_template = imported(ROOT / "recipes" / "minimal_sft.py").TEMPLATE.replace(":", "!")
+    torch.manual_seed(0)
+    GPT2LMHeadModel(GPT2Config(vocab_size=300, n_embd=32, n_layer=1, n_head=2)).save_pretrained(tmp_path / "gpt2")
+    tokenizer.save_pretrained(tmp_path / "gpt2")
+    options = {"model_name_or_path": tmp_path / "gpt2", "dataset_name": tmp_path / "data", "num_train_epochs": 1}
+    (loss,) = run("minimal_sft", output_dir=tmp_path / "run", **options)
+    assert loss < 6
+    config = AutoConfig.from_pretrained(tmp_path / "run")
+    assert (config.model_type, config.hidden_size) == ("tfm_gpt", 32)
+    assert "assistant!" in (tmp_path / "run" / "chat_template.jinja").read_text()  # the checkpoint's own

@@ -1,7 +1,8 @@
-"""The recipes in processes of their own, killed and resumed."""
+"""A recipe in a process of its own may be killed at any time: resumed, it ends as if it never had been."""
 
 import json
 import shlex
+import shutil
 import signal
 from functools import partial
 from pathlib import Path
@@ -10,23 +11,7 @@ import pytest
 import torch
 
 from ..forks import with_recipes
-from .conftest import (
-    CLOCK,
-    LM_RECIPE,
-    PRETRAINING_RECIPE,
-    RECIPE,
-    TEXT,
-    TRANSLATION_RECIPE,
-    as_argv,
-    defaults,
-    history,
-    lm_defaults,
-    pretraining_defaults,
-    run_here,
-    run_python,
-    translation_defaults,
-    validated,
-)
+from .conftest import CLOCK, SIZES, history, run_python
 
 pytestmark = pytest.mark.slow
 run = partial(run_python, forks=with_recipes)
@@ -64,44 +49,27 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 script, *sys.argv[1:] = sys.argv[1:]
 runpy.run_path(script, run_name="__main__")
 """
-STEPS = {"checkpointing_steps": 3, "save_total_limit": 10, "logging_steps": 5, "num_train_epochs": 3}
-OPTIONS = STEPS | {
-    "per_device_train_batch_size": 4,
-    "gradient_accumulation_steps": 2,  # 8 steps an epoch
-    "freeze_epochs": 1,
-    "group_by_length": "true",
-    "num_train_epochs": 2,
-}
-STREAMED = {"streaming": "true", "max_train_steps": 15}
-TRANSLATION_SIZES = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
-TRANSLATION_OPTIONS = STEPS | {
-    "per_device_train_batch_tokens": 600,
-    "gradient_accumulation_steps": 2,  # 5 steps an epoch
-    "config_overrides": f"{TRANSLATION_SIZES},hidden_dropout=0.1",
-}
+STREAMED = {"streaming": True, "dataloader_num_workers": 1}
+DROPPED = {"config_overrides": f"{SIZES},hidden_dropout=0.1"}
+TWO_PASSES = {"gradient_accumulation_steps": 2}
 DOWNWARDS = {"freeze": "embed_positions", "gradual_unfreezing": 5, "layerwise_lr_decay": 0.8}  # a layer in 5 steps
-PRETRAINING_SIZES = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
-PRETRAINING_OPTIONS = STEPS | {
-    "per_device_train_batch_size": 8,  # 13 steps an epoch
-    "num_train_epochs": 2,
-    "config_overrides": f"{PRETRAINING_SIZES},hidden_dropout=0.1",
+#: of each recipe: options, where it is killed (once more at the second place), and the number of steps
+KILLED = {
+    # between two checkpoints in the second epoch, the first after freezing; and while a checkpoint is written
+    "classification": (
+        TWO_PASSES | {"per_device_train_batch_size": 4, "freeze_epochs": 1, "group_by_length": True},
+        (12, "-checkpoint-15/trainer_state.json"),
+        16,
+    ),
+    "causal_lm": (STREAMED | DOWNWARDS | {"per_device_train_batch_size": 3}, (8,), 12),
+    "translation": (TWO_PASSES | DROPPED | {"per_device_train_batch_tokens": 600}, (8,), 12),
+    # in the midst of a block, in a second pass over the documents
+    "pretraining": (STREAMED | DROPPED | {"per_device_train_batch_size": 8}, (17,), 18),
+    "denoising": (STREAMED | DROPPED | {"per_device_train_batch_size": 8}, (5,), 9),
 }
-LM_OPTIONS = STEPS | DOWNWARDS | {"per_device_train_batch_size": 3}  # 7 steps an epoch: 21 blocks
 
 
-@pytest.fixture(scope="module")
-def with_dropout(checkpoint, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("dropout")
-    for file in checkpoint.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(
-        json.dumps(config | {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1})
-    )
-    return folder
-
-
-def without_clock(folder) -> dict:
+def without_clock(folder: Path) -> dict:
     state = json.loads((folder / "trainer_state.json").read_text())
     state.pop("train_seconds")
     for entry in state["log_history"]:
@@ -110,47 +78,53 @@ def without_clock(folder) -> dict:
     return state
 
 
-def steps(folder) -> list[int]:
+def steps(folder: Path) -> list[int]:
     """The steps whose checkpoints are there."""
     return sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*"))
 
 
-def identical(one, two) -> None:
-    """Two runs have left the same model, byte for byte, and the same state."""
-    last = f"checkpoint-{steps(one)[-1]}"
+@pytest.mark.parametrize("task", KILLED)
+def test_killed_and_resumed_is_as_never_killed(recipe, task, texts, checkpoint, tmp_path):
+    """With dropout: the same model, byte for byte, and the same state."""
+    options, places, number = KILLED[task]
+    train, killed, whole = recipe(task), tmp_path / "killed", tmp_path / "whole"
+    options |= {"max_train_steps": number, "checkpointing_steps": 3, "save_total_limit": 10, "logging_steps": 5}
+    if task == "causal_lm":
+        options |= {"validation_file": texts / "held_out.txt"}
+    if task == "classification":
+        options |= {"model_name_or_path": shutil.copytree(checkpoint, tmp_path / "dropout")}
+        file = tmp_path / "dropout" / "config.json"
+        dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+        file.write_text(json.dumps(json.loads(file.read_text()) | dropout))
+    resumed = options | {"output_dir": killed, "resume_from_checkpoint": "auto"}
+    for place in places:
+        ended = run("-c", STOPPED, int(signal.SIGKILL), place, train.script, *train.argv(**resumed), check=False)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        last = place - 1 if isinstance(place, int) else 14
+        assert steps(killed) == [*range(3, last + 1, 3)]
+    if task == "pretraining":
+        place = torch.load(killed / "checkpoint-15" / "custom_checkpoint_0.pkl")
+        ((_, start, before),) = place["starts"]
+        assert start["epoch"] >= 1 and place["used"] > before
+    train.trained(**resumed)
+    train.trained(output_dir=whole, **options)
+    assert steps(killed) == [*range(3, number + 1, 3)]
+    last = f"checkpoint-{steps(killed)[-1]}"
     for file in ("model.safetensors", f"{last}/model.safetensors", f"{last}/random_states_0.pkl"):
-        assert (one / file).read_bytes() == (two / file).read_bytes(), file
-    assert without_clock(one) == without_clock(two)
+        assert (killed / file).read_bytes() == (whole / file).read_bytes(), file
+    assert without_clock(killed) == without_clock(whole)
 
 
-def test_killed_and_resumed_is_as_never_killed(recipe, files, with_dropout, tmp_path):
-    options = defaults(files, with_dropout) | OPTIONS
-    resumed = options | {"output_dir": tmp_path / "killed", "resume_from_checkpoint": "auto"}
-
-    def kill(place: int | str) -> None:
-        killed = run("-c", STOPPED, int(signal.SIGKILL), place, RECIPE, *as_argv(resumed), check=False)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
-
-    run_here(recipe, options | {"output_dir": tmp_path / "whole"})
-    kill(12)  # between two checkpoints in the second epoch, the first after freezing
-    assert steps(tmp_path / "killed") == [3, 6, 9]
-    kill("-checkpoint-15/trainer_state.json")  # while the checkpoint of step 15 is being written
-    assert steps(tmp_path / "killed") == [3, 6, 9, 12]
-    run_here(recipe, resumed)
-    assert steps(tmp_path / "killed") == [3, 6, 9, 12, 15]
-    identical(tmp_path / "killed", tmp_path / "whole")
-
-
-def test_ctrl_c_and_the_command_that_it_names(files, checkpoint, tmp_path):
+def test_ctrl_c_and_the_command_that_it_names(recipe, tmp_path):
     """A run as a program, which somebody stops, and goes on with as it says."""
-    options = {"output_dir": tmp_path / "run", "max_train_steps": 5, "checkpointing_steps": 2, "with_tracking": "false"}
-    argv = as_argv(defaults(files, checkpoint) | options)
-    stopped = run("-c", STOPPED, int(signal.SIGINT), 4, RECIPE, *argv, check=False)
+    train = recipe("classification")
+    argv = train.argv(max_train_steps=5, checkpointing_steps=2, with_tracking=False)
+    stopped = run("-c", STOPPED, int(signal.SIGINT), 4, train.script, *argv, check=False)
     assert stopped.returncode == 128 + signal.SIGINT and "Traceback" not in stopped.stderr
     said, command = stopped.stderr.splitlines()[-1].split(": ", 1)
     assert said == "Stopped at step 3 of 5. This goes on from step 2"
     python, *words = shlex.split(command)
-    assert (python, Path(words[0])) == ("python", RECIPE)
+    assert (python, Path(words[0])) == ("python", train.script)
     assert "checkpoint-2, step 2 of 5" in run(*words).stderr
     assert json.loads((tmp_path / "run" / "all_results.json").read_text())["train_steps"] == 5
 
@@ -161,53 +135,9 @@ def test_ctrl_c_while_the_command_imports():
     assert (stopped.returncode, stopped.stdout, stopped.stderr) == (128 + signal.SIGINT, "", "")
 
 
-def test_killed_and_resumed_language_model_is_as_never_killed(train_lm, tmp_path):
-    options = LM_OPTIONS | validated(tmp_path, STREAMED | {"dataloader_num_workers": 1})
-    argv = as_argv(lm_defaults(tmp_path) | options | {"output_dir": tmp_path / "killed"})
-    killed = run("-c", STOPPED, int(signal.SIGKILL), 12, LM_RECIPE, *argv, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert steps(tmp_path / "killed") == [3, 6, 9]
-    train_lm(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **options)
-    train_lm(output_dir=tmp_path / "whole", **options)
-    assert steps(tmp_path / "killed") == [3, 6, 9, 12, 15]
-    identical(tmp_path / "killed", tmp_path / "whole")
-
-
-def test_killed_and_resumed_translation_is_as_never_killed(train_translation, pairs, tmp_path):
-    argv = as_argv(translation_defaults(pairs) | TRANSLATION_OPTIONS | {"output_dir": tmp_path / "killed"})
-    killed = run("-c", STOPPED, int(signal.SIGKILL), 11, TRANSLATION_RECIPE, *argv, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert steps(tmp_path / "killed") == [3, 6, 9]
-    train_translation(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **TRANSLATION_OPTIONS)
-    train_translation(output_dir=tmp_path / "whole", **TRANSLATION_OPTIONS)
-    assert steps(tmp_path / "killed") == [3, 6, 9, 12, 15]
-    identical(tmp_path / "killed", tmp_path / "whole")
-    with pytest.raises(ValueError, match="another run: global_batch_size was 1200 and is 1000"):
-        other = {"per_device_train_batch_tokens": 500, "max_train_steps": 15}
-        train_translation(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **TRANSLATION_OPTIONS | other)
-
-
-def test_killed_and_resumed_pretraining_is_as_never_killed(pretrain, documents, tmp_path):
-    """In the midst of a block, in a second pass over the documents, with dropout."""
-    options = PRETRAINING_OPTIONS | {"streaming": "true", "max_train_steps": 18, "dataloader_num_workers": 1}
-    argv = as_argv(pretraining_defaults(documents) | options | {"output_dir": tmp_path / "killed"})
-    killed = run("-c", STOPPED, int(signal.SIGKILL), 17, PRETRAINING_RECIPE, *argv, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert steps(tmp_path / "killed") == [3, 6, 9, 12, 15]
-    pretrain(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **options)
-    pretrain(output_dir=tmp_path / "whole", **options)
-    identical(tmp_path / "killed", tmp_path / "whole")
-    place = torch.load(tmp_path / "killed" / "checkpoint-15" / "custom_checkpoint_0.pkl")
-    ((_, start, before),) = place["starts"]
-    assert start["epoch"] >= 1 and place["used"] > before
-    with pytest.raises(ValueError, match=r"another run: .*mlm_probability was 0.15 and is 0.2"):
-        pretrain(output_dir=tmp_path / "killed", resume_from_checkpoint="auto", **options | {"mlm_probability": 0.2})
-
-
-def test_a_stream_with_workers_needs_few_open_files(tmp_path):
+def test_a_stream_with_workers_needs_few_open_files(recipe, texts, tmp_path):
     """A chunk of texts became hundreds of tensors, each an open file, and training waited for ever."""
-    (tmp_path / "text.txt").write_text(TEXT)
-    options = {"block_size": 4, "dataloader_num_workers": 1, "sample_length": 0, "max_train_steps": 12}
-    options |= validated(tmp_path, {"streaming": True})
-    run("-c", FEW_FILES, LM_RECIPE, *as_argv(lm_defaults(tmp_path) | options))
+    train, options = recipe("causal_lm"), {"block_size": 4, "sample_length": 0, "max_train_steps": 12}
+    argv = train.argv(validation_file=texts / "held_out.txt", **options | STREAMED)
+    run("-c", FEW_FILES, train.script, *argv)
     assert len(history(tmp_path / "run", "loss")) == 12

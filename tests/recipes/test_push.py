@@ -11,25 +11,25 @@ from tfm_zoo.hub import push, verify
 from tfm_zoo.training.loop import train
 from tfm_zoo.training.run import errors_in_one_line
 
-from .conftest import as_argv, shown_error
+from .conftest import Recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
 REPOSITORY = "user/fine"
 PUSHES = {"max_train_steps": 1, "push_to_hub": True, "hub_model_id": "fine", "hub_token": "hf_user"}
 
 
+@pytest.fixture
+def finetune(recipe) -> Recipe:
+    return recipe("classification")
+
+
 @pytest.mark.parametrize(
-    ("script", "model_class", "mixed_precision"),
-    [
-        ("finetune", "zoo", "bf16"),
-        ("finetune", "native", "no"),
-        ("train_translation", "zoo", "no"),
-    ],
+    ("task", "model_class", "mixed_precision"),
+    [("classification", "zoo", "bf16"), ("classification", "native", "no"), ("translation", "zoo", "no")],
 )
-def test_what_a_recipe_saves_is_pushed(script, model_class, mixed_precision, request, online, hub_server, tmp_path):
-    recipe = request.getfixturevalue(script)
+def test_what_a_recipe_saves_is_pushed(task, model_class, mixed_precision, recipe, online, hub_server, tmp_path):
     options = {"hub_private_repo": True, "hub_revision": "tuned", "checkpointing_steps": 1, "with_tracking": True}
-    prepared = recipe.prepare(model_class=model_class, mixed_precision=mixed_precision, **PUSHES, **options)
+    prepared = recipe(task).prepare(model_class=model_class, mixed_precision=mixed_precision, **PUSHES, **options)
     assert not hub_server.repositories
     train(prepared)
 
@@ -48,7 +48,7 @@ def test_what_a_recipe_saves_is_pushed(script, model_class, mixed_precision, req
         verdict = verify(folder.rename(tmp_path / "moved"))
         assert verdict.ok and not verdict.warnings, verdict
         assert verify(REPOSITORY, revision="tuned", token="hf_user").ok
-        user = "predict.py" if script == "finetune" else "translate.py"
+        user = "predict.py" if task == "classification" else "translate.py"
         for revision, message in (
             (None, "main branch: if it is on another, give --revision"),
             ("v9", "no revision v9"),
@@ -68,9 +68,8 @@ def open_pushed(script: str, revision: str | None) -> PreTrainedConfig:
     return open_config(args, script=script, does_not="", error=error)
 
 
-def test_a_token_that_may_not_write_is_refused_before_any_work(finetune, online, monkeypatch, capsys, tmp_path):
-    argv = as_argv(finetune.options | PUSHES | {"hub_model_id": "other/fine"})
-    assert "403" in shown_error(finetune.module, argv, monkeypatch, capsys)
+def test_a_token_that_may_not_write_is_refused_before_any_work(finetune, online, tmp_path):
+    assert "403" in finetune.refusal(**PUSHES | {"hub_model_id": "other/fine"})
     assert not (tmp_path / "run").exists()
 
 

@@ -1,120 +1,163 @@
-"""Two processes have the losses of one, and go on where one was, as one goes on where they were; started but once."""
+"""Two processes take the steps of one and leave the folder that one would leave, whether each has the whole model or
+they share it; a run goes on with another number of processes. Processes are started once for each launcher."""
 
 import json
+import socket
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_deepspeed_cmd_env
+from safetensors.torch import load_file
+from transformers import AutoConfig
 
 import tfm_zoo
+from tfm_zoo.hub import verify
+from tfm_zoo.hub.manifest import FILE
 
+from ..forks import Forks
+from ..hub import plain
+from ..hub.conftest import make_environment, run_jobs
+from ..tiny import tiny_model
 from . import in_a_row
-from .conftest import (
-    CLOCK,
-    LM_RECIPE,
-    OWN,
-    PRETRAINING_RECIPE,
-    RECIPE,
-    ROOT,
-    TEXT,
-    TRANSLATION_RECIPE,
-    as_argv,
-    defaults,
-    history,
-    imported,
-    lm_defaults,
-    pretraining_defaults,
-    run_here,
-    run_in_a_row,
-    translation_defaults,
-    validated,
-)
+from .conftest import OWN, ROOT, Recipe, history, log_of, run_in_a_row, run_python, same_history
 
 pytestmark = pytest.mark.slow
-SIZES = "hidden_size=32,num_hidden_layers={},num_attention_heads=2,hidden_dropout=0,attention_dropout=0"
-LM = {"config_overrides": SIZES.format(2), "num_train_epochs": 2, "freeze": "embed_positions"}
-LM |= {"gradual_unfreezing": 5, "layerwise_lr_decay": 0.8}  # a layer in 5 steps
-LM_BATCHES = ({"per_device_train_batch_size": 4}, {"per_device_train_batch_size": 2, "per_device_eval_batch_size": 2})
+
+CONFIGS = ROOT / "recipes" / "accelerate"
+ENGINES = ("fsdp", "zero2", "zero3")
+HEADS = {  # the last three with tied tables, the last with one for encoder, decoder and head
+    "classifier": tfm_zoo.TfmBertForSequenceClassification,
+    "encoder": tfm_zoo.TfmBertForPreTraining,
+    "decoder": tfm_zoo.TfmGPTForCausalLM,
+    "translator": tfm_zoo.TfmEncoderDecoderForConditionalGeneration,
+}
+#: an official model beside them, and what FSDP is told of its layers
+OFFICIAL = {"llama": "LlamaDecoderLayer"}
+#: what processes train that have the whole model each, and the number of losses
+WHOLE = {
+    "lengths": 16,  # of 61 examples the last batch holds 5, of which one process computes 3 and the other 2
+    "single": 6,  # the last batch holds 1, which both processes compute
+    "downwards": 12,  # a last batch of one block, which both compute; 3 blocks to evaluate on, in batches of 2 for each
+    "stream": 21,
+    "pairs": 6,  # pairs to evaluate on, and to translate, that two processes cannot share evenly
+    "answers": 3,  # windows of a question, of which each process may compute some
+    "documents": 15,  # either process masks another number of tokens
+}
+#: what each engine trains. DeepSpeed is told of no layers, and its stage 2 leaves models whole.
+NAMES = {
+    "cpu": (*WHOLE,),
+    "fsdp": (*HEADS, "bf16", "llama"),
+    "zero2": ("classifier", "bf16"),
+    "zero3": ("decoder", "translator", "bf16", "llama"),
+}
+#: those that the same processes train, one after the other, by the configuration that starts them
+LAUNCHES = {"cpu": ["cpu"], "fsdp": ["fsdp"], "zero3": ["zero2", "zero3"]}
+EVERY_ENGINE = pytest.mark.parametrize("engine", ENGINES)
+SIZES = "hidden_size={},num_hidden_layers={},num_attention_heads=2,intermediate_size=32"
+DROPOUT = "hidden_dropout=0,attention_dropout=0"
 
 
 @pytest.fixture(scope="module")
-def jobs(files, checkpoint, documents, pairs, tmp_path_factory) -> dict[str, tuple[Path, dict, dict, dict]]:
-    """Each recipe, its options, and those with which one process and two have the same batches."""
-    folder = tmp_path_factory.mktemp("texts")
-    (folder / "text.txt").write_text(TEXT)
-    classification = defaults(files, checkpoint) | {"group_by_length": True, "freeze_epochs": 1}
-    (folder / "ones").mkdir()
-    (folder / "ones" / "ones.py").write_text(OWN.replace("{RESULTS}", '{"ones": np.mean(predictions)}'))
-    classification |= {"metrics": ["accuracy", "f1", folder / "ones"]}
-    translation = {"config_overrides": f"{SIZES.format(1)},intermediate_size=32", "label_smoothing_over": "all"}
-    # Pairs to evaluate on, and to translate, that two processes cannot share evenly.
-    translation |= {"max_train_steps": 6, "eval_steps": 3, "max_eval_samples": 13, "num_eval_translations": 7}
-    pretraining = {"streaming": True, "max_train_steps": 15, "eval_steps": 5}
+def jobs(recipes, texts, tmp_path_factory) -> dict[str, tuple[Recipe, dict, dict]]:
+    """Each recipe, and the options with which one process and two have the same batches."""
+    ones = tmp_path_factory.mktemp("metrics") / "ones"
+    ones.mkdir()
+    (ones / "ones.py").write_text(OWN.replace("{RESULTS}", '{"ones": np.mean(predictions)}'))
+    shallow = {"config_overrides": f"{SIZES.format(32, 1)},{DROPOUT}"}
+    downwards = {"config_overrides": f"{SIZES.format(32, 2)},{DROPOUT}", "num_train_epochs": 2}
+    downwards |= {"freeze": "embed_positions", "gradual_unfreezing": 5, "layerwise_lr_decay": 0.8}  # a layer in 5 steps
+    stream = {"streaming": True, "validation_file": texts / "held_out.txt", "max_train_steps": 21}
+    few = {"max_train_steps": 6, "eval_steps": 3, "max_eval_samples": 13, "num_eval_translations": 7}
     accumulated = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
-    questions = {"max_train_samples": 20, "max_eval_samples": 7, "max_seq_length": 24, "doc_stride": 4}
-    questions |= {
-        "config_overrides": f"{SIZES.format(1)},intermediate_size=32",
-        "max_train_steps": 3,
-        "logging_steps": 1,
-    }
-    streamed = validated(folder, {"streaming": True, "max_train_steps": 21})
-    return {
-        # Of 61 examples the last batch holds 5, of which one process computes 3 and the other 2.
-        "classifier": (RECIPE, classification, {"per_device_train_batch_size": 8}, accumulated),
-        # The last batch holds 1, which both processes compute.
+
+    def sized(number: int, of: str = "size") -> dict[str, int]:
+        return {f"per_device_train_batch_{of}": number}
+
+    in_two = sized(2) | {"per_device_eval_batch_size": 2}
+    found = {
+        "lengths": (
+            "classification",
+            {"group_by_length": True, "freeze_epochs": 1, "metrics": ["accuracy", "f1", ones]},
+            sized(8),
+            accumulated,
+        ),
         "single": (
-            RECIPE,
-            defaults(files, checkpoint) | {"num_train_epochs": 1},
-            {"per_device_train_batch_size": 12},
-            {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 2},
+            "classification",
+            {"num_train_epochs": 1},
+            sized(12),
+            sized(3) | {"gradient_accumulation_steps": 2},
         ),
-        # A last batch of one block, which both compute; and 3 blocks to evaluate on, in batches of 2 for each.
-        "decoder": (LM_RECIPE, lm_defaults(folder) | LM, *LM_BATCHES),
-        "stream": (LM_RECIPE, lm_defaults(folder) | LM | streamed, *LM_BATCHES),
-        "translator": (
-            TRANSLATION_RECIPE,
-            translation_defaults(pairs) | translation,
-            {"per_device_train_batch_tokens": 480},
-            {"per_device_train_batch_tokens": 240, "per_device_eval_batch_size": 4},
+        "downwards": ("causal_lm", downwards, sized(4), in_two),
+        "stream": ("causal_lm", downwards | stream, sized(4), in_two),
+        "pairs": (
+            "translation",
+            shallow | few | {"label_smoothing_over": "all"},
+            sized(480, "tokens"),
+            sized(240, "tokens") | {"per_device_eval_batch_size": 4},
         ),
-        # Windows of a question, of which each process may compute some.
-        "answerer": (
-            ROOT / "recipes" / "finetune_question_answering.py",
-            questions,
-            {"per_device_train_batch_size": 4},
-            {"per_device_train_batch_size": 2, "per_device_eval_batch_size": 3},
+        "answers": (
+            "questions",
+            shallow | {"max_train_samples": 20},
+            sized(4),
+            sized(2) | {"per_device_eval_batch_size": 3},
         ),
-        # Either process masks another number of tokens; the examples to evaluate on cannot be shared evenly.
-        "encoder": (
-            PRETRAINING_RECIPE,
-            pretraining_defaults(documents) | pretraining,
-            {"per_device_train_batch_size": 8},
+        "documents": (
+            "pretraining",
+            {"streaming": True, "max_train_steps": 15, "eval_steps": 5},
+            sized(8),
             accumulated | {"per_device_eval_batch_size": 7},
         ),
     }
 
+    # Of these the best classifier is not the last. Two processes compute a global batch in two forward passes each.
+    small = {"config_overrides": f"{SIZES.format(16, 2)},{DROPOUT}"}
+    steps = {"max_train_steps": 4, "eval_steps": 2, "mixed_precision": "no", "learning_rate": 3e-2}
+    classifier = steps | {"metric_for_best_model": "loss", "max_eval_samples": 13}
+    decoder = steps | {"sample_length": 3, "sync_each_batch": True}
+    llama = {"model_type": "llama", "config_overrides": SIZES.format(16, 2), "model_class": "native"}
+    short = {"max_eval_samples": 5, "test_file": None, "num_samples": 0, "num_beams": 1}
+    for name, task, options in (
+        ("classifier", "classification", classifier),
+        ("bf16", "classification", classifier | {"mixed_precision": "bf16"}),
+        ("encoder", "pretraining", steps | small),
+        ("decoder", "causal_lm", decoder | small),
+        ("llama", "causal_lm", decoder | llama | {"checkpointing_steps": 2}),
+        ("translator", "translation", steps | small | short),
+    ):
+        of, size = ("tokens", 480) if task == "translation" else ("size", 8)
+        parted = sized(size // 4, of) | {"gradient_accumulation_steps": 2}
+        evaluated = {"per_device_eval_batch_size": 5}
+        found[name] = task, options, sized(size, of) | evaluated, parted | evaluated
+
+    def with_options(task: str, options: dict) -> Recipe:
+        return replace(recipes[task], options=recipes[task].options | options)
+
+    return {name: (with_options(task, options), *batches) for name, (task, options, *batches) in found.items()}
+
 
 @pytest.fixture(scope="module")
-def noted(documents, tmp_path_factory) -> Callable[..., list]:
+def noted(recipes, tmp_path_factory) -> Callable[..., list]:
     """Gives the arguments of `in_a_row.noted`: for a stream (of four readers, in a second pass) or a text in memory, on
     a number of processes."""
     folder = tmp_path_factory.mktemp("noted")
-    (folder / "text.txt").write_text(TEXT)
-    sizes = {"config_overrides": f"{SIZES.format(1)},intermediate_size=32", "checkpointing_steps": 3}
-    stream = {"block_documents": 64, "streaming": True, "max_train_steps": 18}
-    recipes = {
-        "stream": (PRETRAINING_RECIPE, pretraining_defaults(documents) | sizes | stream),
-        "memory": (LM_RECIPE, lm_defaults(folder) | sizes | {"num_train_epochs": 4, "sample_length": 0}),
+    sizes = {"config_overrides": f"{SIZES.format(32, 1)},{DROPOUT}", "checkpointing_steps": 3}
+    kinds = {
+        "stream": ("pretraining", {"block_documents": 64, "streaming": True, "max_train_steps": 18}),
+        "memory": ("causal_lm", {"num_train_epochs": 4, "sample_length": 0}),
     }
 
     def noted(kind: str, name: str, processes: int, last: int = -1) -> list:
-        recipe, options = recipes[kind]
+        task, options = kinds[kind]
         read = folder / kind / f"{name}-{processes}"
         read.mkdir(parents=True)
-        batches = {"per_device_train_batch_size": 4 // processes, "gradient_accumulation_steps": 2}
-        place = {"output_dir": folder / kind / name, "resume_from_checkpoint": "auto"}
-        return [str(recipe), as_argv(options | batches | place), str(read), last]
+        options |= {"per_device_train_batch_size": 4 // processes, "gradient_accumulation_steps": 2}
+        options |= {"output_dir": folder / kind / name, "resume_from_checkpoint": "auto"}
+        return [str(recipes[task].script), recipes[task].argv(**sizes | options), str(read), last]
 
     return noted
 
@@ -127,87 +170,93 @@ def note_here(arguments: list) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(noted) -> dict[str, Path]:
-    return {kind: note_here(noted(kind, "whole", 1)) for kind in ("stream", "memory")}
-
-
-@pytest.fixture(scope="module")
-def one(jobs, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("one")
-    for name, (recipe, options, batches, _) in jobs.items():
-        run_here(imported(recipe), options | batches | {"output_dir": folder / name})
-    return folder
-
-
-@pytest.fixture(scope="module")
 def parts(noted) -> dict[str, list[list]]:
     """Each kind's run in two parts, the first of which is stopped: of a stream on two processes, then on one; in memory
     the other way round."""
-    numbers = {"stream": (2, 1), "memory": (1, 2)}
     found = {
-        kind: [noted(kind, "parts", n, last) for n, last in zip(both, (8, -1), strict=True)]
-        for kind, both in numbers.items()
+        kind: [noted(kind, "parts", n, last) for n, last in zip(numbers, (8, -1), strict=True)]
+        for kind, numbers in {"stream": (2, 1), "memory": (1, 2)}.items()
     }
     note_here(found["memory"][0])
     return found
 
 
 @pytest.fixture(scope="module")
-def two(jobs, parts, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("two")
-    stopped = [
-        {"function": "noted", "arguments": parts[kind][i], "environment": {}}
-        for kind, i in (("stream", 0), ("memory", 1))
-    ]
-    listed = stopped + [
-        {
-            "function": "run",
-            "arguments": [str(recipe), as_argv(options | batches | {"output_dir": folder / name})],
-            "environment": {},
-        }
-        for name, (recipe, options, _, batches) in jobs.items()
-    ]
-    (folder / "stderr.txt").write_text(run_in_a_row(listed, "cpu", folder))
+def one(jobs, tmp_path_factory) -> Path:
+    """Each model, trained by one process."""
+    folder = tmp_path_factory.mktemp("one")
+    for name, (recipe, batches, _) in jobs.items():
+        if name != "bf16":
+            recipe(output_dir=folder / name, **batches)
+    in_a_row.start_anew()
+    in_a_row.unequal(folder / "unequal no.json")
     return folder
 
 
-def same_losses(one: Path, two: Path, count: int) -> None:
-    """Two runs, of one process and of two, have the same history, with so many losses."""
-    before, after = (json.loads((folder / "trainer_state.json").read_text()) for folder in (one, two))
-    assert (before["run"]["num_processes"], after["run"]["num_processes"]) == (1, 2)
-    assert len(before["log_history"]) == len(after["log_history"])
-    for expected, found in zip(before["log_history"], after["log_history"], strict=True):
-        assert expected.keys() == found.keys()
-        for key in expected.keys() - {*CLOCK, "samples"}:
-            assert found[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-5), key
-    assert len(history(two, "loss")) == count
+def deepspeed_environment(engine: str) -> dict[str, str]:
+    """What Accelerate's launcher tells processes of the engine's configuration."""
+    command = ["--config_file", str(CONFIGS / f"{engine}.yaml"), "--mixed_precision", "no", "script.py"]
+    args, config, _ = _validate_launch_command(launch_command_parser().parse_args(command))
+    args.deepspeed_fields_from_accelerate_config = ",".join(config.deepspeed_config)
+    _, environment = prepare_deepspeed_cmd_env(args)
+    return {name: value for name, value in environment.items() if name.startswith("ACCELERATE_")}
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        ("classifier", 16),
-        ("single", 6),
-        ("decoder", 12),
-        ("stream", 21),
-        ("translator", 6),
-        ("answerer", 3),
-        ("encoder", 15),
-    ],
-)
-def test_the_losses_of_one(name, count, one, two):
-    same_losses(one / name, two / name, count)
+@pytest.fixture(scope="module")
+def two(jobs, parts, tmp_path_factory) -> dict[str, Path]:
+    """Each model, trained by two processes with each engine, as its launcher starts them."""
+    folders = {engine: tmp_path_factory.mktemp(engine) for engine in NAMES}
+
+    def listed(engine: str) -> list[dict]:
+        folder, told = folders[engine], deepspeed_environment(engine) if engine.startswith("zero") else {}
+        listed = []
+
+        def add(function: str, *arguments: object, layer: str = "TfmLayer") -> None:
+            environment = told | ({} if engine == "cpu" else {"FSDP_TRANSFORMER_CLS_TO_WRAP": layer})
+            listed.append({"function": function, "arguments": arguments, "environment": environment})
+
+        if engine == "cpu":
+            add("noted", *parts["stream"][0])
+            add("noted", *parts["memory"][1])
+        for name in NAMES[engine]:
+            recipe, _, batches = jobs[name]
+            argv = recipe.argv(output_dir=folder / name, **batches)
+            add("run", str(recipe.script), argv, layer=OFFICIAL.get(name, "TfmLayer"))
+            if name == "llama":  # resumed from the middle of its training
+                argv = [*argv, "--resume_from_checkpoint", str(folder / "llama" / "checkpoint-2")]
+                add("run", str(recipe.script), argv, layer=OFFICIAL[name])
+        if engine != "cpu":
+            add("save", str(folder))
+            for precision in ("no", "bf16"):
+                add("unequal", str(folder / f"unequal {precision}.json"), precision)
+        return listed
+
+    for launcher, engines in LAUNCHES.items():
+        jobs_of_all = [job for engine in engines for job in listed(engine)]
+        (folders[launcher] / "stderr.txt").write_text(run_in_a_row(jobs_of_all, launcher, folders[launcher]))
+    return folders
+
+
+def without_samples(folder: Path) -> list[dict]:
+    """The log of a sharded model, of which samples are not drawn."""
+    return [entry for entry in log_of(folder) if "samples" not in entry]
+
+
+@pytest.mark.parametrize(("name", "count"), WHOLE.items())
+def test_the_losses_of_one_process(name, count, one, two):
+    numbers = [
+        json.loads((f / name / "trainer_state.json").read_text())["run"]["num_processes"] for f in (one, two["cpu"])
+    ]
+    assert numbers == [1, 2]
+    same_history(log_of(two["cpu"] / name), log_of(one / name))
+    assert len(history(one / name, "loss")) == count
 
 
 def test_what_else_one_process_leaves(one, two):
-    for name in ("decoder", "stream"):
-        assert history(two / name, "samples") == history(one / name, "samples")
-    assert len(history(two / "translator", "eval_chrf")) == 2
-    translations = [
-        (folder / "translator" / "generated_predictions.txt").read_text().splitlines() for folder in (one, two)
-    ]
-    assert translations[0] == translations[1] and len(translations[1]) == 13
-    models = [tfm_zoo.TfmBertForPreTraining.from_pretrained(folder / "encoder") for folder in (one, two)]
+    assert len(history(two["cpu"] / "pairs", "eval_chrf")) == 2
+    translations = [(folder / "pairs" / "generated_predictions.txt").read_text() for folder in (one, two["cpu"])]
+    assert translations[0] == translations[1] and translations[1].count("\n") == 13
+    models = [tfm_zoo.TfmBertForPreTraining.from_pretrained(folder / "documents") for folder in (one, two["cpu"])]
     torch.testing.assert_close(*(model.state_dict() for model in models), rtol=0, atol=1e-6)
 
 
@@ -221,19 +270,122 @@ def digests(folder: Path) -> dict[int, list[str]]:
 
 
 @pytest.mark.parametrize(("kind", "before", "after"), [("stream", 2, 1), ("memory", 1, 2)])
-def test_a_run_goes_on_with_another_number_of_processes(whole, parts, two, caplog, kind, before, after):
+def test_a_run_goes_on_with_another_number_of_processes(noted, parts, two, caplog, kind, before, after):
     """It reads what is left, no row twice, and has the losses of the run that was not stopped."""
+    whole = note_here(noted(kind, "whole", 1))
     if kind == "stream":
         note_here(parts[kind][1])
-    warned = caplog.text if after == 1 else (two / "stderr.txt").read_text()
+    warned = caplog.text if after == 1 else (two["cpu"] / "stderr.txt").read_text()
     assert warned.count(f"Continuing with num_processes {after}, which was {before}") == 1
-    every_step = digests(whole[kind])
+    every_step = digests(whole)
     first, second = (digests(Path(arguments[2])) for arguments in parts[kind])
     assert sorted(first) == [*range(8)] and sorted(second) == [*range(6, len(every_step))]
     assert first | second == second | first == every_step
-    logs = [json.loads((whole[kind].parent / name / "trainer_state.json").read_text()) for name in ("whole", "parts")]
-    one, other = (log["log_history"] for log in logs)
-    assert len(one) == len(other) > 10
-    for expected, found in zip(one, other, strict=True):
-        for key in expected.keys() - CLOCK:
-            assert found[key] == pytest.approx(expected[key], rel=1e-5, abs=1e-5), key
+    same_history(log_of(whole.parent / "parts"), log_of(whole.parent / "whole"))
+
+
+@EVERY_ENGINE
+def test_the_losses_of_one_process_by_every_engine(engine, one, two):
+    """The last model's after it was resumed."""
+    for name in set(NAMES[engine]) - {"bf16"}:
+        assert len(without_samples(one / name)) == 6
+        same_history(without_samples(two[engine] / name), without_samples(one / name))
+
+
+@EVERY_ENGINE
+def test_processes_with_unequal_numbers_of_labels(engine, one, two):
+    """One makes so few logits that it makes them at once, another many, or none. Their losses are not rounded."""
+    wanted, found, rounded = (
+        json.loads((folder / f"unequal {precision}.json").read_text())
+        for folder, precision in ((one, "no"), (two[engine], "no"), (two[engine], "bf16"))
+    )
+    for values, tolerance in ((found, 1e-5), (rounded, 2e-2)):
+        for kind in ("losses", "norms"):
+            assert values[kind] == pytest.approx(wanted[kind], rel=tolerance)
+        assert {*values["types"], *values["weights"]} == {"torch.float32"}
+    assert rounded["norms"] != pytest.approx(wanted["norms"], rel=1e-5)
+
+
+@EVERY_ENGINE
+def test_what_is_trained_in_bf16_is_saved_in_float32(engine, one, two):
+    same_history(log_of(two[engine] / "bf16"), log_of(one / "classifier"), tolerance=5e-2)
+    weights, config = (two[engine] / "bf16" / name for name in ("model.safetensors", "config.json"))
+    assert json.loads(config.read_text())["dtype"] == "float32"
+    for weight in load_file(weights).values():
+        assert weight.dtype == torch.float32
+        assert weight.ndim < 2 or not torch.equal(weight, weight.bfloat16().float())
+
+
+def test_two_machines(jobs, one, tmp_path):
+    """Each with a launcher of its own, which finds the other at an address. The first one has the results."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    recipe, _, batches = jobs["classifier"]
+    launcher = ["--config_file", CONFIGS / "two_nodes.yaml", "--mixed_precision", "no"]
+
+    def launch(rank: int) -> None:
+        place = ["--machine_rank", rank, "--main_process_port", port]
+        argv = recipe.argv(output_dir=tmp_path / str(rank), **batches)
+        run_python("-m", "accelerate.commands.launch", *launcher, *place, recipe.script, *argv)
+
+    with ThreadPoolExecutor() as machines:
+        list(machines.map(launch, range(2)))
+    same_history(log_of(tmp_path / "0"), log_of(one / "classifier"))
+    assert json.loads((tmp_path / "0" / "trainer_state.json").read_text())["run"]["num_processes"] == 2
+    assert not (tmp_path / "1").exists()
+
+
+@EVERY_ENGINE
+def test_the_folder_that_one_process_leaves(engine, one, two):
+    """Files, code and settings; the figures are those of the best model, which lies there."""
+    for name in HEADS.keys() & NAMES[engine]:
+        before, after = one / name, two[engine] / name
+        assert {path.name for path in after.iterdir()} == {path.name for path in before.iterdir()}
+        for file in [*before.glob("*.py"), before / "config.json"]:
+            assert (after / file.name).read_bytes() == file.read_bytes()
+        one_manifest, manifest = (json.loads((folder / FILE).read_text()) for folder in (before, after))
+        assert manifest["weights"].keys() == one_manifest["weights"].keys() and manifest["fingerprint"]
+        wanted, found = (json.loads((folder / "all_results.json").read_text()) for folder in (before, after))
+        assert found["best_step"] == wanted["best_step"]
+        figures = [key for key in wanted if key.endswith(("loss", "perplexity", "bleu"))]
+        assert [found[key] for key in figures] == pytest.approx([wanted[key] for key in figures], rel=1e-5)
+        parameters = f"{HEADS[name].from_pretrained(after).num_parameters():,} parameters"
+        assert f"`{HEADS[name].__name__}`, {parameters}" in (after / "README.md").read_text()
+
+
+def test_without_the_zoo_the_outputs_are_the_same(two, tmp_path):
+    sources = [*(two["fsdp"] / name for name in HEADS), two["zero3"] / "translator"]
+    listed = []
+    for source in sources:
+        config = AutoConfig.from_pretrained(source)
+        auto_class = next(auto for auto, head in config.auto_classes.items() if head == config.architectures[0])
+        options = {"use_cache": False} if hasattr(config, "use_cache") else {}
+        options |= {"source": str(source), "auto_class": auto_class, "trust_remote_code": True}
+        listed.append(("outputs", options))
+    python = make_environment(tmp_path / "plain", "torch", "transformers")
+    with Forks(python) as forks:
+        answers = run_jobs(listed, forks, tmp_path)
+    for source, found in zip(sources, answers, strict=True):
+        with torch.no_grad():
+            wanted = plain.run(HEADS[source.name].from_pretrained(source).eval())
+        wanted.pop("past_key_values", None)
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("forked")
+def test_verified(two):
+    for source in (two["fsdp"] / "translator", two["zero3"] / "decoder", two["zero3"] / "bf16", two["zero2"] / "bf16"):
+        verdict = verify(source)
+        assert verdict.ok and max(verdict.figures["drift"].values()) < 1e-6, verdict
+
+
+@EVERY_ENGINE
+def test_saved_as_users_save(engine, two, tmp_path):
+    """By Accelerate's way, the Trainer's, their own and sharded by transformers: byte for byte as if it were whole."""
+    tiny_model(tfm_zoo.TfmGPTForCausalLM).save_pretrained(tmp_path)
+    wanted = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for way in ("accelerate", "trainer", *(["own", "transformers"] if engine == "fsdp" else [])):
+        found = {path.name: path.read_bytes() for path in (two[engine] / way).iterdir()}
+        assert found.keys() == wanted.keys()
+        assert not [name for name in wanted if found[name] != wanted[name]], way

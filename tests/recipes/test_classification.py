@@ -1,0 +1,254 @@
+"""The recipe of classification: from a table to predictions, whatever the labels, the metrics and the model are."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification
+
+import tfm_zoo
+
+from .conftest import CLOCK, KINDS, ROOT, WITHOUT_ZOO, Recipe, history, imported, log_of, logged, run_python
+
+SIZES = "hidden_size=32,num_attention_heads=2,num_hidden_layers=1,intermediate_size=32"
+LABELS = {"lists": ["film", "fine"], "marks": ["fine", "film"], "number": ["label"], "numbers": ["length", "tone"]}
+#: results of a metric of a user's own, one of them under the name of the zoo's
+RESULTS = '{"f1": np.mean(predictions), "wrong": np.mean(predictions != np.asarray(references))}'
+
+
+@pytest.fixture
+def finetune(recipe) -> Recipe:
+    return recipe("classification")
+
+
+@pytest.mark.usefixtures("pictures")
+def test_learns_and_leaves_everything(finetune, tmp_path):
+    results = finetune(num_train_epochs=8, learning_rate=5e-3, max_seq_length=32, eval_steps=16)
+    folder = tmp_path / "run"
+    assert results["eval_accuracy"] == results["eval_f1"] == 1.0
+    assert json.loads((folder / "all_results.json").read_text()) == results
+    assert {"train_loss", "train_samples_per_second", "eval_samples_per_second"} <= results.keys()
+    losses = history(folder, "loss")
+    assert results["train_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert len(losses) == results["train_steps"] == 8 * 4
+    assert (folder / "training_curves.png").stat().st_size > 10_000
+
+    model = tfm_zoo.TfmBertForSequenceClassification.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        logits = model(**tokenizer(["fine", "poor"], padding=True, return_tensors="pt")).logits
+    assert [model.config.id2label[i] for i in logits.argmax(-1).tolist()] == ["good", "bad"]
+
+    data = ModelCard.load(folder / "README.md").data
+    assert (data.library_name, data.pipeline_tag) == ("transformers", "text-classification")
+    assert {result.metric_type: result.metric_value for result in data.eval_results} == {"accuracy": 1.0, "f1": 1.0}
+    assert data.eval_results[0].dataset_split == "validation"
+
+
+@pytest.mark.slow
+def test_built_in_run_and_prediction_where_there_is_no_zoo(finetune, tmp_path):
+    named = ("train_file", "validation_file", "text_column_name", "label_column_name", "model_name_or_path")
+    sizes = {"max_train_samples": 64, "max_eval_samples": 32, "num_train_epochs": 1}
+    results = finetune(dataset_name="generated", **dict.fromkeys(named), **sizes)
+    assert {"test_accuracy", "test_f1", "test_loss"} <= results.keys()
+    assert "The data set is generated" in (tmp_path / "run" / "README.md").read_text()
+    texts = ["the plot was brilliant .", "the plot was dull ."]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    arguments = (tmp_path / "run", texts[0], "--file", tmp_path / "texts.txt")
+    head, *lines = run_python("-c", WITHOUT_ZOO, ROOT / "recipes" / "predict.py", *arguments).stdout.splitlines()
+    assert head.split() == ["negative", "positive", "text"]
+    assert [line.split("  ")[-1].strip() for line in lines] == [texts[0], *texts]
+
+    model = tfm_zoo.TfmBertForSequenceClassification.from_pretrained(tmp_path / "run")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    with torch.no_grad():
+        expected = model(**tokenizer(texts[0], return_tensors="pt")).logits.softmax(-1)[0].tolist()
+    assert [float(cell.rstrip("*")) for cell in lines[0].split()[:2]] == pytest.approx(expected, abs=6e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_problem_is_learnt_predicted_and_measured_by_predict(recipe, tmp_path, capsys, kind):
+    train = recipe(kind)
+    results = train(max_train_steps=60, eval_steps=60, learning_rate=1e-2)
+    folder, of_labels = tmp_path / "run", kind in ("lists", "marks")
+    losses = history(folder, "loss")
+    assert losses[-1] < 0.3 * losses[0]
+    figures = {"number": ["mse", "pearsonr"], "numbers": ["mse"]}.get(kind, ["accuracy", "f1", "f1_micro"])
+    wanted = {"test_loss", *(f"test_{name}" for name in figures), "test_samples_per_second"}
+    assert {name for name in results if name.startswith("test_")} == wanted
+
+    card = ModelCard.load(folder / "README.md")
+    names = "*, *".join(LABELS[kind])
+    says = f"to find which of the labels *{names}* texts have" if of_labels else f"to give texts a number, *{names}*"
+    assert says in card.text
+    assert {result.metric_type for result in card.data.eval_results} == {*figures}
+
+    model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
+    assert model.config.problem_type == ("multi_label_classification" if of_labels else "regression")
+    assert [*model.config.id2label.values()] == LABELS[kind]
+    texts = ["fine the film was", "poor town"]
+    tokens = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**tokens).logits
+    predict = imported(ROOT / "recipes" / "predict.py")
+    capsys.readouterr()
+    predict.main([str(folder), *texts])
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == [*LABELS[kind], "text"]
+    wanted = logits.sigmoid() if of_labels else logits
+    for line, row, text in zip(lines, wanted.tolist(), texts, strict=True):
+        cells = line.removesuffix(text).split()
+        assert [float(cell.rstrip("*")) for cell in cells] == pytest.approx(row, abs=6e-4)
+        assert [cell.endswith("*") for cell in cells] == [of_labels and value > 0.5 for value in row]
+
+    metrics = ["accuracy", "f1"] if of_labels else figures
+    columns = ["--label_column_name", *LABELS[kind]] if kind in ("marks", "numbers") else []
+    predict.main([str(folder), "--file", str(train.options["test_file"]), "--metrics", *metrics, *columns])
+    shown = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    assert {name: float(value) for name, value in shown.items()} == pytest.approx(
+        {name: results[f"test_{name}"] for name in figures}, abs=6e-5
+    )
+
+
+def test_a_figure_of_a_regression_is_better_if_its_error_is_smaller(recipe):
+    loop = recipe("number").trained(max_train_steps=3, eval_steps=1, learning_rate=1e-2)
+    assert loop.results()["eval_mse"] == min(logged(loop, "eval_mse"))
+
+
+def test_a_checkpoint_of_several_labels_learns_single_ones(finetune, checkpoint, tmp_path):
+    """Its problem is not that of the data. (transformers would ask for labels in floating point.)"""
+    labels = {"problem_type": "multi_label_classification", "num_labels": 2}
+    BertForSequenceClassification.from_pretrained(checkpoint, **labels).save_pretrained(tmp_path / "several")
+    AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path / "several")
+    for model_class in ("zoo", "native"):
+        options = {"model_class": model_class, "output_dir": tmp_path / model_class, "max_train_steps": 1}
+        assert finetune.trained(model_name_or_path=tmp_path / "several", **options).state.step == 1
+        saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / model_class)
+        assert saved.config.problem_type == "single_label_classification"
+
+
+def test_one_metric_of_choice_in_the_place_of_the_usual(finetune, own, tmp_path):
+    results = finetune(metrics=own("mine", RESULTS), num_train_epochs=3)
+    assert {"eval_f1", "eval_wrong"} <= results.keys() and "eval_accuracy" not in results
+    losses = history(tmp_path / "run", "eval_loss")
+    assert (
+        results["eval_loss"] == min(losses) and len(losses) == 3
+    )  # the usual figure, which picks the best, is not there
+    card = ModelCard.load(tmp_path / "run" / "README.md")
+    assert {result.metric_type: result.metric_value for result in card.data.eval_results} == {
+        name: pytest.approx(results[f"eval_{name}"], abs=1e-4) for name in ("f1", "wrong")
+    }
+
+
+def test_metrics_with_results_of_one_name_and_one_that_picks_the_best(finetune, own, tmp_path):
+    """It picks as it says; a resumed run has the same figures."""
+    options = {"metrics": ["accuracy", "f1", own("mine", RESULTS)], "metric_for_best_model": "wrong"}
+    options |= {"greater_is_better": False, "max_train_steps": 6, "eval_steps": 1, "checkpointing_steps": 2}
+    results, folder = finetune(**options), tmp_path / "run"
+
+    def figures() -> list[dict]:
+        return [{key: entry[key] for key in entry.keys() - CLOCK} for entry in log_of(folder) if "eval_loss" in entry]
+
+    whole = figures()
+    assert len(whole) == 6
+    assert all({"eval_accuracy", "eval_f1", "eval_mine_f1", "eval_wrong"} <= entry.keys() for entry in whole)
+    wrong = min(history(folder, "eval_wrong"))
+    assert results["eval_wrong"] == wrong and results["eval_accuracy"] == pytest.approx(1 - wrong)
+    assert "| wrong |" in (folder / "README.md").read_text()
+    (folder / "all_results.json").unlink()
+    shutil.rmtree(folder / "checkpoint-6")
+    resumed = finetune(resume_from_checkpoint="auto", **options)
+    assert figures() == whole and resumed["eval_mine_f1"] == results["eval_mine_f1"]
+
+
+@pytest.mark.slow
+def test_compiled(finetune, checkpoint, tmp_path):
+    """The same steps, and a model that is saved as if it had not been compiled."""
+    options = {"max_train_steps": 3, "eval_steps": 2, "model_name_or_path": None, "tokenizer_name": checkpoint}
+    options |= {"model_type": "tfm_bert", "config_overrides": f"{SIZES},hidden_dropout=0,attention_dropout=0"}
+    plain = finetune.trained(output_dir=tmp_path / "plain", **options)
+    compiled = finetune.trained(torch_compile=True, torch_compile_backend="eager", **options)
+    for key in ("loss", "eval_loss"):
+        assert logged(compiled, key) == pytest.approx(logged(plain, key), abs=1e-6) and len(logged(plain, key)) >= 2
+    for file in ("config.json", "modeling_tfm_bert.py"):
+        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "plain" / file).read_bytes()
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("plain", "run"))
+    torch.testing.assert_close(two, one, rtol=0, atol=1e-6)
+
+
+def test_a_run_of_0_2_goes_on(finetune, tmp_path):
+    """It recorded the column of labels by its name, and neither a problem, nor metrics, nor the loss of the best."""
+    options = {"max_train_steps": 3, "eval_steps": 1, "checkpointing_steps": 2}
+    results = finetune.trained(**options).results()
+    file = tmp_path / "run" / "checkpoint-2" / "trainer_state.json"
+    text = file.read_text()
+    state = json.loads(text)
+    assert state["run"]["label_column_name"] == ["stars"]
+    state["run"]["label_column_name"] = "stars"
+    for recorded, name in ((state["run"], "problem_type"), (state["run"], "metrics"), (state, "best_loss")):
+        del recorded[name]
+    file.write_text(json.dumps(state).ljust(len(text)))  # as long as the checkpoint's list of files says
+    resumed = finetune.trained(**options, resume_from_checkpoint="auto").results()
+    same = ("train_loss", "eval_loss", "best_step")
+    assert [resumed[name] for name in same] == [results[name] for name in same]
+
+
+def test_a_random_start_has_the_sizes_of_a_checkpoint_and_none_of_its_weights(finetune, checkpoint, tmp_path):
+    new = {"model_name_or_path": None, "config_name": checkpoint, "tokenizer_name": checkpoint}
+    tuned = finetune.prepare().model
+    native = finetune.prepare(model_class="native", **new).model
+    finetune(learning_rate=1e-9, max_train_steps=1, **new)
+    zoo = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
+    assert type(native).__name__ == "BertForSequenceClassification"
+    assert zoo.num_parameters() == tuned.num_parameters()
+    assert not torch.allclose(zoo.model.embeddings.embed_tokens.weight, tuned.model.embeddings.embed_tokens.weight)
+    torch.testing.assert_close(tfm_zoo.from_official(native).state_dict(), zoo.state_dict(), rtol=0, atol=1e-6)
+    assert "A new model, trained" in (tmp_path / "run" / "README.md").read_text()
+
+
+def test_the_head_reads_the_mean_if_asked(finetune, checkpoint, tmp_path):
+    starts = {
+        "official": {},
+        "zoo": {"model_name_or_path": tmp_path / "official", "classifier_pooling": None},  # as it has it
+        "back": {"model_name_or_path": tmp_path / "zoo", "classifier_pooling": "cls"},
+    }
+    for name, start in starts.items():
+        finetune(**{"output_dir": tmp_path / name, "classifier_pooling": "mean", "max_train_steps": 1} | start)
+        reads_mean = name != "back"
+        model = AutoModelForSequenceClassification.from_pretrained(tmp_path / name)
+        assert model.config.classifier_pooling == ("mean" if reads_mean else "cls"), name
+        card = (tmp_path / name / "README.md").read_text()
+        assert ("| the head reads | the mean of all tokens |" in card) == reads_mean, name
+        # Official models read the first position: with the mean there is no way back to one.
+        assert ("to_official" in card) == (name == "back"), name
+    new = {"model_name_or_path": None, "tokenizer_name": checkpoint, "classifier_pooling": "mean"}
+    sizes = {"model_type": "tfm_bert", "config_overrides": f"{SIZES},norm_position=pre"}
+    for start in ({"config_name": checkpoint}, sizes):
+        config = finetune.prepare(**new | start).model.config
+        assert (config.classifier_pooling, config.vocab_size) == (
+            "mean",
+            len(AutoTokenizer.from_pretrained(checkpoint)),
+        )
+
+
+def test_a_resumed_head_reads_what_it_did(finetune, caplog):
+    """Nobody is told again that its weights are new."""
+    options = {"classifier_pooling": "mean", "max_train_steps": 2, "checkpointing_steps": 1}
+    finetune.trained(resume_from_checkpoint="auto", **options)
+    assert "new weights were made for" in caplog.text
+    caplog.clear()
+    assert finetune.trained(resume_from_checkpoint="auto", **options).state.step == 2
+    assert "new weights" not in caplog.text and "Continuing from" in caplog.text
+    with pytest.raises(ValueError, match="classifier_pooling was mean and is None"):
+        finetune.prepare(resume_from_checkpoint="auto", **options | {"classifier_pooling": None})
+
+
+def test_padding_to_the_maximum_changes_nothing_but_shapes(finetune, tmp_path):
+    options = {"max_seq_length": 32, "max_train_steps": 3}
+    dynamic = finetune.trained(output_dir=tmp_path / "dynamic", **options)
+    padded = finetune.trained(pad_to_max_length=True, **options)
+    assert logged(padded, "loss") == pytest.approx(logged(dynamic, "loss"), abs=1e-5)

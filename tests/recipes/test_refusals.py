@@ -1,0 +1,212 @@
+"""What a recipe cannot do it refuses in one line that names the value, before any work; nothing is left behind."""
+
+import csv
+import json
+import math
+import re
+
+import pytest
+from transformers import AutoTokenizer
+
+from tfm_zoo.training.tokenizers import joint_bpe
+
+from .conftest import CALL, TEMPLATE, conversation, said, write
+
+SMALL = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2"
+NEW = {"model_name_or_path": None}
+OLD_SIZES = {"config_overrides": None}
+ALONE = {"next_sentence_prediction": "false"}
+ONCE = {"streaming": True, "max_train_steps": 1}
+NOWHERE = {"model_name_or_path": "nowhere/at-all"}
+REFUSED = {
+    "classification": [
+        ({"train_file": "nowhere.csv"}, "train_file 'nowhere.csv': no such file"),
+        ({"text_column_name": "body"}, "text_column_name 'body': no such column"),
+        ({"label_column_name": "grade"}, "label_column_name 'grade': no such column"),
+        ({"resume_from_checkpoint": "nowhere"}, "resume_from_checkpoint 'nowhere'"),
+        ({"output_dir": "file/run", "train_file": "nowhere.csv"}, "file is not a folder that you may write to"),
+        ({"output_dir": "/proc/run", "train_file": "nowhere.csv"}, "/proc is not a folder that you may"),
+        (NEW | {"model_type": "vit"}, "model_type 'vit' is not a sequence classifier; these are: albert, "),
+        (NEW | {"model_type": "t5", "config_overrides": "d_model=8"}, "give another"),
+        (NEW | {"model_type": "tfm_gpt", "classifier_pooling": "mean"}, "for encoders, and 'tfm_gpt' is n"),
+        (NOWHERE, "model_name_or_path 'nowhere/at-all': neither a"),
+        ({"max_seq_length": 2}, "max_seq_length must be at least 3, not 2: a text has 2 special tokens"),
+        # A metric is read before the data, and a figure's name before the model.
+        ({"metrics": ["acuracy"], "train_file": "nowhere.csv"}, "no metric 'acuracy': did you mean 'accuracy'"),
+        ({"metrics": ["./mine"], "train_file": "nowhere.csv"}, "no metric './mine'"),
+        ({"metric_for_best_model": "bleu"} | NOWHERE, "metric_for_best_model 'bleu': expected one of"),
+        ({"metrics": ["f1"], "metric_for_best_model": "accuracy"} | NOWHERE, r"expected one of \['loss', 'f1'\]"),
+        ({"metrics": ["pearsonr", "squad"]} | NOWHERE, "metric 'squad' does not work with"),
+    ],
+    "number": [
+        ({"metrics": ["accuracy"]}, "metric 'accuracy' does not work with .*: .*mse"),
+        ({"metrics": ["f1"]}, "metric 'f1' does not work with .*: .*mse"),
+        ({"problem_type": None}, "'label' holds .*float64.*, such as .*: to learn numbers, give problem_type"),
+        ({"problem_type": "multi_label_classification"}, "takes a column of lists, or several columns"),
+    ],
+    "numbers": [
+        ({"metrics": ["pearsonr"]}, "metric 'pearsonr' does not work with .*0.5, 0.5"),
+        ({"problem_type": "single_label_classification"}, "takes one column with one label in each row"),
+    ],
+    "causal_lm": [
+        ({"train_file": "nowhere.txt"}, "train_file 'nowhere.txt': no such file"),
+        ({"config_overrides": "hiden_size=32"}, "tfm_gpt has no field 'hiden_size'; did you mean 'hidden_size'"),
+        ({"config_overrides": "hidden_size=30,num_attention_heads=4"}, "hidden_size=30 is not a multiple of"),
+        ({"model_type": "gpt3"}, "model_type 'gpt3' is not one of transformers' or the zoo's; near: "),
+        ({"model_type": "vit"}, "model_type 'vit' is not a causal language model"),
+        (
+            {"model_type": "ctrl", "config_overrides": "n_embd=32,n_layer=1,n_head=2"},
+            "architecture 'ctrl', which the zoo does not convert",
+        ),
+        ({"config_name": "no/where"}, "config_name 'no/where': neither a checkpoint's folder nor found on the Hub"),
+        ({"config_name": "gpt2-medum"}, "; did you mean the published size 'gpt2-medium'?"),
+        ({"tokenizer_name": "no/where", "tokenizer_vocab_size": None}, "tokenizer_name 'no/where': neither"),
+        ({"tokenizer_vocab_size": 100}, "tokenizer_vocab_size must be at least 257"),
+        ({"streaming": True}, "streaming needs max_train_steps"),
+        (ONCE, "nothing is left to train on: .* or do not stream it"),
+        ({"sample_prompt": "cat " * 40}, r"sample_prompt has \d+ tokens, of 32 that the model takes"),
+        ({"metric_for_best_model": "accuracy"}, "metric_for_best_model 'accuracy': expected one of .*perplexity"),
+    ],
+    "conversations": [
+        ({"chat_template_path": None}, "no chat template, .* give a chat_template_path"),
+        ({"train_file": "asked.jsonl"}, "What colour has sky.* has no answer"),
+        ({"train_file": "few.jsonl"}, "10% of 2 conversations leave none"),
+        (ONCE, "do not stream it"),
+        ({"block_size": 8, "sample_length": 0}, "has an answer within its first 8 tokens"),
+        ({"messages_column_name": "chats"}, "messages_column_name 'chats': no such column"),
+    ],
+    "translation": [
+        ({"train_file": "nowhere.json"}, "train_file 'nowhere.json': no such file"),
+        ({"source_lang": "fr"}, r"source_lang 'fr': no such column; the columns are \['en', 'de'\]"),
+        ({"target_lang": None}, r"give source_lang and target_lang: the columns are \['en', 'de'\]"),
+        ({"config_overrides": "hiden_size=32"}, "tfm_encoder_decoder has no field 'hiden_size'; did you mean"),
+        ({"model_type": "gpt2"} | OLD_SIZES, "model_type 'gpt2' is not a sequence-to-sequence"),
+        ({"config_name": "no/where"} | OLD_SIZES, "config_name 'no/where': neither a checkpoint"),
+        ({"tokenizer_vocab_size": 100}, "tokenizer_vocab_size must be at least 260"),
+        ({"tokenizer_name": "unpadded", "tokenizer_vocab_size": None}, "has no pad_token, which a translation needs"),
+        ({"per_device_train_batch_tokens": 5}, "per_device_train_batch_tokens 5: too few for an example of"),
+        (
+            {"config_overrides": f"{SMALL},decoder_vocab_size=100"},
+            "decoder_vocab_size 100: the targets' tokenizer has 2",
+        ),
+        (
+            {"separate_vocabularies": True, "model_type": "bart", "config_overrides": "d_model=32"},
+            "separate_vocabularies: a model of type 'bart' has one vocabulary",
+        ),
+        ({"metrics": ["bleeu"]}, "no metric 'bleeu'"),
+        ({"metric_for_best_model": "bleu"}, "metric_for_best_model 'bleu': expected one of .*perplexity"),
+    ],
+    "pretraining": [
+        ({"train_file": "nowhere.txt"}, "train_file 'nowhere.txt': no such file"),
+        ({"streaming": True}, "streaming needs max_train_steps"),
+        ({"mlm_probability": 0}, "mlm_probability must be above 0 and below 1, not 0.0"),
+        ({"mlm_probability": 1.5}, "mlm_probability must be above 0 and below 1, not 1.5"),
+        ({"mlm_probability": 1e-9}, "no token of the validation documents is masked"),
+        ({"max_seq_length": 4}, "max_seq_length must be at least 5"),
+        ({"short_seq_prob": 2}, "short_seq_prob must be at least 0 and at most 1, not 2.0"),
+        ({"block_documents": 1}, "block_documents must be at least 2, not 1"),
+        ({"next_sentence": "false"}, "unknown option --next_sentence; did you mean '--next_sentence_prediction'"),
+        ({"tokenizer_vocab_size": 20}, "tokenizer_vocab_size must be at least"),
+        ({"model_type": "roberta"} | OLD_SIZES, "model_type 'roberta' has no head, or no segments, for pairs"),
+        ({"model_type": "gpt2"} | OLD_SIZES, "model_type 'gpt2' has no head, or no segments, for pairs"),
+        ({"model_type": "gpt2"} | OLD_SIZES | ALONE, "model_type 'gpt2' is not a masked language model"),
+        ({"metric_for_best_model": "f1"}, "metric_for_best_model 'f1': expected one of .*nsp_accuracy"),
+        ({"metric_for_best_model": "nsp_loss"} | ALONE, "metric_for_best_model 'nsp_loss': expected one of"),
+        ({"train_file": "one.txt"}, "in the training documents: it takes two .* 2,000,000 characters or more"),
+        ({"train_file": "one.txt", "validation_file": None}, "train has 1 row: too few to cut a validation split"),
+        ({"validation_file": "one.txt"}, "there is no example in the validation documents"),
+        ({"train_file": "empty.txt"}, "there is no text"),
+        ({"train_file": "one.txt"} | ONCE, "there is no example in the training"),
+    ],
+    "denoising": [
+        ({"train_file": "nowhere.txt"}, "train_file 'nowhere.txt': no such file"),
+        (
+            {"tokenizer_name": "without sentinels", "tokenizer_vocab_size": None},
+            r"tokenizer .* has 0 sentinels \(<extra_id_0>, ...\), and .* 32 needs 3",
+        ),
+        ({"model_type": "gpt2"} | OLD_SIZES, "model_type 'gpt2' is not a sequence-to-sequence language model"),
+    ],
+    "tagging": [({"train_file": "nowhere.json"}, "train_file 'nowhere.json': no such file")],
+    "questions": [({"output_dir": "full"}, "output_dir 'full' holds a run: give another")],
+    "summaries": [({"train_file": "nowhere.json"}, "train_file 'nowhere.json': no such file")],
+}
+
+
+@pytest.fixture(scope="module")
+def odd_files(pairs, tmp_path_factory):
+    """A folder with documents too few, conversations without answers or too few, a tokenizer that lacks tokens, a file
+    where a folder should be, and a run."""
+    folder = tmp_path_factory.mktemp("odd")
+    (folder / "one.txt").write_text("cat dog .\nfox .\n")
+    (folder / "empty.txt").write_text("\n \n\n")
+    write(folder / "asked.jsonl", [{"messages": conversation("sky")[:1]}] * 20)
+    write(folder / "few.jsonl", [{"messages": conversation("sky")}] * 2)
+    joint_bpe((pairs / "train.json").read_text().splitlines(), 300).save_pretrained(folder / "without sentinels")
+    tokenizer = AutoTokenizer.from_pretrained(folder / "without sentinels")
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(folder / "unpadded")
+    (folder / "file").touch()
+    (folder / "full").mkdir()
+    (folder / "full" / "config.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [(task, *row) for task, rows in REFUSED.items() for row in rows],
+    ids=[f"{task}, {', '.join(map(str, row[0].values()))}" for task, rows in REFUSED.items() for row in rows],
+)
+def test_refused_before_work(recipe, odd_files, monkeypatch, task, options, message, tmp_path):
+    monkeypatch.chdir(odd_files)
+    assert re.search(message, recipe(task).refusal(**options))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "options", "message"),
+    [
+        ("marks", {"fine": 2}, {}, "split 'train', line 5 of train.csv, column 'fine': a label is 1 or 0, not 2"),
+        ("number", {"label": "long"}, {}, "line 5 of train.csv, .*'label'.* needs a number, not 'long'"),
+        ("number", {"label": math.inf}, {}, "line 5 of .* needs a number, not inf"),
+        (
+            "number",
+            {"label": math.nan},
+            {},
+            "split 'train' has 1 row without a label, the first is line 5 of train.csv, column 'label'",
+        ),
+        (
+            "number",
+            {"label": "['film', 'book']"},
+            {"problem_type": None},
+            "'label' holds lists that are written as text, such as .*JSON or Parquet",
+        ),
+    ],
+)
+def test_labels_that_cannot_be_learnt_are_refused_by_their_line(recipe, tmp_path, kind, row, options, message):
+    """Lists are written in all rows, as pandas writes them into a CSV file; of others one is odd."""
+    train = recipe(kind)
+    with train.options["train_file"].open(newline="") as lines:
+        found = [*csv.DictReader(lines)]
+    everywhere = "problem_type" in options
+    rows = [each | row if everywhere or number == 3 else each for number, each in enumerate(found)]
+    assert re.search(message, train.refusal(train_file=write(tmp_path / "train.csv", rows), **options))
+
+
+@pytest.mark.parametrize(
+    ("row", "template", "message"),
+    [
+        (None, TEMPLATE, "line 21 of chat.jsonl, column 'messages': a conversation is a list of messages, not null"),
+        ("hello", TEMPLATE, 'line 21 of chat.jsonl, .*: a row holds the text "hello", which is not JSON'),
+        (said(None), TEMPLATE, "line 21 .*: the content of message 1 .user. is null, not text"),
+        (said([{"type": "image", "url": "x"}]), TEMPLATE, 'line 21 .*: message 1 has a part "image", and only texts'),
+        ([{"content": "hi"}], TEMPLATE, "line 21 .*: message 1 has no role, but content"),
+        (said("hi", None, tool_calls=[CALL]), TEMPLATE, "'hi'... has tool_calls, which the chat template does not"),
+        (said("hi"), "{{ raise_exception('no') }}", "the chat template refuses the conversation .*: no"),
+    ],
+)
+def test_a_row_that_is_no_conversation_is_refused_by_its_line(recipe, tmp_path, row, template, message):
+    good = json.dumps(said("hi")) if isinstance(row, str) else said("hi")
+    chat = write(tmp_path / "chat.jsonl", [{"messages": each} for each in (*[good] * 20, row)])
+    (tmp_path / "chat.jinja").write_text(template)
+    options = {"train_file": chat, "validation_file": chat, "chat_template_path": tmp_path / "chat.jinja"}
+    assert re.search(message, recipe("conversations").refusal(**options))
