@@ -10,17 +10,14 @@ from safetensors.torch import load_file
 
 import tfm_zoo
 from tfm_zoo import to_official
-from tfm_zoo.schedules import create_schedule
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.optimization import (
     GradualUnfreezing,
-    create_optimizer,
     depths,
     freeze,
     freeze_base_model,
     parameter_groups,
 )
-from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import start_accelerator
 from tfm_zoo.training.tasks.classification import ClassificationOptions
 
@@ -228,18 +225,6 @@ def test_rates_by_depth_and_decay_of_matrices_alone(decay):
         assert of[name] == (pytest.approx(0.1 * (decay or 1) ** depth), 0.01 if decays else 0), name
 
 
-def test_the_schedule_scales_every_rate():
-    model = model_of("TfmBertForSequenceClassification")
-    args = TrainingOptions(learning_rate=0.1, layerwise_lr_decay=0.5)
-    optimizer = create_optimizer(model, args)
-    schedule = create_schedule(args.lr_scheduler_type, optimizer, 2, 6, 32)
-    for factor in (0, 0.5, 1, 0.75, 0.5, 0.25, 0):
-        rates = [0.1 * factor * 0.5**depth for depth in (0, 0, 1, 1, 2, 2, 3, 3)]  # matrices, vectors
-        assert schedule.get_last_lr() == pytest.approx(rates)
-        optimizer.step()
-        schedule.step()
-
-
 @pytest.mark.parametrize(
     "options", [{"freeze": ["embeddings"]}, {"gradual_unfreezing": "epoch"}, {"freeze_epochs": 1}], ids=str
 )
@@ -286,38 +271,19 @@ def test_the_first_step_is_as_long_as_the_rate_of_the_layer(loop):
     assert "| learning rate of a layer | 0.5 times that of what is above it |" in card
 
 
-def test_a_resumed_run_has_the_options_it_began_with(trained):
-    options = {"max_train_steps": 3, "checkpointing_steps": 2, "freeze": ["embeddings"], "gradual_unfreezing": 1}
-    again = {"output_dir": trained(**options).output_dir, "resume_from_checkpoint": "auto"}
-    for other, message in [
-        ({"layerwise_lr_decay": 0.9}, r"layerwise_lr_decay was None and is 0\.9"),
-        ({"freeze": "classifier"}, r"freeze was \['embeddings'\] and is \['classifier'\]"),
-        ({"gradual_unfreezing": "epoch"}, "gradual_unfreezing was 1 and is epoch"),
-    ]:
-        with pytest.raises(ValueError, match=f"another run: {message}"):
-            trained(**options | other, **again)
-    assert trained(**options, **again).state.step == 3
-
-
-def test_frozen_epochs_train_the_head_alone(trained, caplog):
-    made = trained(freeze_epochs=1, checkpointing_steps="epoch")
-    told = [line for line in caplog.messages if "parameters learn" in line]
+@pytest.mark.parametrize("frozen", [[], ["embeddings", "classifier.dense"]], ids=str)
+def test_frozen_epochs_train_the_head_alone(trained, caplog, frozen):
+    """What is frozen by name never learns."""
+    made = trained(freeze_epochs=1, checkpointing_steps="epoch", **({"freeze": frozen} if frozen else {}))
+    told = [line for line in caplog.messages if line.startswith("epoch") and "parameters learn" in line]
     assert told[0].startswith("epoch 1, one of 1 with the base model frozen: ") and len(told) == 2
     assert told[1].startswith("epoch 2, the first with the whole model: ")
-    start = classifier().state_dict()
-    assert moved(start, weights(made, 4)) == HEAD
-    layers = {"model.embeddings.norm.weight", "model.layers.0.self_attn.q_proj.weight"}
-    assert moved(start, weights(made, 8)) >= HEAD | layers
-
-
-def test_freezing_by_name_goes_with_freeze_epochs(trained):
-    options = {"freeze_epochs": 1, "checkpointing_steps": "epoch"}
-    made = trained(freeze=["embeddings", "classifier.dense"], **options)
-    first, second = weights(made, 4), weights(made, 8)
-    frozen = {name for name in first if name.startswith(("model.embeddings.", "classifier.dense."))}
-    assert moved(first, second) == first.keys() - frozen
+    start, first, second = classifier().state_dict(), weights(made, 4), weights(made, 8)
+    never = {name for name in start if frozen and name.startswith(("model.embeddings.", "classifier.dense."))}
+    assert moved(start, first) == HEAD - never
+    assert moved(first, second) == start.keys() - never
     with pytest.raises(ValueError, match=r"freeze \['classifier'\]: nothing is left to learn"):
-        trained(freeze=["classifier"], **options)
+        trained(freeze=["classifier"], freeze_epochs=1)
 
 
 def test_the_frozen_phase_has_its_own_rate_and_schedule(loop, trained, tmp_path):

@@ -323,10 +323,16 @@ def without_clock(made) -> dict:
 
 
 def test_resuming_with_other_options_is_refused(trained, tmp_path):
-    options = {"max_train_steps": 3, "checkpointing_steps": 2}
+    options = {"max_train_steps": 3, "checkpointing_steps": 2, "freeze": ["embeddings"], "gradual_unfreezing": 1}
     folder = trained(**options).output_dir
-    with pytest.raises(ValueError, match=r"another run: learning_rate was 0\.001 and is 0\.002"):
-        trained(output_dir=folder, resume_from_checkpoint="auto", learning_rate=2e-3, **options)
+    for other, message in [
+        ({"learning_rate": 2e-3}, r"learning_rate was 0\.001 and is 0\.002"),
+        ({"layerwise_lr_decay": 0.9}, r"layerwise_lr_decay was None and is 0\.9"),
+        ({"freeze": "classifier"}, r"freeze was \['embeddings'\] and is \['classifier'\]"),
+        ({"gradual_unfreezing": "epoch"}, "gradual_unfreezing was 1 and is epoch"),
+    ]:
+        with pytest.raises(ValueError, match=f"another run: {message}"):
+            trained(output_dir=folder, resume_from_checkpoint="auto", **options | other)
     named = options | {"resume_from_checkpoint": folder / "checkpoint-2"}
     with pytest.raises(ValueError, match=r"checkpoint-2' is not in output_dir '.*other'"):
         trained(output_dir=tmp_path / "other", **named)

@@ -33,18 +33,6 @@ def test_the_papers_schedule_at_every_step(d_model, warmup, factor):
     assert rates(noam_schedule(adam, d_model, warmup), adam, 5_000) == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_schedule_goes_on_where_it_was():
-    whole = optimizer()
-    expected = rates(noam_schedule(whole, 64, 10), whole, 30)
-    first, then = optimizer(), optimizer()
-    schedule = noam_schedule(first, 64, 10)
-    rates(schedule, first, 17)
-    resumed = noam_schedule(then, 64, 10)
-    resumed.load_state_dict(schedule.state_dict())
-    then.load_state_dict(first.state_dict())
-    assert rates(resumed, then, 13) == expected[17:]
-
-
 @pytest.mark.parametrize(
     ("name", "rate", "steps", "expected"),
     [

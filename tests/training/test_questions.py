@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tfm_zoo import built_in_data
 from tfm_zoo.training.tasks.question_answering import AnsweringOptions, best_spans, load_questions, padded_at_right
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
@@ -78,10 +77,3 @@ def test_the_json_of_squad(tmp_path):
     assert sum(map(len, splits.values())) == 10 and rows["y"]["answers"] == {"text": [], "answer_start": []}
     answers = {"text": ["c"], "answer_start": [4]}
     assert rows["x"] == {"id": "x", "question": "q", "context": "a b c d", "answers": answers}
-
-
-def test_built_in_questions(monkeypatch):
-    monkeypatch.setattr(built_in_data, "QUESTIONS", {"train": 200})
-    for each in built_in_data.questions_on_passages()["train"]:
-        ((text,), (start,)) = each["answers"]["text"], each["answers"]["answer_start"]
-        assert each["context"].startswith(text, start)
