@@ -72,7 +72,7 @@ VALUES = {
         ("metrics: [f1, null]", 'config.yaml: metrics takes one value or more, not ["f1", null]'),
         ("pad_to_max_length: []", "config.yaml: pad_to_max_length takes one value or more, not []"),
         ("zzz: 1", "unknown key 'zzz'\n"),  # nothing is near
-        ("learning_rte: 1\nzzz: 2\nsed: 3", "unknown keys 'learning_rte', 'zzz', 'sed'; did you mean 'learning_rate'"),
+        ("learning_rte: 1\nzzz: 2\nsed: 3", "'learning_rte', 'zzz', 'sed'; did you mean 'learning_rate', 'seed'?\n"),
         ("--seed: 2", "unknown key '--seed'; did you mean 'seed'?"),
         ("lr: 3", "unknown key 'lr'; did you mean 'learning_rate'?"),
     ],
@@ -111,7 +111,11 @@ def test_values_of_options(config, capsys, options, text, message):
 @pytest.mark.parametrize(
     ("argv", "options", "message"),
     [
-        ("--num_epochs 3 --sead=1 --seed 2", ClassificationOptions, "'--num_train_epochs', '--seed'?"),
+        (
+            "--num_epochs 3 --sead=1 --seed 2",
+            ClassificationOptions,
+            "--num_epochs, --sead; did you mean '--num_train_epochs', '--seed'?",
+        ),
         ("--bogus -1 -seed 3", ClassificationOptions, "unknown options --bogus, -seed; did you mean '--seed'?"),
         ("--train_batch_size 3", ClassificationOptions, "did you mean '--per_device_train_batch_size'?"),
         ("--epochs 3", ClassificationOptions, "did you mean '--num_train_epochs'?"),
