@@ -1,14 +1,18 @@
 """The fixtures of the recipes' tests (a tiny checkpoint, the texts it learns, one thread); and loops on tensors."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
+from datasets import Dataset
 
 from tfm_zoo.training.loop import Loop
 
 from ..recipes.conftest import checkpoint, frozen, one_thread_and_own_cache, own, quick_runs, rows
 from .tensors import loop_on_tensors
+from .texts import TEXTS
 
 __all__ = ["checkpoint", "frozen", "one_thread_and_own_cache", "own", "quick_runs", "rows"]
 
@@ -29,3 +33,14 @@ def trained(loop) -> Callable[..., Loop]:
         return made
 
     return trained
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory) -> Path:
+    """The texts in three files of each kind: two lines a document in text files, with an empty line behind each."""
+    folder = tmp_path_factory.mktemp("shards")
+    for shard, texts in enumerate([TEXTS[:50], TEXTS[50:85], TEXTS[85:]]):
+        (folder / f"{shard}.txt").write_text("".join(text.replace(" ", "\n", 1) + "\n\n" for text in texts))
+        (folder / f"{shard}.jsonl").write_text("".join(json.dumps({"n": 1, "text": text}) + "\n" for text in texts))
+        Dataset.from_dict({"text": texts}).to_parquet(folder / f"{shard}.parquet")
+    return folder

@@ -1,30 +1,33 @@
-"""Only what is complete passes for a checkpoint."""
+"""Only what is complete passes for a checkpoint, and only the run that it belongs to goes on from it."""
 
 import json
 import os
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from math import nan
 
 import pytest
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState, GradientState
 
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.checkpoints import (
     TrainState,
+    check_identity,
     find_checkpoint,
     holds_a_dead_run,
     holds_a_run,
+    identity,
     save_checkpoint,
     staged,
 )
+from tfm_zoo.training.tasks.classification import ClassificationOptions
+
+from ..recipes.conftest import forget_processes
 
 
 @pytest.fixture
 def accelerator():
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
+    forget_processes()
     accelerator = Accelerator(cpu=True)
     model = torch.nn.Linear(3, 2)
     accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
@@ -162,3 +165,51 @@ def test_killed_while_files_are_replaced(tmp_path, monkeypatch):
         found = {path.name: path.read_text() for path in tmp_path.iterdir()}
         assert "zoo_manifest.json" not in found or set(found.values()) == {"new"}
         assert ("zoo_manifest.json" in found) == (moves == len(names))
+
+
+def test_every_option_counts_that_does_not_say_otherwise():
+    args = ClassificationOptions()
+    counted = identity({}, args).keys()
+    assert {"metric_for_best_model", "greater_is_better", "mixed_precision", "label_column_name"} <= counted
+    where = {"output_dir", "model_name_or_path", "tokenizer_name", "dataset_name", "train_file", "hub_token"}
+    how_divided = {"per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs", "max_train_steps"}
+    how_often = {"eval_steps", "checkpointing_steps", "resume_from_checkpoint", "early_stopping_patience"}
+    assert not (where | how_divided | how_often) & counted
+    assert identity({"warmup_steps": 7, "total_steps": 70}, args)["warmup_steps"] == 7  # a fact, and not the option
+
+
+EVALUATED = {"best_metric": 0.7, "best_step": 4, "log_history": [{"step": 4, "eval_loss": 0.7, "eval_f1": 0.5}]}
+LAUNCHED = {"mixed_precision": "bf16", "torch_compile": True, "engine": "DDP"}
+BY_LOSS, BY_F1 = ({"metric_for_best_model": name} for name in ("loss", "f1"))
+STARS = {"label_column_name": "stars"}  # as version 0.2 recorded a column
+
+
+@pytest.mark.parametrize(
+    ("recorded", "evaluated", "now", "message"),
+    [
+        ({"seed": 1}, {}, {"seed": 1}, None),
+        ({"seed": 1}, {}, {"seed": 2}, "another run: seed was 1 and is 2"),
+        # An F1 is never compared with a loss, whether the checkpoint recorded its metric or (version 0.1) did not.
+        (BY_LOSS, EVALUATED, BY_F1, "another run: metric_for_best_model was loss and is f1"),
+        ({}, EVALUATED, BY_F1, r"of version 0\.1, did not choose its best model by 'f1'"),
+        ({}, EVALUATED, BY_LOSS, None),
+        (STARS, {}, {"label_column_name": ["stars"], "problem_type": None, "metrics": None}, None),
+        (STARS, {}, {"label_column_name": ["grade"]}, r"label_column_name was stars and is \['grade'\]"),
+        (STARS, {}, {"label_column_name": ["stars", "grade"]}, "another run: label_column_name was stars and is "),
+        (STARS, {}, {"label_column_name": None}, "another run: label_column_name was stars and is None"),
+        # Earlier versions did not record what the launcher decides.
+        ({"mixed_precision": None, "torch_compile": False}, {}, LAUNCHED, None),
+        ({"mixed_precision": "bf16", "torch_compile": True}, {}, LAUNCHED, None),
+        ({"mixed_precision": "no"}, {}, LAUNCHED, "another run"),
+        ({"torch_compile": False, "engine": "DDP"}, {}, LAUNCHED, "another run"),
+        ({"engine": "FSDP"}, {}, LAUNCHED, "another run"),
+    ],
+)
+def test_another_run_is_not_continued(recorded, evaluated, now, message):
+    with pytest.raises(ValueError, match=message) if message else nullcontext():
+        check_identity(TrainState(run=recorded, **evaluated), now)
+
+
+def test_what_may_differ_is_told(caplog):
+    check_identity(TrainState(run={"global_batch_size": 16}), {"global_batch_size": 8}, ["global_batch_size"])
+    assert "Continuing with global_batch_size 8, which was 16: examples follow in the same order" in caplog.text

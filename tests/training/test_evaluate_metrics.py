@@ -1,4 +1,4 @@
-"""Metrics: what the zoo's own compute, what is loaded by which name, and transformers' Trainer."""
+"""The zoo's metrics compute what the usual libraries do; others are loaded by name, and refused if they do not work."""
 
 import multiprocessing
 import os
@@ -17,17 +17,13 @@ from sklearn import metrics as sklearn
 from transformers import Trainer, TrainingArguments
 
 from tfm_zoo import TfmBertForSequenceClassification
-from tfm_zoo.training.metrics import SHIPPED, for_trainer, load_metrics, predicted
+from tfm_zoo.training.metrics import for_trainer, load_metrics, predicted
 from tfm_zoo.training.metrics.accuracy.accuracy import accuracy
 from tfm_zoo.training.metrics.seqeval.seqeval import entities
-from tfm_zoo.training.metrics.squad.squad import normalised, word_f1
 
 from ..recipes.conftest import OWN
 from ..tiny import ragged_batch, tiny_model
 
-ROWS = {"seqeval": (["O"], ["O"]), "squad": ("a", ["a"])} | dict.fromkeys(
-    ("sacrebleu", "chrf", "exact_match", "rouge"), ("a", "a")
-)
 SENTENCES = ["Zwei Hunde spielen im Schnee.", "Ein Mann fährt Rad.", "Eine Frau singt."]
 TRANSLATIONS = ["Zwei Hunde spielen im Gras.", " Ein Mann fährt Rad. ", "Die Frau sang ein Lied."]
 
@@ -42,16 +38,10 @@ def test_one_label_equals_scikit_learn(classes, skew):
     rng = np.random.default_rng(classes)
     references = np.where(rng.random(200) < skew, 0, rng.integers(0, classes, 200))
     predictions = np.where(rng.random(200) < 0.5, references, rng.integers(0, classes - (skew > 0), 200))
-    computed = load_metrics(["accuracy", "f1"])(predictions, references).figures
+    computed = load_metrics(["accuracy", "f1"])(predictions, references)
     f1 = sklearn.f1_score(references, predictions, average="macro")
     wanted = {"accuracy": sklearn.accuracy_score(references, predictions), "f1": f1}
-    assert computed == pytest.approx(wanted, abs=1e-12)
-
-
-def test_known_figures():
-    computed = load_metrics(["accuracy", "f1"])([0, 1, 1, 1], [0, 0, 1, 1])
-    assert computed.figures == {"accuracy": 0.75, "f1": pytest.approx((2 / 3 + 4 / 5) / 2)} and computed.others == {}
-    assert figures("f1", [0, 1], [1, 0]) == {"f1": 0.0}  # no true positive is no error
+    assert computed.figures == pytest.approx(wanted, abs=1e-12) and computed.others == {}
 
 
 def test_several_labels_equal_scikit_learn():
@@ -79,12 +69,33 @@ def test_numbers_equal_scipy_and_scikit_learn():
         "spearmanr": stats.spearmanr(predictions, references).statistic,
     }
     assert computed == pytest.approx(wanted, abs=1e-12)
-    assert figures("mse", [[1, 2], [3, 4]], [[1, 2], [3, 6]]) == {"mse": 1.0}
 
 
-@pytest.mark.parametrize("name", ["pearsonr", "spearmanr"])
-def test_no_correlation_with_what_never_changes(name):
-    assert figures(name, [0.1] * 3, [1, 2, 3]) == figures(name, [1, 2, 3], [0.1] * 3) == {name: 0.0}
+@pytest.mark.parametrize(
+    ("name", "predictions", "references", "wanted"),
+    [
+        ("f1", [0, 1], [1, 0], [0]),  # no true positive is no error
+        ("mse", [[1, 2], [3, 4]], [[1, 2], [3, 6]], [1]),
+        # What never changes correlates with nothing.
+        ("pearsonr", [0.1] * 3, [1, 2, 3], [0]),
+        ("pearsonr", [1, 2, 3], [0.1] * 3, [0]),
+        ("spearmanr", [0.1] * 3, [1, 2, 3], [0]),
+        ("spearmanr", [1, 2, 3], [0.1] * 3, [0]),
+        ("seqeval", [["O"]], [["O"]], [0, 0, 0, 1]),
+        # Exact matches and F1: a prediction counts by the best of its answers; without any, "" is right.
+        ("squad", ["Cat.", "in 1990", ""], [["dog", "a cat"], ["1990"], []], [200 / 3, 100 * (1 + 2 / 3 + 1) / 3]),
+        ("squad", ["", "a b"], [[], ["c"]], [50, 50]),
+        ("squad", [" The  U.S. — an a-b "], [["us — ab"]], [100, 100]),
+        ("squad", ["the big cat"], [["Big cats"]], [0, 50]),
+        ("squad", ["the", "the", "a cat"], [[""], ["x"], [""]], [100 / 3, 100 / 3]),
+        # Figures of rouge_score 0.1.2
+        ("rouge", ["The cat sat; on a mat."], ["on the mat sat the black cat"], [1000 / 13, 0, 400 / 13]),
+        ("rouge", ["a b c d", "x", ""], ["a c b d e", "x", "y"], [(800 / 9 + 100) / 3, 0, (600 / 9 + 100) / 3]),
+        ("rouge", ["one two three"], ["one two four"], [200 / 3, 50, 200 / 3]),
+    ],
+)
+def test_known_figures(name, predictions, references, wanted):
+    assert list(figures(name, predictions, references).values()) == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(
@@ -118,17 +129,6 @@ def test_scores_of_entities():
     assert by_kind["a"] == pytest.approx((1 / 2, 1 / 2, 1 / 2, 2))
     assert by_kind["b"] == pytest.approx((1 / 2, 1, 2 / 3, 1))
     assert (by_kind["a"].number, by_kind["b"].recall) == (2, 1)
-    assert figures("seqeval", [["O"]], [["O"]]) == {"precision": 0, "recall": 0, "f1": 0, "accuracy": 1}
-
-
-def test_scores_are_those_of_squad():
-    assert normalised(" The  U.S. — an a-b ") == "us — ab"
-    assert word_f1("the big cat", "Big cats") == pytest.approx(2 / 4)
-    assert (word_f1("", ""), word_f1("the", ""), word_f1("a cat", "")) == (1, 1, 0)
-    answers = ["Cat.", "in 1990", ""], [["dog", "a cat"], ["1990"], []]
-    wanted = {"exact_match": 200 / 3, "f1": 100 * (1 + 2 / 3 + 1) / 3}
-    assert figures("squad", *answers) == pytest.approx(wanted)
-    assert figures("squad", ["", "a b"], [[], ["c"]]) == {"exact_match": 50, "f1": 50}  # the first has no answer
 
 
 def test_translations_equal_sacrebleu():
@@ -147,36 +147,13 @@ def test_translations_equal_sacrebleu():
     assert load_metrics(names)([""] * 3, SENTENCES).figures == dict.fromkeys(computed, 0)
 
 
-def test_rouge():
-    """Figures of rouge_score 0.1.2."""
-    computed = figures("rouge", ["The cat sat; on a mat."], ["on the mat sat the black cat"])
-    assert computed == pytest.approx({"rouge1": 1000 / 13, "rouge2": 0, "rougeL": 400 / 13})
-    computed = figures("rouge", ["a b c d", "x", ""], ["a c b d e", "x", "y"])
-    assert computed == pytest.approx({"rouge1": (800 / 9 + 100) / 3, "rouge2": 0, "rougeL": (600 / 9 + 100) / 3})
-    assert figures("rouge", ["one two three"], ["one two four"])["rouge2"] == pytest.approx(50)
-
-
-@pytest.mark.parametrize("name", SHIPPED)
-def test_another_number_of_references_is_refused(name):
-    given, right = ROWS.get(name, (1, 1))
-    with pytest.raises(ValueError, match=r"Mismatch in the number of predictions \(3\) and references \(2\)"):
-        load_metrics([name])([given] * 3, [right] * 2)
-
-
-def test_results_of_one_name_are_told_apart(own):
-    metrics = load_metrics(["accuracy", "f1", own("mine", '{"f1": 7, "ones": np.float32(0.5)}')])
-    names = metrics.result_names([0, 1], [1, 1])
-    assert names == ["accuracy", "f1", "mine_f1", "ones"]
+def test_results_of_one_name_are_told_apart_and_what_is_no_number_is_no_figure(own):
+    results = '{"f1": 7, "ones": np.float32(0.5), "of_each": [1, 2], "all": np.ones(2), "say": "yes"}'
+    metrics = load_metrics(["accuracy", "f1", own("mine", results)])
+    assert metrics.result_names([0, 1], [1, 1]) == ["accuracy", "f1", "mine_f1", "ones"]
     computed = metrics([0, 1, 1], [1, 1, 1])
     assert computed.figures == {"accuracy": 2 / 3, "f1": 0.4, "mine_f1": 7, "ones": 0.5}
     assert [*map(type, computed.figures.values())] == [float] * 4
-
-
-def test_what_is_no_number_is_no_figure(own):
-    metrics = load_metrics([own("mine", '{"ones": 1, "of_each": [1, 2], "all": np.ones(2), "say": "yes"}')])
-    assert metrics.result_names([0, 1], [1, 1]) == ["ones"]
-    computed = metrics([0, 1], [1, 1])
-    assert computed.figures == {"ones": 1.0}
     assert computed.others.keys() == {"of_each", "all", "say"} and computed.others["of_each"] == [1, 2]
 
 
@@ -228,11 +205,8 @@ def test_a_metric_that_does_not_work_is_named(text, message, own, tmp_path):
     (tmp_path / "mine" / "mine.py").write_text(text)
     with pytest.raises(ValueError, match=message):
         load_metrics(["accuracy", folder]).result_names([0, 1], [1, 0])
-
-
-def test_a_metric_of_classes_does_not_take_several_labels(own):
-    with pytest.raises(ValueError, match=r"(?s)'mine' does not work with .*lists, which .*mae\.py takes"):
-        load_metrics([own("mine")]).result_names([[0, 1], [1, 0]], [[1, 0], [1, 1]])
+    with pytest.raises(ValueError, match=r"(?s)'labels' does not work with .*lists, which .*mae\.py takes"):
+        load_metrics([own("labels")]).result_names([[0, 1], [1, 0]], [[1, 0], [1, 1]])
 
 
 @pytest.fixture
@@ -261,26 +235,20 @@ def hub(own, tmp_path, monkeypatch):
     server.server_close()
 
 
-def test_a_space_runs_if_it_is_trusted(hub, capfd):
+def test_a_space_runs_if_it_is_trusted_and_later_without_a_network(hub, monkeypatch, capfd):
     with pytest.raises(ValueError, match="give trust_remote_code"):
         load_metrics(["user/ones_of_hub"])
     assert hub == []
-    metrics = load_metrics(["accuracy", "user/ones_of_hub"], trust_remote_code=True)
-    assert metrics([0, 1], [0, 0]).figures == {"accuracy": 0.5, "ones": 0.5}
-    with pytest.raises(ValueError, match="the Hub has no such space"):
-        load_metrics(["user/nothing"], trust_remote_code=True)
+    asked = None
+    for is_offline, unknown in ((False, "the Hub has no such space"), (True, "the Hub has no such space, or cannot")):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", is_offline)
+        metrics = load_metrics(["accuracy", "user/ones_of_hub"], trust_remote_code=True)
+        assert metrics([0, 1], [0, 0]).figures == {"accuracy": 0.5, "ones": 0.5}
+        with pytest.raises(ValueError, match=f"'user/unseen' cannot be loaded: {unknown}"):
+            load_metrics(["user/unseen"], trust_remote_code=True)
+        assert asked in (None, len(hub))
+        asked = len(hub)
     assert capfd.readouterr() == ("", "")
-
-
-def test_without_a_network(hub, monkeypatch, capfd):
-    load_metrics(["user/ones_of_hub"], trust_remote_code=True)
-    asked = len(hub)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(ValueError, match="'user/unseen' cannot be loaded: the Hub has no such space, or cannot"):
-        load_metrics(["user/unseen"], trust_remote_code=True)
-    metrics = load_metrics(["accuracy", "user/ones_of_hub"], trust_remote_code=True)
-    assert metrics([0, 1], [0, 0]).figures == {"accuracy": 0.5, "ones": 0.5}
-    assert len(hub) == asked and capfd.readouterr() == ("", "")
 
 
 def computed_here(folder: str, number: int) -> dict[str, float]:
@@ -297,29 +265,30 @@ def test_processes_at_the_same_time(own):
     assert results == [{"accuracy": pytest.approx(n / 9), "ones": pytest.approx(n / 9)} for n in range(8)]
 
 
-@pytest.mark.parametrize("problem_type", ["single_label_classification", "multi_label_classification", "regression"])
-def test_the_trainer_gives_what_a_plain_call_gives(problem_type, tmp_path):
-    labels = {
-        "single_label_classification": torch.tensor([0, 2, 1, 2]),
-        "multi_label_classification": torch.tensor([[0.0, 1, 1], [1, 0, 0], [0, 0, 1], [1, 1, 1]]),
-        "regression": torch.tensor([0.5, 2, -1, 0]),
-    }[problem_type]
-    one_number = problem_type == "regression"
-    model = tiny_model(TfmBertForSequenceClassification, num_labels=1 if one_number else 3)
-    metrics = load_metrics(["mse", "spearmanr"] if one_number else ["accuracy", "f1"])
+@pytest.mark.parametrize(
+    ("problem_type", "names", "labels", "right"),
+    [
+        ("single_label_classification", ["accuracy", "f1"], [0, 2, 1, 2], lambda logits: logits.argmax(1)),
+        (
+            "multi_label_classification",
+            ["accuracy", "f1"],
+            [[0.0, 1, 1], [1, 0, 0], [0, 0, 1], [1, 1, 1]],
+            lambda logits: (logits.sigmoid() > 0.5).int(),
+        ),
+        ("regression", ["mse", "spearmanr"], [0.5, 2, -1, 0], lambda logits: logits.squeeze(1)),
+    ],
+)
+def test_the_trainer_gives_what_a_plain_call_gives(problem_type, names, labels, right, tmp_path):
+    labels, metrics = torch.tensor(labels), load_metrics(names)
+    model = tiny_model(TfmBertForSequenceClassification, num_labels=1 if problem_type == "regression" else 3)
     batch = ragged_batch(TfmBertForSequenceClassification)
     data = [{name: values[row] for name, values in batch.items()} | {"labels": labels[row]} for row in range(4)]
     settings = TrainingArguments(output_dir=tmp_path, use_cpu=True, report_to=[], disable_tqdm=True)
     shown = Trainer(model, settings, eval_dataset=data, compute_metrics=for_trainer(metrics)).evaluate()
     with torch.no_grad():
         logits = model.eval()(**batch).logits
-    wanted = metrics(predicted(logits, problem_type), labels).figures
+    torch.testing.assert_close(predicted(logits, problem_type), right(logits), check_dtype=False)
+    wanted = metrics(right(logits), labels).figures
     assert {name: shown[f"eval_{name}"] for name in wanted} == pytest.approx(wanted, abs=1e-6)
-    right = {
-        "single_label_classification": logits.argmax(1),
-        "multi_label_classification": (logits.sigmoid() > 0.5).int(),
-        "regression": logits.squeeze(1),
-    }[problem_type]
-    torch.testing.assert_close(predicted(logits, problem_type), right, check_dtype=False)
     if problem_type == "multi_label_classification":
-        assert shown["eval_accuracy"] == accuracy(right, labels)["accuracy"]
+        assert shown["eval_accuracy"] == accuracy(right(logits), labels)["accuracy"]

@@ -1,4 +1,4 @@
-"""The loop: which steps it takes, what it evaluates, keeps, logs and goes on from."""
+"""A run takes the steps that it was told, keeps its best model, logs what it does, and goes on as if never stopped."""
 
 import re
 import sys
@@ -125,14 +125,12 @@ def test_schedule_warms_up_and_decays(trained):
     assert rates == pytest.approx([3e-3, 6e-3, 4.5e-3, 3e-3, 1.5e-3, 0.0])
 
 
-def test_clipping_and_decay_reach_the_optimiser(trained):
+@pytest.mark.parametrize("option", [{"max_grad_norm": 1e-9}, {"weight_decay": 1.0}], ids=str)
+def test_clipping_and_decay_reach_the_optimiser(trained, option):
     options = {"num_train_epochs": 1, "learning_rate": 1e-2}
-    plain, clipped = trained(**options), trained(max_grad_norm=1e-9, **options)
-    decayed = trained(weight_decay=1.0, **options)
-    losses = logged(plain, "loss")
-    assert logged(clipped, "loss")[-1] != pytest.approx(losses[-1], abs=1e-6)
-    assert logged(decayed, "loss")[-1] != pytest.approx(losses[-1], abs=1e-6)
-    assert logged(clipped, "grad_norm")[0] == logged(plain, "grad_norm")[0]
+    plain, changed = trained(**options), trained(**options, **option)
+    assert logged(changed, "loss")[-1] != pytest.approx(logged(plain, "loss")[-1], abs=1e-6)
+    assert logged(changed, "grad_norm")[0] == logged(plain, "grad_norm")[0]
 
 
 def test_bf16_and_gradient_checkpointing_run(loop):
@@ -158,13 +156,17 @@ def test_a_loss_that_is_no_number_stops_the_run(loop):
         made.train()
 
 
-def test_losses_are_means_of_the_steps_since_the_last_entry(trained):
-    """And the last entry is of the steps that are left."""
+def test_losses_are_means_of_the_steps_since_the_last_entry(trained, caplog):
+    """The last entry is of the steps that are left. Where there is no bar each is a line, so that a log file tells."""
     each = logged(trained(max_train_steps=7), "loss")
+    caplog.clear()
     means = trained(max_train_steps=7, logging_steps=3)
     entries = [sum(part) / len(part) for part in (each[:3], each[3:6], each[6:])]
     assert logged(means, "loss") == pytest.approx(entries)
     assert means.results()["train_loss"] == pytest.approx(sum(each) / 7)
+    lines = [line for line in caplog.messages if re.match(r"step \d of 7: loss", line)]
+    shown = zip((3, 6, 7), logged(means, "loss"), strict=True)
+    assert lines == [f"step {step} of 7: loss {loss:.4f}" for step, loss in shown]
 
 
 def test_a_loss_is_logged_without_a_gradient_norm(loop):
@@ -176,13 +178,6 @@ def test_a_loss_is_logged_without_a_gradient_norm(loop):
     assert entry == {"step": 10, "epoch": 2.5, "loss": 2, "learning_rate": 1e-3}
 
 
-def test_where_there_is_no_bar_each_entry_is_a_line(trained, caplog):
-    """So that a log file tells how far a run is."""
-    losses = logged(trained(max_train_steps=5, logging_steps=2), "loss")
-    lines = [line for line in caplog.messages if re.match(r"step \d of 5: loss", line)]
-    assert lines == [f"step {step} of 5: loss {loss:.4f}" for step, loss in zip((2, 4, 5), losses, strict=True)]
-
-
 def test_evaluation_reads_with_workers(loop):
     made = loop(dataloader_num_workers=1)
     assert {loader.num_workers for loader in made.task.loaders.values()} == {1} == {made.loader.num_workers}
@@ -190,8 +185,10 @@ def test_evaluation_reads_with_workers(loop):
 
 def test_a_run_is_not_overwritten_unasked(loop):
     first = loop(max_train_steps=2, checkpointing_steps=1)
-    train(first)
     folder = first.output_dir
+    (folder / "README.md").write_text("# Mine\n")
+    train(first)
+    assert (folder / "README.md").read_text() == "# Mine\n"  # a person's card is kept
     with pytest.raises(FileExistsError, match=r"holds a run: give another folder, --resume_from_checkpoint auto"):
         loop(output_dir=folder)
     train(loop(output_dir=folder, max_train_steps=1, overwrite_output_dir=True))
@@ -252,14 +249,6 @@ def test_what_a_launcher_decides_is_part_of_a_run(loop, trained, monkeypatch):
     monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "eager")
     compiled = {"torch_compile": True, "torch_compile_backend": "eager"}
     assert loop(**passes).state.run == launched.state.run | compiled
-
-
-def test_a_persons_card_is_kept(loop):
-    made = loop(max_train_steps=1)
-    (made.output_dir / "README.md").write_text("# Mine\n")
-    train(made)
-    assert (made.output_dir / "README.md").read_text() == "# Mine\n"
-    assert (made.output_dir / "all_results.json").exists()
 
 
 def test_tracker_gets_losses_and_metrics(loop):
@@ -334,10 +323,16 @@ def without_clock(made) -> dict:
 
 
 def test_resuming_with_other_options_is_refused(trained, tmp_path):
-    options = {"max_train_steps": 3, "checkpointing_steps": 2}
+    options = {"max_train_steps": 3, "checkpointing_steps": 2, "freeze": ["embeddings"], "gradual_unfreezing": 1}
     folder = trained(**options).output_dir
-    with pytest.raises(ValueError, match=r"another run: learning_rate was 0\.001 and is 0\.002"):
-        trained(output_dir=folder, resume_from_checkpoint="auto", learning_rate=2e-3, **options)
+    for other, message in [
+        ({"learning_rate": 2e-3}, r"learning_rate was 0\.001 and is 0\.002"),
+        ({"layerwise_lr_decay": 0.9}, r"layerwise_lr_decay was None and is 0\.9"),
+        ({"freeze": "classifier"}, r"freeze was \['embeddings'\] and is \['classifier'\]"),
+        ({"gradual_unfreezing": "epoch"}, "gradual_unfreezing was 1 and is epoch"),
+    ]:
+        with pytest.raises(ValueError, match=f"another run: {message}"):
+            trained(output_dir=folder, resume_from_checkpoint="auto", **options | other)
     named = options | {"resume_from_checkpoint": folder / "checkpoint-2"}
     with pytest.raises(ValueError, match=r"checkpoint-2' is not in output_dir '.*other'"):
         trained(output_dir=tmp_path / "other", **named)

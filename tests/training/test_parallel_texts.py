@@ -1,19 +1,22 @@
-"""Pairs of texts: from any source, by any name, to token ids; and their tokenizer."""
+"""Pairs of texts are read from any source, by any name, in either direction, and become token ids."""
 
 import json
 
 import pytest
 from datasets import Dataset, DatasetDict, Features, Translation, Value
-from transformers import AutoTokenizer
+from transformers import GenerationConfig, MBart50Tokenizer, MBartTokenizer
 
-from tfm_zoo import built_in_data
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, built_in_data
 from tfm_zoo.training.options import fitted
-from tfm_zoo.training.tasks.translation import TranslationOptions, load_parallel_texts
+from tfm_zoo.training.tasks.summarization import SummarizationOptions, load_summaries
+from tfm_zoo.training.tasks.translation import TranslationOptions, load_parallel_texts, set_languages
 from tfm_zoo.training.tokenizers import joint_bpe
 
+from ..tiny import tiny_model
 from .test_text_data import WRITERS
 
 ROWS = [{"en": f"the dog number {i}", "de": f"der Hund Nummer {i}"} for i in range(20)]
+PAIRS = [{"source": row["en"], "target": row["de"]} for row in ROWS]
 NAMES = {"source_lang": "en", "target_lang": "de"}
 
 
@@ -26,17 +29,22 @@ def saved(folder, **splits: Dataset) -> str:
     return str(folder)
 
 
+def sizes(data) -> dict[str, int]:
+    return {name: len(split) for name, split in data.splits.items()}
+
+
 @pytest.mark.parametrize("kind", WRITERS)
 def test_files(tmp_path, kind):
     path = str(tmp_path / f"pairs.{kind}")
     WRITERS[kind](Dataset.from_list([{"id": i, **row} for i, row in enumerate(ROWS)]), path)
     data = load(train_file=path, validation_file=path, test_file=path)
-    expected = [{"source": row["en"], "target": row["de"]} for row in ROWS]
-    assert data.splits["test"].to_list() == expected
-    assert {name: len(split) for name, split in data.splits.items()} == dict.fromkeys(data.own_splits, 20)
+    assert data.splits["test"].to_list() == PAIRS
+    assert sizes(data) == dict.fromkeys(data.own_splits, 20)
     back = load(train_file=path, validation_file=path, source_lang="de", target_lang="en")
     assert back.splits["validation"][0] == {"source": ROWS[0]["de"], "target": ROWS[0]["en"]}
-    assert back.languages == ("de", "en")
+    # A code of a tokenizer names the column that it begins with.
+    coded = load(train_file=path, validation_file=path, source_lang="en_XX", target_lang="de_DE")
+    assert (coded.splits["validation"].to_list(), coded.languages) == (PAIRS, ("en_XX", "de_DE"))
 
 
 def test_text_files_of_a_sentence_a_line(tmp_path):
@@ -44,16 +52,11 @@ def test_text_files_of_a_sentence_a_line(tmp_path):
         for language in ("en", "de"):
             lines = "".join(f"{row[language]}\n" for row in ROWS)
             (tmp_path / f"{split}.{language}").write_text(lines, encoding="utf-8")
-    data = load(train_file=str(tmp_path / "train"), validation_file=str(tmp_path / "dev"))
-    assert data.splits["validation"].to_list() == [{"source": row["en"], "target": row["de"]} for row in ROWS]
+    files = {"train_file": str(tmp_path / "train"), "validation_file": str(tmp_path / "dev")}
+    assert load(**files).splits["validation"].to_list() == PAIRS
     for language, text in (("en", "one\u2028line\ntwo"), ("de", "eine Zeile\nzwei")):
         (tmp_path / f"dev.{language}").write_text(text, encoding="utf-8")
-    data = load(train_file=str(tmp_path / "train"), validation_file=str(tmp_path / "dev"))
-    assert [row["source"] for row in data.splits["validation"]] == ["one\u2028line", "two"]
-    (tmp_path / "dev.en").write_text("".join(f"{row['en']}\n" for row in ROWS), encoding="utf-8")
-    (tmp_path / "dev.de").write_text("eine Zeile\n")
-    with pytest.raises(ValueError, match=r"validation_file .*as many lines .*dev.en has 20 and .*dev.de has 1"):
-        load(train_file=str(tmp_path / "train"), validation_file=str(tmp_path / "dev"))
+    assert load(**files).splits["validation"]["source"][:] == ["one\u2028line", "two"]
 
 
 @pytest.mark.parametrize("kind", ["mapping", "Translation"])
@@ -65,150 +68,100 @@ def test_a_column_of_mappings(tmp_path, kind):
     else:
         features = Features({"id": Value("string"), "translation": Translation(languages=["en", "de"])})
         data = load(dataset_name=saved(tmp_path / "data", train=Dataset.from_list(rows, features=features)))
-    assert {name: len(split) for name, split in data.splits.items()} == {"train": 18, "validation": 2}
-    assert sorted(data.splits["train"]["source"][:] + data.splits["validation"]["source"][:]) == sorted(
-        row["en"] for row in ROWS
-    )
+    assert sizes(data) == {"train": 18, "validation": 2}
+    found = [row for split in data.splits.values() for row in split.to_list()]
+    assert sorted(map(str, found)) == sorted(map(str, PAIRS))
 
 
 def test_a_language_may_be_called_translation(tmp_path):
-    rows = [{"english": row["en"], "translation": row["de"]} for row in ROWS]
-    data = load(
-        dataset_name=saved(tmp_path / "data", train=Dataset.from_list(rows)),
-        source_lang="english",
-        target_lang="translation",
-    )
-    assert set(data.splits["train"]["target"]) < {row["de"] for row in ROWS}
+    rows = Dataset.from_list([{"english": row["en"], "translation": row["de"]} for row in ROWS])
+    names = {"source_lang": "english", "target_lang": "translation"}
+    data = load(dataset_name=saved(tmp_path / "data", train=rows, validation=rows), **names)
+    assert data.splits["validation"].to_list() == PAIRS
 
 
 def test_missing_splits_are_cut_and_samples_limited(tmp_path):
-    folder = saved(tmp_path / "data", train=Dataset.from_list(ROWS))
-    data = load(dataset_name=folder, validation_split_percentage=10, test_split_percentage=25)
-    assert {name: len(split) for name, split in data.splits.items()} == {"train": 13, "validation": 2, "test": 5}
-    assert data.own_splits == ["train"]
-    assert ["no validation split" in data.notes[0], "no test split" in data.notes[1]] == [True, True]
-    data = load(dataset_name=folder, test_split_percentage=25, max_train_samples=3, max_eval_samples=1)
-    assert {name: len(split) for name, split in data.splits.items()} == {"train": 3, "validation": 1, "test": 1}
+    options = {"dataset_name": saved(tmp_path / "data", train=Dataset.from_list(ROWS)), "test_split_percentage": 25}
+    data = load(validation_split_percentage=10, **options)
+    assert sizes(data) == {"train": 13, "validation": 2, "test": 5} and data.own_splits == ["train"]
+    assert "no validation split" in data.notes[0] and "no test split" in data.notes[1]
+    data = load(max_train_samples=3, max_eval_samples=1, **options)
+    assert sizes(data) == {"train": 3, "validation": 1, "test": 1}
 
 
 def test_built_in_sequences(monkeypatch):
     monkeypatch.setattr(built_in_data, "SEQUENCES", {"train": 3000, "validation": 100, "test": 200})
     data = load(dataset_name=built_in_data.NAME, source_lang=None, target_lang=None)
-    assert data.languages == ("source", "target")
-    assert "The data set is generated" in data.notes[0]
+    assert data.languages == ("source", "target") and "The data set is generated" in data.notes[0]
     texts = [row for split in data.splits.values() for row in split.to_list()]
-    assert len(texts) == sum(built_in_data.SEQUENCES.values()) == len({row["source"] for row in texts})  # none is known
+    assert len(texts) == 3300 == len({row["source"] for row in texts})  # the model has seen none that it is tested on
     assert all(row["target"].split() == row["source"].split()[::-1] for row in texts[::100])
     assert built_in_data.reversed_sequences()["test"].to_list() == data.splits["test"].to_list()
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return joint_bpe([text for row in ROWS for text in row.values()], 300)
-
-
-def test_encoded_pairs(tokenizer, tmp_path):
-    data = load(dataset_name=saved(tmp_path / "data", train=Dataset.from_list(ROWS)))
-    encoded = data.encode(tokenizer, TranslationOptions(**NAMES))
-    assert encoded["train"].column_names == ["input_ids", "labels"] and not data.notes[1:]
-    for pair, text in zip(encoded["validation"], data.splits["validation"], strict=True):
-        assert pair["input_ids"][-1] == pair["labels"][-1] == tokenizer.eos_token_id
-        for ids, side in ((pair["input_ids"], "source"), (pair["labels"], "target")):
-            assert tokenizer.decode(ids, skip_special_tokens=True) == text[side]
-
-
-def test_long_texts_are_truncated_and_it_is_said(tokenizer, tmp_path):
+def test_pairs_are_encoded_and_truncated_where_they_are_long(tmp_path):
     rows = [*ROWS[1:], {"en": "the dog " * 20, "de": "der Hund"}]
-    split = Dataset.from_list(rows)
-    data = load(dataset_name=saved(tmp_path / "data", train=split, validation=split.select(range(4))))
+    split, short = Dataset.from_list(rows), Dataset.from_list(ROWS[:4])
+    data = load(dataset_name=saved(tmp_path / "data", train=split, validation=short))
+    tokenizer = joint_bpe([text for row in ROWS for text in row.values()], 300)
     encoded = data.encode(tokenizer, TranslationOptions(**NAMES, max_source_length=12, max_target_length=30))
-    assert data.notes == [
-        "1 of the 20 pairs of the train split were truncated, to 12 tokens of the source and 30 of the target."
-    ]
+    said = "1 of the 20 pairs of the train split were truncated, to 12 tokens of the source and 30 of the target."
+    assert data.notes == [said]
     longest = max(encoded["train"]["input_ids"], key=len)
     assert len(longest) == 12 and longest[-1] == tokenizer.eos_token_id
+    assert encoded["train"].column_names == ["input_ids", "labels"]
+    for pair, text in zip(encoded["validation"], ROWS[:4], strict=True):
+        for ids, language in ((pair["input_ids"], "en"), (pair["labels"], "de")):
+            assert ids[-1] == tokenizer.eos_token_id
+            assert tokenizer.decode(ids, skip_special_tokens=True) == text[language]
 
 
 def test_options_that_are_more_than_the_model_takes_are_cut(caplog):
     args = TranslationOptions(max_source_length=50, max_target_length=20)
     args = fitted(args, 32, "max_source_length", "max_target_length")
-    assert caplog.messages == ["max_source_length 50 is more than the model takes: using 32"]
     assert (args.max_source_length, args.max_target_length) == (32, 20)
     fitted(TranslationOptions(), 32, "max_target_length")
-    assert caplog.messages[1] == "the default of max_target_length, 128, is more than the model takes: using 32"
+    assert caplog.messages == [
+        "max_source_length 50 is more than the model takes: using 32",
+        "the default of max_target_length, 128, is more than the model takes: using 32",
+    ]
+
+
+@pytest.mark.parametrize("tokenizer_class", [MBartTokenizer, MBart50Tokenizer])
+def test_the_model_is_told_which_language_it_writes(tokenizer_class):
+    tokenizer = tokenizer_class()
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, vocab_size=len(tokenizer), start_with_last_token=True)
+    set_languages(model, tokenizer, "en_XX", "de_DE")
+    english, german = tokenizer.convert_tokens_to_ids(["en_XX", "de_DE"])
+    assert english in tokenizer("a")["input_ids"] and german in tokenizer(text_target="a")["input_ids"]
+    generated = model.generate(**tokenizer("a", return_tensors="pt"), max_new_tokens=2)[0].tolist()
+    assert generated.index(german) == (0 if tokenizer_class is MBartTokenizer else 1)
+    with pytest.raises(ValueError, match=r"target_lang 'de': .* knows ar_AR, cs_CZ, de_DE"):
+        set_languages(model, tokenizer, "en_XX", "de")
+
+
+@pytest.mark.parametrize("names", [("text", "summary"), ("article", "highlights"), ("body", "title")])
+def test_columns_of_texts_and_their_summaries(tmp_path, names):
+    rows = [dict(zip(names, (f"text {i}", f"{i}" if i else " "), strict=True)) for i in range(10)]
+    (tmp_path / "train.json").write_text(json.dumps(rows))
+    asked = dict(zip(("text_column", "summary_column"), names, strict=True)) if names[0] == "body" else {}
+    pairs = load_summaries(SummarizationOptions(train_file=str(tmp_path / "train.json"), **asked))
+    assert pairs.notes[0].startswith("1 of the 10 rows of the train split, whose 'source' or 'target' is empty, were")
+    assert all(row["source"] == f"text {row['target']}" for row in pairs.splits["train"])
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"train_file": "nowhere.csv"}, FileNotFoundError, "train_file 'nowhere.csv': no such file"),
-        ({"train_file": __file__}, ValueError, "expected one of .csv, .tsv, .json, .jsonl, .parquet, not '.py'"),
-        ({"train_file": "latin"}, ValueError, "train_file '.*latin' cannot be read: .*utf-8"),
-        ({"source_lang": None}, ValueError, r"give source_lang and target_lang: the columns are \['en', 'de', 'n', "),
-        ({"source_lang": "fr"}, ValueError, r"source_lang 'fr': no such column; the columns are \['en', 'de', "),
-        ({"target_lang": "fr"}, ValueError, "target_lang 'fr': no such column"),
-        ({"target_lang": "en"}, ValueError, "source_lang and target_lang are both 'en'"),
-        ({"target_lang": "n"}, ValueError, "column 'n' holds .*int64.*, not text"),
-        ({"target_lang": "holes"}, ValueError, "split 'train' has no text in row 3 of column 'holes'"),
-        ({"target_lang": "blank"}, ValueError, "split 'train' has an empty text in row 2 of column 'blank'"),
-        ({"validation_split_percentage": 0}, ValueError, "there is no validation split"),
-        ({"max_target_length": 0}, ValueError, "max_target_length must be at least 1, not 0"),
-        ({"separate_vocabularies": True, "tokenizer_name": "some"}, ValueError, "for a new model: .* with 'some'"),
-        ({"dataset_name": "no/where"}, (ValueError, FileNotFoundError), "no/where"),
-    ],
-    ids=lambda value: str(value) if isinstance(value, dict) else "",
+    ("own", "is_new", "length"), [({}, False, 9), ({"max_length": 5}, False, 5), ({"max_length": 5}, True, 9)]
 )
-def test_bad_input_is_refused(tmp_path, options, error, message):
-    for language in ("en", "de"):
-        (tmp_path / f"latin.{language}").write_bytes(b"caf\xe9\n")
-    if options.get("train_file") == "latin":
-        options = {"train_file": str(tmp_path / "latin")}
-    columns = {
-        "n": range(20),
-        "holes": ["a"] * 3 + [None] + ["b"] * 16,
-        "blank": ["a", "b", " \t"] + ["c"] * 17,
-    }
-    rows = Dataset.from_dict({key: [row[key] for row in ROWS] for key in ("en", "de")} | columns)
-    if not {"train_file", "dataset_name"} & options.keys():
-        options = {"dataset_name": saved(tmp_path / "data", train=rows)} | options
-    with pytest.raises(error, match=message):
-        load(**options)
+def test_the_length_that_is_evaluated_is_saved(own, is_new, length):
+    config = GenerationConfig(**own)
+    SummarizationOptions(model_name_or_path=None if is_new else "checkpoint").set_generation(config, 9)
+    assert config.max_length == length
+    assert config.num_beams == 1  # of an unset width: what is evaluated, and not a pipeline's own
 
 
-def test_tokenizer_of_both_sides(tokenizer):
-    names = [tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id]
-    assert names == [0, 1, 2, 3]
-    assert len(tokenizer) <= 300
-    again = joint_bpe([text for row in ROWS for text in row.values()], 300)
-    assert again.get_vocab() == tokenizer.get_vocab()
-    first, middle = tokenizer("dog number")["input_ids"], tokenizer("the dog number")["input_ids"]
-    assert middle[-len(first) :] == first  # a word is itself wherever it stands
-    pair = tokenizer("dog", "Hund")["input_ids"]
-    assert pair.count(tokenizer.eos_token_id) == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
-        ("Zwei Hunde, die spielen.", "Zwei Hunde, die spielen."),
-        ("  two\t blanks \u00a0 ", "two blanks"),
-        ("Stra\u00dfe \u2013 \U0001f600 \u6f22", "Stra\u00dfe \u2013 \U0001f600 \u6f22"),
-        ("a\u0308", "\u00e4"),  # one form of what has two
-    ],
-)
-def test_tokenizer_spells_any_text(tokenizer, text, read):
-    ids = tokenizer(text)["input_ids"]
-    assert tokenizer.unk_token_id not in ids
-    assert tokenizer.decode(ids, skip_special_tokens=True) == read
-
-
-def test_tokenizer_is_saved_whole(tokenizer, tmp_path):
-    tokenizer.save_pretrained(tmp_path)
-    again = AutoTokenizer.from_pretrained(tmp_path)
-    assert again("the dog")["input_ids"] == tokenizer("the dog")["input_ids"]
-    assert again(["the dog number 12", "a"], padding=True)["attention_mask"][1][-1] == 0
-
-
-def test_too_small_vocabulary_is_refused():
-    with pytest.raises(ValueError, match=r"tokenizer_vocab_size must be at least 260 .*, not 259"):
-        joint_bpe(["a"], 259)
+def test_a_built_in_summary_follows_from_its_passage(monkeypatch):
+    monkeypatch.setattr(built_in_data, "PASSAGES", {"train": 200})
+    for row in built_in_data.summarised_passages()["train"]:
+        sentences = [each.split() for each in row["text"].split(" .") if " the " in each and " in the " in each]
+        assert row["summary"] == " and ".join(" ".join(words[2:7]) for words in sentences)

@@ -26,24 +26,28 @@ def fail(error: Exception) -> None:
     raise error
 
 
-@pytest.mark.parametrize("error", [ValueError("no such column"), FileNotFoundError("no such file")])
-def test_errors_before_training_are_one_line(error, capsys):
+@pytest.mark.parametrize(
+    ("prepare", "train", "error"),
+    [
+        (fail, pytest.fail, ValueError("no such column")),
+        (fail, pytest.fail, FileNotFoundError("no such file")),
+        (lambda error: error, fail, PushError("push again")),  # an upload that failed
+    ],
+)
+def test_errors_of_a_user_are_one_line(prepare, train, error, capsys, monkeypatch):
     with pytest.raises(SystemExit) as stopped:
-        run_script(lambda: fail(error), lambda prepared: pytest.fail("training was begun"))
+        run_script(lambda: prepare(error), train)
     assert stopped.value.code == 2
     assert capsys.readouterr().err.endswith(f": error: {error}\n")
+    monkeypatch.setenv("TFM_ZOO_TRACEBACK", "1")
+    with pytest.raises(type(error), match=str(error)):
+        run_script(lambda: prepare(error), train)
 
 
 @pytest.mark.parametrize("error", [ValueError("a shape"), OSError("disk full"), FloatingPointError("the loss is nan")])
 def test_errors_of_training_keep_their_traceback(error):
     with pytest.raises(type(error), match=str(error)):
         run_script(lambda: error, fail)
-
-
-def test_an_upload_that_fails_is_one_line(capsys):
-    with pytest.raises(SystemExit):
-        run_script(lambda: PushError("push again"), fail)
-    assert capsys.readouterr().err.endswith("error: push again\n")
 
 
 def test_the_first_process_tells_first(monkeypatch, capsys):
@@ -72,12 +76,6 @@ def test_deepspeed_goes_on_with_as_many_processes(monkeypatch):
         monkeypatch.setattr(Accelerator, "distributed_type", engine)
         check_processes(accelerator, 2)
         assert as_resolved(accelerator, TrainingOptions())["engine"] == ("FSDP" if "FSDP" in engine else "DDP")
-
-
-def test_a_traceback_is_shown_on_request(monkeypatch):
-    monkeypatch.setenv("TFM_ZOO_TRACEBACK", "1")
-    with pytest.raises(ValueError, match="no such column"):
-        run_script(lambda: fail(ValueError("no such column")), fail)
 
 
 def test_models_are_freed_before_the_processes_end(monkeypatch):

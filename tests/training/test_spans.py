@@ -1,4 +1,4 @@
-"""Span corruption as the paper has it: how much is left out, in which spans, and that nothing is lost."""
+"""Spans are left out as in the paper: as many, as long, in order, and nothing is lost."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from datasets import Dataset
 from tfm_zoo.training.streaming.documents import Padding
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import TextSource
-from tfm_zoo.training.tasks.denoising import DenoisingOptions, SpanCorruption, random_parts
+from tfm_zoo.training.tasks.denoising import SpanCorruption, random_parts
 from tfm_zoo.training.tokenizers import SENTINELS, bpe_with_sentinels
 
 WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "and", "it", "runs", "away")
@@ -118,13 +118,9 @@ def test_batches_pad_each_side_by_itself(tokenizer, spans, documents):
     assert batch["input_ids"].dtype == torch.int64 and not batch["input_ids"].shape[1] % 8
 
 
-def test_what_cannot_be_is_refused(tokenizer, documents):
+def test_what_cannot_be_is_refused(tokenizer):
     with pytest.raises(ValueError, match=r"max_seq_length must be at least 3 \(a token, a sentinel, the end\), not 2"):
         SpanCorruption(tokenizer, 2)
     with pytest.raises(ValueError, match=r"has 100 sentinels .*, and max_seq_length 2048 needs 11[0-9]"):
         SpanCorruption(tokenizer, 2048)
-    with pytest.raises(ValueError, match="noise_density must be above 0 and below 1, not 1"):
-        DenoisingOptions(noise_density=1)
-    with pytest.raises(ValueError, match="tokenizer_vocab_size must be at least 360"):
-        bpe_with_sentinels(documents, 359)
     assert SpanCorruption(tokenizer, 64)(["", "a"], np.random.default_rng(0)) == []

@@ -1,0 +1,83 @@
+"""What others see of a run: its card, its command, what trackers get. A token is in none, a person's card is kept."""
+
+from dataclasses import asdict
+
+import pytest
+from huggingface_hub import ModelCard, ModelCardData
+
+from tfm_zoo.hub.cards import licence_of, write_card
+from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.training.report import command_line
+from tfm_zoo.training.run import tracker_values
+from tfm_zoo.visualization import plot_runs, plot_training
+
+
+def test_a_card_is_filled_and_replaced_but_never_a_persons(tmp_path):
+    data = ModelCardData(library_name="transformers", license="mit", datasets=["stanfordnlp/imdb"])
+    assert write_card(tmp_path, "# First", data, "here")
+    assert write_card(tmp_path, "# Second", data, "here")
+    card = ModelCard.load(tmp_path / "README.md")
+    assert (card.data.license, card.data.datasets) == ("mit", ["stanfordnlp/imdb"])
+    assert "# Second" in card.text and "# First" not in card.text
+    assert licence_of(str(tmp_path)) == "mit"
+
+    (tmp_path / "README.md").write_text("# Mine\n")
+    assert not write_card(tmp_path, "# Third", data, "here")
+    assert (tmp_path / "README.md").read_text() == "# Mine\n"
+    assert licence_of(str(tmp_path)) is licence_of(str(tmp_path / "nowhere")) is None
+
+
+@pytest.mark.parametrize(
+    "token", ["--hub_token hf_secret", "--hub_token=hf_secret", "--hub_token=hf_secret=secret", "--hub-token hf_secret"]
+)
+def test_a_published_command_has_no_token_and_no_paths(token):
+    script = "/home/me/recipes/finetune_classification.py"
+    relative = ["--validation_file", "../data/b.csv", "--test_file", "data/c.csv"]  # which are told as they are
+    command = command_line([script, *token.split(), *relative, "--train_file=/home/me/a b.csv"])
+    assert "secret" not in command and "/home" not in command
+    assert command.startswith("accelerate launch recipes/finetune_classification.py --hub")
+    assert command.endswith("--validation_file ../data/b.csv --test_file data/c.csv '--train_file=a b.csv'")
+
+
+def test_trackers_get_simple_values_and_no_token():
+    values = tracker_values(TrainingOptions(hub_token="hf_secret"))
+    assert "hf_secret" not in str(values) and values["eval_steps"] == "None"
+    assert values.keys() | {"hub_token"} == asdict(TrainingOptions()).keys()
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The axes of the picture that was saved last."""
+    axes = []
+    monkeypatch.setattr(
+        "matplotlib.figure.Figure.savefig", lambda figure, *_, **__: axes.__setitem__(slice(None), figure.axes)
+    )
+    return axes
+
+
+def points(panel) -> list[list[list[float]]]:
+    return [line.get_xydata().tolist() for line in panel.lines]
+
+
+def test_a_picture_shows_losses_and_metrics(tmp_path, drawn):
+    history = [{"step": 1, "loss": 0.9}, {"step": 2, "loss": 0.7}, {"step": 2, "eval_loss": 0.8, "eval_f1": 0.5}]
+    for metrics, number in (((), 1), (("f1",), 2), (("f1", "accuracy"), 3)):
+        plot_training(history, tmp_path / "curves.png", *metrics)
+        assert len(drawn) == number and points(drawn[0]) == [[[1, 0.9], [2, 0.7]], [[2, 0.8]]]
+        assert number == 1 or points(drawn[1]) == [[[2, 0.5]]]
+    plot_training(history, tmp_path / "curves.png", "f1", best_step=2)
+    assert [panel.lines[-1].get_xdata() for panel in drawn] == [[2, 2]] * 2
+
+
+def test_runs_are_shown_side_by_side_by_steps_and_by_time(tmp_path, drawn):
+    one = [{"step": 5, "loss": 9.0}, {"step": 5, "eval_loss": 3.0, "train_runtime": 60.0}]
+    two = [{"step": 4, "eval_loss": 2.5, "train_runtime": 30.0}, {"step": 8, "eval_loss": 2.0, "train_runtime": 90.0}]
+    plot_runs({"one": one, "two": two}, tmp_path / "runs.png")
+    assert [points(panel) for panel in drawn] == [
+        [[[5, 3.0]], [[4, 2.5], [8, 2.0]]],
+        [[[1, 3.0]], [[0.5, 2.5], [1.5, 2.0]]],
+    ]
+    plot_runs({"one": [{"step": 5, "eval_loss": 3.0}], "two": two}, tmp_path / "runs.png")  # a time is not known
+    assert len(drawn) == 1
+    with pytest.raises(ValueError, match="one: no validation loss"):
+        plot_runs({"one": one[:1]}, tmp_path / "runs.png")

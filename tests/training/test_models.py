@@ -1,0 +1,158 @@
+"""A model begins as the checkpoint that was named, with its own head and labels, or as new as its tokenizer fits."""
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForSequenceClassification,
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
+
+import tfm_zoo
+from tfm_zoo.training.models import load_config, load_tokenizer, longest_input
+from tfm_zoo.training.new_models import new_tokenizer, tokens_to_learn
+from tfm_zoo.training.tasks.classification import ONE_LABEL, ClassificationOptions, LabelledTexts, build_classifier
+from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
+from tfm_zoo.training.tasks.pretraining import PAIRS, PretrainingOptions, new_encoder
+from tfm_zoo.training.tasks.text_to_text import TextToTextOptions, new_writer
+from tfm_zoo.training.tokenizers import byte_level_bpe
+
+from ..recipes.conftest import TINY
+
+SMALL = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
+TEXTS = [" ".join(f"{i:x}{j:x}" for i in range(256)) for j in range(40)]
+ZOO_AND_NATIVE = pytest.mark.parametrize("model_class", ["zoo", "native"])
+
+
+def build(labels: tuple[str, ...] = ("a", "b"), **options):
+    """The classifier for labels, and its tokenizer."""
+    data = LabelledTexts({"train": {"text": TEXTS}}, [], [], ["text"], [*labels], ONE_LABEL)
+    return build_classifier(ClassificationOptions(**options), data)
+
+
+def projection_of(model) -> torch.nn.Linear:
+    """The projection onto the labels."""
+    return getattr(model.classifier, "out_proj", model.classifier)
+
+
+@pytest.fixture
+def classifier(checkpoint, tmp_path):
+    """A native classifier of the labels bad (0), good (1) and its tokenizer."""
+    labels = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
+    model = AutoModelForSequenceClassification.from_pretrained(checkpoint, **labels)
+    model.save_pretrained(tmp_path / "classifier")
+    for file in checkpoint.glob("tokenizer*"):
+        (tmp_path / "classifier" / file.name).write_bytes(file.read_bytes())
+    return tmp_path / "classifier"
+
+
+@ZOO_AND_NATIVE
+def test_a_checkpoints_own_head_is_kept_unless_it_does_not_fit_and_may_go(classifier, model_class):
+    own = AutoModelForSequenceClassification.from_pretrained(classifier).classifier.weight
+    options = {"model_name_or_path": str(classifier), "model_class": model_class}
+    model, _ = build(("good", "bad"), **options)
+    assert type(model).__name__ == {"zoo": "Tfm", "native": ""}[model_class] + "BertForSequenceClassification"
+    assert model.config.id2label == {0: "bad", 1: "good"}
+    assert torch.equal(projection_of(model).weight, own)
+
+    labels = ("bad", "good", "ugly")
+    with pytest.raises(ValueError, match=r"2 labels \['bad', 'good'\] and the data have 3: \['bad', 'good', 'ugly'\]"):
+        build(labels, **options)
+    model, _ = build(labels, ignore_mismatched_sizes=True, **options)
+    assert projection_of(model).weight.shape == (3, 32)
+    assert model.config.id2label == dict(enumerate(labels))
+
+
+def test_a_zoo_checkpoint_stays_what_it_is(checkpoint, tmp_path):
+    model, tokenizer = build(model_name_or_path=str(checkpoint))
+    model.save_pretrained(tmp_path / "zoo")
+    tokenizer.save_pretrained(tmp_path / "zoo")
+    for model_class in ("zoo", "native"):
+        again, _ = build(model_name_or_path=str(tmp_path / "zoo"), model_class=model_class)
+        assert isinstance(again, tfm_zoo.TfmBertForSequenceClassification)
+        assert torch.equal(again.classifier.out_proj.weight, model.classifier.out_proj.weight)
+
+
+@ZOO_AND_NATIVE
+def test_a_decoder_without_padding_learns_to_classify(model_class, tmp_path):
+    """GPT-2's tokenizer pads with the end of a text, and the classifier knows which tokens to pass over."""
+    tokenizer = byte_level_bpe(["a film"], 257)
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained(tmp_path)
+    GPT2LMHeadModel(GPT2Config(vocab_size=257, n_embd=16, n_head=2, n_layer=1)).save_pretrained(tmp_path)
+    model, tokenizer = build(model_name_or_path=str(tmp_path), model_class=model_class)
+    short, long = (tokenizer(texts, padding=True, return_tensors="pt") for texts in (["film"], ["film", "a film"]))
+    torch.testing.assert_close(model.eval()(**short).logits[0], model(**long).logits[0])
+
+
+def test_the_tokenizer_of_another_model_is_refused(checkpoint, tmp_path):
+    BertForSequenceClassification(BertConfig(vocab_size=20, **TINY)).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"tokenizer .* has \d+ tokens, more than the 20 of"):
+        build(model_name_or_path=str(tmp_path), tokenizer_name=str(checkpoint), model_class="native")
+
+
+def test_the_longest_input_is_what_both_model_and_tokenizer_take(checkpoint):
+    _, tokenizer = build(model_name_or_path=str(checkpoint))
+    assert longest_input(BertConfig(max_position_embeddings=50), tokenizer) == 50
+    assert longest_input(BertConfig(max_position_embeddings=512), tokenizer) == 64
+    config = tfm_zoo.TfmBertConfig(max_position_embeddings=50, pad_token_id=1, position_ids_from_padding=True)
+    assert longest_input(config, tokenizer) == 48
+
+
+@pytest.mark.parametrize(
+    ("options", "tokens"),
+    [
+        ({}, 1000),
+        ({"config_name": "gpt2"}, 50257),
+        ({"config_name": "bert-base"}, 30522),
+        ({"model_type": "llama"}, 32000),
+        ({"config_name": "gpt2", "tokenizer_vocab_size": 600}, 600),
+        ({"config_name": "gpt2", "config_overrides": "vocab_size=700"}, 700),
+        ({"config_overrides": "vocab_size=700"}, 700),
+    ],
+    ids=str,
+)
+def test_a_new_tokenizer_has_as_many_tokens_as_the_configuration(options, tokens):
+    assert tokens_to_learn(LanguageModelingOptions(**options), 1000) == tokens
+
+
+def test_every_task_asks_for_as_many_tokens_as_the_configuration_has():
+    """Or for fewer, where the text does not give as many."""
+    sizes = {"config_overrides": f"{SMALL},vocab_size=650"}
+    named = {"config_name": "bert-base", **sizes}
+    assert len(new_tokenizer(LanguageModelingOptions(**sizes), TEXTS)) == 650
+    args = TextToTextOptions(**sizes)
+    tokenizer = new_tokenizer(args, TEXTS)
+    made = [
+        new_encoder(PretrainingOptions(**named), PAIRS, TEXTS),
+        build(**named),
+        (new_writer(args, tokenizer, "text"), tokenizer),
+    ]
+    assert [(model.config.vocab_size, len(tokenizer)) for model, tokenizer in made] == [(650, 650)] * 3
+    model, tokenizer = new_encoder(PretrainingOptions(config_name="bert-base", config_overrides=SMALL), PAIRS, TEXTS)
+    assert type(model) is tfm_zoo.TfmBertForPreTraining
+    assert model.config.vocab_size == len(tokenizer) < 30522
+
+
+def refuse(*_: object) -> None:
+    raise OSError
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "imdb").mkdir(parents=True)
+    monkeypatch.setattr("tfm_zoo.training.models.download", refuse)
+    for args, message in [
+        (ClassificationOptions(train_file="a.csv").resolved(), "'sentence-transformers/.*', the default: neither"),
+        (LanguageModelingOptions(model_name_or_path="runs/imdb"), ".*: the folder has no config.json, and so holds no"),
+        (LanguageModelingOptions(model_name_or_path="runs/imbd"), "'runs/imbd': no such folder"),
+    ]:
+        if message.endswith("folder"):  # the Hub is not asked
+            monkeypatch.delattr("transformers.AutoConfig.from_pretrained")
+        with pytest.raises(OSError, match=f"model_name_or_path {message}"):
+            load_config(args, "model_name_or_path")
+    for option_name in ("model_name_or_path", "tokenizer_name"):
+        with pytest.raises(OSError, match=f"^{option_name} 'user/nothing': neither a tokenizer's folder"):
+            load_tokenizer(LanguageModelingOptions(**{option_name: "user/nothing"}))
