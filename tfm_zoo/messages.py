@@ -31,10 +31,13 @@ def checked(message: Mapping[str, Any], number: int) -> Message:
     """A message as chat templates read it. A `ValueError` says what is wrong with message number `number`."""
     if "role" not in message and "from" in message:
         speaker = message["from"]
-        message = {**message, "role": SPEAKERS.get(speaker, speaker), "content": message.get("value")}
+        role = SPEAKERS.get(speaker, speaker) if isinstance(speaker, str) else speaker
+        message = {**message, "role": role, "content": message.get("value")}
     role, content = message.get("role"), message.get("content")
-    if not isinstance(role, str):
+    if role is None:
         raise ValueError(f"message {number} has no role, but {', '.join(message) or 'nothing'}")
+    if not isinstance(role, str):
+        raise ValueError(f"the role of message {number} is {shortened(role)}, not text")
     if content is None and message.get("tool_calls"):
         content = ""
     if isinstance(content, list):

@@ -28,6 +28,7 @@ DIALECTS = {",": {}, "\t": {"quoting": csv.QUOTE_NONE}}
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 #: UTF-8, in which a byte order mark at the beginning of a file is no text
 ENCODING = "utf-8-sig"
+BLOCK = 10_000  # rows of a CSV file that `datasets` reads at once, and finds types for
 #: of the columns of a CSV or TSV file, those of names, whose cells stay as they are written even if all are numbers
 Names = Callable[[list[str]], Iterable[str]]
 
@@ -113,13 +114,15 @@ def reading_options(kind: str, files: Sequence[Path], delimiter: str, names: Nam
     options = {"sep": delimiter, "encoding": ENCODING, "keep_default_na": False, "na_values": [""]}
     options |= DIALECTS.get(delimiter, {})
     for file in reversed(files):
-        first = pandas.read_csv(file, nrows=1, **options)
+        first = pandas.read_csv(file, nrows=BLOCK, **options)
         if not isinstance(first.index, pandas.RangeIndex):  # its first cells would be taken for names of the rows
             size, longer = len(first.columns), len(first.columns) + first.index.nlevels
             advice = "; is a text with a comma not in quotation marks?" if delimiter == "," else ""
             raise ParserError(f"{file}: its first row has {longer} cells, and its header {size}{advice}")
     columns = [*first.columns]
-    return {**options, "columns": columns, "converters": dict.fromkeys(names(columns), cell)}
+    # A later block of a text column may hold numbers alone, which pandas would read as such: "007" as 7.
+    texts = [name for name in columns if first[name].map(lambda value: isinstance(value, str)).any()]
+    return {**options, "columns": columns, "converters": dict.fromkeys([*texts, *names(columns)], cell)}
 
 
 def cell(text: str) -> str | None:

@@ -200,6 +200,7 @@ def test_labels_that_cannot_be_learnt_are_refused_by_their_line(recipe, tmp_path
         (said(None), TEMPLATE, "line 21 .*: the content of message 1 .user. is null, not text"),
         (said([{"type": "image", "url": "x"}]), TEMPLATE, 'line 21 .*: message 1 has a part "image", and only texts'),
         ([{"content": "hi"}], TEMPLATE, "line 21 .*: message 1 has no role, but content"),
+        ([{"from": ["human"], "value": "hi"}], TEMPLATE, 'line 21 .*: the role of message 1 is ."human"., not text'),
         (said("hi", None, tool_calls=[CALL]), TEMPLATE, "'hi'... has tool_calls, which the chat template does not"),
         (said("hi"), "{{ raise_exception('no') }}", "the chat template refuses the conversation .*: no"),
     ],

@@ -134,13 +134,16 @@ def test_cells_are_what_stands_there(tmp_path, kind, text_column):
         assert sorted(map(str, found)) == sorted(map(str, rows))
 
 
-def test_a_column_may_hold_text_after_thousands_of_numbers(tmp_path):
+def test_a_column_may_hold_text_and_numbers_thousands_of_rows_apart(tmp_path):
     """`datasets` looks at 10,000 rows at a time."""
-    score = [*range(10_000), "NA"]
-    rows = pandas.DataFrame({"text": "a text", "score": score, "label": [*range(2)] * 5000 + ["n/a"]})
-    rows.to_csv(tmp_path / "train.csv", index=False)
-    for source in ({"train_file": str(tmp_path / "train.csv")}, {"dataset_name": str(tmp_path)}):
-        assert load(**source).label_names == ["0", "1", "n/a"]
+    score, written = [*range(10_000), "NA"], ["a text"] * 10_000 + ["007"]
+    rows = pandas.DataFrame({"text": written, "score": score, "label": [*range(2)] * 5000 + ["n/a"]})
+    for column in ("score", "label"):
+        rows.drop(columns="score" if column == "label" else []).to_csv(tmp_path / "train.csv", index=False)
+        for source in ({"train_file": str(tmp_path / "train.csv")}, {"dataset_name": str(tmp_path)}):
+            found = load(**source)
+            assert found.label_names == ["0", "1", "n/a"]
+            assert {text for split in found.splits.values() for text in split["text"]} == {"a text", "007"}
 
 
 @pytest.mark.parametrize(
