@@ -309,13 +309,9 @@ def test_a_converted_folder(tmp_path, here):
     (folder / "notes.txt").write_text("mine")
     path = folder / "tokenizer.json"
     path.write_text(path.read_text().replace("transform", "transfusion").replace('"model"', '"modal"', 1))
-    changed = (
-        "files changed since it was recorded: tokenizer.json",
-        "files not recorded",
-        "the tokenizer makes someth",
-    )
-    differences = verify(folder).differences
-    assert all(any(one.startswith(kind) for one in differences) for kind in changed), differences
+    assert {"files changed since it was recorded: tokenizer.json", "files not recorded"} <= {
+        one.partition(",")[0] for one in verify(folder).differences
+    }
 
 
 def test_a_pull_request(online, here, tmp_path, monkeypatch):
