@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from tfm_zoo.cli import app
 from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.hub import push
+from tfm_zoo.hub.cards import write_card
 from tfm_zoo.hub.model_card import MARK, card_of_model
 
 from ..official_models import BY_NAME, build_tiny
@@ -48,6 +49,9 @@ def test_card_of_a_converted_checkpoint(pipeline, tmp_path, online, hub_server):
         expected = expected.replace(old, new)
     assert pushed == expected
     assert (tmp_path / "zoo/README.md").read_text() == card.content  # what is here stays
+    (tmp_path / "zoo/README.md").write_text("my own")
+    assert not write_card(tmp_path / "zoo", "text", card.data, "zoo")
+    assert (tmp_path / "zoo/README.md").read_text() == "my own"
 
 
 @pytest.mark.parametrize(

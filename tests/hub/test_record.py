@@ -305,6 +305,7 @@ def test_a_converted_folder(tmp_path, here):
     assert done.exit_code == 0, done.output
     verdict = verify(folder)
     assert verdict.ok and not verdict.warnings, verdict
+    assert json.loads((folder / manifest.FILE).read_text())["tokenizer"]["ids"]
     (folder / "notes.txt").write_text("mine")
     path = folder / "tokenizer.json"
     path.write_text(path.read_text().replace("transform", "transfusion").replace('"model"', '"modal"', 1))
