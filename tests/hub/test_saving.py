@@ -13,6 +13,7 @@ from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmBertForSequenceClassification,
     TfmBertModel,
+    TfmEncoderDecoderEncoder,
     TfmEncoderDecoderForConditionalGeneration,
     TfmGPTConfig,
     TfmGPTForCausalLM,
@@ -40,7 +41,8 @@ def test_code_and_full_map_are_saved_by_every_head(head, checkpoints):
     folder = checkpoints[head.__name__]
     auto_map = json.loads((folder / "config.json").read_text())["auto_map"]
     family = head.config_class
-    assert auto_map == {auto: f"{family.modeling_file}.{name}" for auto, name in family.auto_classes.items()}
+    own = {family.other_auto_classes[head.__name__]: head.__name__} if head is TfmEncoderDecoderEncoder else {}
+    assert auto_map == {auto: f"{family.modeling_file}.{name}" for auto, name in (family.auto_classes | own).items()}
     assert {file.name: file.read_bytes() for file in folder.glob("*.py")} == code_of(family)
 
 
