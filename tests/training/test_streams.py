@@ -95,6 +95,8 @@ def test_a_pass_holds_every_text_once_and_no_two_are_alike(source):
     taken = flat(steps(stream, 25))
     assert [words(taken[:100]), words(taken[100:])] == [words(TEXTS)] * 2
     assert taken[:100] != taken[100:] and taken[:100] == list(stream.first_pass())
+    read_together = Stream(source, together, seed=0, chunk_size=16).first_pass()
+    assert [len(texts) for texts in read_together] == [16] * 6 + [4]
     dealt = Stream(source, as_they_are, **MANY_READERS)
     assert words(dealt.first_pass()) == words(dealt.first_pass(range(8))) == words(TEXTS)
 
