@@ -26,8 +26,8 @@ from tests.official_models import build_tiny, distinct
 from tests.precision import assert_rounds_as_well, in_double
 from tfm_zoo.converters import from_official
 
-#: of each architecture one class: that with a head of its own, or at least with a loss
-BY_WORTH = sorted(distinct(), key=lambda each: (each.has_loss, not each.has_common_head))
+#: of each architecture one class: a language model, or at least one with a loss
+BY_WORTH = sorted(distinct(), key=lambda each: (each.has_loss, str(each).endswith(("LM", "Generation", "HeadModel"))))
 ONE_OF_EACH = {each.architecture: each for each in BY_WORTH}
 
 
@@ -52,7 +52,7 @@ def test_float32_rounds_as_well(official_class):
 
 
 def results(pair: Pair, model: PreTrainedModel, batch: Batch) -> dict[str, Batch | torch.Tensor]:
-    """What a model gives, its loss, and all gradients as one tensor, since some are zero but for rounding."""
+    """What a model gives, with its loss, and all gradients as one tensor, since some are zero but for rounding."""
     official_class, official, zoo_models = pair
     labels = labels_for(official_class, official, batch, everywhere=False)
     with torch.no_grad():
@@ -63,4 +63,7 @@ def results(pair: Pair, model: PreTrainedModel, batch: Batch) -> dict[str, Batch
         gradients = zoo_gradients(model, official_class, official_gradients(official, official_class))
     else:
         gradients = official_gradients(model, official_class)
-    return {"outputs": outputs, "loss": loss, "gradient": torch.cat([each.flatten() for each in gradients.values()])}
+    return {
+        "outputs": outputs | {"loss": loss},
+        "gradients": torch.cat([each.flatten() for each in gradients.values()]),
+    }
