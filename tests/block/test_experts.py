@@ -12,7 +12,7 @@ from tfm_zoo import TfmGPTForCausalLM, from_official, pack_weights
 from tfm_zoo.models.experts import TfmSparseMLP
 
 from ..official_models import BY_NAME, build_tiny
-from ..precision import assert_same, in_single
+from ..precision import assert_same, in_graphs, in_single
 from ..tiny import NO_DROPOUT, recompute_activations, tiny_config, tiny_model
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -114,12 +114,13 @@ def test_packed(dtype, caplog):
 
 
 @pytest.mark.slow
+@in_graphs()
 def test_one_graph():
     model = tiny_model(TfmGPTForCausalLM, **EXPERTS)
     torch._dynamo.reset()
     with torch.no_grad():
         made = torch.compile(model, fullgraph=True, backend="eager")(IDS).logits
-        assert_same(made, model(IDS).logits)
+        torch.testing.assert_close(made, model(IDS).logits, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
