@@ -269,7 +269,8 @@ def pairs(tmp_path_factory) -> Path:
     sources: dict[str, None] = {}
     while len(sources) < 634:
         sources[" ".join(rng.choices("abcde", k=rng.randint(2, 4)))] = None
-    rows = [{"en": source, "de": source[::-1]} for source in sources]
+    # Shuffled, so that each split has sources of unlike length: those that are drawn last are the longest.
+    rows = [{"en": source, "de": source[::-1]} for source in rng.sample([*sources], len(sources))]
     folder = tmp_path_factory.mktemp("pairs")
     written(folder, "json", train=rows[:600], validation=rows[600:620], test=rows[620:])
     return folder

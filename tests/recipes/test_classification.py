@@ -34,6 +34,8 @@ def test_learns_and_leaves_everything(finetune, tmp_path):
     losses = history(folder, "loss")
     assert results["train_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
     assert len(losses) == results["train_steps"] == 8 * 4
+    state = json.loads((folder / "trainer_state.json").read_text())
+    assert state["run"]["metric_for_best_model"] == "accuracy"
     assert (folder / "training_curves.png").stat().st_size > 10_000
 
     model = tfm_zoo.TfmBertForSequenceClassification.from_pretrained(folder)
@@ -112,6 +114,14 @@ def test_every_problem_is_learnt_predicted_and_measured_by_predict(recipe, tmp_p
     assert {name: float(value) for name, value in shown.items()} == pytest.approx(
         {name: results[f"test_{name}"] for name in figures}, abs=6e-5
     )
+
+
+@pytest.mark.parametrize("task", ["classification", "marks", "number", "numbers"])
+def test_evaluations_measure_the_loss_that_is_trained(recipe, task):
+    train = recipe(task)
+    same = {"validation_file": train.options["train_file"], "per_device_train_batch_size": 100, "learning_rate": 1e-12}
+    loop = train.trained(max_train_steps=1, **same)
+    assert logged(loop, "eval_loss") == pytest.approx(logged(loop, "loss"), rel=1e-5)
 
 
 def test_a_figure_of_a_regression_is_better_if_its_error_is_smaller(recipe):

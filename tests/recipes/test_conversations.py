@@ -103,6 +103,7 @@ def test_blocks_hold_every_conversation_once():
     assert max(sum(lengths[index] for index in each) for each in bins) <= 20
     assert len(bins) <= 1 + 11 / 9 * sum(lengths) / 20
     assert best_fit([3, 20, 17], 20) == [[0, 2], [1]]
+    assert best_fit([2, 3, 18, 17], 20) == [[0, 2], [1, 3]]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import tfm_zoo
 from tfm_zoo.cli import app
+from tfm_zoo.training.loop import train
 from tfm_zoo.training.tasks.translation import language_codes
 from tfm_zoo.training.tokenizers import joint_bpe
 
@@ -120,8 +121,10 @@ def translated(folder, sentences: list[str], capsys, **options) -> list[str]:
 @pytest.mark.parametrize("model_class", ["zoo", "native"])
 def test_a_prefix_stays_with_the_model(train_translation, test_rows, tmp_path, capsys, model_class):
     options = MARIAN | {"model_class": model_class, "max_train_steps": 8, "num_beams": 1}
-    train_translation(source_prefix="e d c: ", **options)
-    folder = tmp_path / "run"
+    loop, folder = train_translation.prepare(source_prefix="e d c: ", **options), tmp_path / "run"
+    first = loop.task.tokenizer(f"e d c: {test_rows[0]['en']}")["input_ids"]
+    assert loop.task.splits["test"][0]["input_ids"] == first
+    train(loop)
     lines = (folder / "generated_predictions.txt").read_text().splitlines()
     assert translated(folder, [row["en"] for row in test_rows[:5]], capsys) == lines[:5]
 
