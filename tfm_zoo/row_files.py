@@ -114,7 +114,7 @@ def reading_options(kind: str, files: Sequence[Path], delimiter: str, names: Nam
     options = {"sep": delimiter, "encoding": ENCODING, "keep_default_na": False, "na_values": [""]}
     options |= DIALECTS.get(delimiter, {})
     for file in reversed(files):
-        first = pandas.read_csv(file, nrows=BLOCK, **options)
+        first = pandas.read_csv(file, nrows=BLOCK if file == files[0] else 1, **options)
         if not isinstance(first.index, pandas.RangeIndex):  # its first cells would be taken for names of the rows
             size, longer = len(first.columns), len(first.columns) + first.index.nlevels
             advice = "; is a text with a comma not in quotation marks?" if delimiter == "," else ""

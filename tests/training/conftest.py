@@ -18,6 +18,17 @@ __all__ = ["checkpoint", "frozen", "one_thread_and_own_cache", "own", "quick_run
 
 
 @pytest.fixture
+def config(tmp_path):
+    """Writes options as YAML; returns the argument that names the file."""
+
+    def write(text: str) -> str:
+        (tmp_path / "config.yaml").write_text(text)
+        return f"--config={tmp_path / 'config.yaml'}"
+
+    return write
+
+
+@pytest.fixture
 def loop(tmp_path) -> Callable[..., Loop]:
     """Makes a loop on tensors with any options, by default in a folder of its own."""
     return lambda *model, **options: loop_on_tensors(*model, **{"output_dir": mkdtemp(dir=tmp_path)} | options)

@@ -45,15 +45,6 @@ def parse(*argv: str, options: type = ClassificationOptions) -> dict:
     return asdict(parse_options(options, argv))
 
 
-@pytest.fixture
-def config(tmp_path):
-    def write(text: str) -> str:
-        (tmp_path / "config.yaml").write_text(text)
-        return f"--config={tmp_path / 'config.yaml'}"
-
-    return write
-
-
 def test_command_line_overrides_yaml_overrides_defaults(config):
     path = config(
         "learning_rate: 3e-4\nseed: 7\ngroup_by_length: true\nmax_train_steps: null\ntext_column_name: [a, b]"

@@ -28,17 +28,6 @@ def refusal(capsys, *argv: str, options: type = ClassificationOptions) -> str:
     return message
 
 
-@pytest.fixture
-def config(tmp_path):
-    """Writes options as YAML; returns the argument that names the file."""
-
-    def write(text: str) -> str:
-        (tmp_path / "config.yaml").write_text(text)
-        return f"--config={tmp_path / 'config.yaml'}"
-
-    return write
-
-
 #: by the task's options: lines of YAML, and what is said of them
 VALUES = {
     ClassificationOptions: [

@@ -73,9 +73,10 @@ def takes_bounds(model, states: torch.Tensor) -> bool:
     if varlen_attn is None or not states.is_cuda or torch.cuda.get_device_capability(states.device) < (8, 0):
         return False
     has_bias_or_cap = config.has_position_bias or config.attn_logit_softcapping is not None
-    is_dropped = any(dropout_rate(part) for part in model.modules() if hasattr(part, "attention_dropout"))
     fits = kernel_dtype(states) in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= 256
-    return fits and not has_bias_or_cap and not is_dropped
+    if has_bias_or_cap or not fits:
+        return False
+    return not any(dropout_rate(part) for part in model.modules() if hasattr(part, "attention_dropout"))
 
 
 def kernel_dtype(states: torch.Tensor) -> torch.dtype:

@@ -14,10 +14,10 @@ from jinja2 import TemplateError
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from tfm_zoo.messages import READERS, Message, messages_of, tools_of
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.row_files import read_text
 from tfm_zoo.training.data import Data, Table
+from tfm_zoo.training.messages import READERS, Message, messages_of, tools_of
 
 logger = logging.getLogger(__name__)
 #: marks an answer in a chat template: the tokenizer can then tell which tokens are of answers
