@@ -25,6 +25,12 @@ TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
 ASKED = {"messages": [{"role": "user", "content": "who saw the film"}], "max_tokens": 5, "temperature": 0.0}
 
 
+@pytest.fixture(autouse=True)
+def transformers_as_it_was(monkeypatch):
+    """Other tests of this process find no class there that the command has put into transformers."""
+    monkeypatch.setattr("tfm_zoo.plugin.patches.add_classes_to_transformers", lambda: None)
+
+
 @pytest.fixture
 def started(monkeypatch):
     """The command lines that transformers' server was started with; it starts nothing."""
