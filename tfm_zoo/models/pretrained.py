@@ -81,14 +81,19 @@ class TfmPreTrainedModel(PreTrainedModel):
     @classmethod
     def from_pretrained(cls, *args, key_mapping: dict[str, str] | None = None, **kwargs):
         """As in transformers; tensors are found under their `other_names`, too."""
-        names = vars(cls).get("other_names", {})
-        loaded = super().from_pretrained(*args, key_mapping=(key_mapping or {}) | names, **kwargs)
-        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        names, wants_info = vars(cls).get("other_names", {}), kwargs.pop("output_loading_info", False)
+        options = kwargs | {"key_mapping": (key_mapping or {}) | names, "output_loading_info": True}
+        model, info = super().from_pretrained(*args, **options)
+        if rounded := next((name for name in info["unexpected_keys"] if name.endswith(".weight_scales")), None):
+            raise ValueError(
+                f"The checkpoint holds {rounded}, so that its weights are packed, and quantization_config=None or a "
+                "configuration without it hides that: leave both out."
+            )
         used = getattr(model, "_weight_conversions", None) or []
         # Saving would reverse these, and write the other names.
         model._weight_conversions = [rule for rule in used if rule.source_patterns[0] not in names]
         check_shards(model.config, model.tp_size or 1)
-        return loaded
+        return (model, info) if wants_info else model
 
     def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args) -> None:
         """Lets `load_state_dict`, with which runs are resumed, find tensors under their `other_names` too."""
