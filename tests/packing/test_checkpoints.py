@@ -258,4 +258,4 @@ def test_the_commands(tmp_path):
 def test_rounded_numbers_are_not_taken_for_weights(tmp_path):
     saved(tiny_decoder(), tmp_path)
     with pytest.raises(ValueError, match=r"weight_scales, so that its weights are packed"):
-        TfmGPTForCausalLM.from_pretrained(tmp_path, quantization_config=None)
+        AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=None)
