@@ -215,6 +215,7 @@ REFUSED = [
     (CLASSIFIER, {"classifier_pooling": "mean"}, "='mean': .*seq_pooling_type.*MEAN.*--hf-overrides"),
     (CLASSIFIER, {"classifier_pooling": "attention"}, "='attention': no engine .*serve the model with"),
     (CLASSIFIER, {"classifier_pooling": "late"}, "='late': no engine .*serve the model with"),
+    (tfm_zoo.TfmBertModel, {"dropped_token_id": 4}, "dropped_token_id=4 scales .* packs .*serve the model with"),
     (DECODER, {"logit_scale": 0.5, "lm_head_bias": True}, "logit_scale=0.5 .*lm_head_bias=True.* with transformers"),
     (DECODER, {"logit_scale": 0.5, "final_logit_softcapping": 3.0}, "logit_scale=0.5 .*_softcapping=3.0.* with trans"),
     (DECODER, NARROW, "embedding_size=16, and an engine's logits read hidden_size=32"),

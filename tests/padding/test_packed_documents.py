@@ -18,7 +18,7 @@ from tfm_zoo import (
     from_official,
 )
 from tfm_zoo.models.kernels import varlen_attention_forward
-from tfm_zoo.models.padding import kept_of
+from tfm_zoo.models.padding import find_kept
 
 from ..official_models import BY_NAME, build_tiny
 from ..precision import MAX_DIFFERENCE, assert_same
@@ -128,7 +128,7 @@ def test_an_encoder_reads_positions_in_any_order():
 
 def test_rows_have_documents_of_their_own():
     """The first has as many as tokens, the second is one."""
-    assert kept_of(torch.ones(2, 3), [3, 3], torch.tensor([[1, 2, 3], [0, 0, 0]])).lengths == [1, 1, 1, 3]
+    assert find_kept(torch.ones(2, 3), documents=torch.tensor([[1, 2, 3], [0, 0, 0]])).lengths == [1, 1, 1, 3]
 
 
 def bounded_attention(module, query, key, value, attention_mask, cu_seq_lens_q=None, **kwargs):

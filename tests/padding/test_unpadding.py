@@ -446,7 +446,8 @@ def test_split_and_padded_are_one_attention():
     near = allowed & ((places[:, None] - places).abs() <= 2)
     for own, whole in ((None, allowed), (near, near)):
         split = attend_apart(attention, apart(Layout(own), kept), None, *heads, None)[0]
-        padded = attend_padded(attention, Layout(whole, queries=kept, keys=kept), None, *heads, whole)[0]
+        restored = Layout(whole, mode="restored", queries=kept, keys=kept)
+        padded = attend_padded(attention, restored, None, *heads, whole)[0]
         assert_same(split, padded)
 
 

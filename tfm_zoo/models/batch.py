@@ -1,6 +1,6 @@
 """What the core reads: tuples without logic. (Device hooks move the tensors that they find in a tuple.)"""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from transformers import Cache, EncoderDecoderCache
@@ -37,6 +37,12 @@ class KeptTokens(NamedTuple):
     lengths: list[int]
     bounds: torch.IntTensor
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are all tokens of the batch, and each row is a sequence."""
+        rows, length = self.shape
+        return len(self.lengths) == rows and sum(self.lengths) == rows * length
+
 
 class Window(NamedTuple):
     """Who sees whom: a token sees `left` places before its own and `right` after it. `places` are int32
@@ -48,27 +54,29 @@ class Window(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Who attends to whom in the layers of one type; [`choose_kernel`] reads in it how attention runs: `by_bounds`; or,
-    with `parts`, apart; or on the padded batch, restored where `queries` or `keys` are kept tokens.
+    """Who attends to whom in the layers of one type, and how attention runs ([`choose_kernel`] matches the mode):
+
+        "whole"       on the tokens as they are, by the mask, or in blocks by the window
+        "restored"    on the padded batch, which is restored for this call where `queries` or `keys` are kept tokens
+        "apart"       sequence by sequence, by `parts`
+        "by_bounds"   once for all sequences, which lie end to end, by the bounds of `queries` and `keys`
 
     Args:
         mask: made by transformers' mask functions for the attention implementation; for linear attention
             `(batch, length)`, 0 at padding. `None`: each position sees all others, or (causal) all before it.
         window: replaces the mask where attention runs in blocks.
         queries, keys: the kept tokens, if queries, or keys, stand end to end in one row. `None`: they are padded.
-        parts: a layout for each sequence, by which attention runs apart for each. Where there is a mask as well,
-            attention runs once, with that mask, and by parts only if the result is not finite.
-        by_bounds: whether a kernel runs once over the kept tokens of both sides, by their bounds.
+        parts: a layout for each sequence.
         bias: of positions, `(batch, heads, queries, keys)`, where it is not in the mask: flex attention has a mask of
             blocks, to which no number can be added, and adds the bias to each score.
     """
 
     mask: torch.Tensor | None = None
     window: Window | None = None
+    mode: Literal["whole", "restored", "apart", "by_bounds"] = "whole"
     queries: KeptTokens | None = None
     keys: KeptTokens | None = None
     parts: list["Layout"] | None = None
-    by_bounds: bool = False
     bias: torch.Tensor | None = None
 
 

@@ -15,7 +15,6 @@ logger = logging.get_logger(__name__)
 
 NormPosition = Literal["post", "pre", "output", "both"]
 PositionEmbedding = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
-ENGINES = ("vllm", "sglang")  # the attention implementations that serving engines set
 #: names of fields in other configurations -> their names here
 ALIASES = {
     alias: name

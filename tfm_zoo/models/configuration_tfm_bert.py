@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 
 from .configuration_checks import ACTIVATION, RATE, RULES, SCORES, Idle, Rule, each, needs, tokens
-from .configuration_tfm import ENGINES, EXPERTS, TWO_STACKS, TfmConfig, follows, stored
+from .configuration_tfm import EXPERTS, TWO_STACKS, TfmConfig, follows, stored
+from .engines import serves_encoder, window_in_engine
 
 
 def has_prediction_head(config: Any) -> bool:
@@ -59,6 +60,7 @@ class TfmBertConfig(TfmConfig):
         needs("classifier_norm", "classifier_dense", True),
         Idle("lm_head_act", has_prediction_head, "lm_head_transform or classifier_transform"),
         shared_layers,
+        serves_encoder,
     )
 
     embedding_norm: bool = True
@@ -87,9 +89,4 @@ class TfmBertConfig(TfmConfig):
     lm_head_act: str | None = follows("hidden_act")  # of the masked-language-modelling head
 
 
-def with_itself(config: TfmBertConfig, window: int | None) -> int | None:
-    """A window as it is read: serving engines count the position itself too, so they read one more."""
-    return window if window is None or config._attn_implementation not in ENGINES else window + 1
-
-
-TfmBertConfig.sliding_window = stored("sliding_window", with_itself)
+TfmBertConfig.sliding_window = stored("sliding_window", window_in_engine)

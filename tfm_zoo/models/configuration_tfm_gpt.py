@@ -7,7 +7,8 @@ from huggingface_hub.dataclasses import strict
 from transformers import MixtralConfig
 
 from .configuration_checks import CAUSAL, RULES, SCORES, WINDOW, Idle, Rule, each
-from .configuration_tfm import ENCODER_HEADS, ENGINES, TWO_STACKS, NormPosition, TfmConfig, follows
+from .configuration_tfm import ENCODER_HEADS, TWO_STACKS, NormPosition, TfmConfig, follows
+from .engines import serves_decoder
 
 #: of [`Idle`]
 EXPERT = (lambda config: config.num_local_experts is not None, "num_local_experts")
@@ -45,24 +46,6 @@ def experts(config: Any) -> Iterator[str]:
         )
 
 
-def served(config: Any) -> Iterator[str]:
-    """A serving engine computes what the model does."""
-    if config._attn_implementation not in ENGINES:
-        return
-    if config.project_tokens:
-        yield (
-            "$project_tokens projects the last hidden states to $embedding_size, and an engine's logits read "
-            "$hidden_size: serve the model with transformers."
-        )
-    if config.logit_scale != 1 and (config.lm_head_bias or config.final_logit_softcapping is not None):
-        yield (
-            "$logit_scale scales logits before their bias and their cap, and an engine scales them after $lm_head_bias "
-            "and $final_logit_softcapping: serve the model with transformers."
-        )
-    if config.num_local_experts is not None and config.hidden_act != "silu":
-        yield "$hidden_act: engines compute experts with 'silu', so serve the model with transformers."
-
-
 @strict
 class TfmGPTConfig(TfmConfig):
     """Configuration of the decoder family. The defaults are GPT-2 small (Radford et al. 2019)."""
@@ -90,7 +73,7 @@ class TfmGPTConfig(TfmConfig):
         *(Idle(name, *EXPERT) for name in ("num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob")),
         Idle("router_aux_loss_coef", *EXPERT),
         experts,
-        served,
+        serves_decoder,
     )
 
     #: how tensor parallelism and expert parallelism divide experts

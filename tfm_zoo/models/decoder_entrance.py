@@ -10,7 +10,7 @@ from .inputs import asks_for, check_inputs, count_positions, counted, documents_
 from .kernels import hides_only_padding, takes_bounds
 from .linear_attention import padding_mask
 from .masks import empty_states, find_layouts, pair_mask, shown_keys
-from .padding import find_kept, keep_tokens, read_padding, tokens_to_keep, unless_padding_counts
+from .padding import find_kept, keep_tokens, reads_padding, unless_padding_counts
 
 DECODER_MASKS = {
     "full_attention": create_causal_mask,
@@ -63,10 +63,11 @@ def decoder_batch(
     kept = None
     if cache is None and not any(asks_for(config, options, name) for name in SHOWN):
         if documents is None:
-            kept = tokens_up_to_read(model, attention_mask, read_positions)
+            kept = kept_up_to_read(model, attention_mask, read_positions)
         elif is_packed and takes_bounds(model, empty_states(model, given)):  # others tell documents apart by a mask
-            mask, lengths = read_padding(attention_mask, read_positions)
-            kept = tokens_to_keep(model, mask, lengths, options, documents)
+            real = torch.ones_like(documents) if attention_mask is None else attention_mask
+            kept = find_kept(real, reads_padding(real, read_positions), documents)
+    kept = unless_padding_counts(model, kept)
     tokens = keep_tokens(tokens, kept)
 
     layouts = decoder_layouts(model, given, attention_mask, cache, documents, kept)
@@ -142,24 +143,26 @@ def count_visible(mask: torch.Tensor | None, given: torch.Tensor) -> torch.LongT
     return count_in_mask(last if last.dtype == torch.bool else last == 0, given)
 
 
-def tokens_up_to_read(model, attention_mask, read_positions: torch.Tensor | None) -> KeptTokens | None:
-    """The real tokens of a batch up to the last one that is read of each row, since no earlier position sees others.
-    `None` if they are all, or if the caller or a hook reads hidden states of padding."""
-    if not (attention_mask is None or marks_padding(attention_mask)) or not model.config.skip_padding:
+def kept_up_to_read(model, attention_mask, read_positions: torch.Tensor | None) -> KeptTokens | None:
+    """The real tokens of a batch up to the last one that is read of each row, since no earlier position sees others
+    ([`find_kept`])."""
+    if not (attention_mask is None or marks_padding(attention_mask)):
         return None
     # Whoever evaluates inspects the model, and gets the official states at padding too.
     if read_positions is None and attention_mask is not None and model.training:
         read_positions = attention_mask.bool()
-    if read_positions is None or is_traced(read_positions):
+    if read_positions is None:
         return None
     real = None if attention_mask is None else attention_mask.to(read_positions)
-    return unless_padding_counts(model, kept_up_to(read_positions, real))
+    return find_kept(*needed_up_to(read_positions, real))
 
 
-def kept_up_to(read_positions: torch.BoolTensor, real: torch.BoolTensor | None = None) -> KeptTokens | None:
-    """The positions of each row up to the last one that is read, and of them the `real` ones, if they are given; each
-    `(batch, length)`. `None` if they are all, or if others are read."""
+def needed_up_to(
+    read_positions: torch.BoolTensor, real: torch.BoolTensor | None = None
+) -> tuple[torch.BoolTensor, torch.BoolTensor | None]:
+    """The positions of each row up to the last one that is read, and of them the `real` ones, if they are given; and
+    whether others are read. Each is `(batch, length)`; they are what [`find_kept`] takes."""
     needed = read_positions.flip(1).cumsum(dim=1).flip(1) > 0
-    real = torch.ones_like(needed) if real is None else real
-    needed = (needed & real) | (real & (real.cumsum(dim=1) == 1))  # a row without any position would have no output
-    return find_kept(needed, read_positions)
+    whole = torch.ones_like(needed) if real is None else real
+    needed = (needed & whole) | (whole & (whole.cumsum(dim=1) == 1))  # a row without any would have no output
+    return needed, None if real is None else reads_padding(real, read_positions)

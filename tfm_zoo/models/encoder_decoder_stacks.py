@@ -146,7 +146,7 @@ class TfmCrossAttention(TfmAttention):
         rows, length, _ = hidden_states.shape
         # The rows that read one source are laid end to end, as if they were one row. (Where the layout names tokens of
         # the target, the whole batch is one row, which a kernel reads by bounds, or which is restored.)
-        sources = key.shape[0] if layout.queries is None else 1
+        sources = key.shape[0] if layout.mode == "whole" else 1
         query = self.q_proj(hidden_states)  # tensor parallelism leaves some of the heads to other processes
         width, beams = query.shape[-1], max(rows, 1) // max(sources, 1)
         query = query.view(sources, beams * length, width // self.head_dim, self.head_dim).transpose(1, 2)

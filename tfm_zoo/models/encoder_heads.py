@@ -6,10 +6,11 @@ import torch
 from torch import nn
 
 from .compat import ACT2FN
-from .configuration_tfm import ENGINES
+from .engines import check_pooling
+from .inputs import marks_padding
 from .losses import labelled, labelled_only, logits_loss, makes_logits, vocabulary_loss
 from .norms import make_norm
-from .padding import find_kept, has_hooks, keep, restore
+from .padding import find_kept, has_hooks, keep, reads_padding, restore
 
 #: fields of the configuration that a pooler and its pooling read
 POOLING = ("classifier_pooling", "pooler_act", "pooler_dropout", "classifier_norm")
@@ -45,26 +46,13 @@ def masked_tokens(
         states, targets = labelled_only(hidden_states, labels)
         return vocabulary_loss(model.head(states), model.lm_head, targets, num_items_in_batch), None
     kept = None
-    if model.config.skip_padding and not has_hooks(model.head, model.lm_head):
-        kept = find_kept(attention_mask, labelled(labels))  # as the encoder: padding with labels is read
+    if marks_padding(attention_mask) and model.config.skip_padding and not has_hooks(model.head, model.lm_head):
+        kept = find_kept(attention_mask, reads_padding(attention_mask, labelled(labels)))  # as the encoder
     states = hidden_states if kept is None else keep(hidden_states, kept)
     logits = model.lm_head(model.head(states))
     logits = logits if kept is None else restore(logits, kept)
     # (Few positions have a label: to copy theirs costs less than all in float32.)
     return None if labels is None else logits_loss(*labelled_only(logits, labels), num_items_in_batch), logits
-
-
-def check_engine_pools(config) -> None:
-    """Raises a `ValueError` where a serving engine would pool another position than the model."""
-    pooling, hint = config.classifier_pooling, "no engine pools in this way, so serve the model with transformers."
-    if pooling == "mean":
-        hint = (
-            "an engine pools by its own settings, the first position if they name none. Serve it with "
-            """--pooler-config '{"seq_pooling_type": "MEAN"}' and, to say that this is done, """
-            """--hf-overrides '{"classifier_pooling": "cls"}'."""
-        )
-    if config._attn_implementation in ENGINES and pooling != "cls":
-        raise ValueError(f"classifier_pooling={pooling!r}: {hint}")
 
 
 def make_pooler(config) -> nn.Sequential:
@@ -77,7 +65,7 @@ def make_pooler(config) -> nn.Sequential:
 def make_classifier(config, pooler: nn.Sequential) -> nn.Sequential:
     """A pooler (or its dropout alone) and a projection, `(..., width)` to `(rows, num_labels)`; an engine gives it
     `(rows, 1, width)`."""
-    check_engine_pools(config)
+    check_pooling(config)
     read = dict((pooler if config.classifier_dense else pooler[:1]).named_children())
     layers = {"flatten": nn.Flatten(0, -2), **read, "out_dropout": nn.Dropout(config.classifier_dropout)}
     return nn.Sequential(OrderedDict(layers, out_proj=nn.Linear(config.hidden_size, config.num_labels)))

@@ -4,12 +4,11 @@ import torch
 
 from .batch import EVERYTHING, Batch, Tokens
 from .compat import CACHE, create_bidirectional_mask, create_bidirectional_sliding_window_mask
-from .encoder_inputs import with_masks_dropped, with_tasks
-from .inputs import asks_for, check_inputs, count_positions, documents_of, is_traced
+from .inputs import asks_for, check_inputs, count_positions, documents_of, is_traced, marks_padding
 from .kernels import hides_only_padding
 from .linear_attention import padding_mask
 from .masks import empty_states, find_layouts
-from .padding import keep_tokens, read_padding, tokens_to_keep
+from .padding import find_kept, keep_tokens, leave_out, unless_padding_counts
 
 ENCODER_MASKS = {
     "full_attention": create_bidirectional_mask,
@@ -21,9 +20,9 @@ ENCODER_MASKS = {
 def encoder_batch(
     model, tokens: Tokens, attention_mask, options: dict, read_positions=None, reads_first=False, takes_documents=True
 ) -> Batch:
-    """Makes an encoder's batch from the inputs of [`TfmBertModel`], and its further `options`, of which it takes out
-    `task_type_ids`. `reads_first`: the caller reads the first position of each sequence, even if it is padding;
-    `takes_documents`: several may be packed into a row."""
+    """Makes an encoder's batch from the inputs of [`TfmBertModel`], and its further `options`. `reads_first`: the
+    caller reads the first position of each sequence, even if it is padding; `takes_documents`: several may be packed
+    into a row."""
     if any(options.get(name) is not None for name in ("past_key_values", CACHE)):
         raise ValueError("past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; use prompt tuning.")
     given = tokens.ids_or_embeddings
@@ -34,15 +33,19 @@ def encoder_batch(
         raise ValueError("position_ids begin anew within a row: each source should be a row of its own, padded.")
     if tokens.position_ids is None:
         tokens = tokens._replace(position_ids=count_positions(model, given))
-    if model.config.task_type_vocab_size:
-        tokens = with_tasks(model.config, tokens, options.pop("task_type_ids", None))
-    if model.config.dropped_token_id is not None:
-        tokens = with_masks_dropped(model, tokens, mask, documents)
+    tokens = model.complete_tokens(tokens, mask, documents, options)
 
-    mask, lengths = read_padding(mask, read_positions, reads_first)
+    kept = None
+    if marks_padding(mask):
+        mask, kept = leave_out(mask, read_positions, reads_first, documents)
+    elif mask is None and documents is not None:
+        kept = find_kept(torch.ones_like(documents), documents=documents)
     if mask is None and documents is None and hides_only_padding(model, given):
         return Batch(tokens, dict.fromkeys(model.layer_types, EVERYTHING))
-    kept = tokens_to_keep(model, mask, lengths, options, documents)
+    # A caller who asks for hidden states gets copies with the padding restored, to which no gradient would flow.
+    is_copied = torch.is_grad_enabled() and asks_for(model.config, options, "output_hidden_states")
+    has_bias = documents is not None and model.position_bias is not None
+    kept = None if is_copied or has_bias else unless_padding_counts(model, kept)
     tokens = keep_tokens(tokens, kept)
     states, shows_weights = empty_states(model, given), asks_for(model.config, options, "output_attentions")
     layouts = find_layouts(model, ENCODER_MASKS, states, mask, kept, shows_weights, documents=documents)

@@ -30,7 +30,7 @@ def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layo
     that is faster there; and around it, what the layout asks for. `query`: `(batch, heads, length, head_dim)`."""
     if query.shape[0] == 0:
         return attend_nothing
-    if layout.by_bounds:
+    if layout.mode == "by_bounds":
         return partial(attend_by_bounds, varlen_attention_forward if implementation == "varlen" else attend, layout)
     if implementation in FUSED and module.softcap is not None:
         raise ValueError(
@@ -49,11 +49,7 @@ def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layo
         attend = partial(module.attend_biased, attend)
     if layout.window is not None:
         attend = partial(attend_in_blocks, attend, layout.window)
-    if layout.parts is not None:
-        return partial(attend_apart, attend, layout)
-    if layout.queries is None and layout.keys is None:
-        return attend
-    return partial(attend_padded, attend, layout)
+    return attend if layout.mode == "whole" else partial(MODES[layout.mode], attend, layout)
 
 
 def hides_only_padding(model, given: torch.Tensor) -> bool:
@@ -225,6 +221,10 @@ def attend_padded(attend: Callable, layout: Layout, module, query, key, value, a
     )
     output, weights = attend(module, query, key, value, attention_mask, **kwargs)
     return output if layout.queries is None else keep(output, layout.queries), weights
+
+
+#: the mode of a layout -> what calls a kernel
+MODES = {"apart": attend_apart, "by_bounds": attend_by_bounds, "restored": attend_padded}
 
 
 def attend_in_blocks(attend: Callable, window: Window, module, query, key, value, attention_mask: None, **kwargs):

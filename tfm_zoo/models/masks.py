@@ -126,11 +126,11 @@ def kept_layout(
     a type and a mask; `shows_weights`: the caller asks for attention weights, which are those of the padded batch."""
     implementation = model.config._attn_implementation or "eager"
     if layer_type != "linear_attention" and takes_bounds(model, states):
-        return Layout(queries=kept, keys=kept, by_bounds=True)
+        return Layout(mode="by_bounds", queries=kept, keys=kept)
     # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device.
     can_split = layer_type == "linear_attention" or implementation in ("eager", *FUSED)
     if states.device.type != "cpu" or shows_weights or not can_split:
-        return make(layer_type, mask)._replace(queries=kept, keys=kept)
+        return make(layer_type, mask)._replace(mode="restored", queries=kept, keys=kept)
     # No padding is left to be hidden, only what a window or, in eager attention, causality hides.
     is_limited = layer_type == "sliding_attention" or (implementation == "eager" and model.is_causal)
     return apart(make(layer_type, None) if is_limited else EVERYTHING, kept)
@@ -145,7 +145,7 @@ def apart(layout: Layout, kept: KeptTokens) -> Layout:
         masks = layout.mask.expand(kept.shape[0], -1, -1, -1).split(1)
         rows = [int(indices[0]) // kept.shape[1] for indices in kept.indices.split(kept.lengths)]
         parts = [Layout(among(masks[row], places)) for row, places in zip(rows, columns, strict=True)]
-    return Layout(queries=kept, keys=kept, parts=parts)
+    return Layout(mode="apart", queries=kept, keys=kept, parts=parts)
 
 
 def columns_of(kept: KeptTokens) -> tuple[torch.LongTensor, ...]:

@@ -21,7 +21,7 @@ from .batch import Tokens
 from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
 from .encoder_heads import POOLING, TfmPredictionHead, make_classifier, make_pooler, masked_tokens
-from .encoder_inputs import TfmTaskEmbedding
+from .encoder_inputs import TfmTaskEmbedding, with_masks_dropped, with_tasks
 from .entrance import encoder_batch
 from .inputs import IGNORED, VOCABULARY, check_labels, check_sequence_labels, check_tensor, marks_padding, one_of
 from .losses import answers, labelled, sequence_loss
@@ -76,6 +76,11 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         is_weighted = self.pools and config.classifier_pooling == "attention"  # by a score of each state
         self.pooler_query = nn.Linear(config.hidden_size, 1, bias=False) if is_weighted else None
         self.post_init()
+
+    def complete_tokens(self, tokens: Tokens, mask: object, documents: torch.Tensor | None, options: dict) -> Tokens:
+        if self.config.task_type_vocab_size:
+            tokens = with_tasks(self.config, tokens, options.pop("task_type_ids", None))
+        return tokens if self.config.dropped_token_id is None else with_masks_dropped(self, tokens, mask, documents)
 
     @can_return_tuple
     def forward(

@@ -4,6 +4,7 @@ Projections, feed-forwards and norms run on the tokens that are kept, laid end t
 know where each sequence begins and ends.
 """
 
+import math
 from collections.abc import Callable
 from itertools import accumulate
 
@@ -12,7 +13,7 @@ from torch import nn
 
 from .batch import KeptTokens, Tokens
 from .compat import GLOBAL_HOOKS
-from .inputs import asks_for, is_traced, marks_padding, reads_freely
+from .inputs import is_traced, reads_freely
 from .positions import follows_length
 
 #: why hooks do the same for any shape -> of each, its package and a part of its name
@@ -29,49 +30,65 @@ SHAPELESS = {
 NAMES = {*" ".join(SHAPELESS.values()).split()}
 
 
-def read_padding(
-    attention_mask: object, read_positions: torch.Tensor | None = None, reads_first: bool = False
-) -> tuple[object, list[int] | None]:
-    """A caller's mask, `None` if it is of padding and hides nothing; and the number of real tokens of each row, `None`
-    in a graph, for another kind of mask, and where a CPU sees no padding. Counting waits for the device, in training
-    once a batch. If padding is read, at `read_positions` or (`reads_first`) at the start, all are given as 0."""
-    if not marks_padding(attention_mask) or is_traced(attention_mask):
-        return attention_mask, None
-    if reads_freely(attention_mask) and attention_mask.all():
-        return None, None
-    is_padding, counts = attention_mask == 0, attention_mask.bool().sum(dim=1)
-    if read_positions is not None:
-        counts = counts.masked_fill((read_positions.to(is_padding.device).bool() & is_padding).any(), 0)
-    lengths = (counts.masked_fill(is_padding[:, 0].any(), 0) if reads_first else counts).tolist()
-    return (None if min(lengths) == attention_mask.shape[1] else attention_mask), lengths
-
-
-def find_kept(attention_mask: torch.Tensor | None, read_positions: torch.Tensor | None = None) -> KeptTokens | None:
-    """[`kept_of`] a mask whose padding has not been counted yet; `read_positions` are those of [`read_padding`]."""
-    return kept_of(attention_mask, read_padding(attention_mask, read_positions)[1])
-
-
-def kept_of(
-    attention_mask: torch.Tensor | None, lengths: list[int] | None, documents: torch.LongTensor | None = None
+def find_kept(
+    needed: torch.Tensor, reads_others: torch.Tensor | None = None, documents: torch.LongTensor | None = None
 ) -> KeptTokens | None:
-    """The real tokens by a mask `(batch, length)`, 0 at padding, of whose rows [`read_padding`] gives the `lengths`;
-    each of [`documents_of`] the batch is a sequence. `None`: all tokens are computed, as in a graph, and where a length
-    is 0: padding is read, or a row has no real token (official classes define an output for it)."""
-    if lengths is None:
+    """The tokens of a batch that are computed: entrances and heads ask here. Counting waits for the device, once.
+
+    `None`: all tokens are computed, with their padding. That is so in a graph, whose sizes follow from no value; where
+    padding is read; and where a row has no real token, for which official classes define an output.
+
+    Args:
+        needed: `(batch, length)`, true (or 1) at the tokens that have to be computed.
+        reads_others: `()`, whether the caller reads some of the others ([`reads_padding`]). `None`: none of them.
+        documents: [`documents_of`] the batch. Each is a sequence then; else each row is one.
+    """
+    if is_traced(needed if documents is None else documents):
         return None
-    real = attention_mask.bool()
-    if min(lengths) == 0 or (min(lengths) == real.shape[1] and documents is None):
+    needed, (rows, length) = needed.bool(), needed.shape
+    counts = needed.sum(dim=1)
+    lengths = (counts if reads_others is None else counts.masked_fill(reads_others, 0)).tolist()
+    if 0 in lengths or not rows:
         return None
-    flat, total, counts = real.flatten(), sum(lengths), None
+    total = sum(lengths)
     if documents is not None:
-        rows = torch.arange(len(real), device=real.device)[:, None] * (real.shape[1] + 1)  # (0 is a number, too)
-        counts = (rows + documents)[real].unique_consecutive(return_counts=True)[1]
+        number = torch.arange(rows, device=needed.device)[:, None] * (length + 1) + documents  # (0 is one, too)
+        counts = number[needed].unique_consecutive(return_counts=True)[1]
         lengths = counts.tolist()
+    elif total == rows * length:
+        return every_token(rows, length, needed.device)
+    flat = needed.flatten()
     if reads_freely(flat):
         bounds = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32)
-        return KeptTokens(flat.nonzero().flatten(), tuple(real.shape), lengths, bounds)
+        return KeptTokens(flat.nonzero().flatten(), (rows, length), lengths, bounds)
     indices = flat.byte().argsort(descending=True, stable=True)  # `nonzero` would wait for the device
-    return KeptTokens(indices[:total], tuple(real.shape), lengths, bounds_of(real.sum(1) if counts is None else counts))
+    return KeptTokens(indices[:total], (rows, length), lengths, bounds_of(counts))
+
+
+def leave_out(
+    mask: torch.Tensor, read_positions: torch.Tensor | None, reads_first: bool, documents: torch.LongTensor | None
+) -> tuple[torch.Tensor | None, KeptTokens | None]:
+    """A mask of padding, `None` if it hides nothing, and the real tokens that it leaves ([`find_kept`])."""
+    if documents is None and reads_freely(mask) and mask.all():
+        return None, None
+    others = reads_padding(mask, read_positions)
+    if reads_first:
+        first = (mask[:, 0] == 0).any()
+        others = first if others is None else others | first
+    kept = find_kept(mask, others, documents)
+    return (None if kept is not None and sum(kept.lengths) == mask.numel() else mask), kept
+
+
+def every_token(rows: int, length: int, device: torch.device) -> KeptTokens:
+    """All tokens of a batch, each row a sequence."""
+    bounds = torch.arange(0, rows * length + 1, length, dtype=torch.int32, device=device)
+    return KeptTokens(torch.arange(rows * length, device=device), (rows, length), [length] * rows, bounds)
+
+
+def reads_padding(real: torch.Tensor, read_positions: torch.Tensor | None) -> torch.BoolTensor | None:
+    """`()`, whether some of the positions `(batch, length)` that a caller reads are padding; `None`: none is
+    read."""
+    return None if read_positions is None else (read_positions.to(real.device).bool() & (real == 0)).any()
 
 
 def bounds_of(lengths: torch.LongTensor) -> torch.IntTensor:
@@ -79,27 +96,12 @@ def bounds_of(lengths: torch.LongTensor) -> torch.IntTensor:
     return nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
 
 
-def tokens_to_keep(
-    model, attention_mask: torch.Tensor | None, lengths: list[int] | None, options: dict, documents: torch.Tensor | None
-) -> KeptTokens | None:
-    """The real tokens of a batch, of which each row has `lengths`, as [`read_padding`] counts them; `None` if they are
-    all, or if the caller or a hook reads hidden states of others."""
-    if attention_mask is None and documents is None:
-        return None
-    # A caller who asks for hidden states gets copies with the padding restored, to which no gradient would flow.
-    is_copied = torch.is_grad_enabled() and asks_for(model.config, options, "output_hidden_states")
-    if not model.config.skip_padding or is_copied or (documents is not None and model.position_bias is not None):
-        return None
-    if documents is not None and attention_mask is None and not is_traced(documents):
-        attention_mask, lengths = torch.ones_like(documents), [documents.shape[1]] * len(documents)
-    return unless_padding_counts(model, kept_of(attention_mask, lengths, documents))
-
-
 def unless_padding_counts(model, kept: KeptTokens | None) -> KeptTokens | None:
-    """The tokens that are kept; `None` if a hook sees the others, or if rotary frequencies follow the rows' length."""
-    if kept is None or follows_length(model.rotary_emb, kept.shape[1]) or has_hooks(*model._modules.values()):
+    """The tokens that are kept. `None` if these are all, if padding is to be computed, if a hook sees it, or if rotary
+    frequencies follow the rows' length."""
+    if kept is None or kept.is_whole or not model.config.skip_padding:
         return None
-    return kept
+    return None if follows_length(model.rotary_emb, kept.shape[1]) or has_hooks(*model._modules.values()) else kept
 
 
 def has_hooks(*parts: nn.Module | None) -> bool:
@@ -130,6 +132,8 @@ def is_split(real: torch.BoolTensor) -> bool:
 def keep(states: torch.Tensor, kept: KeptTokens) -> torch.Tensor:
     """`(batch or 1, length, ...)` to `(1, tokens, ...)`."""
     flat = states.expand(*kept.shape, *states.shape[2:]).flatten(0, 1)
+    if kept.is_whole:
+        return flat.unsqueeze(0)
     return flat.index_select(0, kept.indices.to(flat.device)).unsqueeze(0)
 
 
@@ -140,9 +144,10 @@ def keep_tokens(tokens: Tokens, kept: KeptTokens | None) -> Tokens:
 
 def restore(states: torch.Tensor, kept: KeptTokens) -> torch.Tensor:
     """`(1, tokens, ...)` to `(batch, length, ...)`, zero where tokens were not kept."""
-    batch, length = kept.shape
-    padded = states.new_zeros(batch * length, *states.shape[2:])
-    return padded.index_copy_(0, kept.indices.to(states.device), states[0]).unflatten(0, (batch, length))
+    if kept.is_whole:
+        return states[0].unflatten(0, kept.shape)
+    padded = states.new_zeros(math.prod(kept.shape), *states.shape[2:])
+    return padded.index_copy_(0, kept.indices.to(states.device), states[0]).unflatten(0, kept.shape)
 
 
 def restore_outputs(outputs, kept: KeptTokens | None):

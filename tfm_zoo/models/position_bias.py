@@ -121,7 +121,7 @@ class BiasedLayouts:
         bias = self.of_pairs(distances, is_later, layer, keys, first, first - distance)
         if self.implementation == "flex_attention":
             return layout._replace(bias=bias.expand(self.sequences, -1, self.queries, -1))
-        if layout.parts is None:
+        if layout.mode != "apart":
             return layout._replace(mask=masked(bias, layout.mask))
         cut = zip(layout.parts, bias.expand(self.sequences, -1, -1, -1).split(1), columns_of(layout.keys), strict=True)
         return layout._replace(parts=[Layout(masked(among(own, places), part.mask)) for part, own, places in cut])

@@ -13,7 +13,7 @@ from .inputs import IGNORED, check_tensor, is_traced, marks_padding
 from .kernels import takes_bounds
 from .masks import added_to_scores, pair_mask, shown_keys
 from .next_tokens import only_last
-from .padding import bounds_of, find_kept, has_hooks, keep
+from .padding import bounds_of, every_token, find_kept, has_hooks, keep
 from .source_cache import TfmSourceCache
 
 
@@ -45,7 +45,10 @@ def read_source(
     if beams > 1:
         states, kept = states[::beams], None
         attention_mask = None if attention_mask is None else attention_mask[::beams]
-    kept = (kept or find_kept(attention_mask)) if is_new and model.config.skip_padding else None
+    if not (is_new and model.config.skip_padding):
+        kept = None
+    elif kept is None and marks_padding(attention_mask):
+        kept = find_kept(attention_mask)
     if kept is not None and cache is None and takes_bounds(model, states):
         return Source(keep(states, kept), restored=None, layout=bounded(target, beams, kept), cache=cache)
     layout = source_layout(model, states, attention_mask, target, beams)
@@ -60,14 +63,7 @@ def bounded(target: Batch, beams: int, keys: KeptTokens) -> Layout:
     elif len(kept.lengths) > len(keys.lengths):  # documents that share a row read one source
         counts = (kept.indices // kept.shape[1]).bincount(minlength=kept.shape[0])
         kept = kept._replace(lengths=counts.tolist(), bounds=bounds_of(counts))
-    return Layout(queries=kept, keys=keys, by_bounds=True)
-
-
-def every_token(rows: int, length: int, device: torch.device) -> KeptTokens:
-    """All tokens of a batch without padding."""
-    indices = torch.arange(rows * length, device=device)
-    bounds = torch.arange(0, rows * length + 1, length, dtype=torch.int32, device=device)
-    return KeptTokens(indices, (rows, length), [length] * rows, bounds)
+    return Layout(mode="by_bounds", queries=kept, keys=keys)
 
 
 def source_layout(
@@ -91,14 +87,15 @@ def source_layout(
         )
     is_whole = mask is None and target.kept is not None and target.cache is None and takes_bounds(model, states)
     if is_whole or marks_padding(mask):  # flash attention's, which transformers would apply to queries, too
-        return bounded(target, beams, find_kept(mask) or every_token(*states.shape[:2], states.device))
+        keys = find_kept(mask) if marks_padding(mask) else None
+        return bounded(target, beams, keys or every_token(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
         # Official T5 adds its mask to these scores, so that of a source without real tokens all is seen alike.
         if implementation == "eager" or config.has_position_bias:
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
         elif not model.training and not is_traced(mask):  # (a kernel with dropout would make nan of such a row)
             mask = added_to_scores(mask, states.dtype)
-    return Layout(mask, queries=target.kept)
+    return Layout(mask) if target.kept is None else Layout(mask, mode="restored", queries=target.kept)
 
 
 def default_mask(

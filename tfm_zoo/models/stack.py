@@ -8,7 +8,7 @@ from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.utils import ModelOutput
 
-from .batch import Batch
+from .batch import Batch, Tokens
 from .compat import capture_outputs
 from .layers import TfmLayer, TfmMLP
 from .norms import make_norm, multiplier
@@ -114,6 +114,10 @@ class TfmStack:
 
     def mlp_class(self, layer_idx: int) -> type[nn.Module]:
         return TfmMLP
+
+    def complete_tokens(self, tokens: Tokens, mask: object, documents: torch.Tensor | None, options: dict) -> Tokens:
+        """What an encoder reads besides, which its entrance asks for: takes arguments of its own out of `options`."""
+        return tokens
 
     @property
     def depth(self) -> int:
