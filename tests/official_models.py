@@ -20,7 +20,7 @@ SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 LIKE_LLAMA = (
     *("llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite"),
     *("phi", "phi3", "starcoder2", "gpt_neox", "mixtral", "qwen3_moe", "plbart", "mvp", "embedding_gemma"),
-    *("seed_oss", "arcee", "jais2"),
+    *("seed_oss", "arcee", "jais2", "nemotron", "apertus"),
     *("helium", "ernie4_5", "glm", "glm4", "stablelm", "cohere", "cohere2", "exaone4", "persimmon", "vaultgemma"),
     *("olmoe", "granitemoe", "olmo"),
 )
@@ -192,6 +192,8 @@ TINY_OF = {
     "seed_oss": TINY_LLAMA | {"head_dim": 10, "attention_out_bias": True, "mlp_bias": True, "residual_dropout": 0.0},
     "arcee": TINY_LLAMA | {"head_dim": 10, "attention_bias": True},
     "jais2": TINY_PHI,
+    "nemotron": without(TINY_PHI, "layer_norm_eps") | {"head_dim": 8, "norm_eps": 1e-3, "rope_parameters": PARTIAL},
+    "apertus": TINY_LLAMA | {"hidden_act": "xielu", "head_dim": 10},
     "helium": TINY_LLAMA | {"head_dim": 8, "attention_bias": True},
     "ernie4_5": TINY_LLAMA | {"head_dim": 10, "use_bias": True},
     "glm": TINY_LLAMA | {"head_dim": 8, "rope_parameters": PARTIAL},
@@ -425,6 +427,7 @@ LATER = (
     *("mpnet", "mt5", "umt5", "mixtral", "qwen3_moe", "embedding_gemma"),
     *("megatron-bert", "roberta-prelayernorm", "data2vec-text", "bert-generation", "ernie", "roformer", "esm"),
     *TEXT_TOWERS,
+    *("nemotron", "apertus"),
     *("seed_oss", "arcee", "jais2", "helium", "ernie4_5", "glm", "glm4", "stablelm", "cohere", "cohere2", "exaone4"),
     *("persimmon", "vaultgemma", "gpt_neo", "biogpt", "olmoe", "granitemoe", "xglm", "codegen", "olmo"),
 )

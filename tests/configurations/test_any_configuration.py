@@ -69,7 +69,9 @@ def blocks(draw) -> dict:
         "norm_position": draw(st.sampled_from(["post", "pre", "output", "both"])),
         "final_norm": draw(st.sampled_from([None, False, True])),
         "embedding_norm": draw(st.booleans()),
-        "norm_type": draw(st.sampled_from(["layernorm", "rmsnorm", "zero_centered_rmsnorm"])),
+        "norm_type": draw(
+            st.sampled_from(["layernorm", "zero_centered_layernorm", "rmsnorm", "zero_centered_rmsnorm"])
+        ),
         "norm_bias": draw(st.sampled_from([None, False])),
         "qk_norm": draw(st.sampled_from([None, "head", "whole"])),
         "position_embedding_type": draw(st.sampled_from(["learned", "sinusoidal", "rotary", "alibi", "none"])),

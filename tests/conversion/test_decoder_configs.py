@@ -123,7 +123,6 @@ def test_configurations_of_old(old, tmp_path):
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
-        ("GPT2Model", {"scale_attn_by_inverse_layer_idx": True}),
         ("GPT2Model", {"add_cross_attention": True}),
         ("OpenAIGPTModel", {"afn": "tanh"}),
         ("LlamaModel", {"sliding_window": 4}),

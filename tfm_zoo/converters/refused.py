@@ -7,11 +7,9 @@ QK_POST_NORM = "jina-bert-v2-qk-post-norm"  # whose `model_type` is BERT's: the 
 REFUSED = {  # `model_type` -> why it is not converted
     QK_POST_NORM: "it adds what attention reads twice, each time before a norm",
     "modernbert-decoder": "its language model has a dense layer and a norm before its logits",
-    "nemotron": "the weights of its LayerNorm are differences from one",
     "hunyuan_v1_dense": "it norms queries and keys after their rotation",
     "nanochat": "it norms queries and keys after their rotation",
     "ministral3": "it scales queries by their position",
-    "apertus": "its activation, xIELU, has weights",
     "phimoe": "its router chooses experts one after the other (SparseMixer)",
     "qwen2_moe": "it has an expert that all tokens share",
     "gpt_oss": "each head has a learned sink in its softmax",

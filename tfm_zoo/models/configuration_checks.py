@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from .compat import ACT2FN, ROPE_INIT_FUNCTIONS
+from .norms import WITH_BIAS
 
 Rule = Callable[[Any], Iterator[str]]
 LAYER_TYPES = ("full_attention", "sliding_attention", "linear_attention")
@@ -201,8 +202,8 @@ RULES = (
     needs("embedding_multiplier", "embedding_norm", False),
     needs("token_types_as_tokens", "type_vocab_size", 0),
     embeddings,
-    needs("norm_bias", "norm_type", "layernorm"),
-    needs("qk_norm", "norm_type", "layernorm", "rmsnorm", "zero_centered_rmsnorm"),
+    needs("norm_bias", "norm_type", *WITH_BIAS),
+    needs("qk_norm", "norm_type", *WITH_BIAS, "rmsnorm", "zero_centered_rmsnorm"),
     needs("first_norm", "norm_position", "pre", "both"),
     needs("use_parallel_residual", "norm_position", "pre"),
     needs("num_ln_in_parallel_attn", "use_parallel_residual", True),

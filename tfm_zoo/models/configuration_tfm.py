@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig
 from transformers.utils import logging
 
 from .configuration_checks import RULES, Idle, Rule, broken
+from .norms import WITH_BIAS
 
 logger = logging.get_logger(__name__)
 
@@ -44,7 +45,7 @@ ENCODER_HEADS = (
 )
 EXPERTS = (
     *("num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "mlp_layer_types"),
-    *("output_router_logits", "router_aux_loss_coef", "scaled_residual_init"),
+    *("output_router_logits", "router_aux_loss_coef", "scaled_residual_init", "scale_attn_by_inverse_layer_idx"),
 )
 TWO_STACKS = (
     *("decoder_layers", "decoder_attention_heads", "decoder_ffn_dim", "decoder_vocab_size", "weight_init"),
@@ -147,9 +148,12 @@ class TfmConfig(PreTrainedConfig):
     residual_multiplier: float | int = 1.0  # what sub-layers add is multiplied by it first (Granite)
     first_norm: bool = True  # a norm before the first attention (ModernBERT norms its embeddings instead)
     final_norm: bool | None = follows(lambda config: config.norm_position != "post")  # a norm after the last block
-    #: Ba et al. 2016, also without weights (OLMo); Zhang and Sennrich 2019, also with differences from one (Gemma)
-    norm_type: Literal["layernorm", "plain_layernorm", "rmsnorm", "zero_centered_rmsnorm"] = "layernorm"
-    norm_bias: bool | None = follows(lambda config: config.norm_type == "layernorm")  # the others have none
+    #: Ba et al. 2016; Zhang and Sennrich 2019; both also with differences from one (Nemotron, Gemma), the former also
+    #: without weights (OLMo)
+    norm_type: Literal[
+        "layernorm", "zero_centered_layernorm", "plain_layernorm", "rmsnorm", "zero_centered_rmsnorm"
+    ] = "layernorm"
+    norm_bias: bool | None = follows(lambda config: config.norm_type in WITH_BIAS)  # the others have none
     #: of queries and keys, before positions rotate them: of each head (Qwen3), or of all heads as one (OLMo 2)
     qk_norm: Literal["head", "whole"] | None = None
     norm_eps: float = 1e-5  # added to the variance (LayerNorm) or to the mean square (RMSNorm)

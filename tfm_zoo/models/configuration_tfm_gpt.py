@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import MixtralConfig
 
-from .configuration_checks import CAUSAL, RULES, SCORES, WINDOW, Idle, Rule, each
+from .configuration_checks import CAUSAL, RULES, SCORES, WINDOW, Idle, Rule, each, needs
 from .configuration_tfm import ENCODER_HEADS, TWO_STACKS, NormPosition, TfmConfig, follows
 from .engines import serves_decoder
 
@@ -69,6 +69,7 @@ class TfmGPTConfig(TfmConfig):
         *(*RULES, SCORES),
         each("sliding_window", *WINDOW),
         each(*CAUSAL),
+        needs("scale_attn_by_inverse_layer_idx", "attention_type", "softmax"),
         positions,
         *(Idle(name, *EXPERT) for name in ("num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob")),
         Idle("router_aux_loss_coef", *EXPERT),
@@ -97,6 +98,9 @@ class TfmGPTConfig(TfmConfig):
 
     #: `generate` renews its cache where a text passes `original_max_position_embeddings` and LongRoPE changes (Phi 3)
     renew_longrope_cache: bool = False
+    scale_attn_by_inverse_layer_idx: bool = (
+        False  # divide scores by the number of the layer, from 1 on (Mistral's GPT-2)
+    )
     #: number of experts that feed-forwards consist of, each gated and without biases (Mixtral). `None`: there are none
     num_local_experts: int | None = None
     num_experts_per_tok: int = 2  # how many of them a router chooses for each token

@@ -180,7 +180,8 @@ class TfmMLP(nn.Module):
         self.gate_proj = nn.Linear(width, inner, bias=bias) if self.is_gated else None
         self.up_proj = nn.Linear(width, inner, bias=bias)
         self.down_proj = nn.Linear(inner, width, bias=config.mlp_output_bias)
-        self.act_fn = ACT2FN[FASTER_ACTIVATIONS.get(config.hidden_act, config.hidden_act)]
+        # (One with weights of its own, xIELU, would have them in bfloat16.)
+        self.act_fn = ACT2FN[FASTER_ACTIVATIONS.get(config.hidden_act, config.hidden_act)].to(self.up_proj.weight.dtype)
         self.dropout = nn.Dropout(config.activation_dropout)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:

@@ -62,6 +62,8 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         self.add_stack(config.layer_types, config.vocab_size, is_causal=True)
         if config.position_embedding_type == "alibi" and config.position_ids_from_mask:
             self.position_bias = TfmCountedAlibi(config)
+        for number, layer in enumerate(self.layers, start=1) if config.scale_attn_by_inverse_layer_idx else ():
+            layer.self_attn.scaling /= number
         for name, module in self.layers.named_modules():
             module.adds_to_residual = config.scaled_residual_init and name.endswith(("o_proj", "down_proj", "experts"))
         self.post_init()

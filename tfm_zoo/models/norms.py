@@ -4,6 +4,7 @@ from functools import partial
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 
 class TfmRMSNorm(nn.Module):
@@ -34,16 +35,27 @@ class TfmZeroCenteredRMSNorm(TfmRMSNorm):
         return (wide * (1.0 + self.weight.float())).to(hidden_states.dtype)
 
 
+class TfmZeroCenteredLayerNorm(nn.LayerNorm):
+    """LayerNorm with `1 + weight` in place of the weight (Nemotron); models start it at zero."""
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return F.layer_norm(hidden_states, self.normalized_shape, self.weight + 1.0, self.bias, self.eps)
+
+
 NORMS = {
     "layernorm": nn.LayerNorm,
+    "zero_centered_layernorm": TfmZeroCenteredLayerNorm,
     "plain_layernorm": partial(nn.LayerNorm, elementwise_affine=False),
     "rmsnorm": TfmRMSNorm,
     "zero_centered_rmsnorm": TfmZeroCenteredRMSNorm,
 }
 
 
+WITH_BIAS = ("layernorm", "zero_centered_layernorm")  # or without, as `norm_bias` says
+
+
 def make_norm(config, width: int | None = None) -> nn.Module:
-    options = {"bias": config.norm_bias} if config.norm_type == "layernorm" else {}
+    options = {"bias": config.norm_bias} if config.norm_type in WITH_BIAS else {}
     return NORMS[config.norm_type](width or config.hidden_size, eps=config.norm_eps, **options)
 
 

@@ -10,7 +10,7 @@ from transformers import initialization as init
 from transformers.quantizers import AutoHfQuantizer
 
 from .layers import TfmAttention, TfmLayer
-from .norms import TfmZeroCenteredRMSNorm
+from .norms import TfmZeroCenteredLayerNorm, TfmZeroCenteredRMSNorm
 from .positions import TfmConstants
 
 
@@ -75,7 +75,7 @@ class TfmPreTrainedModel(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, TfmConstants):
             module.reset_parameters()
-        elif isinstance(module, TfmZeroCenteredRMSNorm):
+        elif isinstance(module, TfmZeroCenteredLayerNorm | TfmZeroCenteredRMSNorm):
             init.zeros_(module.weight)
 
     @classmethod

@@ -15,7 +15,7 @@ from .figures import check_suffix, save
 
 COLOURS = {"embedding": "#f6d9c6", "norm": "#eef0c4", "attention": "#f7c9a8", "feed-forward": "#bfe0ee"}
 NORM_NAMES = {"layernorm": "LayerNorm", "plain_layernorm": "LayerNorm without weights", "rmsnorm": "RMSNorm"}
-NORM_NAMES |= {"zero_centered_rmsnorm": "RMSNorm (1 + weight)"}
+NORM_NAMES |= {f"zero_centered_{kind.lower()}": f"{kind} (1 + weight)" for kind in ("LayerNorm", "RMSNorm")}
 WIDTH, HEIGHT, GAP = 4.2, 0.72, 0.42  # of a box, and between two
 COLUMNS = 32  # of letters in a box
 RADIUS = 6.5  # points, of the circle of a sum

@@ -70,7 +70,8 @@ GPT2 = Architecture(
     config=(
         *LATER_CONFIG,
         SCALE,
-        *only(scale_attn_by_inverse_layer_idx=False, add_cross_attention=False),
+        *same("scale_attn_by_inverse_layer_idx"),
+        *only(add_cross_attention=False),
     ),
     tensors=(
         Rename("wte", "embeddings.embed_tokens"),

@@ -8,7 +8,7 @@ from ..architecture import Architecture
 from ..config_rules import Computed, Field, Fields, amended, choice, constants, ignored, only, same
 from ..tensor_rules import Interleaved, Rename, Split
 from .decoder_family import ROTARY_SHARE, WITHOUT_ANSWERS, generic_heads, megatron_block, token_classifier_dropout
-from .llama import ALWAYS_A_WINDOW, FIELDS, TENSORS, llama
+from .llama import ALWAYS_A_WINDOW, BODY, FIELDS, HEAD_NORMS, TENSORS, llama
 from .olmo import TENSORS as OUTPUT_NORMS
 from .projections import GATE_UP, QKV
 
@@ -46,6 +46,31 @@ ARCEE = llama(
     *("arcee", "Arcee", "Arcee"),
     *same("attention_bias", "mlp_bias"),
     *constants(mlp_type="dense"),
+    tokenizer="PreTrainedTokenizerFast",
+)
+#: Nemotron-4 (NVIDIA 2024): LayerNorm around one, and squared ReLU in place of a gate
+NEMOTRON = llama(
+    *("nemotron", "Nemotron", "Nemotron"),
+    *same("attention_bias", "mlp_bias", "norm_eps"),
+    *constants(norm_type="zero_centered_layernorm", mlp_type="dense"),
+    ROTARY_SHARE,
+    base=FIELDS,
+    tokenizer="PreTrainedTokenizerFast",
+)
+XIELU = tuple(f"layers.{{i}}.mlp.act_fn.{tensor}" for tensor in ("alpha_p", "alpha_n", "beta", "eps"))
+#: Apertus (Swiss AI 2025): norms of heads, and xIELU, an activation with weights, in place of a gate
+APERTUS = llama(
+    *("apertus", "Apertus", "Apertus"),
+    *same("attention_bias"),
+    *constants(mlp_type="dense", mlp_bias=False, qk_norm="head"),
+    tensors=(
+        Rename("layers.{i}.attention_layernorm", "layers.{i}.self_attn_norm"),
+        Rename("layers.{i}.feedforward_layernorm", "layers.{i}.mlp_norm"),
+        *(Rename(name, name) for name in XIELU),
+        *BODY,
+        *HEAD_NORMS,
+    ),
+    heads=("Model", "ForCausalLM", "ForTokenClassification"),
     tokenizer="PreTrainedTokenizerFast",
 )
 #: Jais 2 (Inception 2025): LayerNorm, and squared ReLU in place of a gate
