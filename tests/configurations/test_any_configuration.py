@@ -33,6 +33,7 @@ AUTO_CLASSES = {
     for family in (TfmBertConfig, TfmGPTConfig, TfmEncoderDecoderConfig)
     for auto, name in reversed(family.auto_classes.items())
 }
+NORMS = ["layernorm", "zero_centered_layernorm", "rmsnorm", "zero_centered_rmsnorm"]
 ACTIVATIONS = st.sampled_from(["gelu", "relu", "silu", "gelu_new", "quick_gelu", "tanh", "relu2"])
 ROPES = [
     {"rope_type": "default"},
@@ -69,9 +70,7 @@ def blocks(draw) -> dict:
         "norm_position": draw(st.sampled_from(["post", "pre", "output", "both"])),
         "final_norm": draw(st.sampled_from([None, False, True])),
         "embedding_norm": draw(st.booleans()),
-        "norm_type": draw(
-            st.sampled_from(["layernorm", "zero_centered_layernorm", "rmsnorm", "zero_centered_rmsnorm"])
-        ),
+        "norm_type": draw(st.sampled_from(NORMS)),
         "norm_bias": draw(st.sampled_from([None, False])),
         "qk_norm": draw(st.sampled_from([None, "head", "whole"])),
         "position_embedding_type": draw(st.sampled_from(["learned", "sinusoidal", "rotary", "alibi", "none"])),

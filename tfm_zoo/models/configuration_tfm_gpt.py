@@ -98,9 +98,7 @@ class TfmGPTConfig(TfmConfig):
 
     #: `generate` renews its cache where a text passes `original_max_position_embeddings` and LongRoPE changes (Phi 3)
     renew_longrope_cache: bool = False
-    scale_attn_by_inverse_layer_idx: bool = (
-        False  # divide scores by the number of the layer, from 1 on (Mistral's GPT-2)
-    )
+    scale_attn_by_inverse_layer_idx: bool = False  # divide scores by the layer's number, from 1 on
     #: number of experts that feed-forwards consist of, each gated and without biases (Mixtral). `None`: there are none
     num_local_experts: int | None = None
     num_experts_per_tok: int = 2  # how many of them a router chooses for each token
