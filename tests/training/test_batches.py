@@ -9,7 +9,7 @@ LENGTHS = [(1 + 7 * i % 23, 1 + (7 * i % 23 + i % 3) % 29) for i in range(150)] 
 BUDGET = 480
 
 
-def examples(size: int, grouped: bool = False, **options) -> GlobalBatchSampler:
+def examples(size: int = len(LENGTHS), grouped: bool = False, **options) -> GlobalBatchSampler:
     return GlobalBatchSampler(size, lengths=[7 * i % 23 for i in range(size)] if grouped else None, **options)
 
 
@@ -37,46 +37,35 @@ def padded(batch: list[int]) -> int:
     return len(batch) * sum(max(LENGTHS[i][column] for i in batch) for column in (0, 1))
 
 
-DIVISIONS = [(8, 2, 1), (4, 2, 2), (4, 4, 1), (2, 2, 4), (2, 8, 1), (4, 1, 4)]
-CASES = [
-    *(
-        (examples, {"size": size, "grouped": grouped}, 1)
-        for size in (1, 3, 16, 17, 31, 61)
-        for grouped in (False, True)
-    ),
-    (tokens, {"seed": 3}, BUDGET // 16),
-]
+CASES = [(examples, {"size": size, "grouped": size % 2 == 0}, 1) for size in (1, 3, 16, 17, 31, 61, 62)]
 
 
-@pytest.mark.parametrize("division", DIVISIONS, ids=str)
-@pytest.mark.parametrize(("make", "options", "scale"), CASES)
-def test_every_division_has_the_same_global_batches(make, options, scale, division):
-    per_device, processes, accumulation = division
+@pytest.mark.parametrize(("make", "options", "scale"), [*CASES, (tokens, {"seed": 3}, BUDGET // 16)])
+def test_every_division_has_the_same_global_batches(make, options, scale):
     expected = [sorted(batch) for batch in whole(make, 16 * scale, **options)]
-    divided = steps(make, per_device * scale, processes, accumulation, **options)
-    assert len(divided) == len(expected)
-    for step, batch in zip(divided, expected, strict=True):
-        assert len({len(share) for share in step}) == 1  # as many micro-batches for each process
-        micro_batches = [micro for share in step for micro in share]
-        assert all(len(micro) > 0 for micro in micro_batches)
-        # The mean over what is computed is the mean over the batch: examples are repeated all alike, or not at all.
-        computed = [index for micro in micro_batches for index in micro]
-        assert sorted(set(computed)) == batch and len({computed.count(index) for index in batch}) == 1
-        if make is tokens:
-            assert all(padded(micro) <= per_device * scale for micro in micro_batches)
-        elif len(batch) == 16:
-            assert max(map(len, micro_batches)) == per_device
+    for per_device, processes, accumulation in [(8, 2, 1), (4, 2, 2), (4, 4, 1), (2, 2, 4), (2, 8, 1), (4, 1, 4)]:
+        for step, batch in zip(
+            steps(make, per_device * scale, processes, accumulation, **options), expected, strict=True
+        ):
+            assert len({len(share) for share in step}) == 1  # as many micro-batches for each process
+            micro_batches = [micro for share in step for micro in share]
+            assert all(len(micro) > 0 for micro in micro_batches)
+            # The mean over what is computed is that over the batch: examples are repeated all alike, or not at all.
+            computed = [index for micro in micro_batches for index in micro]
+            assert sorted(set(computed)) == batch and len({computed.count(index) for index in batch}) == 1
+            if make is tokens:
+                assert all(padded(micro) <= per_device * scale for micro in micro_batches)
+            elif len(batch) == 16:
+                assert max(map(len, micro_batches)) == per_device
 
 
 @pytest.mark.parametrize(("make", "size"), [(examples, 16), (tokens, BUDGET)])
 def test_epochs_and_seeds_differ_and_each_holds_every_example_once(make, size):
-    options = {} if make is tokens else {"size": len(LENGTHS)}
-    found = [whole(make, size, seed=seed, epoch=epoch, **options) for seed in (1, 2) for epoch in (0, 1)]
+    found = [whole(make, size, seed=seed, epoch=epoch) for seed in (1, 2) for epoch in (0, 1)]
     for batches in found:
         order = [index for batch in batches for index in batch]
         assert sorted(order) == list(range(len(LENGTHS))) != order
         assert sorted(map(len, batches)) == sorted(map(len, found[0]))
-    assert len({str(batches) for batches in found}) == 4
     assert len({frozenset(map(frozenset, batches)) for batches in found}) == 4  # other company, too
 
 
@@ -103,19 +92,13 @@ def test_goes_on_with_batches_of_another_size():
     assert not (examples(61, grouped=True, per_device=6).may_change or tokens(per_device=120).may_change)
 
 
-def test_grouping_by_length_saves_padding():
+def test_batches_hold_similar_lengths_and_those_of_tokens_are_full():
     lengths = [(37 * i) % 101 for i in range(400)]
     grouped, plain = GlobalBatchSampler(400, 8, lengths=lengths), GlobalBatchSampler(400, 8)
     sizes = [sum(max(lengths[i] for i in batch) * len(batch) for batch in each) for each in (grouped, plain)]
-    assert sizes[0] < 0.75 * sizes[1]
-    assert [len(batch) for batch in grouped] == [8] * 50
-
-
-def test_batches_of_tokens_are_full_and_hold_similar_lengths():
+    assert sizes[0] < 0.75 * sizes[1] and [len(batch) for batch in grouped] == [8] * 50
     batches = whole(tokens, BUDGET)
     sizes = list(map(padded, batches))
     assert max(sizes) <= BUDGET and sum(sizes) > 0.7 * BUDGET * len(batches)
     assert sum(sizes) < 1.3 * sum(map(sum, LENGTHS))
     assert sum(len(batch) % 8 != 0 for batch in batches if len(batch) > 8) <= 1  # the last before they were shuffled
-    with pytest.raises(ValueError, match="per_device_train_batch_tokens 40: too few for an example of 45 tokens"):
-        TokenBatchSampler([(3, 4), (40, 5)], 40, num_processes=2)
