@@ -1,4 +1,4 @@
-"""The fixtures of the recipes' tests (a tiny checkpoint, the texts it learns, one thread); and loops on tensors."""
+"""The fixtures of the recipes' tests, loops on tensors, and the texts of a stream."""
 
 import json
 from collections.abc import Callable
@@ -6,15 +6,42 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 
 from tfm_zoo.training.loop import Loop
+from tfm_zoo.training.streaming.streams import Stream
+from tfm_zoo.training.streaming.texts import TextSource
 
 from ..recipes.conftest import checkpoint, frozen, one_thread_and_own_cache, own, quick_runs, rows
 from .tensors import loop_on_tensors
-from .texts import TEXTS
 
 __all__ = ["checkpoint", "frozen", "one_thread_and_own_cache", "own", "quick_runs", "rows"]
+
+TEXTS = [f"text {i} " + "word " * (i % 7) for i in range(100)]
+#: what writes a data set into a file, by the file's kind
+WRITERS = {
+    "csv": lambda data, path: data.to_csv(path),
+    "tsv": lambda data, path: data.to_csv(path, sep="\t"),
+    "json": lambda data, path: data.to_json(path, lines=False),
+    "jsonl": lambda data, path: data.to_json(path),
+    "parquet": lambda data, path: data.to_parquet(path),
+}
+
+
+def read(source: TextSource) -> list[str]:
+    """The texts of a pass, in order of the alphabet; a first line break is a blank, as shards of lines have one."""
+    stream = Stream(source, lambda texts, rng: texts, seed=0)
+    return sorted(text.replace("\n", " ", 1) for text in stream.first_pass())
+
+
+def saved(folder: Path, **splits: Dataset) -> str:
+    """A data set on disk: its name."""
+    DatasetDict(splits).save_to_disk(folder)
+    return str(folder)
+
+
+def sizes(data) -> dict[str, int]:
+    return {name: len(split) for name, split in data.splits.items()}
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Running text, from any source, becomes blocks of tokens that hold all of it."""
 
-import functools
 from itertools import chain
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from tfm_zoo.training.tasks.language_modeling import (
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
 from ..recipes.conftest import TEXT
+from .conftest import saved
 
 
 @pytest.fixture(scope="module")
@@ -59,24 +59,17 @@ def test_a_text_file_or_a_row_is_a_document(tmp_path, kind):
 def test_validation_is_the_end_of_the_text(tmp_path):
     assert cut_at_the_end(["0123456789"], 0.2) == (["01234567"], ["89"])
     assert cut_at_the_end(["01", "2345", "6789"], 0.5) == (["01", "234"], ["5", "6789"])
-    DatasetDict({"all": Dataset.from_dict({"anything": ["abcdefgh", "ij"]})}).save_to_disk(tmp_path / "data")
-    splits = load(dataset_name=str(tmp_path / "data"), validation_split_percentage=20)
-    assert splits == {"train": ["abcdefgh"], "validation": ["ij"]}
-
-
-def test_built_in_text_is_said_to_be_generated():
+    name = saved(tmp_path / "data", all=Dataset.from_dict({"anything": ["abcdefgh", "ij"]}))
+    assert load(dataset_name=name, validation_split_percentage=20) == {"train": ["abcdefgh"], "validation": ["ij"]}
     corpus = load_corpus(LanguageModelingOptions(dataset_name=built_in_data.NAME))
-    assert "The text is generated" in corpus.notes[0]
-    assert len(corpus.splits["train"]) > 1000
+    assert "The text is generated" in corpus.notes[0] and len(corpus.splits["train"]) > 1000
 
 
 def test_documents_are_joined(tokenizer):
     first, second = (tokenizer(text)["input_ids"] for text in ("ab", "c"))
-    for options, between in (
-        ({}, [tokenizer.eos_token_id]),
-        ({"document_separator": "\n\n"}, tokenizer("\n\n")["input_ids"]),
-    ):
-        assert encoded(tokenizer, "ab", "c", **options) == [*first, *between, *second, *between]
+    assert encoded(tokenizer, "ab", "c") == [*first, tokenizer.eos_token_id, *second, tokenizer.eos_token_id]
+    between = tokenizer("\n\n")["input_ids"]
+    assert encoded(tokenizer, "ab", "c", document_separator="\n\n") == [*first, *between, *second, *between]
     endless = byte_level_bpe([TEXT], 257)
     endless.eos_token = None
     assert encoded(endless, "ab") == first
@@ -102,8 +95,7 @@ def test_blocks_hold_every_token_that_can_be_predicted(tokens, sizes):
     row = torch.arange(1, tokens + 1, dtype=torch.int32)
     blocks = [Blocks(row, 4, filling=99)[i] for i in range(len(Blocks(row, 4)))]
     assert [int((block["labels"] != -100).sum()) for block in blocks] == sizes
-    ids = torch.cat([block["input_ids"] for block in blocks])
-    labels = torch.cat([block["labels"] for block in blocks])
+    ids, labels = (torch.cat([block[name] for block in blocks]) for name in ("input_ids", "labels"))
     assert all(block["input_ids"].shape == (4,) and block["labels"].dtype == torch.int64 for block in blocks)
     assert ids[: sum(sizes)].tolist() == labels[: sum(sizes)].tolist() == row[: sum(sizes)].tolist()
     assert set(ids[sum(sizes) :].tolist()) <= {99}
@@ -128,12 +120,13 @@ def streamed(monkeypatch):
     return load
 
 
-def blocks_of(corpus: Corpus, tokenizer) -> list[list[int]]:
+def tokens_of(corpus: Corpus, tokenizer) -> list[int]:
     """What the blocks of four tokens of the stream hold, filling left out, in the order of the texts."""
     texts = next(Stream(corpus.stream, lambda texts, _: [texts], seed=0).first_pass())
-    blocks = functools.partial(Blocks, block_size=4)
-    examples = blocks_of_chunk(texts, np.random.default_rng(0), Joining(tokenizer), blocks)
-    return [example["input_ids"][example["labels"] != -100].tolist() for example in examples]
+    examples = blocks_of_chunk(texts, np.random.default_rng(0), Joining(tokenizer), lambda row: Blocks(row, 4))
+    blocks = [example["input_ids"][example["labels"] != -100].tolist() for example in examples]
+    assert [len(block) for block in blocks[:-1]] == [4] * (len(blocks) - 1)
+    return [*chain.from_iterable(blocks)]
 
 
 def test_streamed_files_are_documents_with_their_line_breaks(tmp_path, tokenizer, streamed, monkeypatch):
@@ -145,10 +138,7 @@ def test_streamed_files_are_documents_with_their_line_breaks(tmp_path, tokenizer
     corpus = streamed(**files)
     assert "validation" in corpus.own_splits and list(corpus.splits) == ["validation"]
     assert corpus.splits["validation"]["text"][:] == ["one\n\ntwo \u00e9\n  three"]
-    assert list(chain.from_iterable(blocks_of(corpus, tokenizer))) == [
-        *tokenizer(text)["input_ids"],
-        tokenizer.eos_token_id,
-    ]
+    assert tokens_of(corpus, tokenizer) == [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]
     assert list(corpus.texts()) == [text]
     monkeypatch.setattr(text_sources, "CHARACTERS", 20)
     assert "\n".join(streamed(**files).texts()) == text
@@ -161,26 +151,23 @@ def test_a_row_of_a_stream_is_a_document(tmp_path, tokenizer, streamed):
     assert corpus.splits["validation"]["text"][:] == ["0123456789"]
     assert "the first 10 characters (1 document) were taken" in corpus.notes[0]
     ab, cd = ([*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in ("ab", "cd"))
-    assert list(chain.from_iterable(blocks_of(corpus, tokenizer))) == ab + cd
+    assert tokens_of(corpus, tokenizer) == ab + cd
 
 
-def test_all_files_of_a_validation_split_are_used(tmp_path, streamed):
+def test_what_is_held_out_of_a_stream_and_what_is_left_are_the_text(tmp_path, tokenizer, streamed):
+    """All files of a validation split are used."""
+    (tmp_path / "text.txt").write_text(TEXT)
+    corpus = streamed(train_file=str(tmp_path / "text.txt"), held_out=100)
+    held = corpus.splits["validation"]["text"][0]
+    assert 100 <= len(held) < 150
+    rest = tokenizer.decode(tokens_of(corpus, tokenizer), skip_special_tokens=True)
+    assert f"{held}\n{rest}\n" == TEXT
+
     for name in "abc":
-        (tmp_path / f"{name}.txt").write_text(f"text of {name}\n")
-    files = dict.fromkeys(("train_file", "validation_file"), str(tmp_path / "*.txt"))
+        (tmp_path / f"part-{name}.txt").write_text(f"text of {name}\n")
+    files = dict.fromkeys(("train_file", "validation_file"), str(tmp_path / "part-*.txt"))
     texts = ["text of a", "text of b", "text of c"]
     assert streamed(**files, held_out=100).splits["validation"]["text"][:] == texts
     corpus = streamed(**files, held_out=10)
     assert corpus.splits["validation"]["text"][:] == texts[:2]
     assert corpus.notes == ["Of the validation split the first 18 characters (2 documents) were used."]
-
-
-def test_blocks_of_a_stream_hold_its_text(tmp_path, tokenizer, streamed):
-    (tmp_path / "a.txt").write_text(TEXT)
-    corpus = streamed(train_file=str(tmp_path / "a.txt"), held_out=100)
-    held = corpus.splits["validation"]["text"][0]
-    assert 100 <= len(held) < 150
-    blocks = blocks_of(corpus, tokenizer)
-    assert [len(block) for block in blocks[:-1]] == [4] * (len(blocks) - 1)
-    rest = tokenizer.decode(list(chain.from_iterable(blocks)), skip_special_tokens=True)
-    assert f"{held}\n{rest}\n" == TEXT

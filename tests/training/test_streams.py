@@ -3,7 +3,7 @@
 import json
 import os
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 
 import pytest
 from datasets import Dataset, load_dataset
@@ -18,11 +18,12 @@ from tfm_zoo.training.streaming.streams import Stream, StreamBatches
 from tfm_zoo.training.streaming.texts import StreamOptions, TextSource
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions
 
-from .texts import TEXTS, read
+from .conftest import TEXTS, read
 
 PATTERNS = {"text": "*.txt", "json": "*.jsonl", "parquet": "*.parquet"}
 FEW_CHUNKS = {"seed": 3, "chunk_size": 16}
 MANY_READERS = {"seed": 3, "chunk_size": 40, "readers": 8}
+IN_MEMORY = TextSource(Dataset.from_dict({"text": TEXTS}))
 
 
 def streamed(files: str, kind: str = "json", **fields) -> TextSource:
@@ -31,9 +32,8 @@ def streamed(files: str, kind: str = "json", **fields) -> TextSource:
 
 @pytest.fixture(params=["memory", *PATTERNS])
 def source(request, shards) -> TextSource:
-    if request.param == "memory":
-        return TextSource(Dataset.from_dict({"text": TEXTS}))
-    return streamed(str(shards / PATTERNS[request.param]), request.param)
+    kind = request.param
+    return IN_MEMORY if kind == "memory" else streamed(str(shards / PATTERNS[kind]), kind)
 
 
 def pieces(texts, rng):
@@ -65,45 +65,36 @@ def steps(stream: Stream, count: int, processes: int = 1, states: list | None = 
     shares, reached = [], []
     for index in range(processes):
         sampler, loader = batches(stream, num_processes=processes, process_index=index, **division)
-        if states:
-            sampler.load_state_dict(joined(states))
+        if states:  # what the processes write together, as it is read again
+            starts = [start for state in states for start in state["starts"]]
+            sampler.load_state_dict(json.loads(json.dumps(states[0] | {"starts": starts})))
         shares.append(list(islice(sampler.steps(loader), count)))
         reached.append(sampler.state_dict())
     assert all(len(micro) == sampler.per_device for share in shares for step in share for micro in step)
     if states is not None:
         states[:] = reached
-    divided = [[[each for micro in share[step] for each in micro] for share in shares] for step in range(count)]
+    divided = [[[*chain.from_iterable(share[step])] for share in shares] for step in range(count)]
     return [[example for row in zip(*shares, strict=True) for example in row] for shares in divided]
 
 
-def joined(states: list[dict]) -> dict:
-    """What the processes write together, as it is read again."""
-    starts = [start for state in states for start in state["starts"]]
-    return json.loads(json.dumps(states[0] | {"starts": starts}))
-
-
 def flat(batches: list[list]) -> list:
-    return [example for batch in batches for example in batch]
+    return [*chain.from_iterable(batches)]
 
 
 def words(texts: list[str]) -> list[str]:
     return sorted(text.replace("\n", " ", 1).strip() for text in texts)
 
 
-def test_a_pass_holds_every_text_once_and_no_two_are_alike(source):
+def test_a_pass_holds_every_text_once_and_neither_passes_nor_seeds_are_alike(source):
     stream = Stream(source, as_they_are, seed=0, chunk_size=16)
     taken = flat(steps(stream, 25))
     assert [words(taken[:100]), words(taken[100:])] == [words(TEXTS)] * 2
     assert taken[:100] != taken[100:] and taken[:100] == list(stream.first_pass())
+    assert taken[:100] != list(replace(stream, seed=1).first_pass())
     read_together = Stream(source, together, seed=0, chunk_size=16).first_pass()
     assert [len(texts) for texts in read_together] == [16] * 6 + [4]
     dealt = Stream(source, as_they_are, **MANY_READERS)
     assert words(dealt.first_pass()) == words(dealt.first_pass(range(8))) == words(TEXTS)
-
-
-def test_seeds_differ(source):
-    one, two = (steps(Stream(source, pieces, seed=seed, chunk_size=16), 3) for seed in (1, 2))
-    assert one != two
 
 
 @pytest.mark.parametrize("readers", [FEW_CHUNKS, MANY_READERS], ids=["one reader", "eight"])
@@ -136,36 +127,46 @@ def test_goes_on_from_any_step_with_any_number_of_processes(source, readers):
         assert found == whole[8 * done :][: len(found)]
 
 
-def test_a_sampler_goes_on_after_its_state_was_saved(source):
-    stream = Stream(source, pieces, **FEW_CHUNKS)
-    sampler, loader = batches(stream)
-    first = list(islice(sampler.steps(loader), 7))
-    sampler.state_dict()
-    assert [*first, *islice(sampler.steps(loader), 5)] == [[tuple(batch)] for batch in steps(stream, 12)]
-
-
-def test_the_state_of_other_readers_is_refused():
-    stream = Stream(TextSource(Dataset.from_dict({"text": TEXTS})), pieces, **MANY_READERS)
-    state = batches(stream)[0].state_dict()
-    with pytest.raises(ValueError, match="the checkpoint's stream had 8 readers, and this one has 1"):
-        batches(replace(stream, readers=1))[0].load_state_dict(state)
-    with pytest.raises(ValueError, match=r"had one reader, as in version 0\.1, and this one has 8"):
-        batches(stream)[0].load_state_dict({"place": {"epoch": 1}, "used": 3})
+def goes_on_anywhere(stream: Stream, count: int, more: int) -> None:
+    """From each of the first steps on the next are those of a stream that was never stopped."""
+    whole = steps(stream, count + more, per_device=1)
+    for done in range(count):
+        states: list[dict] = []
+        steps(stream, done, states=states, per_device=1)
+        assert steps(stream, more, states=states, per_device=1) == whole[done : done + more]
 
 
 def test_rows_that_are_held_out_are_not_read_wherever_one_begins(shards):
     stream = Stream(streamed(str(shards / "*.jsonl"), held_out=20), together, seed=1, chunk_size=7)
     assert sorted(flat(stream.first_pass())) == sorted(TEXTS[20:])
-    whole = steps(stream, 25, per_device=1)
-    for done in range(25):
-        states: list[dict] = []
-        steps(stream, done, states=states, per_device=1)
-        assert steps(stream, 25 - done, states=states, per_device=1) == whole[done:]
+    goes_on_anywhere(stream, 25, 13)
 
 
-def test_epochs_of_known_length_end_and_go_on():
-    stream = Stream(TextSource(Dataset.from_dict({"text": TEXTS})), pieces, **FEW_CHUNKS)
+@pytest.mark.parametrize("kind", ["json", "text"])
+def test_long_texts_are_read_in_pieces_that_never_share_a_block(tmp_path, monkeypatch, kind):
+    """Memory is bounded however long a document is; and a run continues in the middle of one."""
+    for module in (streams, text_sources):
+        monkeypatch.setattr(module, "CHARACTERS", 100)
+    long = {"json": " ", "text": "\n"}[kind].join(f"{i:04d}" for i in range(300))
+    path, documents = tmp_path / f"long.{kind}", ["before", long, "after", "", long[:120]]
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in documents)
+    path.write_text(lines if kind == "json" else "\n\n".join(documents))
+    stream = Stream(streamed(str(path), kind), together, seed=0, chunk_size=50)
+    chunks = list(stream.first_pass())
+    assert max(sum(map(len, texts)) for texts in chunks) < 300
+    assert all(sum("0" in text for text in texts) <= 1 for texts in chunks)
+    assert " ".join(flat(chunks)).split() == " ".join(documents).split()
+    goes_on_anywhere(stream, len(chunks), 3)
+
+
+def test_a_sampler_goes_on_after_its_state_was_saved_and_epochs_of_known_length_end():
+    stream = Stream(IN_MEMORY, pieces, **FEW_CHUNKS)
     whole = [[tuple(batch)] for batch in steps(stream, 40)]
+    sampler, loader = batches(stream)
+    first = list(islice(sampler.steps(loader), 7))
+    sampler.state_dict()
+    assert [*first, *islice(sampler.steps(loader), 5)] == whole[:12]
+
     stream.size = sum(1 for _ in stream.first_pass())
     sampler, loader = batches(stream)
     assert len(sampler) == -(-stream.size // 8)
@@ -176,6 +177,19 @@ def test_epochs_of_known_length_end_and_go_on():
     assert found == whole[: 2 * len(sampler)]
     sampler.set_position(2, len(sampler) - 1)
     assert len(list(sampler.steps(loader))) == 1
+
+
+def test_what_a_stream_cannot_do_is_refused():
+    stream = Stream(IN_MEMORY, pieces, **MANY_READERS)
+    state = batches(stream)[0].state_dict()
+    with pytest.raises(ValueError, match="the checkpoint's stream had 8 readers, and this one has 1"):
+        batches(replace(stream, readers=1))[0].load_state_dict(state)
+    with pytest.raises(ValueError, match=r"had one reader, as in version 0\.1, and this one has 8"):
+        batches(stream)[0].load_state_dict({"place": {"epoch": 1}, "used": 3})
+    with pytest.raises(ValueError, match="there is no text to train on"):
+        steps(Stream(TextSource(Dataset.from_dict({"text": ["", " "]})), pieces, seed=0), 1)
+    with pytest.raises(ValueError, match="needs max_train_steps"):
+        StreamBatches(stream, 8)
 
 
 @pytest.mark.parametrize(("files", "processes"), [(1, 2), (12, 4)])
@@ -200,41 +214,20 @@ def test_a_process_makes_examples_of_its_share_alone(tmp_path, processes, files)
 
 
 @pytest.mark.parametrize(
-    ("texts", "chunk_size", "readers"),
+    ("text", "number", "chunk_size", "readers"),
     [
-        (["a text"] * 5000, 2000, 64),
-        (["a text"] * 1000, 2000, 16),  # of chunks of 32 documents there are 31
-        (["a text"] * 100, 2000, 2),
-        (["a text"] * 1000, 16, 1),
-        (["a text"], 2000, 1),
-        (["long " * 100_000] * 7, 2000, 2),  # two in each chunk
+        ("a text", 5000, 2000, 64),
+        ("a text", 1000, 2000, 16),  # of chunks of 32 documents there are 31
+        ("a text", 100, 2000, 2),
+        ("a text", 1000, 16, 1),
+        ("a text", 1, 2000, 1),
+        ("long " * 100_000, 7, 2000, 2),  # two in each chunk
     ],
-    ids=lambda value: str(value) if isinstance(value, int) else "",
+    ids=lambda value: str(value)[:6],
 )
-def test_a_stream_has_as_many_readers_as_its_texts_suffice_for(texts, chunk_size, readers):
-    stream = Stream(TextSource(Dataset.from_dict({"text": texts})), pieces, 0, chunk_size)
-    assert stream.dealt().readers == readers
-
-
-@pytest.mark.parametrize("kind", ["json", "text"])
-def test_long_texts_are_read_in_pieces_that_never_share_a_block(tmp_path, monkeypatch, kind):
-    """Memory is bounded however long a document is; and a run continues in the middle of one."""
-    for module in (streams, text_sources):
-        monkeypatch.setattr(module, "CHARACTERS", 100)
-    long = {"json": " ", "text": "\n"}[kind].join(f"{i:04d}" for i in range(300))
-    path, documents = tmp_path / f"long.{kind}", ["before", long, "after", "", long[:120]]
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in documents)
-    path.write_text(lines if kind == "json" else "\n\n".join(documents))
-    stream = Stream(streamed(str(path), kind), together, seed=0, chunk_size=50)
-    chunks = list(stream.first_pass())
-    assert max(sum(map(len, texts)) for texts in chunks) < 300
-    assert all(sum("0" in text for text in texts) <= 1 for texts in chunks)
-    assert " ".join(flat(chunks)).split() == " ".join(documents).split()
-    whole = steps(stream, len(chunks) + 3, per_device=1)
-    for done in range(len(chunks)):
-        states: list[dict] = []
-        steps(stream, done, states=states, per_device=1)
-        assert steps(stream, 3, states=states, per_device=1) == whole[done : done + 3]
+def test_a_stream_has_as_many_readers_as_its_texts_suffice_for(text, number, chunk_size, readers):
+    source = TextSource(Dataset.from_dict({"text": [text] * number}))
+    assert Stream(source, pieces, 0, chunk_size).dealt().readers == readers
 
 
 @pytest.mark.slow
@@ -268,26 +261,18 @@ def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
 def test_large_files_of_json(tmp_path, monkeypatch):
     """They may be empty, or begin with empty lines; a line that is no row is refused."""
     monkeypatch.setattr("tfm_zoo.training.data.SHARD", 10)
-    options, files = StreamOptions(streaming=True), str(tmp_path / "*.jsonl")
-    for name, lines in (("a", ""), ("b", '\n\n{"text": "a text"}\n'), ("c", '{"text": "another text"}\n')):
-        (tmp_path / f"{name}.jsonl").write_text(lines)
-    assert [row["text"] for row in load_file(options, "train", files)] == ["a text", "another text"]
-    for name in "bc":
-        (tmp_path / f"{name}.jsonl").write_text("\n" * 20)
+
+    def load(**files: str) -> list[str]:
+        for name, lines in files.items():
+            (tmp_path / f"{name}.jsonl").write_text(lines)
+        return read(TextSource(load_file(StreamOptions(streaming=True), "train", str(tmp_path / "*.jsonl"))))
+
+    texts = {"a": "", "b": '\n\n{"text": "a text"}\n', "c": '{"text": "another text"}\n'}
+    assert load(**texts) == ["a text", "another text"]
     with pytest.raises(ValueError, match=r"there is no row in .*a\.jsonl, .*b\.jsonl"):
-        load_file(options, "train", files)
-    (tmp_path / "d.jsonl").write_text(json.dumps({"text": "a text"}) + "\n[1, 2]\n")
-    rows = load_file(options, "train", str(tmp_path / "d.jsonl"))
+        load(b="\n" * 20, c="\n" * 20)
     with pytest.raises(ValueError, match=r"d\.jsonl' has a line that is no JSON object: b'\[1, 2\]"):
-        read(TextSource(rows))
-
-
-def test_a_source_without_text_and_a_stream_without_an_end_are_refused():
-    stream = Stream(TextSource(Dataset.from_dict({"text": ["", " "]})), pieces, seed=0)
-    with pytest.raises(ValueError, match="there is no text to train on"):
-        steps(stream, 1)
-    with pytest.raises(ValueError, match="needs max_train_steps"):
-        StreamBatches(stream, 8)
+        load(d='{"text": "a text"}\n[1, 2]\n')
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no system call says which cores may be used")
