@@ -14,13 +14,11 @@ from tfm_zoo.visualization import plot_runs, plot_training
 
 def test_a_card_is_filled_and_replaced_but_never_a_persons(tmp_path):
     data = ModelCardData(library_name="transformers", license="mit", datasets=["stanfordnlp/imdb"])
-    assert write_card(tmp_path, "# First", data, "here")
-    assert write_card(tmp_path, "# Second", data, "here")
+    assert all(write_card(tmp_path, f"# {title}", data, "here") for title in ("First", "Second"))
     card = ModelCard.load(tmp_path / "README.md")
     assert (card.data.license, card.data.datasets) == ("mit", ["stanfordnlp/imdb"])
     assert "# Second" in card.text and "# First" not in card.text
     assert licence_of(str(tmp_path)) == "mit"
-
     (tmp_path / "README.md").write_text("# Mine\n")
     assert not write_card(tmp_path, "# Third", data, "here")
     assert (tmp_path / "README.md").read_text() == "# Mine\n"
@@ -31,8 +29,8 @@ def test_a_card_is_filled_and_replaced_but_never_a_persons(tmp_path):
     "token", ["--hub_token hf_secret", "--hub_token=hf_secret", "--hub_token=hf_secret=secret", "--hub-token hf_secret"]
 )
 def test_a_published_command_has_no_token_and_no_paths(token):
-    script = "/home/me/recipes/finetune_classification.py"
     relative = ["--validation_file", "../data/b.csv", "--test_file", "data/c.csv"]  # which are told as they are
+    script = "/home/me/recipes/finetune_classification.py"
     command = command_line([script, *token.split(), *relative, "--train_file=/home/me/a b.csv"])
     assert "secret" not in command and "/home" not in command
     assert command.startswith("accelerate launch recipes/finetune_classification.py --hub")
@@ -45,39 +43,28 @@ def test_trackers_get_simple_values_and_no_token():
     assert values.keys() | {"hub_token"} == asdict(TrainingOptions()).keys()
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """The axes of the picture that was saved last."""
-    axes = []
-    monkeypatch.setattr(
-        "matplotlib.figure.Figure.savefig", lambda figure, *_, **__: axes.__setitem__(slice(None), figure.axes)
-    )
-    return axes
+def test_pictures_show_what_was_logged(tmp_path, monkeypatch):
+    """Losses and metrics of a run; several runs side by side, by steps and by time."""
+    panels, path = [], tmp_path / "a.png"
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, *_, **__: panels.append(figure.axes))
 
+    def points() -> list:
+        """What the panels of the last picture show."""
+        return [[line.get_xydata().tolist() for line in panel.lines] for panel in panels[-1]]
 
-def points(panel) -> list[list[list[float]]]:
-    return [line.get_xydata().tolist() for line in panel.lines]
-
-
-def test_a_picture_shows_losses_and_metrics(tmp_path, drawn):
     history = [{"step": 1, "loss": 0.9}, {"step": 2, "loss": 0.7}, {"step": 2, "eval_loss": 0.8, "eval_f1": 0.5}]
     for metrics, number in (((), 1), (("f1",), 2), (("f1", "accuracy"), 3)):
-        plot_training(history, tmp_path / "curves.png", *metrics)
-        assert len(drawn) == number and points(drawn[0]) == [[[1, 0.9], [2, 0.7]], [[2, 0.8]]]
-        assert number == 1 or points(drawn[1]) == [[[2, 0.5]]]
-    plot_training(history, tmp_path / "curves.png", "f1", best_step=2)
-    assert [panel.lines[-1].get_xdata() for panel in drawn] == [[2, 2]] * 2
+        plot_training(history, path, *metrics)
+        assert len(points()) == number
+        assert points()[:2] == [[[[1, 0.9], [2, 0.7]], [[2, 0.8]]], [[[2, 0.5]]]][:number]
+    plot_training(history, path, "f1", best_step=2)
+    assert [panel.lines[-1].get_xdata() for panel in panels[-1]] == [[2, 2]] * 2
 
-
-def test_runs_are_shown_side_by_side_by_steps_and_by_time(tmp_path, drawn):
     one = [{"step": 5, "loss": 9.0}, {"step": 5, "eval_loss": 3.0, "train_runtime": 60.0}]
     two = [{"step": 4, "eval_loss": 2.5, "train_runtime": 30.0}, {"step": 8, "eval_loss": 2.0, "train_runtime": 90.0}]
-    plot_runs({"one": one, "two": two}, tmp_path / "runs.png")
-    assert [points(panel) for panel in drawn] == [
-        [[[5, 3.0]], [[4, 2.5], [8, 2.0]]],
-        [[[1, 3.0]], [[0.5, 2.5], [1.5, 2.0]]],
-    ]
-    plot_runs({"one": [{"step": 5, "eval_loss": 3.0}], "two": two}, tmp_path / "runs.png")  # a time is not known
-    assert len(drawn) == 1
+    plot_runs({"one": one, "two": two}, path)
+    assert points() == [[[[5, 3.0]], [[4, 2.5], [8, 2.0]]], [[[1, 3.0]], [[0.5, 2.5], [1.5, 2.0]]]]
+    plot_runs({"one": [{"step": 5, "eval_loss": 3.0}], "two": two}, path)  # a time is not known
+    assert len(points()) == 1
     with pytest.raises(ValueError, match="one: no validation loss"):
-        plot_runs({"one": one[:1]}, tmp_path / "runs.png")
+        plot_runs({"one": one[:1]}, path)
