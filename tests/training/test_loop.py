@@ -4,7 +4,6 @@ import re
 import sys
 import warnings
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 import torch
@@ -62,19 +61,6 @@ def test_what_has_no_label_changes_nothing(head, task_class):
     torch.testing.assert_close(weights, wanted, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("grouped", [False, True])
-def test_accumulation_does_not_change_the_steps(trained, grouped):
-    """Neither the losses nor the gradients, whatever the length of the last batch."""
-    division = {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 5, "max_train_steps": 4}
-    whole = trained(per_device_train_batch_size=16, group_by_length=grouped)
-    parts = trained(group_by_length=grouped, **division)
-    fifteen = trained(per_device_train_batch_size=15, group_by_length=grouped, max_train_steps=4)
-    for key in ("loss", "grad_norm"):
-        assert len(logged(parts, key)) == 4
-        assert logged(parts, key) == pytest.approx(logged(fifteen, key), abs=1e-5)
-        assert logged(parts, key) != pytest.approx(logged(whole, key), abs=1e-5)
-
-
 def test_dropout_is_on_in_training_and_off_in_evaluations(loop):
     """From the first step on, and after evaluations."""
     made, modes = loop(max_train_steps=3, eval_steps=1), []
@@ -84,53 +70,46 @@ def test_dropout_is_on_in_training_and_off_in_evaluations(loop):
     assert [training for learns, training in modes if not learns].count(False) == len(modes) - 3 >= 3
 
 
-def test_stops_early_and_keeps_the_best(trained):
-    # With a learning rate that changes nothing no evaluation is better than the first.
-    options = {"num_train_epochs": 9, "learning_rate": 1e-12, "metric_for_best_model": "accuracy"}
-    stopped = trained(early_stopping_patience=3, eval_steps=2, **options)
-    assert (stopped.results()["best_step"], stopped.state.step) == (2, 8)
-
-
-def test_metric_and_direction_pick_the_best(trained):
-    best = trained(num_train_epochs=3, metric_for_best_model="loss")
-    losses = logged(best, "eval_loss")
-    assert best.results()["eval_loss"] == min(losses) and len(set(losses)) == 3
-    worst = trained(num_train_epochs=3, metric_for_best_model="loss", greater_is_better="true")
-    assert worst.results()["eval_loss"] == max(losses)
-
-
-def evaluating(made, *figures: tuple[float, float]):
+def evaluating(made, *figures: tuple[float, float]) -> Loop:
     """The loop, whose evaluations give these accuracies and losses."""
     given = iter(figures)
     made.task.figures = lambda measured, split: dict(zip(("accuracy", "loss"), next(given), strict=True))
     return made
 
 
-def test_of_equal_metrics_the_lower_loss_is_the_best(loop):
-    """And for early stopping that is no gain."""
-    figures = [(0.5, 0.9), (0.5, 0.8), (0.5, 0.85), (0.4, 0.1)]
-    made = evaluating(loop(max_train_steps=9, eval_steps=1, early_stopping_patience=3), *figures)
+@pytest.mark.parametrize(
+    ("options", "figures", "best", "steps"),
+    [
+        ({}, [(0.5, 0.9), (0.7, 0.8), (0.6, 0.7)], 2, 3),
+        ({"greater_is_better": False}, [(0.5, 0.9), (0.7, 0.8), (0.4, 0.7)], 3, 3),
+        ({"metric_for_best_model": "loss"}, [(0.7, 0.9), (0.5, 0.7), (0.6, 0.8)], 2, 3),
+        ({"metric_for_best_model": "loss", "greater_is_better": "true"}, [(0.7, 0.6), (0.5, 0.7), (0.6, 0.5)], 2, 3),
+        # Of equal metrics the lower loss is the best; for early stopping that is no gain.
+        ({"early_stopping_patience": 3}, [(0.5, 0.9), (0.5, 0.8), (0.5, 0.85), (0.4, 0.1)], 2, 4),
+    ],
+)
+def test_the_best_is_what_the_metric_says_and_is_kept(loop, options, figures, best, steps):
+    options = {"max_train_steps": 9 if "early_stopping_patience" in options else steps} | options
+    made = evaluating(loop(eval_steps=1, checkpointing_steps=1, save_total_limit=9, **options), *figures)
     made.train()
-    assert made.state.step == 4
     results = made.results()
-    assert (results["best_step"], results["eval_accuracy"], results["eval_loss"]) == (2, 0.5, 0.8)
-    again = evaluating(loop(max_train_steps=2, eval_steps=1, checkpointing_steps=2), *figures)
-    again.train()
-    for name, kept in weights(again.output_dir).items():
-        assert torch.equal(kept, weights(again.output_dir / "checkpoint-2")[name])
+    assert (made.state.step, results["best_step"]) == (steps, best)
+    assert (results["eval_accuracy"], results["eval_loss"]) == figures[best - 1]
+    kept, wanted = weights(made.output_dir), weights(made.output_dir / f"checkpoint-{best}")
+    assert all(torch.equal(kept[name], wanted[name]) for name in wanted)
 
 
-def test_schedule_warms_up_and_decays(trained):
+def test_rate_clipping_and_decay_reach_the_optimiser(trained):
+    """The schedule warms up and decays."""
     rates = logged(trained(max_train_steps=6, warmup_steps=2, learning_rate=6e-3), "learning_rate")
     assert rates == pytest.approx([3e-3, 6e-3, 4.5e-3, 3e-3, 1.5e-3, 0.0])
-
-
-@pytest.mark.parametrize("option", [{"max_grad_norm": 1e-9}, {"weight_decay": 1.0}], ids=str)
-def test_clipping_and_decay_reach_the_optimiser(trained, option):
-    options = {"num_train_epochs": 1, "learning_rate": 1e-2}
-    plain, changed = trained(**options), trained(**options, **option)
-    assert logged(changed, "loss")[-1] != pytest.approx(logged(plain, "loss")[-1], abs=1e-6)
-    assert logged(changed, "grad_norm")[0] == logged(plain, "grad_norm")[0]
+    plain, *others = (
+        trained(num_train_epochs=1, learning_rate=1e-2, **option)
+        for option in ({}, {"max_grad_norm": 1e-9}, {"weight_decay": 1.0})
+    )
+    for changed in others:
+        assert logged(changed, "loss")[-1] != pytest.approx(logged(plain, "loss")[-1], abs=1e-6)
+        assert logged(changed, "grad_norm")[0] == logged(plain, "grad_norm")[0]
 
 
 def test_bf16_and_gradient_checkpointing_run(loop):
@@ -204,10 +183,6 @@ def test_a_run_is_not_overwritten_unasked(loop):
     assert train(loop(output_dir=folder, max_train_steps=1, resume_from_checkpoint="auto"))["train_steps"] == 1
 
 
-def listed(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
 def test_what_is_only_prepared_or_refused_leaves_everything_as_it_was(loop, tmp_path, monkeypatch):
     """Here, and on the Hub, which nobody asks before training."""
 
@@ -217,13 +192,13 @@ def test_what_is_only_prepared_or_refused_leaves_everything_as_it_was(loop, tmp_
     monkeypatch.setattr(run, "open_repository", refuse)
     trained = loop(output_dir=tmp_path / "runs" / "old", max_train_steps=2, checkpointing_steps=1)
     train(trained)
-    before = listed(tmp_path / "runs")
+    before = {*(tmp_path / "runs").rglob("*")}
     for name in ("old", "new/run"):
         made = loop(output_dir=tmp_path / "runs" / name, overwrite_output_dir=True, push_to_hub=True)
-        assert listed(tmp_path / "runs") == before
+        assert {*(tmp_path / "runs").rglob("*")} == before
         with pytest.raises(PermissionError, match="403"):
             made.train()
-        assert listed(tmp_path / "runs") == before and made.state.step == 0
+        assert {*(tmp_path / "runs").rglob("*")} == before and made.state.step == 0
 
 
 def test_what_a_launcher_decides_is_part_of_a_run(loop, trained, monkeypatch):
@@ -275,14 +250,11 @@ def interrupted(made: Loop, after: int) -> Loop:
     return made
 
 
-AGAIN = ["--resume_from_checkpoint", "auto"]
-
-
 @pytest.mark.parametrize(
     ("given", "options", "place"),
     [
         ([], {"checkpointing_steps": 2}, "goes on from step 2"),
-        (AGAIN, {}, "begins again, as no checkpoint was saved yet"),
+        (["--resume_from_checkpoint", "auto"], {}, "begins again, as no checkpoint was saved yet"),
         (["--resume_from_checkpoint=false"], {"checkpointing_steps": 2}, "goes on from step 2"),
         (["--resume-from-checkpoint", "run/checkpoint-1"], {"checkpointing_steps": 2}, "goes on from step 2"),
     ],
@@ -316,10 +288,8 @@ def test_resumed_is_as_never_stopped(trained, loop):
 
 
 def without_clock(made) -> dict:
-    state = asdict(made.state) | {"train_seconds": 0}
-    return state | {
-        "log_history": [{name: entry[name] for name in entry.keys() - CLOCK} for entry in made.state.log_history]
-    }
+    log = [{name: entry[name] for name in entry.keys() - CLOCK} for entry in made.state.log_history]
+    return asdict(made.state) | {"train_seconds": 0, "log_history": log}
 
 
 def test_resuming_with_other_options_is_refused(trained, tmp_path):
@@ -357,7 +327,6 @@ def test_the_model_of_a_dead_run_is_not_the_best(loop, caplog):
     options["metric_for_best_model"] = "loss"
     dead = evaluating(loop(**options), *((0, loss) for loss in (4.0, 3.0, 2.0, 1.0)))
     dead.train()
-    assert dead.results()["best_step"] == 4
     folder = dead.output_dir
     resumed = loop(output_dir=folder, resume_from_checkpoint=folder / "checkpoint-2", **options)
     evaluating(resumed, (0, 8.0), (0, 9.0)).train()
