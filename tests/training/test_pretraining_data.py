@@ -1,7 +1,7 @@
 """Documents become examples as BERT's: sentences in pairs, half of them random, and masked tokens; no text is lost."""
 
 from collections import Counter
-from itertools import groupby
+from itertools import chain, groupby
 from time import process_time
 
 import numpy as np
@@ -16,6 +16,10 @@ from tfm_zoo.training.tokenizers import learned_word_piece
 WORDS = ["".join(letters) for letters in np.random.default_rng(0).choice([*"abcdefghij"], (400, 6))]
 
 
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
 @pytest.fixture(scope="module")
 def tokenizer():
     """Of 400 words half are one token, the others several."""
@@ -24,64 +28,56 @@ def tokenizer():
 
 def corpus(documents: int = 30, sentences: int = 9) -> list[list[np.ndarray]]:
     """Sentences of 1 to 12 tokens; a token's number says its document, sentence and place."""
-    lengths = np.random.default_rng(1).integers(1, 13, (documents, sentences))
     return [
         [np.array([10_000 * d + 100 * s + np.arange(length), [1] * length]) for s, length in enumerate(row)]
-        for d, row in enumerate(lengths)
+        for d, row in enumerate(rng(1).integers(1, 13, (documents, sentences)))
     ]
 
 
+def tokens_of(document: list[np.ndarray]) -> list[int]:
+    return [int(token) for sentence in document for token in sentence[0]]
+
+
 def pairs(documents, room: int = 40, short: float = 0.0, seed: int = 0) -> list[tuple[list[int], list[int], bool]]:
-    rng = np.random.default_rng(seed)
-    made = sentence_pairs(documents, room, short, rng)
+    made = sentence_pairs(documents, room, short, rng(seed))
     return [(first[0].tolist(), second[0].tolist(), is_random) for first, second, is_random in made]
 
 
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
-        ("I saw Mr. Smith. He was well!", ["I saw Mr. Smith.", "He was well!"]),
-        ('"Really?" she said. "Yes." They left.', ['"Really?" she said.', '"Yes."', "They left."]),
-        ("5 p.m. or so. J. K. Rowling, e.g. this.", ["5 p.m. or so.", "J. K. Rowling, e.g. this."]),
-        ("Good.<br /><br />I think so... but no.", ["Good.", "<br /><br />I think so... but no."]),
-        ("the film was dull . it ran !", ["the film was dull .", "it ran !"]),
-        ("one\n two\n\nthree.", ["one", "two", "three."]),
-        ("\u4f60\u597d\u3002\u518d\u89c1", ["\u4f60\u597d\u3002", "\u518d\u89c1"]),
-        (" \n", []),
-    ],
-)
-def test_sentences(text, sentences):
-    assert split_sentences(text) == sentences
-
-
-def test_blanks_take_linear_time():
+def test_sentences():
+    for text, sentences in {
+        "I saw Mr. Smith. He was well!": ["I saw Mr. Smith.", "He was well!"],
+        '"Really?" she said. "Yes." They left.': ['"Really?" she said.', '"Yes."', "They left."],
+        "5 p.m. or so. J. K. Rowling, e.g. this.": ["5 p.m. or so.", "J. K. Rowling, e.g. this."],
+        "Good.<br /><br />I think so... but no.": ["Good.", "<br /><br />I think so... but no."],
+        "the film was dull . it ran !": ["the film was dull .", "it ran !"],
+        "one\n two\n\nthree.": ["one", "two", "three."],
+        "\u4f60\u597d\u3002\u518d\u89c1": ["\u4f60\u597d\u3002", "\u518d\u89c1"],
+        " \n": [],
+    }.items():
+        assert split_sentences(text) == sentences
     start = process_time()
     assert split_sentences("a" + " " * 100_000 + "b")[0][-1] == "b"
-    assert process_time() - start < 1
+    assert process_time() - start < 1  # blanks take linear time
 
 
 def test_half_of_the_pairs_are_random_and_never_of_the_same_document():
-    documents = corpus(2000)
-    made = pairs(documents, short=0.1)
-    assert len(made) > 4000
-    random = sum(is_random for *_, is_random in made)
-    assert abs(random - len(made) / 2) < 3 * (len(made) / 4) ** 0.5
-    assert all((first[0] // 10_000 != second[0] // 10_000) == is_random for first, second, is_random in made)
-    others = Counter(second[0] // 10_000 for *_, second, is_random in made if is_random)
-    assert len(others) > 1250 and max(others.values()) < 12  # of all documents
-
-
-def test_two_documents_are_enough_and_one_is_not():
-    made = [pair for seed in range(9) for pair in pairs(corpus(2), seed=seed)]
-    assert {is_random for *_, is_random in made} == {True, False}
-    assert all((first[0] // 10_000 != second[0] // 10_000) == is_random for first, second, is_random in made)
+    """Two documents are enough."""
+    made = pairs(corpus(2000), short=0.1)
+    random = [second[0] // 10_000 for *_, second, is_random in made if is_random]
+    assert len(made) > 4000 and abs(len(random) - len(made) / 2) < 3 * (len(made) / 4) ** 0.5
+    assert len({*random}) > 1250 and max(Counter(random).values()) < 12  # of all documents
+    of_two = [pair for seed in range(9) for pair in pairs(corpus(2), seed=seed)]
+    assert {is_random for *_, is_random in of_two} == {True, False}
+    for first, second, is_random in made + of_two:
+        assert (first[0] // 10_000 != second[0] // 10_000) == is_random
     assert pairs(corpus(1)) == pairs(corpus(30, sentences=1)) == []  # nothing that follows anything
 
 
 def test_segments_run_on_and_no_text_is_thrown_away():
     """After a random B, the next A begins where B would have; the last sentence of a document alone begins no pair."""
-    for document, rows in zip(corpus(), by_document(pairs(corpus(), room=10_000, short=1.0)), strict=True):
-        tokens, place = [int(token) for sentence in document for token in sentence[0]], 0
+    made = groupby(pairs(corpus(), room=10_000, short=1.0), key=lambda pair: pair[0][0] // 10_000)
+    for document, (_, rows) in zip(corpus(), made, strict=True):
+        tokens, place = tokens_of(document), 0
         for first, second, is_random in rows:
             read = first if is_random else first + second
             assert tokens[place : place + len(read)] == read
@@ -89,49 +85,39 @@ def test_segments_run_on_and_no_text_is_thrown_away():
         assert len(tokens) - place <= document[-1].shape[1]
 
 
-def by_document(made) -> list[list]:
-    return [list(rows) for _, rows in groupby(made, key=lambda pair: pair[0][0] // 10_000)]
-
-
 def test_pairs_are_filled_up_and_cut_to_the_room():
-    lengths = [len(first) + len(second) for first, second, _ in pairs(corpus(200), room=40)]
+    """From the longer segment, at both ends."""
+    lengths = [len(first) + len(second) for first, second, _ in pairs(corpus(200))]
     assert max(lengths) == 40 and np.median(lengths) == 40
     assert all(first and second for first, second, _ in pairs(corpus(200), room=2))
-    short = [len(first) + len(second) for first, second, _ in pairs(corpus(200), room=40, short=1.0)]
+    short = [len(first) + len(second) for first, second, _ in pairs(corpus(200), short=1.0)]
     assert np.mean(short) < 0.75 * np.mean(lengths)
-
-
-def test_cutting_takes_from_the_longer_segment_at_both_ends():
-    long, short = (np.array([np.arange(n), [1] * n]) for n in (101, 5))
-    rng = np.random.default_rng(0)
-    made = [(first, second) for _ in range(20) for first, second, _ in sentence_pairs([[long, short]] * 2, 30, 0, rng)]
-    assert {second.shape[1] for _, second in made} <= {5, 15, 25}
-    begins = {int(first[0, 0]) for first, _ in made}
-    assert len(begins) > 5 and min(begins) > 20 and max(int(first[0, -1]) for first, _ in made) < 80
+    document = [np.array([np.arange(n), [1] * n]) for n in (101, 5)]
+    made = [pair for seed in range(20) for pair in pairs([document] * 2, 30, seed=seed)]
+    assert {len(second) for _, second, _ in made} <= {5, 15, 25}
+    begins = {first[0] for first, *_ in made}
+    assert len(begins) > 5 and min(begins) > 20 and max(first[-1] for first, *_ in made) < 80
 
 
 def test_segments_are_of_one_document_and_hold_all_of_it():
-    documents = corpus()
-    made = [segment[0].tolist() for segment in segments(documents, 25)]
-    tokens = [token for segment in made for token in segment]
-    assert tokens == [int(token) for document in documents for sentence in document for token in sentence[0]]
+    made = [segment[0].tolist() for segment in segments(corpus(), 25)]
+    assert [*chain.from_iterable(made)] == [token for document in corpus() for token in tokens_of(document)]
     assert all(len({token // 10_000 for token in segment}) == 1 and len(segment) <= 25 for segment in made)
-    assert sum(len(segment) < 25 for segment in made) <= len(documents)
+    assert sum(len(segment) < 25 for segment in made) <= len(corpus())
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_masking_of_a_million_tokens(tokenizer, whole_words):
     """Of which each hundredth is special."""
-    rng = np.random.default_rng(5)
-    ids = rng.choice(np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids), 10**6)
-    ids[::100] = rng.choice(tokenizer.all_special_ids, 10**4)
+    random, special_ids = rng(5), tokenizer.all_special_ids
+    ids = random.choice(np.setdiff1d(np.arange(len(tokenizer)), special_ids), 10**6)
+    ids[::100] = random.choice(special_ids, 10**4)
     begins = np.ones(len(ids), dtype=int)
     if whole_words:
-        begins = (rng.random(len(ids)) < 0.6).astype(int)
+        begins = (random.random(len(ids)) < 0.6).astype(int)
         begins[0] = begins[::100] = begins[1::100] = 1
-    seen, labels = Masking(tokenizer, 0.15)(ids, begins, rng)
-    special = np.isin(ids, tokenizer.all_special_ids)
-    chosen = labels != -100
+    seen, labels = Masking(tokenizer, 0.15)(ids, begins, random)
+    special, chosen = np.isin(ids, special_ids), labels != -100
     assert (labels[chosen] == ids[chosen]).all() and (seen[~chosen] == ids[~chosen]).all()
     assert not (chosen & special).any()
 
@@ -139,31 +125,31 @@ def test_masking_of_a_million_tokens(tokenizer, whole_words):
         sigma = (variance or total * share * (1 - share)) ** 0.5
         return abs(count - total * share) < 3 * sigma
 
-    words = np.bincount(np.cumsum(begins) - 1, weights=~special)  # tokens of each
-    assert within(chosen.sum(), (~special).sum(), 0.15, variance=0.15 * 0.85 * (words**2).sum())
+    word = np.cumsum(begins) - 1
+    sizes = np.bincount(word, weights=~special)  # tokens of each
+    assert within(chosen.sum(), (~special).sum(), 0.15, variance=0.15 * 0.85 * (sizes**2).sum())
     if whole_words:
-        word = np.cumsum(begins) - 1
-        part = np.bincount(word, weights=chosen) / np.bincount(word)
-        assert set(part) == {0.0, 1.0} and words.max() > 5
-    total = chosen.sum()
-    masked = seen == tokenizer.mask_token_id
-    same = 1 / (len(tokenizer) - len(tokenizer.all_special_ids))  # another token, drawn at random, may be the same
-    assert within((masked & chosen).sum(), total, 0.8)
-    assert within((chosen & ~masked & (seen != ids)).sum(), total, 0.1 * (1 - same))
-    assert within((chosen & (seen == ids)).sum(), total, 0.1 + 0.1 * same)
+        assert {*np.bincount(word, weights=chosen) / np.bincount(word)} == {0.0, 1.0} and sizes.max() > 5
+    total, masked = chosen.sum(), seen == tokenizer.mask_token_id
+    same = 1 / (len(tokenizer) - len(special_ids))  # another token, drawn at random, may be the same
     replaced = chosen & ~masked & (seen != ids)
-    assert not np.isin(seen[replaced], tokenizer.all_special_ids).any()
+    assert within((masked & chosen).sum(), total, 0.8)
+    assert within(replaced.sum(), total, 0.1 * (1 - same))
+    assert within((chosen & (seen == ids)).sum(), total, 0.1 + 0.1 * same)
+    assert not np.isin(seen[replaced], special_ids).any()
     assert len(np.unique(seen[replaced])) > 0.95 * len(tokenizer)
 
 
-def make(tokenizer, **options):
-    masking = Masking(tokenizer, options.pop("probability", 0.15))
+def make(tokenizer, probability: float = 0.15, **options) -> PretrainingExamples:
+    masking = Masking(tokenizer, probability)
     return PretrainingExamples(tokenizer, masking=masking, **{"split": split_sentences, "longest": 32} | options)
 
 
 def documents_of_words(count: int = 40) -> list[str]:
-    rng = np.random.default_rng(3)
-    return [" ".join(" ".join(rng.choice(WORDS, rng.integers(3, 8))) + " ." for _ in range(6)) for _ in range(count)]
+    random = rng(3)
+    return [
+        " ".join(" ".join(random.choice(WORDS, random.integers(3, 8))) + " ." for _ in range(6)) for _ in range(count)
+    ]
 
 
 def unmasked(example) -> list[int]:
@@ -171,36 +157,31 @@ def unmasked(example) -> list[int]:
 
 
 def test_examples_are_what_the_tokenizer_makes_of_a_pair(tokenizer):
-    examples = make(tokenizer)(documents_of_words(), np.random.default_rng(0))
+    examples, cls, sep = make(tokenizer)(documents_of_words(), rng()), tokenizer.cls_token_id, tokenizer.sep_token_id
     assert {example["next_sentence_label"] for example in examples} == {0, 1}
     for example in examples:
         ids = unmasked(example)
-        middle = ids.index(tokenizer.sep_token_id)
+        middle = ids.index(sep)
         first, second = ids[1:middle], ids[middle + 1 : -1]
-        assert ids == [tokenizer.cls_token_id, *first, tokenizer.sep_token_id, *second, tokenizer.sep_token_id]
+        assert ids == [cls, *first, sep, *second, sep]
         assert example["token_type_ids"].tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1)
         assert len(ids) <= 32 and len(example["labels"]) == len(ids)
 
 
-def test_examples_of_masked_tokens_alone_hold_the_documents(tokenizer):
+def test_examples_of_masked_tokens_alone_hold_the_documents_and_may_mask_whole_words(tokenizer):
     documents = documents_of_words()
-    examples = make(tokenizer, pairs=False, split=pytest.fail)(documents, np.random.default_rng(0))
+    examples = make(tokenizer, pairs=False, split=pytest.fail)(documents, rng())
     assert all(set(example) == {"input_ids", "labels", "token_type_ids"} for example in examples)
     tokens = [token for example in examples for token in unmasked(example)[1:-1]]
-    assert tokens == [token for row in tokenizer(documents, add_special_tokens=False)["input_ids"] for token in row]
-
-
-def test_whole_words_of_a_tokenizer(tokenizer):
-    examples = make(tokenizer, pairs=False, whole_words=True)(documents_of_words(), np.random.default_rng(0))
-    parts = 0
-    for example in examples:
-        tokens = tokenizer.convert_ids_to_tokens(unmasked(example))
+    assert tokens == [*chain.from_iterable(tokenizer(documents, add_special_tokens=False)["input_ids"])]
+    parts = []
+    for example in make(tokenizer, pairs=False, whole_words=True)(documents, rng()):
         chosen = example["labels"] != -100
-        for before, after, token in zip(chosen[1:-2], chosen[2:-1], tokens[2:-1], strict=True):
+        for place, token in enumerate(tokenizer.convert_ids_to_tokens(unmasked(example))[2:-1], start=2):
             if token.startswith("##"):
-                assert before == after
-                parts += after
-    assert parts > 50
+                assert chosen[place - 1] == chosen[place]
+                parts.append(chosen[place])
+    assert sum(parts) > 50
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -208,7 +189,7 @@ def test_whole_words_of_a_tokenizer(tokenizer):
 def test_padding_is_that_of_transformers(options, side, multiple):
     tokenizer = learned_word_piece([" ".join(WORDS)], 600)
     tokenizer.padding_side = side
-    examples = make(tokenizer, **options)(documents_of_words(), np.random.default_rng(0))[-9:]
+    examples = make(tokenizer, **options)(documents_of_words(), rng())[-9:]
     assert len({len(example["labels"]) for example in examples}) > 1
     batch = Padding(tokenizer, multiple)(examples)
     expected = DataCollatorForTokenClassification(tokenizer, pad_to_multiple_of=multiple)(examples)
@@ -217,16 +198,13 @@ def test_padding_is_that_of_transformers(options, side, multiple):
         assert values.dtype == expected[name].dtype and values.equal(expected[name]), name
 
 
-def test_a_document_by_itself_is_not_tokenized_in_vain(tokenizer, monkeypatch):
-    monkeypatch.setattr(PretrainingExamples, "encode", lambda *_: pytest.fail("it tokenizes"))
+def test_nothing_comes_of_nothing_and_a_document_by_itself_is_not_tokenized_in_vain(tokenizer, monkeypatch):
     examples = make(tokenizer)
-    assert examples(documents_of_words(1), np.random.default_rng(0)) == []
-    assert "documents of 2,000,000 characters or more are read by themselves" in examples.needs
-
-
-def test_nothing_comes_of_nothing(tokenizer):
     for documents in (["", " \n "], ["one . two ."]):
-        assert make(tokenizer)(documents, np.random.default_rng(0)) == []
+        assert examples(documents, rng()) == []
+    monkeypatch.setattr(PretrainingExamples, "encode", lambda *_: pytest.fail("it tokenizes"))
+    assert examples(documents_of_words(1), rng()) == []
+    assert "documents of 2,000,000 characters or more are read by themselves" in examples.needs
 
 
 @pytest.mark.parametrize(
@@ -236,9 +214,7 @@ def test_nothing_comes_of_nothing(tokenizer):
         ({"longest": 2, "pairs": False}, "max_seq_length must be at least 3"),
         ({"probability": 0.0}, "mlm_probability must be above 0 and below 1, not 0.0"),
         ({"probability": 1.0}, "mlm_probability must be above 0 and below 1, not 1.0"),
-        ({"without": "mask_token"}, "has no mask token"),
-        ({"without": "cls_token"}, "has no cls_token"),
-        ({"without": "sep_token"}, "has no sep_token"),
+        *(({"without": f"{name}_token"}, f"has no {name}.token") for name in ("mask", "cls", "sep")),
     ],
 )
 def test_bad_input_is_refused(options, message):

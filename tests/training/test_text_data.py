@@ -1,8 +1,11 @@
 """Texts with labels are what stands in a file, a folder or a data set, whatever its kind and its names."""
 
+import json
+import re
+
 import pandas
 import pytest
-from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from datasets import ClassLabel, Dataset, Features, Value
 from transformers import PreTrainedConfig
 
 from tfm_zoo import built_in_data
@@ -11,15 +14,10 @@ from tfm_zoo.training.data import in_order
 from tfm_zoo.training.models import label_fields
 from tfm_zoo.training.tasks import classification as text_data
 from tfm_zoo.training.tasks.classification import ClassificationOptions, load_texts
+from tfm_zoo.training.tasks.tagging import TaggingOptions, load_tagged_texts
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
-WRITERS = {
-    "csv": lambda data, path: data.to_csv(path),
-    "tsv": lambda data, path: data.to_csv(path, sep="\t"),
-    "json": lambda data, path: data.to_json(path, lines=False),
-    "jsonl": lambda data, path: data.to_json(path),
-    "parquet": lambda data, path: data.to_parquet(path),
-}
+from .conftest import WRITERS, saved, sizes
 
 
 def load(seed: int = 0, **options):
@@ -28,15 +26,6 @@ def load(seed: int = 0, **options):
 
 def texts(n: int, labels=("bad", "good")) -> Dataset:
     return Dataset.from_dict({"text": [f"text {i}" for i in range(n)], "label": (list(labels) * n)[:n]})
-
-
-def saved(folder, **splits: Dataset) -> str:
-    DatasetDict(splits).save_to_disk(folder)
-    return str(folder)
-
-
-def sizes(data) -> dict[str, int]:
-    return {name: len(split) for name, split in data.splits.items()}
 
 
 @pytest.mark.parametrize("kind", WRITERS)
@@ -56,21 +45,17 @@ def test_a_folder_of_files(tmp_path):
     assert sizes(data) == {"train": 6, "validation": 2, "test": 4} and data.own_splits == ["train", "test"]
 
 
-@pytest.mark.parametrize(
-    ("names", "size"),
-    [(["validation_matched"], 4), (["valid"], 4), (["val"], 4), (["dev"], 4), (["dev", "validation"], 3)],
-    ids=str,
-)
-def test_names_of_the_validation_split(tmp_path, names, size):
+@pytest.mark.parametrize("names", [["validation_matched"], ["valid"], ["val"], ["dev"], ["validation", "dev"]])
+def test_names_of_the_validation_split(tmp_path, names):
     """The full name comes first. Nothing else that begins likewise is taken."""
     others = dict.fromkeys(("devtest", "value", "device"), texts(2, labels=("other",)))
-    found = {name: texts(4 - place) for place, name in enumerate(names)}
+    found = {name: texts(4 + place) for place, name in enumerate(names)}
     data = load(dataset_name=saved(tmp_path / "data", **others, train=texts(8), **found))
-    assert sizes(data) == {"train": 8, "validation": size}
+    assert sizes(data) == {"train": 8, "validation": 4}
     assert data.own_splits == ["train", "validation"] and not data.notes
 
 
-def test_missing_splits_are_cut_by_the_seed_and_said(tmp_path):
+def test_missing_splits_are_cut_by_the_seed_and_samples_shuffled(tmp_path):
     shares = {"validation_split_percentage": 10, "test_split_percentage": 20}
     folder = saved(tmp_path / "data", test=texts(40))
     data, again, other = (load(dataset_name=folder, seed=seed, **shares) for seed in (0, 0, 1))
@@ -81,27 +66,22 @@ def test_missing_splits_are_cut_by_the_seed_and_said(tmp_path):
     picked = [each.splits["test"]["text"][:] for each in (data, again, other)]
     assert picked[0] == picked[1] != picked[2]
 
-
-def test_samples_are_shuffled_before_they_are_cut(tmp_path):
-    sorted_by_label = Dataset.from_dict({"text": [str(i) for i in range(200)], "label": [0] * 100 + [1] * 100})
-    folder = saved(tmp_path / "data", train=sorted_by_label, validation=sorted_by_label, test=sorted_by_label)
+    by_label = Dataset.from_dict({"text": [str(i) for i in range(200)], "label": [0] * 100 + [1] * 100})
+    folder = saved(tmp_path / "sorted", train=by_label, validation=by_label, test=by_label)
     data = load(dataset_name=folder, max_train_samples=50, max_eval_samples=40)
     assert sizes(data) == {"train": 50, "validation": 40, "test": 40}
     for split in data.splits.values():
         assert 0.2 < split["label"][:].count("1") / len(split) < 0.8
 
 
-def test_class_labels_keep_their_names_and_order(tmp_path):
+def test_labels_keep_their_names_and_numbers_their_order(tmp_path):
     features = Features({"text": Value("string"), "label": ClassLabel(names=["zebra", "ant", "bee"])})
     train = Dataset.from_dict({"text": ["a", "b", "c"] * 4, "label": [0, 1, 0] * 4}, features=features)
     unlabelled = Dataset.from_dict({"text": ["d"], "label": [-1]}, features=features)
     data = load(dataset_name=saved(tmp_path / "data", train=train, test=unlabelled))
     assert data.label_names == ["zebra", "ant", "bee"]
     assert "test" not in data.splits and "'test' is not labelled" in data.notes[0]
-
-
-def test_whole_numbers_are_ordered_by_value(tmp_path):
-    assert load(dataset_name=saved(tmp_path / "data", train=texts(40, (10, 9, 2)))).label_names == ["2", "9", "10"]
+    assert load(dataset_name=saved(tmp_path / "10", train=texts(40, (10, 9, 2)))).label_names == ["2", "9", "10"]
     assert in_order(["m²", "--1", "²", "10", "-2"]) == ["-2", "10", "--1", "m²", "²"]
 
 
@@ -175,14 +155,14 @@ def test_runs_of_earlier_versions_know_their_labels(tmp_path, written, names, ea
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_byte_order_mark_is_no_text(tmp_path, kind, streaming):
     """Wherever a file begins: rows in memory, streams, and ranges of bytes."""
-    cells = ["\u00e4", "null", "b"]
+    cells, path = ["\u00e4", "null", "b"], tmp_path / f"a.{kind}"
     if kind == "txt":
-        (tmp_path / "a.txt").write_text("\n".join(cells), "utf-8-sig")
+        path.write_text("\n".join(cells))
     else:
-        WRITERS[kind](Dataset.from_dict({"text": cells}), tmp_path / f"a.{kind}")
-        (tmp_path / f"a.{kind}").write_text((tmp_path / f"a.{kind}").read_text("utf-8"), "utf-8-sig")
+        WRITERS[kind](Dataset.from_dict({"text": cells}), path)
+    path.write_text(path.read_text("utf-8"), "utf-8-sig")
     for whole_up_to in (0, 1 << 20):
-        rows = rows_of_files([tmp_path / f"a.{kind}"], "a file", streaming, "line", whole_up_to)
+        rows = rows_of_files([path], "a file", streaming, "line", whole_up_to)
         assert [row["text"] for row in rows] == cells
 
 
@@ -213,3 +193,36 @@ def test_generated_reviews_are_the_same_each_time_and_hold_words_back():
     assert words["test"] - words["train"] == set(held_back.split())
     assert set(data["train"]["text"]).isdisjoint(data["test"]["text"])
     assert data["train"]["label"][:].count(1) == 1000
+
+
+MANY = "40 labels for 40 rows: is label_column_name the right column?"
+RARE = "labels with one {} or none to train on, which can hardly be learnt: '{}' (1)"
+TAGS = [{"tokens": ["anna", "sang", "."], "tags": ["B-PER", "O", "O"]}] * 3
+NUMBERS = {"problem_type": "regression"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "line", "warnings"),
+    [
+        (["good"] * 3 + ["bad"] * 2, {}, "2 labels in 5 rows to train on: bad 2, good 3", []),
+        ([["a"], ["a", "b"], [], ["b"]], {}, "2 labels in 4 rows to train on: a 2, b 2", []),
+        ([1.5, 2.5], NUMBERS, None, []),
+        ([*range(20)] * 3, {}, r"20 labels in 60 rows to train on: 0 3, 1 3, .* 11 3 and 8 more", []),
+        (["good"] * 5 + ["bad"] * 5 + ["odd"], {}, "3 labels in 11 rows .*", [RARE.format("row", "odd")]),
+        ([f"name {number}" for number in range(40)], {}, "40 labels in 40 rows .*", [MANY]),
+        (TAGS, {}, "2 labels in 9 words to train on: B-PER 3, O 6", []),
+        ([*TAGS, {"tokens": ["oslo"], "tags": ["B-LOC"]}], {}, "3 labels .*", [RARE.format("word", "B-LOC")]),
+    ],
+    ids=["names", "lists", "numbers", "many", "rare", "not labels", "tags", "rare tags"],
+)
+def test_labels_are_counted_and_those_that_cannot_be_meant_warned_of(tmp_path, caplog, labels, options, line, warnings):
+    column, of_words = "labels" if labels[0] == ["a"] else "label", isinstance(labels[0], dict)
+    rows = labels if of_words else [{"text": f"text {n}", column: label} for n, label in enumerate(labels)]
+    (tmp_path / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = dict.fromkeys(("train_file", "validation_file"), str(tmp_path / "rows.json"))
+    with caplog.at_level("INFO", "tfm_zoo"):
+        load_tagged_texts(TaggingOptions(**files)) if of_words else load(**files, **options)
+    found = [record for record in caplog.records if record.name.startswith("tfm_zoo")]
+    assert [record.getMessage() for record in found if record.levelname == "WARNING"] == warnings
+    lines = [record.getMessage() for record in found if record.levelname == "INFO"]
+    assert len(lines) == (line is not None) and all(re.fullmatch(line, each) for each in lines)

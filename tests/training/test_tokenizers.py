@@ -17,7 +17,6 @@ TEXTS = ["the cat sat on the mat", "Cats, cats and dogs!", "der Hund Nummer 12",
 @pytest.mark.parametrize(
     ("make", "size", "least"),
     [(byte_level_bpe, 270, 257), (joint_bpe, 300, 260), (learned_word_piece, 100, 41), (bpe_with_sentinels, 400, 360)],
-    ids=["byte_level_bpe", "joint_bpe", "learned_word_piece", "bpe_with_sentinels"],
 )
 def test_as_large_as_asked_for_and_the_same_each_time(make, size, least):
     tokenizer, again = (make(TEXTS, size) for _ in range(2))
@@ -29,21 +28,14 @@ def test_as_large_as_asked_for_and_the_same_each_time(make, size, least):
             make(TEXTS, too_small)
 
 
-def test_a_tokenizer_of_bytes_spells_any_text():
+def test_word_pieces_and_bytes():
     tokenizer, text = byte_level_bpe(TEXTS, 270), "the cat, na\u00efvely\n\t\U0001f600"
-    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
-    assert len(tokenizer("the")["input_ids"]) == 1
-
-
-def test_learned_word_pieces():
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text and len(tokenizer("the")["input_ids"]) == 1
     tokenizer = learned_word_piece(["the cats and the dogs", "Cats, cats and dogs!"] * 5, 60)
     assert tokenizer.convert_ids_to_tokens(tokenizer("The cats, cat")["input_ids"])[1:3] == ["the", "cats"]
     assert tokenizer.decode(tokenizer("the gods")["input_ids"], skip_special_tokens=True) == "the gods"
     assert tokenizer.unk_token_id in tokenizer("\u4f60")["input_ids"]
     assert tokenizer("a", "b")["token_type_ids"] == [0, 0, 0, 1, 1]
-
-
-def test_words_of_a_text_are_tokens():
     tokenizer = word_piece_tokenizer(["The cat sat", "the mat"])
     assert tokenizer.tokenize("The CAT mats!") == ["the", "cat", "mat", "##s", "!"]
     pair = tokenizer("cat", "mat")
@@ -52,12 +44,16 @@ def test_words_of_a_text_are_tokens():
     assert len(word_piece_tokenizer(["The cat sat"], vocab_size=50)) == 50
 
 
-@pytest.fixture(scope="module")
-def joint():
-    return joint_bpe(TEXTS, 300)
-
-
-def test_a_tokenizer_of_both_sides(joint, tmp_path):
+def test_a_tokenizer_of_both_sides_spells_any_text(tmp_path):
+    joint = joint_bpe(TEXTS, 300)
+    for text, read in {
+        "Zwei Hunde, die spielen.": "Zwei Hunde, die spielen.",
+        "  two\t blanks \u00a0 ": "two blanks",
+        "Stra\u00dfe \u2013 \U0001f600 \u6f22": "Stra\u00dfe \u2013 \U0001f600 \u6f22",
+        "a\u0308": "\u00e4",  # one form of what has two
+    }.items():
+        ids = joint(text)["input_ids"]
+        assert joint.unk_token_id not in ids and joint.decode(ids, skip_special_tokens=True) == read
     assert [joint.pad_token_id, joint.bos_token_id, joint.eos_token_id, joint.unk_token_id] == [0, 1, 2, 3]
     first, middle = joint("dog number")["input_ids"], joint("the dog number")["input_ids"]
     assert middle[-len(first) :] == first  # a word is itself wherever it stands
@@ -66,18 +62,3 @@ def test_a_tokenizer_of_both_sides(joint, tmp_path):
     again = AutoTokenizer.from_pretrained(tmp_path)
     assert again("the dog")["input_ids"] == joint("the dog")["input_ids"]
     assert again(["the dog number 12", "a"], padding=True)["attention_mask"][1][-1] == 0
-
-
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
-        ("Zwei Hunde, die spielen.", "Zwei Hunde, die spielen."),
-        ("  two\t blanks \u00a0 ", "two blanks"),
-        ("Stra\u00dfe \u2013 \U0001f600 \u6f22", "Stra\u00dfe \u2013 \U0001f600 \u6f22"),
-        ("a\u0308", "\u00e4"),  # one form of what has two
-    ],
-)
-def test_a_tokenizer_of_both_sides_spells_any_text(joint, text, read):
-    ids = joint(text)["input_ids"]
-    assert joint.unk_token_id not in ids
-    assert joint.decode(ids, skip_special_tokens=True) == read
