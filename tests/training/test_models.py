@@ -32,47 +32,33 @@ def build(labels: tuple[str, ...] = ("a", "b"), **options):
     return build_classifier(ClassificationOptions(**options), data)
 
 
-def projection_of(model) -> torch.nn.Linear:
-    """The projection onto the labels."""
-    return getattr(model.classifier, "out_proj", model.classifier)
-
-
-@pytest.fixture
-def classifier(checkpoint, tmp_path):
-    """A native classifier of the labels bad (0), good (1) and its tokenizer."""
-    labels = {"id2label": {0: "bad", 1: "good"}, "label2id": {"bad": 0, "good": 1}}
-    model = AutoModelForSequenceClassification.from_pretrained(checkpoint, **labels)
-    model.save_pretrained(tmp_path / "classifier")
-    for file in checkpoint.glob("tokenizer*"):
-        (tmp_path / "classifier" / file.name).write_bytes(file.read_bytes())
-    return tmp_path / "classifier"
+def weight_of(model) -> torch.Tensor:
+    """That of the projection onto the labels."""
+    return getattr(model.classifier, "out_proj", model.classifier).weight
 
 
 @ZOO_AND_NATIVE
-def test_a_checkpoints_own_head_is_kept_unless_it_does_not_fit_and_may_go(classifier, model_class):
-    own = AutoModelForSequenceClassification.from_pretrained(classifier).classifier.weight
-    options = {"model_name_or_path": str(classifier), "model_class": model_class}
+def test_a_checkpoints_own_head_is_kept_unless_it_does_not_fit_and_may_go(checkpoint, tmp_path, model_class):
+    """A zoo checkpoint stays one."""
+    _, tokenizer = build(model_name_or_path=str(checkpoint))
+    own = AutoModelForSequenceClassification.from_pretrained(checkpoint, id2label={0: "bad", 1: "good"})
+    for each in (own, tokenizer):
+        each.save_pretrained(tmp_path)
+    options = {"model_name_or_path": str(tmp_path), "model_class": model_class}
     model, _ = build(("good", "bad"), **options)
     assert type(model).__name__ == {"zoo": "Tfm", "native": ""}[model_class] + "BertForSequenceClassification"
-    assert model.config.id2label == {0: "bad", 1: "good"}
-    assert torch.equal(projection_of(model).weight, own)
-
+    assert model.config.id2label == {0: "bad", 1: "good"} and torch.equal(weight_of(model), weight_of(own))
     labels = ("bad", "good", "ugly")
     with pytest.raises(ValueError, match=r"2 labels \['bad', 'good'\] and the data have 3: \['bad', 'good', 'ugly'\]"):
         build(labels, **options)
     model, _ = build(labels, ignore_mismatched_sizes=True, **options)
-    assert projection_of(model).weight.shape == (3, 32)
-    assert model.config.id2label == dict(enumerate(labels))
+    assert weight_of(model).shape == (3, 32) and model.config.id2label == dict(enumerate(labels))
 
-
-def test_a_zoo_checkpoint_stays_what_it_is(checkpoint, tmp_path):
-    model, tokenizer = build(model_name_or_path=str(checkpoint))
-    model.save_pretrained(tmp_path / "zoo")
-    tokenizer.save_pretrained(tmp_path / "zoo")
-    for model_class in ("zoo", "native"):
-        again, _ = build(model_name_or_path=str(tmp_path / "zoo"), model_class=model_class)
-        assert isinstance(again, tfm_zoo.TfmBertForSequenceClassification)
-        assert torch.equal(again.classifier.out_proj.weight, model.classifier.out_proj.weight)
+    model, _ = build(model_name_or_path=str(checkpoint))
+    model.save_pretrained(tmp_path)
+    again, _ = build(**options)
+    assert isinstance(again, tfm_zoo.TfmBertForSequenceClassification)
+    assert torch.equal(weight_of(again), weight_of(model))
 
 
 @ZOO_AND_NATIVE
@@ -85,12 +71,6 @@ def test_a_decoder_without_padding_learns_to_classify(model_class, tmp_path):
     model, tokenizer = build(model_name_or_path=str(tmp_path), model_class=model_class)
     short, long = (tokenizer(texts, padding=True, return_tensors="pt") for texts in (["film"], ["film", "a film"]))
     torch.testing.assert_close(model.eval()(**short).logits[0], model(**long).logits[0])
-
-
-def test_the_tokenizer_of_another_model_is_refused(checkpoint, tmp_path):
-    BertForSequenceClassification(BertConfig(vocab_size=20, **TINY)).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"tokenizer .* has \d+ tokens, more than the 20 of"):
-        build(model_name_or_path=str(tmp_path), tokenizer_name=str(checkpoint), model_class="native")
 
 
 def test_the_longest_input_is_what_both_model_and_tokenizer_take(checkpoint):
@@ -106,7 +86,6 @@ def test_the_longest_input_is_what_both_model_and_tokenizer_take(checkpoint):
     [
         ({}, 1000),
         ({"config_name": "gpt2"}, 50257),
-        ({"config_name": "bert-base"}, 30522),
         ({"model_type": "llama"}, 32000),
         ({"config_name": "gpt2", "tokenizer_vocab_size": 600}, 600),
         ({"config_name": "gpt2", "config_overrides": "vocab_size=700"}, 700),
@@ -125,12 +104,9 @@ def test_every_task_asks_for_as_many_tokens_as_the_configuration_has():
     assert len(new_tokenizer(LanguageModelingOptions(**sizes), TEXTS)) == 650
     args = TextToTextOptions(**sizes)
     tokenizer = new_tokenizer(args, TEXTS)
-    made = [
-        new_encoder(PretrainingOptions(**named), PAIRS, TEXTS),
-        build(**named),
-        (new_writer(args, tokenizer, "text"), tokenizer),
-    ]
-    assert [(model.config.vocab_size, len(tokenizer)) for model, tokenizer in made] == [(650, 650)] * 3
+    encoder = new_encoder(PretrainingOptions(**named), PAIRS, TEXTS)
+    for model, made in (encoder, build(**named), (new_writer(args, tokenizer, "text"), tokenizer)):
+        assert model.config.vocab_size == len(made) == 650
     model, tokenizer = new_encoder(PretrainingOptions(config_name="bert-base", config_overrides=SMALL), PAIRS, TEXTS)
     assert type(model) is tfm_zoo.TfmBertForPreTraining
     assert model.config.vocab_size == len(tokenizer) < 30522
@@ -140,7 +116,10 @@ def refuse(*_: object) -> None:
     raise OSError
 
 
-def test_a_model_that_is_not_there_is_named(tmp_path, monkeypatch):
+def test_a_model_that_is_not_there_or_does_not_fit_its_tokenizer_is_named(checkpoint, tmp_path, monkeypatch):
+    BertForSequenceClassification(BertConfig(vocab_size=20, **TINY)).save_pretrained(tmp_path / "small")
+    with pytest.raises(ValueError, match=r"tokenizer .* has \d+ tokens, more than the 20 of"):
+        build(model_name_or_path=str(tmp_path / "small"), tokenizer_name=str(checkpoint), model_class="native")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "imdb").mkdir(parents=True)
     monkeypatch.setattr("tfm_zoo.training.models.download", refuse)

@@ -110,16 +110,17 @@ class Head:
         name, config = args.model_name_or_path, self.config_of_checkpoint(args)
         suffix = self.auto_class.__name__.removeprefix("AutoModel")  # such as "ForSequenceClassification"
         has_head = any(suffix in architecture for architecture in config.architectures or [])
+        own = [*config.id2label.values()]  # (the config may have no label2id)
         is_misfit = has_head and config.num_labels != len(labels)
         if is_misfit and not args.ignore_mismatched_sizes:
             raise ValueError(
-                f"{name!r} classifies into {config.num_labels} labels {list(config.label2id)} and the data have"
+                f"{name!r} classifies into {config.num_labels} labels {own} and the data have"
                 f" {len(labels)}: {labels}; ignore_mismatched_sizes replaces its head"
             )
-        if has_head and set(config.label2id) == set(labels):
+        if has_head and set(own) == set(labels):
             labels = [config.id2label[index] for index in range(len(labels))]
-        elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in config.label2id):
-            logger.warning(f"{name!r} classifies into {list(config.label2id)}: its head now learns {labels}")
+        elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in own):
+            logger.warning(f"{name!r} classifies into {own}: its head now learns {labels}")
         replace_head = args.ignore_mismatched_sizes and (is_misfit or not has_head)
         return self.load(args, replace_head, **label_fields(labels), **fields)
 
