@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from datasets import Dataset, DatasetDict, Features, Translation, Value
+from datasets import Dataset, Features, Translation, Value
 from transformers import GenerationConfig, MBart50Tokenizer, MBartTokenizer
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, built_in_data
@@ -13,7 +13,7 @@ from tfm_zoo.training.tasks.translation import TranslationOptions, load_parallel
 from tfm_zoo.training.tokenizers import joint_bpe
 
 from ..tiny import tiny_model
-from .test_text_data import WRITERS
+from .conftest import WRITERS, saved, sizes
 
 ROWS = [{"en": f"the dog number {i}", "de": f"der Hund Nummer {i}"} for i in range(20)]
 PAIRS = [{"source": row["en"], "target": row["de"]} for row in ROWS]
@@ -22,15 +22,6 @@ NAMES = {"source_lang": "en", "target_lang": "de"}
 
 def load(**options):
     return load_parallel_texts(TranslationOptions(**NAMES | {"seed": 0} | options))
-
-
-def saved(folder, **splits: Dataset) -> str:
-    DatasetDict(splits).save_to_disk(folder)
-    return str(folder)
-
-
-def sizes(data) -> dict[str, int]:
-    return {name: len(split) for name, split in data.splits.items()}
 
 
 @pytest.mark.parametrize("kind", WRITERS)
@@ -48,14 +39,15 @@ def test_files(tmp_path, kind):
 
 
 def test_text_files_of_a_sentence_a_line(tmp_path):
+    def write(split: str, **texts: str) -> None:
+        for language, text in texts.items():
+            (tmp_path / f"{split}.{language}").write_text(text, encoding="utf-8")
+
     for split in ("train", "dev"):
-        for language in ("en", "de"):
-            lines = "".join(f"{row[language]}\n" for row in ROWS)
-            (tmp_path / f"{split}.{language}").write_text(lines, encoding="utf-8")
+        write(split, **{language: "".join(f"{row[language]}\n" for row in ROWS) for language in ("en", "de")})
     files = {"train_file": str(tmp_path / "train"), "validation_file": str(tmp_path / "dev")}
     assert load(**files).splits["validation"].to_list() == PAIRS
-    for language, text in (("en", "one\u2028line\ntwo"), ("de", "eine Zeile\nzwei")):
-        (tmp_path / f"dev.{language}").write_text(text, encoding="utf-8")
+    write("dev", en="one\u2028line\ntwo", de="eine Zeile\nzwei")
     assert load(**files).splits["validation"]["source"][:] == ["one\u2028line", "two"]
 
 
@@ -85,11 +77,10 @@ def test_missing_splits_are_cut_and_samples_limited(tmp_path):
     data = load(validation_split_percentage=10, **options)
     assert sizes(data) == {"train": 13, "validation": 2, "test": 5} and data.own_splits == ["train"]
     assert "no validation split" in data.notes[0] and "no test split" in data.notes[1]
-    data = load(max_train_samples=3, max_eval_samples=1, **options)
-    assert sizes(data) == {"train": 3, "validation": 1, "test": 1}
+    assert sizes(load(max_train_samples=3, max_eval_samples=1, **options)) == {"train": 3, "validation": 1, "test": 1}
 
 
-def test_built_in_sequences(monkeypatch):
+def test_built_in_pairs(monkeypatch):
     monkeypatch.setattr(built_in_data, "SEQUENCES", {"train": 3000, "validation": 100, "test": 200})
     data = load(dataset_name=built_in_data.NAME, source_lang=None, target_lang=None)
     assert data.languages == ("source", "target") and "The data set is generated" in data.notes[0]
@@ -97,6 +88,10 @@ def test_built_in_sequences(monkeypatch):
     assert len(texts) == 3300 == len({row["source"] for row in texts})  # the model has seen none that it is tested on
     assert all(row["target"].split() == row["source"].split()[::-1] for row in texts[::100])
     assert built_in_data.reversed_sequences()["test"].to_list() == data.splits["test"].to_list()
+    monkeypatch.setattr(built_in_data, "PASSAGES", {"train": 200})
+    for row in built_in_data.summarised_passages()["train"]:
+        sentences = [each.split() for each in row["text"].split(" .") if " the " in each and " in the " in each]
+        assert row["summary"] == " and ".join(" ".join(words[2:7]) for words in sentences)
 
 
 def test_pairs_are_encoded_and_truncated_where_they_are_long(tmp_path):
@@ -117,8 +112,8 @@ def test_pairs_are_encoded_and_truncated_where_they_are_long(tmp_path):
 
 
 def test_options_that_are_more_than_the_model_takes_are_cut(caplog):
-    args = TranslationOptions(max_source_length=50, max_target_length=20)
-    args = fitted(args, 32, "max_source_length", "max_target_length")
+    names = ("max_source_length", "max_target_length")
+    args = fitted(TranslationOptions(max_source_length=50, max_target_length=20), 32, *names)
     assert (args.max_source_length, args.max_target_length) == (32, 20)
     fitted(TranslationOptions(), 32, "max_target_length")
     assert caplog.messages == [
@@ -150,18 +145,9 @@ def test_columns_of_texts_and_their_summaries(tmp_path, names):
     assert all(row["source"] == f"text {row['target']}" for row in pairs.splits["train"])
 
 
-@pytest.mark.parametrize(
-    ("own", "is_new", "length"), [({}, False, 9), ({"max_length": 5}, False, 5), ({"max_length": 5}, True, 9)]
-)
-def test_the_length_that_is_evaluated_is_saved(own, is_new, length):
-    config = GenerationConfig(**own)
-    SummarizationOptions(model_name_or_path=None if is_new else "checkpoint").set_generation(config, 9)
-    assert config.max_length == length
-    assert config.num_beams == 1  # of an unset width: what is evaluated, and not a pipeline's own
-
-
-def test_a_built_in_summary_follows_from_its_passage(monkeypatch):
-    monkeypatch.setattr(built_in_data, "PASSAGES", {"train": 200})
-    for row in built_in_data.summarised_passages()["train"]:
-        sentences = [each.split() for each in row["text"].split(" .") if " the " in each and " in the " in each]
-        assert row["summary"] == " and ".join(" ".join(words[2:7]) for words in sentences)
+def test_the_length_that_is_evaluated_is_saved():
+    for own, is_new, length in (({}, False, 9), ({"max_length": 5}, False, 5), ({"max_length": 5}, True, 9)):
+        config = GenerationConfig(**own)
+        SummarizationOptions(model_name_or_path=None if is_new else "checkpoint").set_generation(config, 9)
+        assert config.max_length == length
+        assert config.num_beams == 1  # of an unset width: what is evaluated, and not a pipeline's own

@@ -18,12 +18,19 @@ from tfm_zoo.training.checkpoints import as_resolved
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import end_training, run_script, set_deepspeed, start_accelerator
 from tfm_zoo.training.sharding import check_processes
+from tfm_zoo.training.tasks.classification import ClassificationOptions
 
 from ..recipes.conftest import forget_processes
 
 
 def fail(error: Exception) -> None:
     raise error
+
+
+@pytest.fixture
+def accelerator() -> Accelerator:
+    forget_processes()
+    return Accelerator(cpu=True)
 
 
 @pytest.mark.parametrize(
@@ -44,10 +51,10 @@ def test_errors_of_a_user_are_one_line(prepare, train, error, capsys, monkeypatc
         run_script(lambda: prepare(error), train)
 
 
-@pytest.mark.parametrize("error", [ValueError("a shape"), OSError("disk full"), FloatingPointError("the loss is nan")])
-def test_errors_of_training_keep_their_traceback(error):
-    with pytest.raises(type(error), match=str(error)):
-        run_script(lambda: error, fail)
+def test_errors_of_training_keep_their_traceback():
+    for error in (ValueError("a shape"), OSError("disk full"), FloatingPointError("the loss is nan")):
+        with pytest.raises(type(error), match=str(error)):
+            run_script(lambda error=error: error, fail)
 
 
 def test_the_first_process_tells_first(monkeypatch, capsys):
@@ -60,16 +67,12 @@ def test_the_first_process_tells_first(monkeypatch, capsys):
     assert waits == "waits 10" and error.endswith("error: no such column")
 
 
-def test_deepspeed_goes_on_with_as_many_processes(monkeypatch):
-    forget_processes()
-    accelerator = Accelerator(cpu=True)
+def test_deepspeed_goes_on_with_as_many_processes(accelerator, monkeypatch):
     monkeypatch.setattr(Accelerator, "distributed_type", DistributedType.DEEPSPEED)
     check_processes(accelerator, 1)
     monkeypatch.setattr(AcceleratorState, "deepspeed_plugin", DeepSpeedPlugin(zero_stage=2))
     assert as_resolved(accelerator, TrainingOptions())["engine"] == "ZeRO-2"
-    with pytest.raises(
-        ValueError, match="DeepSpeed continues with as many processes as before: give --num_processes 2"
-    ):
+    with pytest.raises(ValueError, match="with as many processes as before: give --num_processes 2"):
         check_processes(accelerator, 2)
     monkeypatch.setattr(AcceleratorState, "deepspeed_plugin", None)
     for engine in (DistributedType.FSDP, DistributedType.MULTI_GPU, DistributedType.NO):
@@ -78,9 +81,8 @@ def test_deepspeed_goes_on_with_as_many_processes(monkeypatch):
         assert as_resolved(accelerator, TrainingOptions())["engine"] == ("FSDP" if "FSDP" in engine else "DDP")
 
 
-def test_models_are_freed_before_the_processes_end(monkeypatch):
+def test_models_are_freed_before_the_processes_end(accelerator, monkeypatch):
     """With DDP a model that is freed later can keep its process from ever exiting."""
-    accelerator = Accelerator(cpu=True)
     model = accelerator.prepare(torch.nn.Linear(2, 2))
     model.__dict__["itself"] = model
     reference, were_freed = weakref.ref(model), []
@@ -90,46 +92,58 @@ def test_models_are_freed_before_the_processes_end(monkeypatch):
     assert were_freed == [True]
 
 
-@pytest.mark.parametrize(
-    ("report_to", "with_tracking", "found"),
-    [
+def test_trackers_are_named_as_in_transformers(monkeypatch):
+    monkeypatch.setattr(run, "get_available_trackers", lambda: ["tensorboard", "clearml"])
+    monkeypatch.setattr("accelerate.accelerator.filter_trackers", lambda names, _: names or [])
+    for report_to, with_tracking, found in [
         (None, False, []),
         (None, True, ["tensorboard"]),
         (["none"], True, []),
         ("none", True, []),
         (["all"], False, ["tensorboard"]),
         (["tensorboard", "clearml"], True, ["tensorboard", "clearml"]),
-    ],
-)
-def test_trackers_are_named_as_in_transformers(report_to, with_tracking, found, monkeypatch):
-    monkeypatch.setattr(run, "get_available_trackers", lambda: ["tensorboard", "clearml"])
-    monkeypatch.setattr("accelerate.accelerator.filter_trackers", lambda names, _: names or [])
-    forget_processes()
-    trackers = start_accelerator(TrainingOptions(report_to=report_to, with_tracking=with_tracking)).log_with
-    assert [name.replace("all", "tensorboard") for name in trackers] == found
-    with pytest.raises(ValueError, match=r"report_to 'wandbb' is not installed; choose from \['none', 'all', 'tensorb"):
-        start_accelerator(TrainingOptions(report_to=["tensorboard", "wandbb"]))
+    ]:
+        forget_processes()
+        trackers = start_accelerator(TrainingOptions(report_to=report_to, with_tracking=with_tracking)).log_with
+        assert [name.replace("all", "tensorboard") for name in trackers] == found
+
+
+def launched(*options: str) -> dict[str, str]:
+    """What Accelerate's launcher tells the single process that it starts."""
+    args, *_ = _validate_launch_command(launch_command_parser().parse_args([*options, "recipe.py"]))
+    _, environment = prepare_simple_launcher_cmd_env(args)
+    return {name: environment[name] for name in environment.keys() - os.environ.keys()}
 
 
 FP16 = "mixed_precision 'fp16' is for GPUs: on a CPU it would change nothing; give 'bf16' or 'no'"
+SHARDED = "works on one process and with DDP"
+ON_A_CPU = [
+    (lambda: {"ACCELERATE_USE_FSDP": "true"}, {}, "FSDP: Accelerate has it for GPUs"),  # it would train with DDP
+    (dict, {"mixed_precision": "fp16"}, FP16),
+    (lambda: {"ACCELERATE_MIXED_PRECISION": "fp16"}, {}, FP16),
+    (lambda: launched("--cpu", "--num_processes", "2"), {}, "several CPU processes: launch them with .*/cpu"),
+]
 
 
-@pytest.mark.skipif(torch.accelerator.is_available(), reason="with a GPU there are both")
 @pytest.mark.parametrize(
     ("environment", "options", "message"),
     [
-        ({"ACCELERATE_USE_FSDP": "true"}, {}, "FSDP: Accelerate has it for GPUs"),  # it would train with DDP, or alone
-        ({}, {"mixed_precision": "fp16"}, FP16),
-        ({"ACCELERATE_MIXED_PRECISION": "fp16"}, {}, FP16),
+        *([] if torch.accelerator.is_available() else ON_A_CPU),
+        (dict, {"report_to": ["tensorboard", "wandbb"]}, r"report_to 'wandbb' is not installed; choose from \['none'"),
+        (None, {"freeze": ["embeddings"]}, f"freeze {SHARDED}"),
+        (None, {"gradual_unfreezing": "epoch"}, f"gradual_unfreezing {SHARDED}"),
+        (None, {"freeze_epochs": 1}, f"freeze_epochs {SHARDED}"),
     ],
 )
-def test_what_a_cpu_cannot_do_is_refused(monkeypatch, environment, options, message):
-    """Whether an option or the launcher asks for it."""
-    forget_processes()
-    for name, value in environment.items():
+def test_what_the_processes_cannot_do_is_refused(monkeypatch, environment, options, message):
+    """Whether an option or the launcher asks for it. A sharded model learns as a whole."""
+    if environment is None:
+        monkeypatch.setattr(run, "is_sharded", lambda accelerator: True)
+    for name, value in (environment or dict)().items():
         monkeypatch.setenv(name, value)
+    forget_processes()
     with pytest.raises(ValueError, match=message):
-        start_accelerator(TrainingOptions(**options))
+        start_accelerator(ClassificationOptions(**options))
 
 
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="with a GPU there are engines")
@@ -139,40 +153,23 @@ def test_engines_start_for_the_word_true_alone(monkeypatch, engine, value):
     """Accelerate reads no other word. If 1 were taken for DeepSpeed, several processes would each train alone."""
     forget_processes()
     monkeypatch.setenv(f"ACCELERATE_USE_{engine}", value)
-    assert start_accelerator(TrainingOptions()).state._cpu
+    assert start_accelerator(TrainingOptions()).device.type == "cpu"
 
 
 @pytest.mark.parametrize(
     ("stage", "device", "passes", "forgets"),
     [(2, "cpu", 2, True), (2, "cpu", 1, False), (3, "cpu", 2, False), (2, "none", 2, False)],
 )
-def test_a_deepspeed_that_forgets_gradients_is_refused(monkeypatch, stage, device, passes, forgets):
-    forget_processes()
-    accelerator = Accelerator(cpu=True)
+def test_a_deepspeed_that_forgets_gradients_is_refused(accelerator, monkeypatch, stage, device, passes, forgets):
     plugin = DeepSpeedPlugin(zero_stage=stage, offload_optimizer_device=device)
     settings = dict(plugin.deepspeed_config)
     monkeypatch.setattr(AcceleratorState, "deepspeed_plugin", plugin)
     monkeypatch.setattr(run, "compare_versions", lambda *_: True)
     arguments = TrainingOptions(gradient_accumulation_steps=passes, per_device_train_batch_size=3)
     if forgets:
-        with pytest.raises(
-            ValueError, match="gradient_accumulation_steps 2: with an offloaded optimiser, DeepSpeed bef"
-        ):
+        with pytest.raises(ValueError, match="steps 2: with an offloaded optimiser, DeepSpeed bef"):
             set_deepspeed(accelerator, arguments)
     else:
         set_deepspeed(accelerator, arguments)
         told = {"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 1, "gradient_clipping": 1.0}
         assert plugin.deepspeed_config == settings | told
-
-
-@pytest.mark.skipif(torch.accelerator.is_available(), reason="with a GPU nobody asks for this")
-def test_several_processes_that_would_be_one_are_refused(monkeypatch):
-    """By the environment that Accelerate's launcher sets, which starts a single process."""
-    options = ["--cpu", "--num_processes", "2", "recipe.py"]
-    args, *_ = _validate_launch_command(launch_command_parser().parse_args(options))
-    _, environment = prepare_simple_launcher_cmd_env(args)
-    for name in environment.keys() - os.environ.keys():
-        monkeypatch.setenv(name, environment[name])
-    forget_processes()
-    with pytest.raises(ValueError, match=r"several CPU processes: launch them with --config_file recipes/accel.*/cpu"):
-        start_accelerator(TrainingOptions())
