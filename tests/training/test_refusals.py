@@ -4,8 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from datasets import Dataset, DatasetDict
+import torch
+from datasets import Dataset
 
+from tfm_zoo import TfmBertForSequenceClassification
+from tfm_zoo.training.batches import TokenBatchSampler
+from tfm_zoo.training.optimization import freeze
 from tfm_zoo.training.parsing import parse_options
 from tfm_zoo.training.streaming.documents import load_documents
 from tfm_zoo.training.tasks.classification import ClassificationOptions, load_texts
@@ -15,20 +19,13 @@ from tfm_zoo.training.tasks.pretraining import PretrainingOptions
 from tfm_zoo.training.tasks.question_answering import AnsweringOptions, load_questions
 from tfm_zoo.training.tasks.summarization import SummarizationOptions, load_summaries
 from tfm_zoo.training.tasks.tagging import TaggingOptions, load_tagged_texts
+from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss
 from tfm_zoo.training.tasks.translation import TranslationOptions, load_parallel_texts
 
+from ..tiny import tiny_model
+from .conftest import saved
 
-def refusal(capsys, *argv: str, options: type = ClassificationOptions) -> str:
-    """What is said of a command line."""
-    with pytest.raises(SystemExit) as stopped:
-        parse_options(options, argv)
-    assert stopped.value.code == 2
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1, message
-    return message
-
-
-#: by the task's options: lines of YAML, and what is said of them
+#: by the task's options: lines of YAML or a command line, and what is said of them
 VALUES = {
     ClassificationOptions: [
         ("seed: many", "invalid int value: 'many'"),
@@ -64,6 +61,15 @@ VALUES = {
         ("learning_rte: 1\nzzz: 2\nsed: 3", "'learning_rte', 'zzz', 'sed'; did you mean 'learning_rate', 'seed'?\n"),
         ("--seed: 2", "unknown key '--seed'; did you mean 'seed'?"),
         ("lr: 3", "unknown key 'lr'; did you mean 'learning_rate'?"),
+        ("--num_epochs 3 --sead=1 --seed 2", "--num_epochs, --sead; did you mean '--num_train_epochs', '--seed'?"),
+        ("--bogus -1 -seed 3", "unknown options --bogus, -seed; did you mean '--seed'?"),
+        ("--train_batch_size 3", "did you mean '--per_device_train_batch_size'?"),
+        ("--epochs 3", "did you mean '--num_train_epochs'?"),
+        ("--model x", "did you mean '--model_name_or_path'?"),
+        ("--fp16 3", "did you mean '--mixed_precision'?"),
+        ("--save-steps 3", "did you mean '--checkpointing_steps'?"),
+        ("--warmup 3", "'--warmup_steps', '--num_warmup_steps', '--warmup_ratio'?"),
+        ("--config nowhere.yaml", "nowhere.yaml: no such file"),
     ],
     LanguageModelingOptions: [
         ("block_size: 1", "block_size must be at least 2, not 1"),
@@ -75,6 +81,7 @@ VALUES = {
         ("config_overrides: n_embd", "config_overrides 'n_embd': expected field=value,field=value"),
         ("config_overrides: '{n_embd: 3'", "config_overrides '{n_embd: 3': not a mapping"),
         ("validation_file: y.txt", "need a train_file"),
+        ("--max_length 3", "did you mean '--block_size'?"),
     ],
     DenoisingOptions: [("noise_density: 1", "noise_density must be above 0 and below 1, not 1.0")],
     TranslationOptions: [
@@ -86,40 +93,48 @@ VALUES = {
         ("source_lang: en\ntarget_lang: en", "source_lang and target_lang are both 'en'"),
         ("per_device_train_batch_tokens: -1", "per_device_train_batch_tokens must be at least 0, not -1"),
         ("separate_vocabularies: true\ntokenizer_name: some", "for a new model"),
+        ("--max_length 3", "did you mean '--max_source_length', '--max_target_length'?"),
     ],
 }
 
 
-@pytest.mark.parametrize(
-    ("options", "text", "message"), [(kind, *row) for kind, rows in VALUES.items() for row in rows]
-)
+@pytest.mark.parametrize(("options", "text", "message"), [(kind, *row) for kind in VALUES for row in VALUES[kind]])
 def test_values_of_options(config, capsys, options, text, message):
-    assert message in refusal(capsys, config(text), options=options)
+    argv = text.split() if text.startswith("--") and ":" not in text else [config(text)]
+    with pytest.raises(SystemExit) as stopped:
+        parse_options(options, argv)
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2 and message in said and said.count("\n") == 1
 
 
-@pytest.mark.parametrize(
-    ("argv", "options", "message"),
-    [
-        (
-            "--num_epochs 3 --sead=1 --seed 2",
-            ClassificationOptions,
-            "--num_epochs, --sead; did you mean '--num_train_epochs', '--seed'?",
-        ),
-        ("--bogus -1 -seed 3", ClassificationOptions, "unknown options --bogus, -seed; did you mean '--seed'?"),
-        ("--train_batch_size 3", ClassificationOptions, "did you mean '--per_device_train_batch_size'?"),
-        ("--epochs 3", ClassificationOptions, "did you mean '--num_train_epochs'?"),
-        ("--model x", ClassificationOptions, "did you mean '--model_name_or_path'?"),
-        ("--fp16 3", ClassificationOptions, "did you mean '--mixed_precision'?"),
-        ("--save-steps 3", ClassificationOptions, "did you mean '--checkpointing_steps'?"),
-        ("--warmup 3", ClassificationOptions, "'--warmup_steps', '--num_warmup_steps', '--warmup_ratio'?"),
-        ("--max_length 3", LanguageModelingOptions, "did you mean '--block_size'?"),
-        ("--max_length 3", TranslationOptions, "did you mean '--max_source_length', '--max_target_length'?"),
-        ("--config nowhere.yaml", ClassificationOptions, "nowhere.yaml: no such file"),
-    ],
-)
-def test_names_that_no_option_has(capsys, argv, options, message):
-    """Those of other scripts are told what they are called here."""
-    assert message in refusal(capsys, *argv.split(), options=options)
+#: what is called, and what is said
+CALLS = [
+    (lambda: smoothed(-0.1, "others"), r"epsilon=-0.1 cannot be spread over 7 classes"),
+    (lambda: smoothed(0.9, "others"), r"epsilon=0.9 cannot be spread over 7 classes \('others'\)"),
+    (lambda: smoothed(1.1, "all"), r"epsilon=1.1 cannot be spread"),
+    (lambda: smoothed(0.1, "rest"), "over must be 'others' or 'all', not 'rest'"),
+    (lambda: TokenBatchSampler([(3, 4), (40, 5)], 40, num_processes=2), "tokens 40: too few for an example of 45 "),
+    (lambda: frozen("embedings.*"), r"freeze 'embedings\.\*': Tfm.* has no parameter of that name; near: \['embeddi"),
+    (lambda: frozen("classifier", "layer.[0-3]"), r"freeze 'layer\.\[0-3\]': .* near: \['layers\.0', 'layers"),
+    (lambda: frozen("layers.[7-9]"), r"near: \['layers\.[01]', 'layers\.[01]', 'layers"),
+    (lambda: frozen(""), "freeze '': "),
+    (lambda: frozen("*"), r"freeze \['\*'\]: nothing is left to learn"),
+    (lambda: frozen("model", "classifier"), r"freeze \['model', 'classifier'\]: nothing is left to learn"),
+]
+
+
+def smoothed(epsilon: float, over: str) -> None:
+    label_smoothed_loss(torch.zeros(2, 7), torch.tensor([3, -100]), epsilon, over)
+
+
+def frozen(*patterns: str) -> None:
+    freeze(tiny_model(TfmBertForSequenceClassification), [*patterns])
+
+
+@pytest.mark.parametrize(("call", "message"), CALLS)
+def test_calls(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 ONE_TAG = {"tokens": ["a"], "tags": ["O"]}
@@ -322,7 +337,7 @@ def folder(tmp_path_factory) -> Path:
     for name, content in FILES.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     for name, splits in SETS.items():
-        DatasetDict({split: Dataset.from_dict(rows) for split, rows in splits.items()}).save_to_disk(folder / name)
+        saved(folder / name, **{split: Dataset.from_dict(rows) for split, rows in splits.items()})
     return folder
 
 
