@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -24,17 +25,16 @@ RECIPE = imported(ROOT / "recipes" / "compare_architectures.py")  # after which 
 Comparison, ComparisonOptions, make_variants = RECIPE.Comparison, RECIPE.ComparisonOptions, RECIPE.make_variants
 costs, report = import_module("comparison.costs"), import_module("comparison.results")
 Result = report.Result
-CONFIGS = [
-    ROOT / "recipes" / "configs" / f"{name}.yaml"
-    for name in ("architectures", "post_or_pre_norm", "later_axes", "experts")
-]
+NAMES = ("architectures", "post_or_pre_norm", "later_axes", "experts")
+CONFIGS = [ROOT / "recipes" / "configs" / f"{name}.yaml" for name in NAMES]
 POST = {"norm_position": "post"}
 
 
-@pytest.fixture
-def no_picture(monkeypatch):
-    """A second saved, each time."""
-    monkeypatch.setattr(report, "plot_comparison", lambda *_: None)
+@pytest.fixture(autouse=True)
+def no_picture(request, monkeypatch):
+    """A second saved, each time but one."""
+    if "leaves" not in request.node.name:
+        monkeypatch.setattr(report, "plot_comparison", lambda *_: None)
 
 
 @pytest.fixture
@@ -60,33 +60,33 @@ def folder_of(tmp_path: Path, variant: str) -> Path:
 @pytest.mark.slow
 def test_what_it_leaves(compare, tmp_path):
     own = {"attention_type": "linear", "learning_rate": 2e-3, "warmup_steps": 0}
-    results = compare(
-        variants={"base": {}, "post-norm, again": POST, "linear": own, "wide": {"intermediate_size": 128}}
-    )
+    variants = {"base": {}, "post-norm, again": POST, "linear": own, "wide": {"intermediate_size": 128}}
+    results = compare(variants=variants)
     told = json.loads((tmp_path / "run" / "comparison.json").read_text())
-    assert [entry["name"] for entry in told["variants"]] == ["base", "post-norm, again", "linear", "wide"]
-    assert [entry["parameters"] for entry in told["variants"]] == [result.parameters for result in results]
+    assert [(entry["name"], entry["parameters"]) for entry in told["variants"]] == [
+        (result.name, result.parameters) for result in results
+    ]
     base, post, _, wide = results
+    assert [result.name for result in results] == [*variants]
     assert wide.parameters - base.parameters == 2 * 2 * 64 * 32 + 2 * 64  # in each of two layers
     assert base.parameters - post.parameters == 64  # the norm after the last layer
     for result in results:
         assert result.tokens_per_step == 4 * 32 and result.tokens_per_second > 0 and result.peak_memory > 0
         folder = folder_of(tmp_path, result.name)
-        assert history(folder, "eval_loss") == [e["eval_loss"] for e in result.log_history if "eval_loss" in e]
-        assert len(history(folder, "eval_loss")) == 2 and history(folder, "eval_loss")[-1] == result.final_loss
+        losses = history(folder, "eval_loss")
+        assert losses == [entry["eval_loss"] for entry in result.log_history if "eval_loss" in entry]
+        assert len(losses) == 2 and losses[-1] == result.final_loss
         assert json.loads((folder / "config.json").read_text())["model_type"] == "tfm_gpt"
         assert not list(folder.glob("*.safetensors"))
     rates = {result.name: history(folder_of(tmp_path, result.name), "learning_rate") for result in results}
     assert rates["base"] == rates["wide"] and rates["base"][:2] == pytest.approx([1.5e-3, 3e-3])
     assert rates["linear"][0] == pytest.approx(2e-3 * 3 / 4)
     text = (tmp_path / "run" / "comparison.md").read_text()
-    rows = [line for line in text.splitlines() if line.startswith("| post-norm, again |")]
-    assert f"| `norm_position: post` | {post.parameters:,} | {post.final_loss:.3f} |" in rows[0]
+    assert f"| post-norm, again | `norm_position: post` | {post.parameters:,} | {post.final_loss:.3f} |" in text
     assert (tmp_path / "run" / "comparison.png").stat().st_size > 20_000
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_picture")
 def test_each_is_what_the_recipe_of_language_modelling_trains(compare, tmp_path):
     """Whichever were trained before it."""
     sizes = f"{compare.options['config_overrides']},norm_type=rmsnorm"
@@ -97,33 +97,29 @@ def test_each_is_what_the_recipe_of_language_modelling_trains(compare, tmp_path)
     for name in ("first", "last"):
         for key in ("loss", "grad_norm", "eval_loss"):
             assert history(folder_of(tmp_path, name), key) == history(tmp_path / "alone", key), (name, key)
-    kept = tfm_zoo.TfmGPTForCausalLM.from_pretrained(folder_of(tmp_path, "last"))
-    alone = tfm_zoo.TfmGPTForCausalLM.from_pretrained(tmp_path / "alone")
-    assert all(map(torch.equal, kept.state_dict().values(), alone.state_dict().values()))
+    folders = (folder_of(tmp_path, "last"), tmp_path / "alone")
+    kept, alone = (tfm_zoo.TfmGPTForCausalLM.from_pretrained(folder).state_dict() for folder in folders)
+    assert all(map(torch.equal, kept.values(), alone.values()))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [30.0, 1e30], ids=["explodes", "is not a number"])
-@pytest.mark.usefixtures("no_picture")
 def test_one_that_diverges_does_not_end_the_comparison(compare, tmp_path, rate):
     too_fast = {"learning_rate": rate, "warmup_steps": 0}
-    before, diverged, after = compare(variants={"before": {}, "too fast": too_fast, "after": {}}, max_grad_norm=0)
+    options = {"variants": {"before": {}, "too fast": too_fast, "after": {}}, "max_grad_norm": 0}
+    before, diverged, after = compare(**options)
     assert before.final_loss == after.final_loss and before.diverged_at is None
     assert diverged.diverged_at == diverged.steps <= 4 and diverged.final_loss is None
     row = next(line for line in (tmp_path / "run" / "comparison.md").read_text().splitlines() if "too fast" in line)
     assert f"diverged at step {diverged.steps} |" in row
     told = json.loads((tmp_path / "run" / "comparison.json").read_text(), parse_constant=pytest.fail)
     assert told["variants"][1]["outcome"] == f"diverged at step {diverged.steps}"
-    assert (
-        compare(variants={"before": {}, "too fast": too_fast, "after": {}}, max_grad_norm=0)[1] == diverged
-    )  # not once more
+    assert compare(**options)[1] == diverged  # not once more
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_picture")
 def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
-    trained = []
-    train = Comparison.train
+    trained, train = [], Comparison.train
     monkeypatch.setattr(Comparison, "train", lambda *args: trained.append(args[2].name) or train(*args))
     first = compare(variants={"a": {}, "b": POST})
     (folder_of(tmp_path, "b") / "result.json").unlink()  # as if it had been stopped before its end
@@ -134,52 +130,41 @@ def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
     told = json.loads((tmp_path / "run" / "comparison.json").read_text())
     assert [entry["name"] for entry in told["variants"]] == ["c", "a", "b"]
 
-    with pytest.raises(
-        ValueError, match=r"holds variant 'a' of other settings: learning_rate was 0\.003 and is 0\.01\."
-    ):
-        compare(variants={"a": {}}, learning_rate=1e-2)
-    with pytest.raises(ValueError, match=r"'a' of other settings: config\.norm_position was pre and is post\."):
-        compare(variants={"a": POST})
+    def refused(message: str, fields: dict | None = None, **options) -> None:
+        with pytest.raises(ValueError, match=f"'a' of other settings: {message}"):
+            compare(variants={"a": fields or {}}, **options)
+
+    refused(r"learning_rate was 0\.003 and is 0\.01\.", learning_rate=1e-2)
+    refused(r"config\.norm_position was pre and is post\.", POST)
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(RECIPE, "device", lambda: "an abacus")
-        with pytest.raises(ValueError, match=r"'a' of other settings: device was CPU.* and is an abacus\."):
-            compare(variants={"a": {}})
+        refused(r"device was CPU.* and is an abacus\.")
     (tmp_path / "text.txt").write_text(TEXT.replace("cat", "cow"))
-    with pytest.raises(ValueError, match="'a' of other settings: text and tokenizer was"):
-        compare(variants={"a": {}})
+    refused("text and tokenizer was")
     assert len(trained) == 4
     compare(variants={"a": {}}, overwrite_output_dir=True)
     assert trained[4:] == ["a"]
 
 
 @pytest.mark.parametrize(
-    ("variants", "message"),
+    ("fields", "message"),
     [
-        (
-            {"a": {}, "b": {"norm_positon": "post"}},
-            "variant 'b': .* no field 'norm_positon'; did you mean 'norm_position'",
-        ),
-        ({"a": {"norm_position": "middle"}}, "variant 'a': .*middle"),
-        (
-            {"a": {"attention_type": "linear", "sliding_window": 8}},
-            "variant 'a': .*attention_type='linear' sees all",
-        ),
-        ({"a": {"num_attention_heads": 3}}, "variant 'a': .*hidden_size=32 is not a multiple of num_attention_heads=3"),
-        ({"a": {"max_position_embeddings": 16}}, "variant 'a': block_size 32 is more than the 16 tokens"),
-        ({"a": {"learning_rate": -1}}, "variant 'a': learning_rate must be above 0, not -1"),
-        ({"a": {"learning_rate": "fast"}}, "variant 'a': could not convert string to float: 'fast'"),
-        ({"a": {"vocab_size": 99}}, "variant 'a': tokenizer .* has 280 tokens, more than the 99"),
+        ({"norm_positon": "post"}, "variant 'a': .* no field 'norm_positon'; did you mean 'norm_position'"),
+        ({"norm_position": "middle"}, "variant 'a': .*middle"),
+        ({"attention_type": "linear", "sliding_window": 8}, "variant 'a': .*attention_type='linear' sees all"),
+        ({"num_attention_heads": 3}, "variant 'a': .*hidden_size=32 is not a multiple of num_attention_heads=3"),
+        ({"max_position_embeddings": 16}, "variant 'a': block_size 32 is more than the 16 tokens"),
+        ({"learning_rate": -1}, "variant 'a': learning_rate must be above 0, not -1"),
+        ({"learning_rate": "fast"}, "variant 'a': could not convert string to float: 'fast'"),
+        ({"vocab_size": 99}, "variant 'a': tokenizer .* has 280 tokens, more than the 99"),
+        ({"train_file": "chat.jsonl"}, "the data hold conversations, .* give a text_column_name"),
     ],
 )
-def test_refused_before_anything_is_trained(compare, tmp_path, variants, message):
-    assert re.search(message, compare.refusal(variants={"good": {}} | variants))
+def test_refused_before_anything_is_trained(compare, texts, tmp_path, fields, message):
+    chat = {"train_file": texts / "chat.jsonl", "chat_template_path": texts / "template.jinja"}
+    options, fields = (chat, {}) if "train_file" in fields else ({}, fields)
+    assert re.search(message, compare.refusal(variants={"good": {}, "a": fields}, **options))
     assert not (tmp_path / "run").exists()
-
-
-def test_conversations_are_refused(compare, texts):
-    files = {"train_file": texts / "chat.jsonl", "chat_template_path": texts / "template.jinja"}
-    said = compare.refusal(variants={"a": {}}, **files)
-    assert re.search(r"the data hold conversations, .* give a text_column_name", said)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +211,6 @@ def test_variants_in_a_file_of_their_own(tmp_path):
     assert (one.folder.name, one.folder.parent) == ("1", plain.folder.parent)
 
 
-@pytest.mark.usefixtures("no_picture")
 def test_by_itself(tmp_path, monkeypatch):
     """Without a configuration or data: the axes, on a built-in text."""
 
@@ -249,28 +233,20 @@ def shipped(path: Path) -> dict[str, dict]:
     return {v.name: {key: x for key, x in v.config.to_dict().items() if first.get(key) != x} for v in variants}
 
 
-@pytest.mark.parametrize(
-    ("path", "axes"),
-    [
+def test_shipped_variants_change_what_they_say_and_are_as_large_as_what_they_are_compared_with():
+    for path, axes in (
         (CONFIGS[0], "norm_position norm_type position_embedding_type attention_type sliding_window"),
         (CONFIGS[2], "norm_bias norm_position first_norm use_parallel_residual embedding_size layer_types"),
-    ],
-    ids=["axes", "later axes"],
-)
-def test_shipped_axes(path, axes):
-    changes = shipped(path)
-    assert changes.pop("base") == {} and all(changes.values())
-    assert {*axes.split()} <= {field for fields in changes.values() for field in fields}
+    ):
+        changes = shipped(path)
+        assert changes.pop("base") == {} and all(changes.values())
+        assert {*axes.split()} <= {field for fields in changes.values() for field in fields}
 
-
-def test_shipped_variants_are_as_large_as_what_they_are_compared_with():
     values = yaml.safe_load(CONFIGS[0].read_text())
     sizes = {"vocab_size": 512, "max_position_embeddings": values["block_size"]} | values["config_overrides"]
-    counts = [
-        tfm_zoo.TfmGPTForCausalLM(tfm_zoo.TfmGPTConfig(**sizes | fields)).num_parameters()
-        for fields in ({}, values["variants"]["SwiGLU"])
-    ]
-    assert counts[1] == pytest.approx(counts[0], rel=0.01)
+    configs = (tfm_zoo.TfmGPTConfig(**sizes | fields) for fields in ({}, values["variants"]["SwiGLU"]))
+    plain, gated = (tfm_zoo.TfmGPTForCausalLM(config).num_parameters() for config in configs)
+    assert gated == pytest.approx(plain, rel=0.01)
 
     # Experts work with as many parameters as the dense base, and have as many as the wide one, but for routers.
     base = yaml.safe_load(CONFIGS[3].read_text())["config_overrides"]
@@ -285,39 +261,28 @@ def test_loss_of_frequencies():
     assert report.loss_of_frequencies(train, validation, 4) == pytest.approx((3 * math.log(2) + math.log(8)) / 4)
 
 
-def test_peak_memory():
+def test_peak_memory_and_time_of_steps(monkeypatch, tmp_path):
     size = 64 * 2**20
-    held = torch.ones(size // 4)
-    memory = costs.PeakMemory(torch.device("cpu"))
-    memory.start()
-    memory.stop()
-    assert memory.bytes < size / 4
-    memory.start()
-    torch.ones(size // 4).add_(held)
-    memory.stop()
-    assert 0.9 * size < memory.bytes < 1.25 * size
+    held, memory = torch.ones(size // 4), costs.PeakMemory(torch.device("cpu"))
+
+    def used(work: Callable = lambda: None) -> int | None:
+        memory.start()
+        work()
+        memory.stop()
+        return memory.bytes
+
+    assert used() < size / 4
+    assert 0.9 * size < used(lambda: torch.ones(size // 4).add_(held)) < 1.25 * size
     torch.ones(2 * size // 4)  # nobody looks
-    memory.start()
-    memory.stop()
-    assert memory.bytes < 1.25 * size
-
-
-def test_peak_memory_where_nobody_tells(monkeypatch, tmp_path):
+    assert used() < 1.25 * size
     monkeypatch.setattr(costs, "RESET", tmp_path / "nowhere" / "clear_refs")
     memory = costs.PeakMemory(torch.device("cpu"))
-    memory.start()
-    memory.stop()
-    assert memory.bytes is None
+    assert used() is None
 
-
-def test_stopwatch(monkeypatch):
     times = iter([0, 1, 3, 100, 103, 110])
     monkeypatch.setattr(costs, "perf_counter", lambda: next(times))
     watch = costs.Stopwatch(torch.device("cpu"))
     assert watch.median is None
-    watch.lap()
-    watch.lap()
-    watch.restart()
-    watch.lap()
-    watch.lap()
+    for act in (watch.lap, watch.lap, watch.restart, watch.lap, watch.lap):
+        act()
     assert watch.laps == [1, 2, 3, 7] and watch.median == 2.5

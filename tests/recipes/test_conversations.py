@@ -45,27 +45,23 @@ def tokenizer(shared_tokenizer, monkeypatch):
     return shared_tokenizer
 
 
-def learned(tokenizer, ids: list[int], answers: list[int]) -> str:
+def learned(tokenizer, messages: list[dict]) -> str:
+    ids, answers = encode_conversation(tokenizer, messages)
     return tokenizer.decode([token for token, is_answer in zip(ids, answers, strict=True) if is_answer])
 
 
 def test_answers_alone_are_learned(tokenizer):
+    """A conversation may begin with one if the template marks answers."""
     messages = conversation("sky", "snow")
-    ids, answers = encode_conversation(tokenizer, messages)
-    assert learned(tokenizer, ids, answers) == "It is blue.</s>\nIt is white.</s>\n"
+    first = [{"role": "assistant", "content": "Ask me."}, *messages[:2]]
+    ids = encode_conversation(tokenizer, messages)
+    assert learned(tokenizer, messages) == "It is blue.</s>\nIt is white.</s>\n"
+    with pytest.raises(ValueError, match=r"'Ask me.'... begins with an answer.*: mark answers .*{% generation %}"):
+        learned(tokenizer, first)
     tokenizer.chat_template = MARKED
-    assert encode_conversation(tokenizer, messages) == (ids, answers)
-
-
-def test_a_conversation_may_begin_with_an_answer_if_the_template_marks_answers(tokenizer):
-    messages = [{"role": "assistant", "content": "Ask me."}, *conversation("sky")]
-    with pytest.raises(
-        ValueError, match=r"conversation 'Ask me.'... begins with an answer.*: mark answers .*{% generation %}"
-    ):
-        encode_conversation(tokenizer, messages)
-    tokenizer.chat_template = MARKED
-    assert learned(tokenizer, *encode_conversation(tokenizer, messages)) == "Ask me.</s>\nIt is blue.</s>\n"
-    split = Dataset.from_dict({"messages": [messages]})
+    assert encode_conversation(tokenizer, messages) == ids
+    assert learned(tokenizer, first) == "Ask me.</s>\nIt is blue.</s>\n"
+    split = Dataset.from_dict({"messages": [first]})
     data = Conversations(DatasetDict(train=split, validation=split), [], [])
     prompt = "<assistant>Ask me.</s>\n<user>What colour has sky?</s>\n<assistant>"
     assert tokenizer.decode(data.first_prompt(tokenizer, None)) == prompt
