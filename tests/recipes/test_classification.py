@@ -2,16 +2,17 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification
 
 import tfm_zoo
 
-from .conftest import CLOCK, KINDS, ROOT, WITHOUT_ZOO, Recipe, history, imported, log_of, logged, run_python
+from .conftest import CLOCK, KINDS, ROOT, Recipe, history, imported, log_of, logged
 
 SIZES = "hidden_size=32,num_attention_heads=2,num_hidden_layers=1,intermediate_size=32"
 LABELS = {"lists": ["film", "fine"], "marks": ["fine", "film"], "number": ["label"], "numbers": ["length", "tone"]}
@@ -24,8 +25,22 @@ def finetune(recipe) -> Recipe:
     return recipe("classification")
 
 
+def predicted(folder: Path, capsys, *argv: str) -> list[str]:
+    """The lines of predict.py."""
+    capsys.readouterr()
+    imported(ROOT / "recipes" / "predict.py").main([str(folder), *argv])
+    return capsys.readouterr().out.splitlines()
+
+
+def outputs(folder: Path, texts: list[str]) -> torch.Tensor:
+    model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        return model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+
+
 @pytest.mark.usefixtures("pictures")
-def test_learns_and_leaves_everything(finetune, tmp_path):
+def test_learns_and_leaves_everything(finetune, tmp_path, capsys):
     results = finetune(num_train_epochs=8, learning_rate=5e-3, max_seq_length=32, eval_steps=16)
     folder = tmp_path / "run"
     assert results["eval_accuracy"] == results["eval_f1"] == 1.0
@@ -38,37 +53,18 @@ def test_learns_and_leaves_everything(finetune, tmp_path):
     assert state["run"]["metric_for_best_model"] == "accuracy"
     assert (folder / "training_curves.png").stat().st_size > 10_000
 
-    model = tfm_zoo.TfmBertForSequenceClassification.from_pretrained(folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    with torch.no_grad():
-        logits = model(**tokenizer(["fine", "poor"], padding=True, return_tensors="pt")).logits
-    assert [model.config.id2label[i] for i in logits.argmax(-1).tolist()] == ["good", "bad"]
-
+    (tmp_path / "texts.txt").write_text("fine\npoor")
+    head, *lines = predicted(folder, capsys, "poor", "--file", str(tmp_path / "texts.txt"))
+    assert head.split() == ["bad", "good", "text"] and [line.split()[-1] for line in lines] == ["poor", "fine", "poor"]
+    assert ["*" in line.split()[1] for line in lines] == [False, True, False]
+    wanted = outputs(folder, ["poor", "fine", "poor"]).softmax(-1).tolist()
+    assert [[float(cell.rstrip("*")) for cell in line.split()[:2]] for line in lines] == [
+        pytest.approx(row, abs=6e-4) for row in wanted
+    ]
     data = ModelCard.load(folder / "README.md").data
     assert (data.library_name, data.pipeline_tag) == ("transformers", "text-classification")
     assert {result.metric_type: result.metric_value for result in data.eval_results} == {"accuracy": 1.0, "f1": 1.0}
     assert data.eval_results[0].dataset_split == "validation"
-
-
-@pytest.mark.slow
-def test_built_in_run_and_prediction_where_there_is_no_zoo(finetune, tmp_path):
-    named = ("train_file", "validation_file", "text_column_name", "label_column_name", "model_name_or_path")
-    sizes = {"max_train_samples": 64, "max_eval_samples": 32, "num_train_epochs": 1}
-    results = finetune(dataset_name="generated", **dict.fromkeys(named), **sizes)
-    assert {"test_accuracy", "test_f1", "test_loss"} <= results.keys()
-    assert "The data set is generated" in (tmp_path / "run" / "README.md").read_text()
-    texts = ["the plot was brilliant .", "the plot was dull ."]
-    (tmp_path / "texts.txt").write_text("\n".join(texts))
-    arguments = (tmp_path / "run", texts[0], "--file", tmp_path / "texts.txt")
-    head, *lines = run_python("-c", WITHOUT_ZOO, ROOT / "recipes" / "predict.py", *arguments).stdout.splitlines()
-    assert head.split() == ["negative", "positive", "text"]
-    assert [line.split("  ")[-1].strip() for line in lines] == [texts[0], *texts]
-
-    model = tfm_zoo.TfmBertForSequenceClassification.from_pretrained(tmp_path / "run")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
-    with torch.no_grad():
-        expected = model(**tokenizer(texts[0], return_tensors="pt")).logits.softmax(-1)[0].tolist()
-    assert [float(cell.rstrip("*")) for cell in lines[0].split()[:2]] == pytest.approx(expected, abs=6e-4)
 
 
 @pytest.mark.slow
@@ -89,31 +85,23 @@ def test_every_problem_is_learnt_predicted_and_measured_by_predict(recipe, tmp_p
     assert says in card.text
     assert {result.metric_type for result in card.data.eval_results} == {*figures}
 
-    model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
-    assert model.config.problem_type == ("multi_label_classification" if of_labels else "regression")
-    assert [*model.config.id2label.values()] == LABELS[kind]
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=True)
+    assert config.problem_type == ("multi_label_classification" if of_labels else "regression")
+    assert [*config.id2label.values()] == LABELS[kind]
     texts = ["fine the film was", "poor town"]
-    tokens = AutoTokenizer.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
-    with torch.no_grad():
-        logits = model(**tokens).logits
-    predict = imported(ROOT / "recipes" / "predict.py")
-    capsys.readouterr()
-    predict.main([str(folder), *texts])
-    head, *lines = capsys.readouterr().out.splitlines()
+    head, *lines = predicted(folder, capsys, *texts)
     assert head.split() == [*LABELS[kind], "text"]
-    wanted = logits.sigmoid() if of_labels else logits
-    for line, row, text in zip(lines, wanted.tolist(), texts, strict=True):
+    wanted = outputs(folder, texts)
+    for line, row, text in zip(lines, (wanted.sigmoid() if of_labels else wanted).tolist(), texts, strict=True):
         cells = line.removesuffix(text).split()
         assert [float(cell.rstrip("*")) for cell in cells] == pytest.approx(row, abs=6e-4)
         assert [cell.endswith("*") for cell in cells] == [of_labels and value > 0.5 for value in row]
 
     metrics = ["accuracy", "f1"] if of_labels else figures
     columns = ["--label_column_name", *LABELS[kind]] if kind in ("marks", "numbers") else []
-    predict.main([str(folder), "--file", str(train.options["test_file"]), "--metrics", *metrics, *columns])
-    shown = dict(line.split() for line in capsys.readouterr().out.splitlines())
-    assert {name: float(value) for name, value in shown.items()} == pytest.approx(
-        {name: results[f"test_{name}"] for name in figures}, abs=6e-5
-    )
+    lines = predicted(folder, capsys, "--file", str(train.options["test_file"]), "--metrics", *metrics, *columns)
+    shown = {name: float(value) for name, value in map(str.split, lines)}
+    assert shown == pytest.approx({name: results[f"test_{name}"] for name in figures}, abs=6e-5)
 
 
 @pytest.mark.parametrize("task", ["classification", "marks", "number", "numbers"])
@@ -141,21 +129,14 @@ def test_a_checkpoint_of_several_labels_learns_single_ones(finetune, checkpoint,
         assert saved.config.problem_type == "single_label_classification"
 
 
-def test_one_metric_of_choice_in_the_place_of_the_usual(finetune, own, tmp_path):
-    results = finetune(metrics=own("mine", RESULTS), num_train_epochs=3)
+def test_metrics_of_choice(finetune, own, tmp_path):
+    """One in the place of the usual ones, the best of which the loss picks; several with results of one name, one of
+    which picks the best as it says. A resumed run has the same figures."""
+    alone = finetune.trained(metrics=own("alone", RESULTS), num_train_epochs=3, output_dir=tmp_path / "one")
+    results, losses = alone.results(), logged(alone, "eval_loss")
     assert {"eval_f1", "eval_wrong"} <= results.keys() and "eval_accuracy" not in results
-    losses = history(tmp_path / "run", "eval_loss")
-    assert (
-        results["eval_loss"] == min(losses) and len(losses) == 3
-    )  # the usual figure, which picks the best, is not there
-    card = ModelCard.load(tmp_path / "run" / "README.md")
-    assert {result.metric_type: result.metric_value for result in card.data.eval_results} == {
-        name: pytest.approx(results[f"eval_{name}"], abs=1e-4) for name in ("f1", "wrong")
-    }
+    assert results["eval_loss"] == min(losses) and len(losses) == 3
 
-
-def test_metrics_with_results_of_one_name_and_one_that_picks_the_best(finetune, own, tmp_path):
-    """It picks as it says; a resumed run has the same figures."""
     options = {"metrics": ["accuracy", "f1", own("mine", RESULTS)], "metric_for_best_model": "wrong"}
     options |= {"greater_is_better": False, "max_train_steps": 6, "eval_steps": 1, "checkpointing_steps": 2}
     results, folder = finetune(**options), tmp_path / "run"
@@ -163,12 +144,15 @@ def test_metrics_with_results_of_one_name_and_one_that_picks_the_best(finetune, 
     def figures() -> list[dict]:
         return [{key: entry[key] for key in entry.keys() - CLOCK} for entry in log_of(folder) if "eval_loss" in entry]
 
-    whole = figures()
-    assert len(whole) == 6
-    assert all({"eval_accuracy", "eval_f1", "eval_mine_f1", "eval_wrong"} <= entry.keys() for entry in whole)
+    whole, names = figures(), {"accuracy", "f1", "mine_f1", "wrong"}
+    assert len(whole) == 6 and all({f"eval_{name}" for name in names} <= entry.keys() for entry in whole)
     wrong = min(history(folder, "eval_wrong"))
     assert results["eval_wrong"] == wrong and results["eval_accuracy"] == pytest.approx(1 - wrong)
-    assert "| wrong |" in (folder / "README.md").read_text()
+    card = ModelCard.load(folder / "README.md")
+    assert "| wrong |" in card.text
+    assert {result.metric_type: result.metric_value for result in card.data.eval_results} == {
+        name: pytest.approx(results[f"eval_{name}"], abs=1e-4) for name in names
+    }
     (folder / "all_results.json").unlink()
     shutil.rmtree(folder / "checkpoint-6")
     resumed = finetune(resume_from_checkpoint="auto", **options)
@@ -188,23 +172,6 @@ def test_compiled(finetune, checkpoint, tmp_path):
         assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "plain" / file).read_bytes()
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("plain", "run"))
     torch.testing.assert_close(two, one, rtol=0, atol=1e-6)
-
-
-def test_a_run_of_0_2_goes_on(finetune, tmp_path):
-    """It recorded the column of labels by its name, and neither a problem, nor metrics, nor the loss of the best."""
-    options = {"max_train_steps": 3, "eval_steps": 1, "checkpointing_steps": 2}
-    results = finetune.trained(**options).results()
-    file = tmp_path / "run" / "checkpoint-2" / "trainer_state.json"
-    text = file.read_text()
-    state = json.loads(text)
-    assert state["run"]["label_column_name"] == ["stars"]
-    state["run"]["label_column_name"] = "stars"
-    for recorded, name in ((state["run"], "problem_type"), (state["run"], "metrics"), (state, "best_loss")):
-        del recorded[name]
-    file.write_text(json.dumps(state).ljust(len(text)))  # as long as the checkpoint's list of files says
-    resumed = finetune.trained(**options, resume_from_checkpoint="auto").results()
-    same = ("train_loss", "eval_loss", "best_step")
-    assert [resumed[name] for name in same] == [results[name] for name in same]
 
 
 def test_a_random_start_has_the_sizes_of_a_checkpoint_and_none_of_its_weights(finetune, checkpoint, tmp_path):
@@ -238,11 +205,9 @@ def test_the_head_reads_the_mean_if_asked(finetune, checkpoint, tmp_path):
     new = {"model_name_or_path": None, "tokenizer_name": checkpoint, "classifier_pooling": "mean"}
     sizes = {"model_type": "tfm_bert", "config_overrides": f"{SIZES},norm_position=pre"}
     for start in ({"config_name": checkpoint}, sizes):
-        config = finetune.prepare(**new | start).model.config
-        assert (config.classifier_pooling, config.vocab_size) == (
-            "mean",
-            len(AutoTokenizer.from_pretrained(checkpoint)),
-        )
+        loop = finetune.prepare(**new | start)
+        config = loop.model.config
+        assert (config.classifier_pooling, config.vocab_size) == ("mean", len(loop.task.tokenizer))
 
 
 def test_a_resumed_head_reads_what_it_did(finetune, caplog):

@@ -3,6 +3,7 @@ whole, and models come from anywhere."""
 
 import json
 import math
+import re
 import shutil
 
 import pytest
@@ -15,23 +16,16 @@ import tfm_zoo
 from .conftest import MARIAN, SIZES, SIZES_OF_MARIAN, history, logged, same_history
 
 BERT = {"model_type": "bert", "config_overrides": f"{SIZES},hidden_dropout_prob=0,attention_probs_dropout_prob=0"}
-GPT2 = {
-    "model_type": "gpt2",
-    "config_overrides": "n_embd=32,n_layer=2,n_head=2,embd_pdrop=0,attn_pdrop=0,resid_pdrop=0",
-}
+NO_DROPOUT = "embd_pdrop=0,attn_pdrop=0,resid_pdrop=0"
+GPT2 = {"model_type": "gpt2", "config_overrides": f"n_embd=32,n_layer=2,n_head=2,{NO_DROPOUT}"}
 T5 = {"model_type": "t5", "config_overrides": "d_model=32,d_kv=8,d_ff=64,num_layers=1,num_heads=4,dropout_rate=0"}
 #: the options with which a task's model is an official one, or the zoo's of the same weights, without dropout
 OFFICIAL = {
-    "classification": {},
-    "marks": {},
-    "numbers": {},
-    "causal_lm": GPT2,
-    "conversations": GPT2,
+    **{task: {} for task in ("classification", "marks", "numbers")},
+    **dict.fromkeys(("causal_lm", "conversations"), GPT2),
+    **dict.fromkeys(("pretraining", "tagging", "questions"), BERT),
     "translation": MARIAN | {"num_eval_translations": 5},
-    "pretraining": BERT,
     "denoising": T5,
-    "tagging": BERT,
-    "questions": BERT,
     "summaries": MARIAN,
 }
 
@@ -53,15 +47,12 @@ def test_the_zoo_in_parts_of_batches_takes_the_steps_of_the_official_class(recip
         assert {key: entry[key] for key in compared} == pytest.approx(compared, abs=1e-5), entry["step"]
 
 
-@pytest.mark.parametrize(
-    ("task", "without"),
-    [("causal_lm", {"sample_length": 0}), ("translation", {"num_eval_translations": 0, "num_samples": 0})],
-)
-def test_samples_leave_training_as_it_is(recipe, task, without, tmp_path):
-    options = {"config_overrides": f"{SIZES},hidden_dropout=0.1", "eval_steps": 1, "max_train_steps": 3}
-    train, options = recipe(task), options | ({"num_eval_translations": 5} if task == "translation" else {})
-    with_some = train.trained(**options)
-    without = train.trained(output_dir=tmp_path / "without", **options | without)
+@pytest.mark.parametrize(("task", "options"), [("causal_lm", {}), ("translation", {"num_eval_translations": 5})])
+def test_samples_leave_training_as_it_is(recipe, task, options, tmp_path):
+    options = {"config_overrides": f"{SIZES},hidden_dropout=0.1", "eval_steps": 1, "max_train_steps": 3} | options
+    none = {"sample_length": 0} if task == "causal_lm" else {"num_eval_translations": 0, "num_samples": 0}
+    with_some = recipe(task).trained(**options)
+    without = recipe(task).trained(output_dir=tmp_path / "without", **options | none)
     assert logged(with_some, "loss") == logged(without, "loss")
     assert len(logged(with_some, "samples")) == 3 and not logged(without, "samples")
 
@@ -85,26 +76,29 @@ def test_not_one_bit_of_frozen_weights_moves(recipe, task, pattern, tmp_path):
     assert "gradual unfreezing" not in card and "learning rate of a layer" not in card
 
 
-@pytest.mark.parametrize(
-    ("task", "options"),
-    [
-        ("classification", {"model_name_or_path": None, "max_seq_length": 30, "max_train_samples": 40}),
-        ("pretraining", {"config_overrides": f"{SIZES},max_position_embeddings=30", "max_seq_length": 30}),
-        ("denoising", {"config_overrides": f"{SIZES},max_position_embeddings=30", "max_seq_length": 64}),
-        ("translation", {"config_overrides": f"{SIZES},max_position_embeddings=7", "max_source_length": 6}),
-    ],
-)
-def test_in_mixed_precision_batches_are_no_longer_than_the_positions(recipe, task, options):
+LEARNED = "position_embedding_type=learned,max_position_embeddings"
+GENERATED = dict.fromkeys(["train_file", "validation_file", "text_column_name", "label_column_name"])
+GENERATED |= {"model_name_or_path": None, "dataset_name": "generated", "max_train_samples": 40, "max_eval_samples": 10}
+IN_MIXED_PRECISION = {
+    "classification": GENERATED | {"max_seq_length": 30},
+    "pretraining": {"config_overrides": f"{SIZES},max_position_embeddings=30", "max_seq_length": 30},
+    "denoising": {
+        "config_overrides": f"{SIZES},{LEARNED}=30,relative_attention_num_buckets=null",
+        "max_seq_length": 64,
+    },
+    "translation": {
+        "config_overrides": f"{SIZES},{LEARNED}=7",
+        "max_source_length": 6,
+        "max_target_length": 7,
+        "num_samples": 0,
+    },
+}
+
+
+@pytest.mark.parametrize("task", IN_MIXED_PRECISION)
+def test_in_mixed_precision_batches_are_no_longer_than_the_positions(recipe, task):
     """The positions are no multiple of 8, to which batches are padded where they may be."""
-    if task == "classification":
-        options |= dict.fromkeys(["train_file", "validation_file", "text_column_name", "label_column_name"])
-        options |= {"dataset_name": "generated", "max_eval_samples": 10}
-    elif task == "denoising":
-        options["config_overrides"] += ",position_embedding_type=learned,relative_attention_num_buckets=null"
-    elif task == "translation":
-        options["config_overrides"] += ",position_embedding_type=learned"
-        options |= {"max_target_length": 7, "num_samples": 0}
-    loop = recipe(task).trained(mixed_precision="bf16", max_train_steps=2, **options)
+    loop = recipe(task).trained(mixed_precision="bf16", max_train_steps=2, **IN_MIXED_PRECISION[task])
     assert loop.state.step == 2
     assert loop.model.config.max_position_embeddings == (7 if task == "translation" else 30)
 
@@ -190,28 +184,13 @@ def test_streams_learn_too(recipe, texts, task, steps, gain, tmp_path):
 
 @pytest.mark.parametrize("streaming", [True, False], ids=["streamed", "in memory"])
 @pytest.mark.parametrize(
-    ("task", "changes"),
+    ("task", "option", "was"),
     [
-        (
-            "causal_lm",
-            {
-                "document_separator was None and is X": {"document_separator": "X"},
-                "tokenizer was": {"tokenizer_vocab_size": 257},
-                "validation text was": {"validation_file": "train-0.txt"},
-            },
-        ),
-        (
-            "pretraining",
-            {
-                "mlm_probability was 0.15 and is 0.2": {"mlm_probability": 0.2},
-                "tokenizer was": {"tokenizer_vocab_size": 80},
-                "validation texts was": {"validation_file": "train-0.txt"},
-            },
-        ),
+        ("causal_lm", {"document_separator": "X"}, "document_separator was None and is X"),
+        ("pretraining", {"mlm_probability": 0.2}, "mlm_probability was 0.15 and is 0.2"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_run_goes_on_with_its_own_data_alone(recipe, documents, task, changes, streaming, tmp_path):
+def test_a_run_goes_on_with_its_own_data_alone(recipe, documents, task, option, was, streaming, tmp_path):
     """Wherever they lie now, and with no text more."""
     shutil.copytree(documents, tmp_path / "documents")
     train, options = recipe(task), {"max_train_steps": 1, "streaming": streaming, "checkpointing_steps": 1}
@@ -220,9 +199,12 @@ def test_a_run_goes_on_with_its_own_data_alone(recipe, documents, task, changes,
     moved = shutil.move(tmp_path / "documents", tmp_path / "moved")
     options |= {"train_file": moved / "train-*.txt", "resume_from_checkpoint": "auto"}
     assert train.prepare(**options).state.step == 1
-    for message, change in changes.items():
-        if "validation_file" in change:
-            change = {"validation_file": documents / change["validation_file"]}
+    other_text = {"validation_file": documents / "train-0.txt"}
+    for message, change in {
+        was: option,
+        "tokenizer was": {"tokenizer_vocab_size": 257 if task == "causal_lm" else 80},
+        "validation texts? was": other_text,
+    }.items():
         with pytest.raises(ValueError, match=f"another run: .*{message}"):
             train.prepare(**options | change)
     (moved / "train-2.txt").write_text("cat fox .\ndog .\n")
@@ -230,41 +212,20 @@ def test_a_run_goes_on_with_its_own_data_alone(recipe, documents, task, changes,
         train.prepare(**options)
 
 
-def test_a_streamed_run_goes_on_with_batches_of_another_size(recipe, texts, tmp_path, caplog):
-    """At the same place, if the number of steps is the same: the schedule depends on it."""
-    train = recipe("causal_lm")
-    options = {"streaming": True, "validation_file": texts / "held_out.txt", "sample_length": 0}
-    train.trained(
-        max_train_steps=6, checkpointing_steps=2, save_total_limit=9, per_device_train_batch_size=4, **options
-    )
-    options |= {"resume_from_checkpoint": tmp_path / "run" / "checkpoint-2", "per_device_train_batch_size": 3}
-    assert train.trained(max_train_steps=6, **options).state.step == 6
-    assert caplog.text.count("Continuing with global_batch_size 3, which was 4") == 1
-    with pytest.raises(ValueError, match="another run: total_steps was 6 and is 7"):
-        train.prepare(max_train_steps=7, **options)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("task", "says"),
-    [
-        ("translation", "The data set is generated"),
-        ("pretraining", "The documents are generated"),
-        ("tagging", "The data set is generated"),
-        ("questions", "The data set is generated"),
-        ("summaries", "The data set is generated"),
-    ],
-)
-def test_built_in_data_are_the_default(recipe, task, says, tmp_path):
+@pytest.mark.parametrize("task", ["classification", "translation", "pretraining", "tagging", "questions", "summaries"])
+def test_built_in_data_are_the_default(recipe, task, tmp_path):
     """Without a network. A run that is done evaluates its best model again."""
     options = dict.fromkeys([f"{split}_file" for split in ("train", "validation", "test")])
     options |= {"max_train_steps": 1, "max_train_samples": 40, "max_eval_samples": 4, "checkpointing_steps": 1}
     if task == "translation":
         options |= {"source_lang": None, "target_lang": None, "max_target_length": 24}
+    elif task == "classification":
+        options |= dict.fromkeys(["text_column_name", "label_column_name"]) | {"dataset_name": "generated"}
     train, folder = recipe(task), tmp_path / "run"
     results = train(**options)
     card = ModelCard.load(folder / "README.md")
-    assert says in card.text and card.data.language is None
+    assert re.search("The (data set is|documents are) generated", card.text) and card.data.language is None
     again = train(resume_from_checkpoint="auto", **options)
     same = [name for name in results if "second" not in name and name != "train_loss"]
     assert {name: again[name] for name in same} == {name: results[name] for name in same}

@@ -106,6 +106,8 @@ def test_an_interrupted_save_leaves_the_older_ones_and_a_whole_one_all_that_it_w
     folder, expected = save_checkpoint(accelerator, state, tmp_path), torch.rand(3)
     accelerator.load_state(str(folder))
     assert find_checkpoint("auto", tmp_path) == folder and TrainState.read(folder) == state
+    (folder / "trainer_state.json").write_text('{"step": 200}')  # earlier versions recorded less
+    assert TrainState.read(folder) == TrainState(step=200)
     assert torch.equal(torch.rand(3), expected)
 
 
