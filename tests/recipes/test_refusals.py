@@ -21,8 +21,6 @@ NOWHERE = {"model_name_or_path": "nowhere/at-all"}
 REFUSED = {
     "classification": [
         ({"train_file": "nowhere.csv"}, "train_file 'nowhere.csv': no such file"),
-        ({"text_column_name": "body"}, "text_column_name 'body': no such column"),
-        ({"label_column_name": "grade"}, "label_column_name 'grade': no such column"),
         ({"resume_from_checkpoint": "nowhere"}, "resume_from_checkpoint 'nowhere'"),
         ({"output_dir": "file/run", "train_file": "nowhere.csv"}, "file is not a folder that you may write to"),
         ({"output_dir": "/proc/run", "train_file": "nowhere.csv"}, "/proc is not a folder that you may"),
@@ -33,14 +31,12 @@ REFUSED = {
         ({"max_seq_length": 2}, "max_seq_length must be at least 3, not 2: a text has 2 special tokens"),
         # A metric is read before the data, and a figure's name before the model.
         ({"metrics": ["acuracy"], "train_file": "nowhere.csv"}, "no metric 'acuracy': did you mean 'accuracy'"),
-        ({"metrics": ["./mine"], "train_file": "nowhere.csv"}, "no metric './mine'"),
         ({"metric_for_best_model": "bleu"} | NOWHERE, "metric_for_best_model 'bleu': expected one of"),
         ({"metrics": ["f1"], "metric_for_best_model": "accuracy"} | NOWHERE, r"expected one of \['loss', 'f1'\]"),
         ({"metrics": ["pearsonr", "squad"]} | NOWHERE, "metric 'squad' does not work with"),
     ],
     "number": [
         ({"metrics": ["accuracy"]}, "metric 'accuracy' does not work with .*: .*mse"),
-        ({"metrics": ["f1"]}, "metric 'f1' does not work with .*: .*mse"),
         ({"problem_type": None}, "'label' holds .*float64.*, such as .*: to learn numbers, give problem_type"),
         ({"problem_type": "multi_label_classification"}, "takes a column of lists, or several columns"),
     ],
@@ -49,20 +45,16 @@ REFUSED = {
         ({"problem_type": "single_label_classification"}, "takes one column with one label in each row"),
     ],
     "causal_lm": [
-        ({"train_file": "nowhere.txt"}, "train_file 'nowhere.txt': no such file"),
         ({"config_overrides": "hiden_size=32"}, "tfm_gpt has no field 'hiden_size'; did you mean 'hidden_size'"),
-        ({"config_overrides": "hidden_size=30,num_attention_heads=4"}, "hidden_size=30 is not a multiple of"),
         ({"model_type": "gpt3"}, "model_type 'gpt3' is not one of transformers' or the zoo's; near: "),
         ({"model_type": "vit"}, "model_type 'vit' is not a causal language model"),
         (
             {"model_type": "ctrl", "config_overrides": "n_embd=32,n_layer=1,n_head=2"},
-            "architecture 'ctrl', which the zoo does not convert",
+            "'ctrl', which the zoo does not co",
         ),
         ({"config_name": "no/where"}, "config_name 'no/where': neither a checkpoint's folder nor found on the Hub"),
         ({"config_name": "gpt2-medum"}, "; did you mean the published size 'gpt2-medium'?"),
         ({"tokenizer_name": "no/where", "tokenizer_vocab_size": None}, "tokenizer_name 'no/where': neither"),
-        ({"tokenizer_vocab_size": 100}, "tokenizer_vocab_size must be at least 257"),
-        ({"streaming": True}, "streaming needs max_train_steps"),
         (ONCE, "nothing is left to train on: .* or do not stream it"),
         ({"sample_prompt": "cat " * 40}, r"sample_prompt has \d+ tokens, of 32 that the model takes"),
         ({"metric_for_best_model": "accuracy"}, "metric_for_best_model 'accuracy': expected one of .*perplexity"),
@@ -77,12 +69,9 @@ REFUSED = {
     ],
     "translation": [
         ({"train_file": "nowhere.json"}, "train_file 'nowhere.json': no such file"),
-        ({"source_lang": "fr"}, r"source_lang 'fr': no such column; the columns are \['en', 'de'\]"),
-        ({"target_lang": None}, r"give source_lang and target_lang: the columns are \['en', 'de'\]"),
         ({"config_overrides": "hiden_size=32"}, "tfm_encoder_decoder has no field 'hiden_size'; did you mean"),
         ({"model_type": "gpt2"} | OLD_SIZES, "model_type 'gpt2' is not a sequence-to-sequence"),
         ({"config_name": "no/where"} | OLD_SIZES, "config_name 'no/where': neither a checkpoint"),
-        ({"tokenizer_vocab_size": 100}, "tokenizer_vocab_size must be at least 260"),
         ({"tokenizer_name": "unpadded", "tokenizer_vocab_size": None}, "has no pad_token, which a translation needs"),
         ({"per_device_train_batch_tokens": 5}, "per_device_train_batch_tokens 5: too few for an example of"),
         (
@@ -90,23 +79,15 @@ REFUSED = {
             "decoder_vocab_size 100: the targets' tokenizer has 2",
         ),
         (
-            {"separate_vocabularies": True, "model_type": "bart", "config_overrides": "d_model=32"},
-            "separate_vocabularies: a model of type 'bart' has one vocabulary",
+            {"separate_vocabularies": True, "model_type": "bart"} | OLD_SIZES,
+            "a model of type 'bart' has one vocabulary",
         ),
-        ({"metrics": ["bleeu"]}, "no metric 'bleeu'"),
         ({"metric_for_best_model": "bleu"}, "metric_for_best_model 'bleu': expected one of .*perplexity"),
     ],
     "pretraining": [
-        ({"train_file": "nowhere.txt"}, "train_file 'nowhere.txt': no such file"),
-        ({"streaming": True}, "streaming needs max_train_steps"),
-        ({"mlm_probability": 0}, "mlm_probability must be above 0 and below 1, not 0.0"),
-        ({"mlm_probability": 1.5}, "mlm_probability must be above 0 and below 1, not 1.5"),
         ({"mlm_probability": 1e-9}, "no token of the validation documents is masked"),
-        ({"max_seq_length": 4}, "max_seq_length must be at least 5"),
         ({"short_seq_prob": 2}, "short_seq_prob must be at least 0 and at most 1, not 2.0"),
-        ({"block_documents": 1}, "block_documents must be at least 2, not 1"),
         ({"next_sentence": "false"}, "unknown option --next_sentence; did you mean '--next_sentence_prediction'"),
-        ({"tokenizer_vocab_size": 20}, "tokenizer_vocab_size must be at least"),
         ({"model_type": "roberta"} | OLD_SIZES, "model_type 'roberta' has no head, or no segments, for pairs"),
         ({"model_type": "gpt2"} | OLD_SIZES, "model_type 'gpt2' has no head, or no segments, for pairs"),
         ({"model_type": "gpt2"} | OLD_SIZES | ALONE, "model_type 'gpt2' is not a masked language model"),
@@ -115,20 +96,16 @@ REFUSED = {
         ({"train_file": "one.txt"}, "in the training documents: it takes two .* 2,000,000 characters or more"),
         ({"train_file": "one.txt", "validation_file": None}, "train has 1 row: too few to cut a validation split"),
         ({"validation_file": "one.txt"}, "there is no example in the validation documents"),
-        ({"train_file": "empty.txt"}, "there is no text"),
         ({"train_file": "one.txt"} | ONCE, "there is no example in the training"),
     ],
     "denoising": [
-        ({"train_file": "nowhere.txt"}, "train_file 'nowhere.txt': no such file"),
         (
             {"tokenizer_name": "without sentinels", "tokenizer_vocab_size": None},
-            r"tokenizer .* has 0 sentinels \(<extra_id_0>, ...\), and .* 32 needs 3",
+            "has 0 sentinels .*, and .* 32 needs 3",
         ),
         ({"model_type": "gpt2"} | OLD_SIZES, "model_type 'gpt2' is not a sequence-to-sequence language model"),
     ],
-    "tagging": [({"train_file": "nowhere.json"}, "train_file 'nowhere.json': no such file")],
     "questions": [({"output_dir": "full"}, "output_dir 'full' holds a run: give another")],
-    "summaries": [({"train_file": "nowhere.json"}, "train_file 'nowhere.json': no such file")],
 }
 
 
@@ -138,7 +115,6 @@ def odd_files(pairs, tmp_path_factory):
     where a folder should be, and a run."""
     folder = tmp_path_factory.mktemp("odd")
     (folder / "one.txt").write_text("cat dog .\nfox .\n")
-    (folder / "empty.txt").write_text("\n \n\n")
     write(folder / "asked.jsonl", [{"messages": conversation("sky")[:1]}] * 20)
     write(folder / "few.jsonl", [{"messages": conversation("sky")}] * 2)
     joint_bpe((pairs / "train.json").read_text().splitlines(), 300).save_pretrained(folder / "without sentinels")
@@ -162,24 +138,20 @@ def test_refused_before_work(recipe, odd_files, monkeypatch, task, options, mess
     assert not (tmp_path / "run").exists()
 
 
+NOT_NUMBERS = {"long": "line 5 of train.csv, .*'label'.* needs a number, not 'long'"}
+NOT_NUMBERS |= {
+    math.inf: "line 5 of .* needs a number, not inf",
+    math.nan: "1 row without a label, the first is line 5 of",
+}
+AS_TEXT = "'label' holds lists that are written as text, such as .*JSON or Parquet"
+
+
 @pytest.mark.parametrize(
     ("kind", "row", "options", "message"),
     [
         ("marks", {"fine": 2}, {}, "split 'train', line 5 of train.csv, column 'fine': a label is 1 or 0, not 2"),
-        ("number", {"label": "long"}, {}, "line 5 of train.csv, .*'label'.* needs a number, not 'long'"),
-        ("number", {"label": math.inf}, {}, "line 5 of .* needs a number, not inf"),
-        (
-            "number",
-            {"label": math.nan},
-            {},
-            "split 'train' has 1 row without a label, the first is line 5 of train.csv, column 'label'",
-        ),
-        (
-            "number",
-            {"label": "['film', 'book']"},
-            {"problem_type": None},
-            "'label' holds lists that are written as text, such as .*JSON or Parquet",
-        ),
+        *(("number", {"label": value}, {}, message) for value, message in NOT_NUMBERS.items()),
+        ("number", {"label": "['film', 'book']"}, {"problem_type": None}, AS_TEXT),
     ],
 )
 def test_labels_that_cannot_be_learnt_are_refused_by_their_line(recipe, tmp_path, kind, row, options, message):
