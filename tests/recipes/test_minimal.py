@@ -30,17 +30,6 @@ def run(name: str, **options):
     return imported(ROOT / "recipes" / f"{name}.py").main(as_argv(options))
 
 
-@pytest.fixture(scope="module")
-def reviews(rows, tmp_path_factory):
-    """A data set of reviews, in Parquet."""
-    folder = tmp_path_factory.mktemp("data")
-    labelled = Dataset.from_list([{"text": row["review"], "label": row["stars"] == "good"} for row in rows[:40]])
-    labelled = labelled.cast_column("label", ClassLabel(names=["bad", "good"]))
-    for split, part in labelled.train_test_split(test_size=0.25, seed=0).items():
-        part.to_parquet(folder / f"{split}.parquet")
-    return folder
-
-
 @pytest.mark.parametrize("name", ["minimal", "minimal_trainer"])
 def test_it_learns_and_what_it_saves_predicts(name, tmp_path, capfd):
     epochs = run(name, output_dir=tmp_path / "run")
@@ -58,10 +47,15 @@ def test_it_learns_and_what_it_saves_predicts(name, tmp_path, capfd):
 
 
 @pytest.mark.parametrize("name", ["minimal", "minimal_trainer"])
-def test_an_official_checkpoint_and_a_data_set(name, tmp_path, checkpoint, reviews, own):
-    options = {"model_name_or_path": checkpoint, "dataset_name": reviews, "max_seq_length": 16, "num_train_epochs": 1}
+def test_an_official_checkpoint_and_a_data_set(name, tmp_path, rows, checkpoint, own):
+    labelled = Dataset.from_list([{"text": row["review"], "label": row["stars"] == "good"} for row in rows[:40]])
+    labelled = labelled.cast_column("label", ClassLabel(names=["bad", "good"]))
+    (tmp_path / "data").mkdir()
+    for split, part in labelled.train_test_split(test_size=0.25, seed=0).items():
+        part.to_parquet(tmp_path / "data" / f"{split}.parquet")
+    options = {"dataset_name": tmp_path / "data", "max_seq_length": 16, "num_train_epochs": 1}
     metrics = {"metrics": ["accuracy", own("ones")]} if name == "minimal_trainer" else {}
-    (epoch,) = run(name, output_dir=tmp_path / "run", **options | metrics)
+    (epoch,) = run(name, output_dir=tmp_path / "run", model_name_or_path=checkpoint, **options | metrics)
     if metrics:
         assert 0 <= epoch["eval_accuracy"] <= 1 and 0 <= epoch["eval_ones"] <= 1 and "eval_f1" not in epoch
     config = AutoConfig.from_pretrained(tmp_path / "run")

@@ -127,10 +127,7 @@ def test_ctrl_c_and_the_command_that_it_names(recipe, tmp_path):
     assert (python, Path(words[0])) == ("python", train.script)
     assert "checkpoint-2, step 2 of 5" in run(*words).stderr
     assert json.loads((tmp_path / "run" / "all_results.json").read_text())["train_steps"] == 5
-
-
-def test_ctrl_c_while_the_command_imports():
-    """It needs the package of subcommands alone, which imports quickly."""
+    # While the command imports: it needs the package of subcommands alone, which imports quickly.
     stopped = run("-c", "import tfm_zoo.commands; raise KeyboardInterrupt", check=False)
     assert (stopped.returncode, stopped.stdout, stopped.stderr) == (128 + signal.SIGINT, "", "")
 

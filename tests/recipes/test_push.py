@@ -11,16 +11,9 @@ from tfm_zoo.hub import push, verify
 from tfm_zoo.training.loop import train
 from tfm_zoo.training.run import errors_in_one_line
 
-from .conftest import Recipe
-
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
 REPOSITORY = "user/fine"
 PUSHES = {"max_train_steps": 1, "push_to_hub": True, "hub_model_id": "fine", "hub_token": "hf_user"}
-
-
-@pytest.fixture
-def finetune(recipe) -> Recipe:
-    return recipe("classification")
 
 
 @pytest.mark.parametrize(
@@ -49,10 +42,7 @@ def test_what_a_recipe_saves_is_pushed(task, model_class, mixed_precision, recip
         assert verdict.ok and not verdict.warnings, verdict
         assert verify(REPOSITORY, revision="tuned", token="hf_user").ok
         user = "predict.py" if task == "classification" else "translate.py"
-        for revision, message in (
-            (None, "main branch: if it is on another, give --revision"),
-            ("v9", "no revision v9"),
-        ):
+        for revision, message in {None: "main branch: .*, give --revision", "v9": "no revision v9"}.items():
             with pytest.raises(SystemExit, match=message):
                 open_pushed(user, revision)
         assert open_pushed(user, "tuned").model_type.startswith("tfm_")
@@ -68,12 +58,11 @@ def open_pushed(script: str, revision: str | None) -> PreTrainedConfig:
     return open_config(args, script=script, does_not="", error=error)
 
 
-def test_a_token_that_may_not_write_is_refused_before_any_work(finetune, online, tmp_path):
+def test_what_cannot_be_pushed_is_said_before_any_work_or_costs_nothing(recipe, online, hub_server, tmp_path, capsys):
+    """A token that may not write; an upload that fails."""
+    finetune = recipe("classification")
     assert "403" in finetune.refusal(**PUSHES | {"hub_model_id": "other/fine"})
     assert not (tmp_path / "run").exists()
-
-
-def test_an_upload_that_fails_costs_nothing(finetune, online, hub_server, tmp_path, capsys):
     hub_server.fail("commit", 403)
     with pytest.raises(SystemExit), errors_in_one_line():
         finetune(**PUSHES)
