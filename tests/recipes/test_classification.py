@@ -1,21 +1,18 @@
 """The recipe of classification: from a table to predictions, whatever the labels, the metrics and the model are."""
 
-import json
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification
 
 import tfm_zoo
 
-from .conftest import CLOCK, KINDS, ROOT, Recipe, history, imported, log_of, logged
+from .conftest import CLOCK, Recipe, history, log_of, logged
 
 SIZES = "hidden_size=32,num_attention_heads=2,num_hidden_layers=1,intermediate_size=32"
-LABELS = {"lists": ["film", "fine"], "marks": ["fine", "film"], "number": ["label"], "numbers": ["length", "tone"]}
 #: results of a metric of a user's own, one of them under the name of the zoo's
 RESULTS = '{"f1": np.mean(predictions), "wrong": np.mean(predictions != np.asarray(references))}'
 
@@ -23,85 +20,6 @@ RESULTS = '{"f1": np.mean(predictions), "wrong": np.mean(predictions != np.asarr
 @pytest.fixture
 def finetune(recipe) -> Recipe:
     return recipe("classification")
-
-
-def predicted(folder: Path, capsys, *argv: str) -> list[str]:
-    """The lines of predict.py."""
-    capsys.readouterr()
-    imported(ROOT / "recipes" / "predict.py").main([str(folder), *argv])
-    return capsys.readouterr().out.splitlines()
-
-
-def outputs(folder: Path, texts: list[str]) -> torch.Tensor:
-    model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    with torch.no_grad():
-        return model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
-
-
-@pytest.mark.usefixtures("pictures")
-def test_learns_and_leaves_everything(finetune, tmp_path, capsys):
-    results = finetune(num_train_epochs=8, learning_rate=5e-3, max_seq_length=32, eval_steps=16)
-    folder = tmp_path / "run"
-    assert results["eval_accuracy"] == results["eval_f1"] == 1.0
-    assert json.loads((folder / "all_results.json").read_text()) == results
-    assert {"train_loss", "train_samples_per_second", "eval_samples_per_second"} <= results.keys()
-    losses = history(folder, "loss")
-    assert results["train_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
-    assert len(losses) == results["train_steps"] == 8 * 4
-    state = json.loads((folder / "trainer_state.json").read_text())
-    assert state["run"]["metric_for_best_model"] == "accuracy"
-    assert (folder / "training_curves.png").stat().st_size > 10_000
-
-    (tmp_path / "texts.txt").write_text("fine\npoor")
-    head, *lines = predicted(folder, capsys, "poor", "--file", str(tmp_path / "texts.txt"))
-    assert head.split() == ["bad", "good", "text"] and [line.split()[-1] for line in lines] == ["poor", "fine", "poor"]
-    assert ["*" in line.split()[1] for line in lines] == [False, True, False]
-    wanted = outputs(folder, ["poor", "fine", "poor"]).softmax(-1).tolist()
-    assert [[float(cell.rstrip("*")) for cell in line.split()[:2]] for line in lines] == [
-        pytest.approx(row, abs=6e-4) for row in wanted
-    ]
-    data = ModelCard.load(folder / "README.md").data
-    assert (data.library_name, data.pipeline_tag) == ("transformers", "text-classification")
-    assert {result.metric_type: result.metric_value for result in data.eval_results} == {"accuracy": 1.0, "f1": 1.0}
-    assert data.eval_results[0].dataset_split == "validation"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_problem_is_learnt_predicted_and_measured_by_predict(recipe, tmp_path, capsys, kind):
-    train = recipe(kind)
-    results = train(max_train_steps=60, eval_steps=60, learning_rate=1e-2)
-    folder, of_labels = tmp_path / "run", kind in ("lists", "marks")
-    losses = history(folder, "loss")
-    assert losses[-1] < 0.3 * losses[0]
-    figures = {"number": ["mse", "pearsonr"], "numbers": ["mse"]}.get(kind, ["accuracy", "f1", "f1_micro"])
-    wanted = {"test_loss", *(f"test_{name}" for name in figures), "test_samples_per_second"}
-    assert {name for name in results if name.startswith("test_")} == wanted
-
-    card = ModelCard.load(folder / "README.md")
-    names = "*, *".join(LABELS[kind])
-    says = f"to find which of the labels *{names}* texts have" if of_labels else f"to give texts a number, *{names}*"
-    assert says in card.text
-    assert {result.metric_type for result in card.data.eval_results} == {*figures}
-
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=True)
-    assert config.problem_type == ("multi_label_classification" if of_labels else "regression")
-    assert [*config.id2label.values()] == LABELS[kind]
-    texts = ["fine the film was", "poor town"]
-    head, *lines = predicted(folder, capsys, *texts)
-    assert head.split() == [*LABELS[kind], "text"]
-    wanted = outputs(folder, texts)
-    for line, row, text in zip(lines, (wanted.sigmoid() if of_labels else wanted).tolist(), texts, strict=True):
-        cells = line.removesuffix(text).split()
-        assert [float(cell.rstrip("*")) for cell in cells] == pytest.approx(row, abs=6e-4)
-        assert [cell.endswith("*") for cell in cells] == [of_labels and value > 0.5 for value in row]
-
-    metrics = ["accuracy", "f1"] if of_labels else figures
-    columns = ["--label_column_name", *LABELS[kind]] if kind in ("marks", "numbers") else []
-    lines = predicted(folder, capsys, "--file", str(train.options["test_file"]), "--metrics", *metrics, *columns)
-    shown = {name: float(value) for name, value in map(str.split, lines)}
-    assert shown == pytest.approx({name: results[f"test_{name}"] for name in figures}, abs=6e-5)
 
 
 @pytest.mark.parametrize("task", ["classification", "marks", "number", "numbers"])

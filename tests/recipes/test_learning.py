@@ -1,0 +1,330 @@
+"""Every recipe learns, and leaves what it says: figures, a card, a picture, a model that does what it measured."""
+
+import json
+import math
+import random
+import re
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from huggingface_hub import ModelCard
+from transformers import (
+    AutoConfig,
+    AutoModelForPreTraining,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    pipeline,
+)
+
+import tfm_zoo
+from tfm_zoo.training.metrics.rouge.rouge import rouge
+from tfm_zoo.training.tasks.language_modeling import Blocks
+
+from .conftest import KINDS, MARIAN, ROOT, SIZES, TEXT, WITHOUT_ZOO, history, imported, run_python, written
+
+ENCODER = {"config_overrides": f"{SIZES},hidden_dropout=0,attention_dropout=0"}
+#: of a classifier's problem: its labels, its figures, and what its card says
+PROBLEMS = {
+    "lists": ("film fine", "accuracy f1 f1_micro", "to find which of the labels *film*, *fine* texts have"),
+    "marks": ("fine film", "accuracy f1 f1_micro", "to find which of the labels *fine*, *film* texts have"),
+    "number": ("label", "mse pearsonr", "to give texts a number, *label*"),
+    "numbers": ("length tone", "mse", "to give texts a number, *length*, *tone*"),
+}
+COLOUR = {"sample_prompt": "What colour has sky?", "block_size": 96, "sample_length": 12, "logging_steps": 25}
+#: by task: options, the kind of its card, the figures there, and what else it says
+LEARNS = {
+    "classification": (
+        {"num_train_epochs": 8, "learning_rate": 5e-3, "max_seq_length": 32, "eval_steps": 16},
+        *("text-classification", "accuracy f1", []),
+    ),
+    **{
+        kind: ({"max_train_steps": 60, "eval_steps": 60, "learning_rate": 1e-2}, "text-classification", figures, [says])
+        for kind, (_, figures, says) in PROBLEMS.items()
+    },
+    "causal_lm": (
+        {"num_train_epochs": 6, "per_device_train_batch_size": 4, "learning_rate": 1e-2, "eval_steps": 12}
+        | {"sample_prompt": "The cat", "num_samples": 2},
+        *("text-generation", "loss perplexity", ["1 thread)", "1 process "]),
+    ),
+    "conversations": (
+        COLOUR | {"num_train_epochs": 25, "learning_rate": 1e-2},
+        *("text-generation", "loss perplexity", ["over the tokens of answers", '[{"role": "user"']),
+    ),
+    "pretraining": (
+        {"num_train_epochs": 25, "learning_rate": 5e-3, "eval_steps": 100, "per_device_train_batch_size": 8, "seed": 1},
+        *("fill-mask", "mlm_accuracy nsp_accuracy"),
+        [
+            "guessing by their frequency alone",
+            "15% of the tokens",
+            "![loss, mlm_accuracy, nsp_accuracy, mlm_loss, nsp_loss against the optimiser step]",
+        ],
+    ),
+    "denoising": (
+        {"max_train_steps": 120, "eval_steps": 60},
+        *("text2text-generation", "loss perplexity"),
+        ["15 % of the tokens, in spans of 3 tokens on average", "<extra_id_0>"],
+    ),
+    "translation": (
+        {"num_train_epochs": 15, "eval_steps": 75, "num_eval_translations": 8, "logging_steps": 25},
+        *("translation", "bleu chrf"),
+        [
+            "400 tokens of source and target, padding included x 1 accumulated x 1 process",
+            *("0.1, over all classes but the label", "tok:13a", "8 pairs were translated"),
+        ],
+    ),
+    "tagging": (
+        ENCODER | {"label_column_name": "names", "max_seq_length": 16, "num_train_epochs": 5},
+        *("token-classification", "precision recall f1 accuracy"),
+        ["to find *person*, *place* in texts", "| place | 1.0000 | 1.0000 | 1.0000 | 20 |"],
+    ),
+    "questions": (
+        ENCODER
+        | {"version_2_with_negative": True, "max_seq_length": 13, "doc_stride": 4, "num_train_epochs": 2}
+        | {"n_best_size": 3},
+        *("question-answering", "exact_match f1"),
+        [
+            "The 250 contexts of the train split were cut into 500 windows.",
+            '"max_answer_len": 30, "handle_impossible_answer": True',
+        ],
+    ),
+    "summaries": (
+        MARIAN | {"source_prefix": "sum: ", "per_device_train_batch_tokens": 300, "num_train_epochs": 2},
+        *("summarization", "rouge1 rouge2 rougeL"),
+        ["source       ", "  summary      ", "'sum: "],
+    ),
+}
+
+
+def rows_of(task: str) -> tuple[list[dict], int, int]:
+    """Rows that a model learns quickly, and how many of them are to train and to validate on."""
+    rng, rows = random.Random(0), []
+    for number in range({"tagging": 140, "questions": 330, "summaries": 260}[task]):
+        if task == "tagging":
+            first, last, place = rng.choice("ab"), rng.choice(["", "c", "d"]), rng.choice(["rome", "york"])
+            person = [first, last] if last else [first]
+            tags = ["B-person", "I-person"][: len(person)]
+            rows.append({"words": [*person, "saw", place, "."], "names": [*tags, "O", "B-place", "O"]})
+        elif task == "questions":  # in contexts longer than a window; some have no answer
+            words = rng.choices(["und", "oder"], k=12)
+            if number % 4:
+                words[rng.randrange(12)] = rng.choice(["rot", "blau"])
+            context, found = " ".join(words), [word for word in words if word in ("rot", "blau")]
+            answers = {"text": found, "answer_start": [context.index(text) for text in found]}
+            rows.append({"id": f"q{number}", "question": "welche ?", "context": context, "answers": answers})
+        else:
+            word = rng.choice("abcde")
+            article = " ".join(rng.choices("xyz", k=3)) + f" {word} ."
+            rows.append({"article": article, "highlights": f"{word} {word}"})
+    return rows, *{"tagging": (100, 20), "questions": (250, 40), "summaries": (240, 10)}[task]
+
+
+def outputs(folder: Path, texts: list[str]) -> torch.Tensor:
+    model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        return model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+
+
+def cells_of(lines: list[str], number: int) -> tuple[list[list[float]], list[list[bool]]]:
+    """The numbers in lines of predict.py, and which of them are marked."""
+    cells = [line.split()[:number] for line in lines]
+    return [[float(cell.rstrip("*")) for cell in row] for row in cells], [
+        [cell.endswith("*") for cell in row] for row in cells
+    ]
+
+
+def classifies(run: Namespace, rows: list, shown: Callable) -> None:
+    losses = history(run.folder, "loss")
+    assert run.results["eval_accuracy"] == run.results["eval_f1"] == 1.0
+    assert {"train_loss", "train_samples_per_second", "eval_samples_per_second"} <= run.results.keys()
+    assert run.results["train_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert len(losses) == run.results["train_steps"] == 8 * 4
+    state = json.loads((run.folder / "trainer_state.json").read_text())
+    assert state["run"]["metric_for_best_model"] == "accuracy"
+    (run.folder / "texts.txt").write_text("fine\npoor")
+    head, *lines = shown("poor", "--file", run.folder / "texts.txt")
+    assert head.split() == ["bad", "good", "text"] and [line.split()[-1] for line in lines] == ["poor", "fine", "poor"]
+    found, marked = cells_of(lines, 2)
+    torch.testing.assert_close(
+        torch.tensor(found), outputs(run.folder, ["poor", "fine", "poor"]).softmax(-1), atol=6e-4, rtol=0
+    )
+    assert marked == [[True, False], [False, True], [True, False]]
+
+
+def solves(run: Namespace, rows: list, shown: Callable) -> None:
+    """A problem of several labels or of numbers, which predict.py measures, too."""
+    labels, figures, _ = (part.split() for part in PROBLEMS[run.task])
+    of_labels, losses = run.task in ("lists", "marks"), history(run.folder, "loss")
+    assert losses[-1] < 0.3 * losses[0]
+    wanted = {"test_loss", *(f"test_{name}" for name in figures), "test_samples_per_second"}
+    assert {name for name in run.results if name.startswith("test_")} == wanted
+    config = AutoConfig.from_pretrained(run.folder, trust_remote_code=True)
+    assert config.problem_type == ("multi_label_classification" if of_labels else "regression")
+    assert [*config.id2label.values()] == labels
+    texts = ["fine the film was", "poor town"]
+    head, *lines = shown(*texts)
+    found, marked = cells_of(lines, len(labels))
+    wanted = outputs(run.folder, texts)
+    wanted = wanted.sigmoid() if of_labels else wanted
+    assert head.split() == [*labels, "text"] and all(map(str.endswith, lines, texts))
+    torch.testing.assert_close(torch.tensor(found), wanted, atol=6e-4, rtol=0)
+    assert marked == (wanted > 0.5).logical_and(torch.tensor(of_labels)).tolist()
+    metrics = ["accuracy", "f1"] if of_labels else figures
+    columns = ["--label_column_name", *labels] if run.task in ("marks", "numbers") else []
+    lines = shown("--file", run.train.options["test_file"], "--metrics", *metrics, *columns)
+    measured = {name: float(value) for name, value in map(str.split, lines)}
+    assert measured == pytest.approx({name: run.results[f"test_{name}"] for name in figures}, abs=6e-5)
+
+
+def writes(run: Namespace, rows: list, shown: Callable) -> None:
+    evaluated = history(run.folder, "eval_loss")
+    assert run.results["eval_loss"] == min(evaluated) < evaluated[0] - 1
+    assert run.results["eval_perplexity"] == pytest.approx(math.exp(run.results["eval_loss"]))
+    model = tfm_zoo.TfmGPTForCausalLM.from_pretrained(run.folder)
+    tokenizer, generation = AutoTokenizer.from_pretrained(run.folder), model.generation_config
+    assert model.config.vocab_size == len(tokenizer) == 280
+    assert model.config.eos_token_id == tokenizer.eos_token_id == generation.eos_token_id
+    assert generation.do_sample and generation.top_p == 0.95
+    # The loss is the mean over tokens, of the text's end, and not over blocks of unlike length.
+    row = torch.tensor(tokenizer(TEXT[round(0.9 * len(TEXT)) :])["input_ids"] + [tokenizer.eos_token_id])
+    blocks = [Blocks(row, 32)[i] for i in range(len(Blocks(row, 32)))]
+    with torch.no_grad():
+        sums = [model(**{k: v[None] for k, v in block.items()}, num_items_in_batch=1).loss for block in blocks]
+    counts = [int((block["labels"][1:] != -100).sum()) for block in blocks]
+    assert len(set(counts)) == 2
+    assert run.results["eval_loss"] == pytest.approx(sum(sums).item() / sum(counts), rel=1e-5)
+    samples = history(run.folder, "samples")
+    assert len(samples) == len(evaluated) and all(len(drawn) == 2 for drawn in samples)
+    assert all(sample.startswith("The cat") for drawn in samples for sample in drawn)
+    assert samples[0][0].strip() in run.card and run.card.count("The cat") >= 3
+    assert re.search(r"Per second: [\d.]+ blocks of 32 tokens in training", run.card)
+
+
+def answers_chats(run: Namespace, rows: list, shown: Callable) -> None:
+    assert run.results["eval_loss"] < 0.5 < history(run.folder, "loss")[0]
+    answer = pipeline("text-generation", model=str(run.folder), trust_remote_code=True)
+    reply = answer([{"role": "user", "content": "What colour has snow?"}], max_new_tokens=12, do_sample=False)
+    assert reply[0]["generated_text"][-1]["content"].startswith("It is ")
+
+
+def knows_language(run: Namespace, rows: list, shown: Callable) -> None:
+    results = run.results
+    for name in ("loss", "mlm_loss"):
+        assert results[f"eval_{name}"] < history(run.folder, f"eval_{name}")[0] - 0.25
+    assert results["eval_loss"] == pytest.approx(results["eval_mlm_loss"] + results["eval_nsp_loss"])
+    assert 0.1 < results["eval_mlm_accuracy"] < 1 and 0.3 < results["eval_nsp_accuracy"] <= 1
+    model, tokenizer = AutoModelForPreTraining.from_pretrained(run.folder), AutoTokenizer.from_pretrained(run.folder)
+    assert type(model) is tfm_zoo.TfmBertForPreTraining
+    assert model.config.vocab_size == len(tokenizer) <= 120
+    assert model.config.max_position_embeddings == tokenizer.model_max_length == 128
+
+
+def fills_spans(run: Namespace, rows: list, shown: Callable) -> None:
+    losses = history(run.folder, "eval_loss")
+    assert history(run.folder, "loss")[0] > 5 and losses[-1] < losses[0] < 3 and losses[-1] < 2
+    assert run.results["eval_perplexity"] == pytest.approx(math.exp(losses[-1]))
+    # The loss is that of the saved model, which knows sentinels in what it reads.
+    model = AutoModelForSeq2SeqLM.from_pretrained(run.folder, trust_remote_code=True)
+    tokenizer = AutoTokenizer.from_pretrained(run.folder)
+    sides = {"text": "cat dog fox <extra_id_0> cat .", "text_target": "<extra_id_0> dog <extra_id_1>"}
+    assert tokenizer.tokenize(sides["text"]).count("<extra_id_0>") == 1
+    assert model(**tokenizer(**sides, return_tensors="pt")).loss < 4
+    assert model.config.relative_attention_num_buckets == 32 and model.config.position_embedding_type == "none"
+
+
+def translates(run: Namespace, rows: list, shown: Callable) -> None:
+    wanted, results, first = [row["de"] for row in rows], run.results, rows[0]
+    assert [results[f"test_{name}"] for name in ("exact_match", "bleu", "chrf")] == pytest.approx([100] * 3)
+    assert (run.folder / "generated_predictions.txt").read_text().splitlines() == wanted
+    matches = history(run.folder, "eval_exact_match")
+    assert len(matches) == 3 and matches[0] < matches[-1]
+    # The loss is that of labels as they are, per token of the target.
+    model = tfm_zoo.TfmEncoderDecoderForConditionalGeneration.from_pretrained(run.folder)
+    tokenizer, loss, tokens = AutoTokenizer.from_pretrained(run.folder), 0.0, 0
+    for row in rows:
+        labels = tokenizer(row["de"], return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            logits = model(**tokenizer(row["en"], return_tensors="pt"), labels=labels).logits
+        loss, tokens = loss + F.cross_entropy(logits[0], labels[0], reduction="sum").item(), tokens + labels.numel()
+    assert results["test_loss"] == pytest.approx(loss / tokens, rel=1e-5)
+    assert results["test_perplexity"] == pytest.approx(math.exp(loss / tokens), rel=1e-5)
+    assert ModelCard.load(run.folder / "README.md").data.language == ["en", "de"]
+    assert f"source       {first['en']}\n  reference    {first['de']}\n  translation  {first['de']}" in run.card
+    # What was saved translates as it did here, where there is no zoo. A sentence may follow an option.
+    (run.folder / "sources.txt").write_text(f"{rows[1]['en']}\n\n{rows[2]['en']}")
+    command = (ROOT / "recipes" / "translate.py", run.folder, "--file", run.folder / "sources.txt", first["en"])
+    assert run_python("-c", WITHOUT_ZOO, *command).stdout.splitlines() == [*wanted[:2], "", wanted[2]]
+
+
+def tags(run: Namespace, rows: list, shown: Callable) -> None:
+    assert {run.results[f"test_{name}"] for name in ("precision", "recall", "f1", "accuracy")} == {1.0}
+    lines = [line.split(maxsplit=2) for line in shown("b d saw york .") if line]
+    assert [(line[0], line[2]) for line in lines] == [("person", "b d"), ("place", "york")]
+
+
+def answers(run: Namespace, rows: list, shown: Callable) -> None:
+    assert (run.results["test_exact_match"], run.results["test_f1"]) == (100, 100)
+    predictions = json.loads((run.folder / "test_predictions.json").read_text())
+    assert predictions == {row["id"]: "".join(row["answers"]["text"]) for row in rows}
+    best = json.loads((run.folder / "test_nbest_predictions.json").read_text())
+    assert all(sum(each["probability"] for each in of_one) == pytest.approx(1) for of_one in best.values())
+    lines = shown("--question", "welche ?", "und oder blau und", "oder rot")
+    assert [line.split()[1] for line in lines] == ["blau", "rot"]
+    lines = shown("--question", "welche ?", "und oder und")
+    assert len(" ".join(lines).split()) == 1  # a probability, and no answer, as in training
+
+
+def summarises(run: Namespace, rows: list, shown: Callable) -> None:
+    assert history(run.folder, "eval_loss")[-1] < 0.7 * history(run.folder, "loss")[0]
+    lines = (run.folder / "generated_predictions.txt").read_text().splitlines()
+    scores = rouge(lines, [row["highlights"] for row in rows])
+    assert scores == {name: run.results[f"test_{name}"] for name in ("rouge1", "rouge2", "rougeL")}
+    summarise = tfm_zoo.pipeline("summarization", str(run.folder), trust_remote_code=True)
+    assert summarise(rows[0]["article"])[0]["summary_text"] == lines[0]
+    with pytest.raises(SystemExit, match="2"):
+        shown("x y z a .")
+
+
+CHECKS = {"classification": classifies, **dict.fromkeys(KINDS, solves), "causal_lm": writes}
+CHECKS |= {"conversations": answers_chats, "pretraining": knows_language, "denoising": fills_spans}
+CHECKS |= {"translation": translates, "tagging": tags, "questions": answers, "summaries": summarises}
+
+
+@pytest.mark.usefixtures("pictures")
+@pytest.mark.parametrize(
+    "task", [pytest.param(each, marks=[pytest.mark.slow][: each != "classification"]) for each in LEARNS]
+)
+def test_learns_and_leaves_everything(recipe, pairs, tmp_path, capsys, task):
+    options, kind, figures, says = LEARNS[task]
+    train, rows = recipe(task), []
+    if task in ("tagging", "questions", "summaries"):
+        rows, first, second = rows_of(task)
+        parts = {"train": rows[:first], "validation": rows[first:][:second], "test": rows[first + second :]}
+        options = options | dict.fromkeys(["max_train_samples", "max_eval_samples", "max_train_steps"])
+        options |= {"lr_scheduler_type": "constant", "warmup_steps": 0, "logging_steps": 10}
+        options, rows = options | written(tmp_path, "json", **parts), parts["test"]
+    elif task == "translation":
+        rows = [*map(json.loads, (pairs / "test.json").read_text().splitlines())]
+    folder, results = tmp_path / "run", train(**options)
+    assert json.loads((folder / "all_results.json").read_text()) == results
+    assert (folder / "training_curves.png").stat().st_size > 10_000
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.pipeline_tag == kind and card.data.library_name == "transformers"
+    split = "test" if any(name.startswith("test_") for name in results) else "eval"
+    assert {result.metric_type: result.metric_value for result in card.data.eval_results} == {
+        name: pytest.approx(results[f"{split}_{name}"], abs=1e-4) for name in figures.split()
+    }
+    assert all(text in card.text for text in says), says
+    capsys.readouterr()
+
+    def shown(*argv: object) -> list[str]:
+        """What predict.py writes about the model."""
+        imported(ROOT / "recipes" / "predict.py").main([str(folder), *map(str, argv)])
+        return capsys.readouterr().out.splitlines()
+
+    CHECKS[task](Namespace(task=task, train=train, folder=folder, results=results, card=card.text), rows, shown)
