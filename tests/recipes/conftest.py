@@ -41,26 +41,15 @@ from demo import WITHOUT_ZOO  # noqa: E402, F401, which tests run as the demo do
 TEXT = "".join(
     f"{('cat', 'dog', 'old man')[i % 3]} number {i} sat on the {('mat', 'log')[i % 2]} .\n" for i in range(60)
 )
-TINY = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "max_position_embeddings": 64,
-}
+TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+TINY |= {"max_position_embeddings": 64}
 #: of new models of the zoo
 SIZES = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64"
 FIELDS_OF_MARIAN = {
-    "d_model": 32,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_ffn_dim": 32,
-    "decoder_ffn_dim": 32,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "dropout": 0,
-    "max_position_embeddings": 24,
+    f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in (("layers", 1), ("ffn_dim", 32))
 }
+FIELDS_OF_MARIAN |= {"d_model": 32, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "dropout": 0}
+FIELDS_OF_MARIAN |= {"max_position_embeddings": 24}
 SIZES_OF_MARIAN = ",".join(f"{name}={value}" for name, value in FIELDS_OF_MARIAN.items())
 MARIAN = {"model_type": "marian", "config_overrides": SIZES_OF_MARIAN}
 #: what differs between the logs of two equal runs
@@ -320,31 +309,18 @@ def recipes(rows, checkpoint, pairs, documents, texts, tmp_path_factory) -> dict
         found[kind] = Recipe("finetune_classification", classification | files | names)
 
     new = few | {"config_overrides": SIZES, "learning_rate": 3e-3}
-    language = new | {
-        "config_overrides": SIZES.replace("layers=1", "layers=2"),
-        "block_size": 32,
-        "tokenizer_vocab_size": 280,
-        "sample_length": 8,
-    }
+    language = new | {"config_overrides": SIZES.replace("layers=1", "layers=2")}
+    language |= {"block_size": 32, "tokenizer_vocab_size": 280, "sample_length": 8}
     found["causal_lm"] = Recipe("finetune_causal_lm", language | {"train_file": texts / "text.txt"})
     chat = {"train_file": texts / "chat.jsonl", "chat_template_path": texts / "template.jinja"}
     longer = {"block_size": 128, "tokenizer_vocab_size": 300}
     found["conversations"] = Recipe("finetune_causal_lm", language | chat | longer)
-    found["translation"] = Recipe(
-        "train_translation",
-        new
-        | {f"{split}_file": pairs / f"{split}.json" for split in ("train", "validation", "test")}
-        | {
-            "source_lang": "en",
-            "target_lang": "de",
-            "config_overrides": "hidden_size=64,num_hidden_layers=1,num_attention_heads=4,intermediate_size=128",
-            "tokenizer_vocab_size": 270,
-            "max_source_length": 16,
-            "max_target_length": 16,
-            "per_device_train_batch_tokens": 400,
-            "num_samples": 2,
-        },
-    )
+    wide = "hidden_size=64,num_hidden_layers=1,num_attention_heads=4,intermediate_size=128"
+    translation = {"config_overrides": wide, "tokenizer_vocab_size": 270, "per_device_train_batch_tokens": 400}
+    translation |= {f"{split}_file": pairs / f"{split}.json" for split in ("train", "validation", "test")}
+    translation |= {"source_lang": "en", "target_lang": "de", "num_samples": 2}
+    translation |= {"max_source_length": 16, "max_target_length": 16}
+    found["translation"] = Recipe("train_translation", new | translation)
     unlabelled = {"train_file": documents / "train-*.txt", "validation_file": documents / "validation.txt"}
     unlabelled |= {"max_seq_length": 32, "block_documents": 16}
     pretraining = {"tokenizer_vocab_size": 120, "learning_rate": None}

@@ -68,76 +68,44 @@ def jobs(recipes, texts, tmp_path_factory) -> dict[str, tuple[Recipe, dict, dict
     ones = tmp_path_factory.mktemp("metrics") / "ones"
     ones.mkdir()
     (ones / "ones.py").write_text(OWN.replace("{RESULTS}", '{"ones": np.mean(predictions)}'))
+    lengths = {"group_by_length": True, "freeze_epochs": 1, "metrics": ["accuracy", "f1", ones]}
     shallow = {"config_overrides": f"{SIZES.format(32, 1)},{DROPOUT}"}
     downwards = {"config_overrides": f"{SIZES.format(32, 2)},{DROPOUT}", "num_train_epochs": 2}
     downwards |= {"freeze": "embed_positions", "gradual_unfreezing": 5, "layerwise_lr_decay": 0.8}  # a layer in 5 steps
     stream = {"streaming": True, "validation_file": texts / "held_out.txt", "max_train_steps": 21}
     few = {"max_train_steps": 6, "eval_steps": 3, "max_eval_samples": 13, "num_eval_translations": 7}
-    accumulated = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2}
-
-    def sized(number: int, of: str = "size") -> dict[str, int]:
-        return {f"per_device_train_batch_{of}": number}
-
-    in_two = sized(2) | {"per_device_eval_batch_size": 2}
-    found = {
-        "lengths": (
-            "classification",
-            {"group_by_length": True, "freeze_epochs": 1, "metrics": ["accuracy", "f1", ones]},
-            sized(8),
-            accumulated,
-        ),
-        "single": (
-            "classification",
-            {"num_train_epochs": 1},
-            sized(12),
-            sized(3) | {"gradient_accumulation_steps": 2},
-        ),
-        "downwards": ("causal_lm", downwards, sized(4), in_two),
-        "stream": ("causal_lm", downwards | stream, sized(4), in_two),
-        "pairs": (
-            "translation",
-            shallow | few | {"label_smoothing_over": "all"},
-            sized(480, "tokens"),
-            sized(240, "tokens") | {"per_device_eval_batch_size": 4},
-        ),
-        "answers": (
-            "questions",
-            shallow | {"max_train_samples": 20},
-            sized(4),
-            sized(2) | {"per_device_eval_batch_size": 3},
-        ),
-        "documents": (
-            "pretraining",
-            {"streaming": True, "max_train_steps": 15, "eval_steps": 5},
-            sized(8),
-            accumulated | {"per_device_eval_batch_size": 7},
-        ),
-    }
-
-    # Of these the best classifier is not the last. Two processes compute a global batch in two forward passes each.
+    documents = {"streaming": True, "max_train_steps": 15, "eval_steps": 5}
+    # Of these the best classifier is not the last.
     small = {"config_overrides": f"{SIZES.format(16, 2)},{DROPOUT}"}
     steps = {"max_train_steps": 4, "eval_steps": 2, "mixed_precision": "no", "learning_rate": 3e-2}
+    steps |= {"per_device_eval_batch_size": 5}
     classifier = steps | {"metric_for_best_model": "loss", "max_eval_samples": 13}
     decoder = steps | {"sample_length": 3, "sync_each_batch": True}
     llama = {"model_type": "llama", "config_overrides": SIZES.format(16, 2), "model_class": "native"}
     short = {"max_eval_samples": 5, "test_file": None, "num_samples": 0, "num_beams": 1}
-    for name, task, options in (
-        ("classifier", "classification", classifier),
-        ("bf16", "classification", classifier | {"mixed_precision": "bf16"}),
-        ("encoder", "pretraining", steps | small),
-        ("decoder", "causal_lm", decoder | small),
-        ("llama", "causal_lm", decoder | llama | {"checkpointing_steps": 2}),
-        ("translator", "translation", steps | small | short),
-    ):
-        of, size = ("tokens", 480) if task == "translation" else ("size", 8)
-        parted = sized(size // 4, of) | {"gradient_accumulation_steps": 2}
-        evaluated = {"per_device_eval_batch_size": 5}
-        found[name] = task, options, sized(size, of) | evaluated, parted | evaluated
+    #: task, options, the batch of one process, that of each of two, its passes for a step, its batch of evaluations
+    listed = {
+        "lengths": ("classification", lengths, 8, 2, 2, None),
+        "single": ("classification", {"num_train_epochs": 1}, 12, 3, 2, None),
+        "downwards": ("causal_lm", downwards, 4, 2, 1, 2),
+        "stream": ("causal_lm", downwards | stream, 4, 2, 1, 2),
+        "pairs": ("translation", shallow | few | {"label_smoothing_over": "all"}, 480, 240, 1, 4),
+        "answers": ("questions", shallow | {"max_train_samples": 20}, 4, 2, 1, 3),
+        "documents": ("pretraining", documents, 8, 2, 2, 7),
+        "classifier": ("classification", classifier, 8, 2, 2, 5),
+        "bf16": ("classification", classifier | {"mixed_precision": "bf16"}, 8, 2, 2, 5),
+        "encoder": ("pretraining", steps | small, 8, 2, 2, 5),
+        "decoder": ("causal_lm", decoder | small, 8, 2, 2, 5),
+        "llama": ("causal_lm", decoder | llama | {"checkpointing_steps": 2}, 8, 2, 2, 5),
+        "translator": ("translation", steps | small | short, 480, 120, 2, 5),
+    }
 
-    def with_options(task: str, options: dict) -> Recipe:
-        return replace(recipes[task], options=recipes[task].options | options)
+    def job(task: str, options: dict, one: int, two: int, passes: int, evaluated: int | None) -> tuple:
+        size = f"per_device_train_batch_{'tokens' if task == 'translation' else 'size'}"
+        divided = {size: two, "gradient_accumulation_steps": passes, "per_device_eval_batch_size": evaluated}
+        return replace(recipes[task], options=recipes[task].options | options), {size: one}, divided
 
-    return {name: (with_options(task, options), *batches) for name, (task, options, *batches) in found.items()}
+    return {name: job(*told) for name, told in listed.items()}
 
 
 @pytest.fixture(scope="module")

@@ -124,26 +124,23 @@ def test_what_learns_above_frozen_layers_has_the_gradients_it_would_have(name):
         assert all(torch.equal(above[name], whole[name]) for name in above)
 
 
-@pytest.mark.parametrize(
-    ("name", "every", "deepest"),
-    [
-        (FAMILIES[0], "10", {(3, 15): 1}),  # resumed in the middle
+def test_layers_learn_from_the_head_downwards():
+    """And never what is frozen by name; a head that is tied to the embeddings begins with the last layers. A run may be
+    resumed in the middle."""
+    for name, every, deepest in [
+        (FAMILIES[0], "10", {(3, 15): 1}),
         ("DistilBertForSequenceClassification", "10", {(0, 0): 0, (0, 9): 0, (1, 10): 2, (1, 19): 2, (9, 99): 4}),
-        # A head that is tied to the embeddings begins with the last layers.
         ("TfmGPTForCausalLM", "epoch", {(0, 0): 1, (1, 1): 2, (9, 9): 9}),
         ("BartForConditionalGeneration", "epoch", {(0, 0): 1, (1, 1): 2, (9, 9): 9}),
-    ],
-)
-def test_layers_learn_from_the_head_downwards(name, every, deepest):
-    """And never what is frozen by name."""
-    model, seen = model_of(name), None
-    if "Distil" in name:
-        freeze(model, ["word_embeddings", "layer.2", "classifier.bias"])
-    may_learn, depth_of, unfreezing = learning(model), depths(model), GradualUnfreezing(model, every)
-    for (epoch, step), lowest in deepest.items():
-        assert unfreezing.advance(epoch, step) == (lowest != seen)
-        assert learning(model) == {name for name in may_learn if depth_of[name] <= lowest}
-        seen = lowest
+    ]:
+        model, seen = model_of(name), None
+        if "Distil" in name:
+            freeze(model, ["word_embeddings", "layer.2", "classifier.bias"])
+        may_learn, depth_of, unfreezing = learning(model), depths(model), GradualUnfreezing(model, every)
+        for (epoch, step), lowest in deepest.items():
+            assert unfreezing.advance(epoch, step) == (lowest != seen)
+            assert learning(model) == {name for name in may_learn if depth_of[name] <= lowest}
+            seen = lowest
 
 
 def test_rates_by_depth_and_decay_of_matrices_alone():
