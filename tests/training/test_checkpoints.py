@@ -3,7 +3,6 @@
 import json
 import os
 from contextlib import nullcontext, suppress
-from math import nan
 from pathlib import Path
 
 import pytest
@@ -109,20 +108,6 @@ def test_an_interrupted_save_leaves_the_older_ones_and_a_whole_one_all_that_it_w
     (folder / "trainer_state.json").write_text('{"step": 200}')  # earlier versions recorded less
     assert TrainState.read(folder) == TrainState(step=200)
     assert torch.equal(torch.rand(3), expected)
-
-
-@pytest.mark.parametrize(
-    ("rises", "metrics", "best", "without_gain"),
-    [
-        (True, (0.5, 0.4, 0.5, 0.6), [0, 3], 0),
-        (False, (0.5, 0.4, 0.6), [0, 1], 1),
-        (False, (nan, nan, 0.5, nan), [0, 2], 1),
-    ],
-)
-def test_best_metric(rises, metrics, best, without_gain):
-    state = TrainState()
-    assert [n for n, metric in enumerate(metrics) if state.is_best(metric, rises)] == best
-    assert (state.best_metric, state.evaluations_without_gain) == (metrics[best[-1]], without_gain)
 
 
 def test_a_failed_save_changes_nothing_and_no_manifest_stands_beside_what_it_does_not_describe(tmp_path, monkeypatch):
