@@ -22,8 +22,8 @@ def train_lm(recipe) -> Recipe:
 
 @pytest.mark.slow
 def test_built_in_text_and_generation_where_there_is_no_zoo(train_lm, tmp_path, capsys):
-    folder = tmp_path / "run"
-    train_lm(train_file=None, max_train_samples=32, max_eval_samples=8, sample_length=100)
+    folder, options = tmp_path / "run", {"max_train_samples": 32, "max_eval_samples": 8, "sample_length": 100}
+    assert train_lm(train_file=None, per_device_train_batch_size=8, **options)["train_steps"] == 32 // 8
     card = (folder / "README.md").read_text()
     assert "The text is generated" in card
     config, tokenizer = (auto.from_pretrained(folder) for auto in (AutoConfig, AutoTokenizer))
