@@ -151,32 +151,16 @@ def second_of_ten(row: dict, **changed: object) -> str:
 
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
+#: files of several cases
 FILES = {
     "empty.txt": "",
     "blank.txt": "\n",
     "small.txt": "a few words\n",
-    "latin.txt": b"caf\xe9",
-    "latin.csv": b"text\ncaf\xe9",
-    "broken.json": '[{"text": "a"',
     "two.csv": "a,b\nx,1\n",
     "two.jsonl": '{"a": "x", "b": 1}\n',
     "several/a.txt": "a",
     "several/b.jsonl": '{"text": "a"}\n',
-    "header.csv": "text,label\n",
-    "semicolons.csv": "text;label\na;1\n",
-    "comma.csv": "text,label\na, b,1\n",
-    "comma_later.csv": "text,label\na,1\nb,c,1\n",
     "unlabelled.csv": "text,label\na,\nb,\n",
-    "half.csv": "text,label\na,0.5\nb,1\n",
-    "cell.tsv": "text\tlabel\n\na\t1\nb\n",
-    "quoted.tsv": 'text\tlabel\n"a\tb"\t1\n',
-    "utf16.csv": "text,label\na,1\n".encode("utf-16"),
-    "utf16.jsonl": '{"text": "a"}'.encode("utf-16-le"),
-    "pointer.csv": POINTER,
-    "pointer.parquet": POINTER,
-    "gap.csv": 'text,label\n"two\nlines",1\n\nno label,\n',
-    "gap.tsv": "text\tlabel\nfine\t1\nno label\t\n",
-    "gap.jsonl": '{"text": "fine", "label": 1}\n{"text": "no label", "label": null}\n',
     "gap.json": '[{"text": "fine", "label": 1},\n{"text": "no label", "label": null}]\n',
     "fine.csv": "text,label\n" + "good text,good\nbad text,bad\n" * 4,
     "ugly.csv": "text,label\na text,good\na text,bad\na text,ugly\n",
@@ -188,11 +172,15 @@ FILES = {
     "moved.json": second_of_ten(QUESTION, answers={"text": ["c"], "answer_start": [5]}),
     "unanswered.json": second_of_ten(QUESTION, answers={"text": [], "answer_start": []}),
     "questions.json": second_of_ten(QUESTION),
-    "plain.json": lines_of(*[QUESTION | {"answers": {"text": "c", "answer_start": 4}}] * 10),
-    "squad.json": json.dumps({"data": [{"text": "a"}]}),
     "untagged.json": second_of_ten(ONE_TAG, tokens=["a", "b"]),
     "no_tokens.json": second_of_ten(ONE_TAG, tokens=None),
     "one_tag.json": second_of_ten(ONE_TAG),
+    "comma.csv": "text,label\na, b,1\n",
+    "utf16.jsonl": '{"text": "a"}'.encode("utf-16-le"),
+    "gap.csv": 'text,label\n"two\nlines",1\n\nno label,\n',
+    "gap.jsonl": '{"text": "fine", "label": 1}\n{"text": "no label", "label": null}\n',
+    "plain.json": lines_of(*[QUESTION | {"answers": {"text": "c", "answer_start": 4}}] * 10),
+    "squad.json": json.dumps({"data": [{"text": "a"}]}),
 }
 #: data sets of the Hub's kind, by name: their splits
 SETS = {
@@ -246,7 +234,7 @@ STREAM = [
     ("small.txt", {"gradual_unfreezing": "epoch"}, "gradual_unfreezing 'epoch': a stream has no"),
     ("small.txt", {"checkpointing_steps": "epoch"}, "checkpointing_steps 'epoch': a stream has no"),
 ]
-#: by task: the file or data set to train on, options beside it, and what is said
+#: by task: the file (and what stands in it) or data set to train on, options beside it, and what is said
 DATA = {
     "texts": [
         *ROWS_ALONE,
@@ -260,20 +248,20 @@ DATA = {
         ("ten", {"label_column_name": ["same"]}, r"two labels or more; 'same' holds only \['one'\]"),
         ("ten", {"validation_split_percentage": 0}, "no validation split"),
         ("without_train", {}, r"no split to train on among \['validation', 'test'\]"),
-        ("header.csv", {}, r"train_file '.*header.csv' gives no row; does it hold only a header\?"),
-        ("semicolons.csv", {}, r"usual names \(text, sentence, .*; is the file separated by semicolons\?"),
+        (("header.csv", "text,label\n"), {}, r"train_file '.*header.csv' gives no row; does it hold only a header\?"),
+        (("semicolons.csv", "text;label\na;1\n"), {}, r"\(text, sentence, .*; is the file separated by semicolons\?"),
         ("comma.csv", {}, "comma.csv: its first row has 3 cells, and its header 2; is a text"),
-        ("comma_later.csv", {}, "train_file '.*comma_later.csv' cannot be read: .* in line 3, saw 3"),
+        (("comma_later.csv", "text,label\na,1\nb,c,1\n"), {}, "comma_later.csv' cannot be read: .* in line 3, saw 3"),
         ("unlabelled.csv", {}, "split 'train' has no labels: all of them are missing"),
-        ("half.csv", {}, "holds numbers .float64., such as 0.5; .* 'regression'"),
-        ("cell.tsv", {}, "cell.tsv, line 4: expected 2 cells, .* found 1"),
-        ("quoted.tsv", {}, "quoted.tsv, line 2: expected 2 cells, .* found 3"),
-        ("utf16.csv", {}, "utf16.csv is UTF-16, or no text: save it as UTF-8"),
+        (("half.csv", "text,label\na,0.5\nb,1\n"), {}, "holds numbers .float64., such as 0.5; .* 'regression'"),
+        (("cell.tsv", "text\tlabel\n\na\t1\nb\n"), {}, "cell.tsv, line 4: expected 2 cells, .* found 1"),
+        (("quoted.tsv", 'text\tlabel\n"a\tb"\t1\n'), {}, "quoted.tsv, line 2: expected 2 cells, .* found 3"),
+        (("utf16.csv", "text,label\na,1\n".encode("utf-16")), {}, "utf16.csv is UTF-16, or no text: save it as UTF-8"),
         ("utf16.jsonl", {}, "utf16.jsonl is UTF-16, or no text: save it as UTF-8"),
-        ("pointer.csv", {}, "pointer.csv is a Git LFS pointer, not the file itself"),
-        ("pointer.parquet", {}, "pointer.parquet is a Git LFS pointer, not the file itself"),
+        (("pointer.csv", POINTER), {}, "pointer.csv is a Git LFS pointer, not the file itself"),
+        (("pointer.parquet", POINTER), {}, "pointer.parquet is a Git LFS pointer, not the file itself"),
         ("gap.csv", {}, "has 1 row without a label, the first is line 5 of gap.csv, column 'label'$"),
-        ("gap.tsv", {}, "the first is line 3 of gap.tsv, column 'label'$"),
+        (("gap.tsv", "text\tlabel\nfine\t1\nno label\t\n"), {}, "the first is line 3 of gap.tsv, column 'label'$"),
         ("gap.jsonl", {}, "the first is line 2 of gap.jsonl, column 'label'$"),
         ("gap.json", {}, r"the first is row 1 of column 'label' \(rows are counted from 0"),
         ("fine.csv", {"validation_file": "ugly.csv"}, r"'validation' has labels that train lacks: \['ugly'\]"),
@@ -313,9 +301,9 @@ DATA = {
     "corpus": [
         *ANY_KIND[1:],
         *RUNNING_TEXT,
-        ("latin.txt", {}, "train_file '.*latin.txt' cannot be read: .*utf-8"),
-        ("latin.csv", {}, r"train_file '.*latin.csv' cannot be read: .*utf-8.*\(save it as UTF-8\)$"),
-        ("broken.json", {}, "train_file '.*broken.json' cannot be read"),
+        (("latin.txt", b"caf\xe9"), {}, "train_file '.*latin.txt' cannot be read: .*utf-8"),
+        (("latin.csv", b"text\ncaf\xe9"), {}, r"latin.csv' cannot be read: .*utf-8.*\(save it as UTF-8\)$"),
+        (("broken.json", '[{"text": "a"'), {}, "train_file '.*broken.json' cannot be read"),
         ("small.txt", {"validation_split_percentage": 0}, "there is no validation split"),
     ],
     "streamed corpus": STREAM,
@@ -328,6 +316,10 @@ DATA = {
 }
 
 
+def write(folder: Path, name: str, content: str | bytes) -> None:
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """All that the cases name."""
@@ -335,7 +327,7 @@ def folder(tmp_path_factory) -> Path:
     (folder / "several").mkdir()
     (folder / "script.py").touch()
     for name, content in FILES.items():
-        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        write(folder, name, content)
     for name, splits in SETS.items():
         saved(folder / name, **{split: Dataset.from_dict(rows) for split, rows in splits.items()})
     return folder
@@ -344,6 +336,9 @@ def folder(tmp_path_factory) -> Path:
 @pytest.mark.parametrize(("task", "name", "options", "message"), [(key, *row) for key in DATA for row in DATA[key]])
 def test_data(folder, task, name, options, message):
     options_class, load, common = TASKS[task]
+    if isinstance(name, tuple):
+        name, content = name
+        write(folder, name, content)
     files = {key: str(folder / value) for key, value in options.items() if key.endswith("_file") and value}
     train = {"dataset_name" if name in SETS else "train_file": str(folder / name)}
     if name in ("sentences", "longer"):
