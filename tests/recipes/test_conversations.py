@@ -8,6 +8,7 @@ import torch
 from datasets import Dataset, DatasetDict
 from transformers import GPT2Config, LlamaConfig
 from transformers.models.auto.modeling_auto import AutoModelForCausalLM
+from trl import SFTConfig, SFTTrainer
 
 import tfm_zoo
 from tfm_zoo.models.losses import IGNORED
@@ -98,6 +99,28 @@ def test_blocks_hold_every_conversation_once():
     assert len(bins) <= 1 + 11 / 9 * sum(lengths) / 20
     assert best_fit([3, 20, 17], 20) == [[0, 2], [1]]
     assert best_fit([2, 3, 18, 17], 20) == [[0, 2], [1, 3]]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`gradient_checkpointing` is deprecated:FutureWarning")  # TRL sets it
+def test_trl_trains_the_zoo_as_it_trains_native_models(tokenizer, tmp_path):
+    rng = random.Random(0)
+    rows = [{"messages": conversation(*rng.choices([*COLOURS], k=rng.randint(1, 3)))} for _ in range(32)]
+    tokenizer.chat_template = MARKED
+    torch.manual_seed(0)
+    official = AutoModelForCausalLM.from_config(LLAMA)
+    options = {"max_steps": 3, "logging_steps": 1, "learning_rate": 1e-3, "per_device_train_batch_size": 4}
+    options |= {"assistant_only_loss": True, "gradient_checkpointing": False, "bf16": False, "use_cpu": True}
+    arguments = SFTConfig(tmp_path, max_length=64, report_to=[], save_strategy="no", **options)
+    histories = []
+    for model in (tfm_zoo.from_official(official), official):
+        dataset = Dataset.from_list(rows)
+        trainer = SFTTrainer(model=model, args=arguments, train_dataset=dataset, processing_class=tokenizer)
+        trainer.train()
+        histories.append([[entry[key] for key in ("loss", "grad_norm")] for entry in trainer.state.log_history[:-1]])
+    assert len(histories[0]) == 3
+    for ours, theirs in zip(*histories, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-3)
 
 
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {name: "int"}}} for name in "fg"]

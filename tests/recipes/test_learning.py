@@ -35,69 +35,50 @@ PROBLEMS = {
     "number": ("label", "mse pearsonr", "to give texts a number, *label*"),
     "numbers": ("length tone", "mse", "to give texts a number, *length*, *tone*"),
 }
-COLOUR = {"sample_prompt": "What colour has sky?", "block_size": 96, "sample_length": 12, "logging_steps": 25}
-#: by task: options, the kind of its card, the figures there, and what else it says
-LEARNS = {
-    "classification": (
-        {"num_train_epochs": 8, "learning_rate": 5e-3, "max_seq_length": 32, "eval_steps": 16},
-        *("text-classification", "accuracy f1", []),
-    ),
-    **{
-        kind: ({"max_train_steps": 60, "eval_steps": 60, "learning_rate": 1e-2}, "text-classification", figures, [says])
-        for kind, (_, figures, says) in PROBLEMS.items()
-    },
-    "causal_lm": (
-        {"num_train_epochs": 6, "per_device_train_batch_size": 4, "learning_rate": 1e-2, "eval_steps": 12}
-        | {"sample_prompt": "The cat", "num_samples": 2},
-        *("text-generation", "loss perplexity", ["1 thread)", "1 process "]),
-    ),
-    "conversations": (
-        COLOUR | {"num_train_epochs": 25, "learning_rate": 1e-2},
-        *("text-generation", "loss perplexity", ["over the tokens of answers", '[{"role": "user"']),
-    ),
-    "pretraining": (
-        {"num_train_epochs": 25, "learning_rate": 5e-3, "eval_steps": 100, "per_device_train_batch_size": 8, "seed": 1},
-        *("fill-mask", "mlm_accuracy nsp_accuracy"),
-        [
-            "guessing by their frequency alone",
-            "15% of the tokens",
-            "![loss, mlm_accuracy, nsp_accuracy, mlm_loss, nsp_loss against the optimiser step]",
-        ],
-    ),
-    "denoising": (
-        {"max_train_steps": 120, "eval_steps": 60},
-        *("text2text-generation", "loss perplexity"),
-        ["15 % of the tokens, in spans of 3 tokens on average", "<extra_id_0>"],
-    ),
-    "translation": (
-        {"num_train_epochs": 15, "eval_steps": 75, "num_eval_translations": 8, "logging_steps": 25},
-        *("translation", "bleu chrf"),
-        [
-            "400 tokens of source and target, padding included x 1 accumulated x 1 process",
-            *("0.1, over all classes but the label", "tok:13a", "8 pairs were translated"),
-        ],
-    ),
-    "tagging": (
-        ENCODER | {"label_column_name": "names", "max_seq_length": 16, "num_train_epochs": 5},
-        *("token-classification", "precision recall f1 accuracy"),
-        ["to find *person*, *place* in texts", "| place | 1.0000 | 1.0000 | 1.0000 | 20 |"],
-    ),
-    "questions": (
-        ENCODER
-        | {"version_2_with_negative": True, "max_seq_length": 13, "doc_stride": 4, "num_train_epochs": 2}
-        | {"n_best_size": 3},
-        *("question-answering", "exact_match f1"),
-        [
-            "The 250 contexts of the train split were cut into 500 windows.",
-            '"max_answer_len": 30, "handle_impossible_answer": True',
-        ],
-    ),
-    "summaries": (
-        MARIAN | {"source_prefix": "sum: ", "per_device_train_batch_tokens": 300, "num_train_epochs": 2},
-        *("summarization", "rouge1 rouge2 rougeL"),
-        ["source       ", "  summary      ", "'sum: "],
-    ),
+#: by task: with which options it learns
+OPTIONS = {
+    "classification": {"num_train_epochs": 8, "learning_rate": 5e-3, "max_seq_length": 32, "eval_steps": 16},
+    **{kind: {"max_train_steps": 60, "eval_steps": 60, "learning_rate": 1e-2} for kind in PROBLEMS},
+    "causal_lm": {"num_train_epochs": 6, "per_device_train_batch_size": 4, "learning_rate": 1e-2, "eval_steps": 12}
+    | {"sample_prompt": "The cat", "num_samples": 2},
+    "conversations": {"num_train_epochs": 25, "learning_rate": 1e-2, "block_size": 96, "logging_steps": 25}
+    | {"sample_prompt": "What colour has sky?", "sample_length": 12},
+    "pretraining": {"num_train_epochs": 25, "learning_rate": 5e-3, "per_device_train_batch_size": 8, "seed": 1}
+    | {"eval_steps": 100},
+    "denoising": {"max_train_steps": 120, "eval_steps": 60},
+    "translation": {"num_train_epochs": 15, "eval_steps": 75, "num_eval_translations": 8, "logging_steps": 25},
+    "tagging": ENCODER | {"label_column_name": "names", "max_seq_length": 16, "num_train_epochs": 5},
+    "questions": ENCODER
+    | {"max_seq_length": 13, "doc_stride": 4, "n_best_size": 3, "num_train_epochs": 2}
+    | {"version_2_with_negative": True},
+    "summaries": MARIAN | {"source_prefix": "sum: ", "per_device_train_batch_tokens": 300, "num_train_epochs": 2},
 }
+PANELS = "![loss, mlm_accuracy, nsp_accuracy, mlm_loss, nsp_loss against the optimiser step]"
+SPANS = "15 % of the tokens, in spans of 3 tokens on average"
+WINDOWS = "The 250 contexts of the train split were cut into 500 windows."
+FREQUENCY = "guessing by their frequency alone"
+SMOOTHED = "0.1, over all classes but the label"
+TOKENS = "400 tokens of source and target, padding included x 1 accumulated x 1 process"
+PLACE = "| place | 1.0000 | 1.0000 | 1.0000 | 20 |"
+NO_ANSWER = '"max_answer_len": 30, "handle_impossible_answer": True'
+#: by task: the kind of its card, the figures there, and what else it says
+CARDS = {
+    "classification": ("text-classification", "accuracy f1", []),
+    **{kind: ("text-classification", figures, [says]) for kind, (_, figures, says) in PROBLEMS.items()},
+    "causal_lm": ("text-generation", "loss perplexity", ["1 thread)", "1 process "]),
+    "conversations": ("text-generation", "loss perplexity", ["over the tokens of answers", '[{"role": "user"']),
+    "pretraining": (
+        "fill-mask",
+        "mlm_accuracy nsp_accuracy",
+        [FREQUENCY, "15% of the tokens", PANELS],
+    ),
+    "denoising": ("text2text-generation", "loss perplexity", [SPANS, "<extra_id_0>"]),
+    "translation": ("translation", "bleu chrf", [TOKENS, SMOOTHED, "tok:13a", "8 pairs were translated"]),
+    "tagging": ("token-classification", "precision recall f1 accuracy", ["to find *person*, *place* in texts", PLACE]),
+    "questions": ("question-answering", "exact_match f1", [WINDOWS, NO_ANSWER]),
+    "summaries": ("summarization", "rouge1 rouge2 rougeL", ["source       ", "  summary      ", "'sum: "]),
+}
+SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in OPTIONS if task != "classification"]
 
 
 def rows_of(task: str) -> tuple[list[dict], int, int]:
@@ -296,12 +277,10 @@ CHECKS |= {"translation": translates, "tagging": tags, "questions": answers, "su
 
 
 @pytest.mark.usefixtures("pictures")
-@pytest.mark.parametrize(
-    "task", [pytest.param(each, marks=[pytest.mark.slow][: each != "classification"]) for each in LEARNS]
-)
+@pytest.mark.parametrize("task", ["classification", *SLOW])
 def test_learns_and_leaves_everything(recipe, pairs, tmp_path, capsys, task):
-    options, kind, figures, says = LEARNS[task]
-    train, rows = recipe(task), []
+    kind, figures, says = CARDS[task]
+    train, options, rows = recipe(task), OPTIONS[task], []
     if task in ("tagging", "questions", "summaries"):
         rows, first, second = rows_of(task)
         parts = {"train": rows[:first], "validation": rows[first:][:second], "test": rows[first + second :]}
