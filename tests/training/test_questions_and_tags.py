@@ -20,13 +20,16 @@ from tfm_zoo.training.tokenizers import byte_level_bpe, word_piece_tokenizer
 from .conftest import saved
 
 
-def test_best_spans_are_those_of_a_search_by_hand():
+@pytest.mark.parametrize("count", [9, 60])
+def test_best_spans_are_those_of_a_search_by_hand(count):
+    """Where there are no more, a score is -inf."""
     start, end = torch.randn(2, 2, 7, generator=torch.Generator().manual_seed(0))
     allowed = torch.tensor([[False, True, True, True, True, True, False], [False] * 5 + [True] * 2])
-    scores, first, last = best_spans(start, end, allowed, longest=3, count=9)
+    scores, first, last = best_spans(start, end, allowed, longest=3, count=count)
+    assert scores.shape == first.shape == last.shape == (2, count)
     for row in range(2):
         spans = [(i, j) for i in range(7) for j in range(i, min(i + 3, 7)) if allowed[row, i] and allowed[row, j]]
-        by_score = sorted(((start[row, i] + end[row, j]).item(), i, j) for i, j in spans)[::-1][:9]
+        by_score = sorted(((start[row, i] + end[row, j]).item(), i, j) for i, j in spans)[::-1][:count]
         found = torch.stack([scores[row], first[row], last[row]], dim=1)[: len(by_score)]
         torch.testing.assert_close(found, torch.tensor(by_score))
         assert scores[row, len(by_score) :].isneginf().all()

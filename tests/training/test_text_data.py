@@ -65,6 +65,7 @@ def test_missing_splits_are_cut_by_the_seed_and_samples_shuffled(tmp_path):
     assert data.own_splits == [] and "only the split 'test'" in data.notes[0]
     picked = [each.splits["test"]["text"][:] for each in (data, again, other)]
     assert picked[0] == picked[1] != picked[2]
+    assert sizes(load(dataset_name=folder, validation_split_percentage=1)) == {"train": 39, "validation": 1}
 
     by_label = Dataset.from_dict({"text": [str(i) for i in range(200)], "label": [0] * 100 + [1] * 100})
     folder = saved(tmp_path / "sorted", train=by_label, validation=by_label, test=by_label)
