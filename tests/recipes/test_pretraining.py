@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from accelerate import Accelerator
 from huggingface_hub import ModelCard
 from transformers import (
     AutoModelForMaskedLM,
@@ -11,7 +10,7 @@ from transformers import (
 )
 
 import tfm_zoo
-from tfm_zoo.training.tasks.pretraining import PretrainingOptions, PretrainingTask, losses
+from tfm_zoo.training.tasks.pretraining import PretrainingTask, losses
 
 from .conftest import SIZES, Recipe
 
@@ -57,31 +56,3 @@ def test_losses_are_means_over_masked_tokens_and_over_pairs():
         assert all(torch.isfinite(p.grad).all() for p in one.parameters())
     alone = losses(model, {"input_ids": ids, "labels": labels}, True)
     assert alone.shape == (1,) and alone[0].item() == pytest.approx(losses(model, batch, True)[0].item(), rel=1e-6)
-
-
-@pytest.mark.parametrize("head", [tfm_zoo.TfmBertForPreTraining, tfm_zoo.TfmBertForMaskedLM])
-def test_evaluation_projects_labelled_tokens_alone(head):
-    model, rows, labelled, projected = head(tfm_zoo.TfmBertConfig(num_hidden_layers=2, **TINY)), [], [], []
-    for lengths in ([9, 4, 7], [5, 8, 3]):
-        ids, is_real = torch.randint(5, 50, (3, 9)), torch.arange(9) < torch.tensor(lengths)[:, None]
-        labels = torch.where((torch.rand(3, 9) < 0.4) & is_real, ids, -100)
-        labels[1] = -100
-        labelled.append(int((labels != -100).sum()))
-        batch = {"input_ids": ids, "attention_mask": is_real.long(), "labels": labels}
-        if head is tfm_zoo.TfmBertForPreTraining:
-            batch["next_sentence_label"] = torch.tensor([0, 1, 1])
-        rows += [{name: column[i] for name, column in batch.items()} for i in range(3)]
-
-    def project(states: torch.Tensor) -> torch.Tensor:  # (no hook, which would see every position)
-        projected.append(states[..., 0].numel())
-        return type(model.lm_head).forward(model.lm_head, states)
-
-    model.lm_head.forward = project
-    options = {"args": PretrainingOptions(per_device_eval_batch_size=3), "splits": {"validation": rows}}
-    task = PretrainingTask(accelerator=Accelerator(cpu=True), model=model, tokenizer=None, data=None, **options)
-    plain, zoo = ({}, {})
-    for task.is_zoo, figures in ((False, plain), (True, zoo)):
-        figures |= task.evaluate(model)
-        del figures["samples_per_second"]
-    assert zoo == pytest.approx(plain, rel=1e-6)
-    assert set(projected[2:]) == set(labelled) and min(projected[:2]) > max(labelled)

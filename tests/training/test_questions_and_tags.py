@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers import ByT5Tokenizer, PreTrainedConfig
 
-from tfm_zoo import built_in_data
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.models import label_fields
 from tfm_zoo.training.tasks.question_answering import AnsweringOptions, best_spans, load_questions, padded_at_right
@@ -119,16 +117,3 @@ def test_a_tokenizer_of_bytes_keeps_words_apart_and_a_slow_one_is_refused():
         assert tokenizer.decode(tokens) == " one two" and tokenizer.pad_token == "<|endoftext|>"
     with pytest.raises(ValueError, match=r"'some/model' is slow \(written in Python\) .*: give a fast one"):
         reads_words(ByT5Tokenizer(name_or_path="some/model"))
-
-
-def test_built_in_sentences(monkeypatch):
-    monkeypatch.setattr(built_in_data, "SENTENCES", {"train": 400, "validation": 100, "test": 200})
-    splits = built_in_data.tagged_sentences()
-    names = splits["train"].features["ner_tags"].feature.names
-    seen = {split: {word for row in splits[split]["tokens"] for word in row} for split in ("train", "test")}
-    assert {"stirling", "simon"} <= seen["test"] - seen["train"]
-    pairs = [pair for row in splits["train"] for pair in zip(*row.values(), strict=True)]
-    assert {names[tag] for word, tag in pairs if word == "jordan"} == {"B-person", "B-place"}
-    for row in splits["validation"]["ner_tags"]:
-        tags = ["O", *(names[tag] for tag in row)]
-        assert all(before[1:] == tag[1:] for before, tag in pairwise(tags) if tag.startswith("I-"))

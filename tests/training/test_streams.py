@@ -1,7 +1,6 @@
 """Streams of texts give the same batches to any number of processes and workers, and from any step on."""
 
 import json
-import os
 from dataclasses import replace
 from itertools import chain, islice
 
@@ -213,17 +212,6 @@ def test_a_process_makes_examples_of_its_share_alone(tmp_path, processes, files)
     assert max(shares) < 1.1 * whole / processes and sum(shares) == whole
 
 
-def test_a_stream_has_as_many_readers_as_its_texts_suffice_for():
-    for text, number, chunk_size, readers in [
-        ("a text", 5000, 2000, 64),
-        ("a text", 1000, 2000, 16),  # of chunks of 32 documents there are 31
-        ("a text", 1000, 16, 1),
-        ("long " * 100_000, 7, 2000, 2),  # two in each chunk
-    ]:
-        source = TextSource(Dataset.from_dict({"text": [text] * number}))
-        assert Stream(source, pieces, 0, chunk_size).dealt().readers == readers
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PATTERNS)
 def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
@@ -267,12 +255,3 @@ def test_large_files_of_json(tmp_path, monkeypatch):
         load(b="\n" * 20, c="\n" * 20)
     with pytest.raises(ValueError, match=r"d\.jsonl' has a line that is no JSON object: b'\[1, 2\]"):
         load(d='{"text": "a text"}\n[1, 2]\n')
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="no system call says which cores may be used")
-def test_workers_by_the_cores_that_may_be_used(monkeypatch):
-    """Not by all of the machine."""
-    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5, 7})
-    assert streams.default_workers() == 2

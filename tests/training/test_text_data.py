@@ -185,17 +185,6 @@ def test_no_network_and_no_data_means_the_built_in_set(monkeypatch):
     assert ClassificationOptions().resolved().dataset_name == "stanfordnlp/imdb"
 
 
-def test_generated_reviews_are_the_same_each_time_and_hold_words_back():
-    data = built_in_data.generated_reviews()
-    assert data["test"].to_list() == built_in_data.generated_reviews()["test"].to_list()
-    assert {name: len(split) for name, split in data.items()} == built_in_data.SIZES
-    words = {name: set(" ".join(split["text"]).split()) for name, split in data.items()}
-    held_back = "fresh tender dazzling sincere hollow noisy grating confusing"
-    assert words["test"] - words["train"] == set(held_back.split())
-    assert set(data["train"]["text"]).isdisjoint(data["test"]["text"])
-    assert data["train"]["label"][:].count(1) == 1000
-
-
 MANY = "40 labels for 40 rows: is label_column_name the right column?"
 RARE = "labels with one {} or none to train on, which can hardly be learnt: '{}' (1)"
 TAGS = [{"tokens": ["anna", "sang", "."], "tags": ["B-PER", "O", "O"]}] * 3
