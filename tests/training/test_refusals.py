@@ -84,6 +84,7 @@ VALUES = {
         ("--max_length 3", "did you mean '--block_size'?"),
     ],
     DenoisingOptions: [("noise_density: 1", "noise_density must be above 0 and below 1, not 1.0")],
+    PretrainingOptions: [("block_documents: 1", "block_documents must be at least 2, not 1")],
     TranslationOptions: [
         ("label_smoothing_factor: 1", "label_smoothing_factor must be at least 0 and below 1, not 1.0"),
         ("label_smoothing_over: some", "invalid choice: 'some' (choose from 'others', 'all')"),
