@@ -212,6 +212,19 @@ def test_a_process_makes_examples_of_its_share_alone(tmp_path, processes, files)
     assert max(shares) < 1.1 * whole / processes and sum(shares) == whole
 
 
+def test_a_stream_has_as_many_readers_as_its_texts_suffice_for():
+    for text, number, chunk_size, readers in [
+        ("a text", 5000, 2000, 64),
+        ("a text", 1000, 2000, 16),  # of chunks of 32 documents there are 31
+        ("a text", 100, 2000, 2),
+        ("a text", 1000, 16, 1),
+        ("a text", 1, 2000, 1),
+        ("long " * 100_000, 7, 2000, 2),  # two in each chunk
+    ]:
+        source = TextSource(Dataset.from_dict({"text": [text] * number}))
+        assert Stream(source, pieces, 0, chunk_size).dealt().readers == readers
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PATTERNS)
 def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
