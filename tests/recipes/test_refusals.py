@@ -15,6 +15,7 @@ from .conftest import CALL, TEMPLATE, conversation, said, write
 SMALL = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2"
 NEW = {"model_name_or_path": None}
 OLD_SIZES = {"config_overrides": None}
+WIDTH = {"config_overrides": "d_model=32"}  # where the refusal fails, no large model is made
 ALONE = {"next_sentence_prediction": "false"}
 ONCE = {"streaming": True, "max_train_steps": 1}
 NOWHERE = {"model_name_or_path": "nowhere/at-all"}
@@ -78,10 +79,7 @@ REFUSED = {
             {"config_overrides": f"{SMALL},decoder_vocab_size=100"},
             "decoder_vocab_size 100: the targets' tokenizer has 2",
         ),
-        (
-            {"separate_vocabularies": True, "model_type": "bart"} | OLD_SIZES,
-            "a model of type 'bart' has one vocabulary",
-        ),
+        ({"separate_vocabularies": True, "model_type": "bart"} | WIDTH, "a model of type 'bart' has one vocabulary"),
         ({"metric_for_best_model": "bleu"}, "metric_for_best_model 'bleu': expected one of .*perplexity"),
     ],
     "pretraining": [
