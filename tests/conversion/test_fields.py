@@ -1,0 +1,328 @@
+"""Each field of an official configuration becomes what it means, comes back as it was, or is refused by its name."""
+
+import json
+import re
+from functools import cache
+
+import pytest
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from transformers import Qwen2Config, Qwen2ForTokenClassification
+
+from tests.conversion.comparison import assert_same_config, assert_same_model, assert_same_weights
+from tests.conversion.folders import edit_config
+from tests.equivalence.comparison import ragged_batch
+from tests.official_models import BY_NAME, FALCON_RW, OFFICIAL_CLASSES, ROPE, OfficialClass, build_tiny, distinct
+from tests.precision import assert_same, in_double
+from tfm_zoo.converters import ConversionError, from_official, to_official
+from tfm_zoo.converters.architecture import Architecture
+from tfm_zoo.converters.config_comparison import WITHOUT_EFFECT, effective_values
+from tfm_zoo.converters.config_conversion import COMMON, completed, to_zoo_config
+from tfm_zoo.converters.config_rules import Field
+
+IDS = torch.tensor([[5, 6, 7, 8, 9, 10, 11]])
+UNTIED = ("tie_word_embeddings", False)
+#: why an official configuration or class takes no such value, or the zoo does not convert it
+NOT_TAKEN = (ValueError, TypeError, KeyError, RuntimeError, AttributeError, IndexError, StrictDataclassError)
+#: values that nothing generic stands for, and fields that old configurations alone have
+SPECIAL = {
+    "bert": {"position_embedding_type": "absolute", "pooler_fc_size": 768, "finetuning_task": "sst2"},
+    "gpt2": {"reorder_and_upcast_attn": True, "n_ctx": 40, "task_specific_params": {"text": {"max_length": 50}}},
+    "openai-gpt": {"afn": "gelu", "n_special": 0},
+    "llama": {"pretraining_tp": 2, "attention_dropout": None, "eos_token_id": [2, 3]},
+    "qwen2": {"use_sliding_window": False, "head_dim": 10, "use_mrope": False},
+    "olmo3": {"layer_types": ["full_attention", "sliding_attention", "full_attention"]},
+    "gemma2": {"attn_logit_softcapping": None, "final_logit_softcapping": None, "query_pre_attn_scalar": 224},
+    "gemma3_text": {"layer_types": None, "sliding_window_pattern": 2, "sliding_window": 9},
+    "smollm3": {"no_rope_layers": None, "no_rope_layer_interval": 2, "use_sliding_window": False},
+    "qwen3_moe": {"decoder_sparse_step": 2, "mlp_only_layers": [0], "output_router_logits": True},
+    "mpt": {"attn_config": {"softmax_scale": 0.3}, "logit_scale": None},
+    "exaone4": {"sliding_window": None, "layer_types": ["full_attention"] * 3},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1], [["global"], 1]], "intermediate_size": None},
+    "marian": {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 71, "normalize_before": False},
+    "fsmt": {"langs": ["ru", "en"], "tgt_vocab_size": 99, "tie_word_embeddings": True, "num_beams": 3},
+    "m2m_100": {"encoder_layerdrop": 0.05, "decoder_layerdrop": 0.05, "num_beams": 5},
+    "deberta-v2": {"position_buckets": -1, "max_relative_positions": -1, "pos_att_type": ["c2p"], "share_att_key": True}
+    | {"norm_rel_ebd": "none", "conv_kernel_size": 5, "conv_groups": 2, "conv_act": "gelu", "cls_dropout": 0.3},
+    "deberta": {"max_relative_positions": -1, "pos_att_type": "p2c", "talking_head": False, "cls_dropout": 0.0},
+    "modernbert": {"layer_types": ["sliding_attention", "full_attention", "full_attention"], "local_attention": 9},
+    "nomic_bert": {"head_dim": None, "qkv_proj_bias": False, "rotary_emb_base": 1000},
+    "t5": {"feed_forward_proj": "gated-gelu", "n_positions": 512},
+    "mt5": {"feed_forward_proj": "relu"},
+    "umt5": {"feed_forward_proj": "gated-relu", "scalable_attention": True},
+    "esm": {"position_embedding_type": "absolute", "vocab_list": ["<cls>"]},
+    "blenderbot": {"extra_layer_norm": False, "layernorm_variant": "prelayernorm"},
+    "clip_text_model": {"eos_token_id": 2},
+    "siglip_text_model": {"projection_size": None},
+}
+
+
+def other_values(value) -> tuple:
+    """Values that a field might have, beside its own."""
+    if isinstance(value, bool):
+        return (not value,)
+    if isinstance(value, int | float):
+        return (value + 1, value * 2, value / 2 + 0.1)
+    return ("relu", "mean", True, None, 3, 0.3, ROPE["linear"])
+
+
+def zoo_values(official_class: OfficialClass, fields: dict) -> dict:
+    table, head = official_class.architecture, official_class.head
+    return effective_values(to_zoo_config(table, completed(table, fields), head.zoo, {}), head)
+
+
+@cache
+@torch.no_grad()
+def changes_that_fit(table: Architecture) -> dict:
+    """Changes every field of a tiny official model, one on top of the others, as far as its class takes them and they
+    are converted. One that leaves the zoo's configuration as it is has to leave what the official class computes, too.
+    """
+    official_class = OfficialClass(table, table.heads[0])
+    original = build_tiny(official_class)
+    batch, fields = ragged_batch(official_class, original, "right", [7, 4]), original.config.to_dict()
+    before, changes, made_of = zoo_values(official_class, fields), {}, original.config.from_dict
+    copied = {rule.official for rule in table.config if isinstance(rule, Field) and rule.zoo not in WITHOUT_EFFECT}
+    names = (type(original.config).__dataclass_fields__.keys() & fields.keys()) - COMMON
+    for name in sorted(names):
+        for value in other_values(fields[name]):
+            try:
+                if zoo_values(official_class, made_of(fields | {name: value}).to_dict()) != before:
+                    config = made_of(fields | changes | {name: value})
+                    zoo_values(official_class, config.to_dict())
+                    type(original)(config).eval()(**batch)
+                    changes[name] = value
+                    break
+                if name in copied:
+                    continue
+                changed = type(original)(made_of(fields | {name: value})).eval()
+                changed.load_state_dict(original.state_dict())
+            except NOT_TAKEN:
+                continue
+            one, other = (model(**batch)[0] for model in (original, changed))
+            assert torch.equal(one, other), f"{name}={value}"
+    return changes
+
+
+@pytest.mark.parametrize(
+    "table", dict.fromkeys(each.architecture for each in OFFICIAL_CLASSES), ids=lambda table: table.model_type
+)
+def test_every_field_there_and_back(table):
+    """With all changes at once, and with values of their kind. (Where nothing is tied, some official classes have
+    tensors that they do not read: the tests of ties have these.)"""
+    changes = {
+        name: value for name, value in changes_that_fit(table).items() if name != "dropout" and (name, value) != UNTIED
+    }
+    for native in [each for each in distinct(by="rules") if each.architecture is table]:
+        for fields in (changes, SPECIAL.get(table.model_type, {})):
+            original = build_tiny(native, dropout=fields is not changes, **fields)
+            zoo = from_official(original)
+            assert type(zoo) is native.head.zoo
+            assert_same_model(to_official(zoo), original)
+
+
+SERIAL = {"new_decoder_architecture": False, "parallel_attn": False}
+SINUSOIDAL = {"position_embedding_type": "sinusoidal", "position_offset": 0, "embedding_norm": False}
+LEARNED = {"position_embedding_type": "learned", "position_offset": 2, "embedding_norm": True}
+APART = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
+TIED = {"share_encoder_decoder_embeddings": True, "tie_word_embeddings": True}
+TWO_VOCABULARIES = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 71}
+FULL, SLIDING = "full_attention", "sliding_attention"
+LONGROPE = {"original_max_position_embeddings": 20, "rope_parameters": ROPE["longrope"], "sliding_window": None}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "expected"),
+    [
+        ("GPT2Model", {"n_inner": None}, {"intermediate_size": 128}),
+        ("GPT2Model", {"embd_pdrop": 0.0, "resid_pdrop": 0.3}, {"embedding_dropout": 0.0, "hidden_dropout": 0.3}),
+        ("GPT2Model", {}, {"token_types_as_tokens": True, "norm_position": "pre", "final_norm": True}),
+        ("OpenAIGPTModel", {"afn": "gelu"}, {"hidden_act": "gelu_new"}),
+        ("OpenAIGPTModel", {"afn": "silu"}, {"hidden_act": "silu"}),
+        ("OpenAIGPTModel", {}, {"norm_position": "post", "final_norm": False, "intermediate_size": 128}),
+        ("LlamaModel", {"attention_bias": True}, {"attention_bias": True, "attention_output_bias": True}),
+        ("LlamaModel", {"head_dim": None, "num_key_value_heads": None}, {"head_dim": 8, "num_key_value_heads": 4}),
+        ("LlamaModel", {}, {"scaled_residual_init": False, "train_padding_embedding": False, "hidden_dropout": 0.0}),
+        ("MistralModel", {"sliding_window": 3}, {"sliding_window": 3, "layer_types": [SLIDING] * 3}),
+        ("MistralModel", {"sliding_window": None}, {"sliding_window": None, "layer_types": [FULL] * 3}),
+        ("Qwen2Model", {}, {"attention_bias": True, "attention_output_bias": False, "sliding_window": 4}),
+        ("Qwen2Model", {"use_sliding_window": False}, {"layer_types": [FULL] * 3, "sliding_window": None}),
+        ("Qwen2Model", {"sliding_window": None}, {"layer_types": [FULL] * 3, "sliding_window": None}),
+        ("Qwen2Model", {"max_window_layers": 28}, {"layer_types": [FULL] * 3, "sliding_window": 4}),
+        ("Qwen2Model", {}, {"layer_types": [FULL, SLIDING, SLIDING]}),
+        ("Qwen3MoeModel", {"use_sliding_window": True, "sliding_window": 4}, {"sliding_window": 4}),
+        ("GPTJModel", {"n_embd": 88, "n_head": 2, "rotary_dim": 30}, {"head_dim": 44}),
+        ("FalconModel", {"attention_dropout": 0.3}, {"attention_output_dropout": 0.0}),
+        ("FalconModel", SERIAL | {"attention_dropout": 0.3}, {"attention_output_dropout": 0.3}),
+        ("FalconModel", FALCON_RW, {"position_embedding_type": "alibi", "round_alibi": True, "attention_bias": True}),
+        ("FalconModel", SERIAL, {"position_embedding_type": "rotary", "round_alibi": False}),
+        *(
+            ("LlamaForCausalLM", {"rope_parameters": rope, "head_dim": None}, {"rope_parameters": rope})
+            for rope in ROPE.values()
+        ),
+        ("MarianMTModel", {}, SINUSOIDAL | TIED | {"sinusoid_type": "halves", "final_logits_bias": True}),
+        ("MarianMTModel", {}, {"decoder_start_token_id": 3, "pad_token_id": 3, "start_with_last_token": False}),
+        ("MarianMTModel", {"tie_word_embeddings": False}, APART),
+        ("MarianMTModel", TWO_VOCABULARIES, TWO_VOCABULARIES | {"tie_word_embeddings": True}),
+        ("MarianMTModel", APART, APART | {"decoder_vocab_size": 99}),
+        ("MarianModel", {}, {"norm_position": "post", "final_norm": False, "weight_init": "normal"}),
+        ("MarianModel", {}, {"num_hidden_layers": 3, "encoder_layers": 3, "decoder_layers": 2}),
+        ("BartForConditionalGeneration", {}, LEARNED | TIED | {"final_logits_bias": True, "norm_position": "post"}),
+        ("BartForConditionalGeneration", {"tie_word_embeddings": False}, APART),
+        ("BartModel", {"scale_embedding": True, "max_position_embeddings": 9}, {"scale_embedding": True}),
+        ("BartForSequenceClassification", {"classifier_dropout": 0.3}, {"classifier_dropout": 0.3}),
+        ("MBartModel", {}, LEARNED | {"norm_position": "pre", "final_norm": True, "start_with_last_token": True}),
+        ("MBartForConditionalGeneration", {}, TIED | {"decoder_start_token_id": None, "final_logits_bias": True}),
+        ("FSMTForConditionalGeneration", {}, SINUSOIDAL | APART | {"sinusoid_type": "tensor2tensor"}),
+        ("FSMTForConditionalGeneration", {}, {"position_ids_from_padding": True, "final_logits_bias": False}),
+        ("FSMTForConditionalGeneration", {"src_vocab_size": 80}, {"vocab_size": 80, "decoder_vocab_size": 91}),
+        ("FSMTForConditionalGeneration", {"tgt_vocab_size": 99, "tie_word_embeddings": True}, TIED),
+    ],
+    ids=str,
+)
+def test_what_a_field_means(name, fields, expected):
+    original = build_tiny(BY_NAME[name], **fields)
+    zoo = from_official(original)
+    assert {key: getattr(zoo.config, key) for key in expected} == expected
+    back = to_official(zoo)
+    reloaded = type(zoo.config).from_dict(json.loads(zoo.config.to_json_string()))
+    for config in (back.config, to_official(type(zoo)(reloaded)).config):
+        assert_same_config(config, original.config)
+    # Where nothing is tied, no official class reads the embeddings that might be shared: others take their place.
+    if fields.get("tie_word_embeddings") is False and hasattr(back.base_model, "shared"):
+        back.base_model.shared.weight = original.base_model.shared.weight
+    assert_same_weights(back, original)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "named"),
+    [
+        ("BertForMaskedLM", {"position_embedding_type": "relative_key"}, None),
+        ("BertForMaskedLM", {"is_decoder": True}, None),
+        ("BertForMaskedLM", {"add_cross_attention": True}, None),
+        ("GPT2Model", {"scale_attn_by_inverse_layer_idx": True}, None),
+        ("GPT2Model", {"add_cross_attention": True}, None),
+        ("OpenAIGPTModel", {"afn": "tanh"}, None),
+        ("LlamaModel", {"sliding_window": 4}, None),
+        ("LlamaModel", {"rope_parameters": ROPE["default"] | {"partial_rotary_factor": 0.5}}, None),
+        ("MistralModel", {"layer_types": [FULL] * 3}, None),
+        ("MptModel", {"logit_scale": 0.5}, None),
+        ("MptModel", {"no_bias": False}, None),
+        ("MptModel", {"attn_config": {"alibi": False}}, "What is converted: .*alibi=True"),
+        ("MptModel", {"attn_config": {"clip_qkv": 3.0}}, "What is converted: .*clip_qkv=None"),
+        ("LlamaForTokenClassification", {"token_classification_bias": False}, None),
+        ("MarianMTModel", {"encoder_layerdrop": 0.1}, None),
+        ("BartForConditionalGeneration", {"decoder_layerdrop": 0.1}, None),
+        ("MBartForConditionalGeneration", {"is_decoder": True}, None),
+        ("T5Model", {"relative_attention_num_buckets": 2}, "T5 with these fields .*num_buckets=2 should"),
+        ("CLIPTextModel", {"eos_token_id": [7, 8]}, None),
+        # No official class declares the field by which a decoder sees later tokens.
+        *(
+            (name, {"is_causal": False}, "is_causal=False.* True")
+            for name in ("LlamaModel", "BartModel", "CLIPTextModel")
+        ),
+        ("ModernBertForMaskedLM", {"sparse_pred_ignore_index": 7}, "ModernBERT with sparse_pred_ignore_index=7"),
+        (
+            "BertForMaskedLM",
+            {"model_type": "gpt_oss"},
+            "'gpt_oss', which the zoo does not convert: each head has a learned sink",
+        ),
+        ("BertForMaskedLM", {"model_type": "mamba"}, "'mamba'.* bert, .*gpt2, .*llama, .*from_state_dict"),
+    ],
+    ids=str,
+)
+def test_a_value_that_is_not_converted_is_named(name, fields, named, tmp_path):
+    build_tiny(BY_NAME[name]).save_pretrained(tmp_path)
+    edit_config(tmp_path, **fields)
+    ((field, value),) = fields.items()
+    with pytest.raises(
+        ConversionError, match=f"(?s){named}" if named else re.escape(f"{field}={value!r}") + ".* is not converted"
+    ):
+        from_official(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rates", "rate"),
+    [
+        ({"classifier_dropout": None}, 0.1),
+        ({"classifier_dropout": 0.3, "hidden_dropout": 0.2}, 0.3),
+        ({"classifier_dropout": None, "hidden_dropout": 0.2}, 0.2),
+        ({"classifier_dropout": 0.0, "hidden_dropout": 0.2}, 0.0),
+    ],
+    ids=str,
+)
+def test_dropout_of_a_classifier(rates, rate):
+    original = build_tiny(BY_NAME["LlamaForTokenClassification"], **rates)
+    zoo = from_official(original)
+    assert original.dropout.p == zoo.dropout.p == to_official(zoo).dropout.p == rate
+    zoo.config.classifier_dropout = 0.5
+    assert to_official(zoo).dropout.p == 0.5
+
+
+def test_no_field_is_invented():
+    """One that other configurations have, and this one has not."""
+    sizes = {"vocab_size": 9, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = Qwen2Config(num_key_value_heads=2, intermediate_size=16, num_labels=3, **sizes)
+    assert not {"classifier_dropout", "head_dim"} & config.to_dict().keys()
+    original = Qwen2ForTokenClassification(config).eval()
+    assert_same_model(to_official(from_official(original)), original)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "later"),
+    [("BloomForCausalLM", {}, "position_ids_from_mask"), ("Phi3ForCausalLM", LONGROPE, "renew_longrope_cache")],
+)
+def test_models_that_were_converted_before_a_field_was_there(name, fields, later):
+    original = build_tiny(BY_NAME[name], **fields)
+    zoo = from_official(original)
+    assert getattr(zoo.config, later)
+    setattr(zoo.config, later, False)
+    assert_same_model(to_official(zoo), original)
+
+
+@in_double()
+def test_a_window_given_to_a_converted_model():
+    """The layers of Qwen2 name their kind; those of a model without a window follow it."""
+    original = build_tiny(BY_NAME["Qwen2ForCausalLM"], use_sliding_window=False)
+    zoo = from_official(original, sliding_window=3)
+    official = to_official(zoo)
+    assert official.config.use_sliding_window
+    assert zoo.config.layer_types == official.config.layer_types == [SLIDING] * 3
+    assert_same(official(IDS).logits, zoo(IDS).logits)
+    assert (original(IDS).logits - zoo(IDS).logits).abs().max() > 1e-2
+
+
+def test_padding_is_trained_where_the_official_class_trains_it():
+    """An embedding with a `padding_idx` gets no gradient for it: LLaMA's does not, GPT-2's does."""
+    for name, is_trained in (("GPT2LMHeadModel", True), ("LlamaForCausalLM", False)):
+        original = build_tiny(BY_NAME[name], tie_word_embeddings=False)
+        for model in (original, from_official(original)):
+            model(torch.tensor([[5, 0, 7]])).logits.sum().backward()
+            assert model.get_input_embeddings().weight.grad[0].any() == is_trained
+
+
+#: what other libraries write into `config.json`, and read there
+OF_OTHERS = {
+    **{"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity", "version": "4.0.1"}},
+    **{"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity", "unsloth_fixed": True},
+    **{"matryoshka_dimensions": [16, 8], "prompts": {"query": "q: "}, "prefix": "say ", "finetuning_task": "sst-2"},
+    **{"tokenizer_class": "BertTokenizer", "model_max_length": 24, "task_specific_params": {"sum": {"beams": 2}}},
+}
+#: what transformers or the zoo would read as something else: it comes back, and stays away from the zoo's own fields
+STAYS = {"rope_theta": 5e5, "custom_pipelines": {"mine": {"impl": "mine.Mine"}}, "vocab_sizes": [1]}
+
+
+@pytest.mark.parametrize("name", ["BertModel", "GPT2LMHeadModel", "BartModel", "T5EncoderModel", "CLIPTextModel"])
+def test_fields_of_other_libraries_stay_where_they_look(name, tmp_path):
+    """In `config.json`, forth and back. What the zoo's has gained or lost since, the official one gains or loses."""
+    build_tiny(BY_NAME[name]).save_pretrained(tmp_path / "official")
+    edit_config(tmp_path / "official", **OF_OTHERS, **STAYS)
+    from_official(tmp_path / "official").save_pretrained(tmp_path / "zoo")
+    fields = json.loads((tmp_path / "zoo" / "config.json").read_text())
+    assert OF_OTHERS.items() <= fields.items()
+    assert not STAYS.keys() & fields.keys()
+    zoo = BY_NAME[name].head.zoo.from_pretrained(tmp_path / "zoo")
+    assert (OF_OTHERS | STAYS).items() <= to_official(zoo).config.to_dict().items()
+    zoo.config.written_later = 1
+    del zoo.config.prompts
+    official = to_official(zoo).config
+    assert official.written_later == 1 and not hasattr(official, "prompts")
