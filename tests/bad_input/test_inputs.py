@@ -1,0 +1,358 @@
+"""Bad inputs of a model are refused before work is done, with an error that names the value and what would be right."""
+
+import re
+
+import pytest
+import torch
+import transformers
+from transformers import BatchEncoding
+from transformers.modeling_outputs import BaseModelOutput
+
+import tfm_zoo
+
+from ..tiny import SIZES, tiny_model
+
+IDS = torch.arange(1, 15).view(2, 7)
+ONES = torch.ones_like(IDS)
+LONG = ONES.repeat(1, 4)
+MASK = (torch.arange(7) < torch.tensor([[7], [4]])).long()
+SENTENCES = IDS[:, 1]  # 2 and 9, where there are two classes
+TARGET = torch.arange(3, 9).view(2, 3)
+#: what hands its inputs on to be checked
+CHECKING = {"TfmBertModel", "TfmEncoderDecoderModel", "TfmEncoderStack", "TfmDecoderStack", "TfmGPTModel"}
+
+
+def states(*shape: int) -> torch.Tensor:
+    return torch.zeros(shape)
+
+
+def shapes(name: str, wanted: str, *wrong: tuple[int, ...], **others) -> list[tuple[dict, str]]:
+    """A mask of each of these shapes, and what is said of it."""
+    return [
+        ({name: torch.ones(shape)} | others, f"^{name} of shape {re.escape(str(shape))} .*{wanted}") for shape in wrong
+    ]
+
+
+def no_tensors(**values) -> list[tuple[dict, str]]:
+    return [({name: value}, f"^{name} is a .*, and should be a tensor") for name, value in values.items()]
+
+
+def cache_of(seen: int = 5, **fields) -> transformers.Cache:
+    """The cache of a model that has read two texts of so many tokens."""
+    model = tiny_model(tfm_zoo.TfmGPTModel, use_cache=True, **fields)
+    with torch.no_grad():
+        return model(torch.ones(2, seen, dtype=torch.long)).past_key_values
+
+
+def both_caches(rows: int = 2, source: int = 7, **fields) -> transformers.Cache:
+    """The cache of a model that has read two tokens of each target."""
+    model = tiny_model(tfm_zoo.TfmEncoderDecoderModel, use_cache=True, **fields)
+    source, target = (torch.ones(rows, length, dtype=torch.long) for length in (source, 2))
+    with torch.no_grad():
+        return model(source, decoder_input_ids=target).past_key_values
+
+
+THREE_HEADS = {"num_attention_heads": 3, "head_dim": 8}
+NO_IDS = {"input_ids": None}
+NO_TARGET = {"decoder_input_ids": None}
+#: of the class `Tfm` + name, beside ids (of both sides), which `None` leaves out
+CASES = {
+    "BertModel": [
+        (NO_IDS, "Exactly one of input_ids and inputs_embeds .* neither"),
+        ({"inputs_embeds": states(2, 7, 32)}, "Exactly one of .* both"),
+        ({"input_ids": IDS[0]}, r"input_ids of shape \(7,\) .*\(batch, length\)"),
+        ({"input_ids": IDS + 50}, "input_ids holds 64, .*vocab_size.* 0 to 60"),
+        ({"input_ids": IDS - 3}, "input_ids holds -2, .*vocab_size.* 0 to 60"),
+        (NO_IDS | {"inputs_embeds": states(2, 7, 31)}, r"inputs_embeds of shape \(2, 7, 31\) .*32"),
+        (NO_IDS | {"inputs_embeds": states(7, 32)}, r"inputs_embeds of shape \(7, 32\) .*\(batch, length, 32\)"),
+        ({"input_ids": LONG}, "inputs of 28 tokens .*24 positions .*truncation=True"),
+        (NO_IDS | {"inputs_embeds": states(1, 25, 32)}, "inputs of 25 tokens .*24 positions"),
+        ({"position_ids": IDS + 10}, "position_ids holds 24, .*max_position_embeddings"),
+        ({"position_ids": IDS[:, :6]}, r"position_ids of shape \(2, 6\) .*\(2, 7\)"),
+        ({"token_type_ids": 2 * ONES}, "token_type_ids holds 2, .*type_vocab_size.* 0 to 1"),
+        ({"token_type_ids": ONES[:, :6]}, r"token_type_ids of shape \(2, 6\) .*\(2, 7\)"),
+        *shapes("attention_mask", r"\(2, 7\)", (2, 6), (2, 7, 7), (2, 1, 7, 6), (2, 3, 7, 7), (3, 1, 7, 7)),
+        *no_tensors(input_ids=IDS.tolist(), attention_mask=ONES.tolist(), position_ids=IDS.tolist()),
+        *no_tensors(input_ids=BatchEncoding({"input_ids": IDS}), attention_mask=ONES.numpy()),
+        *no_tensors(input_ids="a text", attention_mask={"full_attention": None}),
+        # PEFT's prefix tuning passes one, and the mask that goes with it.
+        (
+            {"attention_mask": torch.ones(2, 11), "past_key_values": transformers.DynamicCache()},
+            "past_key_values: an encoder has no cache",
+        ),
+    ],
+    "BertForMaskedLM": [
+        *no_tensors(labels=IDS.tolist()),
+        ({"labels": IDS + 50}, "labels holds 64, .*vocab_size.* 0 to 60"),
+        ({"labels": -ONES}, "labels holds -1, .*vocab_size.* 0 to 60"),
+        ({"labels": IDS[:, :6]}, r"labels of shape \(2, 6\) .*\(2, 7\)"),
+        ({"labels": ONES[..., None] + ONES[0, :3]}, r"labels of shape \(2, 7, 3\) .*\(2, 7\)"),
+    ],
+    "BertForPreTraining": [
+        ({"labels": IDS[:, :6]}, r"labels of shape \(2, 6\) .*\(2, 7\)"),
+        ({"next_sentence_label": SENTENCES}, "next_sentence_label holds 9, .*0 to 1"),
+    ],
+    "BertForNextSentencePrediction": [({"labels": SENTENCES}, "labels holds 9, .*0 to 1")],
+    "BertForSequenceClassification": [
+        *no_tensors(labels=[0, 1]),
+        ({"labels": SENTENCES}, "labels holds 9, .*num_labels.* 0 to 1"),
+        ({"labels": ONES[0, :3]}, r"labels of shape \(3,\) .*\(2,\)"),
+        ({"labels": ONES[0, 0]}, r"labels of shape \(\) .*\(2,\)"),
+        ({"labels": ONES[:, :2]}, r"\(2, 2\) .*multi_label_classi"),
+    ],
+    "BertForTokenClassification": [
+        ({"labels": IDS}, "labels holds 14, .*num_labels.* 0 to 1"),
+        ({"labels": ONES[:, :6]}, r"labels of shape \(2, 6\) .*\(2, 7\)"),
+    ],
+    "BertForMultipleChoice": [
+        (NO_IDS, "Exactly one of input_ids and inputs_embeds .* neither"),
+        ({}, r"input_ids of shape \(2, 7\) .*\(batch, choices, length\)"),
+        ({"input_ids": IDS[None], "labels": SENTENCES[:1]}, "labels holds 2, .*choices.* 0 to 1"),
+    ],
+    "BertForQuestionAnswering": [
+        *no_tensors(start_positions=[0, 1]),
+        (NO_IDS | dict.fromkeys(("start_positions", "end_positions"), ONES[0, :1]), "one of .* neither"),
+    ],
+    "GPTModel": [
+        (NO_IDS, "one of .* neither"),
+        ({"input_ids": IDS[0]}, r"input_ids of shape \(7,\) .*\(batch, length\)"),
+        (NO_IDS | {"inputs_embeds": states(2, 7, 31)}, r"inputs_embeds of shape \(2, 7, 31\) .*32"),
+        ({"input_ids": IDS.float()}, r"input_ids of type torch.float32 should be integers"),
+        ({"input_ids": -ONES}, "input_ids holds -1, .*vocab_size.* 0 to 60"),
+        ({"input_ids": LONG}, "^inputs of 28 tokens .*24 positions .*truncation=True"),
+        ({"past_key_values": cache_of(20)}, "^inputs of 27 tokens .*24 positions"),
+        ({"position_ids": IDS[:, :6]}, r"position_ids of shape \(2, 6\) .*\(2, 7\)"),
+        ({"past_key_values": ((ONES, ONES),)}, "past_key_values is a tuple.* Cache"),
+        (
+            {"past_key_values": cache_of(head_dim=6)},
+            r"another model.*\(layers, key-value heads, head_dim\).*\(2, 4, 6\)",
+        ),
+        ({"past_key_values": cache_of(num_hidden_layers=3)}, r"cache of another model.*\(3, 4, 8\).*\(2, 4, 8\)"),
+        ({"past_key_values": cache_of(**THREE_HEADS)}, r"cache of another model.*\(2, 3, 8\).*\(2, 4, 8\)"),
+        *shapes(
+            "attention_mask",
+            r"5 positions in the cache.*\(2, 12\)",
+            *((2, 7), (2, 11), (2, 13), (3, 12), (2, 3, 7, 12), (2, 1, 7, 7)),
+            past_key_values=cache_of(),
+        ),
+        ({"attention_mask": {"sliding_attention": None}}, "no mask for layers of full_attention"),
+    ],
+    "GPTForCausalLM": [
+        ({"inputs_embeds": states(2, 7, 32)}, "one of .* both"),
+        ({"input_ids": IDS + 50}, "input_ids holds 64, .*vocab_size.* 0 to 60"),
+        ({"position_ids": IDS + 10}, "position_ids holds 24, .*max_position_emb"),
+        ({"labels": IDS + 50}, "labels holds 64, .*vocab_size.* 0 to 60"),
+        ({"labels": -ONES}, "labels holds -1, .*vocab_size.* 0 to 60"),
+        ({"shift_labels": IDS + 50}, "^shift_labels holds 64, .* 0 to 60"),
+        ({"labels": IDS, "shift_labels": IDS + 50}, "^shift_labels holds 64"),
+        ({"labels": IDS[:, :6]}, r"labels of shape \(2, 6\) .*\(2, 7\)"),
+        ({"labels": IDS[0]}, r"labels of shape \(7,\) .*\(2, 7\)"),
+    ],
+    "GPTForSequenceClassification": [
+        ({"labels": SENTENCES}, "labels holds 9, .*num_labels.* 0 to 1"),
+        ({"labels": ONES[0, :3]}, r"labels of shape \(3,\) .*\(2,\)"),
+    ],
+    "GPTForTokenClassification": [
+        ({"labels": IDS}, "labels holds 14, .*num_labels.* 0 to 1"),
+        ({"labels": ONES[:, :6]}, r"labels of shape \(2, 6\) .*\(2, 7\)"),
+    ],
+    "GPTForQuestionAnswering": [
+        ({"start_positions": ONES[0, :1], "end_positions": ONES[0, :2]}, r"start_positions of shape \(1,\) .*\(2,\)"),
+    ],
+    "EncoderDecoderModel": [
+        (NO_IDS, "one of input_ids and inputs_embeds .* neither"),
+        ({"inputs_embeds": states(2, 7, 32)}, "one of input_ids and .* both"),
+        ({"decoder_inputs_embeds": states(2, 3, 32)}, "one of decoder_input_ids and .* both"),
+        (NO_IDS | NO_TARGET | {"inputs_embeds": states(2, 7, 32)}, "Neither decoder_input_ids nor .* labels"),
+        ({"input_ids": IDS[0]}, r"^input_ids of shape \(7,\) .*\(batch, length\)"),
+        ({"input_ids": IDS[0]} | NO_TARGET, r"^input_ids of shape \(7,\) .*\(batch, length\)"),
+        ({"decoder_input_ids": TARGET[0]}, r"decoder_input_ids of shape \(3,\) .*\(batch, length\)"),
+        ({"input_ids": IDS[:, :0]}, "hold no token"),
+        ({"decoder_input_ids": TARGET[:, :0]}, "hold no token"),
+        ({"position_ids": TARGET.view(3, 2)}, r"^position_ids of shape \(3, 2\) .*\(2, 7\)"),
+        (NO_IDS | {"inputs_embeds": states(2, 7, 31)}, r"inputs_embeds of shape \(2, 7, 31\) .*32"),
+        (NO_TARGET | {"decoder_inputs_embeds": states(2, 3, 31)}, r"decoder_inputs_embeds of shape \(2, 3, 31\) .*32"),
+        ({"input_ids": IDS + 50}, r"^input_ids holds 64, .*\(vocab_size\).* 0 to 60"),
+        ({"decoder_input_ids": TARGET + 55}, r"decoder_input_ids holds 63, .*\(decoder_vocab_size\).* 0 to 60"),
+        ({"input_ids": LONG}, "^inputs of 28 tokens .*24 positions .*truncation"),
+        ({"decoder_input_ids": LONG}, "^decoder_inputs of 28 tokens .*24 positions"),
+        *no_tensors(input_ids=[[1, 2]], attention_mask=[[1] * 7] * 2),
+        *no_tensors(decoder_input_ids=[[1, 2]], decoder_attention_mask=[[1] * 5] * 2),
+        ({"decoder_input_ids": TARGET.repeat(2, 1)}, "source is a batch of 2 .*target.* of 4"),
+        *shapes("attention_mask", r"\(2, 7\)", (2, 6), (2, 3), (2, 7, 7), (2, 1, 7, 7), (3, 7)),
+        ({"decoder_attention_mask": ONES[:, :4]}, r"decoder_attention_mask of shape \(2, 4\) .*\(2, 3\)"),
+        *(
+            (NO_IDS | {"encoder_outputs": outputs} | others, message)
+            for outputs, others, message in (
+                ((states(2, 7, 32),), {"attention_mask": [[1] * 7] * 2}, "^attention_mask is a list"),
+                ((states(2, 7, 32),), {"attention_mask": ONES[:, :6]}, r"attention_mask of shape \(2, 6\) .*\(2, 7\)"),
+                (BaseModelOutput(states(2, 7, 31)), {}, r"last hidden state of shape \(2, 7, 31\) .*32"),
+                ((states(7, 32),), {}, r"last hidden state of shape \(7, 32\) .*32"),
+                ((states(3, 7, 32),), {}, "source is a batch of 3 .*target.* of 2"),
+                (states(2, 7, 32), {}, "encoder_outputs is a Tensor.* tuple"),
+                ({}, {}, "encoder_hidden_states=None"),
+            )
+        ),
+        ({"past_key_values": ((ONES, ONES),)}, "past_key_values is a tuple.* Cache"),
+        ({"past_key_values": both_caches(decoder_layers=2)}, r"another model.*\(2, 4, 8\).*\(3, 4, 8\)"),
+        ({"past_key_values": both_caches(head_dim=6)}, r"another model.*\(3, 4, 6\).*\(3, 4, 8\)"),
+        ({"past_key_values": both_caches(rows=3)}, "holds 3 sequences, and the inputs are 2"),
+        ({"past_key_values": both_caches(source=5)}, "source of 5 positions, and this one has 7"),
+    ],
+    "EncoderDecoderForConditionalGeneration": [
+        ({"decoder_input_ids": -TARGET}, "decoder_input_ids holds -8, .* 0 to 60"),
+        (NO_TARGET | {"labels": IDS.tolist()}, "^labels is a list"),
+        (NO_TARGET | {"labels": TARGET + 55}, r"labels holds 63, .*\(decoder_vocab_size\).* 0 to 60"),
+        (NO_TARGET | {"labels": -TARGET}, "labels holds -8, .* 0 to 60"),
+        ({"labels": TARGET[:, :2]}, r"labels of shape \(2, 2\) .*\(2, 3\), as the decoder's"),
+        ({"labels": TARGET[:1]}, r"labels of shape \(1, 3\) .*\(2, 3\), as the decoder's"),
+        (NO_TARGET | {"labels": TARGET[0]}, r"labels of shape \(3,\) .*\(batch, length\)"),
+        (NO_TARGET | {"labels": TARGET.repeat(2, 1)}, "source is a batch of 2 .*labels.* of 4"),
+    ],
+    "EncoderDecoderForSequenceClassification": [
+        *(
+            ({"input_ids": 2 * ONES} | NO_TARGET | others, message)  # sources that end
+            for others, message in (
+                ({"input_ids": IDS.tolist()}, "^input_ids is a list"),
+                (NO_IDS | {"inputs_embeds": states(2, 7, 32)}, "input_ids=None: the classifier.* end-of-sequence"),
+                ({"input_ids": IDS}, "Sequence 1 of input_ids has no eos_token_id=2"),
+                ({"decoder_input_ids": TARGET}, r"decoder_input_ids of shape \(2, 3\) .*\(2, 7\), as input_ids"),
+                (
+                    {"decoder_inputs_embeds": states(2, 3, 32)},
+                    r"decoder_inputs_embeds of shape \(2, 3, 32\) .*\(2, 7\), as input_ids",
+                ),
+                ({"labels": SENTENCES}, "labels holds 9, .*num_labels.* 0 to 1"),
+                ({"labels": ONES[0, :3]}, r"labels of shape \(3,\) .*\(2,\)"),
+            )
+        ),
+    ],
+    "EncoderDecoderEncoder": [
+        (NO_IDS, "one of input_ids and inputs_embeds .* neither"),
+        ({"input_ids": IDS + 50}, "input_ids holds 64, .*vocab_size.* 0 to 60"),
+    ],
+}
+
+
+def assert_refused(model, inputs: dict, message: str) -> None:
+    """No module is run before the refusal, but those that only hand their inputs on to be checked."""
+    computed = []
+    for module in model.modules():
+        module.register_forward_pre_hook(lambda module, args: computed.append(module) if module is not model else None)
+    with pytest.raises(ValueError) as error:
+        model(**inputs)
+    assert re.search(message, str(error.value), flags=re.DOTALL), error.value
+    assert {type(module).__name__ for module in computed} <= CHECKING, "work was done before the refusal"
+
+
+@pytest.mark.parametrize(
+    ("head", "inputs", "message"),
+    [
+        pytest.param(head, *case, id=f"{head}-{'-'.join(case[0])}-{case[1][:30]}")
+        for head, cases in CASES.items()
+        for case in cases
+    ],
+)
+def test_inputs(head, inputs, message):
+    has_target = head.startswith("EncoderDecoder") and head != "EncoderDecoderEncoder"
+    fields = {"position_embedding_type": "learned"} if head.startswith("EncoderDecoder") else {}
+    model = tiny_model(getattr(tfm_zoo, f"Tfm{head}"), **fields)
+    inputs = {"input_ids": IDS} | ({"decoder_input_ids": TARGET} if has_target else {}) | inputs
+    inputs = {name: value for name, value in inputs.items() if value is not None}
+    assert_refused(model, inputs, message)
+    if head.startswith("Bert") and getattr(inputs.get("input_ids"), "shape", None) == MASK.shape:  # and with padding
+        assert_refused(model, {"attention_mask": MASK} | inputs, message)
+
+
+@pytest.mark.parametrize(
+    ("head", "fields", "inputs", "message"),
+    [
+        *(
+            (
+                "BertForSequenceClassification",
+                {"num_labels": 3, "problem_type": "multi_label_classification"},
+                {"labels": labels},
+                message,
+            )
+            for labels, message in (
+                (2 * ONES[:, :3], "labels holds 2, .* multi_label_classification: ids go from 0 to 1"),
+                (-100 * ONES[:, :3], "labels holds -100"),
+                (ONES[:, 0], r"labels of shape \(2,\) should be of shape \(2, 3\), as \(batch, num_labels\)"),
+            )
+        ),
+        (
+            "BertModel",
+            {"position_embedding_type": "sinusoidal"},
+            {"position_ids": IDS * 0 - 3},
+            r"position_ids holds -3, .*: ids go from 0\.$",
+        ),
+        *(
+            ("EncoderDecoderForConditionalGeneration", fields, {"labels": TARGET}, message)
+            for fields, message in (
+                ({"decoder_start_token_id": None}, "decoder_start_token_id=None: .*labels"),
+                ({"pad_token_id": None}, "pad_token_id=None: .*labels"),
+                ({"decoder_vocab_size": 5}, r"labels holds 8, .*\(decoder_vocab_size\).* 0 to 4"),
+            )
+        ),
+        # A classifier of sequences asks where they end.
+        (
+            "GPTForSequenceClassification",
+            {"pad_token_id": None},
+            {},
+            r"attention_mask nor config\.pad_token_id .* 2 seq",
+        ),
+    ],
+)
+def test_inputs_of_other_configurations(head, fields, inputs, message):
+    assert_refused(tiny_model(getattr(tfm_zoo, f"Tfm{head}"), **fields), {"input_ids": IDS} | inputs, message)
+
+
+def test_one_sequence_needs_no_padding():
+    model = tiny_model(tfm_zoo.TfmGPTForSequenceClassification, pad_token_id=None)
+    assert model(IDS[:1]).logits.allclose(model(IDS, attention_mask=ONES).logits[:1], atol=1e-5)
+
+
+def test_resized_vocabulary_takes_new_ids():
+    model = tiny_model(tfm_zoo.TfmBertForMaskedLM)
+    model.resize_token_embeddings(SIZES["vocab_size"] + 4)
+    assert model(IDS + 50, labels=IDS + 50).logits.shape[-1] == SIZES["vocab_size"] + 4
+    with pytest.raises(ValueError, match="0 to 64"):
+        model(IDS + 51)
+
+
+def test_a_model_of_another_type(tmp_path):
+    config = transformers.BertConfig(num_hidden_layers=1)
+    config.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"type 'bert' is not one of 'tfm_bert'.*tfm_zoo\.from_official"):
+        tfm_zoo.TfmBertModel.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="made from a TfmBertConfig, not from a BertConfig of type 'bert'"):
+        tfm_zoo.TfmBertModel(config)
+
+
+LEFT_PADDED = torch.nn.functional.pad(IDS, (15, 0))
+
+
+@pytest.mark.parametrize(
+    ("head", "options"),
+    [
+        ("TfmGPTForCausalLM", {"max_new_tokens": 18}),
+        ("TfmGPTForCausalLM", {"max_length": 25, "num_beams": 2}),
+        ("TfmGPTForCausalLM", {"input_ids": None, "inputs_embeds": states(2, 7, 32), "max_new_tokens": 18}),
+        ("TfmGPTForCausalLM", {"input_ids": LEFT_PADDED, "attention_mask": LEFT_PADDED != 0, "max_new_tokens": 18}),
+        ("TfmEncoderDecoderForConditionalGeneration", {"max_new_tokens": 24}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)
+def test_generation_beyond_the_positions_is_refused_before_its_first_step(head, options):
+    """24 positions are for 25 tokens, of which the last is not read."""
+    fields = {"position_embedding_type": "learned", "use_cache": True, "eos_token_id": None}
+    model, steps = tiny_model(getattr(tfm_zoo, head), **fields), []
+    model.lm_head.register_forward_hook(lambda *args: steps.append(args))
+    options = {"input_ids": IDS, "do_sample": False, "pad_token_id": 0} | options
+    options = {name: value for name, value in options.items() if value is not None}
+    assert model.generate(**options).shape[1] in (18, 25, 40) and steps
+    steps.clear()
+    longer = options | {name: value + 1 for name, value in options.items() if name.startswith("max")}
+    with pytest.raises(ValueError, match=r"would be 26,.* has 24 positions .*at least 1 fewer"):
+        model.generate(**longer)
+    assert not steps
+    tiny_model(getattr(tfm_zoo, head), **fields | {"position_embedding_type": "none"}).generate(**longer)
