@@ -10,13 +10,7 @@ from torch import nn
 from transformers import AutoModelForSequenceClassification
 
 import tfm_zoo
-from tfm_zoo import (
-    TfmBertForMaskedLM,
-    TfmBertForPreTraining,
-    TfmBertForSequenceClassification,
-    TfmBertModel,
-    TfmBertPreTrainedModel,
-)
+from tfm_zoo import TfmBertForPreTraining, TfmBertForSequenceClassification, TfmBertModel, TfmBertPreTrainedModel
 
 from ..precision import assert_same
 from ..tiny import ragged_batch, tiny_config, tiny_model
@@ -40,14 +34,6 @@ def saved_names(folder) -> set[str]:
 @pytest.fixture
 def model():
     return tiny_model(TfmBertForSequenceClassification, num_labels=3)
-
-
-@pytest.fixture
-def old_folder(model, tmp_path):
-    folder = tmp_path / "old"
-    model.save_pretrained(folder, state_dict=named_as_in_0_1(model.state_dict()))
-    assert {"model.pooler.dense.weight", "classifier.bias"} < saved_names(folder)
-    return folder
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -78,65 +64,52 @@ def test_engines_make_it_on_the_meta_device():
 
 
 @pytest.mark.parametrize("shards", [{}, {"max_shard_size": "10KB"}])
-@pytest.mark.parametrize("auto_class", [TfmBertForSequenceClassification, AutoModelForSequenceClassification])
-def test_old_names_load_and_new_ones_are_saved(model, auto_class, shards, tmp_path):
-    old, new = tmp_path / "old", tmp_path / "new"
-    model.save_pretrained(old, state_dict=named_as_in_0_1(model.state_dict()), **shards)
-    assert (old / "model.safetensors.index.json").exists() == bool(shards)
-    assert not NEW & saved_names(old)
-    loaded, loading = auto_class.from_pretrained(old, output_loading_info=True)
-    assert not any(loading.values())
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(loaded.state_dict()[name], tensor), name
-    loaded.save_pretrained(new, **shards)
-    assert saved_names(new) == model.state_dict().keys() > NEW
-    again, loading = auto_class.from_pretrained(new, output_loading_info=True)
-    assert not any(loading.values())
-    assert torch.equal(again.classifier.dense.weight, model.classifier.dense.weight)
-
-
-def test_a_callers_own_names_go_with_the_old_ones(model, tmp_path):
-    """As in transformers, a save gives the caller's names back."""
+def test_old_names_load_and_new_ones_are_saved(model, shards, tmp_path):
+    """A caller's own names go with the old ones; as in transformers, a save gives these back."""
     tensors = named_as_in_0_1(model.state_dict())
+    model.save_pretrained(tmp_path / "old", state_dict=tensors, **shards)
     tensors = {name.replace("model.layers.", "model.blocks."): tensor for name, tensor in tensors.items()}
-    model.save_pretrained(tmp_path / "blocks", state_dict=tensors)
-    options = {"key_mapping": {r"\.blocks\.": ".layers."}, "output_loading_info": True}
-    loaded, loading = TfmBertForSequenceClassification.from_pretrained(tmp_path / "blocks", **options)
-    assert not any(loading.values())
-    loaded.save_pretrained(tmp_path / "again")
-    assert "model.blocks.0.self_attn.q_proj.weight" in saved_names(tmp_path / "again") > NEW
+    model.save_pretrained(tmp_path / "blocks", state_dict=tensors, **shards)
+    assert (tmp_path / "old" / "model.safetensors.index.json").exists() == bool(shards)
+    for folder, options in (("old", {}), ("blocks", {"key_mapping": {r"\.blocks\.": ".layers."}})):
+        assert {"model.pooler.dense.weight", "classifier.bias"} < saved_names(tmp_path / folder)
+        loaded, loading = AutoModelForSequenceClassification.from_pretrained(
+            tmp_path / folder, output_loading_info=True, **options
+        )
+        assert not any(loading.values())
+        assert all(torch.equal(loaded.state_dict()[name], tensor) for name, tensor in model.state_dict().items())
+        loaded.save_pretrained(tmp_path / "new", **shards)
+        assert saved_names(tmp_path / "new") > NEW
+        assert folder == "old" or "model.blocks.0.self_attn.q_proj.weight" in saved_names(tmp_path / "new")
+        again, loading = type(model).from_pretrained(tmp_path / "new", output_loading_info=True, **options)
+        assert not any(loading.values())
+        assert torch.equal(again.classifier.dense.weight, model.classifier.dense.weight)
 
 
-@pytest.mark.parametrize("head", [TfmBertModel, TfmBertForPreTraining])
-def test_a_new_classifier_begins_with_the_pooler(head, tmp_path):
+@pytest.mark.parametrize("head", [TfmBertModel, TfmBertForPreTraining, tfm_zoo.TfmBertForMultipleChoice])
+def test_a_classifier_and_a_pooler_take_each_others_place(model, head, tmp_path):
+    """By the old names and by the new."""
     source = tiny_model(head)
-    source.save_pretrained(tmp_path)
-    model, loading = TfmBertForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
-    assert loading["missing_keys"] == {"classifier.out_proj.weight", "classifier.out_proj.bias"}
-    assert torch.equal(model.classifier.dense.weight, source.base_model.pooler.dense.weight)
+    source.save_pretrained(tmp_path / "source")
+    made, loading = TfmBertForSequenceClassification.from_pretrained(
+        tmp_path / "source", output_loading_info=True, ignore_mismatched_sizes=True
+    )
+    assert loading["missing_keys"] <= {"classifier.out_proj.weight", "classifier.out_proj.bias"}
+    assert torch.equal(made.classifier.dense.weight, source.base_model.pooler.dense.weight)
+    for state in (model.state_dict(), named_as_in_0_1(model.state_dict())):
+        model.save_pretrained(tmp_path / "classifier", state_dict=state)
+        other = head.from_pretrained(tmp_path / "classifier", ignore_mismatched_sizes=True)
+        for leaf in ("weight", "bias"):
+            pooled, dense = (getattr(layer.dense, leaf) for layer in (other.base_model.pooler, model.classifier))
+            assert torch.equal(pooled, dense)
+        other.save_pretrained(tmp_path / "other")
+        assert saved_names(tmp_path / "other") <= other.state_dict().keys()
 
 
-@pytest.mark.parametrize(
-    "head", [TfmBertModel, TfmBertForPreTraining, tfm_zoo.TfmBertForMultipleChoice, TfmBertForMaskedLM]
-)
-@pytest.mark.parametrize("names", ["old", "new"])
-def test_other_heads_take_the_pooler_of_a_classifier(model, old_folder, head, names, tmp_path):
-    model.save_pretrained(tmp_path / "new")
-    other = head.from_pretrained(tmp_path / names, ignore_mismatched_sizes=True)
-    if head is TfmBertForMaskedLM:
-        assert other.model.pooler is None
-    else:
-        assert torch.equal(other.base_model.pooler.dense.weight, model.classifier.dense.weight)
-        assert torch.equal(other.base_model.pooler.dense.bias, model.classifier.dense.bias)
-    other.save_pretrained(tmp_path / "other")
-    assert saved_names(tmp_path / "other") <= other.state_dict().keys()
-
-
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_a_run_that_resumes_loads_old_names(model, wrapped):
+@pytest.mark.parametrize("prefix", ["", "0."], ids=["itself", "wrapped"])
+def test_a_run_that_resumes_loads_old_names(model, prefix):
     """Trainer and Accelerate call `load_state_dict`, perhaps of a wrapper."""
-    wrapper = nn.Sequential(model) if wrapped else model
-    prefix = "0." if wrapped else ""
+    wrapper = nn.Sequential(model) if prefix else model
     wanted = {name: torch.randn_like(tensor) for name, tensor in model.state_dict().items()}
     for tensors in (named_as_in_0_1(wanted), wanted):
         with torch.no_grad():
@@ -145,25 +118,21 @@ def test_a_run_that_resumes_loads_old_names(model, wrapped):
         assert all(torch.equal(tensor, wanted[name]) for name, tensor in model.state_dict().items())
 
 
-def test_names_of_a_larger_model_stay():
-    """Only the tensors of the classifier are renamed when it is a part of a user's module."""
-    whole = nn.ModuleDict({"first": tiny_model(TfmBertForSequenceClassification), "pooler": nn.Linear(2, 2)})
-    assert whole.load_state_dict(whole.state_dict()).missing_keys == []
+class UserHead(TfmBertPreTrainedModel):
+    """A head like RoBERTa's beside a pooler."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model = TfmBertModel(config)
+        self.classifier = nn.ModuleDict({"dense": nn.Linear(32, 32), "out_proj": nn.Linear(32, 2)})
+        self.post_init()
 
 
 def test_tensors_that_a_user_has_named_so_stay():
-    """A head like RoBERTa's beside a pooler, and a classifier that was replaced."""
-
-    class UserHead(TfmBertPreTrainedModel):
-        def __init__(self, config):
-            super().__init__(config)
-            self.model = TfmBertModel(config)
-            self.classifier = nn.ModuleDict({"dense": nn.Linear(32, 32), "out_proj": nn.Linear(32, 2)})
-            self.post_init()
-
-    head = UserHead(tiny_config())
-    assert UserHead.other_names == {}
-    assert head.load_state_dict(head.state_dict()).missing_keys == []
+    """In a head of one's own, where a classifier was replaced, and where it is a part of something larger."""
     replaced = tiny_model(TfmBertForSequenceClassification)
     replaced.classifier = nn.Linear(32, 2)
-    assert replaced.load_state_dict(replaced.state_dict()).missing_keys == []
+    whole = nn.ModuleDict({"first": tiny_model(TfmBertForSequenceClassification), "pooler": nn.Linear(2, 2)})
+    for model in (UserHead(tiny_config()), replaced, whole):
+        assert model.load_state_dict(model.state_dict()).missing_keys == []
+    assert UserHead.other_names == {}
