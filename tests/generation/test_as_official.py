@@ -1,0 +1,170 @@
+"""`generate` gives token for token what it gives with the official class, by every strategy the library has.
+
+Contrastive search (and DoLa, and group and constrained beam search) is no part of transformers 5 any more: `generate`
+loads it from a repository on the Hub, for official models too.
+"""
+
+from itertools import product
+
+import pytest
+import torch
+
+from ..official_models import keep_every_layer
+from ..precision import assert_same
+from ..tiny import ragged_mask
+from .models import (
+    ARCHITECTURES,
+    IN_EVERY_WAY,
+    LATER,
+    LENGTHS,
+    OFFICIAL_OPTIONS,
+    TRANSLATORS,
+    assert_varied,
+    generate,
+    pair,
+    prompts,
+)
+
+pytestmark = pytest.mark.usefixtures("double")
+
+SAMPLED = {"do_sample": True, "top_k": 0}
+STRATEGIES = {
+    "greedy": {},
+    "greedy without a cache": {"use_cache": False},
+    "penalties": {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2},
+    "temperature": SAMPLED | {"temperature": 1.7},
+    "top-k": SAMPLED | {"top_k": 5},
+    "top-p": SAMPLED | {"top_p": 0.8},
+    "min-p": SAMPLED | {"min_p": 0.02, "num_return_sequences": 2},
+    "beams": {"num_beams": 3},
+    "beams returned": {"num_beams": 4, "num_return_sequences": 3, "length_penalty": 2.0, "early_stopping": True},
+    "short beams": {"num_beams": 3, "length_penalty": -1.0},
+    "sampled beams": SAMPLED | {"num_beams": 3, "temperature": 1.5},
+}
+BEGUN = torch.tensor([[7, 8], [9, 10], [11, 12], [13, 14]])
+OF_TRANSLATORS = {
+    "greedy": {"num_beams": 1},
+    "as the model's own configuration says": {},
+    "without a cache": {"use_cache": False, "num_beams": 2},
+    "beams": {"num_beams": 4},
+    "beams returned": STRATEGIES["beams returned"],
+    "short beams": {"num_beams": 3, "length_penalty": -1.0, "early_stopping": "never"},
+    "forced": {"num_beams": 4, "forced_bos_token_id": 7, "forced_eos_token_id": 9},
+    "not so short": {"num_beams": 3, "min_new_tokens": 10},
+    "words that are bad": {"num_beams": 3, "bad_words_ids": [[5], [7, 8]], "repetition_penalty": 1.5},
+    "sampled": SAMPLED | {"num_beams": 1, "temperature": 1.7},
+    "sampled several": SAMPLED | {"num_beams": 1, "top_p": 0.8, "num_return_sequences": 3, "eos_token_id": None},
+    "sampled beams": SAMPLED | {"num_beams": 3, "temperature": 1.5},
+    "static cache": {"cache_implementation": "static"},
+    "static cache, beams": {"cache_implementation": "static", "num_beams": 3},
+    "target begun": {"decoder_input_ids": BEGUN, "num_beams": 3},
+}
+#: Whatever the strategy, it reads the scores of each step, which are compared, and reorders the cache of transformers:
+#: one translator is tried in every way, those of other parts in some, those like BART in another arrangement in two.
+SOME = ("greedy", "without a cache", "beams", "forced", "sampled", "static cache, beams", "target begun")
+TRIED = {"marian": OF_TRANSLATORS} | dict.fromkeys(("bart", "t5", "fsmt"), SOME)
+PAIRS = [
+    *product(IN_EVERY_WAY, STRATEGIES),
+    *product((name for name in ARCHITECTURES if name not in IN_EVERY_WAY), ("greedy", "temperature", "beams")),
+    *product(LATER, ["greedy"]),
+    *((name, each) for name in TRANSLATORS for each in TRIED.get(name, ("beams", "target begun"))),
+]
+
+
+def generated(architecture: str, rows: int = 4, **options) -> tuple:
+    """What both models say: to prompts padded on the left, or to sources padded on the right."""
+    model, official = pair(architecture)
+    if architecture not in TRANSLATORS:
+        theirs = options | OFFICIAL_OPTIONS.get(architecture, {})
+        return generate(model, prompts(), **options), generate(official, prompts(), **theirs)
+    padding, mask = official.config.pad_token_id, ragged_mask(LENGTHS)
+    ids = torch.randint(4, 91, mask.shape, generator=torch.Generator().manual_seed(0))
+    source = {"input_ids": torch.where(mask.bool(), ids, padding)[:rows], "attention_mask": mask[:rows]}
+    options = {"no_repeat_ngram_size": 2, "suppress_tokens": [padding]} | options
+    ours = generate(model, source, **options)
+    if architecture == "fsmt":
+        # In `generate`, the official class has no causal mask: it is right where it reads one token at a time.
+        options = {name: value for name, value in options.items() if name not in ("use_cache", "cache_implementation")}
+    with keep_every_layer():
+        return ours, generate(official, source, **options)
+
+
+@pytest.mark.parametrize(("architecture", "strategy"), PAIRS)
+def test_as_official(architecture, strategy):
+    translates = architecture in TRANSLATORS
+    options = (OF_TRANSLATORS if translates else STRATEGIES)[strategy]
+    if architecture == "fsmt" and "decoder_input_ids" in options:
+        pytest.skip("the official class sees what is to come in a target that is begun")
+    ours, theirs = generated(architecture, **options)
+    assert ours.sequences.equal(theirs.sequences)
+    assert_same(ours.scores, theirs.scores)
+    assert_varied(ours.sequences, *((1, 5) if translates else ()))
+
+
+@pytest.mark.parametrize("architecture", ["marian", "t5"])
+def test_attention_as_official(architecture):
+    """To the target and to the source, of each step and each beam."""
+    for model in pair(architecture):
+        model.set_attn_implementation("eager")
+    ours, theirs = generated(architecture, output_attentions=True, num_beams=3, num_return_sequences=2)
+    assert ours.beam_indices.equal(theirs.beam_indices)
+    for name in ("cross_attentions", "decoder_attentions"):
+        assert_same(getattr(ours, name), getattr(theirs, name))
+    real = ragged_mask(LENGTHS).bool()
+    for one, other in zip(ours.encoder_attentions, theirs.encoder_attentions, strict=True):
+        assert_same(one.transpose(1, 2)[real], other.transpose(1, 2)[real])
+
+
+def test_samples_follow_the_seed():
+    model, _ = pair("gpt2")
+    one, other, again = (generate(model, prompts(), seed, **STRATEGIES["temperature"]) for seed in (0, 1, 0))
+    assert one.sequences.equal(again.sequences)
+    assert not one.sequences.equal(other.sequences)
+
+
+def test_from_embeddings():
+    model, _ = pair("gpt2")
+    embedded = {"inputs_embeds": model.get_input_embeddings()(prompts()["input_ids"])}
+    mask = {"attention_mask": prompts()["attention_mask"]}
+    new = generate(model, prompts()).sequences[:, max(LENGTHS) :]
+    assert generate(model, embedded | mask).sequences.equal(new)
+
+
+def one_prompt() -> dict[str, torch.LongTensor]:
+    """The longest, with some of it said twice, for a lookup to find."""
+    ids = prompts()["input_ids"][:1]
+    ids = torch.cat((ids, ids[:, :3]), dim=1)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def guesses(helper, lookup: int) -> dict:
+    return {"assistant_model": helper} if helper else {"prompt_lookup_num_tokens": lookup}
+
+
+@pytest.mark.parametrize("sampled", [False, True], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("assisted", [False, True], ids=["lookup", "assistant"])
+@pytest.mark.parametrize("architecture", IN_EVERY_WAY)
+def test_guesses_ahead(architecture, assisted, sampled):
+    """Looked up, or by a model of the same kind, the zoo's for the zoo's: what greedy decoding says is said."""
+    (model, official), helpers = pair(architecture), pair(architecture, seed=0 if sampled else 1)
+    helper, official_helper = helpers if assisted else (None, None)
+    options = {"do_sample": sampled, "top_k": 0, "eos_token_id": None}
+    ours = generate(model, one_prompt(), **options, **guesses(helper, 3))
+    if architecture != "openai-gpt":  # whose official class has no cache, which assistance needs
+        theirs = generate(official, one_prompt(), **options, **guesses(official_helper, 3))
+        assert ours.sequences.equal(theirs.sequences)
+    if not sampled:
+        assert ours.sequences.equal(generate(model, one_prompt(), **options).sequences)
+    assert_varied(ours.sequences, one_prompt()["input_ids"].shape[1], least=3)
+
+
+@pytest.mark.parametrize("assisted", [False, True], ids=["lookup", "assistant"])
+@pytest.mark.parametrize("architecture", ["marian", "t5"])
+def test_guesses_of_a_translator(architecture, assisted):
+    """As without, on both sides."""
+    helper, official_helper = pair(architecture, seed=1) if assisted else (None, None)
+    options = {"rows": 1, "num_beams": 1, "repetition_penalty": 1.5}
+    _, wanted = generated(architecture, **options)
+    ours, _ = generated(architecture, **options, **guesses(helper, 2))
+    _, theirs = generated(architecture, **options, **guesses(official_helper, 2))
+    assert ours.sequences.equal(wanted.sequences) and theirs.sequences.equal(wanted.sequences)
