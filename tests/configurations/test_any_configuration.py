@@ -33,214 +33,183 @@ AUTO_CLASSES = {
     for family in (TfmBertConfig, TfmGPTConfig, TfmEncoderDecoderConfig)
     for auto, name in reversed(family.auto_classes.items())
 }
-NORMS = ["layernorm", "zero_centered_layernorm", "rmsnorm", "zero_centered_rmsnorm"]
-ACTIVATIONS = st.sampled_from(["gelu", "relu", "silu", "gelu_new", "quick_gelu", "tanh", "relu2"])
+YES_OR_NO, PERHAPS = (False, True), (None, False, True)
+ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new", "quick_gelu", "tanh", "relu2")
+SIX = {"original_max_position_embeddings": 6}
 ROPES = [
     {"rope_type": "default"},
     {"rope_type": "default", "partial_rotary_factor": 0.5},
     {"rope_type": "linear", "factor": 3.0},
     {"rope_type": "dynamic", "factor": 2.0},
-    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 6},
-    {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 6},
-    {
-        "rope_type": "llama3",
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 6,
-    },
+    {"rope_type": "yarn", "factor": 4.0} | SIX,
+    {"rope_type": "longrope", "factor": 4.0} | SIX,
+    {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | SIX,
 ]
-#: whose frequencies change with the length, in the native classes too
+#: whose frequencies change with the length, in the official classes too
 CHANGING = ("longrope", "dynamic")
 COMMON = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+#: fields that depend on no other, and their values
+FREE = {
+    **dict.fromkeys(
+        ("embedding_norm", "scale_embedding", "attention_bias", "mlp_bias", "tie_word_embeddings"), YES_OR_NO
+    ),
+    **dict.fromkeys(("final_norm", "attention_output_bias", "mlp_output_bias"), PERHAPS),
+    **{"num_hidden_layers": (1, 2), "intermediate_size": range(1, 21), "type_vocab_size": range(3)},
+    **{"norm_position": ("post", "pre", "output", "both"), "qk_norm": (None, "head", "whole")},
+    **{"norm_type": ("layernorm", "rmsnorm", "zero_centered_rmsnorm"), "norm_bias": (None, False)},
+    **{"position_embedding_type": ("learned", "sinusoidal", "rotary", "alibi", "none"), "mlp_type": ("dense", "gated")},
+    **{"hidden_act": ACTIVATIONS, "sliding_window": (None, *range(2, 9)), "pad_token_id": range(4)},
+    **{"attn_logit_softcapping": (None, None, None, 2.0), "attention_scale": (None, 1, 0.3)},
+    **{"residual_multiplier": (1, 0.3), "embedding_multiplier": (1, 3), "num_labels": range(2, 5)},
+}
+OF_ENCODERS = {
+    **dict.fromkeys(
+        ("lm_head_transform", "classifier_transform", "position_ids_from_padding", "lm_head_bias"), YES_OR_NO
+    ),
+    **{"classifier_bias": YES_OR_NO, "add_pooling_layer": YES_OR_NO, "pooler_act": ACTIVATIONS},
+    "classifier_pooling": ("cls", "mean", "attention", "late"),
+}
+OF_DECODERS = dict.fromkeys(("train_padding_embedding", "scaled_residual_init", "lm_head_bias"), YES_OR_NO)
+OF_DECODERS |= {"logit_scale": (1, 0.3), "final_logit_softcapping": (None, 3)}
+OF_TRANSLATORS = {
+    **{"encoder_layers": (1, 2), "decoder_layers": (1, 2), "decoder_ffn_dim": (None, 12), "logit_scale": (1, 0.3)},
+    **dict.fromkeys(
+        ("share_encoder_decoder_embeddings", "start_with_last_token", "train_padding_embedding"), YES_OR_NO
+    ),
+    **{"final_logit_softcapping": (None, 3), "weight_init": ("xavier", "normal")},
+}
+
+
+def one(draw, *values):
+    return draw(st.sampled_from(values))
+
+
+def drawn(draw, choices: dict) -> dict:
+    return {name: one(draw, *values) for name, values in choices.items()}
 
 
 @st.composite
 def blocks(draw) -> dict:
     """Fields that all families have, drawn along every axis."""
-    heads = draw(st.sampled_from([1, 2, 4]))
-    head_dim = draw(st.sampled_from([None, 4, 6]))
-    fields = NO_DROPOUT | {
-        "num_attention_heads": heads,
-        "num_key_value_heads": draw(st.sampled_from([n for n in (None, 1, 2, 4) if n is None or heads % n == 0])),
-        "head_dim": head_dim,
-        "hidden_size": 8 * heads if head_dim is None else draw(st.sampled_from([10, 16])),
-        "num_hidden_layers": draw(st.integers(1, 2)),
-        "intermediate_size": draw(st.integers(1, 20)),
-        "norm_position": draw(st.sampled_from(["post", "pre", "output", "both"])),
-        "final_norm": draw(st.sampled_from([None, False, True])),
-        "embedding_norm": draw(st.booleans()),
-        "norm_type": draw(st.sampled_from(NORMS)),
-        "norm_bias": draw(st.sampled_from([None, False])),
-        "qk_norm": draw(st.sampled_from([None, "head", "whole"])),
-        "position_embedding_type": draw(st.sampled_from(["learned", "sinusoidal", "rotary", "alibi", "none"])),
-        "mlp_type": draw(st.sampled_from(["dense", "gated"])),
-        "hidden_act": draw(ACTIVATIONS),
-        "sliding_window": draw(st.none() | st.integers(2, 8)),
-        "attn_logit_softcapping": draw(st.sampled_from([None, None, None, 2.0])),
-        "residual_multiplier": draw(st.sampled_from([1, 0.3])),
-        "embedding_multiplier": draw(st.sampled_from([1, 3])),
-        "scale_embedding": draw(st.booleans()),
-        "attention_scale": draw(st.sampled_from([None, 1, 0.3])),
-        "attention_bias": draw(st.booleans()),
-        "attention_output_bias": draw(st.none() | st.booleans()),
-        "mlp_bias": draw(st.booleans()),
-        "mlp_output_bias": draw(st.none() | st.booleans()),
-        "type_vocab_size": draw(st.integers(0, 2)),
-        "tie_word_embeddings": draw(st.booleans()),
-        "pad_token_id": draw(st.integers(0, 3)),
-        "num_labels": draw(st.integers(2, 4)),
-    }
+    heads, head_dim = one(draw, 1, 2, 4), one(draw, None, 4, 6)
+    fields = NO_DROPOUT | drawn(draw, FREE) | {"num_attention_heads": heads, "head_dim": head_dim}
+    fields["num_key_value_heads"] = one(draw, None, *(n for n in (1, 2, 4) if heads % n == 0))
+    fields["hidden_size"] = 8 * heads if head_dim is None else one(draw, 10, 16)
     if fields["scale_embedding"]:
-        fields["round_embedding_scale"] = draw(st.booleans())
+        fields["round_embedding_scale"] = one(draw, *YES_OR_NO)
     if fields["embedding_norm"]:
         fields["embedding_multiplier"] = 1
     has_alibi = fields["position_embedding_type"] == "alibi"
-    if not has_alibi and draw(st.booleans()):
-        fields |= {
-            "relative_attention_num_buckets": draw(st.integers(4, 9)),
-            "relative_attention_max_distance": draw(st.integers(5, 20)),
-            "relative_attention_per_layer": draw(st.booleans()),
-        }
+    if not has_alibi and one(draw, *YES_OR_NO):
+        buckets = {"num_buckets": range(4, 10), "max_distance": range(5, 21), "per_layer": YES_OR_NO}
+        fields |= drawn(draw, {f"relative_attention_{name}": values for name, values in buckets.items()})
     if fields["norm_position"] in ("output", "both"):
         fields["residual_multiplier"] = 1
         fields["norm_eps"] = 0.1  # else the norm of an output that is nearly constant enlarges its rounding
     if fields["position_embedding_type"] == "rotary":
-        rope = draw(st.sampled_from(ROPES))
+        rope = one(draw, *ROPES)
         if rope["rope_type"] == "longrope":
             width = (head_dim or 8) // 2
             rope = rope | {"short_factor": [1.0] * width, "long_factor": [2.0] * width}
-        fields["rope_parameters"] = rope | {"rope_theta": draw(st.sampled_from([100.0, 10000.0]))}
+        fields["rope_parameters"] = rope | {"rope_theta": one(draw, 100.0, 10000.0)}
     if fields["norm_position"] in ("pre", "both"):
-        fields["first_norm"] = draw(st.booleans())
-    if not has_alibi and "relative_attention_num_buckets" not in fields and draw(st.integers(0, 1)) == 0:
+        fields["first_norm"] = one(draw, *YES_OR_NO)
+    if not has_alibi and "relative_attention_num_buckets" not in fields and one(draw, *YES_OR_NO):
         fields |= {"attention_type": "linear", "sliding_window": None}
         fields |= {"attention_scale": None, "attn_logit_softcapping": None}
-    if draw(st.booleans()):
-        fields |= {"embedding_size": draw(st.sampled_from([4, 12])), "tie_word_embeddings": False}
+    if one(draw, *YES_OR_NO):
+        fields |= {"embedding_size": one(draw, 4, 12), "tie_word_embeddings": False}
     return fields
 
 
 def layer_by_layer(draw, fields: dict) -> dict:
     """Each layer may have an attention of its own, and each kind of attention rotary positions of its own, or none."""
-    if "rope_parameters" in fields and draw(st.booleans()):
-        fields["no_rope_layers"] = [draw(st.integers(0, 1)) for _ in range(fields["num_hidden_layers"])]
-    if "attention_type" not in fields and draw(st.booleans()):
+    depth = fields["num_hidden_layers"]
+    if "rope_parameters" in fields and one(draw, *YES_OR_NO):
+        fields["no_rope_layers"] = [one(draw, 0, 1) for _ in range(depth)]
+    if "attention_type" not in fields and one(draw, *YES_OR_NO):
         slides = ["sliding_attention"] * (fields["sliding_window"] is not None)
         is_biased = "relative_attention_num_buckets" in fields or fields["position_embedding_type"] == "alibi"
         scoreless = [] if is_biased else ["linear_attention"]
-        kinds = st.sampled_from(["full_attention", *scoreless, *slides])
-        fields["layer_types"] = [draw(kinds) for _ in range(fields["num_hidden_layers"])]
-        if "rope_parameters" in fields and draw(st.booleans()):
-            other = {"rope_type": "default", "rope_theta": 50.0}
-            fields["rope_parameters"] = {
-                kind: other if kind == "full_attention" else fields["rope_parameters"] for kind in fields["layer_types"]
-            }
+        fields["layer_types"] = [one(draw, "full_attention", *scoreless, *slides) for _ in range(depth)]
+        if "rope_parameters" in fields and one(draw, *YES_OR_NO):
+            rope, other = fields["rope_parameters"], {"rope_type": "default", "rope_theta": 50.0}
+            kinds = {kind: other if kind == "full_attention" else rope for kind in fields["layer_types"]}
+            fields["rope_parameters"] = kinds
     return fields
 
 
 def beside_each_other(draw, fields: dict) -> dict:
     """With a norm before both, attention and feed-forward may be computed beside each other."""
-    if fields["norm_position"] == "pre" and draw(st.booleans()):
+    if fields["norm_position"] == "pre" and one(draw, *YES_OR_NO):
         fields |= {"use_parallel_residual": True, "residual_multiplier": 1}
-        fields |= {"num_ln_in_parallel_attn": draw(st.sampled_from([1, 2]))}
+        fields["num_ln_in_parallel_attn"] = one(draw, 1, 2)
     return fields
 
 
 @st.composite
 def architectures(draw) -> dict:
     """The fields of an encoder."""
-    fields = beside_each_other(draw, draw(blocks()))
+    fields = beside_each_other(draw, draw(blocks())) | drawn(draw, OF_ENCODERS)
     if fields["sliding_window"]:
-        fields["sliding_window"] = draw(st.integers(1, 8))
+        fields["sliding_window"] = one(draw, *range(1, 9))
     fields = layer_by_layer(draw, fields)
     if not {"layer_types", "no_rope_layers"} & fields.keys() and fields.get("first_norm", True):
-        fields["num_hidden_groups"] = draw(st.sampled_from([None, 1]))
-    has_dense_heads = {"lm_head_transform": draw(st.booleans()), "classifier_transform": draw(st.booleans())}
-    if any(has_dense_heads.values()):
-        fields["lm_head_act"] = draw(st.none() | ACTIVATIONS)
-    return fields | {
-        "position_ids_from_padding": draw(st.booleans()),
-        "pooler_act": draw(ACTIVATIONS),
-        "classifier_pooling": draw(st.sampled_from(["cls", "mean", "attention", "late"])),
-        **has_dense_heads,
-        "lm_head_bias": draw(st.booleans()),
-        "classifier_bias": draw(st.booleans()),
-        **draw(st.sampled_from([{}, {"classifier_norm": True}, {"classifier_dense": False}])),
-        "add_pooling_layer": draw(st.booleans()),
-    }
+        fields["num_hidden_groups"] = one(draw, None, 1)
+    if fields["lm_head_transform"] or fields["classifier_transform"]:
+        fields["lm_head_act"] = one(draw, None, *ACTIVATIONS)
+    return fields | one(draw, {}, {"classifier_norm": True}, {"classifier_dense": False})
 
 
 @st.composite
 def decoders(draw) -> dict:
-    """The fields of a decoder."""
-    fields = beside_each_other(draw, draw(blocks())) | {
-        "pad_token_id": 0,  # by which a classifier finds the last token that the batches below have
-        "train_padding_embedding": draw(st.booleans()),
-        "scaled_residual_init": draw(st.booleans()),
-        "logit_scale": draw(st.sampled_from([1, 0.3])),
-        "final_logit_softcapping": draw(st.sampled_from([None, 3])),
-        "lm_head_bias": draw(st.booleans()),
-    }
-    if fields["position_embedding_type"] != "sinusoidal":
-        fields["position_ids_from_mask"] = draw(st.booleans())
-    if fields["position_embedding_type"] == "alibi":
-        fields["scale_alibi"] = draw(st.booleans())
-        fields["round_alibi"] = fields["position_ids_from_mask"] and draw(st.booleans())
-    if fields["position_embedding_type"] == "learned":
-        fields["position_offset"] = draw(st.integers(int(fields["position_ids_from_mask"]), 2))
+    """The fields of a decoder. Padding is 0, by which a classifier finds the last token that the batches below have."""
+    fields = beside_each_other(draw, draw(blocks())) | drawn(draw, OF_DECODERS) | {"pad_token_id": 0}
+    kind = fields["position_embedding_type"]
+    if kind != "sinusoidal":
+        fields["position_ids_from_mask"] = one(draw, *YES_OR_NO)
+    if kind == "alibi":
+        fields["scale_alibi"] = one(draw, *YES_OR_NO)
+        fields["round_alibi"] = fields["position_ids_from_mask"] and one(draw, *YES_OR_NO)
+    if kind == "learned":
+        fields["position_offset"] = one(draw, *range(int(fields["position_ids_from_mask"]), 3))
     fields = layer_by_layer(draw, fields)
-    if draw(st.booleans()):
+    if one(draw, *YES_OR_NO):
         fields |= {"type_vocab_size": 0, "token_types_as_tokens": True}
-    if "embedding_size" in fields and draw(st.booleans()):
-        fields |= {"project_tokens": True, "tie_word_embeddings": draw(st.booleans())}
+    if "embedding_size" in fields and one(draw, *YES_OR_NO):
+        fields |= {"project_tokens": True, "tie_word_embeddings": one(draw, *YES_OR_NO)}
     return of_experts(draw, fields)
 
 
 def of_experts(draw, fields: dict) -> dict:
     """With a gate and no biases, feed-forwards may be experts."""
-    if fields["mlp_type"] != "gated" or draw(st.booleans()):
+    if fields["mlp_type"] != "gated" or one(draw, *YES_OR_NO):
         return fields
-    depth = fields["num_hidden_layers"]
-    kinds = st.lists(st.sampled_from(["sparse", "dense"]), min_size=depth, max_size=depth)
-    return fields | {
-        "hidden_size": 8 * fields["num_attention_heads"] if fields["head_dim"] is None else 16,
-        **{"mlp_bias": False, "mlp_output_bias": False},
-        "num_local_experts": draw(st.integers(2, 4)),
-        "num_experts_per_tok": draw(st.integers(1, 2)),
-        "moe_intermediate_size": draw(st.sampled_from([4, 12])),  # torch's kernel takes multiples of 16 bytes
-        "norm_topk_prob": draw(st.booleans()),
-        "output_router_logits": draw(st.booleans()),
-        "mlp_layer_types": draw(st.none() | kinds),
-    }
+    fields["hidden_size"] = 8 * fields["num_attention_heads"] if fields["head_dim"] is None else 16
+    fields |= {"mlp_bias": False, "mlp_output_bias": False}
+    # torch's kernel takes multiples of 16 bytes
+    sizes = {"num_local_experts": (2, 3, 4), "num_experts_per_tok": (1, 2), "moe_intermediate_size": (4, 12)}
+    fields |= drawn(draw, sizes | dict.fromkeys(("norm_topk_prob", "output_router_logits"), YES_OR_NO))
+    if one(draw, *YES_OR_NO):
+        fields["mlp_layer_types"] = [one(draw, "sparse", "dense") for _ in range(fields["num_hidden_layers"])]
+    return fields
 
 
 @st.composite
 def translators(draw) -> dict:
     """The fields of an encoder with a decoder."""
-    fields = draw(blocks()) | {
-        "encoder_layers": draw(st.integers(1, 2)),
-        "decoder_layers": draw(st.integers(1, 2)),
-        "decoder_ffn_dim": draw(st.sampled_from([None, 12])),
-        "share_encoder_decoder_embeddings": draw(st.booleans()),
-        "final_logit_softcapping": draw(st.sampled_from([None, 3])),
-        "logit_scale": draw(st.sampled_from([1, 0.3])),
-        **draw(st.sampled_from([{}, {"lm_head_bias": True}, {"final_logits_bias": True}])),
-        "start_with_last_token": draw(st.booleans()),
-        "train_padding_embedding": draw(st.booleans()),
-        "weight_init": draw(st.sampled_from(["xavier", "normal"])),
-    }
+    fields = draw(blocks()) | drawn(draw, OF_TRANSLATORS)
+    fields |= one(draw, {}, {"lm_head_bias": True}, {"final_logits_bias": True})
     del fields["num_hidden_layers"]
     if fields["position_embedding_type"] == "sinusoidal":
-        fields["sinusoid_type"] = draw(st.sampled_from(["interleaved", "halves", "tensor2tensor"]))
+        fields["sinusoid_type"] = one(draw, "interleaved", "halves", "tensor2tensor")
     is_grouped = fields["num_key_value_heads"] not in (None, fields["num_attention_heads"])
     if not is_grouped and fields.get("rope_parameters", {}).get("rope_type") != "longrope":  # it counts channels
-        fields["decoder_attention_heads"] = draw(st.sampled_from([None, 1]))
-    counted = draw(st.booleans())
-    if counted:
+        fields["decoder_attention_heads"] = one(draw, None, 1)
+    if one(draw, *YES_OR_NO):
         fields["position_ids_from_padding"] = True
     elif fields["position_embedding_type"] == "learned":
-        fields["position_offset"] = draw(st.integers(0, 2))
+        fields["position_offset"] = one(draw, 0, 1, 2)
     return fields
 
 
