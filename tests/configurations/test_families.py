@@ -137,6 +137,10 @@ def test_an_override_may_end_the_effect_of_a_saved_field(tmp_path):
         AutoConfig.from_pretrained(tmp_path, num_local_experts=None, num_experts_per_tok=3)
 
 
+def test_two_names_of_one_field_may_agree():
+    assert TfmEncoderDecoderConfig(encoder_ffn_dim=64, d_ff=64).intermediate_size == 64
+
+
 def test_a_field_that_is_changed_changes_no_other():
     config = TfmEncoderDecoderConfig(decoder_layers=2)
     before = dict(vars(config))

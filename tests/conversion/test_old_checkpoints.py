@@ -139,7 +139,7 @@ def as_trained(name: str):
         ("BartModel", beside({"encoder.version": torch.tensor([3.0]), "decoder.version": torch.tensor([3.0])}), {}),
         ("LlamaForQuestionAnswering", renamed("transformer.", "model."), {}),
         *((name, as_trained(name), {}) for name in AS_TRAINED),
-        ("BertForMaskedLM", beside({}), {"model_type": ...}),
+        ("RobertaForMaskedLM", beside({}), {"model_type": ...}),
         ("BertForMaskedLM", beside({}), {"architectures": ...}),
         ("GPT2LMHeadModel", as_gpt2_on_the_hub, dict.fromkeys(("n_inner", "use_cache", "tie_word_embeddings"), ...)),
     ],

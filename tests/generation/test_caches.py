@@ -18,26 +18,29 @@ EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", IN_EVERY_WAY)
 LENGTH = max(LENGTHS) + NEW_TOKENS
 WINDOW = 4
 CACHES = {
-    "dynamic": lambda config: DynamicCache(config=config),
+    "dynamic, given": lambda config: DynamicCache(config=config),
     "dynamic of any model": lambda config: DynamicCache(),
-    "static": lambda config: StaticCache(config=config, max_cache_len=LENGTH),
+    "static, given": lambda config: StaticCache(config=config, max_cache_len=LENGTH),
     "static and roomy": lambda config: StaticCache(config=config, max_cache_len=2 * LENGTH),
 }
 BY_NAME = ["dynamic", "static", "offloaded", "offloaded_static"]
 
 
+@pytest.mark.parametrize("kind", [*BY_NAME, *CACHES])
 @EVERY_ARCHITECTURE
-def test_cache_by_name(architecture):
-    """The same tokens, and scores, as without a cache."""
+def test_as_without_a_cache(architecture, kind):
+    """The same tokens, and scores, by a cache's name or with one that is given."""
+    if kind.startswith("offloaded") and not torch.accelerator.is_available():
+        pytest.skip("they copy on a stream of their own, which a CPU has not")
     model, _ = pair(architecture)
     wanted = generate(model, prompts(), use_cache=False)
     assert_varied(wanted.sequences)
-    for name in BY_NAME:
-        if name.startswith("offloaded") and not torch.accelerator.is_available():
-            continue  # they copy on a stream of their own, which a CPU has not
-        made = generate(model, prompts(), cache_implementation=name)
-        assert made.sequences.equal(wanted.sequences), name
-        assert_same(made.scores, wanted.scores)
+    cache = CACHES[kind](model.config) if kind in CACHES else None
+    made = generate(model, prompts(), **({CACHE: cache} if cache is not None else {"cache_implementation": kind}))
+    assert made.sequences.equal(wanted.sequences)
+    assert_same(made.scores, wanted.scores)
+    if cache is not None:
+        assert made.past_key_values is cache and cache.get_seq_length() == LENGTH - 1
 
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
@@ -51,19 +54,6 @@ def test_holes_with_a_static_cache(architecture, attention):
     wanted, made = (
         generate(model, inputs, **options) for options in ({"use_cache": False}, {"cache_implementation": "static"})
     )
-    assert made.sequences.equal(wanted.sequences)
-    assert_same(made.scores, wanted.scores)
-
-
-@pytest.mark.parametrize("make", CACHES.values(), ids=CACHES)
-@EVERY_ARCHITECTURE
-def test_cache_by_hand(architecture, make):
-    model, _ = pair(architecture)
-    wanted = generate(model, prompts(), use_cache=False)
-    cache = make(model.config)
-    made = generate(model, prompts(), **{CACHE: cache})
-    assert made.past_key_values is cache
-    assert cache.get_seq_length() == LENGTH - 1
     assert made.sequences.equal(wanted.sequences)
     assert_same(made.scores, wanted.scores)
 

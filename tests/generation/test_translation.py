@@ -152,13 +152,6 @@ def test_a_target_that_is_begun(strategy):
         assert_generated(generate(model, sources() | {"decoder_input_ids": ids}, **strategy), wanted)
 
 
-def test_forced_tokens():
-    made = generate(make(), sources(), forced_bos_token_id=7, forced_eos_token_id=2, eos_token_id=2, **VARIED | BEAMS)
-    assert made.sequences[:, 0].eq(1).all() and made.sequences[:, 1].eq(7).all()
-    ends = (made.sequences == 2).int().argmax(dim=1)
-    assert ends.gt(1).all()
-
-
 def test_attention_to_the_source_is_returned():
     model = make()
     model.set_attn_implementation("eager")
@@ -173,26 +166,6 @@ def test_attention_to_the_source_is_returned():
         assert all(weights.masked_select(padded[:, None, None]).abs().max() < 1e-6 for weights in step)
     plain = generate(model, sources(), **VARIED | BEAMS)
     assert plain.cross_attentions is None and plain.sequences.equal(made.sequences)
-
-
-@pytest.mark.parametrize("options", [{"prompt_lookup_num_tokens": 2}, {"assistant": 0}, {"assistant": 1}], ids=str)
-def test_guessed_ahead(options):
-    """Guesses that are right and guesses that are wrong leave what greedy decoding says."""
-    model = make(tie_word_embeddings=False)
-    one = {name: value[:1] for name, value in sources().items()}
-    greedy = {"eos_token_id": None, "repetition_penalty": 1.8}
-    wanted = generate(model, one, **greedy)
-    assert wanted.sequences.unique().numel() > 5
-    if "assistant" in options:
-        options = {"assistant_model": make(seed=options["assistant"], tie_word_embeddings=False)}
-    assert generate(model, one, **greedy, **options).sequences.equal(wanted.sequences)
-
-
-def test_samples_follow_the_seed():
-    model = make()
-    sampled = {"do_sample": True, "top_k": 0, "temperature": 2.0}
-    one, other, again = (generate(model, sources(), seed, **sampled) for seed in (0, 1, 0))
-    assert one.sequences.equal(again.sequences) and not one.sequences.equal(other.sequences)
 
 
 def test_a_start_that_is_missing():

@@ -12,7 +12,6 @@ from tfm_zoo import (
     TfmBertForQuestionAnswering,
     TfmBertForSequenceClassification,
     TfmBertModel,
-    TfmEncoderDecoderConfig,
     TfmEncoderDecoderForConditionalGeneration,
     TfmEncoderDecoderForQuestionAnswering,
     TfmEncoderDecoderForSequenceClassification,
@@ -96,12 +95,6 @@ def test_dropout_can_be_replaced():
         layer.self_attn_dropout, layer.mlp_dropout, layer.mlp.dropout = nn.Identity(), nn.Identity(), nn.Identity()
     model.embeddings.dropout = nn.Identity()
     assert model(ids).last_hidden_state.isfinite().all()
-
-
-def test_conflicting_names_of_a_field_are_refused():
-    with pytest.raises(ValueError, match=r"encoder_ffn_dim.*d_ff.*names of one field, 'intermediate_size'"):
-        TfmEncoderDecoderConfig(encoder_ffn_dim=64, d_ff=128)
-    assert TfmEncoderDecoderConfig(encoder_ffn_dim=64, d_ff=64).intermediate_size == 64
 
 
 def test_labels_of_choices_may_be_a_column():

@@ -7,7 +7,6 @@ from safetensors.torch import load_file, save_file
 from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmBertForPreTraining,
-    TfmEncoderDecoderConfig,
     TfmEncoderDecoderEncoder,
     TfmEncoderDecoderForConditionalGeneration,
     TfmEncoderDecoderModel,
@@ -17,7 +16,6 @@ from ..tiny import (
     ENCODER_DECODERS,
     SIZES,
     ragged_batch,
-    tiny_config,
     tiny_model,
 )
 
@@ -189,12 +187,6 @@ def test_new_embeddings_are_everybodys():
     model.tie_weights()
     assert_tied(model, TIES["all"][1])
     assert model.lm_head.weight is new.weight
-
-
-def test_a_config_says_what_follows():
-    one, two = tiny_config(TfmEncoderDecoderConfig), tiny_config(TfmEncoderDecoderConfig, decoder_vocab_size=73)
-    assert (one.decoder_vocab_size, one.share_encoder_decoder_embeddings) == (SIZES["vocab_size"], True)
-    assert (two.decoder_vocab_size, two.share_encoder_decoder_embeddings) == (73, False)
 
 
 @pytest.mark.parametrize(
