@@ -157,7 +157,7 @@ CASES = {
         ({"labels": ONES[:, :6]}, r"labels of shape \(2, 6\) .*\(2, 7\)"),
     ],
     "GPTForQuestionAnswering": [
-        ({"start_positions": ONES[0, :1], "end_positions": ONES[0, :2]}, r"start_positions of shape \(1,\) .*\(2,\)"),
+        ({"start_positions": ONES[0, :1], "end_positions": ONES[0, :2]}, r"start_positions of shape \(1,\) .*\(2,\)")
     ],
     "EncoderDecoderModel": [
         (NO_IDS, "one of input_ids and inputs_embeds .* neither"),
@@ -224,7 +224,7 @@ CASES = {
                 ({"labels": SENTENCES}, "labels holds 9, .*num_labels.* 0 to 1"),
                 ({"labels": ONES[0, :3]}, r"labels of shape \(3,\) .*\(2,\)"),
             )
-        ),
+        )
     ],
     "EncoderDecoderEncoder": [
         (NO_IDS, "one of input_ids and inputs_embeds .* neither"),

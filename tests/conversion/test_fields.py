@@ -87,11 +87,12 @@ def changes_that_fit(table: Architecture) -> dict:
         for value in other_values(fields[name]):
             try:
                 if zoo_values(official_class, made_of(fields | {name: value}).to_dict()) != before:
-                    config = made_of(fields | changes | {name: value})
-                    zoo_values(official_class, config.to_dict())
-                    type(original)(config).eval()(**batch)
-                    changes[name] = value
-                    break
+                    if name not in changes:
+                        config = made_of(fields | changes | {name: value})
+                        zoo_values(official_class, config.to_dict())
+                        type(original)(config).eval()(**batch)
+                        changes[name] = value
+                    continue
                 if name in copied:
                     continue
                 changed = type(original)(made_of(fields | {name: value})).eval()

@@ -6,10 +6,7 @@ import pickle
 import pytest
 import torch
 
-from tfm_zoo import (
-    TfmBertModel,
-    TfmEncoderDecoderForConditionalGeneration,
-)
+from tfm_zoo import TfmBertModel, TfmEncoderDecoderForConditionalGeneration
 
 from ..tiny import ragged_batch, tiny_model
 

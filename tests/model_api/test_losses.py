@@ -4,19 +4,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tfm_zoo import (
-    TfmBertForMaskedLM,
-    TfmBertForSequenceClassification,
-    TfmEncoderDecoderForConditionalGeneration,
-)
+from tfm_zoo import TfmBertForMaskedLM, TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration
 
 from ..precision import assert_same
-from ..tiny import (
-    SIZES,
-    ragged_batch,
-    tiny_decoder,
-    tiny_model,
-)
+from ..tiny import SIZES, ragged_batch, tiny_decoder, tiny_model
 
 pytestmark = pytest.mark.usefixtures("double")
 

@@ -7,16 +7,7 @@ import tfm_zoo
 from tfm_zoo import TfmBertModel
 
 from ..precision import assert_same
-from ..tiny import (
-    HEADS,
-    NO_DROPOUT,
-    SIZES,
-    TWO_STACKS,
-    ragged_batch,
-    ragged_mask,
-    tiny_decoder,
-    tiny_model,
-)
+from ..tiny import HEADS, NO_DROPOUT, SIZES, TWO_STACKS, ragged_batch, ragged_mask, tiny_decoder, tiny_model
 
 pytestmark = pytest.mark.usefixtures("double")
 

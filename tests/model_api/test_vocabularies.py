@@ -12,12 +12,7 @@ from tfm_zoo import (
     TfmEncoderDecoderModel,
 )
 
-from ..tiny import (
-    ENCODER_DECODERS,
-    SIZES,
-    ragged_batch,
-    tiny_model,
-)
+from ..tiny import ENCODER_DECODERS, SIZES, ragged_batch, tiny_model
 
 SOURCE, TARGET, HEAD = (
     "model.encoder.embeddings.embed_tokens.weight",
@@ -30,10 +25,7 @@ TIES = {
     "embeddings": ({"tie_word_embeddings": False}, [{SOURCE, TARGET}, {HEAD}]),
     "the target's": ({"share_encoder_decoder_embeddings": False}, [{SOURCE}, {TARGET, HEAD}]),
     "two vocabularies": ({"decoder_vocab_size": 73}, [{SOURCE}, {TARGET, HEAD}]),
-    "none": (
-        {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False},
-        [{SOURCE}, {TARGET}, {HEAD}],
-    ),
+    "none": ({"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}, [{SOURCE}, {TARGET}, {HEAD}]),
     "two vocabularies, none": ({"decoder_vocab_size": 73, "tie_word_embeddings": False}, [{SOURCE}, {TARGET}, {HEAD}]),
 }
 EVERY_TIE = pytest.mark.parametrize(("fields", "groups"), TIES.values(), ids=TIES)
