@@ -46,6 +46,10 @@ def as_bin(folder, content, cut: int = 0) -> None:
     file.write_bytes(file.read_bytes()[: -cut or None])
 
 
+def in_integers(tensors: dict) -> dict:
+    return tensors | {DENSE: tensors[DENSE].to(torch.int8)}
+
+
 def truncate(folder) -> None:
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1000])
@@ -65,16 +69,10 @@ def truncate(folder) -> None:
         (lambda folder: (folder / "config.json").unlink(), "holds no config.json"),
         (shutil.rmtree, "'FOLDER'"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json is not valid JSON"),
-        (
-            lambda folder: (folder / "config.json").write_text("[]"),
-            "config.json holds a list; it should hold an object",
-        ),
+        (lambda folder: (folder / "config.json").write_text("[]"), "config.json holds a list; it should hold an obj"),
         (lambda folder: (folder / "generation_config.json").write_text("[]"), "generation_config.json holds a list"),
         (lambda folder: edit_config(folder, quantization_config=EIGHT_BITS), "quantization_config="),
-        (
-            partial(rewrite, change=lambda tensors: tensors | {DENSE: tensors[DENSE].to(torch.int8)}),
-            f"{DENSE} of shape (32, 48), not of a floating type",
-        ),
+        (lambda folder: rewrite(folder, in_integers), f"{DENSE} of shape (32, 48), not of a floating type"),
         (partial(rewrite, change=lambda tensors: tensors | NO_MODEL), "unexpected: crf.transitions, extra.weight."),
     ],
 )

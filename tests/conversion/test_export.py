@@ -43,6 +43,7 @@ LIKE_T5 |= {"relative_attention_max_distance": 20, "norm_position": "pre", "norm
 LIKE_T5 |= {"attention_bias": False, "mlp_bias": False, "scale_embedding": False, "train_padding_embedding": True}
 LIKE_T5 |= dict.fromkeys(("hidden_dropout", "attention_dropout", "activation_dropout", "final_dropout"), 0.1)
 LIKE_UMT5 = LIKE_T5 | {"relative_attention_per_layer": True, "mlp_type": "gated", "hidden_act": "silu"}
+SEQ2SEQ = "EncoderDecoderForConditionalGeneration"
 APART = {"share_encoder_decoder_embeddings": False}
 
 
@@ -87,34 +88,22 @@ def make(head: str, **fields):
         ("GPTForCausalLM", LIKE_GEMMA3, "Gemma3ForCausalLM"),
         ("GPTForCausalLM", LIKE_QWEN2, "Qwen2ForCausalLM"),
         ("GPTForSequenceClassification", LIKE_QWEN2 | MIXED, "Qwen2ForSequenceClassification"),
-        ("EncoderDecoderForConditionalGeneration", LIKE_MARIAN, "MarianMTModel"),
-        ("EncoderDecoderForConditionalGeneration", LIKE_MARIAN | {"decoder_vocab_size": 80}, "MarianMTModel"),
-        ("EncoderDecoderForConditionalGeneration", LIKE_MARIAN | {"final_logits_bias": True}, "MarianMTModel"),
-        ("EncoderDecoderForConditionalGeneration", LIKE_MARIAN | {"lm_head_bias": True}, "MarianMTModel"),
+        (SEQ2SEQ, LIKE_MARIAN, "MarianMTModel"),
+        (SEQ2SEQ, LIKE_MARIAN | {"decoder_vocab_size": 80}, "MarianMTModel"),
+        (SEQ2SEQ, LIKE_MARIAN | {"final_logits_bias": True}, "MarianMTModel"),
+        (SEQ2SEQ, LIKE_MARIAN | {"lm_head_bias": True}, "MarianMTModel"),
         ("EncoderDecoderModel", LIKE_MARIAN | APART | {"decoder_layers": 1}, "MarianModel"),
-        ("EncoderDecoderForConditionalGeneration", LIKE_BART, "BartForConditionalGeneration"),
+        (SEQ2SEQ, LIKE_BART, "BartForConditionalGeneration"),
         ("EncoderDecoderForSequenceClassification", LIKE_BART, "BartForSequenceClassification"),
-        (
-            "EncoderDecoderForConditionalGeneration",
-            LIKE_BART | APART | {"tie_word_embeddings": False},
-            "BartForConditionalGeneration",
-        ),
-        ("EncoderDecoderForConditionalGeneration", LIKE_MBART, "MBartForConditionalGeneration"),
+        (SEQ2SEQ, LIKE_BART | APART | {"tie_word_embeddings": False}, "BartForConditionalGeneration"),
+        (SEQ2SEQ, LIKE_MBART, "MBartForConditionalGeneration"),
         ("EncoderDecoderForSequenceClassification", LIKE_MBART, "MBartForSequenceClassification"),
-        (
-            "EncoderDecoderForConditionalGeneration",
-            LIKE_MARIAN | {"norm_position": "pre"},
-            "PegasusForConditionalGeneration",
-        ),
+        (SEQ2SEQ, LIKE_MARIAN | {"norm_position": "pre"}, "PegasusForConditionalGeneration"),
         ("EncoderDecoderModel", LIKE_BLENDERBOT, "BlenderbotModel"),
-        ("EncoderDecoderForConditionalGeneration", LIKE_T5, "T5ForConditionalGeneration"),
+        (SEQ2SEQ, LIKE_T5, "T5ForConditionalGeneration"),
         ("EncoderDecoderModel", LIKE_UMT5, "UMT5Model"),
-        ("EncoderDecoderForConditionalGeneration", LIKE_FSMT, "FSMTForConditionalGeneration"),
-        (
-            "EncoderDecoderForConditionalGeneration",
-            LIKE_FSMT | {"tie_word_embeddings": False, "decoder_vocab_size": 80},
-            "FSMTForConditionalGeneration",
-        ),
+        (SEQ2SEQ, LIKE_FSMT, "FSMTForConditionalGeneration"),
+        (SEQ2SEQ, LIKE_FSMT | {"tie_word_embeddings": False, "decoder_vocab_size": 80}, "FSMTForConditionalGeneration"),
     ],
     ids=str,
 )
@@ -178,14 +167,10 @@ def test_the_nearest_class_computes_the_same(head, fields, official, caplog):
         ("EncoderDecoderModel", LIKE_MARIAN, {"sliding_window": 3}),
         ("EncoderDecoderModel", LIKE_MARIAN, {"norm_eps": 1e-6}),
         ("EncoderDecoderModel", LIKE_MARIAN, {"num_key_value_heads": 2}),
-        (
-            "EncoderDecoderForConditionalGeneration",
-            LIKE_MARIAN | {"tie_word_embeddings": False},
-            APART | {"share_encoder_decoder_embeddings": True},
-        ),
+        (SEQ2SEQ, LIKE_MARIAN | {"tie_word_embeddings": False}, APART | {"share_encoder_decoder_embeddings": True}),
         ("EncoderDecoderModel", LIKE_BART, {"position_offset": 1}),
         ("EncoderDecoderModel", LIKE_BART, {"decoder_vocab_size": 80}),
-        ("EncoderDecoderForConditionalGeneration", LIKE_FSMT, {"final_logits_bias": True}),
+        (SEQ2SEQ, LIKE_FSMT, {"final_logits_bias": True}),
     ],
     ids=str,
 )
@@ -199,18 +184,8 @@ def test_what_no_official_class_can_express_is_named(head, like, fields):
     ("name", "head", "overrides", "message"),
     [
         # What was changed after its conversion goes back to where it came from, or nowhere.
-        (
-            "RobertaForTokenClassification",
-            None,
-            {"sliding_window": 4},
-            "RobertaForTokenClassification.*sliding_window=4",
-        ),
-        (
-            "FalconModel",
-            None,
-            {"hidden_dropout": 0.3},
-            r"this model: FalconModel, the nearest, lacks hidden_dropout=0.3 \(it has 0.0\).$",
-        ),
+        ("RobertaForTokenClassification", None, {"sliding_window": 4}, "RobertaForTok.*sliding_window=4"),
+        ("FalconModel", None, {"hidden_dropout": 0.3}, r"FalconModel, the nearest, lacks .*=0.3 \(it has 0.0\).$"),
         ("RobertaModel", "TfmBertForNextSentencePrediction", {}, "TfmBertForNextSentencePrediction has no counterpart"),
         ("OpenAIGPTModel", "TfmGPTForTokenClassification", {}, "TfmGPTForTokenClassification has no counterpart"),
         ("CLIPTextModel", None, {"pooled_position": "last"}, "pooled_position='last'"),

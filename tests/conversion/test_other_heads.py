@@ -14,34 +14,20 @@ from tfm_zoo.converters import ConversionError, from_official, to_official
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 2], [9, 8, 7, 6, 5, 2]])
 BATCH = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4], "use_cache": False}
-DENSE, DENSE_BIAS, OUT, OUT_BIAS = (
-    f"classifier.{layer}.{kind}" for layer in ("dense", "out_proj") for kind in ("weight", "bias")
-)
+ALL_FOUR = [f"classifier.{layer}.{kind}" for layer in ("dense", "out_proj") for kind in ("weight", "bias")]
+THEIRS = [name.replace("classifier", "classification_head") for name in ALL_FOUR]
 
 
 @pytest.mark.parametrize(
     ("name", "head", "fresh", "left_out"),
     [
-        (
-            "RobertaForMaskedLM",
-            "TfmBertForSequenceClassification",
-            [DENSE, DENSE_BIAS, OUT, OUT_BIAS],
-            ["lm_head.dense.weight"],
-        ),
+        ("RobertaForMaskedLM", "TfmBertForSequenceClassification", ALL_FOUR, ["lm_head.dense"]),
         ("LlamaForCausalLM", "TfmGPTForSequenceClassification", ["score.weight"], ["lm_head.weight"]),
         ("LlamaModel", "TfmGPTForCausalLM", ["lm_head.weight"], []),
         ("GPT2Model", "TfmGPTForCausalLM", [], []),  # a tied head comes with the embeddings
         ("MarianModel", "TfmEncoderDecoderForConditionalGeneration", [], []),
         ("BartModel", "TfmEncoderDecoderForConditionalGeneration", [], []),
-        (
-            "BartForConditionalGeneration",
-            "TfmEncoderDecoderForSequenceClassification",
-            [
-                f"classification_head.{part}"
-                for part in ("dense.weight", "dense.bias", "out_proj.weight", "out_proj.bias")
-            ],
-            ["final_logits_bias"],
-        ),
+        ("BartForConditionalGeneration", "TfmEncoderDecoderForSequenceClassification", THEIRS, ["final_logits_bias"]),
         ("BertForSequenceClassification", "TfmBertModel", [], ["classifier.bias", "classifier.weight"]),
         ("DistilBertModel", "TfmBertForNextSentencePrediction", ["model.pooler.dense.weight"], []),
         ("OpenAIGPTModel", "TfmGPTForTokenClassification", ["score.weight", "score.bias"], []),
@@ -103,20 +89,10 @@ def test_labels(name, head, overrides, labels):
 @pytest.mark.parametrize(
     ("name", "head", "overrides", "message"),
     [
-        (
-            "BertForSequenceClassification",
-            None,
-            {"num_labels": 5},
-            r"classifier\.weight of shape \(3, 32\), where .* \(5",
-        ),
+        ("BertForSequenceClassification", None, {"num_labels": 5}, r"classifier\.weight of shape \(3, 32\).* \(5"),
         ("BertForSequenceClassification", None, FIVE, r"classifier\.weight of shape \(3, 32\), where .* \(5, 32\)"),
         ("BertForMaskedLM", None, {"mlp_type": "gated"}, "gate_proj"),
-        (
-            "BertForMaskedLM",
-            None,
-            {"position_embedding_type": "rotary"},
-            r"unexpected: bert\..*position_embeddings\.weight",
-        ),
+        ("BertForMaskedLM", None, {"position_embedding_type": "rotary"}, r"unexpected: .*position_embeddings"),
         ("BertModel", "TfmGPTForCausalLM", {}, "to which TfmGPTForCausalLM does not belong"),
         ("GPT2LMHeadModel", "TfmBertForMaskedLM", {}, "to which TfmBertForMaskedLM does not belong"),
     ],

@@ -78,33 +78,18 @@ BY_HEAD = {"qkv": Interleaved("{i}.w", QKV[0])}
         (lambda: convert(tutorials.GPT()), r"expected a state dict, got a GPT: give my_model\.state_dict\(\)"),
         (lambda: convert({"epoch": 3, "model": WEIGHTS}), r"not tensors: epoch, model\. Is the state dict"),
         (lambda: convert(WEIGHTS | {"crf": torch.zeros(1)}), r"unexpected: crf\.$"),
-        (
-            lambda: convert(rules={"h.{i}.mlp.c_fc": None}),
-            "no rule for: .*0.mlp.up_proj.weight.*unexpected: .*0.mlp.c_fc",
-        ),
-        (
-            lambda: convert(rules=OTHER_NORM),
-            r"no rule for: model.norm.weight.*\(a rule would make it model.final_norm.w",
-        ),
+        (lambda: convert(rules={"h.{i}.mlp.c_fc": None}), "no rule for: .*up_proj.weight.*unexpected: .*c_fc"),
+        (lambda: convert(rules=OTHER_NORM), r"no rule for: model.norm.weight.*would make it model.final_norm"),
         (lambda: convert(rules=OTHER_NORM), r"the model lacks; is model.norm.weight meant, which no rule fills\?\)"),
         (lambda: convert(num_hidden_layers=1), r"unexpected: .*h.1.ln_1.weight \(a rule would make it model.lay"),
         (lambda: convert(num_hidden_layers=3), "missing: transformer.h.2.*for model.layers.2"),
-        (
-            lambda: convert(BIAS_OF_TWO),
-            r"misshapen: .*c_attn.bias of shape \(2,\), where .*q_proj.bias is of shape \(32,\)",
-        ),
+        (lambda: convert(BIAS_OF_TWO), r"misshapen: .*c_attn.bias of shape \(2,\), where .*q_proj.bias is .*\(32,\)"),
         (lambda: convert(intermediate_size=96), r"misshapen: .*c_fc.weight of shape \(128, 32\).* of shape \(96, 32\)"),
         (lambda: convert(OTHER_HEAD), "lm_head.weight and .* differ.*set tie_word_embeddings=False"),
-        (
-            lambda: convert(tie_word_embeddings=False),
-            "wte.weight and lm_head.weight are one .* tie_word_embeddings=True",
-        ),
+        (lambda: convert(tie_word_embeddings=False), "wte.weight and lm_head.weight are one .* tie_word"),
         (lambda: convert(WEIGHTS | {"lm_head.bias": torch.zeros(50)}), "for this state dict: lm_head_bias=True"),
         (lambda: convert(rules=FIXED), "wpe.weight: sinusoids, .*'learned'"),
-        (
-            lambda: convert(rules=FIXED, position_embedding_type="sinusoidal"),
-            "not the table .* sinusoid_type='interleaved'",
-        ),
+        (lambda: convert(rules=FIXED, position_embedding_type="sinusoidal"), "sinusoid_type='interleaved' has"),
         (lambda: convert(rules=BY_HEAD), r"Interleaved.'\{i\}.w'. .* position_embedding_type='learned': use Rename"),
     ],
 )
@@ -144,6 +129,7 @@ def from_its_like(head: str, mine: dict, fields: dict):
     return from_state_dict(weights, rules, model_class, config)
 
 
+SEQ2SEQ = "EncoderDecoderForConditionalGeneration"
 SHARE = "share_encoder_decoder_embeddings"
 NORMED, TYPED = {"final_norm": True}, {"type_vocab_size": 3}
 
@@ -157,13 +143,8 @@ NORMED, TYPED = {"final_norm": True}, {"type_vocab_size": 3}
         ("BertModel", {"type_vocab_size": 0, "embedding_norm": False}, {}, "type_vocab_size=0, embedding_norm=False"),
         ("BertForSequenceClassification", {"classifier_dense": False}, {}, "state dict: classifier_dense=False"),
         ("BertForMaskedLM", {}, {"lm_head_bias": False} | NORMED, "dict: final_norm=False, lm_head_bias=True"),
-        (
-            "EncoderDecoderForConditionalGeneration",
-            {},
-            {SHARE: False},
-            f"{SHARE}=True they are one.*into the state dict",
-        ),
-        ("EncoderDecoderForConditionalGeneration", {SHARE: False}, {}, f"differ in .*: set {SHARE}=False"),
+        (SEQ2SEQ, {}, {SHARE: False}, f"{SHARE}=True they are one.*into the state dict"),
+        (SEQ2SEQ, {SHARE: False}, {}, f"differ in .*: set {SHARE}=False"),
     ],
 )
 def test_the_error_names_the_fields_that_differ(head, mine, fields, hint):
@@ -307,14 +288,11 @@ def test_a_long_table_of_sinusoids():
         (lambda: Rename("layers.{i}.W_{x}", "layers.{i}.q_proj"), "same places in braces"),
         (lambda: ZooOnly("lm_head"), r"'lm_head'.* should be .*zoo="),
         # of single experts too, whose number alone may stand on one side
-        (
-            lambda: PerExpert("layers.{i}.experts.{e}.w1.weight", "layers.0.experts.down_proj"),
-            "the same places in braces",
-        ),
+        (lambda: PerExpert("layers.{i}.{e}.w1", "layers.0.down"), "the same places in braces"),
     ],
 )
 def test_a_rule_whose_places_differ(make, message):
-    PerExpert("layers.{i}.experts.{e}.w1.weight", "layers.{i}.experts.down_proj")
+    PerExpert("layers.{i}.{e}.w1", "layers.{i}.down")
     with pytest.raises(ValueError, match=message):
         make()
 
