@@ -34,6 +34,7 @@ AUTO_CLASSES = {
     for auto, name in reversed(family.auto_classes.items())
 }
 YES_OR_NO, PERHAPS = (False, True), (None, False, True)
+NORMS = ("layernorm", "zero_centered_layernorm", "rmsnorm", "zero_centered_rmsnorm")
 ACTIVATIONS = ("gelu", "relu", "silu", "gelu_new", "quick_gelu", "tanh", "relu2")
 SIX = {"original_max_position_embeddings": 6}
 ROPES = [
@@ -56,7 +57,7 @@ FREE = {
     **dict.fromkeys(("final_norm", "attention_output_bias", "mlp_output_bias"), PERHAPS),
     **{"num_hidden_layers": (1, 2), "intermediate_size": range(1, 21), "type_vocab_size": range(3)},
     **{"norm_position": ("post", "pre", "output", "both"), "qk_norm": (None, "head", "whole")},
-    **{"norm_type": ("layernorm", "rmsnorm", "zero_centered_rmsnorm"), "norm_bias": (None, False)},
+    **{"norm_type": NORMS, "norm_bias": (None, False)},
     **{"position_embedding_type": ("learned", "sinusoidal", "rotary", "alibi", "none"), "mlp_type": ("dense", "gated")},
     **{"hidden_act": ACTIVATIONS, "sliding_window": (None, *range(2, 9)), "pad_token_id": range(4)},
     **{"attn_logit_softcapping": (None, None, None, 2.0), "attention_scale": (None, 1, 0.3)},
