@@ -24,17 +24,6 @@ KINDS = (
 )
 
 
-@pytest.fixture
-def accelerate_anew():
-    def reset():
-        AcceleratorState._reset_state(reset_partial_state=True)
-        GradientState._reset_state()
-
-    reset()
-    yield
-    reset()
-
-
 def recorded(folder) -> dict:
     content = (folder / FILE).read_text()
     return json.loads(content, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["fingerprint"]
@@ -67,64 +56,65 @@ def test_every_type_passes_and_every_drift_is_found(head, tmp_path):
     assert found == recorded(tmp_path)["outputs"].keys()
 
 
-def by_accelerate(folder):
+def by_accelerate(model, folder):
     """The model stays as it is."""
     accelerator = Accelerator(cpu=True, mixed_precision="bf16")
-    model = accelerator.unwrap_model(accelerator.prepare(tiny_model(TfmBertForMaskedLM)))
+    model = accelerator.unwrap_model(accelerator.prepare(model))
     model.train().lm_head.eval()
     forward, modes = model.forward, [module.training for module in model.modules()]
     model.save_pretrained(folder)
     assert model.forward is forward and [module.training for module in model.modules()] == modes
 
 
-def by_trainer(folder):
+def by_trainer(model, folder):
     settings = TrainingArguments(str(folder), max_steps=1, bf16=True, use_cpu=True, report_to=[], disable_tqdm=True)
     data = [{"input_ids": torch.arange(1, 9), "labels": torch.arange(1, 9)}]
-    trainer = Trainer(tiny_model(TfmBertForMaskedLM), settings, train_dataset=data)
+    trainer = Trainer(model, settings, train_dataset=data)
     trainer.train()
     trainer.save_model()
 
 
-def in_autocast(folder):
+def in_autocast(model, folder):
     with torch.autocast("cpu", torch.bfloat16):
-        tiny_model(TfmBertForMaskedLM).save_pretrained(folder)
+        model.save_pretrained(folder)
 
 
-def compiled(folder):
-    model = tiny_model(TfmBertForMaskedLM)
+def compiled(model, folder):
     model.compile(backend=lambda *_: pytest.fail("what was compiled is run"))
     model.save_pretrained(folder)
 
 
-def with_other_weights(folder):
-    model = tiny_model(TfmBertForMaskedLM)
-    halves = {name: tensor.bfloat16() for name, tensor in tiny_model(TfmBertForMaskedLM, 1).state_dict().items()}
-    model.save_pretrained(folder, state_dict=halves)
+def with_other_weights(model, folder):
+    other = tiny_model(TfmBertForMaskedLM, 1).state_dict()
+    model.save_pretrained(folder, state_dict={name: tensor.bfloat16() for name, tensor in other.items()})
 
 
-@pytest.mark.parametrize("save", [by_accelerate, by_trainer, in_autocast, compiled, with_other_weights])
-def test_whatever_a_model_is_wrapped_in(save, tmp_path, accelerate_anew):
-    save(tmp_path)
-    verdict = verdict_on(TfmBertForMaskedLM.from_pretrained(tmp_path, dtype="float32"), tmp_path)
-    assert verdict.ok and max(verdict.figures["drift"].values()) < 1e-6, verdict
-
-
-def test_float32_is_multiplied_in_float32(tmp_path, monkeypatch):
-    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
-    seen, forward = [], TfmBertForMaskedLM.forward
-
-    def watch(*args, **kwargs):
-        seen.append([backend.fp32_precision for backend in backends])
-        return forward(*args, **kwargs)
-
-    monkeypatch.setattr(TfmBertForMaskedLM, "forward", watch)
+def where_float32_is_multiplied_in_less(model, folder):
+    backends, seen = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul), []
+    model.register_forward_pre_hook(lambda *_: seen.append([each.fp32_precision for each in backends]))
     torch.set_float32_matmul_precision("medium")
     try:
-        tiny_model(TfmBertForMaskedLM).save_pretrained(tmp_path)
+        model.save_pretrained(folder)
         assert [backend.fp32_precision for backend in backends] == ["tf32", "bf16"]
     finally:
         torch.set_float32_matmul_precision("highest")
-    assert seen == [["ieee", "ieee"]]
+    assert seen and all(each == ["ieee", "ieee"] for each in seen)
+
+
+WAYS = [by_accelerate, by_trainer, in_autocast, compiled, with_other_weights, where_float32_is_multiplied_in_less]
+
+
+@pytest.mark.parametrize("save", WAYS)
+def test_whatever_a_model_is_wrapped_in(save, tmp_path, request):
+    def anew():
+        AcceleratorState._reset_state(reset_partial_state=True)
+        GradientState._reset_state()
+
+    anew()
+    request.addfinalizer(anew)
+    save(tiny_model(TfmBertForMaskedLM), tmp_path)
+    verdict = verdict_on(TfmBertForMaskedLM.from_pretrained(tmp_path, dtype="float32"), tmp_path)
+    assert verdict.ok and max(verdict.figures["drift"].values()) < 1e-6, verdict
 
 
 def test_a_model_of_nan(tmp_path):

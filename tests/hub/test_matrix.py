@@ -23,9 +23,8 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def stand_in(monkeypatch, folder):
-    """Environments that are made at once: one cannot be installed, and in another the model computes otherwise."""
+def test_each_release_has_its_own(folder, monkeypatch):
+    """One cannot be installed, and in another the model computes otherwise."""
     made = []
 
     def environment(place, requirement):
@@ -45,20 +44,14 @@ def stand_in(monkeypatch, folder):
 
     monkeypatch.setattr(matrix, "environment", environment)
     monkeypatch.setattr(verifying, "load_in_fresh_process", load)
-    return made
-
-
-def test_each_release_has_its_own(folder, stand_in):
     found = verify_matrix(folder, "transformers == 5.1, 5.2.0, 5.3, latest")
-    assert stand_in == ["transformers==5.1.*", "transformers==5.2.0", "transformers==5.3.*", "transformers"]
+    assert made == ["transformers==5.1.*", "transformers==5.2.0", "transformers==5.3.*", "transformers"]
     assert [row["ok"] for row in found.matrix.values()] == [False, False, True, True] and not found.ok
     code, *table = str(found).splitlines()
     assert code.startswith("code: that of tfm_zoo") and len(table) == 5
     assert "cannot be installed" in table[1] and "output logits drifted" in table[2]
     assert table[3].startswith("5.3.*") and table[4].startswith("newest") and table[4].endswith("outputs match")
 
-
-def test_command(folder, stand_in):
     for releases, code in (("5.3,latest", 0), ("5.2.0,5.3", 1)):
         done = CliRunner().invoke(app, ["verify", str(folder), "--json", "--matrix", f"transformers=={releases}"])
         answer = json.loads(done.stdout)
@@ -74,7 +67,7 @@ def test_what_is_no_matrix(folder, wrong):
 
 
 @pytest.mark.slow
-def test_an_environment(folder, tmp_path):
+def test_an_environment(tmp_path):
     """With what is installed here already, so that nothing is downloaded."""
     python, installed = matrix.environment(tmp_path, "packaging")
     program = "import packaging, torch, sys; print(sys.prefix)"

@@ -1,0 +1,190 @@
+"""A folder that is not what it should be is refused in one line, before anything runs, is written or is sent; and
+nothing outside of it is read, whatever its links, its index or its manifest name."""
+
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from tfm_zoo import TfmBertForSequenceClassification
+from tfm_zoo.cli import app
+from tfm_zoo.commands.models import load
+from tfm_zoo.converters.checkpoint import fetch
+from tfm_zoo.hub import push, pushing, record, verify, verifying
+from tfm_zoo.hub.manifest import FILE, complete_manifest, write
+
+from ..tiny import tiny_model
+from .editing import both, delete, edit, edited
+from .editing import write as writing
+
+CONFIG, TOKENIZER, INDEX = "config.json", "tokenizer_config.json", "model.safetensors.index.json"
+SHARD = "model-00001-of-00005.safetensors"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("subprocess.run", None)
+    monkeypatch.setattr(pushing, "open_repository", None)
+    tiny_model(TfmBertForSequenceClassification).save_pretrained(tmp_path / "model", max_shard_size="20KB")
+    (tmp_path / "secret").write_text("private")
+    return tmp_path / "model"
+
+
+def by_command(*words: str) -> Callable[[Path], None]:
+    def act(folder: Path) -> None:
+        done = CliRunner().invoke(app, [*words, str(folder), str(folder.parent / "out")])
+        assert done.exit_code == 1 and not (folder.parent / "out").exists()
+        raise ValueError(done.output.removeprefix("error: ").strip())
+
+    return act
+
+
+PUSH = (partial(push, repo_id="user/model"), partial(push, repo_id="user/model", native=True))
+COMMANDS = (by_command("export"), by_command("convert", "--quantize", "int8"))
+READING = (verify, record, PUSH[0])
+
+
+def link(name: str, target: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        place = folder.parent / target
+        if (folder / name).exists():
+            (folder / name).rename(place)
+        elif not place.exists():
+            place.mkdir()
+        (folder / name).symlink_to(place)
+
+    return change
+
+
+def index(folder: Path) -> None:
+    names = edit(folder, INDEX)["weight_map"]
+    edit(folder, INDEX, weight_map=names | {min(names): "../secret"})
+
+
+def manifest(folder: Path) -> None:
+    edit(folder, FILE, code=edit(folder, FILE)["code"] | {"/etc/hostname": "0"})
+
+
+def change_a_weight(folder: Path) -> None:
+    weights = load_file(folder / SHARD)
+    save_file({name: value + 1 for name, value in weights.items()}, folder / SHARD, {"format": "pt"})
+
+
+def lose_all_but_the_configuration(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink() if path.name != CONFIG else path.write_text("{}")
+
+
+ODD = {name: {} for name in verifying.FIELDS} | {"weights": [], "fingerprint": {"outputs": {"x": 3}}}
+#: name of the case -> what is done to the folder, what would read or send it, and what its refusal says
+CASES = {
+    "link to a file": (link("vocab.txt", "secret"), (*READING, *PUSH, *COMMANDS), "vocab.txt leads out of "),
+    "link to a folder": (link("1_Pooling", "1_Pooling"), (verify, record), "1_Pooling"),
+    "link to a card": (link("README.md", "secret"), (verify, record), "README.md"),
+    "link to a manifest": (link(FILE, FILE), (verify, record), FILE),
+    "index that leads out": (index, (verify, *PUSH, *COMMANDS), "../secret leads out of .*model, to "),
+    "manifest that leads out": (manifest, (verify, *PUSH), "/etc/hostname leads out of .*model, to "),
+    **{
+        f"config.json {number}": (writing(CONFIG, text), (*READING, load), "config.json ")
+        for number, text in enumerate(("", "3", "[]", "null", "[" * 9999))
+    },
+    **{
+        f"{file} with {fields}": (edited(file, **fields), acts, f"{file} has {message}")
+        for file, fields, acts, message in (
+            (CONFIG, {"auto_map": ["mine.Model"]}, READING, r"auto_map=\['mine.Model'\]; it should name a"),
+            (CONFIG, {"auto_map": {"AutoModel": 3}}, READING, r"auto_map=\{'AutoModel': 3\}; it should name"),
+            (TOKENIZER, {"auto_map": 3}, READING, "auto_map=3; it should name a class"),
+            (f"part/{CONFIG}", {"auto_map": 3}, READING, "auto_map=3; it should name a class"),
+            (CONFIG, {"num_hidden_layers": 100_000}, (*READING, load), "num_hidden_layers=100000, and weights of"),
+            (CONFIG, {"vocab_size": 10**12}, (*READING, load), "vocab_size=1000000000000, and weights of .* rows or"),
+            (CONFIG, {"part": {"n_embd": 10**9}}, (*READING, load), "part.n_embd=1000000000, and weights of"),
+            (CONFIG, {"num_hidden_layers": -1}, (*READING, load), "num_hidden_layers=-1; it should not be negative"),
+        )
+    },
+    **{
+        f"index {text or 'empty'}": (writing(INDEX, text), (*READING, load), INDEX)
+        for text in ("", "3", "[]", "{}", '{"weight_map": ["x"]}', '{"weight_map": {}}')
+    },
+    **{
+        f"index of {name!r}": (edited(INDEX, weight_map={"a": name}), (*READING, load), INDEX)
+        for name in (3, None, ["x"], {}, "")
+    },
+    "manifest without fields": (
+        writing(FILE, "{}"),
+        (verify, PUSH[0]),
+        f"{FILE} has no tfm_zoo, no transformers, .* no fingerprint: it is no manifest",
+    ),
+    "manifest of other fields": (
+        writing(FILE, json.dumps(ODD)),
+        (verify, PUSH[0]),
+        f"{FILE} .*no manifest, .*: look at .*transformers, .*weights, .*fingerprint.outputs.x",
+    ),
+    "manifest too deep": (writing(FILE, "[" * 9999), (verify, PUSH[0]), f"{FILE} .*cannot be read: "),
+    "manifest of a list": (
+        writing(FILE, "[]"),
+        (verify, PUSH[0]),
+        f"{FILE} .*holds list where a JSON object is wanted",
+    ),
+    "manifest cut short": (writing(FILE, "{"), (verify, PUSH[0]), f"{FILE} .*cannot be read: "),
+    "tokenizer of a list": (both(complete_manifest, writing(TOKENIZER, "[]")), (verify,), f"{TOKENIZER} .*holds list"),
+    "no configuration": (delete(CONFIG), (verify,), f"{CONFIG} .*cannot be read: .*No such file"),
+    "another type": (
+        lambda _: None,
+        (partial(verify, dtype="float33"),),
+        "dtype='float33' should be one of: auto, float",
+    ),
+    "no model": (lose_all_but_the_configuration, PUSH[:1], r"it has no zoo_manifest\.json, no code, no weights\."),
+    "no shard": (delete(SHARD), PUSH[:1], f"it has no {SHARD}"),
+    "changed code": (
+        writing("positions.py", "\n"),
+        PUSH[:1],
+        r"positions.py has been changed\. It is not what was saved",
+    ),
+    "changed weights": (change_a_weight, PUSH[:1], r"weights changed: .*\. It is not what was saved"),
+}
+
+
+@pytest.mark.parametrize(("change", "acts", "message"), CASES.values(), ids=CASES)
+def test_it_is_named(change, acts, message, folder):
+    change(folder)
+    before = {path: path.read_bytes() for path in folder.parent.rglob("*") if path.is_file()}
+    for act in acts:
+        with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
+            act(folder)
+        assert "\n" not in str(caught.value)
+    assert before == {path: path.read_bytes() for path in folder.parent.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(("change", "name"), [(index, "../secret"), (manifest, "/etc/hostname")])
+def test_wherever_one_stands(change, name, folder, monkeypatch):
+    change(folder)
+    for place, source in ((folder.parent, folder.name), (folder, ".")):
+        monkeypatch.chdir(place)
+        with pytest.raises(ValueError, match=f"{re.escape(name)} leads out of .*model, to "):
+            verify(source)
+
+
+def test_links_that_are_sound(folder):
+    """Those that trackers of trainings leave, which are not read; and those of the Hub's cache, which the manifest that
+    is written does not follow."""
+    (folder / "wandb" / "run-1").mkdir(parents=True)
+    (folder / "wandb" / "latest-run").symlink_to("run-1")
+    assert verify(folder, code_only=True).ok
+    snapshot, blobs = (folder.parent / "models--user--model" / name for name in ("snapshots/0123", "blobs"))
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for file in (path for path in folder.iterdir() if path.is_file()):
+        file.rename(blobs / file.name)
+        (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
+    assert fetch(snapshot) == snapshot
+    kept, blob = json.loads((snapshot / FILE).read_text()), (snapshot / FILE).resolve()
+    write(kept | {"date": "today"}, snapshot / FILE)
+    assert json.loads(blob.read_text()) == kept and json.loads((snapshot / FILE).read_text())["date"] == "today"
+    (snapshot / "vocab.txt").symlink_to("../../../secret")
+    with pytest.raises(ValueError, match=r"vocab\.txt leads out of"):
+        fetch(snapshot)
