@@ -17,41 +17,41 @@ from ..tiny import HEADS, tiny_model
 from ..words import make_tokenizer
 
 MARIAN = {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 1, "forced_eos_token_id": 1}
-NATIVE = {
-    "fill-mask": ("BertForMaskedLM", {}),
-    "text-generation": ("GPT2LMHeadModel", {}),
-    "translation": ("MarianMTModel", MARIAN),
-}
+NATIVE = {"fill-mask": ("BertForMaskedLM", {}), "text-generation": ("GPT2LMHeadModel", {})}
+NATIVE["translation"] = ("MarianMTModel", MARIAN)
 
 
 @pytest.mark.parametrize("pipeline", NATIVE)
 def test_card_of_a_converted_checkpoint(pipeline, tmp_path, online, hub_server):
+    """It is pushed with the repository's name; a card of a person's own stays."""
     name, fields = NATIVE[pipeline]
-    native = build_tiny(BY_NAME[name], **fields)
+    native, folder = build_tiny(BY_NAME[name], **fields), tmp_path / "zoo"
     native.save_pretrained(tmp_path / "official")
     (tmp_path / "official/README.md").write_text("---\nlicense: mit\n---\nThe original.")
-    done = CliRunner().invoke(app, ["convert", str(tmp_path / "official"), str(tmp_path / "zoo")])
+    done = CliRunner().invoke(app, ["convert", str(tmp_path / "official"), str(folder)])
     assert done.exit_code == 0, done.output
-    card = ModelCard.load(tmp_path / "zoo/README.md")
+    card = ModelCard.load(folder / "README.md")
     assert card.data.pipeline_tag == pipeline and card.data.license == "mit"
     assert {"tfm_zoo", native.config.model_type} <= set(card.data.tags)
-    title = ARCHITECTURES[native.config.model_type].title
-    assert f"hidden states of {title} models agree with the official class" in card.text
     sinusoids = sum(table.numel() for table in native.parameters() if not table.requires_grad)
-    assert f"| parameters | {native.num_parameters() - sinusoids:,} |" in card.text
-    assert '.from_pretrained("zoo", trust_remote_code=True)' in card.text and "`tfm-zoo verify zoo`" in card.text
-    assert "The checkpoint had no tokenizer" in card.text
-    push(tmp_path / "zoo", "user/model")  # the Hub reads its metadata
-    pushed = hub_server.repositories["user/model"].read("README.md", "main").decode()
+    for line in (
+        f"hidden states of {ARCHITECTURES[native.config.model_type].title} models agree with the official class",
+        f"| parameters | {native.num_parameters() - sinusoids:,} |",
+        '.from_pretrained("zoo", trust_remote_code=True)',
+        "`tfm-zoo verify zoo`",
+        "The checkpoint had no tokenizer",
+    ):
+        assert line in card.text
+    push(folder, "user/model")  # the Hub reads its metadata
     changes = {'.from_pretrained("zoo"': '.from_pretrained("user/model"', "verify zoo": "verify user/model"}
-    expected = card.content.replace(MARK.format("zoo"), MARK.format("user/model"))
-    for old, new in changes.items():
+    expected = card.content
+    for old, new in (changes | {MARK.format("zoo"): MARK.format("user/model")}).items():
         expected = expected.replace(old, new)
-    assert pushed == expected
-    assert (tmp_path / "zoo/README.md").read_text() == card.content  # what is here stays
-    (tmp_path / "zoo/README.md").write_text("my own")
-    assert not write_card(tmp_path / "zoo", "text", card.data, "zoo")
-    assert (tmp_path / "zoo/README.md").read_text() == "my own"
+    assert hub_server.repositories["user/model"].read("README.md", "main").decode() == expected
+    assert (folder / "README.md").read_text() == card.content  # what is here stays
+    (folder / "README.md").write_text("my own")
+    assert not write_card(folder, "text", card.data, "zoo")
+    assert (folder / "README.md").read_text() == "my own"
 
 
 @pytest.mark.parametrize(

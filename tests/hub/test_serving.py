@@ -21,8 +21,13 @@ from ..official_models import BY_NAME, build_tiny
 from ..words import make_tokenizer
 from .editing import edit
 
-TEMPLATE = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
+AVAILABLE = "transformers.utils.import_utils.is_serve_available"
 ASKED = {"messages": [{"role": "user", "content": "who saw the film"}], "max_tokens": 5, "temperature": 0.0}
+HEAD_OF_HELP = "FORCE_MODEL, is a folder or a Hub id"
+
+
+def serve(*words: object):
+    return CliRunner().invoke(app, ["serve", *map(str, words)])
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +40,7 @@ def transformers_as_it_was(monkeypatch):
 def started(monkeypatch):
     """The command lines that transformers' server was started with; it starts nothing."""
     started = []
-    monkeypatch.setattr("transformers.utils.import_utils.is_serve_available", lambda: True)
+    monkeypatch.setattr(AVAILABLE, lambda: True)
     monkeypatch.setitem(
         sys.modules, "transformers.cli.transformers", SimpleNamespace(main=lambda: started.append(sys.argv))
     )
@@ -45,18 +50,40 @@ def started(monkeypatch):
 
 def test_help_begins_with_how_to_ask(started):
     """The rest of it is transformers' own, which calls the model FORCE_MODEL."""
-    result = CliRunner().invoke(app, ["serve", "--help"])
-    assert "FORCE_MODEL, is a folder or a Hub id" in result.stdout and "/v1/completions" in result.stdout
+    result = serve("--help")
+    assert HEAD_OF_HELP in result.stdout and "/v1/completions" in result.stdout
     assert started == [["transformers", "serve", "--help"]]
 
 
 def test_without_what_serves(monkeypatch):
     """Even then the help begins with what the zoo says of it."""
-    monkeypatch.setattr("transformers.utils.import_utils.is_serve_available", lambda: False)
-    result = CliRunner().invoke(app, ["serve", "--port", "1"])
-    assert result.exit_code == 1
-    assert result.stderr == "error: What serves a model is not installed: pip install 'transformers[serving]'\n"
-    assert "FORCE_MODEL, is a folder or a Hub id" in CliRunner().invoke(app, ["serve", "--help"]).stdout
+    monkeypatch.setattr(AVAILABLE, lambda: False)
+    assert HEAD_OF_HELP in serve("--help").stdout
+    result = serve("--port", "1")
+    missing = "error: What serves a model is not installed: pip install 'transformers[serving]'\n"
+    assert (result.exit_code, result.stderr) == (1, missing)
+
+
+@pytest.mark.parametrize(
+    ("files", "lacking"),
+    [
+        ({}, "no config.json with a model_type, no weights (*.safetensors)"),
+        ({"config.json": '{"pooling_mode": "mean"}', "model.safetensors": ""}, "no config.json with a model_type"),
+        ({"config.json": '{"model_type": "tfm_gpt"}'}, "no weights (*.safetensors)"),
+    ],
+)
+def test_what_is_no_model(files, lacking, tmp_path, monkeypatch):
+    """It is named before anything else is, even what has to be installed. (Of a model that is nowhere, the server would
+    ask the Hub again and again.)"""
+    monkeypatch.setattr(AVAILABLE, lambda: False)
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    result = serve("--port", "1", tmp_path)
+    assert (result.exit_code, result.stderr) == (1, f"error: {tmp_path} is no folder of a model: it has {lacking}.\n")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for model in ("./nothere", "nothere@main"):
+        result = serve(model)
+        assert result.exit_code == 1 and result.stderr.startswith("error: ") and "nothere'" in result.stderr
 
 
 NO_WRITER = "error: .* holds a TfmBertForSequenceClassification, which writes nothing"
@@ -71,47 +98,22 @@ def test_what_no_client_would_get_an_answer_from(architecture, complaint, starts
     """A server would start, and answer each request with an error."""
     edit(tmp_path, "model/config.json", model_type="tfm", architectures=[architecture])
     (tmp_path / "model" / "model.safetensors").touch()
-    result = CliRunner().invoke(app, ["serve", str(tmp_path / "model"), "--port", "1"])
+    result = serve(tmp_path / "model", "--port", "1")
     assert re.search(complaint, result.stderr)
     assert (result.exit_code == 0) == bool(started) == starts
-
-
-@pytest.mark.parametrize(
-    ("files", "lacking"),
-    [
-        ({}, "no config.json with a model_type, no weights (*.safetensors)"),
-        ({"config.json": '{"pooling_mode": "mean"}', "model.safetensors": ""}, "no config.json with a model_type"),
-        ({"config.json": '{"model_type": "tfm_gpt"}'}, "no weights (*.safetensors)"),
-    ],
-)
-def test_a_folder_without_a_model(files, lacking, tmp_path, monkeypatch):
-    """It is named before anything else is, even what has to be installed."""
-    monkeypatch.setattr("transformers.utils.import_utils.is_serve_available", lambda: False)
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    result = CliRunner().invoke(app, ["serve", "--port", "1", str(tmp_path)])
-    assert (result.exit_code, result.stderr) == (1, f"error: {tmp_path} is no folder of a model: it has {lacking}.\n")
-
-
-def test_a_model_that_is_nowhere(monkeypatch):
-    """The server would ask the Hub again and again."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for model in ("./nothere", "nothere@main"):
-        result = CliRunner().invoke(app, ["serve", model])
-        assert result.exit_code == 1 and result.stderr.startswith("error: ") and "nothere'" in result.stderr
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not is_serve_available(), reason="transformers[serving] is not installed")
 def test_chat_completion(tmp_path):
     """A converted model, which keeps its template."""
-    tokenizer = make_tokenizer()
-    tokenizer.chat_template = TEMPLATE
+    tokenizer, folder, log = make_tokenizer(), tmp_path / "model", tmp_path / "log"
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
     model = build_tiny(BY_NAME["Qwen3ForCausalLM"], vocab_size=len(tokenizer))
     model.generation_config.update(do_sample=False, pad_token_id=0, eos_token_id=None)
     for saved in (model, tokenizer):
         saved.save_pretrained(tmp_path / "official")
-    assert CliRunner().invoke(app, ["convert", str(tmp_path / "official"), str(tmp_path / "model")]).exit_code == 0
+    assert CliRunner().invoke(app, ["convert", str(tmp_path / "official"), str(folder)]).exit_code == 0
     prompt = tokenizer.apply_chat_template(ASKED["messages"], return_tensors="pt", return_dict=True)
     made = model.generate(**prompt, max_new_tokens=5)[0, prompt["input_ids"].shape[1] :]
     wanted = tokenizer.decode(made, skip_special_tokens=True)
@@ -119,24 +121,23 @@ def test_chat_completion(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    options = ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
-    command = [sys.executable, "-m", "tfm_zoo", "serve", str(tmp_path / "model"), *options]
+    command = [sys.executable, "-m", "tfm_zoo", "serve", str(folder), "--host", "127.0.0.1"]
     folders = {"HF_MODULES_CACHE": str(tmp_path / "code"), "HF_HUB_CACHE": str(tmp_path / "hub")}
-    environment = os.environ | {"HF_HUB_OFFLINE": "1"} | folders
-    with open(tmp_path / "log", "w") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    with open(log, "w") as file:
+        streams = {"stdout": file, "stderr": file, "stdin": subprocess.DEVNULL}
+        environment = os.environ | {"HF_HUB_OFFLINE": "1"} | folders
+        server = subprocess.Popen([*command, "--port", str(port), "--device", "cpu"], env=environment, **streams)
     try:
-        answer = ask(server, f"http://127.0.0.1:{port}/v1/chat/completions", {"model": str(tmp_path / "model")} | ASKED)
+        answer = ask(server, f"http://127.0.0.1:{port}/v1/chat/completions", {"model": str(folder)} | ASKED)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=240) as response:
             assert json.load(response)["object"] == "list"  # of the Hub's cache, which is new and empty
     except (AssertionError, OSError) as error:
-        raise AssertionError((tmp_path / "log").read_text()) from error
+        raise AssertionError(log.read_text()) from error
     finally:
         server.terminate()
         server.wait(timeout=300)
     assert answer["choices"][0]["message"]["content"].split() == wanted.split()
-    log = (tmp_path / "log").read_text()
-    assert '"POST /v1/chat/completions HTTP/1.1" 200' in log and "Logging error" not in log
+    assert '"POST /v1/chat/completions HTTP/1.1" 200' in log.read_text() and "Logging error" not in log.read_text()
 
 
 def ask(server: subprocess.Popen, address: str, question: dict) -> dict:

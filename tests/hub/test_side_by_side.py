@@ -1,12 +1,12 @@
 """Two models side by side: the first layer that differs is named, and what it does otherwise."""
 
+from collections.abc import Callable
 from copy import deepcopy
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import BertConfig, BertModel
 
 import tfm_zoo
 from tfm_zoo import compare
@@ -14,7 +14,6 @@ from tfm_zoo import compare
 from .. import tutorials
 from ..official_models import BY_NAME, build_tiny
 
-TINY = {"vocab_size": 31, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
 IDS = torch.arange(1, 19).view(2, 9)
 MASK = (torch.arange(9) < torch.tensor([9, 5])[:, None]).long()
 BATCH = {"input_ids": IDS, "attention_mask": MASK}
@@ -42,12 +41,13 @@ def test_the_zoo_and_the_official_class():
     comparison = compare(official, model, BATCH)
     assert (comparison.first.one, comparison.first.other) == ("encoder.layer.1", "layers.1")
     assert "one calls silu, the other relu" in comparison.hints
-    assert "encoder.layer.1 / layers.1" in next(line for line in str(comparison).splitlines() if "<-" in line)
+    lines = [line for line in str(comparison).splitlines() if "<-" in line]
+    assert len(lines) == 1 and "encoder.layer.1 / layers.1" in lines[0] and "<- differs first" in lines[0]
 
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_pytorch_tanh"])
 def test_an_activation_that_a_packed_product_applies(activation):
-    official = BertModel(BertConfig(**TINY, hidden_act=activation)).eval()
+    official = build_tiny(BY_NAME["BertModel"], hidden_act=activation)
     packed = tfm_zoo.pack_weights(tfm_zoo.from_official(official), "float32")
     assert type(packed.layers[1].mlp.act_fn) is nn.Identity
     nn.init.normal_(official.encoder.layer[1].output.dense.bias)
@@ -55,13 +55,42 @@ def test_an_activation_that_a_packed_product_applies(activation):
     assert comparison.first.other == "layers.1" and comparison.hints == []
 
 
-def test_a_tutorial_with_its_norms_elsewhere():
-    model = tutorials.BERT()
+def with_norms_before(model: nn.Module) -> None:
+    model.layers = nn.ModuleList(map(PreNorm, model.layers))
+
+
+def with_another_epsilon(model: nn.Module) -> None:
+    model.layers[1].norm2.eps = 0.1
+
+
+def without_a_mask(model: nn.Module) -> None:
+    attention = model.transformer["h"][1].attn
+
+    def forward(x):
+        heads = (states.unflatten(-1, (4, -1)).transpose(1, 2) for states in attention.c_attn(x).chunk(3, dim=-1))
+        return attention.c_proj(F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
+
+    attention.forward = forward
+
+
+NORMS = "one has its norms after its parts (post-norm), the other before"
+EPSILON = "one calls layer_norm(eps=1e-05), the other layer_norm(eps=0.1)"
+
+
+@pytest.mark.parametrize(
+    ("make", "change", "inputs", "first", "hint"),
+    [
+        (tutorials.BERT, with_norms_before, OF_TUTORIAL, "layers.0", NORMS),
+        (tutorials.BERT, with_another_epsilon, OF_TUTORIAL, "layers.1.norm2", EPSILON),
+        (tutorials.GPT, without_a_mask, IDS, "transformer.h.1.attn.c_proj", "who attends to whom"),
+    ],
+)
+def test_a_tutorial_that_somebody_changed(make: Callable, change, inputs, first, hint):
+    model = make()
     other = deepcopy(model)
-    other.layers = nn.ModuleList(map(PreNorm, other.layers))
-    comparison = compare(model, other, OF_TUTORIAL)
-    assert comparison.first.one == "layers.0"
-    assert comparison.hints[0].startswith("one has its norms after its parts (post-norm), the other before")
+    change(other)
+    comparison = compare(model, other, inputs)
+    assert comparison.first.one == first and hint in comparison.hints[0]
 
 
 def test_states_that_are_no_numbers():
@@ -70,31 +99,6 @@ def test_states_that_are_no_numbers():
     nn.init.constant_(other[1][0].bias, torch.nan)
     assert compare(model, other, torch.ones(2, 3, 4)).first.one.startswith("1")
     assert compare(other, deepcopy(other), torch.ones(2, 3, 4)).first is None
-
-
-def test_another_epsilon():
-    model = tutorials.BERT()
-    other = deepcopy(model)
-    other.layers[1].norm2.eps = 0.1
-    comparison = compare(model, other, OF_TUTORIAL)
-    assert comparison.first.one == "layers.1.norm2"
-    assert comparison.hints == ["one calls layer_norm(eps=1e-05), the other layer_norm(eps=0.1)"]
-    lines = str(comparison).splitlines()
-    assert [line.split()[0] for line in lines if "<- differs first" in line] == ["layers.1.norm2"]
-
-
-def test_a_mask_left_out():
-    model = tutorials.GPT()
-    other = deepcopy(model)
-    attention = other.transformer["h"][1].attn
-
-    def forward(x):
-        heads = (states.unflatten(-1, (4, -1)).transpose(1, 2) for states in attention.c_attn(x).chunk(3, dim=-1))
-        return attention.c_proj(F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
-
-    attention.forward = forward
-    comparison = compare(model, other, IDS)
-    assert comparison.first.one == "transformer.h.1.attn.c_proj" and "who attends to whom" in comparison.hints[0]
 
 
 def test_what_cannot_be_paired():
