@@ -12,7 +12,7 @@ import tfm_zoo
 from tfm_zoo.training.tokenizers import byte_level_bpe, joint_bpe, word_piece_tokenizer
 
 from .. import tutorials
-from ..hub.server.store import Repository
+from ..hub.server import Repository
 from ..official_models import BY_NAME, build_tiny
 from .document import PARTS
 
@@ -75,7 +75,7 @@ def hold(hub_server, checkpoints) -> Callable[[str, Path], None]:
         repository = hub_server.repositories[name] = Repository(name)
         files = {file.name: b64encode(file.read_bytes()).decode() for file in folder.iterdir()}
         changes = [{"key": "file", "value": {"path": path, "content": content}} for path, content in files.items()]
-        repository.commit("main", "someone", {"summary": "All"}, changes)
+        repository.commit("main", "All", changes)
 
     for name in OFFICIAL:
         hold(name, checkpoints[name])

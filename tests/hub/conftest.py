@@ -108,12 +108,6 @@ def plain_forks(plain_python, home):
         yield forks
 
 
-@pytest.fixture(scope="session")
-def sentence_python(tmp_path_factory) -> str:
-    """The same with Sentence Transformers."""
-    return make_environment(tmp_path_factory.mktemp("sentence"), "sentence-transformers")
-
-
 def make_environment(root: Path, *distributions: str) -> str:
     """Its packages are links to the ones that run this test, so that nothing is downloaded."""
     venv.create(root, symlinks=True)

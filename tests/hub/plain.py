@@ -192,16 +192,6 @@ def error(source: str, auto_class: str, **options) -> str:
     raise AssertionError(f"{source} was loaded")
 
 
-def classify_and_embed(source: str, sentences: list[str]) -> dict:
-    """With a tokenizer beside the model: a pipeline, and Sentence Transformers."""
-    from sentence_transformers import SentenceTransformer
-
-    trust = {"device": "cpu", "trust_remote_code": True}
-    encoder = SentenceTransformer(source, **trust)
-    classifier = transformers.pipeline("text-classification", model=source, batch_size=2, top_k=None, **trust)
-    return {"classes": classifier(sentences), "vectors": encoder.encode(sentences, convert_to_tensor=True)}
-
-
 def with_the_zoo(source: str, auto_class: str, first: bool) -> list[dict[str, torch.Tensor]]:
     """Outputs by the checkpoint's own code, and by the package's, which is imported `first` or after."""
     before = [] if first else [outputs(source, auto_class, trust_remote_code=True)]
