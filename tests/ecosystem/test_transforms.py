@@ -22,9 +22,11 @@ BATCH = {"input_ids": IDS, "attention_mask": MASK}
 POSITIONS = torch.arange(9).expand(3, 9)
 #: Opacus takes the first dimension of whatever a layer reads for the batch.
 ROWS = {"position_ids": POSITIONS}
-SEGMENTS = {"token_type_ids": torch.zeros_like(IDS)}
-SENTENCES = torch.tensor([0, 1, 2])
-TOKENS = IDS.where(POSITIONS % 3 == 0, -100).where(POSITIONS < 4, -100)
+SEGMENTS = ROWS | {"token_type_ids": torch.zeros_like(IDS)}
+SENTENCES = {"labels": torch.tensor([0, 1, 2])}
+TOKENS = {"labels": IDS.where(POSITIONS % 3 == 0, -100).where(POSITIONS < 4, -100)}
+TARGETS = {"labels": IDS[2:].repeat(3, 1)}
+NEAR = {"rtol": 1e-4, "atol": 1e-6}
 LAYER, DECODER_LAYER = "model.layers.0", "model.decoder.layers.0"
 
 
@@ -71,7 +73,7 @@ def test_attributions_of_layers(name, layers):
             for model, layer in zip(models, pair, strict=True)
         )
         seen = torch.ones(3, 3) if "decoder" in pair[0] else MASK
-        torch.testing.assert_close(found[seen == 1], wanted[seen == 1], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(found[seen == 1], wanted[seen == 1], **NEAR)
         assert found[seen == 1].norm() > 0
 
 
@@ -82,35 +84,34 @@ def test_attributions_of_embeddings(method):
         embeddings = model.get_input_embeddings()(IDS).detach()
         scores = method(lambda states, mask, model=model: model(inputs_embeds=states, attention_mask=mask).logits)
         found.append(scores.attribute(embeddings, target=1, additional_forward_args=(MASK,)))
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found[1], found[0], **NEAR)
 
 
 @pytest.mark.parametrize(
     ("name", "more", "options"),
     [
-        ("BertForSequenceClassification", ROWS | SEGMENTS | {"labels": SENTENCES}, {}),
-        ("LlamaForSequenceClassification", ROWS | {"labels": SENTENCES}, {}),
-        ("LlamaForCausalLM", ROWS | {"labels": TOKENS}, {}),
+        ("BertForSequenceClassification", SEGMENTS | SENTENCES, {}),
+        ("LlamaForSequenceClassification", ROWS | SENTENCES, {}),
+        ("LlamaForCausalLM", ROWS | TOKENS, {}),
         # Opacus fails on the official BERT and BART, and finds others than there are for Marian's shared embeddings.
-        ("BertForMaskedLM", ROWS | SEGMENTS | {"labels": TOKENS}, {"return_logits": False}),
-        ("BertForMaskedLM", ROWS | SEGMENTS | {"labels": TOKENS}, {}),
-        (TfmEncoderDecoderForConditionalGeneration, {"labels": IDS[2:].repeat(3, 1)}, {"return_logits": False}),
-        (TfmEncoderDecoderForConditionalGeneration, {"labels": IDS[2:].repeat(3, 1)}, {}),
+        ("BertForMaskedLM", SEGMENTS | TOKENS, {"return_logits": False}),
+        ("BertForMaskedLM", SEGMENTS | TOKENS, {}),
+        (TfmEncoderDecoderForConditionalGeneration, TARGETS, {"return_logits": False}),
+        (TfmEncoderDecoderForConditionalGeneration, TARGETS, {}),
     ],
 )
 def test_opacus_finds_the_gradient_of_each_example(name, more, options):
     batch = BATCH | more
     model = both(name)[1] if isinstance(name, str) else tiny_model(name, **NO_DROPOUT)
     wanted = gradients_one_by_one(model.train(), **batch)
-    wrapped = GradSampleModule(model, loss_reduction="mean")
-    wrapped(**batch, **options).loss.backward()
+    GradSampleModule(model, loss_reduction="mean")(**batch, **options).loss.backward()
     found = {name: weight.grad_sample for name, weight in model.named_parameters()}
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
 
 
 def test_private_training():
     """A step of Opacus's engine without noise moves both models alike."""
-    batch, logits = BATCH | ROWS | SEGMENTS, []
+    batch, logits = BATCH | SEGMENTS, []
     for model in both("BertForSequenceClassification"):
         before = model(**batch).logits
         private, optimizer, _ = PrivacyEngine().make_private(
@@ -121,7 +122,7 @@ def test_private_training():
             max_grad_norm=0.5,
             poisson_sampling=False,
         )
-        private(**batch, labels=SENTENCES).loss.backward()
+        private(**batch, **SENTENCES).loss.backward()
         optimizer.step()
         logits.append(private.eval()(**batch).logits)
         assert not logits[-1].allclose(before, atol=1e-4)
@@ -140,7 +141,7 @@ def test_gradients_as_functions(name):
     the ids)."""
     model = both(name)[1].train()
     loss, parameters = loss_of(model)
-    batch = BATCH | {"labels": TOKENS.where(POSITIONS > 0, 7)}
+    batch = BATCH | {"labels": TOKENS["labels"].where(POSITIONS > 0, 7)}
     torch.testing.assert_close(grad(loss)(parameters, batch), gradients(model, **batch))
     if not model.config.is_encoder_decoder:
         del batch["attention_mask"]
@@ -155,25 +156,25 @@ def test_dropout_of_attention_under_a_gradient():
     assert all(value.isfinite().all() for value in found.values())
 
 
+def penalty(model: nn.Module) -> torch.Tensor:
+    """The norm of a gradient that is differentiated again, in training mode on a ragged batch."""
+    torch.manual_seed(0)
+    ids, embeddings = torch.arange(4, 31).view(3, 9), torch.randn(3, 9, 32, requires_grad=True)
+    labels = SENTENCES if "Sequence" in type(model).__name__ else {"labels": ids.where(MASK == 1, -100)}
+    target = {"decoder_input_ids": ids} if model.config.is_encoder_decoder else {}
+    loss = model.train()(inputs_embeds=embeddings, attention_mask=MASK, **labels, **target).loss
+    (gradient,) = torch.autograd.grad(loss, embeddings, create_graph=True)
+    model.zero_grad()
+    gradient.square().sum().backward()
+    return torch.stack([weight.grad.norm() for weight in model.parameters() if weight.grad is not None]).norm()
+
+
 @pytest.mark.parametrize(
     "name", ["BertForSequenceClassification", "BertForMaskedLM", "LlamaForCausalLM", "MarianMTModel"]
 )
 def test_gradient_penalty(name):
-    """A gradient that is differentiated again, in training mode on a ragged batch: as of the official class without
-    dropout, and with dropout (drawn in another order there) of sdpa as of eager attention."""
-
-    def penalty(model) -> torch.Tensor:
-        torch.manual_seed(0)
-        ids = torch.arange(4, 31).view(3, 9)
-        labels = SENTENCES if "Sequence" in name else ids.where(MASK == 1, -100)
-        embeddings = torch.randn(3, 9, 32, requires_grad=True)
-        target = {"decoder_input_ids": ids} if "Marian" in name else {}
-        loss = model.train()(inputs_embeds=embeddings, attention_mask=MASK, labels=labels, **target).loss
-        (gradient,) = torch.autograd.grad(loss, embeddings, create_graph=True)
-        model.zero_grad()
-        gradient.square().sum().backward()
-        return torch.stack([weight.grad.norm() for weight in model.parameters() if weight.grad is not None]).norm()
-
+    """As of the official class without dropout, and with dropout (drawn in another order there) of sdpa as of eager
+    attention."""
     (official, zoo), (dropping, zoo_dropping) = both(name), both(name, dropout=True)
     assert penalty(dropping) > 0
     fused = penalty(zoo_dropping)

@@ -34,43 +34,35 @@ def test_autocast(head, skip_padding):
     assert 0 < (gradient - wanted_gradient).norm() < 0.1 * wanted_gradient.norm()
 
 
-@EVERY_HEAD
-def test_offloaded(head, tmp_path):
-    """Weights that are fetched for each module's call, from memory or from a file."""
-    batch = ragged_batch(head, labels=True)
-    wanted = dict(tiny_model(head)(**batch))
-    in_memory = accelerate.cpu_offload(tiny_model(head), execution_device="cpu")
-    on_disk = accelerate.disk_offload(tiny_model(head), tmp_path, execution_device="cpu")
-    for model in (in_memory, on_disk):
-        assert {parameter.device.type for parameter in model.parameters()} == {"meta"}
-        torch.testing.assert_close(dict(model(**batch)), wanted)
-
-
-@EVERY_HEAD
-def test_replica_of_data_parallel(head):
+def replicate(module: nn.Module) -> nn.Module:
     """What `nn.DataParallel` makes on each GPU (and the Trainer, of several): a module that owns no parameter."""
+    replica = module._replicate_for_data_parallel()
+    for name, parameter in module._parameters.items():  # a bias that is not there is None
+        setattr(replica, name, None if parameter is None else parameter.clone())
+    for name, child in module.named_children():
+        setattr(replica, name, replicate(child))
+    return replica
 
-    def replicate(module: nn.Module) -> nn.Module:
-        replica = module._replicate_for_data_parallel()
-        for name, parameter in module._parameters.items():  # a bias that is not there is None
-            setattr(replica, name, None if parameter is None else parameter.clone())
-        for name, child in module.named_children():
-            setattr(replica, name, replicate(child))
-        return replica
 
-    model, batch = tiny_model(head, **NO_DROPOUT), ragged_batch(head, labels=True)
-    replica = replicate(model)
-    assert not list(replica.parameters())
-    torch.testing.assert_close(dict(replica(**batch)), dict(model(**batch)))
+@EVERY_HEAD
+def test_weights_elsewhere(head, tmp_path):
+    """Those of replicas, and those that are fetched for each module's call, from memory or from a file."""
+    batch, model = ragged_batch(head, labels=True), tiny_model(head, **NO_DROPOUT)
+    wanted, fresh = dict(model(**batch)), lambda: tiny_model(head, **NO_DROPOUT)
+    offloaded = accelerate.cpu_offload(fresh(), execution_device="cpu")
+    on_disk = accelerate.disk_offload(fresh(), tmp_path, execution_device="cpu")
+    for other in (replicate(model), offloaded, on_disk):
+        assert {parameter.device.type for parameter in other.parameters()} <= {"meta"}
+        torch.testing.assert_close(dict(other(**batch)), wanted)
+
+
+class Scaled(nn.Linear):
+    def forward(self, states):
+        return 2 * super().forward(states)
 
 
 def test_a_head_that_is_not_plain_is_called():
     """The chunked loss reads the head's weight; where calling the head does more, it is called."""
-
-    class Scaled(nn.Linear):
-        def forward(self, states):
-            return 2 * super().forward(states)
-
     batch = ragged_batch(TfmBertForMaskedLM, labels=True)
     hooked, subclassed, wrapped = (tiny_model(TfmBertForMaskedLM) for _ in range(3))
     hooked.lm_head.register_forward_hook(lambda module, inputs, output: 2 * output)
@@ -96,7 +88,8 @@ def test_weights_of_one_half_precision_under_autocast_in_the_other(weights, comp
     assert loss.isfinite()
 
 
-def distance(quantised: nn.Module, wanted: torch.Tensor, batch: dict) -> float:
+def distance(quantised: nn.Module, model: nn.Module, batch: dict) -> float:
+    wanted = model(**batch).logits
     return ((quantised(**batch).logits - wanted).norm() / wanted.norm()).item()
 
 
@@ -110,9 +103,8 @@ def test_int8_weights_of_torchao(tmp_path):
     projections = [module for module in quantised.model.layers.modules() if isinstance(module, nn.Linear)]
     assert len(projections) == 2 * 6
     assert not [projection for projection in projections if type(projection.weight) is nn.Parameter]
-    assert 0 < distance(quantised, model(**batch).logits, batch) < 0.05
-    prompt = {"inputs": batch["input_ids"], "attention_mask": batch["attention_mask"], "max_new_tokens": 8}
-    assert quantised.generate(**prompt, do_sample=False).shape == (4, 9 + 8)
+    assert 0 < distance(quantised, model, batch) < 0.05
+    assert quantised.generate(**batch, max_new_tokens=8, do_sample=False).shape == (4, 9 + 8)
 
 
 # (torch has said since 2.10 that torchao takes its place, and has it still.)
@@ -122,5 +114,5 @@ def test_dynamic_quantisation_of_torch():
     model, batch = tiny_model(TfmBertForMaskedLM), ragged_batch()
     quantised = torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
     assert not [name for name, module in quantised.named_modules() if type(module) is nn.Linear]
-    assert 0 < distance(quantised, model(**batch).logits, batch) < 0.2
+    assert 0 < distance(quantised, model, batch) < 0.2
     assert quantised(**batch, labels=batch["input_ids"]).loss.isfinite()
