@@ -1,0 +1,288 @@
+"""What pictures of attention show is what the model computes, of the tokens that it reads, and the model is left as it
+was: maps, what a decision rests on (rollout), and what heads attend to."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from transformers import FSMTTokenizer
+
+import tfm_zoo
+from tfm_zoo.training.tokenizers import byte_level_bpe
+from tfm_zoo.visualization import attention_maps, attention_rollout, decision_rollout, head_shares
+from tfm_zoo.visualization.heads import PLACES, pairs_of
+from tfm_zoo.visualization.rollout import decision_of
+from tfm_zoo.visualization.tokens import readable, shortened, token_labels
+
+from ..official_models import BY_NAME, build_tiny
+from ..tiny import HEADS, tiny_model
+from .conftest import ENDS, TARGET, TEXT, model_of
+
+TOKENS = ["[CLS]", *TEXT.split(), "[SEP]"]
+
+
+def ids_of(tokenizer, text: str = TEXT) -> torch.Tensor:
+    return torch.tensor([tokenizer(text).input_ids])
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_map_of_one_stack(kind, tokenizer):
+    model = model_of(kind)
+    maps = attention_maps(model, tokenizer, TEXT)
+    assert maps.keys() == {kind}
+    assert maps[kind].queries == maps[kind].keys == TOKENS
+    np.testing.assert_allclose(attention_rollout(maps[kind].weights), by_hand(maps[kind].weights), atol=1e-6)
+    model.set_attn_implementation("eager")
+    expected = model(ids_of(tokenizer), output_attentions=True).attentions
+    assert torch.equal(maps[kind].weights, torch.cat(expected))
+
+
+@pytest.mark.parametrize("target", [TARGET, None])
+def test_maps_of_an_encoder_decoder(target, tokenizer):
+    model, ids = model_of("translator"), ids_of(tokenizer)
+    maps = attention_maps(model, tokenizer, TEXT, target)
+    if target is None:
+        written = model.generate(ids, num_beams=1, do_sample=False, max_length=2 * ids.shape[1])
+        read = written[:, :-1]  # nothing has read the last
+    else:
+        read = model.prepare_decoder_input_ids_from_labels(ids_of(tokenizer, target))
+    model.set_attn_implementation("eager")
+    outputs = model(ids, decoder_input_ids=read, output_attentions=True)
+    written = token_labels(tokenizer, read[0].tolist())
+    expected = {
+        "encoder": (outputs.encoder_attentions, TOKENS, TOKENS),
+        "decoder": (outputs.decoder_attentions, written, written),
+        "cross": (outputs.cross_attentions, written, TOKENS),
+    }
+    assert list(maps) == list(expected)
+    for kind, (weights, queries, keys) in expected.items():
+        assert torch.equal(maps[kind].weights, torch.cat(weights))
+        assert (maps[kind].queries, maps[kind].keys) == (queries, keys)
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+def test_maps_of_every_head(head, tokenizer):
+    model = tiny_model(head, **(ENDS if issubclass(head.config_class, tfm_zoo.TfmEncoderDecoderConfig) else {}))
+    target = TARGET if head is tfm_zoo.TfmEncoderDecoderModel else None  # which cannot write one
+    for attention in attention_maps(model, tokenizer, TEXT, target).values():
+        assert attention.weights.shape[2:] == (len(attention.queries), len(attention.keys))
+        torch.testing.assert_close(attention.weights.sum(-1), torch.ones(attention.weights.shape[:-1]))
+
+
+def plain(tokenizer):
+    """Without [CLS] and [SEP]; its file asks for padding and truncation, as some do."""
+    other = type(tokenizer)(tokenizer_object=tokenizer.backend_tokenizer, pad_token="[PAD]")
+    other.backend_tokenizer.post_processor = None
+    other.backend_tokenizer.enable_padding(length=20)
+    other.backend_tokenizer.enable_truncation(4)
+    return other
+
+
+@pytest.mark.parametrize("name", ["BertModel", "DistilBertModel", "GPT2Model", "OpenAIGPTModel", "MarianMTModel"])
+def test_maps_of_an_official_model(name, tokenizer):
+    """They are of the text alone, of a single token too, whatever a tokenizer's file says of padding and truncation."""
+    official, target = build_tiny(BY_NAME[name]), TARGET if name == "MarianMTModel" else None
+    for text in ("film", TEXT):
+        theirs, ours = (
+            attention_maps(model, plain(tokenizer), text, target)
+            for model in (official, tfm_zoo.from_official(official))
+        )
+        assert theirs.keys() == ours.keys() and next(iter(theirs.values())).keys == text.split()
+        for kind in ours:
+            torch.testing.assert_close(theirs[kind].weights, ours[kind].weights, atol=1e-5, rtol=0)
+            assert (theirs[kind].queries, theirs[kind].keys) == (ours[kind].queries, ours[kind].keys)
+
+
+@pytest.mark.parametrize("is_official", [False, True])
+def test_map_of_positions_that_begin_after_padding(is_official, tokenizer):
+    zoo = tiny_model(tfm_zoo.TfmBertModel, position_ids_from_padding=True)
+    model = build_tiny(BY_NAME["RobertaModel"]) if is_official else zoo
+    longest = model.config.max_position_embeddings - model.config.pad_token_id - 1
+    attention_maps(model, tokenizer, "film " * (longest - 2))
+    with pytest.raises(ValueError, match=f"reads at most {longest}"):
+        attention_maps(model, tokenizer, "film " * (longest - 1))
+
+
+def test_without_a_tokenizer(tokenizer):
+    """As of a model of one's own, whose ids come from elsewhere."""
+    for kind in ("encoder", "translator"):
+        model, ids = model_of(kind), ids_of(tokenizer)
+        maps, named = attention_maps(model, input_ids=ids), attention_maps(model, tokenizer, TEXT)
+        assert all(torch.equal(maps[part].weights, named[part].weights) for part in named)
+        assert maps["encoder"].keys == [str(index) for index in ids[0].tolist()]
+
+
+def test_layers_of_linear_attention_are_left_out(tokenizer, caplog):
+    types = ["full_attention", "linear_attention", "full_attention"]
+    model = tiny_model(tfm_zoo.TfmGPTModel, num_hidden_layers=3, layer_types=types)
+    attention = attention_maps(model, tokenizer, TEXT)["decoder"]
+    assert attention.layers == [0, 2] and len(attention.weights) == 2
+    assert "decoder attention: linear layers have no weights to show (1)" in caplog.text
+    with pytest.raises(ValueError, match="layer 1: the decoder attention of TfmGPTModel has weights in 0, 2 alone"):
+        attention.check(1, None)
+    model = tiny_model(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, attention_type="linear", **ENDS)
+    maps = attention_maps(model, tokenizer, TEXT, TARGET)
+    assert maps.keys() == {"cross"} and list(maps["cross"].layers) == [0, 1, 2]
+
+
+def test_source_and_target_have_their_own_vocabularies(tmp_path, monkeypatch):
+    """FSMT's tokenizer, without the language rules that it takes from another package."""
+    rules = SimpleNamespace(normalize=lambda text: text, tokenize=lambda text, **_: text.split())
+    names = ("MosesPunctNormalizer", "MosesTokenizer", "MosesDetokenizer")
+    monkeypatch.setitem(sys.modules, "sacremoses", SimpleNamespace(**{name: lambda **_: rules for name in names}))
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    for name, words in (("en", ["good</w>", "film</w>"]), ("de", ["guter</w>", "streifen</w>"])):
+        (tmp_path / name).write_text(json.dumps({token: index for index, token in enumerate(special + words)}))
+    (tmp_path / "merges").write_text("#\ng o 1\ngo o 1\ngoo d</w> 1\nf i 1\nfi l 1\nfil m</w> 1\n")
+    tokenizer = FSMTTokenizer(["en", "de"], *(str(tmp_path / name) for name in ("en", "de", "merges")))
+    ends = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    model = tiny_model(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, **ends)
+    monkeypatch.setattr(model, "generate", lambda *_, **__: torch.tensor([[2, 4, 5, 2]]))
+    maps = attention_maps(model, tokenizer, "good film")
+    assert maps["cross"].keys == maps["encoder"].queries == ["good·", "film·", "</s>"]
+    assert maps["cross"].queries == maps["decoder"].keys == ["</s>", "guter·", "streifen·"]
+
+
+def test_tokens_are_readable(tokenizer):
+    labels = {"▁film": "·film", "film</w>": "film·", "##s": "##s", "a\tb\n": "a⇥b↵", "\u200b": "\\u200b", "$x$": "$x$"}
+    assert {token: readable(token) for token in labels} == labels
+    assert token_labels(tokenizer, [2, 60]) == ["[CLS]", "<60>"]  # an id without a token
+    assert shortened(["film", "x" * 14, "x" * 15]) == ["film", "x" * 14, "x" * 13 + "…"]
+    of_bytes = byte_level_bpe(["a café here"] * 3, 300)
+    labels = token_labels(of_bytes, of_bytes("a café\nhere").input_ids)
+    assert "".join(labels).replace(of_bytes.eos_token, "") == "a·café↵here"
+
+
+# What a decision rests on
+
+
+def by_hand(weights: torch.Tensor) -> np.ndarray:
+    """Abnar and Zuidema (2020): the mean over heads, with the residual stream, each row normalised."""
+    rollout = np.eye(weights.shape[-1])
+    for layer in weights.numpy():
+        mixed = layer.mean(axis=0) + np.eye(len(rollout))
+        rollout = mixed / mixed.sum(axis=-1, keepdims=True) @ rollout
+    return rollout
+
+
+READS = {
+    "cls": "the state of '[CLS]'",
+    "mean": "the mean of all states",
+    "attention": "a mean of all states, weighted by a learned query",
+}
+
+
+@pytest.mark.parametrize("pooling", READS)
+def test_decision_of_an_encoder(pooling, tokenizer):
+    model = tiny_model(tfm_zoo.TfmBertForSequenceClassification, classifier_pooling=pooling)
+    rollout = decision_rollout(model, tokenizer, TEXT)
+    expected = by_hand(attention_maps(model, tokenizer, TEXT)["encoder"].weights)
+    if pooling == "attention":
+        states = model.model(tokenizer(TEXT, return_tensors="pt")["input_ids"]).last_hidden_state[0]
+        weights = model.model.pooler_query(states).softmax(dim=0).detach().numpy()
+        expected = (weights * expected).sum(0, keepdims=True)
+    np.testing.assert_allclose(rollout.shares, expected.mean(0) if pooling == "mean" else expected[0], atol=1e-6)
+    assert rollout.decision == decision_of(model.config, model(**tokenizer(TEXT, return_tensors="pt")).logits[0])
+    assert rollout.tokens == TOKENS
+    assert rollout.reads == READS[pooling]
+    assert rollout.aside == {0, len(TOKENS) - 1}
+    words = [*zip(TOKENS, rollout.shares.tolist(), strict=True)][1:-1]
+    assert rollout.strongest() == sorted(words, key=lambda word: -word[1])[:3]
+
+
+def test_decision_of_a_decoder(tokenizer):
+    model = tiny_model(tfm_zoo.TfmGPTForSequenceClassification)
+    rollout = decision_rollout(model, tokenizer, TEXT)
+    assert rollout.aside == {0, len(TOKENS) - 1}
+    expected = by_hand(attention_maps(model, tokenizer, TEXT)["decoder"].weights)
+    np.testing.assert_allclose(rollout.shares, expected[-1], atol=1e-6)
+    assert rollout.reads == "the state of '[SEP]'"
+    # The model ignores padding in the text.
+    assert decision_rollout(model, tokenizer, f"{TEXT} [PAD] [PAD]").reads == "the state of '[SEP]'"
+
+
+def test_decision_of_an_encoder_decoder(tokenizer):
+    """Residual streams of both stacks, with the encoder's last states where the decoder reads them."""
+    model = tiny_model(tfm_zoo.TfmEncoderDecoderForSequenceClassification, **ENDS)
+    rollout = decision_rollout(model, tokenizer, TEXT)
+    maps = attention_maps(model, tokenizer, TEXT)
+    length, last = len(TOKENS), len(TOKENS) - 1
+    assert rollout.aside == {0, 1, length}  # behind the decoder's start token
+    # One graph: the source's tokens first, the decoder's behind them.
+    whole = np.eye(2 * length)
+    whole[:length, :length] = by_hand(maps["encoder"].weights)
+    for own, cross in zip(maps["decoder"].weights, maps["cross"].weights, strict=True):
+        for source, target in ((0 * cross, own), (cross, 0 * own)):
+            step = np.eye(2 * length)
+            step[length:] += np.concatenate((source.mean(0), target.mean(0)), axis=1)
+            encoded = whole.copy()
+            whole = step / step.sum(-1, keepdims=True) @ whole
+            whole[:length] = encoded[:length]
+    row = whole[length + last]
+    # What the decoder begins with, what both read, and the source's end.
+    shares = (row[length:][:1], row[: length - 1] + row[length + 1 :], row[length - 1 : length])
+    np.testing.assert_allclose(rollout.shares, np.concatenate(shares), atol=1e-6)
+    assert rollout.tokens == ["[CLS]", *TOKENS]
+
+
+@pytest.mark.parametrize(
+    ("fields", "logits", "decision"),
+    [
+        ({"num_labels": 1}, [0.25], "0.25"),
+        ({"num_labels": 2}, [0.0, 0.0], "LABEL_0 (50%)"),
+        ({"num_labels": 3, "problem_type": "multi_label_classification"}, [0.0, 2.0, 1.0], "LABEL_1 (88%)"),
+    ],
+)
+def test_decisions(fields, logits, decision):
+    assert decision_of(tfm_zoo.TfmBertConfig(**fields), torch.tensor(logits)) == decision
+
+
+# What heads attend to
+
+
+TEXTS = [f"{TEXT} a film", TARGET]
+
+
+def target_of(tokens: list[str], query: int, key: int) -> str:
+    if tokens[key] in ("[CLS]", "[SEP]"):
+        return tokens[key]
+    near = {0: "itself", -1: "the token before", 1: "the token after"}
+    if key - query in near:
+        return near[key - query]
+    return "the same token elsewhere" if tokens[key] == tokens[query] else "any other token"
+
+
+def test_a_part_of_a_character_and_a_blank_are_no_punctuation():
+    tokenizer = byte_level_bpe(["a"], 257)  # each byte is a token
+    pairs = pairs_of(tokenizer, tokenizer("abé ,", return_tensors="pt").input_ids[0], [])
+    places = [PLACES[target] for target in pairs[:, 0].float().argmax(0).tolist()]
+    assert places == ["itself", "the token after", *["any other token"] * 3, "punctuation"]
+    assert PLACES[pairs[:, 3, 0].float().argmax()] == "the first token"
+
+
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_shares(kind, tokenizer):
+    model = model_of(kind)
+    found = head_shares(model, tokenizer, TEXTS)
+    expected, chance, count = torch.zeros(found.shares.shape), torch.zeros(len(found.targets)), 0
+    for text in TEXTS:
+        attention = attention_maps(model, tokenizer, text)[kind]
+        last = len(attention.keys) - 1
+        for query in range(1, last):  # between [CLS] and [SEP]
+            seen = range(query + 1) if kind == "decoder" else range(last + 1)
+            for key in seen:
+                target = found.targets.index(target_of(attention.keys, query, key))
+                expected[target] += attention.weights[:, :, query, key]
+                chance[target] += 1 / len(seen)
+            count += 1
+    torch.testing.assert_close(found.shares, expected / count)
+    torch.testing.assert_close(found.chance, chance / count)
+    torch.testing.assert_close(found.shares.sum(dim=0), torch.ones(found.shares.shape[1:]))
+    # No panel is blank: a decoder's tokens see none after them, and the first one here is [CLS].
+    assert found.chance.min() > 0 and ("the token after" in found.targets) == (kind == "encoder")
+    assert "the first token" not in found.targets
+    target, layer, head, share, _ = found.strongest()[-1]
+    assert target == "any other token" and share == found.shares[-1, layer, head] == found.shares[-1].max()
