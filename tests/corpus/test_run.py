@@ -106,30 +106,30 @@ def test_kinds_of_data(reader, texts, tmp_path, kind):
     assert pq.read_table(tmp_path / "out")["text"].to_pylist() == texts
 
 
-def refused(message: str, reader, files, out, error=ValueError, **options) -> None:
-    """A run that is refused by name leaves the folder as it was."""
-    before = contents(out) if out.is_dir() else None
-    with pytest.raises(error, match=message):
-        run(reader, files, out, **options)
-    assert before is None or contents(out) == before
-
-
 def test_another_run_in_the_folder(reader, encoder, files, texts, tmp_path):
-    out = tmp_path / "out"
+    """It is refused by name, and the folder is as it was."""
+    out, full = tmp_path / "out", tmp_path / "full"
     run(reader, files, out)
-    refused("rows_per_part 30, and this run has 20", reader, files, out, rows_per_part=20)
-    refused(r"keep_columns \['place'\], and this run has \[\]", reader, files, out, keep=())
-    other = CorpusReader.from_pretrained(encoder, pooling="cls", window=8)
-    refused("pooling 'mean', and this run has 'cls'", other, files, out)
+    full.mkdir()
+    (full / "mine.txt").write_text("mine")
     save_tiny_encoder(tmp_path / "other", layer_norm_eps=1e-3)
-    other = CorpusReader.from_pretrained(tmp_path / "other", pooling="mean", window=8)
-    refused(f"model '{reader.digest}', and this run has '{other.digest}'", other, files, out)
-    changed = pa.table({"text": [*texts[:30], "else"], "place": range(31), "note": ["x"] * 31})
-    pq.write_table(changed, tmp_path / "1.parquet")
-    refused("rows 100, and this run has 101", reader, files, out)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full/mine.txt").write_text("mine")
-    refused("holds mine.txt: give an empty folder", reader, files, tmp_path / "full", FileExistsError)
+    others = [(encoder, "cls"), (tmp_path / "other", "mean")]
+    cls, other = (CorpusReader.from_pretrained(path, pooling=pooling, window=8) for path, pooling in others)
+    for message, by, place, options in (
+        ("rows_per_part 30, and this run has 20", reader, out, {"rows_per_part": 20}),
+        (r"keep_columns \['place'\], and this run has \[\]", reader, out, {"keep": ()}),
+        ("pooling 'mean', and this run has 'cls'", cls, out, {}),
+        (f"model '{reader.digest}', and this run has '{other.digest}'", other, out, {}),
+        ("holds mine.txt: give an empty folder", reader, full, {}),
+        ("rows 100, and this run has 101", reader, out, {}),
+    ):
+        if message.startswith("rows 100"):
+            changed = pa.table({"text": [*texts[:30], "else"], "place": range(31), "note": ["x"] * 31})
+            pq.write_table(changed, tmp_path / "1.parquet")
+        before = contents(place)
+        with pytest.raises((ValueError, FileExistsError), match=message):
+            run(by, files, place, **options)
+        assert contents(place) == before
 
 
 BAD_FILES = {

@@ -88,26 +88,3 @@ def test_commands_and_options_in_prose(document, clone):
             check(split(span))
         elif span.startswith("--") and "--help" not in span:
             assert any(takes(recipe, span) for recipe in ROOT.glob("recipes/*.py")), span
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        ("make coffee", "cannot run"),
-        ("make test; make lint  # several", "cannot run"),
-        ("pip install '.[recipe]'", "cannot run"),
-        ("python -m pytest tests/nothing", "cannot run"),
-        ("python -m benchmarks nothing", "nothing"),
-        ("python -m benchmarks speed --only nothing", "cannot run"),
-        ("python recipes/predicted.py runs/imdb text", "No such file"),
-        ("python recipes/generate.py runs/book --top_q 1 text", "unrecognized arguments: --top_q"),
-        ("accelerate launch recipes/train_translation.py --num_beam 4", "did you mean '--num_beams'"),
-        ("accelerate launch --config_file recipes/accelerate/tpu.yaml recipes/train_translation.py", "cannot run"),
-        ("tfm-zoo draw", "draw"),
-        ("tfm-zoo verify model --jason", "No such option: --jason"),
-        ("curl localhost", "no rule"),
-    ],
-)
-def test_a_command_that_fails_is_found(line, complaint, clone):
-    with pytest.raises(BadCommandError, match=complaint):
-        check(split(line))

@@ -35,15 +35,3 @@ def test_links_and_paths(document):
     assert [link for link in document.links if is_broken(document, link)] == []
     assert [span for span in document.spans if is_path(span) and is_missing(span)] == []
     assert document.languages <= {"bash", "python", "sh", "text"} and "```" not in document.prose
-
-
-def test_what_points_nowhere_is_found():
-    text = "# Why, and `how`\n[](#why-and-how) [](#why) [](recipes) [](x.py) [](README.md#x) `tests/*.py` `tests/x`"
-    document = Document(ROOT / "README.md", text)
-    assert [link for link in document.links if is_broken(document, link)] == [
-        "#why-and-how",
-        "#why",
-        "x.py",
-        "README.md#x",
-    ]
-    assert [span for span in document.spans if is_path(span) and is_missing(span)] == ["tests/x"]

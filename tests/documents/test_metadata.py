@@ -54,18 +54,3 @@ def test_every_family_has_a_card_with_a_licence():
     families = {card.path.stem: ModelCard(card.text).data.license for card in CARDS if card not in RESULTS}
     assert families == dict.fromkeys(TYPES, "apache-2.0")
     assert len(RESULTS) >= 3
-
-
-@pytest.mark.parametrize(
-    ("line", "is_told"),
-    [
-        ("Accuracy: 0.8765", True),
-        ("| accuracy, over 1,000 texts | 87.651 % |", True),
-        ("accuracy 87.66 %", False),
-        ("accuracy 0.876", False),
-        ("F1 87.65 %", False),
-        ("accuracy 87.65", False),
-    ],
-)
-def test_a_figure_in_the_text(line, is_told):
-    assert tells(line, "accuracy", 0.8765) == is_told

@@ -146,8 +146,10 @@ def test_memory(tmp_path):
     assert rounding < 1.7 * size and loading < 1.4 * size, (rounding / size, loading / size)
 
 
-def test_sharded(tmp_path):
-    model = tiny_decoder()
+@pytest.mark.parametrize("make", [tiny_decoder, lambda: build_tiny(BY_NAME["LlamaForCausalLM"])])
+def test_sharded(make, tmp_path):
+    """Of the zoo, and official."""
+    model = make()
     model.save_pretrained(tmp_path / "whole", max_shard_size="10KB")
     saved(model, tmp_path / "packed", max_shard_size="10KB")
     assert len(list((tmp_path / "packed").glob("model-*.safetensors"))) > 2
@@ -178,37 +180,36 @@ def test_in_bfloat16_and_with_a_new_head(tmp_path):
     assert logits.dtype == torch.bfloat16 and 0 < logits.abs().max() < 100
 
 
-def test_official_models_too(tmp_path):
-    model = build_tiny(BY_NAME["LlamaForCausalLM"])
-    saved(model, tmp_path, "int4")
-    assert_same(AutoModelForCausalLM.from_pretrained(tmp_path), model, IDS)
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda _: TfmQuantizationConfig("int3"), "not to 'int3'"),
+        (lambda folder: saved(tiny_decoder(), folder, "float32"), "packed in float32 is not saved"),
+        (lambda _: to_official(pack_weights(tiny_decoder(), "int8")), "quantised"),
+        (
+            lambda folder: export_onnx(pack_weights(tiny_decoder(), "float32"), folder),
+            "packed: export the model that it",
+        ),
+    ],
+)
+def test_refused(act, message, tmp_path):
+    with pytest.raises((ValueError, ConversionError), match=message):
+        act(tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
-def test_without_tfm_zoo(tmp_path, monkeypatch):
-    """transformers would only warn, and take rounded numbers for weights: the model's own code refuses."""
+def test_what_is_not_loaded(tmp_path, monkeypatch):
+    """Without the zoo, transformers would only warn, and take rounded numbers for weights: the model's own code
+    refuses."""
     saved(tiny_decoder(), tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors[WEIGHT + "_scales"]
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match=f"lacks scales that fit {WEIGHT}"):
+        AutoModelForCausalLM.from_pretrained(tmp_path)
     monkeypatch.delitem(AUTO_QUANTIZATION_CONFIG_MAPPING, "tfm_zoo")
     with pytest.raises(ValueError, match="import tfm_zoo"):
         TfmGPTForCausalLM.from_pretrained(tmp_path)
-
-
-def test_refused(tmp_path):
-    with pytest.raises(ValueError, match="not to 'int3'"):
-        TfmQuantizationConfig("int3")
-    with pytest.raises(ValueError, match="packed in float32 is not saved"):
-        saved(tiny_decoder(), tmp_path / "float32", "float32")
-    assert not (tmp_path / "float32").exists()
-    with pytest.raises(ConversionError, match="quantised"):
-        to_official(pack_weights(tiny_decoder(), "int8"))
-    with pytest.raises(ConversionError, match="packed: export the model that it was made from"):
-        export_onnx(pack_weights(tiny_decoder(), "float32"), tmp_path / "onnx")
-    saved(tiny_decoder(), tmp_path / "broken")
-    file = tmp_path / "broken/model.safetensors"
-    tensors = load_file(file)
-    del tensors[WEIGHT + "_scales"]
-    save_file(tensors, file, {"format": "pt"})
-    with pytest.raises(ValueError, match=f"lacks scales that fit {WEIGHT}"):
-        AutoModelForCausalLM.from_pretrained(tmp_path / "broken")
 
 
 @pytest.mark.slow
