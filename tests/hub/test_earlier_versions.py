@@ -83,11 +83,6 @@ def assert_replayed(result: dict | str, folder: Path) -> None:
         assert tokens == wanted, f"{folder.name} writes {tokens} and not {wanted}"
 
 
-@EVERY_VERSION
-def test_every_head_is_among_them(version):
-    assert {name.split("-")[0] for name in names(version)} == HEADS_OF[version]
-
-
 @pytest.mark.parametrize(("version", "name"), WHOLE)
 def test_loads_by_name(version, name, checkpoints):
     folder = checkpoints[version, name]

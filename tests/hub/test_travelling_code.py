@@ -8,14 +8,16 @@ what it may use: it opens no file, makes no request and starts no process.
 import ast
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import tfm_zoo.models
 from tfm_zoo import TfmGPTConfig
+from tfm_zoo.models.configuration_tfm import TfmConfig
 from tfm_zoo.plugin.families import FAMILIES
 
-from .travelling import FOLDER, code_of
-
+FOLDER = Path(tfm_zoo.models.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))
 #: packages, parts of the standard library that touch nothing outside of the process, and a module of what transformers
 #: requires, whose decorator its own configurations use
@@ -27,6 +29,19 @@ BUILT_IN = {"open", "exec", "eval", "compile", "input", "breakpoint", "__import_
 IN_PACKAGES = {"torch.load", "torch.save", "torch.hub", "torch.ops", "torch.multiprocessing", "torch.utils"}
 IN_PACKAGES |= {"transformers.dynamic_module_utils", "transformers.utils.hub"}
 TRANSFORMERS_SEES = re.compile(r"^\s*(?:from\s+\.(\S+)\s+import|import\s+\.(\S+)\s*$)", flags=re.MULTILINE)
+
+
+def code_of(family: type[TfmConfig]) -> dict[str, bytes]:
+    """The files that travel with a checkpoint, name -> content: its modeling file, and what that imports, directly or
+    not."""
+    waiting, code = [family.modeling_file], {}
+    while waiting:
+        file = FOLDER / f"{waiting.pop()}.py"
+        code[file.name] = file.read_bytes()
+        nodes = ast.walk(ast.parse(code[file.name]))
+        imported = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.level}
+        waiting += [name for name in imported if f"{name}.py" not in code and name not in waiting]
+    return code
 
 
 def offences(text: str) -> list[str]:

@@ -4,26 +4,28 @@ named, and so is what cannot be checked. (`test_faults.py` has more of them, `te
 import json
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+import yaml
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-import tfm_zoo
 from tfm_zoo import TfmBertForMaskedLM, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
 from tfm_zoo.cli import app
-from tfm_zoo.hub import Verdict, fingerprints, manifest, verify, verifying
+from tfm_zoo.hub import Verdict, manifest, matrix, verify, verify_matrix, verifying
 from tfm_zoo.hub.comparisons import compare_tested
 
-from ..tiny import HEADS, tiny_model
+from ..documents.document import ROOT
+from ..tiny import tiny_model
 from .editing import accept, edit
 
 LOGITS = "output logits drifted by "
 TRUST = "it was not run, since that needs trust_remote_code=True"
 #: as whoever trusts the folder's code, whatever it is
 RUN = {"trust_remote_code": True, "run_changed": True}
-UP = "model.layers.1.mlp.up_proj.weight"
 FRESH = verifying.load_in_fresh_process
 #: code that changes what it loads
 CHANGING = """
@@ -54,22 +56,6 @@ def run(*arguments: object):
     return CliRunner().invoke(app, ["verify", *map(str, arguments)])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
-def test_manifest_of_every_head(head, tmp_path):
-    model = tiny_model(head).train()
-    model.save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / manifest.FILE).read_text())
-    assert model.training and saved["tfm_zoo"] == tfm_zoo.__version__
-    assert saved["code"].keys() == {path.name for path in tmp_path.glob("*.py")}
-    assert saved["weights"].keys() == load_file(tmp_path / "model.safetensors").keys()
-    with torch.no_grad():
-        outputs = model.eval()(**fingerprints.given(saved["fingerprint"]["inputs"], model.dtype))
-    outputs_saved = {name: output for name, output in saved["fingerprint"]["outputs"].items() if name != "loss"}
-    assert outputs_saved == fingerprints.sample(outputs)
-    assert all(len(set(output["values"])) > 1 for output in outputs_saved.values())
-
-
 def test_moved_elsewhere_and_in_another_type(tmp_path, here):
     tiny_model(TfmEncoderDecoderForConditionalGeneration).save_pretrained(tmp_path / "here")
     folder = shutil.move(tmp_path / "here", tmp_path / "there")
@@ -77,14 +63,6 @@ def test_moved_elsewhere_and_in_another_type(tmp_path, here):
     assert verdict.ok and not verdict.warnings, verdict
     assert verdict.figures["drift"] and max(verdict.figures["drift"].values()) == 0
     assert coarse.ok and 0 < max(coarse.figures["drift"].values()) <= coarse.figures["tolerance"] == 5e-2, coarse
-
-
-def test_weights_missing(folder):
-    tensors = load_file(folder / "model.safetensors")
-    save_file({name: tensors[name] for name in tensors if name != UP}, folder / "model.safetensors", {"format": "pt"})
-    differences = verify(folder).differences
-    assert {f"weights missing: {UP}", f"weights missing when it is loaded: {UP}"} <= set(differences)
-    assert any(one.startswith(LOGITS) for one in differences)
 
 
 @pytest.mark.slow
@@ -224,3 +202,67 @@ def test_a_model_that_cannot_be_run_is_saved_all_the_same(tmp_path, monkeypatch,
     model.save_pretrained(tmp_path)
     assert json.loads((tmp_path / manifest.FILE).read_text())["fingerprint"] is None
     assert "keeps no outputs to compare with later: ZeroDivisionError" in caplog.text
+
+
+# Under several releases
+
+
+def test_each_release_has_an_environment_of_its_own(folder, monkeypatch):
+    """One cannot be installed, and in another the model computes otherwise."""
+    made = []
+
+    def environment(place, requirement):
+        assert place.is_dir()
+        made.append(requirement)
+        if requirement == "transformers==5.1.*":
+            raise RuntimeError(f"{requirement} cannot be installed: there is none")
+        return requirement, requirement.partition("==")[2] or "newest"
+
+    def load(*arguments):
+        saved, python = arguments[-2:]
+        outputs = json.loads(json.dumps(saved["fingerprint"]["outputs"]))
+        if python == "transformers==5.2.0":
+            outputs["logits"]["values"][0] += 1
+        kinds = dict.fromkeys(("missing", "unexpected", "changed"), ())
+        return {"settings": {}, "outputs": outputs, "dtype": "float32"} | kinds, None
+
+    monkeypatch.setattr(matrix, "environment", environment)
+    monkeypatch.setattr(verifying, "load_in_fresh_process", load)
+    found = verify_matrix(folder, "transformers == 5.1, 5.2.0, 5.3, latest")
+    assert made == ["transformers==5.1.*", "transformers==5.2.0", "transformers==5.3.*", "transformers"]
+    assert [row["ok"] for row in found.matrix.values()] == [False, False, True, True] and not found.ok
+    code, *table = str(found).splitlines()
+    assert code.startswith("code: that of tfm_zoo") and len(table) == 5
+    assert "cannot be installed" in table[1] and "output logits drifted" in table[2]
+    assert table[3].startswith("5.3.*") and table[4].startswith("newest") and table[4].endswith("outputs match")
+
+    for releases, code in (("5.3,latest", 0), ("5.2.0,5.3", 1)):
+        done = CliRunner().invoke(app, ["verify", str(folder), "--json", "--matrix", f"transformers=={releases}"])
+        answer = json.loads(done.stdout)
+        assert done.exit_code == code and answer["ok"] == (code == 0) and len(answer["matrix"]) == 2
+    done = CliRunner().invoke(app, ["verify", str(folder), "--matrix", "transformers==5.3"])
+    assert done.exit_code == 0 and "code, weights and outputs match" in done.stdout
+
+
+@pytest.mark.parametrize("wrong", ["transformers", "transformers==", "==5.12", "transformers==5.12,newest", "t==5;x"])
+def test_what_is_no_matrix(folder, wrong):
+    with pytest.raises(ValueError, match=r"is no release\. It should be like 'transformers==5.12,"):
+        verify_matrix(folder, wrong)
+
+
+@pytest.mark.slow
+def test_an_environment(tmp_path):
+    """With what is installed here already, so that nothing is downloaded."""
+    python, installed = matrix.environment(tmp_path, "packaging")
+    program = "import packaging, torch, sys; print(sys.prefix)"
+    assert subprocess.check_output([python, "-c", program], text=True).strip() == str(tmp_path)
+    assert installed and python != sys.executable
+
+
+def test_the_action_calls_what_there_is():
+    action = yaml.safe_load((ROOT / ".github/actions/verify/action.yml").read_text())
+    run = action["runs"]["steps"][1]["run"]
+    for option in ("--matrix", "--json"):
+        assert option in run and option in CliRunner().invoke(app, ["verify", "--help"]).output
+    names = {name for step in action["runs"]["steps"] for name in step["env"]}
+    assert {name.lower() for name in names} == action["inputs"].keys()
