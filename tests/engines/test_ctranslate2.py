@@ -35,24 +35,20 @@ ENCODER_DECODER = DECODER | {
     "init_std": SIZES["initializer_range"],
     "tie_word_embeddings": False,  # so that a model says more than what it has just read
 }
-ENCODERS = {
-    "BertModel": INNER,
-    "RobertaModel": INNER,
-    "XLMRobertaForSequenceClassification": INNER,
-    "CamembertModel": INNER,
-    "DistilBertModel": {"hidden_dim": 256},
+#: by what the engine makes of a class, official classes and their fields
+CLASSES = {
+    **dict.fromkeys(("BertModel", "RobertaModel", "CamembertModel"), ("Encoder", INNER)),
+    "XLMRobertaForSequenceClassification": ("Encoder", INNER),
+    "DistilBertModel": ("Encoder", {"hidden_dim": 256}),
+    "GPT2LMHeadModel": ("Generator", {}),
+    "LlamaForCausalLM": ("Generator", LLAMA),
+    "MistralForCausalLM": ("Generator", LLAMA | {"sliding_window": 64}),
+    "Qwen2ForCausalLM": ("Generator", LLAMA),
+    "MarianMTModel": ("Translator", {"decoder_start_token_id": PADDING, "scale_embedding": True}),
+    "BartForConditionalGeneration": ("Translator", {}),
+    "MBartForConditionalGeneration": ("Translator", {"scale_embedding": True}),
 }
-DECODERS = {
-    "GPT2LMHeadModel": {},
-    "LlamaForCausalLM": LLAMA,
-    "MistralForCausalLM": LLAMA | {"sliding_window": 64},
-    "Qwen2ForCausalLM": LLAMA,
-}
-ENCODER_DECODERS = {
-    "MarianMTModel": {"decoder_start_token_id": PADDING, "scale_embedding": True},
-    "BartForConditionalGeneration": {},
-    "MBartForConditionalGeneration": {"scale_embedding": True},
-}
+FIELDS = {"Encoder": COMMON, "Generator": DECODER, "Translator": ENCODER_DECODER}
 NEW_TOKENS = 12
 
 
@@ -78,32 +74,24 @@ def generated(model: PreTrainedModel, ids: list[int]) -> list[str]:
     return words(model.generate(torch.tensor([ids]), **options)[0, -NEW_TOKENS:].tolist())
 
 
-@pytest.mark.parametrize("name", ENCODERS)
-def test_encoder(name, tmp_path):
-    model, folder = convert(name, tmp_path, COMMON | ENCODERS[name])
-    engine = ctranslate2.Encoder(folder)
+@torch.no_grad()
+@pytest.mark.parametrize("name", CLASSES)
+def test_same_tokens_and_states(name, tmp_path):
+    kind, fields = CLASSES[name]
+    model, folder = convert(name, tmp_path, FIELDS[kind] | fields)
+    engine = getattr(ctranslate2, kind)(folder)
     for ids in PROMPTS:
-        states = np.array(engine.forward_batch([ids]).last_hidden_state)
-        with torch.no_grad():
+        if kind == "Encoder":
+            states = torch.from_numpy(np.array(engine.forward_batch([ids]).last_hidden_state))
             expected = model.base_model(input_ids=torch.tensor([ids])).last_hidden_state
-        torch.testing.assert_close(torch.from_numpy(states), expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("name", DECODERS)
-def test_decoder(name, tmp_path):
-    model, folder = convert(name, tmp_path, DECODER | DECODERS[name])
-    options = {"max_length": NEW_TOKENS, "min_length": NEW_TOKENS, "include_prompt_in_result": False}
-    for ids in PROMPTS:
-        (result,) = ctranslate2.Generator(folder).generate_batch([words(ids)], **options)
-        assert result.sequences == [generated(model, ids)]
-
-
-@pytest.mark.parametrize("name", ENCODER_DECODERS)
-def test_encoder_decoder(name, tmp_path):
-    model, folder = convert(name, tmp_path, ENCODER_DECODER | ENCODER_DECODERS[name])
-    options = {"max_decoding_length": NEW_TOKENS, "min_decoding_length": NEW_TOKENS, "beam_size": 1}
-    # mBART begins with a language, which the engine wants from the caller.
-    begin = [["</s>"]] if name.startswith("MBart") else None
-    for ids in PROMPTS:
-        (result,) = ctranslate2.Translator(folder).translate_batch([words([*ids, END])], begin, **options)
-        assert result.hypotheses == [generated(model, [*ids, END])]
+            torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-4)
+        elif kind == "Generator":
+            options = {"max_length": NEW_TOKENS, "min_length": NEW_TOKENS, "include_prompt_in_result": False}
+            (result,) = engine.generate_batch([words(ids)], **options)
+            assert result.sequences == [generated(model, ids)]
+        else:
+            options = {"max_decoding_length": NEW_TOKENS, "min_decoding_length": NEW_TOKENS, "beam_size": 1}
+            # mBART begins with a language, which the engine wants from the caller.
+            begin = [["</s>"]] if name.startswith("MBart") else None
+            (result,) = engine.translate_batch([words([*ids, END])], begin, **options)
+            assert result.hypotheses == [generated(model, [*ids, END])]
