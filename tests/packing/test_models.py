@@ -1,6 +1,8 @@
-"""Packed models: the tokens of the model that was packed, nearly its outputs, less memory; and what is refused."""
+"""Packed models, with compiled decoding steps too: the tokens of the model that was packed, nearly its outputs, less
+memory; and what is refused."""
 
 import copy
+import shutil
 import weakref
 
 import pytest
@@ -15,8 +17,9 @@ from tfm_zoo import (
     pack_weights,
     quantize_int8,
 )
-from tfm_zoo.packing import packing
-from tfm_zoo.packing.linear import LinearPart, PackedLinear
+from tfm_zoo.packing import compiling, packing
+from tfm_zoo.packing.compiling import compile_steps, room
+from tfm_zoo.packing.linear import LinearPart
 from tfm_zoo.packing.products import Int8Product, has_onednn, levels_of
 
 from ..generation.models import assert_varied, generate, pair, prompts
@@ -25,6 +28,7 @@ from ..tiny import ragged_batch, tiny_decoder, tiny_model
 #: relative distance of logits to those of the whole model, of width 32. (Without VNNI inputs have seven bits.) In the
 #: other types a packed model is as near as the whole one in that type.
 BOUNDS = {"int8": 0.15 if levels_of(Int8Product) == 127 else 0.2, "int4": 0.7}
+IDS = torch.arange(1, 13).view(2, 6)
 STRATEGIES = {
     "greedy": {},
     "beams": {"num_beams": 3},
@@ -90,15 +94,14 @@ def test_with_any_attention(dtype):
     for fields in ({"sliding_window": 4}, {"attention_type": "linear"}, {"position_embedding_type": "rotary"}):
         twin = pack_weights(tiny_decoder(**fields), dtype)
         twin.set_attn_implementation("eager")
-        ids = torch.arange(1, 13).view(2, 6)
         with torch.no_grad():
-            whole = twin(ids).logits
-            first = twin(ids[:, :4])
-            rest = twin(ids[:, 4:], past_key_values=first.past_key_values).logits
+            whole = twin(IDS).logits
+            first = twin(IDS[:, :4])
+            rest = twin(IDS[:, 4:], past_key_values=first.past_key_values).logits
         assert (rest - whole[:, 4:]).norm() < 0.1 * whole.norm()
     static = StaticCache(config=twin.config, max_cache_len=8)
     with torch.no_grad():
-        assert (twin(ids, past_key_values=static).logits - whole).norm() < 0.02 * whole.norm()
+        assert (twin(IDS, past_key_values=static).logits - whole).norm() < 0.02 * whole.norm()
 
 
 def test_parts_of_a_product():
@@ -163,7 +166,7 @@ def test_adapters_stay():
     config = peft.LoraConfig(target_modules=["q_proj", "v_proj", "up_proj"], init_lora_weights=False)
     adapted = peft.get_peft_model(copy.deepcopy(model), config).eval()
     twin = packed(adapted, "float32")
-    batch = {"input_ids": torch.arange(1, 13).view(2, 6)}
+    batch = {"input_ids": IDS}
     assert distance(adapted, twin, batch) < 1e-5 < distance(model, twin, batch)
     with twin.disable_adapter():
         assert distance(model, twin, batch) < 1e-5
@@ -180,19 +183,19 @@ def test_the_kernel_computes_the_activation(act):
     assert distance(model, twin, batch) < 1e-5 and distance(twin, copy.deepcopy(twin), batch) == 0
 
 
-def test_refused():
-    model = tiny_decoder()
-    with pytest.raises(ValueError, match="training mode"):
-        quantize_int8(model.train())
-    with pytest.raises(ValueError, match="not as 'int3'"):
-        pack_weights(model.eval(), "int3")
-    with pytest.raises(ValueError, match="on meta"):
-        pack_weights(copy.deepcopy(model).to("meta"), "int8")
-    packed = pack_weights(model, "float32")
-    with pytest.raises(ValueError, match="this one is packed"):
-        quantize_int8(packed)
-    with pytest.raises(RuntimeError, match="train the model first"):
-        packed.train()(torch.tensor([[1, 2]]))
+@pytest.mark.parametrize(
+    ("act", "error", "message"),
+    [
+        (lambda model: quantize_int8(model.train()), ValueError, "training mode"),
+        (lambda model: pack_weights(model, "int3"), ValueError, "not as 'int3'"),
+        (lambda model: pack_weights(model.to("meta"), "int8"), ValueError, "on meta"),
+        (lambda model: quantize_int8(pack_weights(model, "float32")), ValueError, "this one is packed"),
+        (lambda model: pack_weights(model, "float32").train()(IDS), RuntimeError, "train the model first"),
+    ],
+)
+def test_refused(act, error, message):
+    with pytest.raises(error, match=message):
+        act(tiny_decoder())
 
 
 @pytest.mark.parametrize("dtype", packing.WEIGHTS)
@@ -224,16 +227,6 @@ def test_changes_are_refused(dtype):
     assert model(**batch).logits.equal(wanted)
 
 
-def test_copies_are_independent():
-    model = tiny_decoder()
-    twin = pack_weights(model, "int8")
-    other = copy.deepcopy(twin)
-    numbers = [module.number for each in (twin, other) for module in each.modules() if isinstance(module, PackedLinear)]
-    assert len({*numbers}) == len(numbers)
-    batch = {"input_ids": torch.arange(1, 13).view(2, 6)}
-    assert distance(twin, other, batch) == 0
-
-
 def test_old_weights_are_released():
     """Only embeddings and norms stay, among them the embedding that a head was tied to."""
     model = tiny_decoder(mlp_type="gated")
@@ -242,3 +235,103 @@ def test_old_weights_are_released():
     left = [weight() for weight in weights if weight() is not None]
     assert [weight is model.get_input_embeddings().weight for weight in left] == [True]
     assert all("embed" in name or "norm" in name for name, _ in model.named_parameters())
+
+
+# Compiled decoding steps: one graph for all lengths that have room in one cache
+
+
+def twins(architecture: str, dtype: str):
+    """A packed model, and one that compiles its steps, too."""
+    packed = pack_weights(copy.deepcopy(pair(architecture)[0]), dtype)
+    compiled = copy.deepcopy(packed)
+    compile_steps(compiled, "eager")
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    return packed, compiled
+
+
+def graphs() -> int:
+    assert not torch._dynamo.utils.counters["graph_break"]
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture, dtype", [("gpt2", "float32"), ("llama", "int8"), ("marian", "bfloat16")])
+def test_same_tokens_of_compiled_steps(architecture, dtype):
+    packed, compiled = twins(architecture, dtype)
+    assert "static" in compiled.generation_config.to_json_string()  # which saving a model writes
+    for options in ({}, {"do_sample": True}, {"max_new_tokens": 5}):
+        made, wanted = (generate(model, prompts(), **options) for model in (compiled, packed))
+        assert made.sequences.equal(wanted.sequences)
+    assert graphs() == 1
+    made, wanted = (generate(model, prompts(), num_beams=3).sequences for model in (compiled, packed))
+    assert made.equal(wanted)  # beams are not compiled
+    assert graphs() == 1
+    assert isinstance(compiled, type(packed)) and type(compiled).__name__ == type(packed).__name__
+
+
+@pytest.mark.slow
+def test_caches_are_as_long_as_their_room(monkeypatch):
+    """A long generation takes another graph, and those after it take the first one again."""
+    assert [room(positions) for positions in (1, 128, 129, 1000, 1024)] == [128, 128, 256, 1024, 1024]
+    monkeypatch.setattr(compiling, "SHORTEST", 16)
+    packed, compiled = twins("llama", "float32")
+    for new, count in ((4, 1), (6, 1), (12, 2), (5, 2)):
+        made, wanted = (generate(model, prompts(), max_new_tokens=new) for model in (compiled, packed))
+        assert made.sequences.equal(wanted.sequences)
+        assert made.past_key_values.layers[0].max_cache_len == room(9 + new - 1)
+        assert graphs() == count
+
+
+def with_adapter(**options):
+    """A packed model with an adapter, what it reads, and the tokens of the model before it was packed."""
+    peft = pytest.importorskip("peft")
+    model = tiny_decoder(num_hidden_layers=1, mlp_type="gated")
+    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"], init_lora_weights=False)).eval()
+    source = {name: value.clamp(max=60) for name, value in prompts().items()}
+    wanted = generate(adapted, source).sequences
+    return pack_weights(adapted, "float32", **options), source, wanted
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+def test_generated_code_of_steps(caplog):
+    """`compile=True`, with adapters too; how long compiling took is said once."""
+    compiled, source, wanted = with_adapter(compile=True)
+    torch.compiler.reset()
+    made = [generate(compiled, source).sequences for _ in range(2)]
+    assert made[0].equal(wanted) and made[1].equal(wanted)
+    assert caplog.text.count("Compiled the decoding step") == 1
+
+
+@pytest.mark.slow
+def test_a_step_is_used_for_its_own_weights_alone():
+    """Not with an adapter that is turned off, and not for a copy whose embeddings are others."""
+    packed, source, _ = with_adapter()
+    compiled = copy.deepcopy(packed)
+    compile_steps(compiled, "eager")
+    torch.compiler.reset()
+    made, wanted = (generate(model, source).sequences for model in (compiled, packed))
+    assert made.equal(wanted)
+    with compiled.disable_adapter(), packed.disable_adapter():
+        made, other = (generate(model, source).sequences for model in (compiled, packed))
+    assert made.equal(other) and not made.equal(wanted)
+    twins = [copy.deepcopy(each) for each in (compiled, packed)]
+    for twin in twins:
+        table = twin.get_input_embeddings().weight
+        table.data = table.flip(0)
+    made, other = (generate(twin, source).sequences for twin in twins)
+    assert made.equal(other) and not made.equal(wanted)
+
+
+def test_what_cannot_be_compiled(monkeypatch):
+    with pytest.raises(ValueError, match="TfmBertForMaskedLM does not generate"):
+        pack_weights(tiny_model(TfmBertForMaskedLM), "int8", compile=True)
+    with pytest.raises(ValueError, match="layers without a window"):
+        pack_weights(tiny_decoder(sliding_window=4), "int8", compile=True)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    model = copy.deepcopy(pair("gpt2")[0])
+    with pytest.raises(ValueError, match="there is no no-such-compiler"):
+        pack_weights(model, "int8", compile=True)
+    assert isinstance(model.lm_head, torch.nn.Linear)  # refused before any work is done
+    assert model.generation_config.cache_implementation is None
