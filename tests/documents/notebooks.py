@@ -47,11 +47,7 @@ def picture() -> dict[str, Any]:
     file = BytesIO()
     plt.savefig(file, format="png", dpi=DPI, metadata={"Software": None})
     plt.close("all")
-    return {
-        "data": {"image/png": b64encode(file.getvalue()).decode()},
-        "metadata": {},
-        "output_type": "display_data",
-    }
+    return {"data": {"image/png": b64encode(file.getvalue()).decode()}, "metadata": {}, "output_type": "display_data"}
 
 
 def main(*names: str) -> None:

@@ -86,11 +86,7 @@ def test_a_flat_loss_makes_a_picture(tmp_path):
 
 @pytest.mark.parametrize(
     ("tokens", "lacking"),
-    [
-        (["$x$", "$", "\\frac{", "_^", "<b>"], ""),
-        (["film", "⌕", "⊦"], ""),
-        (["电影", "⌕", "很", "好"], "好影很电"),
-    ],
+    [(["$x$", "$", "\\frac{", "_^", "<b>"], ""), (["film", "⌕", "⊦"], ""), (["电影", "⌕", "很", "好"], "好影很电")],
 )
 def test_any_tokens(tokens, lacking, tmp_path, monkeypatch, caplog):
     """With the fonts that matplotlib brings along, whichever are installed here."""
