@@ -1,4 +1,4 @@
-"""Compiled, exported and traced models compute what the eager ones do. A graph keeps the padding; blocks that are
+"""Compiled and exported models compute what the eager ones do. A graph keeps the padding; blocks that are
 compiled one by one never see it."""
 
 import shutil
@@ -117,17 +117,6 @@ def test_export_for_any_batch_and_lengths(head, fields):
     shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
     program = torch.export.export(model, (), small, dynamic_shapes=dict.fromkeys(small, shape))
     torch.testing.assert_close(real(program.module()(**large)), real(model(**large)), **SAME)
-
-
-@pytest.mark.slow
-# (torch keeps tracing for tools that are built on it, and asks others to export.)
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::UserWarning")
-def test_trace():
-    model = tiny_model(TfmBertForSequenceClassification, return_dict=False).double()
-    traced = torch.jit.trace(model, tuple(ragged_batch().values()), check_trace=False)
-    other = ragged_batch(seed=1).values()
-    torch.testing.assert_close(traced(*other), model(*other), **SAME)
 
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
