@@ -313,6 +313,8 @@ def test_fault(title, model, answer, recorded, tmp_path, monkeypatch):
     assert any(re.search(pattern, one) for one in said), "\n".join(said)
     if re.match("code file|it was not run|.* names (code|the folder)", says):
         assert not verify(folder, code_only=True).ok and "loader" not in verify(folder, python="another").figures
+    if says.endswith("has been changed"):  # to trust the code that was saved is not to trust that
+        assert "loader" not in verify(folder, trust_remote_code=True).figures
 
 
 def loaded_otherwise(model_class: type, inject: Callable, monkeypatch) -> None:
