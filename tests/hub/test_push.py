@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard, close_session
-from transformers import Trainer, TrainingArguments
 from typer.testing import CliRunner
 
 from tfm_zoo import TfmBertForSequenceClassification, TfmGPTForCausalLM
@@ -196,15 +195,3 @@ def test_an_adapter_goes_as_transformers_sends_it(there):
     model.push_to_hub(NAME)
     assert {"adapter_config.json", "adapter_model.safetensors"} <= served(there())
     assert FILE not in served(there())
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("forked")
-def test_trainer_pushes_a_whole_checkpoint_at_its_end(online, tmp_path):
-    data = [{"input_ids": [1, 2, 3], "labels": 0}, {"input_ids": [3, 2, 1], "labels": 1}]
-    options = {"push_to_hub": True, "hub_model_id": NAME, "hub_strategy": "end", "report_to": "none"}
-    arguments = TrainingArguments(str(tmp_path / "out"), max_steps=1, use_cpu=True, save_strategy="no", **options)
-    trainer = Trainer(tiny_model(TfmBertForSequenceClassification), arguments, train_dataset=data)
-    trainer.train()
-    trainer.push_to_hub()
-    assert verify(NAME, token="hf_user").ok

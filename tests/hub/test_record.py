@@ -23,8 +23,8 @@ from tfm_zoo.hub.model_card import MARK
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 from ..official_models import BY_NAME, build_tiny
-from ..tiny import tiny_decoder, tiny_model
-from .editing import both, delete, edited, replace, write
+from ..tiny import tiny_decoder
+from .editing import both, delete, edited, write
 
 OFFICIAL = {
     "BertModel": {},
@@ -193,19 +193,6 @@ def test_code_of_ones_own(tmp_path, monkeypatch):
     assert changed == "code file theirs.py has been changed" and "run_changed=True" in not_run
     verdict = verify(tmp_path, trust_remote_code=True, run_changed=True)
     assert verdict.figures["first_change"]["part"] == "layers.1.0"  # the first that is given the changed sum
-
-
-def test_whose_code_it_is(tmp_path):
-    tiny_model(tfm_zoo.TfmBertForMaskedLM).save_pretrained(tmp_path)
-    release = f"code: that of tfm_zoo {tfm_zoo.__version__}"
-    count = len(list(tmp_path.glob("*.py")))
-    assert verify(tmp_path, code_only=True).code == f"{release}, file by file ({count} files)"
-    replace("norms.py", "import", "# mine\nimport")(tmp_path)
-    replace("layers.py", "import", "from .more import *\nimport")(tmp_path)
-    write("more.py", "")(tmp_path)
-    verdict = verify(tmp_path, code_only=True)
-    assert verdict.code == f"{release} with changes; changed: layers.py, norms.py; somebody's own: more.py"
-    assert not verdict.ok
 
 
 def test_what_a_full_disk_leaves(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ import yaml
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from tfm_zoo import TfmBertForMaskedLM, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
+from tfm_zoo import TfmBertForMaskedLM, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM, __version__
 from tfm_zoo.cli import app
 from tfm_zoo.hub import Verdict, manifest, matrix, verify, verify_matrix, verifying
 from tfm_zoo.hub.comparisons import compare_tested
@@ -61,6 +61,7 @@ def test_moved_elsewhere_and_in_another_type(tmp_path, here):
     folder = shutil.move(tmp_path / "here", tmp_path / "there")
     verdict, coarse = verify(folder), verify(folder, dtype="bfloat16")
     assert verdict.ok and not verdict.warnings, verdict
+    assert verdict.code.startswith(f"code: that of tfm_zoo {__version__}, file by file (")
     assert verdict.figures["drift"] and max(verdict.figures["drift"].values()) == 0
     assert coarse.ok and 0 < max(coarse.figures["drift"].values()) <= coarse.figures["tolerance"] == 5e-2, coarse
 
