@@ -34,6 +34,7 @@ READER = {
 FOLDER = {
     "output_dir": {"help": "folder for the results of a corpus, in Parquet; the same command goes on with it"},
     "rows_per_part": {"type": int, "default": 8192, "help": "rows of a part of the results"},
+    "keep_texts": {"action": "store_true", "help": "keep the texts of the 64 rows by which vectors are verified later"},
 }
 
 
@@ -67,4 +68,4 @@ def corpus_run(args: argparse.Namespace) -> "CorpusRun":
     source = {name: getattr(args, name) for name in CORPUS if name != "keep_columns"}
     corpus = Corpus.open(**source, **columns)
     reader = CorpusReader.from_pretrained(args.model, **{name: getattr(args, name) for name in READER}, **loading(args))
-    return CorpusRun(corpus, reader, args.output_dir, args.rows_per_part)
+    return CorpusRun(corpus, reader, args.output_dir, args.rows_per_part, args.keep_texts)

@@ -2,29 +2,46 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from ..quiet import quiet_loading
 from .options import Debug, Model, Revision, Token, TrustRemoteCode
 from .screen import advise, as_typed, errors_in_one_line, in_one_line, notes, printable, report, working
+
+if TYPE_CHECKING:
+    from ..hub import Verdict
+    from ..proof.recording import Recorded
 
 DType = Literal["auto", "float32", "float64", "float16", "bfloat16"]
 
 
 def verify(
-    model: Model,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A model, vectors, or an export of a model.")],
     revision: Revision = None,
     dtype: Annotated[DType, typer.Option(help="The type to load the model in; a coarser one may drift more.")] = "auto",
     matrix: Annotated[
         str | None,
         typer.Option(help="Under each of these releases, which are installed: transformers==5.12,5.15,latest."),
     ] = None,
-    manifest: Annotated[Path | None, typer.Option(help="The manifest, if it is not in the folder.")] = None,
+    manifest: Annotated[Path | None, typer.Option(help="The manifest or proof, if it is not with SOURCE.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="Of vectors: the model that should write them, if not the one that has."),
+    ] = None,
+    rows: Annotated[int | None, typer.Option("--rows", help="Of vectors: how many rows are embedded again.")] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Of vectors: read all files to their end, and not for ten seconds.")
+    ] = False,
+    against: Annotated[
+        str | None, typer.Option("--against", help="Of an export: the model that it was made from.")
+    ] = None,
     code_only: Annotated[
         bool, typer.Option("--code-only", help="Say whose code it is, and whether it was changed.")
     ] = False,
@@ -39,54 +56,127 @@ def verify(
     token: Token = None,
     debug: Debug = False,
 ) -> None:
-    """Check that a model is what it was when its manifest was written: exit code 0 if it is, else 1.
+    """Check that a model, vectors or an export still are what they were: exit code 0 if they are, else 1.
 
-    It says first whose code the checkpoint carries: that of a release of tfm_zoo, file by file, or somebody's own.
-    Then it compares all files, loads the model in a fresh process, and compares what it computes: outputs, and the
+    A model: it says first whose code the checkpoint carries: that of a release of tfm_zoo, file by file, or somebody's
+    own. Then it compares all files, loads the model in a fresh process, and compares what it computes: outputs, and the
     states after each layer, of which it names the first that differs. No code of the checkpoint runs: the classes of
     transformers or of tfm_zoo load it. With --trust-remote-code its own code does, if it is as it was recorded.
 
-    A manifest shows accidents and drift. It cannot show a forger's work, who writes a new one: that takes a signature,
-    such as those of OpenSSF model signing (model_signing sign FOLDER).
+    Vectors (a folder of recipes/predict.py, or a .parquet or .npy file that was recorded): it compares the files with
+    their digests, and embeds the rows of the proof again: do store and model still fit? If not, it names the part, the
+    row, the setting, the tensor or the layer.
+
+    An export (ONNX, OpenVINO, GGUF, CTranslate2), with --against MODEL: both get the recorded inputs, and outputs are
+    compared within the bounds of the export's type. What was lost is named.
+
+    All this shows accidents and drift. It cannot show a forger's work, who writes a new manifest: that takes a
+    signature, such as those of OpenSSF model signing (model_signing sign FOLDER).
 
     JSON: {"source", "ok", "code", "differences": [...], "warnings": [...], "figures": {...}}. If the check itself
     fails: {"source", "ok": false, "error"}, also with exit code 1. With --matrix: {"source", "ok", "matrix": {...}},
     for each release such a result, with the release that was "installed" and the "seconds" that it took.
     """
     from ..converters.sources import MANIFEST, check_source, without_manifest
+    from ..proof.kinds import kind_of
 
     with errors_in_one_line(debug):
         try:  # what is wrong shows before `hub` is imported, which takes seconds
-            check_source(model, revision, token)
-            if card and (matrix or not Path(model).is_dir()):
-                raise ValueError("--card writes into the README.md of a folder: give one, and no --matrix")
-            if manifest is None and Path(model).is_dir() and not Path(model, MANIFEST).is_file():
-                raise FileNotFoundError(without_manifest(model))
-            options = {"revision": revision, "token": token, "dtype": dtype, "manifest": manifest}
-            options |= {"trust_remote_code": trust_remote_code, "run_changed": run_changed, "code_only": code_only}
-            what = "reading its code" if code_only else "reading its files, then running it in a fresh process"
-            with working(f"Verifying {model}: {what}"):
-                from .. import hub
+            kind = kind_of(source, against)
+            options = {"revision": revision, "token": token, "trust_remote_code": trust_remote_code}
+            check_options(kind, matrix=matrix, model=model, rows=rows, whole=whole, code_only=code_only, card=card)
+            if kind == "model":
+                check_source(source, revision, token)
+                if card and (matrix or not Path(source).is_dir()):
+                    raise ValueError("--card writes into the README.md of a folder: give one, and no --matrix")
+                if manifest is None and Path(source).is_dir() and not Path(source, MANIFEST).is_file():
+                    raise FileNotFoundError(without_manifest(source))
+                options |= {"dtype": dtype, "manifest": manifest, "run_changed": run_changed, "code_only": code_only}
+                what = "reading its code" if code_only else "reading its files, then running it in a fresh process"
+                with working(f"Verifying {source}: {what}"):
+                    from .. import hub
 
-                found = hub.verify_matrix(model, matrix, **options) if matrix else hub.verify(model, **options)
+                    found = hub.verify_matrix(source, matrix, **options) if matrix else hub.verify(source, **options)
+            elif kind == "vectors":
+                options |= {"model": model, "rows": rows, "proof": manifest, "run_changed": run_changed, "whole": whole}
+                with working(f"Verifying {source}: reading its files, then embedding rows again"):
+                    found = verify_vectors(source, options)
+            else:
+                with working(f"Verifying {source}: running it beside the model that it was made from"):
+                    from ..proof import verify_export
+
+                    found = verify_export(source, against, manifest=manifest, **options)
         except Exception as error:
             if as_json:
-                print(json.dumps({"source": model, "ok": False, "error": in_one_line(error)}, indent=1))
+                print(json.dumps({"source": source, "ok": False, "error": in_one_line(error)}, indent=1))
             raise
         if as_json:
-            print(json.dumps({"source": model, "ok": found.ok} | asdict(found), indent=1))
+            print(json.dumps({"source": source, "ok": found.ok} | asdict(found), indent=1))
         else:
-            print(printable(as_typed(str(found) if matrix else f"{model}: {found.code}\n{found}")))
+            lines = [str(found)] if matrix or not found.code else [f"{source}: {found.code}", str(found)]
+            print(printable(as_typed("\n".join(lines))))
         if card and found.ok and not matrix:
             from ..hub.card_line import write_line
 
-            write_line(Path(model), found)
+            write_line(Path(source), found)
     raise typer.Exit(0 if found.ok else 1)
+
+
+#: options of `verify` -> whose they are
+OPTIONS_OF = {"matrix": "model", "code_only": "model", "card": "model"} | dict.fromkeys(
+    ("model", "rows", "whole"), "vectors"
+)
+
+
+def check_options(kind: str, **given: object) -> None:
+    """Refuses options of `verify` that are about something else than what it was given."""
+    for name, value in given.items():
+        if value not in (None, False) and OPTIONS_OF[name] != kind:
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(
+                f"{option} is for {OPTIONS_OF[name].replace('model', 'models')}, and this is {ARTICLES[kind]}"
+            )
+
+
+ARTICLES = {"model": "a model", "vectors": "a store of vectors", "export": "an export"}
+
+
+def verify_vectors(source: str, options: dict[str, Any]) -> "Verdict":
+    """Verifies vectors, whose texts may have to be read again from a data set."""
+    from ..proof.vectors import verify_vectors
+
+    def read_texts(place: dict[str, Any], rows: Sequence[int]) -> dict[int, str]:
+        from ..corpus.source import texts_again
+
+        return texts_again(place, rows)
+
+    with quiet_loading():
+        return verify_vectors(source, read_texts=read_texts, **options)
 
 
 def record(
     model: Model,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.")] = None,
+    vectors: Annotated[
+        Path | None,
+        typer.Option("--vectors", help="Record vectors that MODEL has made: a .parquet or .npy file, or a folder."),
+    ] = None,
+    text_column: Annotated[
+        str | None,
+        typer.Option("--text_column_name", "--text-column-name", help="Of vectors: the column of texts (text)."),
+    ] = None,
+    vector_column: Annotated[
+        str | None,
+        typer.Option("--vector_column_name", "--vector-column-name", help="Of vectors: their column (embedding)."),
+    ] = None,
+    texts: Annotated[
+        Path | None, typer.Option("--texts", help="Of vectors: the file of the texts, if they are not in the same one.")
+    ] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Of vectors: what was put before each text.")] = None,
+    rows: Annotated[int, typer.Option("--rows", help="Of vectors: how many rows the proof keeps.")] = 64,
+    keep_texts: Annotated[
+        bool, typer.Option("--keep_texts", "--keep-texts", help="Of vectors: keep the texts of these rows, too.")
+    ] = False,
     create_pr: Annotated[
         bool, typer.Option("--create-pr", help="Open a pull request on the Hub that adds the manifest.")
     ] = False,
@@ -100,20 +190,50 @@ def record(
     It holds digests of all files and tensors, settings, and what the model computes for fixed inputs, layer by layer.
     It is written to zoo_manifest.json in the model's folder, or to --output. Look at a model before you record it: what
     it computes now is what verify takes for right.
+
+    With --vectors: write the proof of vectors, whatever program has made them. Some rows are embedded, which shows at
+    once whether MODEL writes these vectors, and how (pooling, length 1, prompt, truncation are tried). The proof is
+    written to _proof.json in a folder, to FILE.proof.json beside a file, or to --output.
     """
     from ..converters.sources import MANIFEST, check_folder
 
     with errors_in_one_line(debug), TemporaryDirectory() as place:
         check_folder(model, token)
+        options = {"trust_remote_code": trust_remote_code, "revision": revision, "token": token}
+        if vectors is not None:
+            if create_pr:
+                raise ValueError("--create-pr offers the manifest of a model: it does not go with --vectors")
+            columns = {"text_column": text_column, "vector_column": vector_column}
+            options |= {"prompt": prompt, "rows": rows, "keep_texts": keep_texts, "output": output}
+            with working(f"Recording {vectors}: reading it, then embedding some rows again"):
+                recorded = record_vectors(model, vectors, texts, columns, options)
+            report(f"{vectors} is recorded in {recorded.path}; {recorded}")
+            return
+        if text_column or vector_column or texts or prompt:
+            raise ValueError("--text_column_name, --vector_column_name, --texts and --prompt go with --vectors")
         with working(f"Recording {model}: reading its files, then running it in a fresh process"):
             from .. import hub
             from ..hub.recording import propose
 
             kept = output or (Path(place, MANIFEST) if create_pr else None)
-            options = {"trust_remote_code": trust_remote_code, "revision": revision, "token": token}
             path = hub.record(model, output=kept, **options)
             address = propose(path, model, token, revision) if create_pr else path
     report(f"{model} is recorded in {address}")
+
+
+def record_vectors(
+    model: str, vectors: Path, texts: Path | None, columns: dict[str, str | None], options: dict[str, Any]
+) -> "Recorded":
+    """Records vectors, whose texts may be in another file."""
+    from ..proof.recording import record_vectors
+
+    with quiet_loading():
+        if texts is None:
+            return record_vectors(model, vectors, **columns, **options)
+        from ..corpus.source import Corpus, texts_again
+
+        corpus = Corpus.open(data_files=[str(texts)], text_column=columns.pop("text_column")).source
+        return record_vectors(model, vectors, texts={"corpus": corpus}, read_texts=texts_again, **columns, **options)
 
 
 def push(

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..locking import hold
+from ..proof.digests import DigestedFile
 
 #: libraries that read folders of Parquet pass over names that begin with an underscore or a dot
 ABOUT, LOCK, UNFINISHED = "_corpus.json", ".lock", ".{}-{}.unfinished"
-PART = "part-{:06}.parquet"
+PART, NOTES = "part-{:06}.parquet", ".{}.notes"
 
 
 class ResultsFolder:
@@ -90,11 +91,31 @@ class ResultsFolder:
         return int(pq.read_metadata(self.path / PART.format(part)).metadata[b"tokens"])
 
     @contextmanager
-    def part(self, number: int, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-        """A part to write to, which is there if this ends without an error, and else is not."""
+    def part(
+        self, number: int, schema: pa.Schema, about: Callable[[DigestedFile], dict[str, Any]] | None = None
+    ) -> Iterator[pq.ParquetWriter]:
+        """A part to write to, which is there if this ends without an error, and else is not. `about`: gives its notes
+        for the proof, which lie beside it until the proof is written."""
         path = self.path / PART.format(number)
-        with whole(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
-            yield writer
+        with whole(path) as unfinished:
+            with DigestedFile(unfinished) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+                yield writer
+            if about:
+                with whole(self.path / NOTES.format(path.name)) as notes:
+                    notes.write_text(json.dumps(about(file)), encoding="utf-8")
+
+    def notes(self) -> dict[str, dict[str, Any]]:
+        """What was noted of parts while they were written, by the names of the parts."""
+        found = {}
+        for number in self.parts():
+            name = PART.format(number)
+            with suppress(FileNotFoundError):
+                found[name] = json.loads((self.path / NOTES.format(name)).read_text(encoding="utf-8"))
+        return found
+
+    def remove_notes(self) -> None:
+        for path in self.path.glob(NOTES.format("*")):
+            path.unlink(missing_ok=True)
 
 
 @contextmanager

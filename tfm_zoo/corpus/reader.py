@@ -18,8 +18,8 @@ from ..packing import pack_weights
 from ..packing.linear import is_packed
 from ..packing.packing import fastest
 from ..pointers import refuse_pointers
+from ..proof.sentence_files import sentence_settings
 from .results import Embeddings, Labels, Tags, results_of
-from .sentence_files import sentence_settings
 
 #: texts that are tokenized and sorted together, and positions of a batch, padding included
 WINDOW, TOKENS_PER_BATCH = 8192, 4096  # a batch of twice as many takes a tenth longer on a CPU
@@ -126,6 +126,7 @@ class CorpusReader:
         max_length = max_length or settings.max_length
         reader = cls(model, tokenizer, results, prompt, settings.lower_case, max_length, tokens_per_batch, window)
         reader.source, reader.digest = str(source), digest_of(model, tokenizer, config)
+        reader.loading = loading
         if pack is True and is_packed(model):
             pack = None  # a quantised checkpoint stays as it is
         if pack:
@@ -140,6 +141,8 @@ class CorpusReader:
     source: str | None = None
     digest: str | None = None
     loaded: dict[str, Any] = {}
+    #: the arguments of `from_pretrained` with which it can be loaded again
+    loading: dict[str, Any] = {}
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -16,21 +16,12 @@ from transformers import (
 )
 from transformers.utils import ModelOutput
 
-from .sentence_files import SentenceSettings
+from ..proof.poolings import POOLINGS
+from ..proof.sentence_files import SentenceSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: how the states of a text's tokens, `(batch, length, hidden_size)`, become a vector. `real`, `(batch, length, 1)`, is
-#: 1 at tokens and 0 at padding, which stands at the right
-POOLINGS = {
-    "mean": lambda states, real: (states * real).sum(1) / real.sum(1),
-    "cls": lambda states, real: states[:, 0],
-    "last": lambda states, real: states[torch.arange(len(states)), real[:, :, 0].sum(1).long() - 1],
-    "max": lambda states, real: states.masked_fill(real == 0, -torch.inf).amax(1),
-    "mean_sqrt_len_tokens": lambda states, real: (states * real).sum(1) / real.sum(1).sqrt(),
-    "weightedmean": lambda states, real: POOLINGS["mean"](states, real * real.cumsum(1)),
-}
 DTYPES = ("float32", "float16")
 
 

@@ -1,5 +1,6 @@
 """A corpus on its way into a folder: which parts are left, who computes them, how far it is."""
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -9,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
 import transformers
@@ -18,10 +20,14 @@ from datasets import Features
 from tqdm.auto import tqdm
 
 from .. import __version__
+from ..proof.proof_file import canary_rows
 from ..training.data import digest
 from .folder import ResultsFolder
+from .proof import VECTORS, PartNotes, seal
 from .reader import CorpusReader
 from .source import Corpus, Cursor, Shard
+
+logger = logging.getLogger(__name__)
 
 #: processes wait for each other while one reads the corpus for the first time, or is slower
 PATIENCE = timedelta(days=30)
@@ -39,12 +45,15 @@ class CorpusRun:
         reader: reads it.
         output_dir: the folder.
         rows_per_part: rows of a part. What a process computes in vain if it is killed is less than one.
+        keep_texts: whether the proof of vectors keeps the texts of its rows. Else they are read again, from the folder
+            if it holds them, or else from the corpus.
     """
 
     corpus: Corpus
     reader: CorpusReader
     output_dir: str | Path
     rows_per_part: int = 8192
+    keep_texts: bool = False
 
     def __post_init__(self) -> None:
         if self.rows_per_part < 1:
@@ -88,6 +97,24 @@ class CorpusRun:
                 self.folder.describe(settings | self.data(found), self.notes(found))
             state.wait_for_everyone()
             yield broadcast_object_list([sorted({*range(len(self.ranges))} - self.folder.parts())])[0]
+            if state.is_main_process and self.is_proven and len(self.folder.parts()) == len(self.ranges):
+                self.seal()
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the results are vectors of a model that can be loaded again."""
+        return self.reader.results.task == "embeddings" and self.reader.source is not None
+
+    def seal(self) -> None:
+        """Writes the proof of the vectors. They are worth keeping without one, too."""
+
+        def read(rows: range) -> list[str]:
+            return self.cursor.read(rows)[self.corpus.column].to_pylist()
+
+        try:
+            seal(self.folder, self.about, self.reader, self.corpus.source, self.keep_texts, read)
+        except Exception as error:
+            logger.warning(f"{self.output_dir} has no proof, with which `tfm-zoo verify` could check it: {error!r}")
 
     def check_texts(self, shards: Sequence[Shard]) -> None:
         """Refuses a corpus without rows, or with a row that is no text."""
@@ -134,11 +161,16 @@ class CorpusRun:
     def write(self, part: int) -> None:
         """Computes a part and writes it, whole or not at all."""
         rows, schema = self.ranges[part], Features.from_dict(self.about["columns"]).arrow_schema
-        with self.folder.part(part, schema) as writer:
+        with_texts = self.corpus.column in self.corpus.keep
+        notes = PartNotes(canary_rows(self.about["rows"], self.about["size"]), with_texts) if self.is_proven else None
+        with self.folder.part(part, schema, notes and notes.about) as writer:
             before, size = self.reader.tokens, self.reader.window
             for window in (rows[start : start + size] for start in range(0, len(rows), size)):
                 table = self.cursor.read(window)
-                results = list(self.reader(table[self.corpus.column].to_pylist()))
+                texts = table[self.corpus.column].to_pylist()
+                results = list(self.reader(texts))
+                if notes:
+                    notes.add(range(window.start, window.stop), texts, np.stack([each[VECTORS] for each in results]))
                 columns = {"id": [*window], **{name: table[name] for name in self.corpus.keep}}
                 columns |= {name: [each[name] for each in results] for name in self.reader.results.columns()}
                 writer.write_table(pa.table(columns, schema=schema))

@@ -4,10 +4,11 @@ import hashlib
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -48,11 +49,13 @@ class Corpus:
         shards: streams, in the order of the rows.
         column: of the texts.
         keep: other columns, which results are written beside.
+        source: the arguments of [`Corpus.open`] that name it, by which it can be read again.
     """
 
     shards: Sequence[IterableDataset]
     column: str
     keep: Sequence[str] = ()
+    source: dict[str, Any] | None = None
 
     @classmethod
     def open(
@@ -98,7 +101,9 @@ class Corpus:
             for stream in streams
             for index in range(stream.num_shards)
         ]
-        return cls(shards, text_column, tuple(keep))
+        source = {"dataset_name": dataset_name, "data_files": [*data_files], "split": [*split]}
+        source |= {"dataset_config_name": dataset_config_name, "text_column": text_column}
+        return cls(shards, text_column, tuple(keep), {name: value for name, value in source.items() if value})
 
     def survey(self, index: int) -> Shard:
         """Reads a shard from beginning to end."""
@@ -144,6 +149,29 @@ class Cursor:
             self.rest = table.slice(rows.stop - self.place) if self.place + len(table) > rows.stop else None
             self.place = min(self.place + len(table), rows.stop)
         return pa.concat_tables(found, promote_options="permissive")
+
+
+def texts_again(source: dict[str, Any], rows: Sequence[int]) -> dict[int, str]:
+    """The texts of these rows, which are sorted, by row; those of rows that are gone are left out.
+
+    Args:
+        source: `corpus`, the arguments of [`Corpus.open`]; and `shards`, how many rows each had, if that is known.
+    """
+    corpus, found = Corpus.open(**source["corpus"]), {}
+    if shards := source.get("shards"):
+        cursor = Cursor(corpus, shards)
+        with suppress(ValueError):  # the corpus has fewer rows
+            for row in rows:
+                found[row] = cursor.read(range(row, row + 1))[corpus.column][0].as_py()
+        return found
+    first, waiting = 0, list(rows)
+    for table in corpus.tables(0):
+        while waiting and waiting[0] < first + len(table):
+            found[waiting[0]] = table[corpus.column][waiting.pop(0) - first].as_py()
+        first += len(table)
+        if not waiting:
+            break
+    return found
 
 
 def as_table(batch: pa.Table | dict[str, list]) -> pa.Table:

@@ -39,7 +39,8 @@ class Verdict:
     Its `figures` are `saved_by`, the versions that saved it; `loader`, whose code was run; `drift`, the largest drift
     of each output, as a share of the output's largest value; the `tolerance` for that, with the `dtype` of the
     computation; `bit_for_bit`, whether the states after each part of the model are those of the fingerprint to the last
-    bit; and `first_change`, the first part whose states differ by more than the tolerance.
+    bit; and `first_change`, the first part whose states differ by more than the tolerance. Those of vectors and of
+    exports have `match`, what is said where nothing differs.
     """
 
     source: str  # the folder or Hub id
@@ -56,11 +57,17 @@ class Verdict:
     def ok(self) -> bool:
         return not self.differences
 
-    def __str__(self) -> str:
+    @property
+    def match(self) -> str:
+        """What is said where nothing differs."""
+        if "match" in self.figures:
+            return self.figures["match"]
         match = "code, weights and outputs match" if self.figures.get("drift") else "code and weights match"
-        match = "code matches" if self.figures.get("code_only") else match
+        return "code matches" if self.figures.get("code_only") else match
+
+    def __str__(self) -> str:
         notes = "".join(f" (warning: {warning})" for warning in self.warnings)
-        return f"{self.source}: {'; '.join(self.differences) or match}{notes}"
+        return f"{self.source}: {'; '.join(self.differences) or self.match}{notes}"
 
 
 def compare_versions(saved: dict, origin: Origin, verdict: Verdict) -> None:

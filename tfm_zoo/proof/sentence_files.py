@@ -25,7 +25,7 @@ class SentenceSettings(NamedTuple):
     """How a text becomes a vector.
 
     Args:
-        pooling: keys of `POOLINGS` in `results.py`, whose vectors are joined; none if no file says it.
+        pooling: keys of `POOLINGS` in `poolings.py`, whose vectors are joined; none if no file says it.
         normalize: whether vectors have length 1.
         max_length: tokens to which texts are cut; `None`: as many as the model takes.
         lower_case: whether texts are made lower case before they are tokenized.

@@ -1,0 +1,96 @@
+"""The proof of a folder of vectors: noted while its parts are written, and put together once all are there."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..proof.digests import Blocks, DigestedFile, add_texts, add_vectors
+from ..proof.encoder import Encoder
+from ..proof.fit import fit_of
+from ..proof.proof_file import canary_rows, place_of, read_proof, write_proof
+from ..proof.reading import Reading
+from ..proof.recording import about_canaries, about_part, described_part, described_proof
+from ..proof.stores import Store
+from .folder import ResultsFolder
+from .reader import CorpusReader
+
+VECTORS = "embedding"
+
+
+class PartNotes:
+    """What a proof says of a part, noted as the part is written.
+
+    Args:
+        canaries: the rows of the whole folder whose vectors the proof keeps.
+        with_texts: whether the part holds the texts, too.
+    """
+
+    def __init__(self, canaries: Sequence[int], with_texts: bool):
+        self.waiting, self.kept, self.rows = {*canaries}, {}, 0
+        self.vectors, self.texts = Blocks(), Blocks() if with_texts else None
+
+    def add(self, rows: range, texts: Sequence[str], vectors: np.ndarray) -> None:
+        """Notes rows that are about to be written."""
+        add_vectors(self.vectors, vectors)
+        if self.texts is not None:
+            add_texts(self.texts, texts)
+        for row in self.waiting & {*rows}:
+            place = row - rows.start
+            self.kept[row] = texts[place], vectors[place].tolist()
+        self.rows += len(rows)
+
+    def about(self, file: DigestedFile) -> dict[str, Any]:
+        """All of it, once the part has been written to a file."""
+        return about_part(file.pieces, self.rows, self.vectors, self.texts) | {"canaries": self.kept}
+
+
+def seal(
+    folder: ResultsFolder,
+    about: dict[str, Any],
+    reader: CorpusReader,
+    source: dict[str, Any],
+    keep_texts: bool,
+    read: Callable[[range], list[str]],
+) -> None:
+    """Writes the proof of a folder whose parts are all there, and deletes their notes. It embeds some rows again, by
+    the model's own class, and notes how near these come.
+
+    Args:
+        about: what `_corpus.json` says.
+        reader: the `CorpusReader` that has made the vectors.
+        source: the arguments of `Corpus.open`.
+        keep_texts: whether the proof keeps the texts of its rows.
+        read: gives the texts of a range of rows; it is asked for parts without notes, which earlier versions wrote.
+    """
+    path, notes = place_of(folder.path), folder.notes()
+    if path.is_file() and not notes:
+        return
+    store = Store(folder.path, VECTORS)
+    with_texts = about["text_column"] in about["keep_columns"]
+    before = read_proof(path)["parts"] if path.is_file() else {}
+    store.text_column = about["text_column"] if with_texts else None
+    size, parts, kept = about["size"], {}, {}
+    first, canaries = 0, canary_rows(about["rows"], size)
+    for part in store.parts:
+        noted = notes.get(part.name)
+        rows = range(first, first + (noted["rows"] if noted else store.rows_of(part)))
+        chosen = [row for row in canaries if row in rows]
+        if noted:
+            kept |= {int(row): tuple(values) for row, values in noted.pop("canaries").items()}
+        else:
+            noted = before.get(part.name) or described_part(store, part, with_texts)
+            vectors = store.vectors(chosen)
+            kept |= {row: (read(range(row, row + 1))[0], vectors[row].tolist()) for row in chosen}
+        parts[part.name], first = noted, rows.stop
+    computed = {name: reader.loaded.get(name) for name in ("dtype", "pack", "compile", "device")}
+    encoder = Encoder.load(reader.source, dtype=computed["dtype"], **reader.loading)
+    reading = encoder.cut(Reading.of(about))
+    texts = [kept[row][0] for row in canaries]
+    stored = np.array([kept[row][1] for row in canaries], dtype=about["embedding_dtype"])
+    fit = fit_of(stored, encoder.vectors(texts, reading))
+    place = {"column": about["text_column"]} if with_texts else {"corpus": source, "shards": about["shards"]}
+    proof = described_proof(encoder, reader.source, reader.loading.get("revision"), reading, computed)
+    proof |= {"texts": {"kept": "here"} if keep_texts else place, "vector_column": VECTORS, "parts": parts}
+    write_proof(proof | about_canaries(encoder, canaries, texts, stored, reading, fit, keep_texts), path)
+    folder.remove_notes()

@@ -1,0 +1,171 @@
+"""A model that turns texts into vectors, as its class computes it: an Auto class, or sentence-transformers."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from inspect import signature
+from pathlib import Path
+from sys import maxsize
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch.nn.functional import normalize
+
+from ..hub.contents import has_tokenizer
+from ..hub.fingerprints import temporarily
+from ..hub.origin import origin_of
+from ..hub.verifying import find, loader_of
+from ..quiet import quiet_loading
+from .poolings import POOLINGS
+from .reading import POOLER, Reading
+from .sentence_files import sentence_settings
+
+#: texts of a batch
+BATCH = 16
+
+
+class Encoder:
+    """A model with its tokenizer.
+
+    Args:
+        source: the folder or Hub id, for messages.
+        folder: the folder.
+        model: an encoder in evaluation mode.
+        tokenizer: its fast tokenizer.
+        loading: which weights loading has not matched: `missing` and `unexpected`.
+    """
+
+    def __init__(self, source: str, folder: Path, model: Any, tokenizer: Any, loading: dict[str, list[str]]):
+        self.source, self.folder, self.model, self.tokenizer, self.loading = source, folder, model, tokenizer, loading
+        self.reads = signature(model.forward).parameters
+        tokenizer.padding_side = "right"
+        tokenizer.deprecation_warnings["Asking-to-pad-a-fast-tokenizer"] = True
+
+    @classmethod
+    def load(
+        cls,
+        source: str,
+        revision: str | None = None,
+        token: str | None = None,
+        dtype: str = "float32",
+        trust_remote_code: bool = False,
+    ) -> "Encoder":
+        """The model of a folder or a Hub id. Code of its own runs only with `trust_remote_code`, unless it is that of
+        a release of `tfm_zoo`, whose classes then load it.
+
+        Raises:
+            FileNotFoundError: if there is no such model.
+            ValueError: for one that gives no vectors of texts, or whose code may not be run.
+        """
+        folder = find(source, revision, token, needed=None).resolve()
+        if not (folder / "config.json").is_file():
+            raise FileNotFoundError(f"{source} holds no config.json, and so no model.")
+        trust = {"trust_remote_code": loader_of(origin_of(folder), trust_remote_code) == "folder"}
+        if not has_tokenizer(folder):
+            raise ValueError(f"{source} has no tokenizer: a model of vectors reads texts.")
+        with quiet_loading():
+            torch.manual_seed(0)  # of weights that the checkpoint lacks, such as a pooler's
+            options = {"dtype": getattr(torch, dtype), "output_loading_info": True} | trust
+            model, info = transformers.AutoModel.from_pretrained(folder, **options)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **trust)
+        if getattr(model.config, "is_encoder_decoder", False):
+            raise ValueError(f"{source} is a {type(model).__name__}, which gives no vectors of texts here.")
+        loading = {kind: sorted(map(str, info[f"{kind}_keys"])) for kind in ("missing", "unexpected")}
+        return cls(str(source), folder, model.eval(), tokenizer, loading)
+
+    @property
+    def dtype(self) -> str:
+        """The type of the model."""
+        return str(self.model.dtype).removeprefix("torch.")
+
+    def files_say(self) -> tuple[Reading, dict[str, str]]:
+        """What the files of sentence-transformers beside the model say, and their prompts by name."""
+        settings = sentence_settings(str(self.folder))
+        return self.cut(Reading.of_files(settings)), settings.prompts
+
+    def cut(self, reading: Reading) -> Reading:
+        """A reading with the length that texts are cut to where nothing says it: what the model takes."""
+        return reading if reading.max_length else replace(reading, max_length=self.longest)
+
+    @property
+    def longest(self) -> int:
+        """How many tokens the model takes."""
+        positions = getattr(self.model.config, "max_position_embeddings", None) or maxsize
+        if self.counts_from_padding:
+            positions -= self.model.config.pad_token_id + 1
+        return min(positions, self.tokenizer.model_max_length, 1 << 20)
+
+    @property
+    def counts_from_padding(self) -> bool:
+        """Whether positions begin behind the padding's, as RoBERTa's do: its table of positions then has padding."""
+        tables = [module for name, module in self.model.named_modules() if name.endswith("position_embeddings")]
+        has_padding = any(getattr(table, "padding_idx", None) is not None for table in tables)
+        return has_padding or getattr(self.model.config, "position_ids_from_padding", False)
+
+    def tokens(self, texts: Sequence[str], reading: Reading) -> dict[str, list[list[int]]]:
+        """What the tokenizer makes of each text: `input_ids`, and what else the model reads."""
+        prompted = [reading.prompt + text for text in texts]
+        prompted = [text.lower() for text in prompted] if reading.lower_case else prompted
+        options = {"truncation": True, "max_length": reading.max_length or self.longest, "padding": False}
+        options |= {"add_special_tokens": reading.oddity != "no_special_tokens", "return_attention_mask": False}
+        return dict(self.tokenizer(prompted, **options))
+
+    @torch.inference_mode()
+    def states(self, texts: Sequence[str], reading: Reading) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+        """For each text the states of its tokens, `(1, length, hidden_size)`, and the pooler's output, if any."""
+        columns = self.tokens(texts, reading)
+        ids = columns["input_ids"]
+        if (empty := next((row for row, one in enumerate(ids) if not one), None)) is not None:
+            raise ValueError(f"text {empty} (counted from 0) has no token: {texts[empty]!r}")
+        found: list[Any] = [None] * len(texts)
+        order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
+        with temporarily([torch.backends.mkldnn.matmul], fp32_precision="ieee"):
+            for places in (order[start : start + BATCH] for start in range(0, len(order), BATCH)):
+                batch = {name: [column[row] for row in places] for name, column in columns.items()}
+                inputs = self.tokenizer.pad(batch, return_tensors="pt")
+                outputs = self.model(**self.with_positions(dict(inputs), reading.oddity))
+                pooled = getattr(outputs, "pooler_output", None)
+                for place, row in enumerate(places):
+                    states = outputs.last_hidden_state[place : place + 1, : len(ids[row])].float()
+                    found[row] = states, None if pooled is None else pooled[place : place + 1].float()
+        return found
+
+    def with_positions(self, inputs: dict[str, torch.Tensor], oddity: str) -> dict[str, torch.Tensor]:
+        """The inputs, with positions of their own if an oddity says so."""
+        if "positions" not in oddity:
+            return inputs
+        length, padding = inputs["input_ids"].shape[1], self.model.config.pad_token_id or 0
+        first = 0 if oddity == "positions_from_zero" else padding + 1
+        return inputs | {"position_ids": torch.arange(first, first + length).expand_as(inputs["input_ids"])}
+
+    def oddities(self) -> list[str]:
+        """Those of `ODDITIES` that this model could have been given."""
+        other = "positions_from_zero" if self.counts_from_padding else "positions_behind_padding"
+        return [*([other] if "position_ids" in self.reads else []), "no_special_tokens"]
+
+    def vectors(self, texts: Sequence[str], reading: Reading) -> np.ndarray:
+        """The vectors of texts, `(texts, size)`, float32."""
+        return ended(self.states(texts, reading), reading)
+
+
+def ended(states: list[tuple[torch.Tensor, torch.Tensor | None]], reading: Reading) -> np.ndarray:
+    """The vectors of states, as [`Encoder.states`] gives them.
+
+    Raises:
+        ValueError: for an unknown pooling.
+    """
+    return np.concatenate([one_ended(*each, reading).numpy() for each in states])
+
+
+def one_ended(states: torch.Tensor, pooled: torch.Tensor | None, reading: Reading) -> torch.Tensor:
+    real, parts = torch.ones(*states.shape[:2], 1), []
+    for name in reading.pooling.split("+"):
+        if name == POOLER and pooled is not None:
+            parts.append(pooled)
+        elif name in POOLINGS:
+            parts.append(POOLINGS[name](states, real))
+        else:
+            raise ValueError(f"pooling {name!r}: give one of {', '.join(POOLINGS)}")
+    vectors = torch.cat(parts, dim=1)
+    return (normalize(vectors) if reading.normalize else vectors)[:, : reading.size]

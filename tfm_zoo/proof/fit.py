@@ -1,0 +1,67 @@
+"""How near vectors of a store are to those that a model gives for the same texts."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..hub.comparisons import TOLERANCE
+
+#: how far numbers may be apart, as a share of the largest of their vector, by the type that they are stored in. (Those
+#: of smaller types are rounded by half of the last place that they have.)
+STORED = {"float64": 1e-4, "float32": 1e-4, "float16": 2e-3}
+#: the cosine from which on vectors are called the same up to rounding
+ROUNDED = 0.99
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The distance of vectors to others, row by row.
+
+    Args:
+        cosines: of each row, `(rows,)`.
+        differences: the largest of each row, as a share of the largest number of its vector, `(rows,)`.
+    """
+
+    cosines: np.ndarray
+    differences: np.ndarray
+
+    @property
+    def cosine(self) -> float:
+        return float(self.cosines.min())
+
+    @property
+    def difference(self) -> float:
+        return float(self.differences.max())
+
+    def worse(self, bound: float) -> list[int]:
+        """The places of the rows that are further apart than `bound`."""
+        return [int(place) for place in np.flatnonzero(~(self.differences <= bound))]
+
+    def __str__(self) -> str:
+        return f"least cosine {self.cosine:.6f}, largest difference {self.difference:.1e}"
+
+
+def fit_of(stored: np.ndarray, made: np.ndarray) -> Fit:
+    """How near `made` is to `stored`, both `(rows, size)`; infinitely far if they differ in size."""
+    rows = len(stored)
+    if stored.shape != made.shape:
+        return Fit(np.full(rows, -1.0), np.full(rows, np.inf))
+    one, other = stored.astype(np.float64), made.astype(np.float64)
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    cosines = (one * other).sum(1) / np.where(lengths == 0, 1, lengths)
+    cosines = np.where((one == other).all(1), 1.0, cosines)
+    largest = np.abs(one).max(1)
+    differences = np.abs(one - other).max(1) / np.where(largest == 0, 1, largest)
+    return Fit(np.nan_to_num(cosines, nan=-1), np.nan_to_num(differences, nan=np.inf))
+
+
+def bound_of(stored: str, dtype: str, agreement: dict | None = None) -> float:
+    """How far vectors may be from those that a model gives now.
+
+    Args:
+        stored: the type that they are stored in.
+        dtype: the type that the model is loaded in.
+        agreement: how near they were to what the model gave when they were recorded. (What something else wrote, such
+            as a packed model, is no nearer now.)
+    """
+    return max(STORED.get(stored, 1e-4), TOLERANCE.get(dtype, 1e-4)) + 1.05 * (agreement or {}).get("difference", 0)

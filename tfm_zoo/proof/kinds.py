@@ -1,0 +1,50 @@
+"""Which of the three `tfm-zoo verify` is given: a model, vectors, or an export of a model. It imports no library."""
+
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["model", "vectors", "export"]
+#: what vectors are proven by, in a folder and beside a file; what `predict.py` writes; files that hold vectors
+PROOF, BESIDE, CORPUS, ARRAYS = "_proof.json", ".proof.json", "_corpus.json", (".parquet", ".npy")
+#: what exports are: patterns in a folder, the best known names first
+ONNX = ("onnx/model.onnx", "model.onnx", "onnx/*.onnx", "*.onnx")
+OPENVINO = ("openvino/openvino_model.xml", "openvino_model.xml", "*.xml")
+GGUF = ("*.gguf",)
+CTRANSLATE2 = "model.bin"
+#: what begins a file of CTranslate2: the number of its format, in four bytes (torch's files begin otherwise)
+FORMATS = range(1, 64)
+
+
+def kind_of(source: str | Path, against: str | None = None) -> Kind:
+    """What a name stands for. A folder of weights that also holds exports is a model, unless it is to be compared with
+    another (`against`)."""
+    path = Path(source)
+    if against is not None:
+        return "export"
+    if path.is_file():
+        if path.suffix in ARRAYS or path.name.endswith((PROOF, BESIDE)):
+            return "vectors"
+        return "export" if path.suffix in (".onnx", ".xml", ".gguf") else "model"
+    if not path.is_dir():
+        return "vectors" if path.suffix in ARRAYS else "model"
+    if (path / PROOF).is_file() or (path / CORPUS).is_file() or any(path.glob(f"*{BESIDE}")):
+        return "vectors"
+    has_weights = any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin"))
+    if has_weights or (path / "zoo_manifest.json").is_file():
+        return "model"
+    if any(path.glob("*.parquet")):
+        return "vectors"
+    return "export" if file_of_export(path) else "model"
+
+
+def file_of_export(path: Path) -> Path | None:
+    """The file of an export: itself, or the one in a folder that is looked for first."""
+    if path.is_file():
+        return path
+    found = (file for pattern in (*ONNX, *OPENVINO, *GGUF) for file in sorted(path.glob(pattern)))
+    return next(found, None) or next((file for file in path.glob(CTRANSLATE2) if is_ctranslate2(file)), None)
+
+
+def is_ctranslate2(file: Path) -> bool:
+    with file.open("rb") as content:
+        return int.from_bytes(content.read(4), "little") in FORMATS

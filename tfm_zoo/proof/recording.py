@@ -1,0 +1,203 @@
+"""Writes the proof of vectors: which model made them, from which rows, and how near what it makes now is to them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import transformers
+
+from .. import __version__
+from .digests import Blocks, Pieces, add_texts, add_vectors, digest_of_text, digest_of_tokens
+from .encoder import Encoder
+from .fit import ROUNDED, Fit, bound_of, fit_of
+from .model_manifest import manifest_of
+from .poolings import POOLINGS
+from .proof_file import CANARIES, canary_rows, packed, place_of, write_proof
+from .reading import Reading, named
+from .stores import Store
+from .trials import nearest
+
+#: reads the texts of some rows from where a proof says they are: see `tfm_zoo.corpus.source.texts_again`
+ReadTexts = Callable[[dict[str, Any], Sequence[int]], dict[int, str]]
+
+
+class Recorded(NamedTuple):
+    """A proof that was written: its file, what was found by trying and is not as the model's files say, and how near
+    the model comes."""
+
+    path: Path
+    found: str
+    fit: Fit
+
+    def __str__(self) -> str:
+        return f"the model writes these vectors{f' with {self.found}' if self.found else ''}: {self.fit}"
+
+
+def record_vectors(
+    model: str,
+    vectors: str | Path,
+    *,
+    vector_column: str | None = None,
+    text_column: str | None = None,
+    texts: dict[str, Any] | None = None,
+    read_texts: ReadTexts | None = None,
+    prompt: str | None = None,
+    keep_texts: bool = False,
+    rows: int = CANARIES,
+    output: str | Path | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+    trust_remote_code: bool = False,
+) -> Recorded:
+    """Writes the proof of vectors that any program has made, with which [`verify_vectors`] tells later whether the
+    model still writes them.
+
+    It embeds some rows again, and says whether this model makes these vectors. Where its files do not say how (pooling,
+    length 1, prompt, truncation, lower case), that is found by trying.
+
+    Args:
+        model: a folder or a Hub id.
+        vectors: a `.parquet` file, a folder of such, or a `.npy` file.
+        vector_column: of Parquet; by default `embedding`.
+        text_column: of Parquet; by default `text`.
+        texts: where the texts are, if they are not in the file; `read_texts` reads them from there.
+        prompt: a text that was put before each, if the model's files do not name it.
+        keep_texts: whether the proof keeps the texts of its rows. Else they are read again when it is verified.
+        rows: how many rows are kept in the proof.
+        output: the file to write; by default `_proof.json` in the folder, or `FILE.proof.json` beside the file.
+        revision, token: of a model on the Hub.
+        trust_remote_code: run the model's own code.
+
+    Raises:
+        FileNotFoundError: if there is no such model or file.
+        ValueError: for a column that is not there, for rows without a text or a vector, and for vectors that this model
+            does not write. The message names the value.
+    """
+    if rows < 1:
+        raise ValueError(f"rows must be at least 1, not {rows}")
+    store = Store(vectors, vector_column, None if texts else text_column)
+    if not texts and store.text_column is None:
+        where = "an array holds none" if store.is_array else f"the columns are {', '.join(store.columns)}"
+        raise ValueError(f"{vectors} has no texts ({where}): name their column, or give the file that holds them.")
+    encoder = Encoder.load(model, revision, token, trust_remote_code=trust_remote_code)
+    parts = {store.name_of(part): described_part(store, part, with_texts=not texts) for part in store.parts}
+    total = sum(part["rows"] for part in parts.values())
+    if total == 0:
+        raise ValueError(f"{vectors} has no row.")
+    first = next(iter(store.vectors([0]).values()))
+    chosen = canary_rows(total, len(first), rows)
+    stored = np.stack([*store.vectors(chosen).values()])
+    if np.isnan(stored).any():
+        raise ValueError(f"{vectors}, row {chosen[int(np.isnan(stored).any(1).argmax())]:,} holds no numbers (NaN).")
+    read = read_texts(texts, chosen) if texts else store.texts(chosen)
+    if missing := [row for row in chosen if row not in read]:
+        raise ValueError(f"row {missing[0]:,} of {vectors} has no text: there are {total:,} vectors and fewer texts.")
+    canaries = [read[row] for row in chosen]
+    reading, fit = reading_of(encoder, canaries, stored, prompt)
+    proof = {
+        "texts": {"kept": "texts"} if keep_texts else texts or {"column": store.text_column},
+        "vector_column": None if store.is_array else store.vector_column,
+        "parts": parts,
+        **about_canaries(encoder, chosen, canaries, stored, reading, fit, keep_texts),
+    }
+    computed = {"dtype": "float32"}
+    path = Path(output) if output else place_of(store.path)
+    write_proof(described_proof(encoder, model, revision, reading, computed) | proof, path)
+    return Recorded(path, named(prompted(encoder, prompt), reading), fit)
+
+
+def prompted(encoder: Encoder, prompt: str | None) -> Reading:
+    """What the model's files say, but for a prompt that the user gives."""
+    says, _ = encoder.files_say()
+    return says if prompt is None else replace(says, prompt=prompt)
+
+
+def reading_of(encoder: Encoder, texts: Sequence[str], stored: np.ndarray, prompt: str | None) -> tuple[Reading, Fit]:
+    """How the model gives the vectors of a store: as its files say, or as is found by trying.
+
+    Raises:
+        ValueError: if it does not give them.
+    """
+    says, prompts = prompted(encoder, prompt), encoder.files_say()[1]
+    bound = bound_of(str(stored.dtype), encoder.dtype)
+    reading = replace(says, pooling=says.pooling or next(iter(POOLINGS)))
+    fit = fit_of(stored, encoder.vectors(texts, reading))
+    if fit.difference <= bound and says.pooling:
+        return reading, fit
+    nearer, _ = nearest(encoder, texts, stored, reading, [*prompts.values()], bound)
+    better = fit_of(stored, encoder.vectors(texts, nearer))
+    if better.difference <= bound or better.cosine > max(fit.cosine, ROUNDED):
+        return nearer, better
+    if fit.cosine > ROUNDED:
+        return reading, fit
+    size = encoder.vectors(texts[:1], reading).shape[1]
+    if size != stored.shape[1]:
+        raise ValueError(
+            f"{encoder.source} does not write these vectors: they have {stored.shape[1]} numbers, not {size}"
+        )
+    hint = named(says, nearer)
+    tried = f"; the nearest that was tried is {hint}: {better}" if hint and nearer != reading else ""
+    raise ValueError(f"{encoder.source} does not write these vectors: {fit}{tried}")
+
+
+def described_part(store: Store, part: Path, with_texts: bool) -> dict[str, Any]:
+    """The digests of a part that something else wrote, which is read for them once."""
+    pieces, vectors, texts, rows = Pieces(), Blocks(), Blocks(), 0
+    with part.open("rb") as file:
+        while data := file.read(1 << 20):
+            pieces.update(data)
+    for read, some in store.tables(part, texts=with_texts):
+        add_vectors(vectors, some)
+        if with_texts:
+            add_texts(texts, read)
+        rows += len(some)
+    return about_part(pieces, rows, vectors, texts if with_texts else None)
+
+
+def about_part(pieces: Pieces, rows: int, vectors: Blocks, texts: Blocks | None) -> dict[str, Any]:
+    kept = {"bytes": pieces.size, "rows": rows, "pieces": pieces.digests(), "vectors": vectors.text()}
+    return kept | ({"texts": texts.text()} if texts else {})
+
+
+def described_proof(
+    encoder: Encoder, source: str, revision: str | None, reading: Reading, computed: dict[str, Any]
+) -> dict[str, Any]:
+    """What a proof says of the model, and of how it was run."""
+    return {
+        "tfm_zoo": __version__,
+        "transformers": transformers.__version__,
+        "torch": torch.__version__,
+        "date": date.today().isoformat(),
+        "source": str(source),
+        "revision": revision,
+        "reading": asdict(reading),
+        "files_say": asdict(encoder.files_say()[0]),
+        "computed": computed,
+        "model": manifest_of(encoder, reading.max_length),
+    }
+
+
+def about_canaries(
+    encoder: Encoder,
+    rows: Sequence[int],
+    texts: Sequence[str],
+    stored: np.ndarray,
+    reading: Reading,
+    fit: Fit,
+    keep_texts: bool,
+) -> dict[str, Any]:
+    """The rows that are tried later, and how near the model comes to them now."""
+    tokens = encoder.tokens(texts, reading)["input_ids"]
+    canaries = {
+        "rows": [*rows],
+        "texts": [digest_of_text(text) for text in texts],
+        "tokens": [digest_of_tokens(ids) for ids in tokens],
+        **({"kept": [*texts]} if keep_texts else {}),
+        **packed(stored),
+    }
+    agreement = {"cosine": fit.cosine, "difference": min(fit.difference, 1e9)}
+    return {"canaries": canaries, "agreement": agreement}

@@ -1,0 +1,156 @@
+"""Vectors on a disk, whoever wrote them: a folder of Parquet parts, a file of Parquet, or an array of NumPy."""
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+#: rows that are read at once
+ROWS = 4096
+#: the columns of texts and of vectors that are looked for where none is named
+TEXT, VECTOR = "text", "embedding"
+
+
+class Store:
+    """Vectors on a disk.
+
+    Args:
+        path: a folder of Parquet parts, which are read in the order of their names; a `.parquet` file; or a `.npy` file
+            that holds an array, `(rows, size)`.
+        vector_column: the column of vectors in Parquet; by default `embedding`.
+        text_column: the column of texts in Parquet, if there is one; by default `text`, where that is there.
+
+    Raises:
+        FileNotFoundError: if there is nothing there.
+        ValueError: for a file of another kind, and for a column that is not there. The message names it.
+    """
+
+    def __init__(self, path: str | Path, vector_column: str | None = None, text_column: str | None = None):
+        self.path, self.folder = Path(path), Path(path) if Path(path).is_dir() else Path(path).parent
+        if self.path.is_dir():
+            self.parts = sorted(self.path.glob("*.parquet"))
+        else:
+            self.parts = [self.path] if self.path.is_file() else []
+        if not self.parts:
+            what = "holds no vectors (*.parquet)" if self.path.is_dir() else "there is no such file or folder"
+            raise FileNotFoundError(f"{path}: {what}.")
+        if (suffix := self.parts[0].suffix) not in (".parquet", ".npy"):
+            raise ValueError(f"{path}: vectors are read from .parquet and .npy, not from {suffix or 'such a file'!r}.")
+        self.is_array = suffix == ".npy"
+        self.vector_column, self.text_column = vector_column or VECTOR, text_column
+        if self.is_array:
+            if text_column is not None:
+                raise ValueError(f"{path} has no column {text_column!r}: an array holds vectors alone.")
+            return
+        if text_column is None and TEXT in self.columns:
+            self.text_column = TEXT
+        for name in (self.vector_column, text_column):
+            if name is not None and name not in self.columns:
+                raise ValueError(f"{path} has no column {name!r}; its columns are {', '.join(self.columns)}.")
+
+    @cached_property
+    def columns(self) -> list[str]:
+        import pyarrow.parquet as pq
+
+        return pq.read_schema(self.parts[0]).names
+
+    @cached_property
+    def array(self) -> np.ndarray:
+        """The array of a `.npy` file, which stays on the disk."""
+        try:
+            array = np.load(self.path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise ValueError(f"{self.path} cannot be read: {error}") from error
+        if array.ndim != 2 or array.dtype.kind != "f":
+            raise ValueError(f"{self.path} holds {array.dtype} of shape {array.shape}, not vectors, (rows, size).")
+        return array
+
+    def rows_of(self, part: Path) -> int:
+        """How many rows a part has."""
+        if self.is_array:
+            return len(self.array)
+        return parquet(part).metadata.num_rows
+
+    def name_of(self, part: Path) -> str:
+        return part.name
+
+    def tables(self, part: Path, texts: bool = False, vectors: bool = True) -> Iterator[tuple[Any, Any]]:
+        """The texts, if asked for, and the vectors of a part, portion by portion."""
+        if self.is_array:
+            yield from ((None, self.array[start : start + ROWS]) for start in range(0, len(self.array), ROWS))
+            return
+        names = [self.text_column] * texts + [self.vector_column] * vectors
+        first = 0
+        for batch in parquet(part).iter_batches(ROWS, columns=names):
+            read = texts_of(batch[self.text_column], first, part) if texts else None
+            yield read, (vectors_of(batch[self.vector_column], first, part) if vectors else None)
+            first += len(batch)
+
+    def texts(self, rows: Sequence[int]) -> dict[int, str]:
+        """The texts of these rows, which are sorted, by row; those of rows that are gone are left out."""
+        return self._pick(rows, texts=True)
+
+    def vectors(self, rows: Sequence[int]) -> dict[int, np.ndarray]:
+        """The vectors of these rows, which are sorted, by row; those of rows that are gone are left out."""
+        return self._pick(rows, texts=False)
+
+    def _pick(self, rows: Sequence[int], texts: bool) -> dict[int, Any]:
+        found, first, waiting = {}, 0, list(rows)
+        for part in self.parts:
+            end = first + self.rows_of(part)
+            if waiting and waiting[0] < end:
+                place = first
+                for read, vectors in self.tables(part, texts=texts, vectors=not texts):
+                    values = read if texts else vectors
+                    while waiting and waiting[0] < place + len(values):
+                        found[waiting[0]] = values[waiting.pop(0) - place]
+                    place += len(values)
+                    if not waiting or waiting[0] >= end:
+                        break
+            first = end
+        return found
+
+
+def parquet(part: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(part)
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{part} cannot be read: {error}") from error
+
+
+def texts_of(column: Any, first: int, part: Path) -> list[str]:
+    texts = column.to_pylist()
+    if (bad := next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)) is not None:
+        raise ValueError(f"{part}, row {first + bad} (counted from 0) is no text: {texts[bad]!r}")
+    return texts
+
+
+def vectors_of(column: Any, first: int, part: Path) -> np.ndarray:
+    """The vectors of a column, `(rows, size)`: lists of numbers, or texts of such as pgvector dumps them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        try:
+            return np.array([json.loads(text) for text in column.to_pylist()], dtype=np.float32)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{part}: its texts from row {first} on are no vectors: {error}") from error
+    is_list = any(kind_of(kind) for kind_of in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+    if not is_list or not pa.types.is_floating(kind.value_type):
+        raise ValueError(f"{part}: a column of {kind} holds no vectors (lists of numbers).")
+    if column.null_count:
+        bad = column.is_null().to_pylist().index(True)
+        raise ValueError(f"{part}, row {first + bad} (counted from 0) has no vector.")
+    flat = column.flatten()
+    if flat.null_count:
+        raise ValueError(f"{part}: a vector from row {first} on lacks numbers.")
+    if len(np.unique(pc.list_value_length(column).to_numpy(zero_copy_only=False))) > 1:
+        raise ValueError(f"{part}: its vectors from row {first} on differ in size.")
+    return flat.to_numpy(zero_copy_only=False).reshape(len(column), -1)

@@ -1,0 +1,404 @@
+"""Whether vectors are still those that a model writes, and if not, what has changed."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import transformers
+
+from ..hub import comparisons
+from ..hub.comparisons import Verdict
+from ..hub.fingerprints import text_through
+from ..hub.origin import origin_of
+from ..hub.verifying import check_files, find, loader_of
+from .digests import (
+    BLOCK,
+    PIECE,
+    Blocks,
+    add_texts,
+    add_vectors,
+    differing,
+    digest_of_piece,
+    digest_of_text,
+    digest_of_tokens,
+)
+from .encoder import Encoder
+from .fit import Fit, bound_of, fit_of
+from .model_manifest import compare_model, first_part
+from .proof_file import IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
+from .reading import Reading, named, sentences
+from .recording import ReadTexts
+from .stores import Store
+from .trials import nearest
+
+#: seconds for which files are read, unless all are to be; rows that are embedded to find one that was changed
+SECONDS, TRIED = 10, 512
+
+
+def verify_vectors(
+    source: str | Path,
+    *,
+    model: str | None = None,
+    rows: int | None = None,
+    proof: str | Path | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+    read_texts: ReadTexts | None = None,
+    trust_remote_code: bool = False,
+    run_changed: bool = False,
+    whole: bool = False,
+) -> Verdict:
+    """Compares vectors with their proof, and with what a model makes of the same texts now.
+
+    It compares the digests of the files, embeds the proof's rows again, and says whether store and model still fit. If
+    they do not, it says what differs: a part, a row, the tokenizer, a setting, a tensor, or the first layer whose
+    states are others.
+
+    Args:
+        source: a folder of vectors, a `.parquet` or `.npy` file, or its proof.
+        model: the folder or Hub id of the model that should write them; by default the one that has.
+        rows: how many of the proof's rows are embedded; by default all.
+        proof: the proof, if it is elsewhere.
+        revision, token: of a model on the Hub; by default the revision that was recorded.
+        read_texts: reads texts that are neither in the store nor in the proof.
+        trust_remote_code: run the model's own code, if it is as it was recorded.
+        run_changed: run it also if it has been changed since.
+        whole: read all files to their end, however long it takes; by default for ten seconds.
+
+    Raises:
+        FileNotFoundError: if there are no such vectors, or they have no proof, or there is no such model.
+        ValueError: for a proof that cannot be read, and for what cannot be embedded.
+    """
+    if rows is not None and rows < 1:
+        raise ValueError(f"rows must be at least 1, not {rows}")
+    path = Path(proof) if proof else proof_in(Path(source))
+    if path is None:
+        raise FileNotFoundError(without_proof(source))
+    saved, verdict = read_proof(path), Verdict(str(source))
+    place = store_of(path) if proof is None else Path(source)
+    check_parts_are_there(place, saved, verdict)
+    if not verdict.ok:
+        return verdict
+    store = Store(place, saved.get("vector_column"), saved["texts"].get("column"))
+    suspects, lost = compare_parts(saved, store, verdict, whole)
+    name = model or saved["source"]
+    revision = revision or (None if model else saved.get("revision"))
+    folder = found_model(name, revision, token, source, asked=bool(model))
+    comparisons.compare_code(saved["model"], folder, verdict)
+    origin = origin_of(folder)
+    verdict.code = f"vectors of {name}; {origin}"
+    try:
+        loader_of(origin, trust_remote_code, not verdict.ok and not run_changed)
+    except ValueError as error:
+        verdict.differences.append(str(error))
+        return verdict
+    encoder = Encoder.load(name, revision, token, saved["computed"].get("dtype", "float32"), trust_remote_code)
+    canaries = saved["canaries"]["rows"]
+    tried = [place for place in chosen(saved["canaries"], rows) if not any(canaries[place] in rows for rows in lost)]
+    if not tried:
+        return verdict
+    numbers = [canaries[place] for place in tried]
+    stored = unpacked(saved["canaries"])[[*tried]]
+    texts = texts_again(saved, store, tried, numbers, read_texts, verdict)
+    if texts is None:
+        return verdict
+    Trial(saved, encoder, numbers, stored, texts, verdict).compare(
+        [saved["canaries"]["tokens"][each] for each in tried]
+    )
+    name_rows(saved, store, suspects, encoder, verdict)
+    return verdict
+
+
+def without_proof(source: str | Path) -> str:
+    """The error for vectors without a proof."""
+    start = f"{source} has no proof ({IN_FOLDER} in a folder, or .proof.json beside a file)"
+    return f"{start}: `tfm-zoo record MODEL --vectors {source}` writes it."
+
+
+def found_model(name: str, revision: str | None, token: str | None, source: str | Path, asked: bool) -> Path:
+    try:
+        folder = find(name, revision, token, needed=None).resolve()
+    except FileNotFoundError as error:
+        if asked:
+            raise
+        advice = f"give the model that should write {source} with --model"
+        raise FileNotFoundError(f"{str(error).rstrip('.')}: {advice}.") from error
+    check_files(folder)
+    return folder
+
+
+def check_parts_are_there(place: Path, saved: dict[str, Any], verdict: Verdict) -> None:
+    """Notes parts that are gone; those that were not recorded are noted too."""
+    if place.is_file():
+        return
+    there = {path.name for path in place.glob("*.parquet")} if place.is_dir() else set()
+    verdict.add("parts missing", saved["parts"].keys() - there)
+    if place.is_dir() and place.joinpath(IN_FOLDER).is_file():
+        verdict.add("parts that were not recorded", there - saved["parts"].keys())
+
+
+class Suspect(NamedTuple):
+    """A part of which some rows were changed: the number of its first row, and blocks of its rows."""
+
+    part: Path
+    first: int
+    rows: list[range]
+
+
+def compare_parts(
+    saved: dict[str, Any], store: Store, verdict: Verdict, whole: bool
+) -> tuple[list[Suspect], list[range]]:
+    """Compares files with the digests of their pieces, for some seconds; notes those that were changed.
+
+    Returns:
+        The parts of which some rows were changed; and the rows of those that were exchanged, swapped or shortened.
+    """
+    recorded = saved["parts"]
+    parts = {store.name_of(part): part for part in store.parts}
+    if len(parts) == len(recorded) == 1 and parts.keys() != recorded.keys():  # a file that has another name now
+        parts = dict(zip(recorded, parts.values(), strict=True))
+    sizes = {name: part.stat().st_size for name, part in parts.items()}
+    changed = {name for name in parts if sizes[name] != recorded[name]["bytes"]}
+    pieces = [(name, index) for name, about in recorded.items() for index in range(len(about["pieces"]))]
+    order = np.random.default_rng(0).permutation(len(pieces)) if pieces else []
+    end, read = time.monotonic() + SECONDS, 0
+    for place in order:
+        name, index = pieces[place]
+        if name not in changed and digest_of_piece(parts[name], index) != recorded[name]["pieces"][index]:
+            changed.add(name)
+        read += 1
+        if not whole and time.monotonic() > end:
+            break
+    verdict.figures["parts"] = {"parts": len(parts), "pieces": len(pieces), "read": read}
+    if read < len(pieces):
+        seconds = f"{read:,} of {len(pieces):,} pieces of {PIECE >> 20} MB were read in {SECONDS} s (--whole reads all)"
+        verdict.warnings.append(seconds)
+    firsts, first = {}, 0
+    for name in sorted(parts):
+        firsts[name], first = first, first + recorded[name]["rows"]
+    now = {name: digests_now(store, parts[name], "texts" in recorded[name]) for name in sorted(changed)}
+    suspects, lost = [], []
+    for name in now:
+        blocks = compare_part(name, recorded, now, firsts[name], verdict)
+        if blocks is None:
+            lost.append(range(firsts[name], firsts[name] + recorded[name]["rows"]))
+        suspects += [Suspect(parts[name], firsts[name], blocks)] if blocks else []
+    return suspects, lost
+
+
+def digests_now(store: Store, part: Path, with_texts: bool) -> dict[str, Any]:
+    """The rows of a part and the digests of their blocks, as [`described_part`] has them; an error, where it cannot be
+    read."""
+    vectors, texts, rows = Blocks(), Blocks(), 0
+    try:
+        for read, some in store.tables(part, texts=with_texts):
+            add_vectors(vectors, some)
+            if with_texts:
+                add_texts(texts, read)
+            rows += len(some)
+    except (ValueError, OSError) as error:
+        return {"error": " ".join(str(error).split())}
+    return {"rows": rows, "vectors": vectors.text(), "texts": texts.text()}
+
+
+def compare_part(
+    name: str, recorded: dict[str, Any], now: dict[str, Any], first: int, verdict: Verdict
+) -> list[range] | None:
+    """Says what has become of a part that was changed. Returns the blocks of rows that are others, counted in the part;
+    `None` if it is another as a whole. `first`: the number of its first row."""
+    before, found = recorded[name], now[name]
+    if "error" in found:
+        verdict.differences.append(f"part {name} cannot be read: {found['error']}")
+        return None
+    others = {other: about for other, about in recorded.items() if other != name}
+    if other := next((other for other, about in others.items() if is_same(about, found)), None):
+        is_swap = other in now and is_same(before, now[other])
+        if not (is_swap and other < name):  # else it was said of the other
+            said = f"parts {name} and {other} are swapped" if is_swap else f"part {name} holds what {other} held"
+            verdict.differences.append(said)
+        return None
+    if found["rows"] != before["rows"]:
+        gone = "rows are gone: " if found["rows"] < before["rows"] else ""
+        verdict.differences.append(f"{gone}part {name} had {before['rows']:,} rows and has {found['rows']:,}")
+        return None
+    kinds = ("vectors", *(["texts"] if "texts" in before else []))
+    blocks = {kind: [*differing(before[kind], found[kind], found["rows"])] for kind in kinds}
+    if not any(blocks.values()):
+        verdict.warnings.append(f"part {name} was written anew, with the same rows")
+        return []
+    if sum(map(len, blocks["vectors"])) == found["rows"] > BLOCK:
+        verdict.differences.append(f"part {name} was exchanged: all of its vectors are others")
+        return None
+    for kind, ranges in blocks.items():
+        spans = [f"{first + rows.start:,} to {first + rows.stop - 1:,}" for rows in ranges]
+        more = f" and {len(spans) - 3} more places" if len(spans) > 3 else ""
+        if spans:
+            verdict.differences.append(f"part {name} was changed: {kind} among rows {', '.join(spans[:3])}{more}")
+    return sorted({*blocks["vectors"], *blocks.get("texts", ())}, key=lambda rows: rows.start)
+
+
+def is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return (one["rows"], one["vectors"]) == (other["rows"], other["vectors"])
+
+
+def name_rows(
+    saved: dict[str, Any], store: Store, suspects: Sequence[Suspect], encoder: Encoder, verdict: Verdict
+) -> None:
+    """Names the rows of changed blocks whose vectors are not those of their texts, if the texts are in the store."""
+    if store.text_column is None or "column" not in saved["texts"]:
+        return
+    reading = Reading.of(saved["reading"])
+    bound = bound_of(saved["canaries"]["dtype"], encoder.dtype, saved["agreement"])
+    for suspect in suspects:
+        rows = [suspect.first + row for rows in suspect.rows for row in rows][:TRIED]
+        texts, vectors = store.texts(rows), store.vectors(rows)
+        made = encoder.vectors([*texts.values()], reading)
+        fit = fit_of(np.stack([*vectors.values()]), made)
+        if wrong := fit.worse(bound):
+            cosines = [f"{rows[place]:,} (cosine {fit.cosines[place]:.3f})" for place in wrong[:5]]
+            more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+            one = "row" if len(wrong) == 1 else "rows"
+            verdict.differences.append(f"its text and vector do not fit in {one} {', '.join(cosines)}{more}")
+
+
+def texts_again(
+    saved: dict[str, Any],
+    store: Store,
+    tried: Sequence[int],
+    numbers: Sequence[int],
+    read_texts: ReadTexts | None,
+    verdict: Verdict,
+) -> list[str] | None:
+    """The texts of the proof's rows: those that it keeps, or of the store, or read again from where they came. Notes
+    those that are not as they were; `None` if there is nothing to embed."""
+    canaries, place = saved["canaries"], saved["texts"]
+    if "kept" in canaries:
+        found = {number: canaries["kept"][each] for each, number in zip(tried, numbers, strict=True)}
+    elif "column" in place:
+        found = store.texts(numbers)
+    elif read_texts is None:
+        raise ValueError(f"the texts of {verdict.source} are neither in it nor in its proof: they are in {place}.")
+    else:
+        found = read_texts(place, numbers)
+    gone = [number for number in numbers if number not in found]
+    if gone:
+        verdict.differences.append(f"rows are gone: {row_numbers(gone)}")
+        return None
+    digests = [canaries["texts"][each] for each in tried]
+    texts = [found[number] for number in numbers]
+    others = [n for n, text, was in zip(numbers, texts, digests, strict=True) if digest_of_text(text) != was]
+    if others:
+        verdict.differences.append(f"the text is not the one that was embedded in {row_numbers(others)}")
+    return texts
+
+
+def row_numbers(rows: Sequence[int]) -> str:
+    shown = ", ".join(f"{row:,}" for row in rows[:5])
+    return f"row{'s' * (len(rows) > 1)} {shown}" + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
+
+
+class Trial:
+    """The proof's rows beside what a model makes of their texts now.
+
+    Args:
+        saved: the proof.
+        encoder: the model.
+        numbers: the rows.
+        stored: their vectors, `(rows, size)`.
+        texts: their texts.
+        verdict: takes what is found.
+    """
+
+    def __init__(
+        self,
+        saved: dict[str, Any],
+        encoder: Encoder,
+        numbers: Sequence[int],
+        stored: np.ndarray,
+        texts: Sequence[str],
+        verdict: Verdict,
+    ):
+        self.saved, self.encoder, self.numbers, self.stored, self.verdict = saved, encoder, numbers, stored, verdict
+        self.texts, self.reading = texts, Reading.of(saved["reading"])
+        self.bound = bound_of(str(stored.dtype), encoder.dtype, saved["agreement"])
+
+    def compare(self, tokens: Sequence[str]) -> None:
+        """Compares model, settings, tokens and vectors, and where these differ, finds out why. `tokens`: the digests of
+        what the tokenizer made of the texts."""
+        verdict, known = self.verdict, len(self.verdict.differences)
+        changed = compare_model(self.saved["model"], self.encoder, verdict)
+        today = self.compare_settings()
+        self.compare_tokens(tokens)
+        intact = self.same_texts()
+        fit = self.fit(today)
+        verdict.figures |= {"rows": len(self.texts), "cosine": fit.cosine, "difference": fit.difference}
+        verdict.figures |= {"bound": self.bound, "bit_for_bit": fit.difference == 0}
+        if wrong := [place for place in fit.worse(self.bound) if place in intact]:
+            rows = row_numbers([self.numbers[place] for place in wrong])
+            verdict.differences.append(f"{len(wrong)} of {len(self.texts)} vectors are others now ({fit}; {rows})")
+            self.explain(today, changed, is_named=len(verdict.differences) > known + 1)
+        files = Verdict(verdict.source)
+        comparisons.compare_files(self.saved["model"], self.encoder.folder, files)
+        is_other = len(verdict.differences) > known
+        (verdict.differences if is_other else verdict.warnings).extend(files.differences)
+        said = "bit for bit" if fit.difference == 0 else str(fit)
+        parts = verdict.figures["parts"]["parts"]
+        files_said = f"{parts} part{'s' * (parts > 1)}"
+        verdict.figures["match"] = (
+            f"store and model still fit: {len(self.texts)} rows embedded again ({said}), {files_said} as recorded"
+        )
+
+    def same_texts(self) -> set[int]:
+        """The places of the rows whose texts are those that were embedded."""
+        canaries = self.saved["canaries"]
+        was = dict(zip(canaries["rows"], canaries["texts"], strict=True))
+        return {place for place, n in enumerate(self.numbers) if was[n] == digest_of_text(self.texts[place])}
+
+    def fit(self, reading: Reading) -> Fit:
+        return fit_of(self.stored, self.encoder.vectors(self.texts, reading))
+
+    def compare_settings(self) -> Reading:
+        """Notes settings that the model's files have otherwise now. Returns how the model would read texts today."""
+        was, (says, _) = Reading.of(self.saved["files_say"]), self.encoder.files_say()
+        self.verdict.differences += sentences(was, says)
+        return replace(self.reading, **{name: value for name, _, value in was.changes(says)})
+
+    def compare_tokens(self, tokens: Sequence[str]) -> None:
+        """Notes a tokenizer that makes something else of texts, of the proof's rows or of a fixed one."""
+        now = self.encoder.tokens(self.texts, self.reading)["input_ids"]
+        intact = self.same_texts()
+        others = [
+            number
+            for place, (number, ids, was) in enumerate(zip(self.numbers, now, tokens, strict=True))
+            if digest_of_tokens(ids) != was and place in intact
+        ]
+        if others:
+            self.verdict.differences.append(f"the tokenizer makes something else of the texts in {row_numbers(others)}")
+        elif saved := self.saved["model"].get("tokenizer"):
+            comparisons.compare_texts(saved, text_through(self.encoder.tokenizer), self.verdict)
+
+    def explain(self, today: Reading, changed: set[str], is_named: bool) -> None:
+        """Finds out why vectors differ: by the settings that were recorded, by others, and by the layers."""
+        verdict = self.verdict
+        if today != self.reading and self.fit(self.reading).difference <= self.bound:
+            verdict.differences.append("with the settings that were recorded the vectors are the same")
+            return
+        if not is_named:  # no file has changed, and no setting
+            found, _ = nearest(self.encoder, self.texts, self.stored, today, (), self.bound)
+            if found != today and self.fit(found).difference <= self.bound:
+                verdict.differences.append(f"they are the same with {named(today, found)}")
+                return
+        if part := first_part(self.saved["model"], self.encoder, changed):
+            verdict.figures["first_change"] = part._asdict()
+            verdict.differences.append(str(part))
+        versions = {"transformers": transformers.__version__, "torch": torch.__version__}
+        moved = [
+            f"{name} {self.saved[name]} then, {now} now" for name, now in versions.items() if self.saved[name] != now
+        ]
+        if moved:
+            were = [f"{name} {self.saved[name]} then, {now} now" for name, now in moved.items()]
+            verdict.differences.append(f"the libraries: {', '.join(were)}")
