@@ -59,6 +59,11 @@ def quiet_retrying() -> AbstractContextManager:
     return switched_off("huggingface_hub.utils._http", "huggingface_hub._snapshot_download")
 
 
+def quiet_tokenizing() -> AbstractContextManager:
+    """While it is open, transformers does not warn of a text that is longer than a model reads: no model reads it."""
+    return switched_off("transformers.tokenization_utils_base")
+
+
 def quiet_reading() -> AbstractContextManager:
     """While it is open, datasets does not log which file it cannot read: an error tells of it, too."""
     return switched_off(*(f"datasets.packaged_modules.{kind}.{kind}" for kind in ("csv", "json")))

@@ -167,7 +167,8 @@ def texts_again(source: dict[str, Any], rows: Sequence[int]) -> dict[int, str]:
     first, waiting = 0, list(rows)
     for table in corpus.tables(0):
         while waiting and waiting[0] < first + len(table):
-            found[waiting[0]] = table[corpus.column][waiting.pop(0) - first].as_py()
+            row = waiting.pop(0)
+            found[row] = table[corpus.column][row - first].as_py()
         first += len(table)
         if not waiting:
             break

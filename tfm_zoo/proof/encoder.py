@@ -13,10 +13,10 @@ import transformers
 from torch.nn.functional import normalize
 
 from ..hub.contents import has_tokenizer
-from ..hub.fingerprints import temporarily
+from ..hub.fingerprints import temporarily, text_through
 from ..hub.origin import origin_of
 from ..hub.verifying import find, loader_of
-from ..quiet import quiet_loading
+from ..quiet import quiet_loading, quiet_tokenizing
 from .poolings import POOLINGS
 from .reading import POOLER, Reading
 from .sentence_files import sentence_settings
@@ -87,6 +87,11 @@ class Encoder:
     def cut(self, reading: Reading) -> Reading:
         """A reading with the length that texts are cut to where nothing says it: what the model takes."""
         return reading if reading.max_length else replace(reading, max_length=self.longest)
+
+    def fixed_text(self) -> dict[str, Any]:
+        """What the tokenizer makes of a fixed text."""
+        with quiet_tokenizing():
+            return text_through(self.tokenizer)
 
     @property
     def longest(self) -> int:

@@ -8,7 +8,7 @@ from ..hub import comparisons
 from ..hub.comparisons import TOLERANCE, Verdict
 from ..hub.contents import digest_of_tensor, digests_of_tensors, is_same, settings_in, tensors_in
 from ..hub.diagnosis import Change, first_change
-from ..hub.fingerprints import compute, fixed_inputs, given, sequences, text_through
+from ..hub.fingerprints import compute, fixed_inputs, given, sequences
 from ..hub.manifest import described, files_beside
 from ..hub.origin import origin_of
 from .encoder import Encoder
@@ -23,7 +23,7 @@ def manifest_of(encoder: Encoder, max_length: int | None) -> dict[str, Any]:
     inputs of `max_length` tokens with outputs and states after each part of the model."""
     manifest = described(encoder.folder) | files_beside(encoder.folder)
     manifest["weights"] = manifest["weights"] or weights_of(encoder)
-    made = {"loading": encoder.loading, "tokenizer": text_through(encoder.tokenizer)}
+    made = {"loading": encoder.loading, "tokenizer": encoder.fixed_text()}
     return manifest | made | {"fingerprint": fingerprint_of(encoder, max_length)}
 
 

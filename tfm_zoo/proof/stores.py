@@ -53,9 +53,7 @@ class Store:
 
     @cached_property
     def columns(self) -> list[str]:
-        import pyarrow.parquet as pq
-
-        return pq.read_schema(self.parts[0]).names
+        return parquet(self.parts[0]).schema_arrow.names
 
     @cached_property
     def array(self) -> np.ndarray:
@@ -106,7 +104,8 @@ class Store:
                 for read, vectors in self.tables(part, texts=texts, vectors=not texts):
                     values = read if texts else vectors
                     while waiting and waiting[0] < place + len(values):
-                        found[waiting[0]] = values[waiting.pop(0) - place]
+                        row = waiting.pop(0)
+                        found[row] = values[row - place]
                     place += len(values)
                     if not waiting or waiting[0] >= end:
                         break

@@ -12,11 +12,9 @@ import transformers
 
 from ..hub import comparisons
 from ..hub.comparisons import Verdict
-from ..hub.fingerprints import text_through
 from ..hub.origin import origin_of
 from ..hub.verifying import check_files, find, loader_of
 from .digests import (
-    BLOCK,
     PIECE,
     Blocks,
     add_texts,
@@ -184,6 +182,9 @@ def compare_parts(
     suspects, lost = [], []
     for name in now:
         blocks = compare_part(name, recorded, now, firsts[name], verdict)
+        if blocks and sum(map(len, blocks)) == now[name]["rows"] and is_exchanged(saved, store, blocks, firsts[name]):
+            verdict.differences[-1:] = [f"part {name} was exchanged: all of its vectors are others"]
+            blocks = None
         if blocks is None:
             lost.append(range(firsts[name], firsts[name] + recorded[name]["rows"]))
         suspects += [Suspect(parts[name], firsts[name], blocks)] if blocks else []
@@ -230,15 +231,22 @@ def compare_part(
     if not any(blocks.values()):
         verdict.warnings.append(f"part {name} was written anew, with the same rows")
         return []
-    if sum(map(len, blocks["vectors"])) == found["rows"] > BLOCK:
-        verdict.differences.append(f"part {name} was exchanged: all of its vectors are others")
-        return None
+    changes = []
     for kind, ranges in blocks.items():
         spans = [f"{first + rows.start:,} to {first + rows.stop - 1:,}" for rows in ranges]
         more = f" and {len(spans) - 3} more places" if len(spans) > 3 else ""
-        if spans:
-            verdict.differences.append(f"part {name} was changed: {kind} among rows {', '.join(spans[:3])}{more}")
+        changes += [f"{kind} among rows {', '.join(spans[:3])}{more}"] if spans else []
+    verdict.differences.append(f"part {name} was changed: {' and '.join(changes)}")
     return sorted({*blocks["vectors"], *blocks.get("texts", ())}, key=lambda rows: rows.start)
+
+
+def is_exchanged(saved: dict[str, Any], store: Store, blocks: Sequence[range], first: int) -> bool:
+    """Whether all vectors of a part, of which all blocks have changed, are others: those of the proof's rows are."""
+    canaries, inside = saved["canaries"], range(first, first + blocks[-1].stop)
+    places = [place for place, row in enumerate(canaries["rows"]) if row in inside]
+    now = store.vectors([canaries["rows"][place] for place in places])
+    kept = unpacked(canaries)
+    return len(places) > 1 and not any(np.array_equal(now[canaries["rows"][place]], kept[place]) for place in places)
 
 
 def is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
@@ -262,7 +270,7 @@ def name_rows(
             cosines = [f"{rows[place]:,} (cosine {fit.cosines[place]:.3f})" for place in wrong[:5]]
             more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
             one = "row" if len(wrong) == 1 else "rows"
-            verdict.differences.append(f"its text and vector do not fit in {one} {', '.join(cosines)}{more}")
+            verdict.differences.append(f"the text and the vector do not fit in {one} {', '.join(cosines)}{more}")
 
 
 def texts_again(
@@ -379,7 +387,7 @@ class Trial:
         if others:
             self.verdict.differences.append(f"the tokenizer makes something else of the texts in {row_numbers(others)}")
         elif saved := self.saved["model"].get("tokenizer"):
-            comparisons.compare_texts(saved, text_through(self.encoder.tokenizer), self.verdict)
+            comparisons.compare_texts(saved, self.encoder.fixed_text(), self.verdict)
 
     def explain(self, today: Reading, changed: set[str], is_named: bool) -> None:
         """Finds out why vectors differ: by the settings that were recorded, by others, and by the layers."""

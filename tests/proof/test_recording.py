@@ -1,0 +1,217 @@
+"""Vectors that something else wrote: whether a model writes them, how, and whether it still does."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from typer.testing import CliRunner
+
+from tfm_zoo.cli import app
+from tfm_zoo.proof.encoder import Encoder
+from tfm_zoo.proof.reading import Reading
+
+from .encoders import CUT, PROMPT, save, texts, weights, write_files
+from .test_vectors import nudge, verified
+
+READING = Reading(prompt=PROMPT, max_length=CUT, pooling="mean", normalize=True)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("models")
+    save(root / "bert")
+    save(root / "roberta", "RobertaModel")
+    return root
+
+
+def vectors_of(model: Path, **changes) -> np.ndarray:
+    return Encoder.load(str(model)).vectors(texts(), replace(READING, **changes))
+
+
+@pytest.fixture
+def dump(models, tmp_path) -> Callable[..., Path]:
+    """A file as a data base of vectors would write it."""
+
+    def make(vectors: np.ndarray, name: str = "dump.parquet", **columns) -> Path:
+        columns = columns or {"content": texts(), "vector": [*vectors]}
+        pd.DataFrame(columns).to_parquet(tmp_path / name)
+        return tmp_path / name
+
+    return make
+
+
+COLUMNS = ("--text_column_name", "content", "--vector_column_name", "vector")
+
+
+def recorded(*words: object, code: int = 0) -> str:
+    done = CliRunner().invoke(app, ["record", *map(str, words)])
+    assert done.exit_code == code, done.output
+    return done.output.replace("\n", " ")
+
+
+def test_any_store(models, dump, tmp_path):
+    """What sentence-transformers writes is recorded as its files say, and verified later by its own name."""
+    encoder = SentenceTransformer(str(models / "bert"))
+    file = dump(encoder.encode(texts(), show_progress_bar=False))
+    said = recorded(models / "bert", "--vectors", file, *COLUMNS)
+    assert f"is recorded in {file}.proof.json; the model writes these vectors: least cosine 1.000000" in said
+    assert "still fit: 64 rows" in verified(file)
+    assert "still fit: 8 rows" in verified(tmp_path, "--rows", 8)
+    model = shutil.copytree(models / "bert", tmp_path / "model")
+    weights(nudge)(model)
+    assert "weights changed: encoder.layer.1" in verified(file, "--model", model, code=1)
+    rows = pd.read_parquet(file)
+    rows.at[70, "vector"] = rows.at[71, "vector"]
+    rows.to_parquet(file)
+    assert "vectors among rows 64 to 127; the text and the vector do not fit in row 70" in verified(file, code=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"pooling": "cls"}, "with pooling 'cls' (its files say 'mean')"),
+        ({"normalize": False}, "with normalisation off (its files say on)"),
+        ({"pooling": "max", "normalize": False}, "with pooling 'max' (its files say 'mean') and normalisation off"),
+        ({"prompt": ""}, "with the prompt none (its files say 'query: ')"),
+        ({"max_length": 64}, "with truncation 64 tokens (its files say 40 tokens)"),
+        ({"lower_case": True}, "with lower_case True (its files say False)"),
+        ({"oddity": "no_special_tokens"}, "with the model's inputs no special tokens"),
+        ({"prompt": "", "normalize": False, "max_length": 64}, "normalisation off (its files say on)"),
+    ],
+)
+def test_settings_are_found_by_trying(models, dump, changes, said):
+    file = dump(vectors_of(models / "bert", **changes))
+    assert said in recorded(models / "bert", "--vectors", file, *COLUMNS)
+    proof = json.loads(file.with_name("dump.parquet.proof.json").read_text())
+    assert Reading.of(proof["reading"]) == replace(READING, **changes)
+    assert "still fit" in verified(file)
+
+
+def test_positions_of_roberta(models, dump):
+    file = dump(vectors_of(models / "roberta", oddity="positions_from_zero"))
+    said = recorded(models / "roberta", "--vectors", file, *COLUMNS)
+    assert "with the model's inputs positions that count from 0, not from behind the padding's" in said
+
+
+def test_a_model_that_does_not_write_them(models, dump, tmp_path):
+    """It is refused, and nothing is written. What comes near is named."""
+    file = dump(vectors_of(models / "roberta"))
+    said = recorded(models / "bert", "--vectors", file, *COLUMNS, code=1)
+    assert "bert does not write these vectors: least cosine" in said
+    assert not [*tmp_path.glob("*.json")]
+    save(tmp_path / "wide", hidden_size=64)
+    said = recorded(tmp_path / "wide", "--vectors", file, *COLUMNS, code=1)
+    assert "they have 32 numbers, not 64" in said
+
+
+def test_an_array_with_texts_in_a_file(models, tmp_path):
+    np.save(tmp_path / "vectors.npy", vectors_of(models / "bert").astype(np.float16))
+    (tmp_path / "texts.txt").write_text("\n".join(texts()))
+    said = recorded(
+        models / "bert", "--vectors", tmp_path / "vectors.npy", "--texts", tmp_path / "texts.txt", "--rows", 9
+    )
+    assert "vectors.npy.proof.json; the model writes these vectors: least cosine" in said
+    assert "still fit: 9 rows" in verified(tmp_path / "vectors.npy")
+    (tmp_path / "texts.txt").write_text("\n".join(texts()[:140]))
+    assert "rows are gone: row 149" in verified(tmp_path / "vectors.npy", code=1)
+    said = recorded(models / "bert", "--vectors", tmp_path / "vectors.npy", "--texts", tmp_path / "texts.txt", code=1)
+    assert "has no text: there are 150 vectors and fewer texts" in said
+
+
+@pytest.mark.parametrize("kind", ["lists", "fixed", "large", "double", "half", "pgvector"])
+def test_kinds_of_columns(models, tmp_path, kind):
+    vectors = vectors_of(models / "bert")
+    types = {
+        "lists": pa.list_(pa.float32()),
+        "fixed": pa.list_(pa.float32(), 32),
+        "large": pa.large_list(pa.float32()),
+        "double": pa.list_(pa.float64()),
+        "half": pa.list_(pa.float16(), 32),
+    }
+    rows = [*vectors.astype(np.float16 if kind == "half" else np.float32)]
+    column = pa.array([str(row.tolist()) for row in vectors]) if kind == "pgvector" else pa.array(rows, types[kind])
+    pq.write_table(pa.table({"text": texts(), "embedding": column}), tmp_path / "dump.parquet", row_group_size=70)
+    recorded(models / "bert", "--vectors", tmp_path / "dump.parquet")
+    assert "still fit: 64 rows" in verified(tmp_path / "dump.parquet")
+
+
+def test_a_folder_that_was_written_without_a_proof(models, dump, tmp_path):
+    folder = tmp_path / "store"
+    folder.mkdir()
+    for part, rows in enumerate((slice(0, 100), slice(100, 150))):
+        columns = {"text": texts()[rows], "embedding": [*vectors_of(models / "bert")[rows]]}
+        pd.DataFrame(columns).to_parquet(folder / f"{part}.parquet")
+    assert "has no proof" in verified(folder, code=1)
+    assert "_proof.json; the model writes" in recorded(models / "bert", "--vectors", folder, "--keep_texts")
+    assert "2 parts as recorded" in verified(folder)
+    shutil.copy(folder / "1.parquet", folder / "2.parquet")
+    assert "parts that were not recorded: 2.parquet" in verified(folder, code=1)
+
+
+def test_models_without_files_of_sentence_transformers(models, dump, tmp_path):
+    """How texts become vectors is found out, and stays in the proof."""
+    model = shutil.copytree(models / "bert", tmp_path / "plain")
+    for path in (
+        model / "modules.json",
+        model / "sentence_bert_config.json",
+        model / "config_sentence_transformers.json",
+    ):
+        path.unlink()
+    file = dump(vectors_of(models / "bert", prompt="Document: ", max_length=70, pooling="cls"))
+    said = recorded(model, "--vectors", file, *COLUMNS, "--prompt", "Document: ")
+    assert "with pooling 'cls' (its files say none) and normalisation on (its files say off)" in said
+    assert "still fit" in verified(file)
+    write_files(model, pooling="cls", prompt="Document: ")
+    assert "pooling was none and is 'cls'" in verified(file, code=1)
+
+
+def test_bad_input(models, dump, tmp_path):
+    vectors = vectors_of(models / "bert")
+    file = dump(vectors)
+    bert = models / "bert"
+    assert "dump.parquet has no column 'embedding'; its columns are content, vector" in recorded(
+        bert, "--vectors", file, code=1
+    )
+    assert "has no column 'text'" in recorded(
+        bert, "--vectors", file, *COLUMNS[2:], "--text_column_name", "text", code=1
+    )
+    assert "has no texts (the columns are content, vector)" in recorded(bert, "--vectors", file, *COLUMNS[2:], code=1)
+    assert "nothing.parquet: there is no such file" in recorded(bert, "--vectors", tmp_path / "nothing.parquet", code=1)
+    assert "There is no folder" in recorded(tmp_path / "nothing", "--vectors", file, code=1)
+    assert "go with --vectors" in recorded(bert, "--prompt", "x", code=1)
+    np.save(tmp_path / "flat.npy", vectors[0])
+    (tmp_path / "texts.txt").write_text("\n".join(texts()))
+    assert "of shape (32,), not vectors" in recorded(
+        bert, "--vectors", tmp_path / "flat.npy", "--texts", tmp_path / "texts.txt", code=1
+    )
+    assert "an array holds none" in recorded(bert, "--vectors", tmp_path / "flat.npy", code=1)
+    (tmp_path / "x.faiss").write_text("")
+    assert "not from '.faiss'" in recorded(bert, "--vectors", tmp_path / "x.faiss", code=1)
+    odd = dump(vectors, "odd.parquet", content=[*texts()[:5], None], vector=[*vectors[:6]])
+    assert "row 5 (counted from 0) is no text: None" in recorded(bert, "--vectors", odd, *COLUMNS, code=1)
+    ragged = dump(vectors, "ragged.parquet", content=texts()[:2], vector=[vectors[0], vectors[1][:5]])
+    assert "differ in size" in recorded(bert, "--vectors", ragged, *COLUMNS, code=1)
+    empty = dump(vectors, "empty.parquet", content=texts()[:2], vector=[vectors[0], None])
+    assert "row 1 (counted from 0) has no vector" in recorded(bert, "--vectors", empty, *COLUMNS, code=1)
+    assert not [*tmp_path.glob("*.json")]
+
+
+def test_threads_and_batches_make_no_difference(models, dump):
+    """Vectors of 20 other batches and of two threads: the model that wrote them is recognised each time."""
+    encoder = SentenceTransformer(str(models / "bert"))
+    for batch in range(1, 21):
+        torch.set_num_threads(1 + batch % 2)
+        file = dump(encoder.encode(texts(), batch_size=batch, show_progress_bar=False))
+        said = recorded(models / "bert", "--vectors", file, *COLUMNS, "--rows", 16)
+        assert "the model writes these vectors: least cosine 1.000000" in said
+        assert "still fit" in verified(file)
+    torch.set_num_threads(1)

@@ -1,0 +1,284 @@
+"""Vectors prove themselves: each fault is caught and named, and nothing is said where nothing has changed."""
+
+import json
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
+from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
+from typer.testing import CliRunner
+
+from tfm_zoo import CorpusReader
+from tfm_zoo.cli import app
+from tfm_zoo.corpus.run import CorpusRun
+from tfm_zoo.corpus.source import Corpus
+from tfm_zoo.proof import verify_vectors
+from tfm_zoo.proof.proof_file import IN_FOLDER, unpacked
+
+from .encoders import CUT, PROMPT, save, texts, tokenizer, weights, write, write_files
+
+PARTS = [f"part-{part:06}.parquet" for part in range(4)]
+
+
+def embed(model: Path, files: Path, out: Path, keep: tuple[str, ...] = ("text",), **options) -> Path:
+    reader = CorpusReader.from_pretrained(str(model), **options)
+    CorpusRun(Corpus.open(data_files=[str(files)], keep=keep), reader, out, rows_per_part=40)()
+    return out
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """Texts, models by name, and beside each its store of four parts; `others`, a store of other texts."""
+    root = tmp_path_factory.mktemp("vectors")
+    for name in ("bert", "roberta", "mpnet"):
+        save(root / name, {"bert": "BertModel", "roberta": "RobertaModel", "mpnet": "MPNetModel"}[name])
+    pd.DataFrame({"text": texts()}).to_parquet(root / "texts.parquet")
+    pd.DataFrame({"text": texts()[::-1]}).to_parquet(root / "others.parquet")
+    for name in ("bert", "roberta", "mpnet"):
+        embed(root / name, root / "texts.parquet", root / f"{name}-vectors")
+    embed(root / "bert", root / "others.parquet", root / "others")
+    return root
+
+
+@pytest.fixture
+def copied(root, tmp_path) -> Callable[[str], tuple[Path, Path]]:
+    """Copies of a model and of its store."""
+
+    def copy(name: str) -> tuple[Path, Path]:
+        return shutil.copytree(root / name, tmp_path / name), shutil.copytree(
+            root / f"{name}-vectors", tmp_path / "vectors"
+        )
+
+    return copy
+
+
+def verified(*words: object, code: int = 0) -> str:
+    """What `tfm-zoo verify` says."""
+    done = CliRunner().invoke(app, ["verify", *map(str, words)])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def of_model(change: Callable[[Path], object]) -> Callable:
+    return lambda model, store, root, patches: change(model)
+
+
+def of_store(change: Callable[[Path, Path], object]) -> Callable:
+    return lambda model, store, root, patches: change(store, root)
+
+
+def in_library(owner: object, name: str, value: object) -> Callable:
+    return lambda model, store, root, patches: patches.setattr(owner, name, value)
+
+
+def nudge(tensors: dict) -> dict:
+    tensors["encoder.layer.1.output.dense.weight"][3, 5] += 1e-3
+    return tensors
+
+
+def swap(store: Path, root: Path) -> None:
+    shutil.move(store / PARTS[0], store / "aside")
+    shutil.move(store / PARTS[1], store / PARTS[0])
+    shutil.move(store / "aside", store / PARTS[1])
+
+
+def edit_row(store: Path, root: Path, column: str) -> None:
+    rows = pd.read_parquet(store / PARTS[2])
+    rows.at[7, column] = -rows.at[7, column] if column == "embedding" else "Something else"
+    rows.to_parquet(store / PARTS[2])
+
+
+def from_zero(input_ids, padding_idx, past_key_values_length=0):
+    return torch.arange(input_ids.shape[1]).expand_as(input_ids)
+
+
+def other_bias(self, x, position_ids=None, num_buckets=32):
+    return torch.zeros(x.shape[0], self.config.num_attention_heads, x.shape[1], x.shape[1])
+
+
+#: fault -> the model, what makes it, and what `verify` says
+FAULTS = {
+    "another release of the model": ("bert", of_model(partial(save, seed=1)), "another release of it: all 39 tensors"),
+    "one weight off by 1e-3": (
+        "bert",
+        of_model(weights(nudge)),
+        "weights changed: encoder.layer.1.output.dense.weight",
+    ),
+    "a lower-casing tokenizer": (
+        "bert",
+        of_model(lambda model: tokenizer(lower_case=True).save_pretrained(model)),
+        "the tokenizer makes something else of the texts in rows 0, 4",
+    ),
+    "truncation": ("bert", of_model(partial(write_files, cut=20)), "truncation was 40 tokens and is 20 tokens"),
+    "another pooling": ("bert", of_model(partial(write_files, pooling="cls")), "pooling was 'mean' and is 'cls'"),
+    "no normalisation": ("bert", of_model(partial(write_files, normalize=False)), "normalisation was on and is off"),
+    "a prompt dropped": ("bert", of_model(partial(write_files, prompt="")), "the prompt was 'query: ' and is none"),
+    "RoBERTa positions from 0": (
+        "roberta",
+        in_library(RobertaEmbeddings, "create_position_ids_from_input_ids", staticmethod(from_zero)),
+        "the first part that differs is embeddings.position_embeddings (Embedding)",
+    ),
+    "another attention bias": (
+        "mpnet",
+        in_library(MPNetEncoder, "compute_position_bias", other_bias),
+        "the first part that differs is encoder.layer.0.attention",
+    ),
+    "an epsilon in config.json": (
+        "bert",
+        of_model(
+            lambda model: write(
+                model / "config.json", json.loads((model / "config.json").read_text()) | {"layer_norm_eps": 0.1}
+            )
+        ),
+        "config.json: layer_norm_eps was 1e-12 and is 0.1",
+    ),
+    "a part exchanged": (
+        "bert",
+        of_store(lambda store, root: shutil.copy(root / "others" / PARTS[1], store)),
+        "part part-000001.parquet was exchanged",
+    ),
+    "two parts swapped": ("bert", of_store(swap), "parts part-000000.parquet and part-000001.parquet are swapped"),
+    "a vector edited": (
+        "bert",
+        of_store(partial(edit_row, column="embedding")),
+        "part part-000002.parquet was changed: vectors among rows 80 to 119; "
+        "the text and the vector do not fit in row 87 (cosine -1.000)",
+    ),
+    "a text edited": (
+        "bert",
+        of_store(partial(edit_row, column="text")),
+        "texts among rows 80 to 119; the text is not the one that was embedded in row 87",
+    ),
+    "a part is gone": ("bert", of_store(lambda store, root: (store / PARTS[3]).unlink()), f"parts missing: {PARTS[3]}"),
+    "rows are gone": (
+        "bert",
+        of_store(lambda store, root: pd.read_parquet(store / PARTS[3])[:9].to_parquet(store / PARTS[3])),
+        "rows are gone: part part-000003.parquet had 30 rows and has 9",
+    ),
+    "a part cut short": (
+        "bert",
+        of_store(lambda store, root: (store / PARTS[0]).write_bytes((store / PARTS[0]).read_bytes()[:500])),
+        "part-000000.parquet cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_each_fault_is_named(fault, copied, root, monkeypatch):
+    name, change, said = FAULTS[fault]
+    model, store = copied(name)
+    assert "store and model still fit" in verified(store, "--model", model)
+    change(model, store, root, monkeypatch)
+    output = verified(store, "--model", model, code=1)
+    assert said in output, output
+    assert sum(line.startswith(f"{store}: ") for line in output.splitlines()) <= 2  # whose code it is, what differs
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", ["bert", "roberta", "mpnet"])
+def test_nothing_is_said_where_nothing_has_changed(root, name, threads, monkeypatch):
+    """Other batches, and another number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    monkeypatch.setattr("tfm_zoo.proof.encoder.BATCH", 5)
+    try:
+        output = verified(root / f"{name}-vectors", "--rows", 64)
+    finally:
+        torch.set_num_threads(before)
+    assert "still fit: 64 rows embedded again (least cosine 1.000000" in output and "4 parts as recorded" in output
+    assert "warning" not in output
+
+
+def test_what_a_proof_holds(root):
+    """Manifest, digests and vectors; no text, and no more than it needs."""
+    text = (root / "bert-vectors" / IN_FOLDER).read_text()
+    proof = json.loads(text)
+    assert proof["reading"] == {
+        **{"prompt": PROMPT, "lower_case": False, "max_length": CUT, "pooling": "mean", "normalize": True, "size": 32},
+        "oddity": "",
+    }
+    assert [*proof["parts"]] == PARTS and len(proof["canaries"]["rows"]) == 64
+    assert {"tokenizer.json", "1_Pooling/config.json"} <= proof["model"]["files"].keys()
+    table = pd.read_parquet(root / "bert-vectors")
+    expected = np.stack([*table["embedding"].iloc[proof["canaries"]["rows"]]])
+    assert np.array_equal(unpacked(proof["canaries"]), expected)
+    assert not any(one in text for one in texts() if len(one) > 30)
+    assert not [path for path in (root / "bert-vectors").iterdir() if path.name.endswith(".notes")]
+
+
+@pytest.mark.parametrize("keep_texts", [False, True])
+def test_texts_that_the_store_does_not_hold(root, tmp_path, keep_texts):
+    """They are read again, unless the user has agreed that the proof keeps them."""
+    shutil.copy(root / "texts.parquet", tmp_path / "texts.parquet")
+    reader = CorpusReader.from_pretrained(str(root / "bert"))
+    corpus = Corpus.open(data_files=[str(tmp_path / "texts.parquet")])
+    CorpusRun(corpus, reader, tmp_path / "out", rows_per_part=40, keep_texts=keep_texts)()
+    assert "still fit" in verified(tmp_path / "out")
+    pd.DataFrame({"text": ["Other", *texts()[1:]]}).to_parquet(tmp_path / "texts.parquet")
+    if keep_texts:
+        assert "still fit" in verified(tmp_path / "out")
+        return
+    assert "the text is not the one that was embedded in row 0" in verified(tmp_path / "out", code=1)
+    pd.DataFrame({"text": texts()[:100]}).to_parquet(tmp_path / "texts.parquet")
+    assert "rows are gone: rows 101, 104" in verified(tmp_path / "out", code=1)
+    (tmp_path / "texts.parquet").unlink()
+    assert "texts.parquet': no such file" in verified(tmp_path / "out", code=1)
+
+
+@pytest.mark.parametrize(
+    "options", [{"dtype": "bfloat16"}, {"embedding_dtype": "float16"}, {"pack": "int8"}, {"pooling": "cls+mean"}]
+)
+def test_other_types(root, tmp_path, options):
+    """Bounds are those of the type that the vectors were made and stored in."""
+    out = embed(root / "bert", root / "texts.parquet", tmp_path / "out", **options)
+    assert "still fit" in verified(out)
+    model = shutil.copytree(root / "bert", tmp_path / "model")
+    weights(nudge)(model)
+    assert "weights changed: encoder.layer.1" in verified(out, "--model", model, code=1)
+
+
+def test_a_run_that_goes_on_has_the_same_proof(root, tmp_path):
+    """Parts that are computed again are noted again; parts without notes, of an earlier version, are read."""
+    store = shutil.copytree(root / "bert-vectors", tmp_path / "out")
+    before = json.loads((store / IN_FOLDER).read_text())
+    (store / PARTS[1]).unlink()
+    embed(root / "bert", root / "texts.parquet", store)
+    assert json.loads((store / IN_FOLDER).read_text()) == before
+    (store / IN_FOLDER).unlink()
+    embed(root / "bert", root / "texts.parquet", store)
+    assert json.loads((store / IN_FOLDER).read_text()) == before
+
+
+def test_only_so_many_seconds_are_spent_on_files(root, copied, monkeypatch):
+    monkeypatch.setattr("tfm_zoo.proof.vectors.SECONDS", 0)
+    assert "1 of 4 pieces of 64 MB were read in 0 s (--whole reads all)" in verified(root / "bert-vectors")
+    assert "warning" not in verified(root / "bert-vectors", "--whole")
+
+
+def test_bad_input(root, copied, tmp_path):
+    model, store = copied("bert")
+    proof = json.loads((store / IN_FOLDER).read_text())
+    write(store / IN_FOLDER, proof | {"source": str(tmp_path / "nowhere")})
+    said = verified(store, code=1)
+    assert "There is no folder" in said and f"give the model that should write {store} with --model" in said.replace(
+        "\n", ""
+    )
+    assert "rows must be at least 1, not 0" in verified(store, "--rows", 0, code=1)
+    write(store / IN_FOLDER, {name: proof[name] for name in proof if name != "canaries"})
+    assert "is no proof of vectors, or has the format of another version: look at canaries" in verified(store, code=1)
+    (store / IN_FOLDER).unlink()
+    assert f"`tfm-zoo record MODEL --vectors {store}` writes it" in verified(store, code=1)
+    assert "--rows is for vectors, and this is a model" in verified(model, "--rows", 5, code=1)
+    assert "--matrix is for models, and this is a store" in verified(store, "--matrix", "transformers==latest", code=1)
+    assert not verify_vectors(root / "bert-vectors", model=str(root / "roberta")).ok
+
+
+def test_vectors_of_another_size(root, tmp_path):
+    save(tmp_path / "wide", hidden_size=64)
+    assert "another model, or another release" in verified(root / "bert-vectors", "--model", tmp_path / "wide", code=1)
