@@ -1,0 +1,194 @@
+"""Exports of a model, judged by what they compute: what they have lost is named."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from tfm_zoo.hub import record
+from tfm_zoo.proof import engines, exports
+from tfm_zoo.proof.kinds import kind_of
+from tfm_zoo.proof.reading import Reading
+from tfm_zoo.proof.reference import Reference, positions
+from tfm_zoo.quiet import quiet_export
+
+from .encoders import make, save, tokenizer
+from .test_vectors import verified
+
+NAMES = ("input_ids", "attention_mask", "token_type_ids")
+TYPES = {"type_vocab_size": 2, "num_labels": 3, "layer_norm_eps": 1e-7, "max_position_embeddings": 600}
+
+
+class Graph(nn.Module):
+    """A model as a graph, which gives some of its outputs."""
+
+    def __init__(self, model: PreTrainedModel, *names: str, **changes: Callable):
+        super().__init__()
+        self.model, self.names, self.changes = model, names, changes
+
+    def forward(self, input_ids, attention_mask, token_type_ids):
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
+        for change in self.changes.values():
+            inputs |= change(inputs)
+        outputs = self.model(**inputs)
+        return tuple(outputs[name] for name in self.names)
+
+
+def exported(graph: Graph, file: Path) -> Path:
+    example = tuple(torch.ones(2, 7, dtype=torch.long) for _ in NAMES)
+    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=512)}
+    file.parent.mkdir(exist_ok=True)
+    names = {"input_names": NAMES, "output_names": graph.names, "dynamic_shapes": (axes, axes, axes)}
+    with quiet_export():
+        torch.onnx.export(graph.eval(), example, file, **names, verbose=False)
+    return file
+
+
+class Pretended(engines.Engine):
+    """An export that computes what a model computes, but for what a test takes away."""
+
+    title, dtype = "a pretended engine", "float32"
+
+    def __init__(self, model: PreTrainedModel, loss: str, dtype: str = "float32"):
+        self.reference, self.loss, self.dtype = Reference(model, None), loss, dtype
+
+    def __call__(self, inputs):
+        loss = next((each for each in self.reference.losses(inputs) if each.name == self.loss), None)
+        outputs = self.reference(inputs, loss)
+        return {name: outputs[name] for name in self.reference.own}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("exported")
+    for name in ("BertModel", "BertForSequenceClassification"):
+        make(name, **TYPES).save_pretrained(root / name)
+        record(root / name)
+    return root
+
+
+def judged(root: Path, name: str, engine: engines.Engine) -> str:
+    with patch.object(exports, "open_export", lambda _: engine):
+        return str(exports.verify_export("export", str(root / name)))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "token types",
+        "the mask of padding",
+        "the pooler",
+        "the bias of classifier",
+        "the embedding of token types",
+        "positions behind token 128",
+        "GELU as it is (it is computed by tanh)",
+        "the epsilon of norms (it is 1e-05)",
+    ],
+)
+def test_what_was_lost_is_named(models, loss):
+    model = make("BertForSequenceClassification", **TYPES)
+    said = judged(models, "BertForSequenceClassification", Pretended(model, loss))
+    assert f"it has lost {loss}: without it, the model is within" in said
+
+
+def test_sound_exports(models):
+    """Rounding is within the bounds of the type, and said."""
+    model = make("BertForSequenceClassification", **TYPES)
+    said = judged(models, "BertForSequenceClassification", Pretended(model, ""))
+    assert "export: the export computes what the model computes, up to 512 tokens: logits within 0" in said
+    rounded = Pretended(make("BertForSequenceClassification", **TYPES).bfloat16().float(), "", "bfloat16")
+    said = judged(models, "BertForSequenceClassification", rounded)
+    assert "the export computes what the model computes" in said and "in bfloat16, which allows 0.05" in said
+    assert "in float32" not in said
+    other = make("BertForSequenceClassification", seed=1, **TYPES)
+    said = judged(models, "BertForSequenceClassification", Pretended(other, ""))
+    assert "logits drifted by" in said and "float32 allows 0.0001" in said
+
+
+def test_the_model_itself_has_changed(models, tmp_path):
+    model = shutil.copytree(models / "BertModel", tmp_path / "model")
+    other = make("BertModel", seed=1, **TYPES)
+    other.save_pretrained(model)
+    said = judged(tmp_path, "model", Pretended(other, ""))
+    assert f"{model} itself is not what was recorded: output last_hidden_state drifted" in said
+    (model / "zoo_manifest.json").unlink()
+    said = judged(tmp_path, "model", Pretended(other, ""))
+    assert "computes what the model computes" in said and "was not recorded (`tfm-zoo record`)" in said
+
+
+def test_vectors_without_length_1(models, tmp_path):
+    """An export that also pools."""
+    model = save(tmp_path / "model")
+
+    class Pooling(Pretended):
+        def __call__(self, inputs):
+            outputs = self.reference(inputs)
+            return {"token_embeddings": outputs["last_hidden_state"], "sentence_embedding": outputs[self.loss]}
+
+    engine = Pooling(model, "sentence_embedding")
+    engine.reference.reading = Reading(pooling="mean", normalize=True)
+    assert (
+        "pooler_output is missing: the pooler was lost (its vectors are pooled by mean, and do not read it)"
+        in judged(tmp_path, "model", engine)
+    )
+    engine.loss = "pooled"
+    assert "it has lost normalisation" in judged(tmp_path, "model", engine)
+
+
+@pytest.mark.slow
+def test_onnx(models, tmp_path):
+    """By ONNX Runtime, from the command."""
+    bert, classifier = models / "BertModel", models / "BertForSequenceClassification"
+    exported(Graph(make("BertModel", **TYPES), "last_hidden_state", "pooler_output"), tmp_path / "onnx/model.onnx")
+    said = verified(tmp_path, "--against", bert)
+    assert "up to 512 tokens: last_hidden_state within" in said and "ONNX Runtime" in said
+    without = exported(Graph(make("BertModel", **TYPES), "last_hidden_state"), tmp_path / "without.onnx")
+    assert "pooler_output is missing: the pooler was lost" in verified(without, "--against", bert, code=1)
+    model = make("BertForSequenceClassification", **TYPES)
+    nn.init.zeros_(model.classifier.bias)
+    biased = exported(Graph(model, "logits"), tmp_path / "biased.onnx")
+    assert "it has lost the bias of classifier" in verified(biased, "--against", classifier, code=1)
+    base = exported(Graph(make("BertModel", **TYPES), "last_hidden_state"), tmp_path / "base.onnx")
+    said = verified(base, "--against", classifier, code=1)
+    assert "logits is missing: the head of BertForSequenceClassification was lost" in said
+    names = ("last_hidden_state", "pooler_output")
+    short = Graph(make("BertModel", **TYPES), *names, cut=lambda inputs: positions(inputs, 0, 64))
+    said = verified(exported(short, tmp_path / "short.onnx"), "--against", bert, code=1)
+    assert "it has lost positions behind token 64" in said and "sequences of up to 64 tokens are right" in said
+
+
+@pytest.mark.slow
+def test_ctranslate2(tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    fields = {"max_position_embeddings": 130, "type_vocab_size": 1}
+    model = make("RobertaModel", **fields)
+    model.save_pretrained(tmp_path / "model")
+    tokenizer().save_pretrained(tmp_path / "model")
+    config = json.loads((tmp_path / "model/config.json").read_text()) | {"position_embedding_type": "absolute"}
+    (tmp_path / "model/config.json").write_text(json.dumps(config))
+    ctranslate2.converters.TransformersConverter(str(tmp_path / "model")).convert(str(tmp_path / "engine"))
+    assert kind_of(tmp_path / "engine") == "export"
+    said = verified(tmp_path / "engine", "--against", tmp_path / "model")
+    assert "pooler_output within" in said and "in float32" in said
+    quantised = ctranslate2.converters.TransformersConverter(str(tmp_path / "model"))
+    quantised.convert(str(tmp_path / "rounded"), quantization="int8")
+    assert "in int8, which allows 0.25" in verified(tmp_path / "rounded", "--against", tmp_path / "model")
+
+
+def test_bad_input(models, tmp_path):
+    bert = models / "BertModel"
+    (tmp_path / "x.onnx").write_bytes(b"nothing")
+    assert "x.onnx cannot be opened" in verified(tmp_path / "x.onnx", "--against", bert, code=1)
+    assert "name the model that it was made from with --against" in verified(tmp_path / "x.onnx", code=1)
+    assert "holds no export that is known here" in verified(bert, "--against", bert, code=1)
+    assert "There is no folder" in verified(tmp_path / "x.onnx", "--against", tmp_path / "nowhere", code=1)
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    with patch.object(engines, "import_module", side_effect=ModuleNotFoundError("llama_cpp")):
+        said = verified(tmp_path / "x.gguf", "--against", bert, code=1)
+    assert "llama-cpp-python is not installed, which runs this export: pip install llama-cpp-python" in said

@@ -1,0 +1,268 @@
+"""Whether an export computes what the model computes that it was made from, and what it has lost if not."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import transformers
+
+from ..converters.errors import ConversionError
+from ..hub import comparisons
+from ..hub.comparisons import QUANTISED_TOLERANCE, TOLERANCE, Verdict
+from ..hub.contents import read_json
+from ..hub.fingerprints import fixed_inputs, given, sample
+from ..hub.manifest import FILE
+from ..hub.origin import origin_of
+from ..hub.verifying import class_of, find, loader_of, read_manifest
+from ..quiet import quiet_loading
+from .engines import Engine, open_export
+from .reading import Reading
+from .reference import POOLED, SENTENCE, Loss, Reference, Tensors
+from .sentence_files import sentence_settings
+
+#: what other programs call outputs
+ALIASES = {"token_embeddings": "last_hidden_state", "sentence_embeddings": SENTENCE, "text_embeds": SENTENCE}
+#: what it means that an output is missing
+LOST = {"pooler_output": "the pooler was lost", "last_hidden_state": "the states of tokens were lost"}
+#: how many times nearer an export has to come without a part for that to be what it has lost, and how near is the same
+NEARER, NOISE = 4, 1e-5
+
+
+def verify_export(
+    source: str | Path,
+    against: str | None,
+    *,
+    manifest: str | Path | None = None,
+    revision: str | None = None,
+    token: str | None = None,
+    trust_remote_code: bool = False,
+) -> Verdict:
+    """Runs an export beside the model that it was made from, and compares what they compute.
+
+    Both get the inputs that were recorded with the model, and longer ones. Outputs are compared within the bounds of
+    the export's type. If they differ, or a single part left out of the model brings it much nearer to the export, that
+    part is named: a pooler, a normalisation, a bias, token types, positions.
+
+    Args:
+        source: an ONNX file, an OpenVINO IR, a GGUF file, a folder of CTranslate2, or a folder that holds one.
+        against: the folder or Hub id of the model.
+        manifest: of the model, if it is elsewhere.
+        revision, token: of a model on the Hub.
+        trust_remote_code: run the model's own code.
+
+    Raises:
+        FileNotFoundError: if there is no such export or model.
+        ModuleNotFoundError: if the engine that runs the export is not installed.
+        ValueError: for what cannot be compared. The message says why.
+    """
+    if against is None:
+        raise ValueError(f"{source} is an export: name the model that it was made from with --against.")
+    folder = find(against, revision, token, needed=None).resolve()
+    engine, verdict = open_export(source), Verdict(str(source))
+    origin = origin_of(folder)
+    verdict.code = f"{engine.title} in {engine.dtype}, against {against}; {origin}"
+    reference = load(folder, against, loader_of(origin, trust_remote_code) == "folder")
+    batches = [recorded_inputs(reference, folder, against, manifest, verdict), *reference.longer()]
+    compare_outputs(engine, reference, batches, verdict)
+    return verdict
+
+
+def load(folder: Path, source: str, trust_remote_code: bool) -> Reference:
+    """The model with its head, in float32, by the class that its configuration names."""
+    config = read_json(folder / "config.json")
+    model_class = getattr(transformers, class_of(config))
+    with quiet_loading():
+        torch.manual_seed(0)
+        model = model_class.from_pretrained(folder, dtype=torch.float32, trust_remote_code=trust_remote_code).eval()
+    if getattr(model.config, "is_encoder_decoder", False):
+        raise ValueError(
+            f"{source} is a {type(model).__name__}: exports of models with two sides are not compared here."
+        )
+    try:
+        reading = Reading.of_files(sentence_settings(str(folder)))
+    except ValueError:  # modules that are not read: vectors are not compared, and states are
+        reading = None
+    return Reference(model, reading)
+
+
+def recorded_inputs(
+    reference: Reference, folder: Path, source: str, manifest: str | Path | None, verdict: Verdict
+) -> Tensors:
+    """The inputs that were recorded with the model, whose outputs it should still give; else fixed ones."""
+    model = reference.model
+    if "input_ids" not in reference.reads:
+        raise ValueError(f"{source} is a {type(model).__name__}, which reads no texts: it is not compared here.")
+    if manifest is None and not (folder / FILE).is_file():
+        verdict.warnings.append(f"{source} was not recorded (`tfm-zoo record`): compared with what it computes now")
+        return with_mask(next(fixed_inputs(model)))
+    try:
+        fingerprint = read_manifest(folder, Path(manifest) if manifest else None)["fingerprint"]
+    except ConversionError as error:
+        raise ValueError(str(error)) from error
+    if not fingerprint:
+        return with_mask(next(fixed_inputs(model)))
+    inputs, found = with_mask(given(fingerprint["inputs"], model.dtype)), Verdict(source)
+    outputs = {name: about for name, about in fingerprint["outputs"].items() if name != "loss"}
+    comparisons.compare_outputs(fingerprint | {"outputs": outputs}, sample(reference(inputs)), "float32", found)
+    verdict.differences += [f"{source} itself is not what was recorded: {one}" for one in found.differences[:1]]
+    return inputs
+
+
+def with_mask(inputs: Tensors) -> Tensors:
+    return {"attention_mask": torch.ones_like(inputs["input_ids"])} | inputs
+
+
+class Pair(NamedTuple):
+    """Inputs, and what the export gives for them."""
+
+    inputs: Tensors
+    found: Tensors
+
+
+def compare_outputs(engine: Engine, reference: Reference, batches: Sequence[Tensors], verdict: Verdict) -> None:
+    """Compares outputs for inputs of several lengths; names what was lost."""
+    bound = (TOLERANCE | QUANTISED_TOLERANCE)[engine.dtype]
+    pairs, failed = [], None
+    for inputs in batches:
+        try:
+            pairs.append(Pair(inputs, run(engine, inputs)))
+        except Exception as error:  # each engine has errors of its own
+            failed = f"it fails for sequences of {length_of(inputs)} tokens: {' '.join(str(error).split())[:200]}"
+            break
+    if not pairs:
+        verdict.differences.append(failed)
+        return
+    expected = [reference(pair.inputs) for pair in pairs]
+    own, names = [*reference.own], matched(pairs[0].found, expected[0])
+    missing = [name for name in own if name not in names.values()]
+    if {SENTENCE, POOLED} & {*names.values()}:
+        missing = [name for name in missing if name != "last_hidden_state"]
+    for name in missing:
+        head = f"the head of {type(reference.model).__name__} was lost"
+        verdict.differences.append(f"{name} is missing: {LOST.get(name, head)}{unread(name, reference)}")
+    if unknown := [name for name in pairs[0].found if name not in names]:
+        verdict.warnings.append(f"outputs that the model does not have: {', '.join(unknown)}")
+    drifts = [drift_of(pair, reference, names) for pair in pairs]
+    figures = {"drift": largest(drifts), "tolerance": bound, "dtype": engine.dtype, "engine": engine.title}
+    verdict.figures |= figures | {"lengths": [length_of(pair.inputs) for pair in pairs]}
+    lost = find_lost(reference, pairs, names, bound)
+    if lost:
+        verdict.differences.append(lost)
+    else:
+        verdict.differences += [
+            f"{name} drifted by {drift:.2g} of its largest value, and {engine.dtype} allows {bound:g}"
+            for name, drift in figures["drift"].items()
+            if not drift <= bound
+        ]
+    is_right = {length_of(pair.inputs): max(each.values()) <= bound for pair, each in zip(pairs, drifts, strict=True)}
+    right, wrong = ([length for length in is_right if is_right[length] is kind] for kind in (True, False))
+    if right and wrong and max(right) < min(wrong):
+        verdict.differences.append(f"sequences of up to {max(right)} tokens are right, those of {min(wrong)} are not")
+    if failed:
+        verdict.differences.append(failed)
+    shown = ", ".join(f"{name} within {drift:.1g}" for name, drift in figures["drift"].items())
+    length = f"up to {length_of(pairs[-1].inputs)} tokens"
+    verdict.figures["match"] = (
+        f"the export computes what the model computes, {length}: {shown} of the largest value, in {engine.dtype}, "
+        f"which allows {bound:g}"
+    )
+
+
+def run(engine: Engine, inputs: Tensors) -> Tensors:
+    """What an export gives for a batch: as it is, or row by row, whose outputs are put together with padding."""
+    if engine.is_padded:
+        return engine(inputs)
+    mask, rows = inputs["attention_mask"], []
+    for row, real in enumerate(mask.bool()):
+        one = {name: value[row : row + 1, real] for name, value in inputs.items() if value.shape == mask.shape}
+        rows.append(engine(one | {"attention_mask": mask[row : row + 1, real]}))
+    return {name: joined([row[name] for row in rows], mask) for name in rows[0]}
+
+
+def joined(rows: list[torch.Tensor], mask: torch.Tensor) -> torch.Tensor:
+    if rows[0].ndim < 3:
+        return torch.cat(rows)
+    whole = torch.zeros(*mask.shape, rows[0].shape[-1])
+    for row, states in enumerate(rows):
+        whole[row, mask[row].bool()] = states[0]
+    return whole
+
+
+def matched(found: Tensors, expected: Tensors) -> dict[str, str]:
+    """Which output of the model each output of an export is: by its name, or else the nearest of its shape."""
+    names: dict[str, str] = {}
+    for name, value in found.items():
+        known = ALIASES.get(name, name)
+        if known in expected and expected[known].shape == value.shape:
+            names[name] = known
+            continue
+        shaped = {
+            each: one for each, one in expected.items() if one.shape == value.shape and each not in names.values()
+        }
+        if shaped:
+            names[name] = min(shaped, key=lambda each: float((shaped[each] - value.float()).abs().mean()))
+    return names
+
+
+def drift_of(pair: Pair, reference: Reference, names: dict[str, str], loss: Loss | None = None) -> dict[str, float]:
+    """How far the outputs of an export are from those of the model, as a share of the largest value of each."""
+    expected = reference(pair.inputs, loss)
+    mask, drifts = pair.inputs["attention_mask"], {}
+    for name, known in names.items():
+        if known not in expected:
+            continue
+        one, other = (real(values, mask) for values in (expected[known], pair.found[name].float()))
+        if one.shape != other.shape:
+            drifts[known] = float("inf")
+            continue
+        difference = (one - other).abs().max().item() / (one.abs().max().item() or 1)
+        drifts[known] = difference if difference == difference else float("inf")
+    return drifts
+
+
+def real(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The values at real tokens, if there are values for each token."""
+    return values[mask.bool()] if values.shape[:2] == mask.shape and values.ndim > 2 else values
+
+
+def largest(drifts: list[dict[str, float]]) -> dict[str, float]:
+    return {name: max(each[name] for each in drifts) for name in drifts[0]}
+
+
+def find_lost(reference: Reference, pairs: list[Pair], names: dict[str, str], bound: float) -> str | None:
+    """What was lost, found by trying: the part without which the model comes much nearer to the export. It is looked
+    for at the shortest and at the longest inputs that differ."""
+    drifts = [max(drift_of(pair, reference, names).values(), default=0) for pair in pairs]
+    differing = [pair for pair, drift in zip(pairs, drifts, strict=True) if drift > NOISE]
+    if not differing:
+        return None
+    for pair in dict.fromkeys([0, len(differing) - 1]):
+        one = differing[pair]
+        before, found = max(drift_of(one, reference, names).values()), []
+        for loss in reference.losses(one.inputs):
+            try:
+                now = max(drift_of(one, reference, names, loss).values())
+            except (
+                RuntimeError,
+                IndexError,
+                TypeError,
+                ValueError,
+            ):  # a model that cannot be run so has not lost it so
+                continue
+            found.append((now, loss.name))
+        nearest = min(found, default=(before, ""))
+        if nearest[0] * NEARER < before:
+            distances = f"without it, the model is within {nearest[0]:.1g} of the export, and with it {before:.2g} away"
+            return f"it has lost {nearest[1]}: {distances}"
+    return None
+
+
+def unread(name: str, reference: Reference) -> str:
+    """What is said of a pooler that the vectors of the model do not read."""
+    pooling = reference.reading.pooling if reference.reading else ""
+    return f" (its vectors are pooled by {pooling}, and do not read it)" if name == "pooler_output" and pooling else ""
+
+
+def length_of(inputs: Tensors) -> int:
+    return inputs["input_ids"].shape[1]
