@@ -15,7 +15,7 @@ from tfm_zoo.hub import record
 from tfm_zoo.proof import engines, exports
 from tfm_zoo.proof.kinds import kind_of
 from tfm_zoo.proof.reading import Reading
-from tfm_zoo.proof.reference import Reference, positions
+from tfm_zoo.proof.reference import Reference, at_positions
 from tfm_zoo.quiet import quiet_export
 
 from .encoders import make, save, tokenizer
@@ -86,7 +86,7 @@ def judged(root: Path, name: str, engine: engines.Engine) -> str:
         "the pooler",
         "the bias of classifier",
         "the embedding of token types",
-        "positions behind token 128",
+        "positions behind token 64",
         "GELU as it is (it is computed by tanh)",
         "the epsilon of norms (it is 1e-05)",
     ],
@@ -158,7 +158,7 @@ def test_onnx(models, tmp_path):
     said = verified(base, "--against", classifier, code=1)
     assert "logits is missing: the head of BertForSequenceClassification was lost" in said
     names = ("last_hidden_state", "pooler_output")
-    short = Graph(make("BertModel", **TYPES), *names, cut=lambda inputs: positions(inputs, 0, 64))
+    short = Graph(make("BertModel", **TYPES), *names, cut=at_positions(0, 64))
     said = verified(exported(short, tmp_path / "short.onnx"), "--against", bert, code=1)
     assert "it has lost positions behind token 64" in said and "sequences of up to 64 tokens are right" in said
 

@@ -18,7 +18,7 @@ from ..hub.verifying import class_of, find, loader_of, read_manifest
 from ..quiet import quiet_loading
 from .engines import Engine, open_export
 from .reading import Reading
-from .reference import POOLED, SENTENCE, Loss, Reference, Tensors
+from .reference import POOLED, SENTENCE, Reference, Tensors
 from .sentence_files import sentence_settings
 
 #: what other programs call outputs
@@ -114,10 +114,15 @@ def with_mask(inputs: Tensors) -> Tensors:
 
 
 class Pair(NamedTuple):
-    """Inputs, and what the export gives for them."""
+    """Inputs, what the export gives for them, and what the model gives."""
 
     inputs: Tensors
     found: Tensors
+    expected: Tensors
+
+    @property
+    def length(self) -> int:
+        return self.inputs["input_ids"].shape[1]
 
 
 def compare_outputs(engine: Engine, reference: Reference, batches: Sequence[Tensors], verdict: Verdict) -> None:
@@ -126,47 +131,50 @@ def compare_outputs(engine: Engine, reference: Reference, batches: Sequence[Tens
     pairs, failed = [], None
     for inputs in batches:
         try:
-            pairs.append(Pair(inputs, run(engine, inputs)))
+            pairs.append(Pair(inputs, run(engine, inputs), reference(inputs)))
         except Exception as error:  # each engine has errors of its own
-            failed = f"it fails for sequences of {length_of(inputs)} tokens: {' '.join(str(error).split())[:200]}"
+            length, reason = inputs["input_ids"].shape[1], " ".join(str(error).split())[:200]
+            failed = f"it fails for sequences of {length} tokens: {reason}"
             break
     if not pairs:
         verdict.differences.append(failed)
         return
-    expected = [reference(pair.inputs) for pair in pairs]
-    own, names = [*reference.own], matched(pairs[0].found, expected[0])
-    missing = [name for name in own if name not in names.values()]
-    if {SENTENCE, POOLED} & {*names.values()}:
-        missing = [name for name in missing if name != "last_hidden_state"]
-    for name in missing:
-        head = f"the head of {type(reference.model).__name__} was lost"
-        verdict.differences.append(f"{name} is missing: {LOST.get(name, head)}{unread(name, reference)}")
+    names = matched(pairs[0].found, pairs[0].expected)
+    note_missing(reference, names, verdict)
     if unknown := [name for name in pairs[0].found if name not in names]:
         verdict.warnings.append(f"outputs that the model does not have: {', '.join(unknown)}")
-    drifts = [drift_of(pair, reference, names) for pair in pairs]
-    figures = {"drift": largest(drifts), "tolerance": bound, "dtype": engine.dtype, "engine": engine.title}
-    verdict.figures |= figures | {"lengths": [length_of(pair.inputs) for pair in pairs]}
-    lost = find_lost(reference, pairs, names, bound)
-    if lost:
+    drifts = [drift_of(pair, names) for pair in pairs]
+    drift = {name: max(each[name] for each in drifts) for name in drifts[0]}
+    verdict.figures |= {"drift": drift, "tolerance": bound, "dtype": engine.dtype, "engine": engine.title}
+    verdict.figures["lengths"] = [pair.length for pair in pairs]
+    if lost := find_lost(reference, pairs, drifts, names):
         verdict.differences.append(lost)
     else:
+        allowed = f"{engine.dtype} allows {bound:g}"
+        far = {name: value for name, value in drift.items() if not value <= bound}
         verdict.differences += [
-            f"{name} drifted by {drift:.2g} of its largest value, and {engine.dtype} allows {bound:g}"
-            for name, drift in figures["drift"].items()
-            if not drift <= bound
+            f"{name} drifted by {far[name]:.2g} of its largest value, and {allowed}" for name in far
         ]
-    is_right = {length_of(pair.inputs): max(each.values()) <= bound for pair, each in zip(pairs, drifts, strict=True)}
+    is_right = {pair.length: max(each.values()) <= bound for pair, each in zip(pairs, drifts, strict=True)}
     right, wrong = ([length for length in is_right if is_right[length] is kind] for kind in (True, False))
     if right and wrong and max(right) < min(wrong):
         verdict.differences.append(f"sequences of up to {max(right)} tokens are right, those of {min(wrong)} are not")
     if failed:
         verdict.differences.append(failed)
-    shown = ", ".join(f"{name} within {drift:.1g}" for name, drift in figures["drift"].items())
-    length = f"up to {length_of(pairs[-1].inputs)} tokens"
+    shown = ", ".join(f"{name} within {value:.1g}" for name, value in drift.items())
     verdict.figures["match"] = (
-        f"the export computes what the model computes, {length}: {shown} of the largest value, in {engine.dtype}, "
-        f"which allows {bound:g}"
+        f"the export computes what the model computes, up to {pairs[-1].length} tokens: {shown} of the largest value, "
+        f"in {engine.dtype}, which allows {bound:g}"
     )
+
+
+def note_missing(reference: Reference, names: dict[str, str], verdict: Verdict) -> None:
+    """Notes outputs of the model's class that the export does not have. One that gives vectors of texts may do without
+    the states of tokens."""
+    given = {*names.values()} | ({"last_hidden_state"} if {SENTENCE, POOLED} & {*names.values()} else set())
+    head = f"the head of {type(reference.model).__name__} was lost"
+    for name in (name for name in reference.own if name not in given):
+        verdict.differences.append(f"{name} is missing: {LOST.get(name, head)}{unread(name, reference)}")
 
 
 def run(engine: Engine, inputs: Tensors) -> Tensors:
@@ -205,18 +213,15 @@ def matched(found: Tensors, expected: Tensors) -> dict[str, str]:
     return names
 
 
-def drift_of(pair: Pair, reference: Reference, names: dict[str, str], loss: Loss | None = None) -> dict[str, float]:
-    """How far the outputs of an export are from those of the model, as a share of the largest value of each."""
-    expected = reference(pair.inputs, loss)
-    mask, drifts = pair.inputs["attention_mask"], {}
+def drift_of(pair: Pair, names: dict[str, str], expected: Tensors | None = None) -> dict[str, float]:
+    """How far the outputs of an export are from those of the model, or from others that are `expected`, as a share of
+    the largest value of each."""
+    expected, mask, drifts = expected or pair.expected, pair.inputs["attention_mask"], {}
     for name, known in names.items():
-        if known not in expected:
-            continue
         one, other = (real(values, mask) for values in (expected[known], pair.found[name].float()))
-        if one.shape != other.shape:
-            drifts[known] = float("inf")
-            continue
-        difference = (one - other).abs().max().item() / (one.abs().max().item() or 1)
+        difference = float("inf")
+        if one.shape == other.shape:
+            difference = (one - other).abs().max().item() / (one.abs().max().item() or 1)
         drifts[known] = difference if difference == difference else float("inf")
     return drifts
 
@@ -226,23 +231,17 @@ def real(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return values[mask.bool()] if values.shape[:2] == mask.shape and values.ndim > 2 else values
 
 
-def largest(drifts: list[dict[str, float]]) -> dict[str, float]:
-    return {name: max(each[name] for each in drifts) for name in drifts[0]}
-
-
-def find_lost(reference: Reference, pairs: list[Pair], names: dict[str, str], bound: float) -> str | None:
+def find_lost(
+    reference: Reference, pairs: list[Pair], drifts: list[dict[str, float]], names: dict[str, str]
+) -> str | None:
     """What was lost, found by trying: the part without which the model comes much nearer to the export. It is looked
-    for at the shortest and at the longest inputs that differ."""
-    drifts = [max(drift_of(pair, reference, names).values(), default=0) for pair in pairs]
-    differing = [pair for pair, drift in zip(pairs, drifts, strict=True) if drift > NOISE]
-    if not differing:
-        return None
-    for pair in dict.fromkeys([0, len(differing) - 1]):
-        one = differing[pair]
-        before, found = max(drift_of(one, reference, names).values()), []
-        for loss in reference.losses(one.inputs):
+    for at the shortest inputs that differ; what is lost of long ones alone, at the longest."""
+    differing = [place for place, drift in enumerate(drifts) if max(drift.values(), default=0) > NOISE]
+    for place in dict.fromkeys(differing[:1] + differing[-1:]):
+        pair, before, found = pairs[place], max(drifts[place].values()), []
+        for loss in reference.losses(pair.inputs, only_long=place != differing[0]):
             try:
-                now = max(drift_of(one, reference, names, loss).values())
+                now = max(drift_of(pair, names, reference(pair.inputs, loss)).values())
             except (
                 RuntimeError,
                 IndexError,
@@ -251,10 +250,10 @@ def find_lost(reference: Reference, pairs: list[Pair], names: dict[str, str], bo
             ):  # a model that cannot be run so has not lost it so
                 continue
             found.append((now, loss.name))
-        nearest = min(found, default=(before, ""))
-        if nearest[0] * NEARER < before:
-            distances = f"without it, the model is within {nearest[0]:.1g} of the export, and with it {before:.2g} away"
-            return f"it has lost {nearest[1]}: {distances}"
+        nearest, name = min(found, default=(before, ""))
+        if nearest * NEARER < before:
+            distances = f"without it, the model is within {nearest:.1g} of the export, and with it {before:.2g} away"
+            return f"it has lost {name}: {distances}"
     return None
 
 
@@ -262,7 +261,3 @@ def unread(name: str, reference: Reference) -> str:
     """What is said of a pooler that the vectors of the model do not read."""
     pooling = reference.reading.pooling if reference.reading else ""
     return f" (its vectors are pooled by {pooling}, and do not read it)" if name == "pooler_output" and pooling else ""
-
-
-def length_of(inputs: Tensors) -> int:
-    return inputs["input_ids"].shape[1]

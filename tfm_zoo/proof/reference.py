@@ -16,7 +16,7 @@ from .reading import Reading
 
 Tensors = dict[str, torch.Tensor]
 #: lengths that are tried, in tokens, as far as the model takes them
-LENGTHS = (32, 64, 128, 256, 384, 512)
+LENGTHS = (64, 128, 256, 512)
 #: what parts of a model's outputs are called that are no outputs of a graph
 UNREAD = ("loss", "past_key_values", "hidden_states", "attentions")
 #: vectors of texts: as the files of sentence-transformers say, and before they are made 1 long
@@ -96,27 +96,23 @@ class Reference:
                 made.add(inputs["input_ids"].shape[1])
                 yield inputs
 
-    def losses(self, inputs: Tensors) -> Iterator[Loss]:
-        """What an export may have lost of this model."""
-        if bool(inputs.get("token_type_ids", torch.zeros(1)).any()):
-            yield Loss("token types", inputs=lambda all_: all_ | zeros(all_, "token_type_ids"))
-        if bool((inputs["attention_mask"] == 0).any()):
-            yield Loss(
-                "the mask of padding", inputs=lambda all_: all_ | {"attention_mask": torch.ones_like(all_["input_ids"])}
-            )
-        yield from self.lost_parts()
+    def losses(self, inputs: Tensors, only_long: bool = False) -> Iterator[Loss]:
+        """What an export may have lost of this model; `only_long`: of long inputs alone."""
         if "position_ids" in self.reads:
             length, pad = inputs["input_ids"].shape[1], getattr(self.model.config, "pad_token_id", None) or 0
-            yield Loss("where positions begin (they count from 0)", inputs=lambda all_: all_ | positions(all_, 0))
-            yield Loss(
-                "where positions begin (they count from behind the padding's)",
-                inputs=lambda all_: all_ | positions(all_, pad + 1),
-            )
             for limit in (limit for limit in LENGTHS if limit < length):
-                yield Loss(
-                    f"positions behind token {limit}",
-                    inputs=lambda all_, limit=limit: all_ | positions(all_, self.first_position, limit),
-                )
+                yield Loss(f"positions behind token {limit}", at_positions(self.first_position, limit))
+            yield Loss("where positions begin (they count from 0)", at_positions(0))
+            yield Loss("where positions begin (they count from behind the padding's)", at_positions(pad + 1))
+        if only_long:
+            return
+        if bool(inputs.get("token_type_ids", torch.zeros(1)).any()):
+            yield Loss("token types", lambda given: given | {"token_type_ids": torch.zeros_like(given["input_ids"])})
+        if bool((inputs["attention_mask"] == 0).any()):
+            yield Loss(
+                "the mask of padding", lambda given: given | {"attention_mask": torch.ones_like(given["input_ids"])}
+            )
+        yield from self.lost_parts()
         if self.reading and self.reading.pooling:
             if self.reading.normalize:
                 yield Loss("normalisation", reading=replace(self.reading, normalize=False))
@@ -163,14 +159,15 @@ class Reference:
                 )
 
 
-def zeros(inputs: Tensors, name: str) -> Tensors:
-    return {name: torch.zeros_like(inputs["input_ids"])}
+def at_positions(first: int, limit: int | None = None) -> Callable[[Tensors], Tensors]:
+    """What gives tokens positions from `first` on, and those behind `limit` tokens the last of these."""
 
+    def change(inputs: Tensors) -> Tensors:
+        places = torch.arange(inputs["input_ids"].shape[1])
+        places = places if limit is None else places.clamp(max=limit - 1)
+        return inputs | {"position_ids": (places + first).expand_as(inputs["input_ids"])}
 
-def positions(inputs: Tensors, first: int, limit: int | None = None) -> Tensors:
-    places = torch.arange(inputs["input_ids"].shape[1])
-    places = places if limit is None else places.clamp(max=limit - 1)
-    return {"position_ids": (places + first).expand_as(inputs["input_ids"])}
+    return change
 
 
 def vectors_of(states: torch.Tensor, mask: torch.Tensor, reading: Reading) -> torch.Tensor:
