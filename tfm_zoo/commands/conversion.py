@@ -34,6 +34,16 @@ def convert(
         Literal["int8", "int4"] | None,
         typer.Option(help="Round the weights, for a CPU with `tfm_zoo` installed. SOURCE may be a zoo model, too."),
     ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            "--split",
+            help="With --quantize: a file of texts, or a data set's NAME:SPLIT, on which its cost is measured.",
+        ),
+    ] = None,
+    metric: Annotated[
+        str, typer.Option("--metric", help="Of a classifier whose --split has labels: what is measured beside cosines.")
+    ] = "accuracy",
     overwrite: Overwrite = False,
     debug: Debug = False,
 ) -> None:
@@ -43,6 +53,8 @@ def convert(
 
     with errors_in_one_line(debug), new_folder(out, overwrite) as folder, ExitStack() as files:
         check_source(source)
+        if split and not quantize:
+            raise ValueError("--split is where the cost of --quantize is measured: give both")
         # Imported here, since it takes seconds: what is wrong with a name shows before.
         from ..converters import ConversionError
         from ..converters.checkpoint import fetch
@@ -51,6 +63,7 @@ def convert(
         from ..hub.cards import write_conversion_card
         from ..hub.manifest import complete_manifest
         from ..packing import pack_weights
+        from .costs import Costs
         from .models import is_zoo, load, save
 
         checkpoint_folder = fetch(source)
@@ -64,7 +77,9 @@ def convert(
             scratch = files.enter_context(scratch_in(folder.parent))
             model, title, tokenizer = from_official(checkpoint_folder, model_class, dtype, scratch)
         if quantize:
+            costs = Costs.on(split, metric, model, checkpoint_folder)
             pack_weights(model, quantize)
+            costs.add(model)
         save(model, folder, source)
         copy_companions(checkpoint_folder, folder, tokenizer)
         complete_manifest(folder)

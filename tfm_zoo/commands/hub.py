@@ -244,14 +244,22 @@ def push(
     commit_message: Annotated[
         str | None, typer.Option(help="The commit's message; by default it names the folder.")
     ] = None,
+    max_drop: Annotated[
+        str | None,
+        typer.Option("--max_drop", "--max-drop", help="Refuse a quantised model that lost more than this: 0.5%."),
+    ] = None,
     token: Token = None,
     debug: Debug = False,
 ) -> None:
     """Upload a zoo model to the Hub in one commit: code, weights, tokenizer, card and manifest."""
     with errors_in_one_line(debug), notes.status(f"Pushing {zoo_dir}"):
+        from ..proof.bill import allowed_drop
+
+        most = None if max_drop is None else allowed_drop(max_drop)
         from .. import hub
 
         options = {"private": private, "revision": revision, "token": token, "commit_message": commit_message}
+        options |= {"max_drop": most}
         commit = hub.push(zoo_dir, repo_id, **options)
     report(f"{zoo_dir} is at {commit.commit_url}{f', branch {revision}' if revision else ''}")
 

@@ -12,6 +12,7 @@ import transformers
 from .. import __version__
 from ..converters.sources import MANIFEST as FILE
 from ..locking import atomic_file
+from ..proof.bill import bill_in
 from .contents import code_in, digests_of_files, digests_of_tensors, files_in, has_tokenizer, settings_in
 from .fingerprints import fingerprint_of, text_through
 from .model_card import TESTED
@@ -24,10 +25,12 @@ def write_manifest(
     model: transformers.PreTrainedModel, folder: Path, state_dict: dict[str, torch.Tensor] | None = None
 ) -> None:
     """Writes the manifest of a model that has just been saved to `folder`: versions, settings, the SHA-256 of every
-    code file and every tensor, and a fingerprint: fixed inputs with what the model computes for them. `state_dict`: the
-    weights that were saved, where they are not the model's own.
+    code file and every tensor, and a fingerprint: fixed inputs with what the model computes for them. A quantised one
+    says what rounding has cost (`bill`). `state_dict`: the weights that were saved, where they are not the model's own.
     """
     manifest = described(folder)
+    if bill := bill_in(manifest["settings"].get("config.json", {})):
+        manifest["bill"] = bill
     # A model that cannot be run now (offloaded, sharded) is still worth saving.
     try:
         manifest["fingerprint"] = fingerprint(model, state_dict)

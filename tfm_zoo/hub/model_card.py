@@ -9,6 +9,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from transformers import PreTrainedModel
 
 from ..plugin.families import auto_class_of
+from ..proof.bill import bill_in, sentence_of
 
 CARD = "README.md"
 #: the releases of transformers under which every kind of checkpoint is loaded by its own code, oldest first. (Those of
@@ -46,7 +47,9 @@ TEMPLATE = f"""
 `{{{{ class_name }}}}`, a Transformer with its own code; {{{{ needs }}}}.
 
 {USAGE}
-
+{{% if bill %}}
+{{{{ bill }}}}
+{{% endif %}}
 This card was written when the model was pushed; the tokenizer is here if it was pushed too. The author has yet to say
 what the model was trained on, and what it cannot do. `{{{{ verify_command }}}}` checks that code, weights and outputs
 are those that were saved.
@@ -107,6 +110,7 @@ def class_names(model: PreTrainedModel) -> dict[str, str]:
         needs = f"reading its quantised weights, on a CPU, needs `tfm_zoo` ({INSTALL})"
         imports = f"import tfm_zoo  # reads quantised weights\n{imports}"
     names = {"class_name": name, "auto_class": auto_class, "needs": needs, "imports": imports}
+    names |= {"bill": sentence_of(bill_in(model.config))}
     return names | {"use": lines_of_use(model), "quantised": quantised}
 
 

@@ -11,6 +11,7 @@ from .. import __version__
 from ..converters.config_reading import check_names
 from ..converters.sources import check_inside, no_folder
 from ..plugin.families import FAMILIES
+from ..proof.bill import check_drop
 from ..quiet import quiet_retrying
 from .cards import with_source
 from .comparisons import Verdict, compare_code, compare_named_code, compare_weights
@@ -36,6 +37,7 @@ def push(
     token: str | bool | None = None,
     commit_message: str | None = None,
     native: bool = False,
+    max_drop: float | None = None,
 ) -> CommitInfo:
     """Uploads a model's folder in one commit: code, weights, tokenizer, generation config, card and manifest.
 
@@ -49,11 +51,12 @@ def push(
         revision: a branch, made where there is none; by default the main one.
         token: by default the one of `hf auth login`.
         native: whether the folder holds an official model, such as a recipe trains with `--model_class native`.
+        max_drop: the share that a quantised model may have lost, such as 0.005, by what it says of itself.
 
     Raises:
         FileNotFoundError: if there is no folder, or it lacks what the model needs.
         ValueError: for code or weights that have been changed since they were saved, for a revision that is no branch,
-            and for `private` where the repository is public.
+            for `private` where the repository is public, and for a quantised model that lost more than `max_drop`.
         PushError: if the Hub cannot be reached, or the upload fails.
     """
     folder, api = Path(folder), HfApi(token=token)
@@ -62,7 +65,10 @@ def push(
     files = files_but(folder, UNSENT)
     check_inside(folder, [*files, *weight_names_in(folder)])
     check_whole(folder, files, native)
-    check_names(folder / "config.json", read_json(folder / "config.json"))
+    config = read_json(folder / "config.json")
+    check_names(folder / "config.json", config)
+    if max_drop is not None:
+        check_drop(config, str(folder), max_drop)
     saved = read_manifest(folder) if FILE in files else None
     if not native:
         check_unchanged(folder, saved)

@@ -1,5 +1,7 @@
 """What a quantised checkpoint says of itself in `config.json`, under `quantization_config`."""
 
+from typing import Any
+
 from transformers import PreTrainedModel
 from transformers.quantizers import AutoHfQuantizer, register_quantization_config
 from transformers.utils.quantization_config import QuantizationConfigMixin
@@ -15,15 +17,26 @@ class TfmQuantizationConfig(QuantizationConfigMixin):
     Args:
         dtype: `"int8"` or `"int4"`, as for [`pack_weights`].
         modules_to_not_convert: names of modules, or patterns of names, whose layers stay as they are; by default none.
+        bill: what rounding has cost: see [`bill_of`].
 
     Raises:
         ValueError: for another type.
     """
 
-    def __init__(self, dtype: str, modules_to_not_convert: list[str] | None = None, quant_method: str = METHOD):
+    bill: dict[str, Any] | None = None
+
+    def __init__(
+        self,
+        dtype: str,
+        modules_to_not_convert: list[str] | None = None,
+        quant_method: str = METHOD,
+        bill: dict[str, Any] | None = None,
+    ):
         if dtype not in DTYPES:
             raise ValueError(f"A checkpoint is quantised to one of {', '.join(DTYPES)}, not to {dtype!r}.")
         self.dtype, self.modules_to_not_convert, self.quant_method = dtype, modules_to_not_convert, quant_method
+        if bill is not None:  # a checkpoint of an earlier version has none
+            self.bill = bill
 
 
 def mark(model: PreTrainedModel, config: TfmQuantizationConfig) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -109,10 +109,31 @@ def pack_weights(model: PreTrainedModel, dtype: str | None = None, compile: bool
     warn_of_others(model)
     if compile:
         compile_steps(model)
+    is_billed = dtype in DTYPES and isinstance(model, PreTrainedModel)
+    before = outputs_of(model) if is_billed else None
     packer_of(model, dtype, model.dtype).pack(model)
-    if dtype in DTYPES and isinstance(model, PreTrainedModel):
-        mark(model, TfmQuantizationConfig(dtype))
+    if is_billed:
+        mark(model, TfmQuantizationConfig(dtype, bill=bill_beside(model, before)))
     return model
+
+
+def outputs_of(model: PreTrainedModel) -> torch.Tensor | None:
+    """What a model computes for drawn tokens; `None` for one that reads something else."""
+    from ..proof.bill import drawn, rows_of
+
+    try:
+        return rows_of(model, drawn(model))
+    except Exception as error:  # a model that cannot be tried so is still worth packing
+        logger.info(f"What rounding costs this {type(model).__name__} was not measured: {error!r}")
+        return None
+
+
+def bill_beside(model: PreTrainedModel, before: torch.Tensor | None) -> dict[str, Any] | None:
+    """What rounding has cost, beside the outputs of before."""
+    from ..proof.bill import DRAWN, LENGTH, bill_of
+
+    after = None if before is None else outputs_of(model)
+    return None if after is None else bill_of(before, after, f"{DRAWN} sequences of up to {LENGTH} drawn tokens")
 
 
 def fastest(model: nn.Module) -> str:

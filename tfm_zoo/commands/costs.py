@@ -1,0 +1,119 @@
+"""What `tfm-zoo convert --quantize` measures a model on, before and after: texts, and of a classifier a metric."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer, PreTrainedModel
+
+from ..hub.contents import has_tokenizer
+from ..limits import positions_of
+from ..proof.bill import batches_of, bill_of, rows_of
+from ..quiet import quiet_loading
+
+#: texts that a model is measured on at most, and those that are generated where no split is named; their tokens
+ROWS, GENERATED, LONGEST = 512, 64, 256
+
+
+@dataclass
+class Costs:
+    """A model's outputs before it is rounded, and what they are for.
+
+    Args:
+        batches: inputs; none if the model's tokenizer is not there: what `pack_weights` measures on drawn tokens stays.
+        measured_on: what they are, for the card.
+        labels: of a classifier, the right class of each text.
+        metric: the name of a metric of `tfm_zoo/training/metrics`.
+    """
+
+    batches: list[dict[str, torch.Tensor]] = field(default_factory=list)
+    measured_on: str = ""
+    labels: Sequence[Any] = ()
+    metric: str = "accuracy"
+    before: torch.Tensor | None = None
+
+    @classmethod
+    def on(cls, split: str | None, metric: str, model: PreTrainedModel, folder: Path) -> "Costs":
+        """Measures a model on the texts of a split or, without one, on generated texts.
+
+        Args:
+            split: a file, or `NAME:SPLIT` of a data set; `None`: generated texts.
+            metric: of a classifier.
+            model: in evaluation mode.
+            folder: that has its tokenizer.
+
+        Raises:
+            ValueError: for a split that cannot be read, or without a tokenizer to read it.
+        """
+        reads_two = getattr(model.config, "is_encoder_decoder", False) or type(model).__name__.endswith(
+            "MultipleChoice"
+        )
+        if not has_tokenizer(folder) or reads_two:
+            if split:
+                raise ValueError(f"--split {split!r}: it takes a model of texts, with its tokenizer.")
+            return cls()
+        texts, labels = rows_in(split, model) if split else (generated(), ())
+        if not texts:
+            return cls()
+        with quiet_loading():
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        longest = min(positions_of(model.config) or LONGEST, LONGEST)
+        name = f"{len(texts)} rows of {split}" if split else f"{len(texts)} generated texts"
+        costs = cls(batches_of(tokenizer, texts, longest), name, labels, metric)
+        costs.before = rows_of(model, costs.batches)
+        return costs
+
+    def add(self, model: PreTrainedModel) -> None:
+        """Writes the bill of the rounded model into its configuration."""
+        if self.before is None:
+            return
+        after = rows_of(model, self.batches)
+        bill = bill_of(self.before, after, self.measured_on)
+        if self.labels:
+            one, other = (self.figure(logits, model) for logits in (self.before, after))
+            bill["metric"] = {"name": self.metric, "split": self.measured_on, "float32": one, "quantised": other}
+        model.config.quantization_config.bill = bill
+
+    def figure(self, logits: torch.Tensor, model: PreTrainedModel) -> float:
+        from ..training.metrics import load_metrics, predicted
+
+        problem = model.config.problem_type or "single_label_classification"
+        figures = load_metrics([self.metric])(predicted(logits, problem), self.labels).figures
+        return next(iter(figures.values()))
+
+
+def generated() -> list[str]:
+    """Texts that need no file; none where what generates them is not installed."""
+    try:
+        from ..built_in_data import generated_documents
+    except ModuleNotFoundError:
+        return []
+    return generated_documents()["validation"][:GENERATED]["text"]
+
+
+def rows_in(split: str, model: PreTrainedModel) -> tuple[list[str], list[Any]]:
+    """Texts of a split, evenly spaced, and their labels if the model is a classifier and they have some."""
+    from .. import row_files
+
+    if Path(split).is_file():
+        kind = row_files.kind_of([Path(split)], row_files.TEXT_FILES, f"--split {split!r}")
+        rows = row_files.rows_of_files([Path(split)], f"--split {split!r}", False, "line" if kind == ".txt" else None)
+    else:
+        name, _, part = split.rpartition(":")
+        splits = row_files.splits_of(name or split) if name or Path(split).is_dir() else {}
+        if part not in splits or not name:
+            known = f"; its splits are {', '.join(splits)}" if splits else ""
+            raise ValueError(f"--split {split!r} is neither a file nor NAME:SPLIT of a data set{known}.")
+        rows = splits[part]
+    column = row_files.find_text_column(rows, None)
+    count = min(len(rows), ROWS)
+    rows = rows.select([place * len(rows) // count for place in range(count)])
+    labels = rows["label"][:] if "label" in rows.column_names else []
+    is_classifier = type(model).__name__.endswith("ForSequenceClassification")
+    if is_classifier and labels and isinstance(labels[0], str):
+        labels = [model.config.label2id[label] for label in labels]
+    return rows[column][:], labels if is_classifier else []
