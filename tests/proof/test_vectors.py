@@ -275,7 +275,7 @@ def test_bad_input(root, copied, tmp_path):
     (store / IN_FOLDER).unlink()
     assert f"`tfm-zoo record MODEL --vectors {store}` writes it" in verified(store, code=1)
     assert "--rows is for vectors, and this is a model" in verified(model, "--rows", 5, code=1)
-    assert "--matrix is for models, and this is a store" in verified(store, "--matrix", "transformers==latest", code=1)
+    assert "--code-only is for models, and this is a store" in verified(store, "--code-only", code=1)
     assert not verify_vectors(root / "bert-vectors", model=str(root / "roberta")).ok
 
 

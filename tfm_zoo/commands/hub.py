@@ -84,7 +84,7 @@ def verify(
         try:  # what is wrong shows before `hub` is imported, which takes seconds
             kind = kind_of(source, against)
             options = {"revision": revision, "token": token, "trust_remote_code": trust_remote_code}
-            check_options(kind, matrix=matrix, model=model, rows=rows, whole=whole, code_only=code_only, card=card)
+            check_options(kind, model=model, rows=rows, whole=whole, code_only=code_only, card=card)
             if kind == "model":
                 check_source(source, revision, token)
                 if card and (matrix or not Path(source).is_dir()):
@@ -97,6 +97,21 @@ def verify(
                     from .. import hub
 
                     found = hub.verify_matrix(source, matrix, **options) if matrix else hub.verify(source, **options)
+            elif matrix:
+                words = ["--model", model, "--rows", rows, "--manifest", manifest, "--against", against]
+                words += ["--revision", revision, "--token", token]
+                given = [
+                    str(one)
+                    for pair in zip(words[::2], words[1::2], strict=True)
+                    if pair[1] is not None
+                    for one in pair
+                ]
+                flags = {"--whole": whole, "--trust-remote-code": trust_remote_code, "--run-changed": run_changed}
+                with working(f"Verifying {source}: in an environment for each release"):
+                    from ..hub.matrix import verify_by_command, verify_matrix
+
+                    given += [name for name, is_on in flags.items() if is_on]
+                    found = verify_matrix(source, matrix, verify_by_command, words=given)
             elif kind == "vectors":
                 options |= {"model": model, "rows": rows, "proof": manifest, "run_changed": run_changed, "whole": whole}
                 with working(f"Verifying {source}: reading its files, then embedding rows again"):
@@ -123,9 +138,7 @@ def verify(
 
 
 #: options of `verify` -> whose they are
-OPTIONS_OF = {"matrix": "model", "code_only": "model", "card": "model"} | dict.fromkeys(
-    ("model", "rows", "whole"), "vectors"
-)
+OPTIONS_OF = {"code_only": "model", "card": "model"} | dict.fromkeys(("model", "rows", "whole"), "vectors")
 
 
 def check_options(kind: str, **given: object) -> None:

@@ -1,9 +1,12 @@
 """`verify` under several releases of a library, each in an environment of its own."""
 
+import json
+import os
 import re
 import subprocess
 import sys
 import venv
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import distributions
 from pathlib import Path
@@ -36,12 +39,13 @@ class Matrix:
         return "\n".join(lines)
 
 
-def verify_matrix(source: str | Path, matrix: str, **options: Any) -> Matrix:
+def verify_matrix(source: str | Path, matrix: str, by: Callable[..., Verdict] | None = None, **options: Any) -> Matrix:
     """Verifies a checkpoint in a new environment for each release of a library, one after the other.
 
     Args:
         source: a folder, or a Hub id.
         matrix: the library and its releases, as in `"transformers==5.12,5.15,latest"`.
+        by: what verifies it, with the interpreter of an environment (`python`) and the options; by default [`verify`].
         options: those of [`verify`].
 
     Raises:
@@ -54,12 +58,31 @@ def verify_matrix(source: str | Path, matrix: str, **options: Any) -> Matrix:
             try:
                 python, installed = environment(Path(folder), requirement)
                 start = perf_counter()
-                verdict = verify(source, python=python, **options)
+                verdict = (by or verify)(source, python=python, **options)
             except RuntimeError as error:
                 verdict = Verdict(str(source), differences=[str(error)])
         row = {"installed": installed, "ok": verdict.ok, "result": str(verdict), "seconds": perf_counter() - start}
         found.matrix[requirement] = row | asdict(verdict)
     return found
+
+
+def verify_by_command(source: str | Path, python: str, words: Sequence[str]) -> Verdict:
+    """What `tfm-zoo verify` says in another environment of vectors or of an export; `words`: its options."""
+    package = Path(__file__).parents[2]
+    process = subprocess.run(
+        [python, "-m", "tfm_zoo", "verify", str(source), *words, "--json"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))},
+        capture_output=True,
+        text=True,
+    )
+    try:
+        found = json.loads(process.stdout[process.stdout.index("{") :])
+    except ValueError:
+        lines = process.stderr.strip().splitlines() or [f"exit code {process.returncode}"]
+        return Verdict(str(source), differences=[f"it cannot be verified there: {lines[-1]}"])
+    if "error" in found:
+        return Verdict(str(source), differences=[found["error"]])
+    return Verdict(**{name: value for name, value in found.items() if name != "ok"})
 
 
 def requirements_of(matrix: str) -> list[str]:
