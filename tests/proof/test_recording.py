@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Dense
 from typer.testing import CliRunner
 
 from tfm_zoo.cli import app
@@ -155,6 +157,21 @@ def test_a_folder_that_was_written_without_a_proof(models, dump, tmp_path):
     assert "2 parts as recorded" in verified(folder)
     shutil.copy(folder / "1.parquet", folder / "2.parquet")
     assert "parts that were not recorded: 2.parquet" in verified(folder, code=1)
+
+
+def test_modules_that_only_sentence_transformers_reads(models, dump, tmp_path):
+    """A dense layer over the vectors."""
+    encoder = SentenceTransformer(str(models / "bert"))
+    pooled = [encoder[0], encoder[1], Dense(32, 20), encoder[2]]
+    encoder = SentenceTransformer(modules=pooled, prompts={"query": PROMPT}, default_prompt_name="query")
+    encoder.save(str(tmp_path / "dense"))
+    file = dump(encoder.encode(texts(), show_progress_bar=False))
+    assert "writes these vectors: least cosine 1.000000" in recorded(tmp_path / "dense", "--vectors", file, *COLUMNS)
+    assert "still fit: 64 rows" in verified(file)
+    path = next((tmp_path / "dense/2_Dense").glob("*.safetensors"))
+    save_file({name: 2 * value for name, value in load_file(path).items()}, path, metadata={"format": "pt"})
+    said = verified(file, code=1)
+    assert "vectors are others now" in said and "files changed since it was recorded: 2_Dense/" in said
 
 
 def test_models_without_files_of_sentence_transformers(models, dump, tmp_path):

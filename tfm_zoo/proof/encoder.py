@@ -18,7 +18,7 @@ from ..hub.origin import origin_of
 from ..hub.verifying import find, loader_of
 from ..quiet import quiet_loading, quiet_tokenizing
 from .poolings import POOLINGS
-from .reading import POOLER, Reading
+from .reading import MODULES, POOLER, Reading
 from .sentence_files import sentence_settings
 
 #: texts of a batch
@@ -72,6 +72,10 @@ class Encoder:
         if getattr(model.config, "is_encoder_decoder", False):
             raise ValueError(f"{source} is a {type(model).__name__}, which gives no vectors of texts here.")
         loading = {kind: sorted(map(str, info[f"{kind}_keys"])) for kind in ("missing", "unexpected")}
+        try:
+            sentence_settings(str(folder))
+        except ValueError as error:  # of modules that are not read here, such as a dense layer over the vectors
+            return ModulesEncoder(str(source), folder, model.eval(), tokenizer, loading, trust, error)
         return cls(str(source), folder, model.eval(), tokenizer, loading)
 
     @property
@@ -154,6 +158,51 @@ class Encoder:
         return ended(self.states(texts, reading), reading)
 
 
+class ModulesEncoder(Encoder):
+    """A model whose vectors more modules of sentence-transformers make than are read here: that library runs them.
+
+    Args:
+        trust: whether its modules' own code runs.
+        error: says which module it is, for where that library is not installed.
+    """
+
+    def __init__(
+        self, source: str, folder: Path, model: Any, tokenizer: Any, loading: dict, trust: dict, error: Exception
+    ):
+        super().__init__(source, folder, model, tokenizer, loading)
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ModuleNotFoundError:
+            raise ValueError(f"{error}: pip install sentence-transformers, which runs it") from error
+        with quiet_loading():
+            self.modules = SentenceTransformer(str(folder), device="cpu", **trust).eval()
+        self.modules[0].auto_model = model
+
+    def files_say(self) -> tuple[Reading, dict[str, str]]:
+        prompts = {name: prompt for name, prompt in (self.modules.prompts or {}).items() if prompt}
+        is_normal = any(type(module).__name__ == "Normalize" for module in self.modules)
+        reading = Reading(
+            prompt=prompts.get(self.modules.default_prompt_name, ""),
+            max_length=self.modules.max_seq_length,
+            pooling=MODULES,
+            normalize=is_normal,
+            size=self.modules.truncate_dim,
+        )
+        return self.cut(reading), prompts
+
+    @torch.inference_mode()
+    def states(self, texts: Sequence[str], reading: Reading) -> list[tuple[torch.Tensor, torch.Tensor | None]]:
+        """For each text its vector, as the state of a single token and as what the modules make of it."""
+        columns = self.tokens(texts, reading)
+        found = []
+        for row in range(len(texts)):
+            inputs = {name: torch.tensor([column[row]]) for name, column in columns.items()}
+            inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+            vector = self.modules(inputs)["sentence_embedding"].float()
+            found.append((vector[:, None], vector))
+        return found
+
+
 def ended(states: list[tuple[torch.Tensor, torch.Tensor | None]], reading: Reading) -> np.ndarray:
     """The vectors of states, as [`Encoder.states`] gives them.
 
@@ -166,7 +215,7 @@ def ended(states: list[tuple[torch.Tensor, torch.Tensor | None]], reading: Readi
 def one_ended(states: torch.Tensor, pooled: torch.Tensor | None, reading: Reading) -> torch.Tensor:
     real, parts = torch.ones(*states.shape[:2], 1), []
     for name in reading.pooling.split("+"):
-        if name == POOLER and pooled is not None:
+        if name in (POOLER, MODULES) and pooled is not None:
             parts.append(pooled)
         elif name in POOLINGS:
             parts.append(POOLINGS[name](states, real))

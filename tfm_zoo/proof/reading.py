@@ -6,8 +6,9 @@ from typing import Any
 
 from .sentence_files import SentenceSettings
 
-#: a pooling that is not in [`POOLINGS`]: the output of the model's own pooler
-POOLER = "pooler"
+#: poolings that are not in [`POOLINGS`]: the output of the model's own pooler, and what all modules of
+#: sentence-transformers make of a text together
+POOLER, MODULES = "pooler", "modules"
 #: inputs as some other programs make them -> how errors and verdicts call it
 ODDITIES = {
     "positions_from_zero": "positions that count from 0, not from behind the padding's",
