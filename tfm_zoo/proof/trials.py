@@ -12,7 +12,7 @@ from .poolings import POOLINGS
 from .reading import POOLER, Reading
 
 #: texts that settings are tried on, settings that are changed one after the other, and lengths that texts are cut to
-ROWS, STEPS = 12, 3
+ROWS, STEPS = 6, 3
 LENGTHS = (64, 128, 256, 384, 512)
 
 

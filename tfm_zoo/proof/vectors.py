@@ -390,19 +390,18 @@ class Trial:
             comparisons.compare_texts(saved, self.encoder.fixed_text(), self.verdict)
 
     def explain(self, today: Reading, changed: set[str], is_named: bool) -> None:
-        """Finds out why vectors differ: by the settings that were recorded, by others, and by the layers."""
+        """Finds out why vectors differ: by the settings that were recorded, by the layers, and by other settings."""
         verdict = self.verdict
         if today != self.reading and self.fit(self.reading).difference <= self.bound:
             verdict.differences.append("with the settings that were recorded the vectors are the same")
             return
-        if not is_named:  # no file has changed, and no setting
-            found, _ = nearest(self.encoder, self.texts, self.stored, today, (), self.bound)
-            if found != today and self.fit(found).difference <= self.bound:
-                verdict.differences.append(f"they are the same with {named(today, found)}")
-                return
         if part := first_part(self.saved["model"], self.encoder, changed):
             verdict.figures["first_change"] = part._asdict()
             verdict.differences.append(str(part))
+        elif not is_named:  # no file has changed, no setting, and no layer
+            found, _ = nearest(self.encoder, self.texts, self.stored, today, (), self.bound)
+            if found != today and self.fit(found).difference <= self.bound:
+                verdict.differences.append(f"they are the same with {named(today, found)}")
         versions = {"transformers": transformers.__version__, "torch": torch.__version__}
         moved = [
             f"{name} {self.saved[name]} then, {now} now" for name, now in versions.items() if self.saved[name] != now
