@@ -174,6 +174,20 @@ def test_modules_that_only_sentence_transformers_reads(models, dump, tmp_path):
     assert "vectors are others now" in said and "files changed since it was recorded: 2_Dense/" in said
 
 
+def test_the_encoder_of_a_t5(dump, tmp_path):
+    """As sentence-transformers reads it."""
+    fields = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+    save(tmp_path / "t5", "T5ForConditionalGeneration", **fields)
+    encoder = SentenceTransformer(str(tmp_path / "t5"))
+    file = dump(encoder.encode(texts(), show_progress_bar=False))
+    assert "writes these vectors: least cosine 1.000000" in recorded(tmp_path / "t5", "--vectors", file, *COLUMNS)
+    assert "still fit: 64 rows" in verified(file)
+    bias = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    weights(lambda tensors: tensors | {bias: 2 * tensors[bias]})(tmp_path / "t5")
+    said = verified(file, code=1)
+    assert f"weights changed: {bias}" in said
+
+
 def test_models_without_files_of_sentence_transformers(models, dump, tmp_path):
     """How texts become vectors is found out, and stays in the proof."""
     model = shutil.copytree(models / "bert", tmp_path / "plain")

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import transformers
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
 from typer.testing import CliRunner
@@ -63,6 +64,12 @@ def verified(*words: object, code: int = 0) -> str:
     done = CliRunner().invoke(app, ["verify", *map(str, words)])
     assert done.exit_code == code, done.output
     return done.output
+
+
+def test_json(root):
+    done = CliRunner().invoke(app, ["verify", str(root / "bert-vectors"), "--json"])
+    answer = json.loads(done.stdout)
+    assert answer["ok"] and answer["figures"]["rows"] == 64 and answer["figures"]["difference"] < 1e-5
 
 
 def of_model(change: Callable[[Path], object]) -> Callable:
@@ -197,6 +204,17 @@ def test_nothing_is_said_where_nothing_has_changed(root, name, threads, monkeypa
         torch.set_num_threads(before)
     assert "still fit: 64 rows embedded again (least cosine 1.000000" in output and "4 parts as recorded" in output
     assert "warning" not in output
+
+
+def test_a_model_that_was_saved_again(copied):
+    """Files may be others, as long as they say the same. Nothing differs, and a warning names them."""
+    model, store = copied("bert")
+    transformers.AutoModel.from_pretrained(model).save_pretrained(model)
+    transformers.AutoTokenizer.from_pretrained(model).save_pretrained(model)
+    path = model / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()), indent=4))
+    output = verified(store, "--model", model)
+    assert "still fit" in output and "(warning: files changed since it was recorded: tokenizer.json)" in output
 
 
 def test_what_a_proof_holds(root):

@@ -183,7 +183,10 @@ def record(
         typer.Option("--vector_column_name", "--vector-column-name", help="Of vectors: their column (embedding)."),
     ] = None,
     texts: Annotated[
-        Path | None, typer.Option("--texts", help="Of vectors: the file of the texts, if they are not in the same one.")
+        Path | None,
+        typer.Option(
+            "--texts", "--text_file", help="Of vectors: the file of the texts, if they are not in the same one."
+        ),
     ] = None,
     prompt: Annotated[str | None, typer.Option("--prompt", help="Of vectors: what was put before each text.")] = None,
     rows: Annotated[int, typer.Option("--rows", help="Of vectors: how many rows the proof keeps.")] = 64,

@@ -67,10 +67,8 @@ class Encoder:
         with quiet_loading():
             torch.manual_seed(0)  # of weights that the checkpoint lacks, such as a pooler's
             options = {"dtype": getattr(torch, dtype), "output_loading_info": True} | trust
-            model, info = transformers.AutoModel.from_pretrained(folder, **options)
+            model, info = encoder_class(folder, source, trust).from_pretrained(folder, **options)
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **trust)
-        if getattr(model.config, "is_encoder_decoder", False):
-            raise ValueError(f"{source} is a {type(model).__name__}, which gives no vectors of texts here.")
         loading = {kind: sorted(map(str, info[f"{kind}_keys"])) for kind in ("missing", "unexpected")}
         try:
             sentence_settings(str(folder))
@@ -156,6 +154,16 @@ class Encoder:
     def vectors(self, texts: Sequence[str], reading: Reading) -> np.ndarray:
         """The vectors of texts, `(texts, size)`, float32."""
         return ended(self.states(texts, reading), reading)
+
+
+def encoder_class(folder: Path, source: str, trust: dict[str, bool]) -> type:
+    """The Auto class of an encoder; of a model with two sides, as of T5, that of its encoder alone."""
+    config = transformers.AutoConfig.from_pretrained(folder, **trust)
+    if not getattr(config, "is_encoder_decoder", False):
+        return transformers.AutoModel
+    if type(config) not in transformers.AutoModelForTextEncoding._model_mapping:
+        raise ValueError(f"{source} is a {config.model_type}, which gives no vectors of texts here.")
+    return transformers.AutoModelForTextEncoding
 
 
 class ModulesEncoder(Encoder):
