@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from unittest.mock import patch
 
 import pytest
@@ -50,6 +51,44 @@ def exported(graph: Graph, file: Path) -> Path:
     return file
 
 
+#: names of tensors in a file of GGUF -> those of the official class
+LAYER = {
+    **{"attn_q": "attention.self.query", "attn_k": "attention.self.key", "attn_v": "attention.self.value"},
+    **{"attn_output": "attention.output.dense", "attn_output_norm": "attention.output.LayerNorm"},
+    **{"ffn_up": "intermediate.dense", "ffn_down": "output.dense", "layer_output_norm": "output.LayerNorm"},
+}
+EMBEDDINGS = {
+    **{"token_embd": "word_embeddings", "position_embd": "position_embeddings"},
+    **{"token_types": "token_type_embeddings", "token_embd_norm": "LayerNorm"},
+}
+
+
+def write_bert(model: PreTrainedModel, path: Path, gguf: ModuleType) -> None:
+    """Writes a BERT as a GGUF file without a vocabulary."""
+    config, tensors, writer = model.config, model.state_dict(), gguf.GGUFWriter(path, "bert")
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_layer_norm_eps(config.layer_norm_eps)
+    writer.add_causal_attention(False)
+    writer.add_pooling_type(gguf.PoolingType.CLS)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_token_type_count(config.type_vocab_size)
+    writer.add_tokenizer_model("no_vocab")
+    names = {ours: f"embeddings.{theirs}" for ours, theirs in EMBEDDINGS.items()}
+    for index in range(config.num_hidden_layers):
+        names |= {f"blk.{index}.{ours}": f"encoder.layer.{index}.{theirs}" for ours, theirs in LAYER.items()}
+    for ours, theirs in names.items():
+        for kind in {"weight", "bias"} & {name.removeprefix(f"{theirs}.") for name in tensors}:
+            writer.add_tensor(f"{ours}.{kind}", tensors[f"{theirs}.{kind}"].contiguous().numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 class Pretended(engines.Engine):
     """An export that computes what a model computes, but for what a test takes away."""
 
@@ -68,8 +107,9 @@ class Pretended(engines.Engine):
 def models(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("exported")
     for name in ("BertModel", "BertForSequenceClassification"):
-        make(name, **TYPES).save_pretrained(root / name)
-        record(root / name)
+        model = make(name, **TYPES)
+        model.save_pretrained(root / name)
+        record(model, root / name)
     return root
 
 
@@ -161,6 +201,37 @@ def test_onnx(models, tmp_path):
     short = Graph(make("BertModel", **TYPES), *names, cut=at_positions(0, 64))
     said = verified(exported(short, tmp_path / "short.onnx"), "--against", bert, code=1)
     assert "it has lost positions behind token 64" in said and "sequences of up to 64 tokens are right" in said
+
+
+@pytest.mark.slow
+def test_openvino(models, tmp_path):
+    """It computes in bfloat16 where the processor can, which is right, and said."""
+    openvino = pytest.importorskip("openvino")
+    model = make("BertModel", **TYPES)
+    example = dict.fromkeys(NAMES, torch.ones(2, 7, dtype=torch.long))
+    with quiet_export():
+        whole = openvino.convert_model(model, example_input=example)
+        lost = openvino.convert_model(Graph(model, "last_hidden_state"), example_input=example)
+    openvino.save_model(whole, tmp_path / "openvino_model.xml")
+    openvino.save_model(lost, tmp_path / "lost.xml", compress_to_fp16=False)
+    said = verified(tmp_path, "--against", models / "BertModel")
+    assert "up to 512 tokens: last_hidden_state within" in said and "OpenVINO" in said
+    assert "in bfloat16, which allows 0.05" in said or "in float16, which allows 0.01" in said
+    assert "the pooler was lost" in verified(tmp_path / "lost.xml", "--against", models / "BertModel", code=1)
+
+
+@pytest.mark.slow
+def test_gguf(tmp_path):
+    """llama.cpp has no pooler for BERT, and gives all tokens one type."""
+    pytest.importorskip("llama_cpp")
+    gguf = pytest.importorskip("gguf")
+    for types in (1, 2):
+        model = make("BertModel", **TYPES | {"type_vocab_size": types, "hidden_size": 64, "intermediate_size": 96})
+        model.save_pretrained(tmp_path / "model")
+        write_bert(model, tmp_path / "model.gguf", gguf)
+        said = verified(tmp_path / "model.gguf", "--against", tmp_path / "model", code=1)
+        assert "pooler_output is missing: the pooler was lost" in said
+        assert ("it has lost token types" in said) == (types == 2)
 
 
 @pytest.mark.slow

@@ -33,8 +33,9 @@ from .recording import ReadTexts
 from .stores import Store
 from .trials import nearest
 
-#: seconds for which files are read, unless all are to be; rows that are embedded to find one that was changed
-SECONDS, TRIED = 10, 512
+#: seconds for which files are read, unless all are to be; rows that are embedded to find one that was changed, and that
+#: are embedded again to find out why vectors differ
+SECONDS, TRIED, SOME = 10, 512, 12
 
 
 def verify_vectors(
@@ -348,7 +349,7 @@ class Trial:
         if wrong := [place for place in fit.worse(self.bound) if place in intact]:
             rows = row_numbers([self.numbers[place] for place in wrong])
             verdict.differences.append(f"{len(wrong)} of {len(self.texts)} vectors are others now ({fit}; {rows})")
-            self.explain(today, changed, is_named=len(verdict.differences) > known + 1)
+            self.explain(today, changed, wrong[:SOME], is_named=len(verdict.differences) > known + 1)
         files = Verdict(verdict.source)
         comparisons.compare_files(self.saved["model"], self.encoder.folder, files)
         is_other = len(verdict.differences) > known
@@ -366,8 +367,10 @@ class Trial:
         was = dict(zip(canaries["rows"], canaries["texts"], strict=True))
         return {place for place, n in enumerate(self.numbers) if was[n] == digest_of_text(self.texts[place])}
 
-    def fit(self, reading: Reading) -> Fit:
-        return fit_of(self.stored, self.encoder.vectors(self.texts, reading))
+    def fit(self, reading: Reading, places: Sequence[int] | None = None) -> Fit:
+        """How near the model comes by a reading, at some rows or at all."""
+        chosen = [*range(len(self.texts))] if places is None else places
+        return fit_of(self.stored[chosen], self.encoder.vectors([self.texts[place] for place in chosen], reading))
 
     def compare_settings(self) -> Reading:
         """Notes settings that the model's files have otherwise now. Returns how the model would read texts today."""
@@ -389,10 +392,11 @@ class Trial:
         elif saved := self.saved["model"].get("tokenizer"):
             comparisons.compare_texts(saved, self.encoder.fixed_text(), self.verdict)
 
-    def explain(self, today: Reading, changed: set[str], is_named: bool) -> None:
-        """Finds out why vectors differ: by the settings that were recorded, by the layers, and by other settings."""
+    def explain(self, today: Reading, changed: set[str], wrong: Sequence[int], is_named: bool) -> None:
+        """Finds out why vectors differ: by the settings that were recorded, by the layers, and by other settings.
+        `wrong`: the places of some that do; `is_named`: whether a change of files has been named."""
         verdict = self.verdict
-        if today != self.reading and self.fit(self.reading).difference <= self.bound:
+        if today != self.reading and self.fit(self.reading, wrong).difference <= self.bound:
             verdict.differences.append("with the settings that were recorded the vectors are the same")
             return
         if part := first_part(self.saved["model"], self.encoder, changed):
