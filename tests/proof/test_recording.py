@@ -106,7 +106,9 @@ def test_positions_of_roberta(models, dump):
 
 def test_a_model_that_does_not_write_them(models, dump, tmp_path):
     """It is refused, and nothing is written. What comes near is named."""
-    file = dump(vectors_of(models / "roberta"))
+    other = Encoder.load(str(models / "roberta"))
+    long = [" ".join(texts()[:9]), *texts()[1:]]
+    file = dump(other.vectors(long, READING), content=long, vector=[*other.vectors(long, READING)])
     said = recorded(models / "bert", "--vectors", file, *COLUMNS, code=1)
     assert "bert does not write these vectors: least cosine" in said
     assert not [*tmp_path.glob("*.json")]

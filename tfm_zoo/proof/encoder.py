@@ -96,11 +96,16 @@ class Encoder:
             return text_through(self.tokenizer)
 
     @property
+    def padding(self) -> int:
+        """The id of padding."""
+        return getattr(self.model.config, "pad_token_id", None) or 0
+
+    @property
     def longest(self) -> int:
         """How many tokens the model takes."""
         positions = getattr(self.model.config, "max_position_embeddings", None) or maxsize
         if self.counts_from_padding:
-            positions -= self.model.config.pad_token_id + 1
+            positions -= self.padding + 1
         return min(positions, self.tokenizer.model_max_length, 1 << 20)
 
     @property
@@ -114,7 +119,10 @@ class Encoder:
         """What the tokenizer makes of each text: `input_ids`, and what else the model reads."""
         prompted = [reading.prompt + text for text in texts]
         prompted = [text.lower() for text in prompted] if reading.lower_case else prompted
-        options = {"truncation": True, "max_length": reading.max_length or self.longest, "padding": False}
+        limit = reading.max_length or self.longest
+        if reading.oddity == "positions_behind_padding":  # the table of positions is no longer for that
+            limit = min(limit, self.longest - self.padding - 1)
+        options = {"truncation": True, "max_length": limit, "padding": False}
         options |= {"add_special_tokens": reading.oddity != "no_special_tokens", "return_attention_mask": False}
         return dict(self.tokenizer(prompted, **options))
 
@@ -142,8 +150,8 @@ class Encoder:
         """The inputs, with positions of their own if an oddity says so."""
         if "positions" not in oddity:
             return inputs
-        length, padding = inputs["input_ids"].shape[1], self.model.config.pad_token_id or 0
-        first = 0 if oddity == "positions_from_zero" else padding + 1
+        length = inputs["input_ids"].shape[1]
+        first = 0 if oddity == "positions_from_zero" else self.padding + 1
         return inputs | {"position_ids": torch.arange(first, first + length).expand_as(inputs["input_ids"])}
 
     def oddities(self) -> list[str]:

@@ -9,8 +9,8 @@ from ..hub.comparisons import TOLERANCE
 #: how far numbers may be apart, as a share of the largest of their vector, by the type that they are stored in. (Those
 #: of smaller types are rounded by half of the last place that they have.)
 STORED = {"float64": 1e-4, "float32": 1e-4, "float16": 2e-3}
-#: the cosine from which on vectors are called the same up to rounding
-ROUNDED = 0.99
+#: the cosine from which on vectors are called the same up to rounding, and the mean one of settings worth naming
+ROUNDED, NEAR = 0.99, 0.5
 
 
 @dataclass(frozen=True)

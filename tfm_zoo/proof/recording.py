@@ -13,7 +13,7 @@ import transformers
 from .. import __version__
 from .digests import Blocks, Pieces, add_texts, add_vectors, digest_of_text, digest_of_tokens
 from .encoder import Encoder
-from .fit import ROUNDED, Fit, bound_of, fit_of
+from .fit import NEAR, ROUNDED, Fit, bound_of, fit_of
 from .model_manifest import manifest_of
 from .poolings import POOLINGS
 from .proof_file import CANARIES, canary_rows, packed, place_of, write_proof
@@ -140,7 +140,8 @@ def reading_of(encoder: Encoder, texts: Sequence[str], stored: np.ndarray, promp
             f"{encoder.source} does not write these vectors: they have {stored.shape[1]} numbers, not {size}"
         )
     hint = named(says, nearer)
-    tried = f"; the nearest that was tried is {hint}: {better}" if hint and nearer != reading else ""
+    is_near = nearer != reading and better.cosines.mean() > NEAR
+    tried = f"; the nearest that was tried is {hint}: {better}" if hint and is_near else ""
     raise ValueError(f"{encoder.source} does not write these vectors: {fit}{tried}")
 
 
