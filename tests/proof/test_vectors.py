@@ -15,6 +15,7 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
 from typer.testing import CliRunner
 
+import tfm_zoo
 from tfm_zoo import CorpusReader
 from tfm_zoo.cli import app
 from tfm_zoo.corpus.run import CorpusRun
@@ -22,7 +23,7 @@ from tfm_zoo.corpus.source import Corpus
 from tfm_zoo.proof import verify_vectors
 from tfm_zoo.proof.proof_file import IN_FOLDER, unpacked
 
-from .encoders import CUT, PROMPT, save, texts, tokenizer, weights, write, write_files
+from .encoders import CUT, PROMPT, make, save, texts, tokenizer, weights, write, write_files
 
 PARTS = [f"part-{part:06}.parquet" for part in range(4)]
 
@@ -263,6 +264,31 @@ def test_other_types(root, tmp_path, options):
     model = shutil.copytree(root / "bert", tmp_path / "model")
     weights(nudge)(model)
     assert "weights changed: encoder.layer.1" in verified(out, "--model", model, code=1)
+
+
+def test_models_of_the_zoo(root, tmp_path):
+    """Loaded by the zoo's classes, in eight bits too; changed code of a checkpoint does not run."""
+    model = tfm_zoo.from_official(make("BertModel"))
+    for name in ("whole", "rounded"):
+        if name == "rounded":
+            tfm_zoo.pack_weights(model, "int8")
+        model.save_pretrained(tmp_path / name)
+        tokenizer().save_pretrained(tmp_path / name)
+        write_files(tmp_path / name)
+        assert "still fit" in verified(embed(tmp_path / name, root / "texts.parquet", tmp_path / f"{name}-vectors"))
+    path = tmp_path / "whole/layers.py"
+    path.write_text(path.read_text() + "raise SystemExit('it ran')")
+    said = verified(tmp_path / "whole-vectors", code=1)
+    assert "layers.py has been changed; it was not run, since that needs --trust-remote-code and --run-changed" in said
+    assert "needs --run-changed" in verified(tmp_path / "whole-vectors", "--trust-remote-code", code=1)
+
+
+def test_results_that_are_no_vectors(root, tmp_path):
+    make("BertForSequenceClassification", num_labels=3).save_pretrained(tmp_path / "model")
+    tokenizer().save_pretrained(tmp_path / "model")
+    out = embed(tmp_path / "model", root / "texts.parquet", tmp_path / "labels")
+    assert not (out / IN_FOLDER).exists()
+    assert "holds labels of texts: only vectors have a proof" in verified(out, code=1)
 
 
 def test_a_run_that_goes_on_has_the_same_proof(root, tmp_path):

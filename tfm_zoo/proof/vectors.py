@@ -12,6 +12,7 @@ import transformers
 
 from ..hub import comparisons
 from ..hub.comparisons import Verdict
+from ..hub.contents import read_json
 from ..hub.origin import origin_of
 from ..hub.verifying import check_files, find, loader_of
 from .digests import (
@@ -26,6 +27,7 @@ from .digests import (
 )
 from .encoder import Encoder
 from .fit import Fit, bound_of, fit_of
+from .kinds import CORPUS
 from .model_manifest import compare_model, first_part
 from .proof_file import IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, named, sentences
@@ -113,7 +115,9 @@ def verify_vectors(
 
 
 def without_proof(source: str | Path) -> str:
-    """The error for vectors without a proof."""
+    """The error for vectors without a proof, or for a folder of `predict.py` that holds something else."""
+    if (about := Path(source) / CORPUS).is_file() and (kind := read_json(about).get("results")) != "embeddings":
+        return f"{source} holds {kind} of texts: only vectors have a proof."
     start = f"{source} has no proof ({IN_FOLDER} in a folder, or .proof.json beside a file)"
     return f"{start}: `tfm-zoo record MODEL --vectors {source}` writes it."
 
