@@ -40,7 +40,7 @@ from tfm_zoo.training.data import digest
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.new_models import new_model, new_tokenizer
-from tfm_zoo.training.options import about, option
+from tfm_zoo.training.options import option, option_metadata
 from tfm_zoo.training.parsing import parse_options, read_yaml
 from tfm_zoo.training.report import device, shortened
 from tfm_zoo.training.run import Run, end_training, run_script, start_accelerator
@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 DEFAULT = Path(__file__).parent / "configs" / "architectures.yaml"
 EXPLODED = 2.0  # times the loss of a uniform guess: training ends there
 #: options of language modelling that a comparison does not offer; they keep their defaults
-NOT_OFFERED = [each for each in fields(LanguageModelingOptions) if about(each, "compare") == "never"]
+NOT_OFFERED = [each for each in fields(LanguageModelingOptions) if option_metadata(each, "compare") == "never"]
 OFFERED = make_dataclass(
     "OfferedOptions",
     [(each.name, each.type, field(default=each.default, init=False)) for each in NOT_OFFERED],
@@ -135,7 +135,7 @@ class Variant:
 
 def make_variants(args: ComparisonOptions, tokenizer: PreTrainedTokenizerBase) -> list[Variant]:
     """The variants, each with its folder in `output_dir` and a valid configuration, one that can read the blocks."""
-    variants, own = [], [each.name for each in fields(args) if about(each, "compare") == "own"]
+    variants, own = [], [each.name for each in fields(args) if option_metadata(each, "compare") == "own"]
     for name, changes in args.changes().items():
         try:
             options = {key: float(value) for key, value in changes.items() if key in own}
@@ -205,7 +205,9 @@ class Comparison:
     def settings(self, variant: Variant) -> dict[str, Any]:
         """All that the result of a variant depends on."""
         counted = [
-            each.name for each in fields(variant.args) if each.init and about(each, "compare") in ("same", "own")
+            each.name
+            for each in fields(variant.args)
+            if each.init and option_metadata(each, "compare") in ("same", "own")
         ]
         facts = {
             "mixed_precision": self.accelerator.mixed_precision,  # as it was launched

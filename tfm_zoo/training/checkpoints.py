@@ -25,7 +25,7 @@ from tfm_zoo.hub import manifest
 from tfm_zoo.hub.contents import digests_of_files
 from tfm_zoo.locking import atomic_file
 from tfm_zoo.quiet import quiet_checkpoint
-from tfm_zoo.training.options import TrainingOptions, about
+from tfm_zoo.training.options import TrainingOptions, option_metadata
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class TrainState:
 def identity(facts: Mapping[str, Any], args: TrainingOptions) -> dict[str, Any]:
     """What a resumed run must have in common with the run that it continues, in the types that JSON has: the facts of
     its data, and all options but those that say `resume=False`."""
-    settings = {each.name: getattr(args, each.name) for each in fields(args) if about(each, "resume", True)}
+    settings = {each.name: getattr(args, each.name) for each in fields(args) if option_metadata(each, "resume", True)}
     # Facts, such as the number of steps, follow from the options. A fact replaces the option of the same name. Facts
     # stand first, so that errors name them first.
     return json.loads(json.dumps({**facts, **settings, **facts}))

@@ -5,7 +5,6 @@ import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar
 
 import yaml
@@ -53,17 +52,9 @@ class OptionMetadata(dict):
         return [name for name in self if name != "own"]
 
 
-def about(option_field: Any, name: str, default: Any = None) -> Any:
+def option_metadata(option_field: Any, name: str, default: Any = None) -> Any:
     """What an option says of itself: its "bounds", "resume" or "compare"."""
     return option_field.metadata.get("own", {}).get(name, default)
-
-
-# What makes options of other kinds, unless the arguments say otherwise.
-changeable = partial(option, resume=False)  # such as how a batch is divided
-given = partial(option, compare="free")  # which model or data
-free = partial(option, resume=False, compare="free")  # such as where things lie
-single = partial(option, compare="never")  # what is for one model alone
-managing = partial(option, resume=False, compare="never")  # how a run is kept, stopped or published
 
 
 @dataclass(frozen=True)
@@ -103,46 +94,81 @@ class TrainingOptions:
     freeze_epochs: ClassVar[int] = 0
 
     # The model
-    model_name_or_path: str | None = managing(
-        None, f"Zoo or official checkpoint; default: {default_model}, with built-in data a small new model."
+    model_name_or_path: str | None = option(
+        None,
+        f"Zoo or official checkpoint; default: {default_model}, with built-in data a small new model.",
+        resume=False,
+        compare="never",
     )
-    model_type: str | None = given(None, "Type of a new model in its default size (llama); default: a small model.")
-    config_name: str | None = given(
-        None, f"Configuration of a new model: Hub id, folder or {', '.join(NAMED_CONFIGS)}."
+    model_type: str | None = option(
+        None, "Type of a new model in its default size (llama); default: a small model.", compare="free"
     )
-    config_overrides: str | None = given(None, "Fields of a new model: 'hidden_size=256,mlp_type=gated' or a mapping.")
-    tokenizer_name: str | None = given(None, "Default: the checkpoint's, or one made from the texts.", resume=False)
-    tokenizer_vocab_size: int | None = given(
-        None, "The most tokens of a tokenizer made from the texts; default: as the named configuration, or small model."
+    config_name: str | None = option(
+        None, f"Configuration of a new model: Hub id, folder or {', '.join(NAMED_CONFIGS)}.", compare="free"
     )
-    model_class: Literal["zoo", "native"] = single("zoo", "'native' keeps an official checkpoint's own class.")
-    trust_remote_code: bool = given(False, "Run code that a checkpoint or metric on the Hub brings.", resume=False)
+    config_overrides: str | None = option(
+        None, "Fields of a new model: 'hidden_size=256,mlp_type=gated' or a mapping.", compare="free"
+    )
+    tokenizer_name: str | None = option(
+        None, "Default: the checkpoint's, or one made from the texts.", resume=False, compare="free"
+    )
+    tokenizer_vocab_size: int | None = option(
+        None,
+        "The most tokens of a tokenizer made from the texts; default: as the named configuration, or small model.",
+        compare="free",
+    )
+    model_class: Literal["zoo", "native"] = option(
+        "zoo", "'native' keeps an official checkpoint's own class.", compare="never"
+    )
+    trust_remote_code: bool = option(
+        False, "Run code that a checkpoint or metric on the Hub brings.", resume=False, compare="free"
+    )
 
     # The data
-    dataset_name: str | None = given(None, "Hub id or folder; default: 'generated', the built-in one.", resume=False)
-    dataset_config_name: str | None = given(None, "Configuration of the data set.")
-    train_file: str | None = given(None, "CSV, TSV, JSON (lines) or Parquet, instead of dataset_name.", resume=False)
-    validation_file: str | None = given(None, "Such a file to validate on.", resume=False)
-    test_file: str | None = given(None, "Such a file to test on.", resume=False)
-    validation_split_percentage: float = given(10, "Of train, if there is no validation split.", at_least=0)
-    test_split_percentage: float = given(0, "Of train to test on, if there is no test split.", at_least=0)
+    dataset_name: str | None = option(
+        None, "Hub id or folder; default: 'generated', the built-in one.", resume=False, compare="free"
+    )
+    dataset_config_name: str | None = option(None, "Configuration of the data set.", compare="free")
+    train_file: str | None = option(
+        None, "CSV, TSV, JSON (lines) or Parquet, instead of dataset_name.", resume=False, compare="free"
+    )
+    validation_file: str | None = option(None, "Such a file to validate on.", resume=False, compare="free")
+    test_file: str | None = option(None, "Such a file to test on.", resume=False, compare="free")
+    validation_split_percentage: float = option(
+        10, "Of train, if there is no validation split.", at_least=0, compare="free"
+    )
+    test_split_percentage: float = option(
+        0, "Of train to test on, if there is no test split.", at_least=0, compare="free"
+    )
     max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
     max_eval_samples: int | None = option(None, "Likewise for each split to evaluate on.", at_least=1)
-    preprocessing_num_workers: int | None = given(None, "Processes that tokenize.", at_least=1, resume=False)
+    preprocessing_num_workers: int | None = option(
+        None, "Processes that tokenize.", at_least=1, resume=False, compare="free"
+    )
     max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length", at_least=1)
     pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
     group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
 
     # The run
-    output_dir: str = free("output", "Folder for the best model, its card, the figures and the checkpoints.")
-    overwrite_output_dir: bool = free(False, "Replace the run that `output_dir` holds.")
+    output_dir: str = option(
+        "output", "Folder for the best model, its card, the figures and the checkpoints.", resume=False, compare="free"
+    )
+    overwrite_output_dir: bool = option(False, "Replace the run that `output_dir` holds.", resume=False, compare="free")
     seed: int = option(42, "Seed of splits, shuffling, new weights and dropout.")
 
-    per_device_train_batch_size: int = changeable(16, "Training examples per process and forward pass.", at_least=1)
-    per_device_eval_batch_size: int = changeable(32, "Evaluation examples per process and forward pass.", at_least=1)
-    gradient_accumulation_steps: int = changeable(1, "Forward passes per optimiser step.", at_least=1)
-    dataloader_num_workers: int | None = free(
-        None, "Workers per process that prepare batches; default: 0, for a stream up to 4, as cores allow.", at_least=0
+    per_device_train_batch_size: int = option(
+        16, "Training examples per process and forward pass.", at_least=1, resume=False
+    )
+    per_device_eval_batch_size: int = option(
+        32, "Evaluation examples per process and forward pass.", at_least=1, resume=False
+    )
+    gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.", at_least=1, resume=False)
+    dataloader_num_workers: int | None = option(
+        None,
+        "Workers per process that prepare batches; default: 0, for a stream up to 4, as cores allow.",
+        at_least=0,
+        resume=False,
+        compare="free",
     )
 
     learning_rate: float | None = option(
@@ -156,8 +182,12 @@ class TrainingOptions:
     adam_beta2: float = option(0.999, "AdamW's decay of the mean of squared gradients.", at_least=0, below=1)
     adam_epsilon: float = option(1e-8, "AdamW's epsilon.", above=0)
     max_grad_norm: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", at_least=0)
-    num_train_epochs: float = managing(3.0, "Passes over the training data; may be a fraction.", above=0)
-    max_train_steps: int | None = changeable(None, "Steps; overrides num_train_epochs.", "max_steps", at_least=1)
+    num_train_epochs: float = option(
+        3.0, "Passes over the training data; may be a fraction.", above=0, resume=False, compare="never"
+    )
+    max_train_steps: int | None = option(
+        None, "Steps; overrides num_train_epochs.", "max_steps", at_least=1, resume=False
+    )
     lr_scheduler_type: Literal[SCHEDULES] = option(
         "linear", "A schedule of transformers, or 'noam' (Vaswani et al. 2017), set by model width and warmup_steps."
     )
@@ -170,12 +200,16 @@ class TrainingOptions:
     freeze: list[str] | None = option(
         None, "Parameters that do not learn: whole parts of names, with *, ?, [...]: 'layers.[0-3]'.", compare="never"
     )
-    gradual_unfreezing: str | None = single(
-        None, "At first only the head learns; every N steps, or 'epoch', one more layer does, the embeddings last."
+    gradual_unfreezing: str | None = option(
+        None,
+        "At first only the head learns; every N steps, or 'epoch', one more layer does, the embeddings last.",
+        compare="never",
     )
-    gradient_checkpointing: bool = changeable(False, "Recompute activations in the backward pass: less memory.")
-    sync_each_batch: bool = changeable(
-        False, "Sum gradients over processes after each pass: less memory, more traffic."
+    gradient_checkpointing: bool = option(
+        False, "Recompute activations in the backward pass: less memory.", resume=False
+    )
+    sync_each_batch: bool = option(
+        False, "Sum gradients over processes after each pass: less memory, more traffic.", resume=False
     )
     mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
         None,
@@ -184,41 +218,64 @@ class TrainingOptions:
     )
     torch_compile: bool = option(False, "Compile the model: takes minutes, and pays off with few different lengths.")
     torch_compile_backend: str = option("inductor", "torch's name for the compiler.")
-    ddp_timeout: int = changeable(1800, "Seconds that a process waits for others, as while one tokenizes.", at_least=1)
+    ddp_timeout: int = option(
+        1800, "Seconds that a process waits for others, as while one tokenizes.", at_least=1, resume=False
+    )
 
     logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
-    eval_steps: int | None = changeable(None, "Steps between evaluations; default: after each epoch.", at_least=1)
+    eval_steps: int | None = option(
+        None, "Steps between evaluations; default: after each epoch.", at_least=1, resume=False
+    )
     metrics: list[str] | None = option(
         None,
         "What predictions are measured by, with `evaluate`: names of the zoo's metrics, folders, or Hub ids (with"
         " trust_remote_code); default: the usual metrics of the task.",
     )
-    metric_for_best_model: str | None = single(
-        None, "Figure that picks the best model; of a tie, the lower loss. Default: the task's, else the loss."
+    metric_for_best_model: str | None = option(
+        None,
+        "Figure that picks the best model; of a tie, the lower loss. Default: the task's, else the loss.",
+        compare="never",
     )
-    greater_is_better: bool | None = single(None, "Default: false for loss, mse, mae and perplexity, else true.")
-    early_stopping_patience: int | None = managing(None, "Stop after this many evaluations without a gain.", at_least=1)
-
-    checkpointing_steps: str | None = managing(None, "Steps between two checkpoints, or 'epoch'; default: none.")
-    save_total_limit: int | None = managing(2, "How many checkpoints to keep.", at_least=1)
-    resume_from_checkpoint: str | None = managing(
-        None, "A checkpoint, or 'auto': the newest in output_dir, and if there is none yet, from the beginning."
+    greater_is_better: bool | None = option(
+        None, "Default: false for loss, mse, mae and perplexity, else true.", compare="never"
+    )
+    early_stopping_patience: int | None = option(
+        None, "Stop after this many evaluations without a gain.", at_least=1, resume=False, compare="never"
     )
 
-    with_tracking: bool = free(False, "Log to all trackers of Accelerate that are installed.")
+    checkpointing_steps: str | None = option(
+        None, "Steps between two checkpoints, or 'epoch'; default: none.", resume=False, compare="never"
+    )
+    save_total_limit: int | None = option(2, "How many checkpoints to keep.", at_least=1, resume=False, compare="never")
+    resume_from_checkpoint: str | None = option(
+        None,
+        "A checkpoint, or 'auto': the newest in output_dir, and if there is none yet, from the beginning.",
+        resume=False,
+        compare="never",
+    )
+
+    with_tracking: bool = option(
+        False, "Log to all trackers of Accelerate that are installed.", resume=False, compare="free"
+    )
     report_to: list[str] | None = option(
         None, "Trackers (wandb, ...), 'all' or 'none'; default: all if with_tracking.", resume=False, compare="free"
     )
 
-    push_to_hub: bool = managing(False, "Upload the best model to the Hub.")
-    hub_model_id: str | None = managing(None, "Repository to push to; default: the name of output_dir.")
-    hub_token: str | None = managing(None, "Token for the Hub; default: the one of `hf auth login`.")
-    hub_private_repo: bool | None = managing(None, "Make the Hub repository private.")
-    hub_revision: str | None = managing(None, "Branch to push to, created if it does not exist; default: the main one.")
+    push_to_hub: bool = option(False, "Upload the best model to the Hub.", resume=False, compare="never")
+    hub_model_id: str | None = option(
+        None, "Repository to push to; default: the name of output_dir.", resume=False, compare="never"
+    )
+    hub_token: str | None = option(
+        None, "Token for the Hub; default: the one of `hf auth login`.", resume=False, compare="never"
+    )
+    hub_private_repo: bool | None = option(None, "Make the Hub repository private.", resume=False, compare="never")
+    hub_revision: str | None = option(
+        None, "Branch to push to, created if it does not exist; default: the main one.", resume=False, compare="never"
+    )
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            value, bounds = getattr(self, each.name), about(each, "bounds", {})  # None is always allowed
+            value, bounds = getattr(self, each.name), option_metadata(each, "bounds", {})  # None is always allowed
             if value is not None and not all(BOUNDS[name](value, bound) for name, bound in bounds.items()):
                 expected = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items())
                 raise ValueError(f"{each.name} must be {expected}, not {value}")

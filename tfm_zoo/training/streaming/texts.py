@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from tfm_zoo.row_files import matching_files
 from tfm_zoo.training.data import counted, digest
-from tfm_zoo.training.options import TrainingOptions, given, managing, single
+from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
 
 #: characters at which a chunk of texts ends, which bounds its memory
@@ -35,10 +35,16 @@ class StreamOptions(TrainingOptions):
     pad_to_max_length: ClassVar = False
     group_by_length: ClassVar = False
 
-    model_name_or_path: str | None = managing(None, "Zoo or official checkpoint, Hub id or folder; else a new model.")
-    text_column_name: str | None = given(None, "Column of the texts; default: 'text', or the only one.")
-    streaming: bool = single(False, "Read the training texts while training; needs max_train_steps.")
-    train_split_name: str | None = given(None, "Split to train on; default: the one that begins with 'train'.")
+    model_name_or_path: str | None = option(
+        None, "Zoo or official checkpoint, Hub id or folder; else a new model.", resume=False, compare="never"
+    )
+    text_column_name: str | None = option(
+        None, "Column of the texts; default: 'text', or the only one.", compare="free"
+    )
+    streaming: bool = option(False, "Read the training texts while training; needs max_train_steps.", compare="never")
+    train_split_name: str | None = option(
+        None, "Split to train on; default: the one that begins with 'train'.", compare="free"
+    )
 
     def resolved(self) -> Self:
         """As for all tasks. Refuses options that need the length of the data, which is unknown for a stream."""

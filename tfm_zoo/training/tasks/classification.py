@@ -24,7 +24,7 @@ from tfm_zoo.training.metrics import predicted
 from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, with_padding
 from tfm_zoo.training.new_models import known_config, new_for_texts
 from tfm_zoo.training.optimization import freeze, freeze_base_model, what_learns
-from tfm_zoo.training.options import TrainingOptions, changeable, option
+from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.task import Batch, Task, inputs_of, task_of_rows
 
@@ -55,8 +55,8 @@ class ClassificationOptions(TrainingOptions):
     )
 
     # The data
-    dataset_name: str | None = changeable(
-        None, f"Hub id, folder or 'generated' (built-in); default: {DEFAULT_DATASET}."
+    dataset_name: str | None = option(
+        None, f"Hub id, folder or 'generated' (built-in); default: {DEFAULT_DATASET}.", resume=False
     )
     text_column_name: list[str] | None = option(
         None, f"One text column or two; default: first of {row_files.names_in(TEXT_COLUMNS)}.", "text_column_names"

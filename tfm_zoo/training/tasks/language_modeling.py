@@ -32,7 +32,7 @@ from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.conversations import Conversations, PackedConversations, load_conversations
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
-from tfm_zoo.training.options import fitted, free, given, managing, option
+from tfm_zoo.training.options import fitted, option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import StreamOptions, TextSource, hold_out
@@ -59,26 +59,46 @@ class LanguageModelingOptions(StreamOptions):
     built_in_note: ClassVar = "The text is generated, from templates. It tests the machinery alone."
     max_seq_length: ClassVar = None  # `block_size` stands for it
 
-    tokenizer_vocab_size: int | None = given(
+    tokenizer_vocab_size: int | None = option(
         None,
         "The most tokens of a tokenizer made from the training text, a byte-level BPE (257: bytes alone); default: as"
         f" many as the named configuration has, or {small_vocab_size}.",
+        compare="free",
     )
-    train_file: str | None = free(None, "A text file (one document), CSV, TSV, JSON (lines) or Parquet.")
-    messages_column_name: str | None = given(None, "Column of conversations, lists of messages; default: 'messages'.")
-    chat_template_path: str | None = given(None, "Jinja file of the chat template; default: that of the tokenizer.")
+    train_file: str | None = option(
+        None, "A text file (one document), CSV, TSV, JSON (lines) or Parquet.", resume=False, compare="free"
+    )
+    messages_column_name: str | None = option(
+        None, "Column of conversations, lists of messages; default: 'messages'.", compare="free"
+    )
+    chat_template_path: str | None = option(
+        None, "Jinja file of the chat template; default: that of the tokenizer.", compare="free"
+    )
     max_train_samples: int | None = option(None, "Use this many training blocks, the first ones.", at_least=1)
-    block_size: int | None = given(None, "Tokens per block; default: what the model takes, at most 1024.", at_least=2)
-    document_separator: str | None = given(
-        None, "Text between documents, such as a line break if each row is a line; default: the end-of-text token."
+    block_size: int | None = option(
+        None, "Tokens per block; default: what the model takes, at most 1024.", at_least=2, compare="free"
     )
-    sample_prompt: str | None = managing(None, "Text that samples continue; default: none, they begin a text.")
-    sample_length: int = managing(100, "Tokens of a sample; 0: no samples.", at_least=0)
-    num_samples: int = managing(1, "Samples drawn at each evaluation.", at_least=1)
-    top_p: float = managing(
-        0.95, "Nucleus sampling: draw from the likeliest tokens that hold this much probability.", above=0, at_most=1
+    document_separator: str | None = option(
+        None,
+        "Text between documents, such as a line break if each row is a line; default: the end-of-text token.",
+        compare="free",
     )
-    temperature: float = managing(1.0, "Below 1, likely tokens are drawn more often.", above=0)
+    sample_prompt: str | None = option(
+        None, "Text that samples continue; default: none, they begin a text.", resume=False, compare="never"
+    )
+    sample_length: int = option(100, "Tokens of a sample; 0: no samples.", at_least=0, resume=False, compare="never")
+    num_samples: int = option(1, "Samples drawn at each evaluation.", at_least=1, resume=False, compare="never")
+    top_p: float = option(
+        0.95,
+        "Nucleus sampling: draw from the likeliest tokens that hold this much probability.",
+        above=0,
+        at_most=1,
+        resume=False,
+        compare="never",
+    )
+    temperature: float = option(
+        1.0, "Below 1, likely tokens are drawn more often.", above=0, resume=False, compare="never"
+    )
 
 
 @dataclass

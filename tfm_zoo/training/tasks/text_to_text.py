@@ -29,7 +29,7 @@ from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import Data, Measures, vocabulary_digest
 from tfm_zoo.training.models import Head
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
-from tfm_zoo.training.options import TrainingOptions, changeable, managing, option
+from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.sharding import is_sharded, unwrapped
 from tfm_zoo.training.task import Batch, TokenTask, inputs_of, sums_of_rows, with_prefix
 from tfm_zoo.training.tokenizers import joint_bpe
@@ -66,7 +66,9 @@ class TextToTextOptions(TrainingOptions):
     pad_to_max_length: ClassVar = False
     group_by_length: ClassVar = False
 
-    model_name_or_path: str | None = managing(None, "Zoo or official checkpoint, Hub id or folder; else a new model.")
+    model_name_or_path: str | None = option(
+        None, "Zoo or official checkpoint, Hub id or folder; else a new model.", resume=False, compare="never"
+    )
 
     # The data
     source_prefix: str = option("", "Put before every source, such as 'summarize: ' for T5; kept with the model.")
@@ -74,8 +76,12 @@ class TextToTextOptions(TrainingOptions):
     max_target_length: int = option(128, "Likewise for targets; the model writes no longer ones, either.", at_least=1)
 
     # The run
-    per_device_train_batch_tokens: int = changeable(
-        0, "Tokens per process and forward pass, padding included; 0: batches by examples.", "max_tokens", at_least=0
+    per_device_train_batch_tokens: int = option(
+        0,
+        "Tokens per process and forward pass, padding included; 0: batches by examples.",
+        "max_tokens",
+        at_least=0,
+        resume=False,
     )
     label_smoothing_factor: float = option(0.0, "Label smoothing: what labels give to others.", at_least=0, below=1)
     label_smoothing_over: Literal["others", "all"] = option(
@@ -91,7 +97,7 @@ class TextToTextOptions(TrainingOptions):
         *("num_eval_translations", "num_eval_summaries"),
         at_least=0,
     )
-    num_samples: int = changeable(4, "Samples printed at each evaluation, and put into the card.", at_least=0)
+    num_samples: int = option(4, "Samples printed at each evaluation, and put into the card.", at_least=0, resume=False)
 
     def resolved(self) -> Self:
         args = super().resolved()

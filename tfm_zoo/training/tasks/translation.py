@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from tfm_zoo import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.options import changeable, option
+from tfm_zoo.training.options import option
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.task import task_of_rows
 from tfm_zoo.training.tasks.text_to_text import (
@@ -45,10 +45,11 @@ class TranslationOptions(TextToTextOptions):
     separate_vocabularies: bool = option(False, "Make a tokenizer from each side, and not one from both.")
 
     # The data
-    train_file: str | None = changeable(
+    train_file: str | None = option(
         None,
         "CSV, TSV, JSON (lines) or Parquet with a column for each language, or one"
         f" {NESTED!r}; or 'corpus/train', for two text files of sentences, 'corpus/train.en' and 'corpus/train.de'.",
+        resume=False,
     )
     source_lang: str | None = option(
         None, "Language to translate from: the name of its column, or a tokenizer's code that begins with it (en_XX)."
@@ -56,8 +57,12 @@ class TranslationOptions(TextToTextOptions):
     target_lang: str | None = option(None, "The language to translate into, likewise.")
 
     # The run
-    per_device_train_batch_tokens: int = changeable(
-        4096, "Tokens per process and forward pass, padding included; 0: batches by examples.", "max_tokens", at_least=0
+    per_device_train_batch_tokens: int = option(
+        4096,
+        "Tokens per process and forward pass, padding included; 0: batches by examples.",
+        "max_tokens",
+        at_least=0,
+        resume=False,
     )
     label_smoothing_factor: float = option(0.1, "Label smoothing: what labels give to others.", at_least=0, below=1)
     adam_beta2: float = option(0.98, "AdamW's decay of the mean of squared gradients.", at_least=0, below=1)
