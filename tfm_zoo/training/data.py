@@ -28,7 +28,7 @@ from tfm_zoo.row_files import (
     rows_of_files,
     splits_of,
 )
-from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.training.options import DataOptions
 
 logger = logging.getLogger(__name__)
 Rows = TypeVar("Rows", Dataset, IterableDataset)
@@ -41,7 +41,7 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{plural}"
 
 
-def load_source(args: TrainingOptions) -> Mapping[str, Rows]:
+def load_source(args: DataOptions) -> Mapping[str, Rows]:
     """The splits that the options name, unchanged; an error names the file or data set that cannot be read."""
     if files := args.files():
         return {split: load_file(args, split, file) for split, file in files.items()}
@@ -56,7 +56,7 @@ def load_source(args: TrainingOptions) -> Mapping[str, Rows]:
         ) from error
 
 
-def load_file(args: TrainingOptions, split: str, file: str) -> Dataset | IterableDataset:
+def load_file(args: DataOptions, split: str, file: str) -> Dataset | IterableDataset:
     """The rows of a split's file, or of all files that fit a pattern."""
     files, name = matching_files(file), f"{split}_file {file!r}"
     kind_of(files, TEXT_FILES if args.text_rows else TABLES, name)
@@ -84,7 +84,7 @@ def digest(parts: Iterable[str | Tensor]) -> str:
 class Table:
     """A split as it was found, and what is wrong with it."""
 
-    args: TrainingOptions
+    args: DataOptions
     name: str
     rows: Dataset
 
@@ -165,7 +165,7 @@ class Data:
 
 
 def rows_by_role(
-    args: TrainingOptions,
+    args: DataOptions,
     splits: Mapping[str, Dataset],
     columns_of: Callable[[Table], Dataset | None],
     filled: Sequence[str] = (),
@@ -182,7 +182,7 @@ def rows_by_role(
     return without_empty(rows, filled, notes) if filled else rows, own_splits, notes
 
 
-def by_role(splits: Mapping[str, Rows], args: TrainingOptions) -> tuple[dict[str, Rows], list[str], list[str]]:
+def by_role(splits: Mapping[str, Rows], args: DataOptions) -> tuple[dict[str, Rows], list[str], list[str]]:
     """The splits "train" and, if there are any, "validation" and "test"; which of them the data set came with; notes.
 
     Each is the first split whose name begins with that word; without one, "validation" is a split with a name of
@@ -222,7 +222,7 @@ def without_empty(rows: Mapping[str, Dataset], columns: Sequence[str], notes: li
     return found
 
 
-def divide(rows: Mapping[str, Dataset], args: TrainingOptions, notes: list[str]) -> DatasetDict:
+def divide(rows: Mapping[str, Dataset], args: DataOptions, notes: list[str]) -> DatasetDict:
     """The splits "train", "validation" and, if there is one or a share is asked for, "test".
 
     Those that are missing are cut from train, and a sentence about it is added to `notes`. Splits with more rows than

@@ -1,4 +1,4 @@
-"""The options of training that tasks share. A task's own stand in its file, in one class that is derived from these."""
+"""Options of data and of training that tasks share. A task's own stand in its file, in one class derived from these."""
 
 import logging
 import operator
@@ -58,7 +58,75 @@ def option_metadata(option_field: Any, name: str, default: Any = None) -> Any:
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
+class DataOptions:
+    """The options of where rows come from, and which of them are used."""
+
+    #: the splits that are used
+    roles: ClassVar[Sequence[str]] = ("train", "validation", "test")
+    #: makes the data set that needs no network; and what a reader of the figures must know of it
+    built_in: ClassVar[Callable[[], DatasetDict]]
+    built_in_note: ClassVar[str] = "The data set is generated, from templates. It tests the machinery alone."
+    #: what a row of a text file is, if not streamed: a "document" or a "line"; None: files are tables alone
+    text_rows: ClassVar[str | None] = None
+    # what stands for options that only some tasks have
+    streaming: ClassVar[bool] = False
+    train_split_name: ClassVar[str | None] = None
+
+    dataset_name: str | None = option(
+        None, "Hub id or folder; default: 'generated', the built-in one.", resume=False, compare="free"
+    )
+    dataset_config_name: str | None = option(None, "Configuration of the data set.", compare="free")
+    train_file: str | None = option(
+        None, "CSV, TSV, JSON (lines) or Parquet, instead of dataset_name.", resume=False, compare="free"
+    )
+    validation_file: str | None = option(None, "Such a file to validate on.", resume=False, compare="free")
+    test_file: str | None = option(None, "Such a file to test on.", resume=False, compare="free")
+    validation_split_percentage: float = option(
+        10, "Of train, if there is no validation split.", at_least=0, compare="free"
+    )
+    test_split_percentage: float = option(
+        0, "Of train to test on, if there is no test split.", at_least=0, compare="free"
+    )
+    max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
+    max_eval_samples: int | None = option(None, "Likewise for each split to evaluate on.", at_least=1)
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value, bounds = getattr(self, each.name), option_metadata(each, "bounds", {})  # None is always allowed
+            if value is not None and not all(BOUNDS[name](value, bound) for name, bound in bounds.items()):
+                expected = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items())
+                raise ValueError(f"{each.name} must be {expected}, not {value}")
+        files = self.files()
+        if files and self.dataset_name:
+            raise ValueError("give either dataset_name or train_file and other files, not both")
+        if files and "train" not in files:
+            names = " and ".join(f"{role}_file" for role in files)
+            raise ValueError(f"{names}: files to evaluate on need a train_file")
+        validation, test = self.validation_split_percentage, self.test_split_percentage
+        if validation + test >= 100:
+            raise ValueError(f"{validation:g} % to validate and {test:g} % to test on must leave something to train on")
+
+    @property
+    def source(self) -> str | None:
+        """The data set or the training file, as it was named."""
+        return self.dataset_name or self.train_file
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether the data set is the built-in one."""
+        return self.dataset_name == built_in_data.NAME
+
+    def files(self) -> dict[str, str]:
+        """The files that are named, by their splits."""
+        return {role: file for role in self.roles if (file := getattr(self, f"{role}_file", None))}
+
+    def columns_of_names(self, columns: Sequence[str]) -> list[str]:
+        """Of the columns of a CSV file, those that hold names: "01" is not the number 1 there."""
+        return []
+
+
+@dataclass(frozen=True)
+class TrainingOptions(DataOptions):
     """The options of every recipe that trains: of its model, its data and its loop. Names are those of transformers'
     examples.
 
@@ -79,17 +147,8 @@ class TrainingOptions:
     #: makes a tokenizer from texts, with at most this many tokens; `small_vocab_size` is the default number
     make_tokenizer: ClassVar[Callable[..., PreTrainedTokenizerBase]] = staticmethod(word_piece_tokenizer)
     small_vocab_size: ClassVar[int] = 8000
-    #: the splits that are used
-    roles: ClassVar[Sequence[str]] = ("train", "validation", "test")
-    #: makes the data set that needs no network; and what a reader of the figures must know of it
-    built_in: ClassVar[Callable[[], DatasetDict]]
-    built_in_note: ClassVar[str] = "The data set is generated, from templates. It tests the machinery alone."
-    #: what a row of a text file is, if not streamed: a "document" or a "line"; None: files are tables alone
-    text_rows: ClassVar[str | None] = None
     lengths: ClassVar[Sequence[str]] = ("max_seq_length",)  # the options that limit the tokens of a row
     #: what stands for options that only some tasks have
-    streaming: ClassVar[bool] = False
-    train_split_name: ClassVar[str | None] = None
     ignore_mismatched_sizes: ClassVar[bool] = False
     freeze_epochs: ClassVar[int] = 0
 
@@ -125,23 +184,6 @@ class TrainingOptions:
     )
 
     # The data
-    dataset_name: str | None = option(
-        None, "Hub id or folder; default: 'generated', the built-in one.", resume=False, compare="free"
-    )
-    dataset_config_name: str | None = option(None, "Configuration of the data set.", compare="free")
-    train_file: str | None = option(
-        None, "CSV, TSV, JSON (lines) or Parquet, instead of dataset_name.", resume=False, compare="free"
-    )
-    validation_file: str | None = option(None, "Such a file to validate on.", resume=False, compare="free")
-    test_file: str | None = option(None, "Such a file to test on.", resume=False, compare="free")
-    validation_split_percentage: float = option(
-        10, "Of train, if there is no validation split.", at_least=0, compare="free"
-    )
-    test_split_percentage: float = option(
-        0, "Of train to test on, if there is no test split.", at_least=0, compare="free"
-    )
-    max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
-    max_eval_samples: int | None = option(None, "Likewise for each split to evaluate on.", at_least=1)
     preprocessing_num_workers: int | None = option(
         None, "Processes that tokenize.", at_least=1, resume=False, compare="free"
     )
@@ -274,11 +316,7 @@ class TrainingOptions:
     )
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value, bounds = getattr(self, each.name), option_metadata(each, "bounds", {})  # None is always allowed
-            if value is not None and not all(BOUNDS[name](value, bound) for name, bound in bounds.items()):
-                expected = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items())
-                raise ValueError(f"{each.name} must be {expected}, not {value}")
+        super().__post_init__()
         if self.model_name_or_path and (names := self.new_model_options):
             raise ValueError(f"{names[0]} makes a new model and cannot go with model_name_or_path")
         if self.model_type and self.config_name:
@@ -286,16 +324,6 @@ class TrainingOptions:
         if self.tokenizer_vocab_size and (self.tokenizer_name or self.model_name_or_path):
             raise ValueError("tokenizer_vocab_size is for a tokenizer made from the training text, of a new model")
         self.overrides()  # refuses what it cannot read
-
-        files = self.files()
-        if files and self.dataset_name:
-            raise ValueError("give either dataset_name or train_file and other files, not both")
-        if files and "train" not in files:
-            names = " and ".join(f"{role}_file" for role in files)
-            raise ValueError(f"{names}: files to evaluate on need a train_file")
-        validation, test = self.validation_split_percentage, self.test_split_percentage
-        if validation + test >= 100:
-            raise ValueError(f"{validation:g} % to validate and {test:g} % to test on must leave something to train on")
 
         for name in ("checkpointing_steps", "gradual_unfreezing"):
             steps = getattr(self, name)
@@ -365,24 +393,6 @@ class TrainingOptions:
                 raise ValueError(f"config_overrides {text!r}: expected field=value,field=value")
             values = {name.strip(): yaml.safe_load(value) for name, _, value in pairs}
         return {name: _number(value) for name, value in values.items()}
-
-    @property
-    def source(self) -> str | None:
-        """The data set or the training file, as it was named."""
-        return self.dataset_name or self.train_file
-
-    @property
-    def is_generated(self) -> bool:
-        """Whether the data set is the built-in one."""
-        return self.dataset_name == built_in_data.NAME
-
-    def files(self) -> dict[str, str]:
-        """The files that are named, by their splits."""
-        return {role: file for role in self.roles if (file := getattr(self, f"{role}_file", None))}
-
-    def columns_of_names(self, columns: Sequence[str]) -> list[str]:
-        """Of the columns of a CSV file, those that hold names: "01" is not the number 1 there."""
-        return []
 
     @property
     def higher_is_better(self) -> bool:

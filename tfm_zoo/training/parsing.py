@@ -42,21 +42,29 @@ class OneLineParser(HfArgumentParser):
 def parse_options(
     options_class: type[AnyOptions], argv: Sequence[str] | None = None, default_config: Path | None = None
 ) -> AnyOptions:
-    """Read a recipe's options from the command line and from a YAML file.
+    """Read a recipe's options, of one class, as [`parse_several`] does."""
+    return parse_several([options_class], argv, default_config)[0]
+
+
+def parse_several(
+    classes: Sequence[type], argv: Sequence[str] | None = None, default_config: Path | None = None, **defaults: Any
+) -> list[Any]:
+    """Read options of several classes, perhaps with other `defaults`, from the command line and from a YAML file.
 
     The file is the one that `--config` names, else `default_config`; the command line overrides it. Options that do not
     exist end the program with an error that names them all, and for each the nearest one that does.
     """
-    parser = OneLineParser(options_class, allow_abbrev=False)
+    parser = OneLineParser(classes, allow_abbrev=False)
+    parser.set_defaults(**defaults)
     parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")
     argv = sys.argv[1:] if argv is None else list(argv)
-    offered = [each for each in fields(options_class) if each.init]
+    offered = [each for options_class in classes for each in fields(options_class) if each.init]
     names = [name.lstrip("-") for each in offered for name in (each.name, *each.metadata.get("aliases", ()))]
     config = parser.parse_known_args(argv)[0].config
     try:
         words = [*(_yaml_as_argv(config, names) if config else ()), *argv]
         parsing = {"return_remaining_strings": True, "look_for_args_file": False}
-        options, _, unknown = parser.parse_args_into_dataclasses(words, **parsing)
+        *options, _, unknown = parser.parse_args_into_dataclasses(words, **parsing)
     except ValueError as error:
         parser.error(str(error))
     if unknown:

@@ -1,0 +1,232 @@
+"""What `finetune_embeddings.py` and `finetune_reranker.py` share: pairs of texts, small new models, a run's figures.
+
+The trainers, losses and figures are those of sentence-transformers.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+# first: it quietens what transformers imports
+import tfm_zoo
+
+# isort: split
+import torch
+from accelerate import PartialState
+from datasets import Dataset, DatasetDict
+from huggingface_hub import HfApi
+from transformers import TrainingArguments, set_seed
+from transformers.trainer_utils import get_last_checkpoint
+
+from tfm_zoo import built_in_data, row_files
+from tfm_zoo.converters.sources import MANIFEST
+from tfm_zoo.hub.cards import table
+from tfm_zoo.hub.manifest import complete_manifest
+from tfm_zoo.quiet import hush_downloads, hush_progress_bars, hush_tokenizers
+from tfm_zoo.training import checkpoints, data
+from tfm_zoo.training.options import DataOptions, option
+from tfm_zoo.training.parsing import parse_several
+from tfm_zoo.training.report import command_line
+from tfm_zoo.training.run import check_writable, keep_few_kernels
+from tfm_zoo.training.tokenizers import word_piece_tokenizer
+
+logger = logging.getLogger("__main__")
+
+#: the columns of pairs, under the names that the recipes give them; a third one is optional
+ANCHOR, POSITIVE, NEGATIVE = COLUMNS = ("anchor", "positive", "negative")
+USUAL_COLUMNS = [
+    names.split()
+    for names in (
+        "anchor positive negative",
+        "anchor positive",
+        "query positive negative",
+        "query answer",
+        "question answer",
+        "query document",
+        "title text",
+        "title description",
+        "summary text",
+        "sentence1 sentence2",
+    )
+]
+TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+
+
+@dataclass(frozen=True)
+class PairOptions(DataOptions):
+    """The options of a model that learns from pairs. Those of the training itself are the trainer's own."""
+
+    built_in: ClassVar = staticmethod(built_in_data.summarised_passages)
+    built_in_note: ClassVar = "The pairs are generated, from templates: they test the machinery alone."
+    seed: ClassVar[int] = 42  # of the splits: runs with other seeds have figures of the same rows
+
+    model_name_or_path: str | None = option(None, "Official checkpoint or zoo folder; default: a small new model.")
+    model_revision: str | None = option(None, "Branch, tag or commit of a checkpoint on the Hub.")
+    trust_remote_code: bool = option(False, "Run code that a checkpoint on the Hub brings.")
+    text_column_name: list[str] | None = option(
+        None,
+        "Two text columns: what asks, and what answers; and perhaps a third, which does not. Default: the first of"
+        f" {row_files.names_in(USUAL_COLUMNS)}.",
+        "text_column_names",
+    )
+    max_seq_length: int | None = option(None, "Longer texts are truncated; default: as the model says.", at_least=2)
+    overwrite_output_dir: bool = option(False, "Replace the run that `output_dir` holds.")
+    speed_up: bool = option(hasattr(tfm_zoo, "speed_up"), "Let an official model skip padding, by `tfm_zoo.speed_up`.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.text_column_name is not None and not 2 <= len(self.text_column_name) <= 3:
+            raise ValueError(f"text_column_name takes two or three columns, not {self.text_column_name}")
+
+    @property
+    def is_new(self) -> bool:
+        return self.model_name_or_path is None
+
+
+#: what the recipes do unless told otherwise, where transformers' Trainer does something else
+DEFAULTS = {
+    "output_dir": "output",
+    "learning_rate": None,  # 5e-5, or 1e-3 for a new model
+    "num_train_epochs": 1.0,
+    "per_device_train_batch_size": 64,
+    "per_device_eval_batch_size": 64,
+    "warmup_steps": 0.1,
+    "logging_steps": 10,
+    "save_strategy": "no",
+    "use_cpu": not torch.accelerator.is_available(),  # without a GPU, processes share the CPU
+}
+
+
+def start(
+    options: type[PairOptions], training: type[TrainingArguments], argv: Sequence[str] | None = None, **defaults: Any
+) -> tuple[PairOptions, TrainingArguments]:
+    """Read the options, and refuse a folder that the run may not write to."""
+    hush_tokenizers()
+    keep_few_kernels()
+    hush_progress_bars()
+    hush_downloads()
+    args, settings = parse_several([options, training], argv, **DEFAULTS, **defaults)
+    logging.basicConfig(format="%(asctime)s  %(message)s", datefmt="%H:%M:%S")
+    logger.setLevel(logging.INFO if PartialState().is_main_process else logging.ERROR)
+    folder, resumes = Path(settings.output_dir), settings.resume_from_checkpoint
+    if resumes in ("auto", "true", "True"):
+        resumes = get_last_checkpoint(folder) if folder.is_dir() else None
+    if checkpoints.holds_a_run(folder) and not (resumes or args.overwrite_output_dir):
+        raise FileExistsError(
+            f"output_dir {settings.output_dir!r} holds a run: give another folder, --resume_from_checkpoint auto to go"
+            " on from its last checkpoint, or --overwrite_output_dir to replace it"
+        )
+    check_writable(folder)
+    settings.resume_from_checkpoint = resumes
+    settings.learning_rate = settings.learning_rate or (1e-3 if args.is_new else 5e-5)
+    set_seed(settings.seed)
+    return args, settings
+
+
+def read_pairs(args: PairOptions) -> tuple[DatasetDict, list[str]]:
+    """The splits "train", "validation" and perhaps "test", with the columns of `COLUMNS`; and notes on them."""
+    if args.source is None:
+        logger.warning("No data set and no file was named: using the built-in GENERATED data")
+        args = replace(args, dataset_name=built_in_data.NAME)
+    splits = data.load_source(args)
+    first = next(iter(splits.values()))
+    columns = row_files.find_columns(first, args.text_column_name, USUAL_COLUMNS, "text_column_name")
+
+    def of(split: data.Table) -> Dataset:
+        if not len(split.rows):
+            raise ValueError(f"{split} has no row")
+        return Dataset.from_dict({name: split.texts(column) for name, column in zip(COLUMNS, columns, strict=False)})
+
+    rows, _, notes = data.rows_by_role(args, splits, of, COLUMNS[: len(columns)])
+    divided = data.divide(rows, args, notes)
+    for name, split in divided.items():
+        if not len(split):
+            raise ValueError(f"there is no pair in the {name} split")
+    for note in notes:
+        logger.warning(note)
+    return divided, notes
+
+
+def final_split(pairs: DatasetDict) -> str:
+    """The split that is measured before and after: "test", or "validation" where there is none."""
+    return "test" if "test" in pairs else "validation"
+
+
+def answers_of(pairs: Dataset) -> dict[str, set[str]]:
+    """What answers each text: several, if it is in several pairs."""
+    answers: dict[str, set[str]] = {}
+    for anchor, positive in zip(pairs[ANCHOR], pairs[POSITIVE], strict=True):
+        answers.setdefault(anchor, set()).add(positive)
+    return answers
+
+
+def new_model(load: Callable[[str], Any], model_class: type, pairs: Dataset, **fields: Any) -> Any:
+    """What `load` makes of the folder of a small model with new weights, whose tokens are the words of the pairs."""
+    tokenizer = word_piece_tokenizer([*pairs[ANCHOR], *pairs[POSITIVE]])
+    tokenizer.model_max_length = 128
+    model = model_class(tfm_zoo.TfmBertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **TINY, **fields))
+    with TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return load(folder)
+
+
+def sped_up(model: Any, args: PairOptions) -> Any:
+    """The model, whose forward skips padding if `speed_up` says so."""
+    if args.speed_up and not hasattr(tfm_zoo, "speed_up"):
+        raise ValueError("speed_up: this version of tfm_zoo has no function of that name")
+    return tfm_zoo.speed_up(model) if args.speed_up else model
+
+
+@dataclass
+class Comparison:
+    """A training, and the figures of a split before and after it."""
+
+    trainer: Any
+    evaluator: Any  # of sentence-transformers: a model -> its figures
+    split: str
+    names: dict[str, str]  # key of a figure -> its name in the table
+    notes: list[str]
+
+    def run(self) -> dict[str, float]:
+        """Train, save the model with its card and `all_results.json`, push it if the options say so."""
+        trainer, settings, folder = self.trainer, self.trainer.args, Path(self.trainer.args.output_dir)
+        before = self.evaluator(trainer.model)
+        trained = trainer.train(resume_from_checkpoint=settings.resume_from_checkpoint).metrics
+        after = self.evaluator(trainer.model)
+        results = {name: trained[name] for name in ("train_loss", "train_runtime", "train_samples_per_second")}
+        results |= {f"before_{key}": float(before[key]) for key in self.names if key in before}
+        results |= {key: float(after[key]) for key in self.names}
+        if trainer.is_world_process_zero():
+            trainer.model.save_pretrained(str(folder))
+            if (folder / MANIFEST).exists():  # of a zoo model, which is one of several modules
+                complete_manifest(folder)
+            card = folder / "README.md"
+            text = card.read_text(encoding="utf-8")
+            card.write_text(text.replace("## Model Details", f"{self.section(results)}\n## Model Details", 1), "utf-8")
+            (folder / checkpoints.RESULTS_FILE).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+            logger.info(f"figures of the {self.split} split\n{self.table(results)}")
+            logger.info(f"The model is in {folder}")
+            if settings.push_to_hub:
+                files = {"folder_path": folder, "ignore_patterns": ["checkpoint-*", "runs/*"]}
+                HfApi(token=settings.hub_token).upload_folder(repo_id=trainer.hub_model_id, **files)
+        trainer.accelerator.wait_for_everyone()
+        return results
+
+    def table(self, results: dict[str, float]) -> str:
+        """The figures in Markdown, a row each."""
+
+        def shown(key: str) -> str:
+            return f"{results[key]:.4f}" if key in results else ""
+
+        return table([{"": self.names[k], "before": shown(f"before_{k}"), "after": shown(k)} for k in self.names])
+
+    def section(self, results: dict[str, float]) -> str:
+        """The part of the card that says what the training changed, and how it was run."""
+        speed = f"{results['train_samples_per_second']:.1f} examples per second in training."
+        figures = f"## Before and after\n\nFigures of the {self.split} split.\n\n{self.table(results)}"
+        return "\n\n".join([figures, " ".join([*self.notes, speed]), f"```sh\n{command_line()}\n```"]) + "\n"

@@ -1,0 +1,169 @@
+"""Vectors and rerankers, trained on pairs with sentence-transformers: they learn, go on, and are saved with a card."""
+
+import json
+import re
+
+import pytest
+import torch
+from datasets import Dataset
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from transformers import BertConfig, BertForSequenceClassification
+
+import tfm_zoo
+from tfm_zoo.training.tokenizers import word_piece_tokenizer
+
+from .conftest import ROOT, TINY, Recipe, forget_processes, imported, written
+
+SCRIPTS = {"embeddings": "finetune_embeddings", "reranker": "finetune_reranker"}
+BOTH = pytest.mark.parametrize("kind", SCRIPTS)
+THINGS = ["cat", "dog", "cup", "car", "hat", "sun", "key", "box"]
+PAIRS = [{"ask": f"the {thing[::-1]}", "say": f"a {thing} .", "other": "nobody knows"} for thing in THINGS]
+#: figures of the validation split, the best of them 1
+FIGURE = {"embeddings": "validation_cosine_mrr@10", "reranker": "validation_mrr@10"}
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory):
+    """The folder of an official classifier, of one number, which is also an encoder."""
+    folder = tmp_path_factory.mktemp("bert")
+    tokenizer = word_piece_tokenizer(text for row in PAIRS for text in row.values())
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer), num_labels=1, hidden_dropout_prob=0, attention_probs_dropout_prob=0, **TINY
+    )
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def recipe(tmp_path, bert):
+    """Gives the recipe of a kind, with an official checkpoint and pairs that it learns in some steps."""
+
+    def recipe(kind: str, **options) -> Recipe:
+        forget_processes()
+        files = written(tmp_path, "csv", train=PAIRS, validation=PAIRS)
+        known = {"model_name_or_path": bert, "text_column_name": ["ask", "say"], "output_dir": tmp_path / "run"}
+        known |= {"max_steps": 2, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "disable_tqdm": True}
+        return Recipe(SCRIPTS[kind], files | known | options)
+
+    return recipe
+
+
+@BOTH
+def test_it_learns_and_the_card_says_what_it_learnt(kind, recipe, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", [f"/home/me/recipes/{SCRIPTS[kind]}.py", f"--output_dir={tmp_path}"])
+    columns = {"embeddings": ["ask", "say"], "reranker": ["ask", "say", "other"]}[
+        kind
+    ]  # wrong ones are random otherwise
+    results = recipe(kind, max_steps=20, text_column_name=columns)()
+    before, after = results[f"before_{FIGURE[kind]}"], results[FIGURE[kind]]
+    assert json.loads((tmp_path / "run" / "all_results.json").read_text()) == results
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert re.search(rf"\| MRR@10 +\| {before:.4f} +\| {after:.4f} +\|", card)
+    assert f"recipes/{SCRIPTS[kind]}.py" in card and str(tmp_path) not in card
+    if kind == "embeddings":
+        assert after > max(0.6, before + 0.2)
+        model = SentenceTransformer(str(tmp_path / "run"))
+        found = model.similarity(*(model.encode([row[name] for row in PAIRS]) for name in columns)).argmax(1)
+        assert (found == torch.arange(len(PAIRS))).float().mean() > 0.5
+    else:
+        model = CrossEncoder(str(tmp_path / "run"))
+        right, wrong = (model.predict([(row["ask"], row[name]) for row in PAIRS]) for name in columns[1:])
+        assert right.min() > 0.5 > wrong.max()
+
+
+@BOTH
+def test_without_options_a_small_zoo_model_learns_generated_pairs(kind, tmp_path):
+    options = {"max_train_samples": 16, "max_eval_samples": 8, "max_steps": 1, "output_dir": tmp_path / "run"}
+    Recipe(SCRIPTS[kind], options)()
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["model_type"] == "tfm_bert"
+    assert "generated" in (tmp_path / "run" / "README.md").read_text()
+    assert "tokenizer.json" in (tmp_path / "run" / "zoo_manifest.json").read_text()
+
+
+@BOTH
+def test_a_run_goes_on_and_its_folder_is_not_overwritten(kind, recipe, tmp_path):
+    saving = {"save_strategy": "steps", "save_steps": 1}
+    whole = recipe(kind, max_steps=3, output_dir=tmp_path / "whole", **saving)()
+    first = recipe(kind, max_steps=3, **saving)
+    first()
+    for name in ("all_results.json", "model.safetensors", "config.json"):
+        (tmp_path / "run" / name).unlink()
+    for step in (2, 3):  # as if it had been killed after the first step
+        for path in sorted((tmp_path / "run" / f"checkpoint-{step}").rglob("*"), reverse=True):
+            path.unlink() if path.is_file() else path.rmdir()
+        (tmp_path / "run" / f"checkpoint-{step}").rmdir()
+    resumed = recipe(kind, max_steps=3, resume_from_checkpoint="auto", **saving)()
+    assert resumed[FIGURE[kind]] == whole[FIGURE[kind]]
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
+    assert weights[0] == weights[1]
+    assert "holds a run: give another folder" in recipe(kind).refusal()
+    recipe(kind, overwrite_output_dir=True)()
+
+
+def test_vectors_are_measured_at_each_length(recipe, tmp_path):
+    results = recipe("embeddings", matryoshka_dims=[32, 8])()
+    assert {"validation_32_cosine_mrr@10", "before_validation_8_cosine_mrr@10"} <= results.keys()
+    assert "first 8 numbers" in (tmp_path / "run" / "README.md").read_text()
+
+
+def test_batches_larger_than_memory_take_the_same_step(recipe, tmp_path):
+    results = [recipe("embeddings", output_dir=tmp_path / str(n), mini_batch_size=n, max_steps=1)() for n in (None, 3)]
+    assert results[0]["train_loss"] == pytest.approx(results[1]["train_loss"], rel=1e-2)
+
+
+def test_wrong_answers_are_those_of_others_and_a_retriever_finds_the_likeliest(bert):
+    reranker = imported(ROOT / "recipes" / "finetune_reranker.py")
+    pairs = Dataset.from_list(
+        [{"anchor": row["ask"], "positive": row["say"]} for row in [*PAIRS, PAIRS[0] | {"say": PAIRS[1]["say"]}]]
+    )
+
+    class Retriever:
+        """Texts are as near as the letters that they share."""
+
+        def encode(self, texts, convert_to_tensor):
+            counts = [[text.count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
+            return torch.tensor(counts, dtype=torch.float)
+
+    for retriever in (None, Retriever()):
+        wrong = reranker.wrong_answers(pairs, 3, retriever, seed=0)
+        assert {len(answers) for answers in wrong.values()} <= {2, 3}
+        assert not {PAIRS[0]["say"], PAIRS[1]["say"]} & {*wrong[PAIRS[0]["ask"]]}
+    assert "red cap" not in wrong and "cat" not in wrong[PAIRS[0]["ask"]][0]
+    rows = reranker.labelled(pairs, wrong, 2, seed=0)
+    assert rows["label"].count(1.0) == len(pairs) and rows["label"].count(0.0) == 2 * len(pairs)
+    own = pairs.add_column("negative", ["nobody knows"] * len(pairs))
+    assert reranker.labelled(own, wrong, 2, seed=0)["answer"][1] == "nobody knows"
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "wrong"),
+    [
+        ("embeddings", {"text_column_name": ["ask", "sya"]}, "text_column_name 'sya': no such column"),
+        ("embeddings", {"text_column_name": ["ask"]}, "takes two or three columns"),
+        ("embeddings", {"text_column_name": None}, "give text_column_name"),
+        ("embeddings", {"matryoshka_dims": [64, 8]}, "matryoshka_dims 64: vectors of this model have 32 numbers"),
+        ("embeddings", {"matryoshka_dims": [0]}, "matryoshka_dims 0"),
+        ("embeddings", {"leraning_rate": 1}, "did you mean '--learning_rate'?"),
+        ("reranker", {"num_negatives": 0}, "num_negatives must be at least 1"),
+        ("reranker", {"train_file": "none.csv"}, "no such file"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_line(kind, options, wrong, recipe, tmp_path):
+    assert wrong in recipe(kind, **options).refusal()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("content", ["", "ask,say\n"])
+def test_an_empty_file_is_refused(content, recipe, tmp_path):
+    (tmp_path / "empty.csv").write_text(content)
+    assert "empty.csv" in recipe("embeddings", train_file=tmp_path / "empty.csv").refusal()
+
+
+def test_speed_up_is_asked_for_where_the_zoo_has_it(recipe, monkeypatch):
+    seen = []
+    monkeypatch.setattr(tfm_zoo, "speed_up", lambda model: seen.append(type(model)) or model, raising=False)
+    recipe("embeddings", speed_up=True).prepare()
+    recipe("reranker", speed_up=False).prepare()
+    assert seen == [SentenceTransformer]
