@@ -22,9 +22,10 @@ from tqdm.auto import tqdm
 from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.hub.gathering import own_class, whole
 from tfm_zoo.hub.manifest import complete_manifest
-from tfm_zoo.training import checkpoints
+from tfm_zoo.training import checkpoints, lora
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.data import counted, vocabulary_digest
+from tfm_zoo.training.lora import Adapters
 from tfm_zoo.training.optimization import GradualUnfreezing, create_optimizer, create_schedules, freeze, what_learns
 from tfm_zoo.training.report import Report
 from tfm_zoo.training.run import Run, end_training, open_output, tracker_values
@@ -44,6 +45,8 @@ def train(loop: "Loop") -> dict[str, float]:
         if accelerator.is_main_process:
             print(f"\n{loop.how_to_go_on()}", file=sys.stderr)
         raise
+    if loop.adapters:
+        loop.adapters.remove()
     # The final figures are those of the saved weights, which are loaded in place: two models may not fit into memory.
     load_saved(accelerator, loop.model, loop.output_dir)
     final = task.final_figures(loop.model, loop.state)
@@ -71,8 +74,10 @@ class Loop:
             # Not reentrant, so that gradients reach the layers above frozen embeddings.
             options, old = {"use_reentrant": False}, task.model.gradient_checkpointing_enable
             getattr(task.model, "activation_checkpointing_enable", old)(options)  # its name in later releases
+        self.adapters = Adapters(task.model, self.args) if self.args.lora_rank else None
         if self.args.freeze:
             freeze(task.model, self.args.freeze)
+        if self.adapters or self.args.freeze:
             logger.info(what_learns(task.model))
         every = self.args.gradual_unfreezing
         self.unfreezing = GradualUnfreezing(task.model, every) if every else None
@@ -268,11 +273,15 @@ class Loop:
         """Save the model, the best so far, and its tokenizer, all files or none. All processes call it."""
         weights = whole_weights(self.accelerator, self.model)
         if self.accelerator.is_main_process:
-            model = unwrapped(self.accelerator, self.model)
-            if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
-                model = whole(model, weights)  # whose dtype may differ from the wrapped model's
+            model, plain = unwrapped(self.accelerator, self.model), weights
+            if self.adapters:
+                plain = self.adapters.merged(weights)
+            if self.adapters or self.accelerator.distributed_type == DistributedType.DEEPSPEED:
+                model = whole(model, plain)  # DeepSpeed's weights may differ in dtype from those of the wrapped model
             with checkpoints.staged(self.output_dir) as folder:
-                model.save_pretrained(folder, state_dict=weights)
+                if self.adapters:
+                    self.adapters.save(weights, folder / lora.FOLDER)
+                model.save_pretrained(folder, state_dict=plain)
                 self.task.save_tokenizer(folder)
                 if (folder / MANIFEST).exists():  # of a zoo model
                     complete_manifest(folder)

@@ -215,7 +215,7 @@ class TrainingOptions(DataOptions):
 
     learning_rate: float | None = option(
         None,
-        "Highest rate; default: 5e-5, 1e-3 for a new model. For 'noam' a factor, usually 1.",
+        "Highest rate; default: 5e-5, of adapters 5e-4, of a new model 1e-3. For 'noam' a factor, usually 1.",
         above=0,
         compare="own",
     )
@@ -246,6 +246,17 @@ class TrainingOptions(DataOptions):
         None,
         "At first only the head learns; every N steps, or 'epoch', one more layer does, the embeddings last.",
         compare="never",
+    )
+    lora_rank: int = option(
+        0,
+        "Learn adapters of this rank (LoRA) and the head, and not the whole model; 0: no adapters.",
+        at_least=0,
+        compare="never",
+    )
+    lora_alpha: float = option(16, "Adapters count alpha / rank times.", above=0, compare="never")
+    lora_dropout: float = option(0.0, "Dropout of what adapters read.", at_least=0, below=1, compare="never")
+    lora_target_modules: list[str] | None = option(
+        None, "Names of the layers with adapters, such as q_proj v_proj; default: all linear ones.", compare="never"
     )
     gradient_checkpointing: bool = option(
         False, "Recompute activations in the backward pass: less memory.", resume=False
@@ -342,7 +353,8 @@ class TrainingOptions(DataOptions):
         args = self if self.source else self.with_default_data()
         if args.default_model and not (args.model_name_or_path or args.new_model_options or args.is_generated):
             args = replace(args, model_name_or_path=args.default_model)
-        usual_rate = 1.0 if args.lr_scheduler_type == "noam" else 1e-3 if args.is_new else 5e-5
+        usual_rate = 1e-3 if args.is_new else 5e-4 if args.lora_rank else 5e-5
+        usual_rate = 1.0 if args.lr_scheduler_type == "noam" else usual_rate
         return replace(args, learning_rate=args.learning_rate or usual_rate)
 
     def with_default_data(self) -> Self:

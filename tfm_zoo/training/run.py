@@ -131,7 +131,8 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
     if unknown := [name for name in trackers if name not in known]:
         raise ValueError(f"report_to {unknown[0]!r} is not installed; choose from {known}")
     check_launcher()
-    freezing = next((name for name in ("gradual_unfreezing", "freeze_epochs", "freeze") if getattr(args, name)), None)
+    names = ("gradual_unfreezing", "freeze_epochs", "freeze", "lora_rank")
+    freezing = next((name for name in names if getattr(args, name)), None)
     on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
     if not with_deepspeed:
         hush_deepspeed()
@@ -147,7 +148,7 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
         # Parameters that do not learn yet get no gradient, and DDP must not wait for one.
         kwargs_handlers=[
-            DistributedDataParallelKwargs(find_unused_parameters=freezing not in (None, "freeze")),
+            DistributedDataParallelKwargs(find_unused_parameters=freezing not in (None, "freeze", "lora_rank")),
             InitProcessGroupKwargs(timeout=timedelta(seconds=args.ddp_timeout), **backend),
         ],
     )

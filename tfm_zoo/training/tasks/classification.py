@@ -85,6 +85,8 @@ class ClassificationOptions(TrainingOptions):
             raise ValueError("give classifier_pooling either by itself or in config_overrides, not both")
         if self.frozen_learning_rate and not self.freeze_epochs:
             raise ValueError("frozen_learning_rate is the head's while the rest is frozen: give freeze_epochs, too")
+        if self.freeze_epochs and self.lora_rank:
+            raise ValueError("give either freeze_epochs or lora_rank: with adapters, the base model never learns")
         if self.freeze_epochs and self.gradual_unfreezing:
             raise ValueError("give either freeze_epochs or gradual_unfreezing: each says when the base model learns")
 

@@ -1,0 +1,81 @@
+"""Low-rank adapters (LoRA, Hu et al. 2021) in the place of whole weights, by PEFT, which nothing else here imports."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import PreTrainedModel
+
+if TYPE_CHECKING:
+    from tfm_zoo.training.options import TrainingOptions
+
+#: the folder, beside the merged model, that holds the adapters alone, as PEFT reads them
+FOLDER = "adapter"
+ADAPTER = "default"  # PEFT's name of the only one
+#: how the class of a model ends -> PEFT's name of its task
+TASKS = {
+    "SequenceClassification": "SEQ_CLS",
+    "TokenClassification": "TOKEN_CLS",
+    "QuestionAnswering": "QUESTION_ANS",
+}
+
+
+class Adapters:
+    """Adapters in the linear layers of a model, whose own weights stay as they are. A head of labels learns whole."""
+
+    def __init__(self, model: PreTrainedModel, args: "TrainingOptions"):
+        try:
+            import peft
+        except ImportError as error:
+            raise ValueError("lora_rank needs PEFT: pip install peft (the extra 'lora')") from error
+        if args.is_new:
+            raise ValueError("lora_rank adapts a checkpoint, and this model is new: give model_name_or_path")
+        parts = [name for name, part in model.named_children() if any(True for _ in part.parameters())]
+        heads = [name for name in parts if name != model.base_model_prefix]
+        self.heads = [] if model.get_output_embeddings() else heads
+        suffix = type(model).__name__.rpartition("For")[2]
+        self.config = peft.LoraConfig(
+            r=args.lora_rank,
+            lora_alpha=args.lora_alpha,
+            lora_dropout=args.lora_dropout,
+            target_modules=args.lora_target_modules or "all-linear",
+            exclude_modules=rf"({'|'.join(map(re.escape, heads))})(\..*)?" if heads else None,
+            modules_to_save=None,  # the head is no copy: it learns where it is
+            # A model that was converted lies nowhere: the checkpoint that it comes from has modules of other names.
+            base_model_name_or_path=model.name_or_path or None,
+            task_type=TASKS.get(suffix, "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"),
+        )
+        for target in args.lora_target_modules or ():
+            if not any(f".{name}".endswith(f".{target}") for name, _ in model.named_modules()):
+                raise ValueError(f"lora_target_modules {target!r}: {type(model).__name__} has no module of that name")
+        self.model, self.tuner = model, peft.LoraModel(model, self.config, ADAPTER)
+        del model.peft_config  # by which other libraries would take it for a model with adapters loaded
+        for name in self.heads:
+            model.get_submodule(name).requires_grad_(True)
+
+    def merged(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of an ordinary model: `weights`, those of the model with adapters, which are added to its own."""
+        found = {name.replace(".base_layer.", "."): weight for name, weight in weights.items() if ".lora_" not in name}
+        for name, layer in self.model.named_modules():
+            if hasattr(layer, "get_delta_weight"):
+                found[f"{name}.weight"] = found[f"{name}.weight"] + layer.get_delta_weight(ADAPTER)
+        return found
+
+    def save(self, weights: dict[str, Tensor], folder: Path) -> None:
+        """Save adapters and head, without the weights that they are for, as `PeftModel.from_pretrained` reads them."""
+        heads = tuple(f"{name}." for name in self.heads)
+        kept = {name: weight for name, weight in weights.items() if ".lora_" in name or name.startswith(heads)}
+        folder.mkdir()
+        names = {name: f"base_model.model.{name.replace(f'.{ADAPTER}.', '.')}" for name in kept}
+        save_file(
+            {names[name]: weight.contiguous() for name, weight in kept.items()}, folder / "adapter_model.safetensors"
+        )
+        self.config.inference_mode, self.config.modules_to_save = True, self.heads or None
+        self.config.save_pretrained(folder)
+        self.config.inference_mode, self.config.modules_to_save = False, None
+
+    def remove(self) -> None:
+        """Make the model an ordinary one again, with its own weights."""
+        self.tuner.unload()
