@@ -25,7 +25,7 @@ from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, with_pad
 from tfm_zoo.training.new_models import known_config, new_for_texts
 from tfm_zoo.training.optimization import freeze, freeze_base_model, what_learns
 from tfm_zoo.training.options import TrainingOptions, option
-from tfm_zoo.training.run import start_run
+from tfm_zoo.training.run import Run, start_run
 from tfm_zoo.training.task import Batch, Task, inputs_of, task_of_rows
 
 logger = logging.getLogger(__name__)
@@ -393,6 +393,10 @@ class ClassificationTask(Task):
         return {**super().for_card(), "label_names": self.data.label_names, "problem": self.data.problem}
 
 
+def load_task(run: Run) -> ClassificationTask:
+    return task_of_rows(run, ClassificationTask, load_texts, build_classifier)
+
+
 def prepare(argv: list[str] | None = None) -> Loop:
     run = start_run("finetune_classification", ClassificationOptions, argv)
-    return Loop(run, task_of_rows(run, ClassificationTask, load_texts, build_classifier))
+    return Loop(run, load_task(run))

@@ -16,7 +16,7 @@ from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import ModelAndTokenizer
 from tfm_zoo.training.new_models import new_tokenizer
 from tfm_zoo.training.options import option
-from tfm_zoo.training.run import start_run
+from tfm_zoo.training.run import Run, start_run
 from tfm_zoo.training.streaming.documents import DocumentOptions, Documents, sizes_for_card, task_of_documents
 from tfm_zoo.training.tasks.text_to_text import HEAD, TargetTask, new_writer
 from tfm_zoo.training.tokenizers import SENTINEL, bpe_with_sentinels
@@ -151,6 +151,10 @@ class DenoisingTask(TargetTask):
         return {"sizes": sizes_for_card(self.splits), "example": example}
 
 
+def load_task(run: Run) -> DenoisingTask:
+    return task_of_documents(run, DenoisingTask, build_writer, make_examples_for)
+
+
 def prepare(argv: list[str] | None = None) -> Loop:
     run = start_run("pretrain_t5", DenoisingOptions, argv)
-    return Loop(run, task_of_documents(run, DenoisingTask, build_writer, make_examples_for))
+    return Loop(run, load_task(run))

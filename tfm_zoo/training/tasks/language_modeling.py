@@ -33,7 +33,7 @@ from tfm_zoo.training.conversations import Conversations, PackedConversations, l
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import fitted, option
-from tfm_zoo.training.run import start_run
+from tfm_zoo.training.run import Run, start_run
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import StreamOptions, TextSource, hold_out
 from tfm_zoo.training.task import Batch, TokenTask
@@ -361,8 +361,7 @@ class LanguageModelingTask(TokenTask):
         }
 
 
-def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("finetune_causal_lm", LanguageModelingOptions, argv)
+def load_task(run: Run) -> LanguageModelingTask:
     args = run.args.choosing_by(LanguageModelingTask.figure_names)
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(args)
@@ -396,7 +395,7 @@ def prepare(argv: list[str] | None = None) -> Loop:
         multiple_of=args.per_device_eval_batch_size * processes if processes > 1 else 1,
     )
     digests = {name: data.digest(split if is_chat else [split]) for name, split in tokens.items()}
-    task = LanguageModelingTask(
+    return LanguageModelingTask(
         accelerator=run.accelerator,
         model=model,
         tokenizer=tokenizer,
@@ -411,4 +410,8 @@ def prepare(argv: list[str] | None = None) -> Loop:
         sampler=sampler,
         tokens={name: len(split) for name, split in tokens.items()},
     )
-    return Loop(run, task)
+
+
+def prepare(argv: list[str] | None = None) -> Loop:
+    run = start_run("finetune_causal_lm", LanguageModelingOptions, argv)
+    return Loop(run, load_task(run))

@@ -23,7 +23,7 @@ from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import Head, ModelAndTokenizer
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import option
-from tfm_zoo.training.run import start_run
+from tfm_zoo.training.run import Run, start_run
 from tfm_zoo.training.sharding import is_sharded, unwrapped
 from tfm_zoo.training.streaming.documents import DocumentOptions, Documents, sizes_for_card, task_of_documents
 from tfm_zoo.training.streaming.sentences import Text, join, segments, sentence_pairs
@@ -327,6 +327,10 @@ def losses_and_hits(logits: Tensor, labels: Tensor) -> Tensor:
     return torch.stack([loss, logits.argmax(dim=-1) == labels], dim=1)
 
 
+def load_task(run: Run) -> PretrainingTask:
+    return task_of_documents(run, PretrainingTask, build_encoder, make_examples_for)
+
+
 def prepare(argv: list[str] | None = None) -> Loop:
     run = start_run("pretrain_bert", PretrainingOptions, argv)
-    return Loop(run, task_of_documents(run, PretrainingTask, build_encoder, make_examples_for))
+    return Loop(run, load_task(run))

@@ -23,7 +23,7 @@ from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
 from tfm_zoo.training.new_models import new_for_texts
 from tfm_zoo.training.options import TrainingOptions, option
-from tfm_zoo.training.run import start_run
+from tfm_zoo.training.run import Run, start_run
 from tfm_zoo.training.task import Batch, Task, task_of_rows, with_prefix
 from tfm_zoo.windows import Window, Windows, best_spans
 
@@ -280,6 +280,10 @@ def span_losses(logits: tuple[Tensor, Tensor], batch: Batch) -> Tensor:
     return sum(F.cross_entropy(scores, batch[name], reduction="none") for scores, name in pairs) / 2
 
 
+def load_task(run: Run) -> AnsweringTask:
+    return task_of_rows(run, AnsweringTask, load_questions, build_answerer)
+
+
 def prepare(argv: list[str] | None = None) -> Loop:
     run = start_run("finetune_question_answering", AnsweringOptions, argv)
-    return Loop(run, task_of_rows(run, AnsweringTask, load_questions, build_answerer))
+    return Loop(run, load_task(run))

@@ -13,7 +13,7 @@ from tfm_zoo import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.options import option
-from tfm_zoo.training.run import start_run
+from tfm_zoo.training.run import Run, start_run
 from tfm_zoo.training.task import task_of_rows
 from tfm_zoo.training.tasks.text_to_text import SIDES, TextPairs, TextToTextOptions, TextToTextTask, build_writer
 
@@ -66,6 +66,10 @@ class SummarizationTask(TextToTextTask):
     titles = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", **TextToTextTask.titles}
 
 
+def load_task(run: Run) -> SummarizationTask:
+    return task_of_rows(run, SummarizationTask, load_summaries, build_writer)
+
+
 def prepare(argv: list[str] | None = None) -> Loop:
     run = start_run("finetune_summarization", SummarizationOptions, argv)
-    return Loop(run, task_of_rows(run, SummarizationTask, load_summaries, build_writer))
+    return Loop(run, load_task(run))

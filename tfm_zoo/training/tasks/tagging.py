@@ -27,7 +27,7 @@ from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
 from tfm_zoo.training.new_models import new_for_texts
 from tfm_zoo.training.options import TrainingOptions, option
-from tfm_zoo.training.run import start_run
+from tfm_zoo.training.run import Run, start_run
 from tfm_zoo.training.task import Batch, Task, inputs_of, task_of_rows, with_prefix
 
 HEAD = Head(AutoModelForTokenClassification, "token classifier")
@@ -219,6 +219,10 @@ class TaggingTask(Task):
         }
 
 
+def load_task(run: Run) -> TaggingTask:
+    return task_of_rows(run, TaggingTask, load_tagged_texts, build_tagger)
+
+
 def prepare(argv: list[str] | None = None) -> Loop:
     run = start_run("finetune_token_classification", TaggingOptions, argv)
-    return Loop(run, task_of_rows(run, TaggingTask, load_tagged_texts, build_tagger))
+    return Loop(run, load_task(run))

@@ -18,7 +18,7 @@ from tfm_zoo import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.options import option
-from tfm_zoo.training.run import start_run
+from tfm_zoo.training.run import Run, start_run
 from tfm_zoo.training.task import task_of_rows
 from tfm_zoo.training.tasks.text_to_text import (
     SIDES,
@@ -188,6 +188,10 @@ def language_codes(names: Iterable[str]) -> list[str] | None:
     return codes if all(re.fullmatch("[a-z]{2,3}", code) for code in codes) else None
 
 
+def load_task(run: Run) -> TranslationTask:
+    return task_of_rows(run, TranslationTask, load_parallel_texts, build_translator)
+
+
 def prepare(argv: list[str] | None = None) -> Loop:
     run = start_run("train_translation", TranslationOptions, argv)
-    return Loop(run, task_of_rows(run, TranslationTask, load_parallel_texts, build_translator))
+    return Loop(run, load_task(run))

@@ -1,0 +1,96 @@
+"""A task in transformers' Trainer: the same losses and figures as in the recipes' own loop, of any task."""
+
+import importlib
+
+import pytest
+import torch
+from transformers import TrainerCallback, TrainingArguments
+
+from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.training.run import start_run
+from tfm_zoo.training.trainer import as_trainer
+
+from ..recipes.conftest import *  # noqa: F403, its fixtures
+from ..recipes.conftest import as_argv, forget_processes, logged
+
+#: recipe of the fixtures -> its module, and its class of options
+TASKS = {
+    "classification": "classification",
+    "lists": "classification",
+    "number": "classification",
+    "tagging": "tagging",
+    "questions": "question_answering",
+    "causal_lm": "language_modeling",
+    "summaries": "summarization",
+    "translation": "translation",
+}
+#: of the loop and of the Trainer alike; the Trainer rounds a share of steps up
+PLAIN = {"gradient_accumulation_steps": 2, "max_train_steps": 3, "eval_steps": 3, "warmup_steps": 0, "logging_steps": 1}
+BY_EXAMPLES = {"per_device_train_batch_tokens": 0}
+
+
+def task_of(recipe, **options):
+    """The task of a recipe, without its loop."""
+    forget_processes()
+    module = importlib.import_module(recipe.module.prepare.__module__)
+    kinds = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, TrainingOptions)]
+    options_class = next(each for each in kinds if each.__module__ == module.__name__)
+    return module.load_task(start_run("a trainer", options_class, as_argv(recipe.options | options)))
+
+
+def without_dropout(task):
+    for module in task.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    return task
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_losses_and_figures_are_those_of_the_loop(recipe, name, monkeypatch):
+    monkeypatch.setattr(torch, "randperm", lambda size, **options: torch.arange(size))  # the loop's order of examples
+    made, options = recipe(name), PLAIN | (BY_EXAMPLES if name in ("summaries", "translation") else {})
+    loop = made.prepare(**options)
+    without_dropout(loop.task)
+    loop.batches.lengths = None  # a translator's batches are of similar lengths
+    loop.train()
+    task = without_dropout(task_of(made, overwrite_output_dir=True, **options))
+    trainer = as_trainer(task, {"optim": "adamw_torch", "disable_tqdm": True})
+    trainer._get_train_sampler = lambda *args: torch.utils.data.SequentialSampler(trainer.train_dataset)
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses == pytest.approx(logged(loop, "loss"), rel=1e-4) and len(losses) == 3
+    (figures,) = (entry for entry in trainer.state.log_history if "eval_loss" in entry)
+    known = [key for key in figures if key.startswith("eval_") and "second" not in key and "runtime" not in key]
+    entry = next(entry for entry in loop.state.log_history if "eval_loss" in entry)
+    assert len(known) > 1 and all(figures[key] == pytest.approx(entry[key], rel=1e-4) for key in known)
+
+
+def test_settings_callbacks_and_splits_are_the_callers(recipe, tmp_path):
+    class Steps(TrainerCallback):
+        def __init__(self):
+            self.steps = 0
+
+        def on_step_end(self, *args, **kwargs):
+            self.steps += 1
+
+    counted = Steps()
+    task = task_of(recipe("lists"))
+    changes = {"optim": "adafactor", "max_steps": 2, "eval_strategy": "no", "disable_tqdm": True}
+    trainer = as_trainer(task, changes, callbacks=[counted])
+    assert (trainer.args.optim, trainer.args.learning_rate) == ("adafactor", task.args.learning_rate)
+    trainer.train()
+    assert counted.steps == 2
+    test = trainer.evaluate(task.splits["test"], metric_key_prefix="test")
+    assert {"test_loss", "test_f1", "test_accuracy"} <= test.keys() and trainer.split == "test"
+    trainer.save_model()
+    assert (tmp_path / "run" / "zoo_manifest.json").exists() and (tmp_path / "run" / "tokenizer.json").exists()
+    own = TrainingArguments(str(tmp_path / "own"), learning_rate=0.5, report_to="none", use_cpu=True)
+    assert as_trainer(task, own).args.learning_rate == 0.5
+
+
+def test_what_the_trainer_does_not_do_is_refused(recipe, texts):
+    with pytest.raises(ValueError, match="does not read the option layerwise_lr_decay"):
+        as_trainer(task_of(recipe("classification"), layerwise_lr_decay=0.9))
+    stream = {"streaming": True, "max_train_steps": 2, "validation_file": texts / "held_out.txt"}
+    with pytest.raises(ValueError, match="this task reads a stream"):
+        as_trainer(task_of(recipe("causal_lm"), **stream))

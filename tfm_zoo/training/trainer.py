@@ -1,0 +1,114 @@
+"""A task in transformers' Trainer, with its callbacks, trackers and optimisers, and without the loop of the recipes."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import default_collate
+from transformers import EvalPrediction, Trainer, TrainingArguments
+
+from tfm_zoo.training.streaming.streams import Stream
+from tfm_zoo.training.task import Batch, Task
+
+#: options that the recipes' own loop reads, and the Trainer does not
+LOOP = ("freeze", "gradual_unfreezing", "freeze_epochs", "layerwise_lr_decay", "lora_rank", "early_stopping_patience")
+#: options of which the Trainer has another notion, or which `settings_of` translates
+OTHERS = ("label_smoothing_factor", "gradient_checkpointing", "torch_compile_backend", "resume_from_checkpoint")
+
+
+def as_trainer(task: Task, args: TrainingArguments | Mapping[str, Any] | None = None, **arguments: Any) -> Trainer:
+    """A Trainer that learns a task: its model, data, collator, loss and metrics.
+
+    Args:
+        args: the Trainer's settings; or those that differ from the task's own options, by their names.
+        arguments: others of the Trainer, such as `callbacks` and `optimizers`.
+
+    Raises:
+        ValueError: for a task that reads a stream, and for options that the recipes' own loop alone has.
+    """
+    if isinstance(task.splits["train"], Stream):
+        raise ValueError("as_trainer takes data in memory, and this task reads a stream: train it by its recipe")
+    if unread := [name for name in LOOP if getattr(task.args, name, None)]:
+        raise ValueError(f"as_trainer does not read the option {unread[0]}, which the loop of the recipes has")
+    settings = (
+        args if isinstance(args, TrainingArguments) else TrainingArguments(**settings_of(task) | dict(args or {}))
+    )
+    return TaskTrainer(task, args=settings, **arguments)
+
+
+def settings_of(task: Task) -> dict[str, Any]:
+    """The settings of a Trainer that follow from the options of a task; most have the same names."""
+    args = task.args
+    names = {each.name for each in fields(TrainingArguments) if each.init}.difference(OTHERS)
+    same = {each.name: getattr(args, each.name) for each in fields(args) if each.name in names}
+    if args.gradient_checkpointing:  # its name in later releases comes first
+        same[min(names & {"activation_checkpointing", "gradient_checkpointing"}, default="gradient_checkpointing")] = (
+            True
+        )
+    return {name: value for name, value in same.items() if value is not None} | {
+        "max_steps": args.max_train_steps or -1,
+        "eval_strategy": "steps" if args.eval_steps else "epoch",
+        "save_strategy": "no",
+        "bf16": task.accelerator.mixed_precision == "bf16",
+        "fp16": task.accelerator.mixed_precision == "fp16",
+        "report_to": args.report_to or "none",
+        "remove_unused_columns": False,  # the task reads all that its collator makes
+        "use_cpu": not torch.accelerator.is_available(),  # without a GPU, processes share the CPU
+    }
+
+
+class TaskTrainer(Trainer):
+    """transformers' Trainer, which asks a task for the loss of a batch and for the figures of a split."""
+
+    loss_is_scaled_for_ga = True  # by the items of all batches of a step: see `compute_loss`
+
+    def __init__(self, task: Task, **arguments: Any):
+        self.task, self.split = task, "validation"
+        given = {
+            "train_dataset": task.splits["train"],
+            "eval_dataset": task.splits["validation"],
+            "data_collator": task.collate or default_collate,
+            "processing_class": task.tokenizer,
+            "compute_metrics": self.figures,
+        }
+        super().__init__(task.model, **given | arguments)
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list, Any]:
+        """The batches of a step, and how many items they have in all processes."""
+        batches = list(islice(epoch_iterator, num_batches))
+        counts = [torch.as_tensor(self.task.count(batch)) for batch in batches]
+        items = self.accelerator.reduce(torch.stack(counts).sum(0).to(device), "sum") if counts else None
+        return batches, items
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: Batch,
+        return_outputs: bool = False,
+        num_items_in_batch: Tensor | None = None,
+    ) -> Tensor:
+        """A batch's part of the mean loss over all items of a step."""
+        loss = self.task.loss(model, inputs) * torch.as_tensor(self.task.count(inputs)).to(self.args.device)
+        # The Trainer averages over processes; times their number, the average is the sum.
+        return (loss * self.accelerator.num_processes / num_items_in_batch).sum()
+
+    @torch.no_grad()
+    def prediction_step(self, model: nn.Module, inputs: Batch, *args: Any, **kwargs: Any) -> tuple[None, Any, Tensor]:
+        """What the task needs of a batch, in the place of logits; and nothing in the place of labels."""
+        measured = self.task.measure(model, self._prepare_inputs(inputs))
+        return None, measured, torch.zeros(1, device=self.args.device)
+
+    def figures(self, evaluated: EvalPrediction) -> dict[str, float]:
+        """The task's figures of the split that is evaluated."""
+        return self.task.figures(
+            {name: torch.as_tensor(values) for name, values in evaluated.predictions.items()}, self.split
+        )
+
+    def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """As the Trainer's; the data are a split of the task, by default the validation split."""
+        rows = self.eval_dataset if eval_dataset is None else eval_dataset
+        self.split = next((name for name, split in self.task.splits.items() if split is rows), "validation")
+        return super().evaluate(rows, *args, **kwargs)
