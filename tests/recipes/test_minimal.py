@@ -32,7 +32,13 @@ def run(name: str, **options):
 
 @pytest.mark.parametrize("name", ["minimal", "minimal_trainer"])
 def test_it_learns_and_what_it_saves_predicts(name, tmp_path, capfd):
-    epochs = run(name, output_dir=tmp_path / "run")
+    options = {}
+    if name == "minimal_trainer":  # which has the options of a recipe: it reads the reviews that `minimal` generates
+        for split, rows in imported(ROOT / "recipes" / "minimal.py").generated_reviews().items():
+            rows.to_parquet(tmp_path / "reviews" / f"{split}.parquet")
+        options = {"dataset_name": tmp_path / "reviews", "config_overrides": "num_attention_heads=4"}
+        options |= {"learning_rate": 2e-3, "validation_split_percentage": 20}
+    epochs = run(name, output_dir=tmp_path / "run", **options)
     if name == "minimal":
         losses = [float(loss) for loss in re.findall(r"epoch \d: last loss ([\d.]+)", capfd.readouterr().out)]
         accuracy = epochs[-1]
