@@ -118,6 +118,19 @@ def quiet_export() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def shown_bars(is_main_process: bool = True) -> Iterator[None]:
+    """While it is open, datasets shows a bar where somebody looks: tokenizing may take minutes."""
+    import datasets
+
+    if is_main_process and sys.stderr.isatty():
+        datasets.enable_progress_bars()
+    try:
+        yield
+    finally:
+        datasets.disable_progress_bars()
+
+
 def hush_progress_bars() -> None:
     """Show no bar for loading weights or mapping a data set; downloads, which take long, keep theirs.
 

@@ -1,5 +1,7 @@
 """Learning-rate schedules by name: those of transformers, and that of *Attention Is All You Need*."""
 
+from typing import Any
+
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from transformers import get_scheduler
@@ -22,14 +24,29 @@ DECAY = 0.2
 
 
 def create_schedule(
-    name: str, optimizer: Optimizer, warmup_steps: int, total_steps: int, hidden_size: int
+    name: str, optimizer: Optimizer, warmup_steps: int, total_steps: int, hidden_size: int, **more: Any
 ) -> LRScheduler:
-    """The schedule of this name. `hidden_size`, the width of the model, scales "noam" and no other."""
-    if name == "noam":
-        return noam_schedule(optimizer, hidden_size, warmup_steps)
+    """The schedule of this name. `hidden_size`, the width of the model, scales "noam" and no other; transformers' take
+    `more` arguments of their own.
+
+    Raises:
+        ValueError: for an argument that the schedule does not take.
+    """
+    try:
+        if name == "noam":
+            return noam_schedule(optimizer, hidden_size, warmup_steps, **more)
+        return official_schedule(name, optimizer, warmup_steps, total_steps, more)
+    except TypeError as error:
+        raise ValueError(f"lr_scheduler_kwargs {more} for {name!r}: {error}") from error
+
+
+def official_schedule(
+    name: str, optimizer: Optimizer, warmup_steps: int, total_steps: int, more: dict[str, Any]
+) -> LRScheduler:
+    """A schedule of transformers."""
     decay_steps = max(0, min(int(DECAY * total_steps), total_steps - warmup_steps))
-    own = {"num_decay_steps": decay_steps, "decay_type": "1-sqrt"} if name == "warmup_stable_decay" else None
-    return get_scheduler(name, optimizer, warmup_steps, total_steps, own)
+    own = {"num_decay_steps": decay_steps, "decay_type": "1-sqrt"} if name == "warmup_stable_decay" else {}
+    return get_scheduler(name, optimizer, warmup_steps, total_steps, own | more)
 
 
 def noam_schedule(optimizer: Optimizer, hidden_size: int, warmup_steps: int) -> LambdaLR:

@@ -34,6 +34,8 @@ from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_wo
 from tfm_zoo.training.task import Batch, Task, with_prefix
 
 logger = logging.getLogger(__name__)
+#: tracker -> its keyword for the name of a run
+RUN_NAMES = {"wandb": "name", "trackio": "name", "mlflow": "run_name", "swanlab": "experiment_name"}
 
 
 def train(loop: "Loop") -> dict[str, float]:
@@ -164,7 +166,9 @@ class Loop:
         """Make and lock the folder, and open the repository. Training begins with it; all processes call it."""
         if not self.is_open:
             self.run, self.is_open = open_output(self.run), True
-            self.accelerator.init_trackers(self.run.name, tracker_values(self.run.args))
+            name = self.run.args.run_name
+            own = {tracker: {keyword: name} for tracker, keyword in RUN_NAMES.items()} if name else {}
+            self.accelerator.init_trackers(self.run.name, tracker_values(self.run.args), own)
 
     def train(self) -> None:
         """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""

@@ -44,7 +44,8 @@ class Adapters:
             exclude_modules=rf"({'|'.join(map(re.escape, heads))})(\..*)?" if heads else None,
             modules_to_save=None,  # the head is no copy: it learns where it is
             # A model that was converted lies nowhere: the checkpoint that it comes from has modules of other names.
-            base_model_name_or_path=model.name_or_path or None,
+            base_model_name_or_path=args.model_name_or_path if model.name_or_path else None,
+            revision=args.model_revision,
             task_type=TASKS.get(suffix, "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"),
         )
         for target in args.lora_target_modules or ():

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 # Weights are float32 in training, also those of half-precision checkpoints: half precision would round AdamW's small
 # steps away. With `mixed_precision`, the model computes in half precision where that does no harm.
 WEIGHTS = torch.float32
+#: the files of a checkpoint
+FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.safetensors", "*.bin")
 
 
 class ModelAndTokenizer(NamedTuple):
@@ -86,17 +88,17 @@ class Head:
 
     def load(self, args: TrainingOptions, replace_head: bool = False, **fields: Any) -> ModelAndTokenizer:
         """The checkpoint that the options name, with these fields changed and perhaps a new head; and its tokenizer."""
-        name, config = args.model_name_or_path, self.config_of_checkpoint(args)
+        name, place, config = args.model_name_or_path, place_of(args), self.config_of_checkpoint(args)
         goes_on = asks_to_resume(args.resume_from_checkpoint) and complete_checkpoints(Path(args.output_dir))
         with only_errors("tfm_zoo") if goes_on else nullcontext():  # it has trained what the model lacks
             if args.becomes_zoo(config):
-                source = transformers.AutoModel.from_pretrained(name) if replace_head else name
+                source = transformers.AutoModel.from_pretrained(place) if replace_head else place
                 model = tfm_zoo.from_official(source, self.zoo_class(config), dtype=WEIGHTS, **fields)
             else:
                 options = {"trust_remote_code": args.trust_remote_code, "ignore_mismatched_sizes": replace_head}
                 with quiet_loading():
                     model, loaded = self.auto_class.from_pretrained(
-                        name, dtype=WEIGHTS, output_loading_info=True, **options, **fields
+                        place, dtype=WEIGHTS, output_loading_info=True, **options, **fields
                     )
                 if fresh := [*loaded["missing_keys"], *(each for each, *_ in loaded["mismatched_keys"])]:
                     logger.warning(new_weights(name, sorted(fresh)))
@@ -123,6 +125,12 @@ class Head:
             logger.warning(f"{name!r} classifies into {own}: its head now learns {labels}")
         replace_head = args.ignore_mismatched_sizes and (is_misfit or not has_head)
         return self.load(args, replace_head, **label_fields(labels), **fields)
+
+
+def place_of(args: TrainingOptions) -> str:
+    """Where the checkpoint lies: the folder or Hub id that was named, or where `model_revision` was downloaded to."""
+    name, revision = args.model_name_or_path, args.model_revision
+    return str(download(name, FILES, revision)) if revision and not Path(name).exists() else name
 
 
 def family_of(config: PreTrainedConfig) -> str | None:
@@ -159,12 +167,14 @@ def _loaded(args: TrainingOptions, option_name: str, auto_class: type, file: str
     """What an option names, loaded from a folder or from the Hub, of which `file` is asked for first."""
     name = getattr(args, option_name)
     refuse_pointers(name)
+    revision = args.model_revision if option_name == "model_name_or_path" else None
     try:
         if not Path(name).exists():
-            download(name, [file])
-        return auto_class.from_pretrained(name, trust_remote_code=args.trust_remote_code)
+            download(name, [file], revision)
+        return auto_class.from_pretrained(name, revision=revision, trust_remote_code=args.trust_remote_code)
     except OSError as error:
         named = f"{option_name} {name!r}{', the default' if name == args.default_model else ''}"
+        named += f", model_revision {revision!r}" if revision else ""
         is_reached = not isinstance(error.__cause__, LocalEntryNotFoundError)
         where = f"the Hub{'' if is_reached else ', which cannot be reached (or HF_HUB_OFFLINE is set)'}"
         raise OSError(f"{named}: neither a {kind}'s folder nor found on {where}{advice}") from error

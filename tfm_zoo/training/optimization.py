@@ -1,21 +1,26 @@
 """Which parameters of a model learn, and how fast: freezing by name, unfreezing from the head down, the optimiser."""
 
 import difflib
+import inspect
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from itertools import combinations
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+import yaml
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, Trainer
+from transformers.training_args import OptimizerNames
 
 from tfm_zoo.schedules import create_schedule
 from tfm_zoo.training.options import TrainingOptions
 
 LAYER = re.compile(r"(.*?)\.(\d+)\.")  # "encoder.layer.11.output.dense.weight": number 11 of the stack "encoder.layer"
+TORCH_OPTIMIZERS = [name for name, each in vars(torch.optim).items() if isinstance(each, type)]
 EMBEDDING = re.compile(r"emb|wte|wpe|shared")  # all but GPT-2 and BART say "emb" somewhere
 
 
@@ -122,10 +127,40 @@ def parameter_groups(
     ]
 
 
-def create_optimizer(model: nn.Module, args: TrainingOptions) -> torch.optim.AdamW:
-    """AdamW, which is Adam where nothing decays."""
+def create_optimizer(model: nn.Module, args: TrainingOptions) -> torch.optim.Optimizer:
+    """The optimiser that `optim` names, by default AdamW, which is Adam where nothing decays."""
     groups = parameter_groups(model, args.learning_rate, args.weight_decay, args.layerwise_lr_decay)
-    return torch.optim.AdamW(groups, betas=(args.adam_beta1, args.adam_beta2), eps=args.adam_epsilon)
+    kind, options = optimizer_named(args)
+    try:
+        return kind(groups, **options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"optim {args.optim!r} with optim_args {args.optim_args!r}: {error}") from error
+
+
+def optimizer_named(args: TrainingOptions) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
+    """The class and the arguments of an optimiser, by torch's name or one of transformers'."""
+    kind = getattr(torch.optim, args.optim, None)
+    if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer):
+        given = (pair.partition("=") for pair in (args.optim_args or "").replace(" ", "").split(",") if pair)
+        adam = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+        own = adam if "betas" in inspect.signature(kind).parameters else {}
+        return kind, own | {name: yaml.safe_load(value) for name, _, value in given}
+    if args.optim.startswith(("apollo", "galore", "lomo", "adalomo", "schedule_free")):
+        raise ValueError(
+            f"optim {args.optim!r} needs a loop of its own: as_trainer(task, {{'optim': {args.optim!r}}}) has it"
+        )
+    names = [each.value for each in OptimizerNames]
+    if args.optim not in names:
+        near = difflib.get_close_matches(args.optim, [*names, *TORCH_OPTIMIZERS], n=3)
+        raise ValueError(
+            f"optim {args.optim!r} is neither transformers' name of an optimiser nor torch's; near: {near}"
+        )
+    names = ("optim_args", "learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon")
+    settings = SimpleNamespace(optim=OptimizerNames(args.optim), **{name: getattr(args, name) for name in names})
+    try:
+        return Trainer.get_optimizer_cls_and_kwargs(settings)
+    except ImportError as error:
+        raise ValueError(f"optim {args.optim!r}: {error}") from error
 
 
 def create_schedules(
@@ -134,7 +169,9 @@ def create_schedules(
     """One schedule for a run of phases, `(highest rate, steps)`: in each the schedule of `args` begins anew."""
     parts, begin = [], 0
     for rate, steps in phases:
-        schedule = create_schedule(args.lr_scheduler_type, optimizer, args.warmup_of(steps), steps, hidden_size)
+        schedule = create_schedule(
+            args.lr_scheduler_type, optimizer, args.warmup_of(steps), steps, hidden_size, **args.scheduler_kwargs()
+        )
         parts.append((begin, rate / args.learning_rate, schedule.lr_lambdas[0]))
         begin += steps
 

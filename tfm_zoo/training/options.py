@@ -159,6 +159,9 @@ class TrainingOptions(DataOptions):
         resume=False,
         compare="never",
     )
+    model_revision: str | None = option(
+        None, "Branch, tag or commit of a checkpoint on the Hub; default: the main branch.", compare="never"
+    )
     model_type: str | None = option(
         None, "Type of a new model in its default size (llama); default: a small model.", compare="free"
     )
@@ -220,6 +223,10 @@ class TrainingOptions(DataOptions):
         compare="own",
     )
     weight_decay: float = option(0.01, "AdamW's weight decay; biases and norms are left out.", at_least=0)
+    optim: str = option(
+        "adamw_torch", "Optimiser, by transformers' name (adafactor, adamw_torch_fused, ...) or torch's (SGD, ...)."
+    )
+    optim_args: str | None = option(None, "More arguments of the optimiser: 'momentum=0.9,nesterov=True'.")
     adam_beta1: float = option(0.9, "AdamW's decay of the mean of gradients.", at_least=0, below=1)
     adam_beta2: float = option(0.999, "AdamW's decay of the mean of squared gradients.", at_least=0, below=1)
     adam_epsilon: float = option(1e-8, "AdamW's epsilon.", above=0)
@@ -232,6 +239,9 @@ class TrainingOptions(DataOptions):
     )
     lr_scheduler_type: Literal[SCHEDULES] = option(
         "linear", "A schedule of transformers, or 'noam' (Vaswani et al. 2017), set by model width and warmup_steps."
+    )
+    lr_scheduler_kwargs: str | None = option(
+        None, """More arguments of the schedule, as a mapping: '{"num_cycles": 2}'."""
     )
     warmup_steps: float = option(
         0.1, "Steps of warm-up; below 1, a share of all.", "num_warmup_steps", "warmup_ratio", at_least=0, compare="own"
@@ -269,6 +279,8 @@ class TrainingOptions(DataOptions):
         "Precision of the forward pass; default: that of `accelerate launch`. bf16 is faster on GPUs, and on CPUs with"
         " AVX512_BF16 or AMX.",
     )
+    bf16: bool = option(False, "The same as mixed_precision bf16.", resume=False, compare="never")
+    fp16: bool = option(False, "The same as mixed_precision fp16.", resume=False, compare="never")
     torch_compile: bool = option(False, "Compile the model: takes minutes, and pays off with few different lengths.")
     torch_compile_backend: str = option("inductor", "torch's name for the compiler.")
     ddp_timeout: int = option(
@@ -313,6 +325,9 @@ class TrainingOptions(DataOptions):
     report_to: list[str] | None = option(
         None, "Trackers (wandb, ...), 'all' or 'none'; default: all if with_tracking.", resume=False, compare="free"
     )
+    run_name: str | None = option(
+        None, "Name of the run in the trackers; default: that of the recipe.", resume=False, compare="free"
+    )
 
     push_to_hub: bool = option(False, "Upload the best model to the Hub.", resume=False, compare="never")
     hub_model_id: str | None = option(
@@ -335,6 +350,14 @@ class TrainingOptions(DataOptions):
         if self.tokenizer_vocab_size and (self.tokenizer_name or self.model_name_or_path):
             raise ValueError("tokenizer_vocab_size is for a tokenizer made from the training text, of a new model")
         self.overrides()  # refuses what it cannot read
+        self.scheduler_kwargs()
+        if self.model_revision and not self.model_name_or_path:
+            raise ValueError("model_revision is of a checkpoint: give model_name_or_path")
+        asked = [name for name in ("bf16", "fp16") if getattr(self, name)]
+        if len({*asked, self.mixed_precision or "no"} - {"no"}) > 1 or (asked and self.mixed_precision == "no"):
+            raise ValueError(
+                f"give one precision, not {' and '.join([*asked, f'mixed_precision {self.mixed_precision}'])}"
+            )
 
         for name in ("checkpointing_steps", "gradual_unfreezing"):
             steps = getattr(self, name)
@@ -346,7 +369,9 @@ class TrainingOptions(DataOptions):
         own, asked = self.gradient_accumulation_steps, os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
         if own > 1 and asked not in ("auto", "1", str(own)):
             raise ValueError(f"gradient_accumulation_steps {own}: the launcher asks for {asked}; give one number")
-        return replace(self, gradient_accumulation_steps=max(own, int(asked) if asked.isdecimal() else 1))
+        precision = "bf16" if self.bf16 else "fp16" if self.fp16 else self.mixed_precision
+        passes = max(own, int(asked) if asked.isdecimal() else 1)
+        return replace(self, gradient_accumulation_steps=passes, mixed_precision=precision)
 
     def resolved(self) -> Self:
         """These options with the defaults that depend on others: the data set, the model, the learning rate."""
@@ -367,7 +392,7 @@ class TrainingOptions(DataOptions):
 
         Raises a `ValueError` if it is none of the figures that an evaluation gives.
         """
-        metric = self.metric_for_best_model or (usual if usual in figures else "loss")
+        metric = (self.metric_for_best_model or (usual if usual in figures else "loss")).removeprefix("eval_")
         if metric not in figures:
             raise ValueError(f"metric_for_best_model {metric!r}: expected one of {list(figures)}")
         return replace(self, metric_for_best_model=metric)
@@ -405,6 +430,13 @@ class TrainingOptions(DataOptions):
                 raise ValueError(f"config_overrides {text!r}: expected field=value,field=value")
             values = {name.strip(): yaml.safe_load(value) for name, _, value in pairs}
         return {name: _number(value) for name, value in values.items()}
+
+    def scheduler_kwargs(self) -> dict[str, Any]:
+        """`lr_scheduler_kwargs` as names and values."""
+        values = yaml.safe_load(self.lr_scheduler_kwargs or "{}")
+        if not isinstance(values, dict):
+            raise ValueError(f"lr_scheduler_kwargs {self.lr_scheduler_kwargs!r}: not a mapping of names to values")
+        return values
 
     @property
     def higher_is_better(self) -> bool:

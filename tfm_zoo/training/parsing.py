@@ -17,7 +17,7 @@ AnyOptions = TypeVar("AnyOptions")
 #: what other scripts call an option whose name has other words
 USUAL = {
     **{"lr": "learning_rate", "epochs": "num_train_epochs", "model": "model_name_or_path", "data": "dataset_name"},
-    **{"fp16": "mixed_precision", "bf16": "mixed_precision", "save_steps": "checkpointing_steps"},
+    "save_steps": "checkpointing_steps",
     **{"max_length": "block_size", "max_seq_length": "block_size", "hidden_size": "config_overrides"},
 }
 

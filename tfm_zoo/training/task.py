@@ -12,10 +12,12 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
+from tqdm.auto import tqdm
 from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.limits import check_room
 from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.quiet import shown_bars
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import Data
 from tfm_zoo.training.metrics import Metrics, load_metrics
@@ -115,8 +117,10 @@ class Task(ABC):
         """The figures of a split and how many examples were evaluated per second, the same on every process."""
         model.eval()
         start = perf_counter()
+        is_hidden = None if self.accelerator.is_main_process else True  # None: hidden only where stderr is no terminal
+        batches = tqdm(self.loaders[split], desc=f"evaluating, {split}", leave=False, disable=is_hidden)
         # `gather_for_metrics` drops the examples that filled up the last batch so that every process had one.
-        gathered = [self.accelerator.gather_for_metrics(self.measure(model, batch)) for batch in self.loaders[split]]
+        gathered = [self.accelerator.gather_for_metrics(self.measure(model, batch)) for batch in batches]
         measured = {name: torch.cat([part[name].cpu() for part in gathered]) for name in gathered[0]}
         seconds = perf_counter() - start
         model.train()
@@ -198,7 +202,8 @@ def task_of_rows(
         args = fitted(args, longest, *args.lengths)
         for name, tokenizer in zip(args.lengths, made[1:], strict=False):
             check_room(getattr(args, name), tokenizer, name, pair=data.are_pairs)
-        splits = data.encode(made.tokenizer, args, made.model.config, *made[2:])
+        with shown_bars(accelerator.is_main_process):
+            splits = data.encode(made.tokenizer, args, made.model.config, *made[2:])
     padding = max(getattr(args, name) for name in args.lengths), args.pad_to_max_length
     return task_class(
         **made._asdict(),

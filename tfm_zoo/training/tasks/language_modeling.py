@@ -27,6 +27,7 @@ from transformers import (
 from tfm_zoo import built_in_data, row_files
 from tfm_zoo.locking import atomic_file
 from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.quiet import shown_bars
 from tfm_zoo.training import data, models, sharding
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.conversations import Conversations, PackedConversations, load_conversations
@@ -370,7 +371,8 @@ def load_task(run: Run) -> LanguageModelingTask:
             model = new_model(HEAD, args, new_language_model_config(args, tokenizer, args.block_size))
         else:
             model, tokenizer = HEAD.load(args)
-        tokens = corpus.encode(tokenizer, args)
+        with shown_bars(run.accelerator.is_main_process):
+            tokens = corpus.encode(tokenizer, args)
     longest = models.longest_input(model.config, tokenizer)
     args = fitted(replace(args, block_size=args.block_size or min(1024, longest)), longest, "block_size")
     is_chat = isinstance(corpus, Conversations)
