@@ -66,7 +66,7 @@ VALUES = {
         ("--train_batch_size 3", "did you mean '--per_device_train_batch_size'?"),
         ("--epochs 3", "did you mean '--num_train_epochs'?"),
         ("--model x", "did you mean '--model_name_or_path'?"),
-        ("--fp16 3", "did you mean '--mixed_precision'?"),
+        ("--fp16 3", "argument --fp16"),
         ("--save-steps 3", "did you mean '--checkpointing_steps'?"),
         ("--warmup 3", "'--warmup_steps', '--num_warmup_steps', '--warmup_ratio'?"),
         ("--config nowhere.yaml", "nowhere.yaml: no such file"),
