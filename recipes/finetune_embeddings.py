@@ -100,7 +100,7 @@ def prepare(argv: list[str] | None = None) -> Comparison:
     # each other text of a batch is a wrong answer
     sampler = {"batch_sampler": "no_duplicates"}
     args, settings = start(EmbeddingOptions, SentenceTransformerTrainingArguments, argv, **sampler)
-    pairs, notes = read_pairs(args)
+    pairs, notes = read_pairs(args, settings)
     model = load(args, pairs["train"])
     loss = MultipleNegativesRankingLoss(model)
     if args.mini_batch_size:

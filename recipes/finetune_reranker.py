@@ -115,7 +115,7 @@ def evaluator(
 def prepare(argv: list[str] | None = None) -> Comparison:
     """All that comes before the first step."""
     args, settings = start(RerankerOptions, CrossEncoderTrainingArguments, argv)
-    pairs, notes = read_pairs(args)
+    pairs, notes = read_pairs(args, settings)
     model = load(args, pairs["train"])
     name, code = args.retriever_name_or_path, args.trust_remote_code
     retriever = SentenceTransformer(name, trust_remote_code=code) if name else None

@@ -62,7 +62,6 @@ class PairOptions(DataOptions):
 
     built_in: ClassVar = staticmethod(built_in_data.summarised_passages)
     built_in_note: ClassVar = "The pairs are generated, from templates: they test the machinery alone."
-    seed: ClassVar[int] = 42  # of the splits: runs with other seeds have figures of the same rows
 
     model_name_or_path: str | None = option(None, "Official checkpoint or zoo folder; default: a small new model.")
     model_revision: str | None = option(None, "Branch, tag or commit of a checkpoint on the Hub.")
@@ -127,7 +126,7 @@ def start(
     return args, settings
 
 
-def read_pairs(args: PairOptions) -> tuple[DatasetDict, list[str]]:
+def read_pairs(args: PairOptions, settings: TrainingArguments) -> tuple[DatasetDict, list[str]]:
     """The splits "train", "validation" and perhaps "test", with the columns of `COLUMNS`; and notes on them."""
     if args.source is None:
         logger.warning("No data set and no file was named: using the built-in GENERATED data")
@@ -142,7 +141,7 @@ def read_pairs(args: PairOptions) -> tuple[DatasetDict, list[str]]:
         return Dataset.from_dict({name: split.texts(column) for name, column in zip(COLUMNS, columns, strict=False)})
 
     rows, _, notes = data.rows_by_role(args, splits, of, COLUMNS[: len(columns)])
-    divided = data.divide(rows, args, notes)
+    divided = data.divide(rows, args, notes, settings.seed)
     for name, split in divided.items():
         if not len(split):
             raise ValueError(f"there is no pair in the {name} split")

@@ -100,8 +100,8 @@ def output_folder(script: str, options: list[str]) -> Path | None:
     """Run a script that uses a model; one that trains, or reads a corpus, only reads its options, for its output
     folder."""
 
-    def start(args: TrainingOptions | None = None, *_, **__):
-        raise Started(*([args.output_dir] if args else []))
+    def start(*options: TrainingOptions, **_):
+        raise Started(*(each.output_dir for each in options if hasattr(each, "output_dir")))
 
     module = imported(Path(script))
     try:

@@ -222,13 +222,13 @@ def without_empty(rows: Mapping[str, Dataset], columns: Sequence[str], notes: li
     return found
 
 
-def divide(rows: Mapping[str, Dataset], args: DataOptions, notes: list[str]) -> DatasetDict:
+def divide(rows: Mapping[str, Dataset], args: DataOptions, notes: list[str], seed: int | None = None) -> DatasetDict:
     """The splits "train", "validation" and, if there is one or a share is asked for, "test".
 
     Those that are missing are cut from train, and a sentence about it is added to `notes`. Splits with more rows than
-    `max_train_samples` or `max_eval_samples` keep that many, which the seed picks.
+    `max_train_samples` or `max_eval_samples` keep that many, which the seed picks, by default that of the options.
     """
-    train, seed = rows["train"], args.seed
+    train, seed = rows["train"], args.seed if seed is None else seed
     shares = {"validation": args.validation_split_percentage, "test": args.test_split_percentage}
     missing = {role: share for role, share in shares.items() if role not in rows and share > 0}
     sizes = {role: max(1, round(len(train) * share / 100)) for role, share in missing.items()}

@@ -224,9 +224,13 @@ class TrainingOptions(DataOptions):
     )
     weight_decay: float = option(0.01, "AdamW's weight decay; biases and norms are left out.", at_least=0)
     optim: str = option(
-        "adamw_torch", "Optimiser, by transformers' name (adafactor, adamw_torch_fused, ...) or torch's (SGD, ...)."
+        "adamw_torch",
+        "Optimiser, by transformers' name (adafactor, adamw_torch_fused, ...) or torch's (SGD, ...).",
+        compare="never",
     )
-    optim_args: str | None = option(None, "More arguments of the optimiser: 'momentum=0.9,nesterov=True'.")
+    optim_args: str | None = option(
+        None, "More arguments of the optimiser: 'momentum=0.9,nesterov=True'.", compare="never"
+    )
     adam_beta1: float = option(0.9, "AdamW's decay of the mean of gradients.", at_least=0, below=1)
     adam_beta2: float = option(0.999, "AdamW's decay of the mean of squared gradients.", at_least=0, below=1)
     adam_epsilon: float = option(1e-8, "AdamW's epsilon.", above=0)
