@@ -9,8 +9,12 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import tfm_zoo
+from tfm_zoo.hub.gathering import whole
 from tfm_zoo.training import checkpoints
+from tfm_zoo.training.lora import Adapters
+from tfm_zoo.training.options import TrainingOptions
 
+from ..official_models import BY_NAME, build_tiny
 from .conftest import history, logged
 
 LORA = {"lora_rank": 4, "learning_rate": 5e-3}
@@ -56,6 +60,29 @@ def test_adapters_and_the_head_learn_and_are_merged_and_saved(recipe, tmp_path, 
     noted = json.loads((tmp_path / "run" / "adapter" / "adapter_config.json").read_text())
     named = str(classification.options["model_name_or_path"]) if model_class == "native" else None
     assert (noted["base_model_name_or_path"], noted["task_type"]) == (named, "SEQ_CLS")
+
+
+@pytest.mark.parametrize("name", ["GPT2LMHeadModel", "T5ForConditionalGeneration", "BertForTokenClassification"])
+@pytest.mark.parametrize("is_zoo", [False, True])
+def test_merged_weights_compute_what_the_adapters_do(name, is_zoo):
+    """Also where a layer is transposed (GPT-2's), and where the base model has no name of its own (T5's)."""
+    torch.manual_seed(0)
+    model = build_tiny(BY_NAME[name])
+    model = (tfm_zoo.from_official(model) if is_zoo else model).eval()
+    ids = torch.arange(4, 12)[None]
+    inputs = {"input_ids": ids} | ({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {})
+    before = model(**inputs).logits
+    adapters = Adapters(model, TrainingOptions(model_name_or_path="named", lora_rank=2))
+    with torch.no_grad():  # adapters begin at zero
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    expected = model(**inputs).logits
+    plain = whole(model, adapters.merged(model.state_dict())).eval()
+    torch.testing.assert_close(plain(**inputs).logits, expected, rtol=1e-4, atol=1e-4)
+    assert (expected - before).abs().max() > 0.1 and type(plain) is type(model)
+    adapters.remove()
+    assert not any("lora" in each for each, _ in model.named_parameters())
 
 
 @CLASSES

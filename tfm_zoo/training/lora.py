@@ -33,15 +33,16 @@ class Adapters:
         if args.is_new:
             raise ValueError("lora_rank adapts a checkpoint, and this model is new: give model_name_or_path")
         parts = [name for name, part in model.named_children() if any(True for _ in part.parameters())]
-        heads = [name for name in parts if name != model.base_model_prefix]
-        self.heads = [] if model.get_output_embeddings() else heads
+        # What writes tokens is no new head, and is most often tied to the embeddings.
+        has_head = model.base_model_prefix in parts and model.get_output_embeddings() is None
+        self.heads = [name for name in parts if name != model.base_model_prefix] if has_head else []
         suffix = type(model).__name__.rpartition("For")[2]
         self.config = peft.LoraConfig(
             r=args.lora_rank,
             lora_alpha=args.lora_alpha,
             lora_dropout=args.lora_dropout,
             target_modules=args.lora_target_modules or "all-linear",
-            exclude_modules=rf"({'|'.join(map(re.escape, heads))})(\..*)?" if heads else None,
+            exclude_modules=rf"({'|'.join(map(re.escape, self.heads))})(\..*)?" if has_head else None,
             modules_to_save=None,  # the head is no copy: it learns where it is
             # A model that was converted lies nowhere: the checkpoint that it comes from has modules of other names.
             base_model_name_or_path=args.model_name_or_path if model.name_or_path else None,
