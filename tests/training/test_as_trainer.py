@@ -88,6 +88,19 @@ def test_settings_callbacks_and_splits_are_the_callers(recipe, tmp_path):
     assert as_trainer(task, own).args.learning_rate == 0.5
 
 
+def test_a_loss_of_the_callers(recipe):
+    """Such as one that weighs labels; evaluations have the task's."""
+    changes = {"max_steps": 1, "logging_steps": 1, "warmup_steps": 0, "disable_tqdm": True}
+
+    def nothing(outputs, labels, num_items_in_batch):
+        return (outputs.logits * 0).sum() + num_items_in_batch * 2
+
+    trainer = as_trainer(task_of(recipe("classification")), changes, compute_loss_func=nothing)
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses == [2 * 16] and 0.5 < trainer.evaluate()["eval_loss"] < 1
+
+
 def test_what_the_trainer_does_not_do_is_refused(recipe, texts):
     with pytest.raises(ValueError, match="does not read the option layerwise_lr_decay"):
         as_trainer(task_of(recipe("classification"), layerwise_lr_decay=0.9))

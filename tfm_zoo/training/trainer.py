@@ -24,7 +24,7 @@ def as_trainer(task: Task, args: TrainingArguments | Mapping[str, Any] | None = 
 
     Args:
         args: the Trainer's settings; or those that differ from the task's own options, by their names.
-        arguments: others of the Trainer, such as `callbacks` and `optimizers`.
+        arguments: others of the Trainer, such as `callbacks`, `optimizers` and a `compute_loss_func` of your own.
 
     Raises:
         ValueError: for a task that reads a stream, and for options that the recipes' own loop alone has.
@@ -90,7 +90,9 @@ class TaskTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | None = None,
     ) -> Tensor:
-        """A batch's part of the mean loss over all items of a step."""
+        """A batch's part of the mean loss over all items of a step: the task's loss, or the caller's."""
+        if self.compute_loss_func is not None:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         loss = self.task.loss(model, inputs) * torch.as_tensor(self.task.count(inputs)).to(self.args.device)
         # The Trainer averages over processes; times their number, the average is the sum.
         return (loss * self.accelerator.num_processes / num_items_in_batch).sum()
