@@ -100,6 +100,7 @@ def test_a_run_goes_on_and_its_folder_is_not_overwritten(kind, recipe, tmp_path)
     assert weights[0] == weights[1]
     assert "holds a run: give another folder" in recipe(kind).refusal()
     recipe(kind, overwrite_output_dir=True)()
+    assert not [*(tmp_path / "run").glob("checkpoint-*")]  # from which a later run might go on
 
 
 def test_vectors_are_measured_at_each_length(recipe, tmp_path):
