@@ -18,6 +18,7 @@ import tfm_zoo
 # isort: split
 import torch
 from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
 from datasets import Dataset, DatasetDict
 from huggingface_hub import HfApi
 from transformers import TrainingArguments, set_seed
@@ -169,10 +170,16 @@ def new_model(load: Callable[[str], Any], model_class: type, pairs: Dataset, **f
     tokenizer = word_piece_tokenizer([*pairs[ANCHOR], *pairs[POSITIVE]])
     tokenizer.model_max_length = 128
     model = model_class(tfm_zoo.TfmBertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **TINY, **fields))
-    with TemporaryDirectory() as folder:
+    processes = PartialState()
+    with TemporaryDirectory() as own:
+        (folder,) = broadcast_object_list([own])  # the main process alone saves
         model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        return load(folder)
+        if processes.is_main_process:
+            tokenizer.save_pretrained(folder)
+        processes.wait_for_everyone()
+        made = load(folder)
+        processes.wait_for_everyone()
+    return made
 
 
 def sped_up(model: Any, args: PairOptions) -> Any:

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification
 import tfm_zoo
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
-from .conftest import ROOT, TINY, Recipe, forget_processes, imported, written
+from .conftest import ROOT, TINY, Recipe, forget_processes, imported, run_python, written
 
 SCRIPTS = {"embeddings": "finetune_embeddings", "reranker": "finetune_reranker"}
 BOTH = pytest.mark.parametrize("kind", SCRIPTS)
@@ -168,3 +168,23 @@ def test_speed_up_is_asked_for_where_the_zoo_has_it(recipe, monkeypatch):
     recipe("embeddings", speed_up=True).prepare()
     recipe("reranker", speed_up=False).prepare()
     assert seen == [SentenceTransformer]
+
+
+@pytest.mark.slow
+def test_two_processes_make_a_small_model_together(tmp_path):
+    script, launcher = ROOT / "recipes" / "finetune_embeddings.py", ROOT / "recipes" / "accelerate" / "cpu.yaml"
+    options = ["--max_train_samples", 32, "--max_eval_samples", 8, "--per_device_train_batch_size", 8]
+    command = ["-m", "accelerate.commands.launch", "--config_file", launcher, script, *options]
+    run_python(*command, "--output_dir", tmp_path / "run")
+    results = json.loads((tmp_path / "run" / "all_results.json").read_text())
+    assert results["train_loss"] > 0 and 0 < results["test_cosine_mrr@10"] <= 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("forked")
+def test_vectors_are_pushed_with_their_card(recipe, online, hub_server):
+    recipe("embeddings", push_to_hub=True, hub_model_id="user/vectors", hub_token="hf_user")()
+    repository = hub_server.repositories["user/vectors"]
+    pushed = {name: repository.read(name, "main") for name in repository.at("main").files}
+    assert {"model.safetensors", "modules.json", "all_results.json"} <= pushed.keys()
+    assert b"## Before and after" in pushed["README.md"]
