@@ -1,0 +1,233 @@
+"""A call of an official class, as one of its twin: arguments, caches, outputs."""
+
+import inspect
+from collections.abc import Mapping
+from typing import get_args
+
+import torch
+from torch import nn
+from transformers import Cache, DynamicCache, EncoderDecoderCache
+from transformers.utils import ModelOutput
+
+from ..models.batch import Tokens
+from ..models.compat import CACHE
+from ..models.decoder_entrance import decoder_batch
+from ..models.inputs import is_traced, marks_padding, one_of
+from ..models.padding import restore_outputs
+from .caches import Recorded
+from .finding import Found
+from .modes import Unfollowed
+from .reading import READ, Read
+from .twins import Twin
+
+#: arguments that the twin reads, and those that change nothing in a base model
+READS = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds", "past_key_values", CACHE}
+READS |= {"use_cache", "output_attentions", "output_hidden_states", "return_dict", "task_type_ids"}
+READS |= {"encoder_hidden_states", "encoder_attention_mask", "output_router_logits"}
+IDLE = {"num_items_in_batch", "cache_position"}
+OF_ENCODERS = {"past_key_values", "encoder_hidden_states", "encoder_attention_mask"}
+
+
+class Traced(Exception):
+    """A graph is being made, which the official class defines."""
+
+
+class Call:
+    """Runs calls of one owner through its twin."""
+
+    def __init__(self, found: Found, twin: Twin):
+        self.owner, self.twin = found.owner, twin
+        self.output_class = output_class_of(type(found.owner))
+        family = found.architecture.family
+        self.is_target = found.part == "decoder"
+        self.is_source = found.part == "encoder"
+        self.is_decoder = family == "tfm_gpt"
+        self.is_encoder = not (self.is_target or self.is_decoder)
+        self.is_tower = family == "tfm_text_tower"
+        official = type(found.owner).forward
+        self.takes = {*inspect.signature(official).parameters}
+
+    def __call__(self, options: dict) -> ModelOutput | tuple:
+        """The outputs of the official class for these arguments by name.
+
+        Raises:
+            Unfollowed: for arguments that the twin does not follow; ValueError: for those that it refuses.
+        """
+        options = {name: value for name, value in options.items() if value is not None and name not in IDLE}
+        config = self.owner.config
+        unknown = options.keys() - READS
+        if self.is_encoder:
+            unknown |= options.keys() & OF_ENCODERS
+        if self.is_encoder or self.is_target:
+            unknown |= options.keys() & {"output_router_logits"}
+        if unknown:
+            raise Unfollowed(f"it was called with {', '.join(sorted(unknown))}")
+        given = one_of(options.get("input_ids"), options.get("inputs_embeds"))
+        if is_traced(given):
+            raise Traced
+        if options.get("output_attentions", getattr(config, "output_attentions", False)):
+            raise Unfollowed("output_attentions asks for the weights of attention")
+        shows = options.get("output_hidden_states", getattr(config, "output_hidden_states", False))
+        if not isinstance(shows, bool):
+            raise Unfollowed(f"output_hidden_states={shows!r} asks for some of them")
+        return_dict = options.get("return_dict", getattr(config, "return_dict", True))
+        mask = options.get("attention_mask")
+        if mask is not None and not marks_padding(mask):
+            raise Unfollowed("attention_mask says who attends to whom")
+        arguments = {name: options[name] for name in ("token_type_ids", "task_type_ids") if name in options}
+        arguments |= {"output_hidden_states": shows, "output_attentions": False}
+        if self.is_decoder or "output_router_logits" in options:
+            router = options.get("output_router_logits", getattr(config, "output_router_logits", None))
+            arguments |= {} if router is None else {"output_router_logits": router}
+        positions = options.get("position_ids")
+        if positions is not None:
+            arguments["position_ids"] = self.positions(positions, given, mask)
+        run = self.decode if self.is_decoder else self.decode_target if self.is_target else self.encode
+        outputs = self.as_official(run(options, given, mask, arguments, READ.get()))
+        return outputs if return_dict else outputs.to_tuple()
+
+    def positions(self, positions: torch.Tensor, given: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """A caller's positions, counted from 0.
+
+        Raises:
+            Unfollowed: if those of real tokens do not rise: to some official classes these are several documents.
+        """
+        length = given.shape[1]
+        if positions.dim() != 2 or positions.shape[1] != length:
+            raise Unfollowed(f"position_ids are of shape {tuple(positions.shape)}")
+        if length > 1:
+            last = positions.diff(dim=1) <= 0
+            if mask is not None and last.any():
+                real = mask[:, -length:].to(positions.device).bool()
+                filled = positions.expand(real.shape).masked_fill(~real, -1).cummax(dim=1).values
+                last = (positions[:, 1:] <= filled[:, :-1]) & real[:, 1:]
+            if last.any():
+                raise Unfollowed("the positions of its tokens do not rise")
+        return positions - self.twin.model.first_position
+
+    def encode(self, options: dict, given: torch.Tensor, mask, arguments: dict, read: Read) -> ModelOutput:
+        """An encoder's call; `mask`, if there is one, is of padding."""
+        ids, embeddings = options.get("input_ids"), options.get("inputs_embeds")
+        if mask is None and self.is_source:  # the twin would take the tokens of padding for it
+            mask = torch.ones(given.shape[:2], dtype=torch.long, device=given.device)
+        if not self.is_tower:
+            arguments["inputs_embeds"] = embeddings
+            if mask is not None and not self.is_source and (read.everything or read.positions is not None or read.first):
+                arguments["read_positions"] = read_places(read, mask, read.first)
+        return self.twin.model(ids, attention_mask=mask, return_dict=True, **arguments)
+
+    def decode(self, options: dict, given: torch.Tensor, mask, arguments: dict, read: Read) -> ModelOutput:
+        """A decoder's call: what reads padding is kept out of nothing; a cache gets what the official class writes."""
+        model, config = self.twin.model, self.owner.config
+        cache, use_cache = self.cache(options, config)
+        wanted = use_cache if use_cache is not None else getattr(config, "use_cache", False)
+        if self.checkpoints():
+            if cache is not None:
+                raise Unfollowed("gradient checkpointing reads no cache")
+            wanted = False
+        seen = cache.get_seq_length() if cache is not None else 0
+        if cache is not None and (seen or type(cache) is not DynamicCache or cache.offloading):
+            if self.twin.keys is not None:
+                raise Unfollowed("the channels of the keys in its cache are in another order")
+            return model(
+                options.get("input_ids"),
+                attention_mask=mask,
+                past_key_values=cache,
+                inputs_embeds=options.get("inputs_embeds"),
+                use_cache=True,
+                return_dict=True,
+                **arguments,
+            )
+        is_callers = cache is not None or use_cache
+        if cache is None and wanted and "past_key_values" in self.takes:
+            cache = DynamicCache(config=config)
+        places = None
+        if mask is not None:
+            places = read_places(read, mask, first=False)
+            places = mask.bool() if places is None else places | mask.bool()
+            if is_callers:  # whoever generates reads the last position
+                places[:, -1] = True
+        ids_or_embeddings = one_of(options.get("input_ids"), options.get("inputs_embeds"))
+        tokens = Tokens(ids_or_embeddings, arguments.pop("token_type_ids", None), arguments.pop("position_ids", None))
+        batch = decoder_batch(model, tokens, mask, None, False, arguments, places)
+        if cache is not None:
+            batch = batch._replace(cache=Recorded(cache, batch.kept, self.twin.keys))
+        outputs = restore_outputs(model.run(batch, return_dict=True, **arguments), batch.kept)
+        outputs.past_key_values = cache
+        return outputs
+
+    def decode_target(self, options: dict, given: torch.Tensor, mask, arguments: dict, read: Read) -> ModelOutput:
+        """The call of an encoder-decoder's decoder."""
+        model, config = self.twin.model, self.owner.config
+        cache, use_cache = self.cache(options, config)
+        states, source_mask = options.get("encoder_hidden_states"), options.get("encoder_attention_mask")
+        if states is None:
+            raise Unfollowed("its decoder reads no source")
+        if source_mask is not None and not marks_padding(source_mask):
+            raise Unfollowed("encoder_attention_mask says who attends to whom")
+        wanted = use_cache if use_cache is not None else getattr(config, "use_cache", False)
+        if self.checkpoints():
+            if cache is not None:
+                raise Unfollowed("gradient checkpointing reads no cache")
+            wanted = False
+        if cache is not None and not isinstance(cache, EncoderDecoderCache):
+            raise Unfollowed(f"its cache is a {type(cache).__name__}")
+        if cache is None and wanted:
+            cache = EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
+        places = None
+        if cache is None and not read.everything:
+            if mask is not None:
+                places = mask.bool()
+            elif read.real is not None and read.real.shape == given.shape[:2]:
+                places = read.real.to(given.device)
+        enter = model.enter
+        tokens = Tokens(given, position_ids=arguments.pop("position_ids", None))
+        batch = enter(tokens, mask, cache, cache is not None, arguments, states.shape[:2], source_mask, places)
+        outputs = model(
+            batch=batch,
+            encoder_hidden_states=states,
+            encoder_attention_mask=source_mask,
+            past_key_values=cache,
+            return_dict=True,
+            **arguments,
+        )
+        outputs.past_key_values = cache
+        return outputs
+
+    def cache(self, options: dict, config) -> tuple[Cache | None, bool | None]:
+        cache = options.get("past_key_values", options.get(CACHE))
+        if cache is not None and not isinstance(cache, Cache):
+            raise Unfollowed(f"past_key_values is a {type(cache).__name__}")
+        use_cache = options.get("use_cache")
+        if cache is not None and use_cache is False:
+            raise Unfollowed("use_cache=False with a cache")
+        return cache, use_cache
+
+    def checkpoints(self) -> bool:
+        layers = self.twin.model.layers
+        return self.twin.model.training and len(layers) > 0 and layers[0].gradient_checkpointing
+
+    def as_official(self, outputs: Mapping) -> ModelOutput:
+        """The same outputs in the official class; a field that it has not is left out."""
+        fields = self.output_class.__dataclass_fields__
+        return self.output_class(**{name: value for name, value in outputs.items() if name in fields})
+
+
+def read_places(read: Read, mask: torch.Tensor, first: bool) -> torch.Tensor | None:
+    """Where states are read, `(batch, length)`, of real tokens or not; `None`: at no padding that is known of."""
+    places = read.positions if read.positions is not None and read.positions.shape == mask.shape else None
+    if read.everything:
+        return torch.ones_like(mask, dtype=torch.bool)
+    if first:
+        start = torch.arange(mask.shape[1], device=mask.device) == 0
+        places = start.expand(mask.shape) if places is None else places.to(mask.device) | start
+    return places
+
+
+def output_class_of(kind: type[nn.Module]) -> type[ModelOutput]:
+    """The class of outputs that an official `forward` makes: the one that its code names, or else its annotation."""
+    forward = inspect.unwrap(kind.forward)
+    annotation = forward.__annotations__.get("return")
+    named = [forward.__globals__.get(name) for name in forward.__code__.co_names]
+    classes = [each for each in (annotation, *get_args(annotation), *named) if isinstance(each, type)]
+    return [each for each in classes if issubclass(each, ModelOutput)][-1]

@@ -1,0 +1,262 @@
+"""A model of the zoo around an official one's tensors: it shares its layers, or reads its tensors at each call."""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from transformers import GenerationConfig, PreTrainedModel
+
+from ..converters.assembling import attention_of
+from ..converters.checkpoint import Checkpoint, LazyTensor
+from ..converters.config_conversion import completed, to_zoo_config
+from ..converters.conversion import of_kind
+from ..converters.errors import ConversionError
+from ..converters.official_names import canonical_name
+from ..converters.sinusoids import check_frequencies, check_sinusoids
+from ..converters.tensor_matching import enumerated, match, zoo_names
+from ..converters.tensor_rules import Frequencies, Interleaved, Sinusoids, Step, TensorRule
+from ..models.modeling_tfm_bert import TfmBertModel
+from ..models.modeling_tfm_encoder_decoder import TfmEncoderDecoderEncoder, TfmEncoderDecoderModel
+from ..models.positions import TfmConstants, TfmRotaryByLayerType, TfmRotaryEmbedding
+from .finding import Found
+
+#: layers that both sides make of the same class, with the same tensors: the twin takes the official one itself
+SHARED = (nn.Linear, nn.Embedding, nn.LayerNorm)
+ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3")
+#: kinds of rotary positions whose frequencies do not change with the length of a row
+FIXED = ("default", "linear", "llama3", "yarn", "proportional")
+
+Slot = tuple[dict[str, torch.Tensor], str]  # where a module holds a tensor
+
+
+class Views(TorchFunctionMode):
+    """What a rule copies so that two models share no memory stays a view of the official tensor here."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function in (torch.Tensor.clone, torch.Tensor.contiguous):
+            return args[0]
+        return function(*args, **(kwargs or {}))
+
+
+class Made(NamedTuple):
+    """Tensors of the zoo that a rule makes of official ones."""
+
+    run: Callable
+    reads: list[Slot]
+    writes: list[Slot]
+
+
+class Twin(NamedTuple):
+    """A model of the zoo, and what it takes from the official one.
+
+    Args:
+        model: what computes: the zoo's model, or one of its stacks.
+        shared: the official layers that it holds as its own.
+        renamed: official tensors, and where the twin reads each.
+        made: those that a rule splits, joins or turns.
+        modules: the twin's own.
+        keys: how the official class orders the channels of keys in a cache, if not as the zoo does.
+    """
+
+    model: PreTrainedModel
+    shared: set[nn.Module]
+    renamed: list[tuple[Slot, Slot]]
+    made: list[Made]
+    modules: list[nn.Module]
+    keys: Interleaved | None
+
+    def bind(self) -> None:
+        """Has the twin read the official tensors as they are now."""
+        for (target, name), (source, official) in self.renamed:
+            target[name] = source[official]
+        if self.made:
+            with Views():
+                for step in self.made:
+                    values = step.run([tensors[name] for tensors, name in step.reads])
+                    for (target, name), value in zip(step.writes, values, strict=True):
+                        target[name] = value
+
+
+def adapted(module: nn.Module) -> nn.Module | None:
+    """The linear layer inside an adapter of PEFT, which computes each position by itself, as the layer does."""
+    layer = getattr(module, "base_layer", None)
+    return layer if type(module).__module__.startswith("peft.tuners.") and isinstance(layer, nn.Linear) else None
+
+
+def tensors_of(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module, Slot]]:
+    """Each tensor of a model that its state dict has: its name, the layer that has it, and where. A layer that PEFT
+    adapts counts as the layer itself."""
+    if (layer := adapted(model)) is not None:
+        for name in layer._parameters:
+            if layer._parameters[name] is not None:
+                yield path + name, model, (layer._parameters, name)
+        return
+    for name, value in model._parameters.items():
+        if value is not None:
+            yield path + name, model, (model._parameters, name)
+    for name, value in model._buffers.items():
+        if value is not None and name not in model._non_persistent_buffers_set:
+            yield path + name, model, (model._buffers, name)
+    for name, child in model._modules.items():
+        if child is not None:
+            yield from tensors_of(child, f"{path}{name}.")
+
+
+def zoo_class_of(found: Found) -> type[PreTrainedModel]:
+    if not found.part:
+        return found.head.zoo
+    return TfmEncoderDecoderModel if "decoder" in found.holder._modules else TfmEncoderDecoderEncoder
+
+
+def make_twin(found: Found, config, fresh: nn.Module) -> Twin:
+    """The twin of what was found; `config` is the official configuration, of which `fresh` was made as the owner is.
+
+    Raises:
+        ConversionError: if the tables do not convert the configuration or the tensors.
+    """
+    architecture, zoo_class = found.architecture, zoo_class_of(found)
+    title = f"This {type(found.owner).__name__}"
+    zoo_config = to_zoo_config(architecture, completed(architecture, config.to_dict(), title), zoo_class, {})
+    implementation = attention_of(found.owner) or config._attn_implementation
+    if implementation not in ATTENTION:
+        raise ConversionError(f"{title} computes attention by {implementation!r}, which the zoo does not")
+    with torch.device("meta"):
+        has_pooler = getattr(found.owner, "pooler", None) is not None
+        options = {"add_pooling_layer": has_pooler} if issubclass(zoo_class, TfmBertModel) else {}
+        model = zoo_class(zoo_config, **options)
+    is_chosen = attention_of(found.owner) is not None
+    model.set_attn_implementation(implementation if is_chosen else "sdpa" if model._supports_sdpa else "eager")
+
+    places = {name: (layer, slot) for name, layer, slot in tensors_of(found.holder)}
+    lazy = {name: LazyTensor(get(slot).to("meta"), get(slot).detach) for name, (_, slot) in places.items()}
+    fields = config.to_dict() | {"architectures": [type(found.holder).__name__]}
+    checkpoint = Checkpoint(None, fields, lazy, GenerationConfig(), found.holder)
+    matched = match(architecture, found.head, checkpoint, model, {})
+    if matched.fresh or (matched.unused and not found.part):
+        raise ConversionError(f"{title} lacks or adds tensors: {enumerated([*matched.fresh, *matched.unused])}")
+    if zoo_config.position_embedding_type == "sinusoidal":
+        check_sinusoids(of_kind(Sinusoids, architecture, checkpoint), zoo_config, title)
+    if zoo_config.position_embedding_type == "rotary":
+        check_frequencies(of_kind(Frequencies, architecture, checkpoint), zoo_config, title)
+
+    order = sorted(places, key=lambda name: not name.endswith(canonical_name(architecture, name)))
+    canonical = {canonical_name(architecture, name): name for name in order}
+    sources = {full: places[name] for full, name in canonical.items()}
+    twin = bound(model, matched.steps, sources, fresh if not found.part else None, found)
+    renew_constants(model, found.owner)
+    twin.renamed.extend(frequencies_of(found.owner, model))
+    twin.bind()
+    if found.part:
+        twin = twin._replace(model=getattr(model, found.part))
+    return twin._replace(modules=[each for each in twin.model.modules() if each not in twin.shared])
+
+
+def get(slot: Slot) -> torch.Tensor:
+    tensors, name = slot
+    return tensors[name]
+
+
+def bound(
+    model: PreTrainedModel, steps: list[Step], sources: dict[str, tuple[nn.Module, Slot]], fresh, found: Found
+) -> Twin:
+    """A twin that takes its tensors by these steps from `sources`: a layer and a place for each official name."""
+    names = zoo_names(model)
+    writers = {names[name]: step for step in steps for name in step.writes}
+    for name, source in model.all_tied_weights_keys.items():
+        writers.setdefault(name, writers.get(source))
+    layers: dict[str, list[str]] = {}
+    for name in model.state_dict():
+        layers.setdefault(name.rpartition(".")[0], []).append(name)
+    twin, done = Twin(model, set(), [], [], [], None), set()
+    for path, owned in layers.items():
+        parent, _, child = path.rpartition(".")
+        layer = model.get_submodule(path)
+        taken = {writers.get(name) for name in owned}
+        if None in taken:
+            raise ConversionError(f"No rule fills {enumerated([name for name in owned if writers.get(name) is None])}")
+        official = shareable(layer, taken, sources)
+        if official is not None:
+            model.get_submodule(parent)._modules[child] = official
+            twin.shared.update(official.modules())
+            continue
+        for name in owned:
+            step, leaf = writers[name], name.rpartition(".")[2]
+            target = (layer._parameters if leaf in layer._parameters else layer._buffers, leaf)
+            if keeps(step):
+                twin.renamed.append((target, sources[step.reads[0]][1]))
+            elif id(step) not in done:
+                done.add(id(step))
+                reads = [sources[name][1] for name in step.reads]
+                twin.made.append(Made(step.run, reads, [slot_of(model, names[name]) for name in step.writes]))
+    rules = (step.rule for step in steps if isinstance(step.rule, Interleaved))
+    return twin._replace(keys=next(rules, None))
+
+
+def slot_of(model: nn.Module, name: str) -> Slot:
+    path, _, leaf = name.rpartition(".")
+    layer = model.get_submodule(path)
+    return (layer._parameters if leaf in layer._parameters else layer._buffers), leaf
+
+
+def keeps(step: Step) -> bool:
+    """Whether a step gives a tensor another name, and leaves it as it is."""
+    return type(step.rule).to_zoo is TensorRule.to_zoo and len(step.reads) == 1
+
+
+def shareable(layer: nn.Module, steps: set[Step], sources: dict) -> nn.Module | None:
+    """The official layer that can stand in the place of one of the zoo's: of the same class, with all its tensors."""
+    if type(layer) not in SHARED or not all(map(keeps, steps)):
+        return None
+    official = {sources[step.reads[0]][0] for step in steps}
+    if len(official) != 1:
+        return None
+    (only,) = official
+    plain = only if adapted(only) is None else adapted(only)
+    owned = {name for name, value in layer._parameters.items() if value is not None}
+    has = {name for name, value in plain._parameters.items() if value is not None}
+    is_alike = isinstance(plain, type(layer)) and type(plain).forward is type(layer).forward and has == owned
+    return only if is_alike and numbers_of(layer) == numbers_of(plain) else None
+
+
+def numbers_of(layer: nn.Module) -> dict[str, object]:
+    """The settings of a layer, such as the `eps` of a norm."""
+    settings = {name: value for name, value in vars(layer).items() if not name.startswith("_")}
+    return {name: value for name, value in settings.items() if name not in ("training", "forward")}
+
+
+def renew_constants(model: nn.Module, official: nn.Module) -> None:
+    """Makes what follows from the configuration on the device where the official model is."""
+    device = next(official.parameters()).device
+    for module in model.modules():
+        if isinstance(module, TfmConstants):
+            module.to_empty(device=device)
+    if names := [name for name, buffer in model.named_buffers() if buffer.is_meta]:
+        raise ConversionError(f"No rule fills {enumerated(names)}")
+
+
+def frequencies_of(official: nn.Module, model: nn.Module) -> Iterator[tuple[Slot, Slot]]:
+    """The official frequencies of rotary positions, which a change of type may have rounded."""
+    own = [each for each in official.modules() if any(name.endswith("inv_freq") for name in each._buffers)]
+    for rotary in model.modules():
+        types = rotary.items() if isinstance(rotary, TfmRotaryByLayerType) else ()
+        pairs = [*types] if types else [("", rotary)] if type(rotary) is TfmRotaryEmbedding else []
+        for layer_type, part in pairs:
+            name = f"{layer_type}_inv_freq" if layer_type else "inv_freq"
+            slots = [each._buffers for each in own if name in each._buffers]
+            fits = slots and slots[0][name].shape == part.inv_freq.shape
+            if fits and part.rope_type in FIXED:
+                yield (part._buffers, "inv_freq"), (slots[0], name)
+
+
+def fresh_like(found: Found, config) -> nn.Module:
+    """What the official class makes of the configuration, without memory."""
+    kind, options = type(found.holder), {}
+    if "pooler" in found.holder._modules or hasattr(found.holder, "pooler"):
+        if found.holder.pooler is None:
+            options["add_pooling_layer"] = False
+    with torch.device("meta"):
+        fresh = kind(copy.deepcopy(config), **options)
+    return fresh.get_submodule(found.part) if found.part else fresh
