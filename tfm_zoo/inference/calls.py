@@ -112,8 +112,8 @@ class Call:
             mask = torch.ones(given.shape[:2], dtype=torch.long, device=given.device)
         if not self.is_tower:
             arguments["inputs_embeds"] = embeddings
-            if mask is not None and not self.is_source and (read.everything or read.positions is not None or read.first):
-                arguments["read_positions"] = read_places(read, mask, read.first)
+            if mask is not None and not read.of_target:
+                arguments["read_positions"] = read.places(mask)
         return self.twin.model(ids, attention_mask=mask, return_dict=True, **arguments)
 
     def decode(self, options: dict, given: torch.Tensor, mask, arguments: dict, read: Read) -> ModelOutput:
@@ -127,8 +127,8 @@ class Call:
             wanted = False
         seen = cache.get_seq_length() if cache is not None else 0
         if cache is not None and (seen or type(cache) is not DynamicCache or cache.offloading):
-            if self.twin.keys is not None:
-                raise Unfollowed("the channels of the keys in its cache are in another order")
+            if not self.twin.form.is_usual:
+                raise Unfollowed("its cache lays out keys in another way than the zoo")
             return model(
                 options.get("input_ids"),
                 attention_mask=mask,
@@ -143,7 +143,7 @@ class Call:
             cache = DynamicCache(config=config)
         places = None
         if mask is not None:
-            places = read_places(read, mask, first=False)
+            places = read._replace(first=False).places(mask)
             places = mask.bool() if places is None else places | mask.bool()
             if is_callers:  # whoever generates reads the last position
                 places[:, -1] = True
@@ -151,7 +151,7 @@ class Call:
         tokens = Tokens(ids_or_embeddings, arguments.pop("token_type_ids", None), arguments.pop("position_ids", None))
         batch = decoder_batch(model, tokens, mask, None, False, arguments, places)
         if cache is not None:
-            batch = batch._replace(cache=Recorded(cache, batch.kept, self.twin.keys))
+            batch = batch._replace(cache=Recorded(cache, batch.kept, self.twin.form))
         outputs = restore_outputs(model.run(batch, return_dict=True, **arguments), batch.kept)
         outputs.past_key_values = cache
         return outputs
@@ -175,11 +175,11 @@ class Call:
         if cache is None and wanted:
             cache = EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
         places = None
-        if cache is None and not read.everything:
-            if mask is not None:
-                places = mask.bool()
-            elif read.real is not None and read.real.shape == given.shape[:2]:
-                places = read.real.to(given.device)
+        if cache is None and (mask is not None or read.is_all):
+            real = given.new_zeros(given.shape[:2], dtype=torch.bool) if mask is None else mask.bool()
+            places = read.places(real) if read.of_target else None
+            places = real if places is None else places | real
+            places = places if mask is not None or places.any() else None
         enter = model.enter
         tokens = Tokens(given, position_ids=arguments.pop("position_ids", None))
         batch = enter(tokens, mask, cache, cache is not None, arguments, states.shape[:2], source_mask, places)
@@ -211,17 +211,6 @@ class Call:
         """The same outputs in the official class; a field that it has not is left out."""
         fields = self.output_class.__dataclass_fields__
         return self.output_class(**{name: value for name, value in outputs.items() if name in fields})
-
-
-def read_places(read: Read, mask: torch.Tensor, first: bool) -> torch.Tensor | None:
-    """Where states are read, `(batch, length)`, of real tokens or not; `None`: at no padding that is known of."""
-    places = read.positions if read.positions is not None and read.positions.shape == mask.shape else None
-    if read.everything:
-        return torch.ones_like(mask, dtype=torch.bool)
-    if first:
-        start = torch.arange(mask.shape[1], device=mask.device) == 0
-        places = start.expand(mask.shape) if places is None else places.to(mask.device) | start
-    return places
 
 
 def output_class_of(kind: type[nn.Module]) -> type[ModelOutput]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -13,19 +14,32 @@ from ..models.next_tokens import only_last
 
 
 class Read(NamedTuple):
-    """What the caller of a base model reads at padding.
+    """What the caller of a base model reads, beside the real tokens.
 
     Args:
-        positions: `(batch, length)`, true where a state is read. `None`: nothing but real tokens.
+        positions: `(batch, length)`, true where a state is read. `None`: nowhere that is known of.
         everything: whether all positions are read.
-        real: `(batch, length)` of the target of an encoder-decoder, true where it is not padding, if labels say so.
-        first: whether the first position is read, as a classifier of an encoder does. `None`: it is not known.
+        first: whether the first position is read, as by a classifier of an encoder.
+        of_target: whether all this is about what an encoder-decoder decodes.
+        is_all: whether what is read behind the last of the `positions` is nothing, whatever a mask says.
     """
 
     positions: torch.Tensor | None = None
     everything: bool = False
-    real: torch.Tensor | None = None
     first: bool = True
+    of_target: bool = False
+    is_all: bool = False
+
+    def places(self, mask: torch.Tensor) -> torch.Tensor | None:
+        """Where padding is read, `(batch, length)` as the mask; `None`: nowhere."""
+        if self.everything:
+            return torch.ones_like(mask, dtype=torch.bool)
+        positions = self.positions
+        places = None if positions is None or positions.shape != mask.shape else positions.to(mask.device)
+        if not self.first:
+            return places
+        first = (torch.arange(mask.shape[1], device=mask.device) == 0).expand(mask.shape)
+        return first if places is None else places | first
 
 
 UNKNOWN = Read()
@@ -45,31 +59,37 @@ def reading(read: Read) -> Iterator[None]:
 OF_TOKENS = ("ForMaskedLM", "ForTokenClassification", "ForCausalLM", "LMHeadModel", "ForQuestionAnswering")
 
 
-def read_by(name: str, config, options: dict) -> Read:
+def read_by(name: str, config, options: dict, takes_target: bool) -> Read:
     """What an official class with this name reads for a caller's arguments."""
-    given = options.get("input_ids") if options.get("input_ids") is not None else options.get("inputs_embeds")
-    labels = options.get("labels")
+    given, labels = options.get("input_ids"), options.get("labels")
+    given = options.get("inputs_embeds") if given is None else given
     if options.get("start_positions") is not None or not isinstance(given, torch.Tensor):
-        return Read(everything=True)  # the loss is a softmax over all positions
-    if getattr(config, "is_encoder_decoder", False):
-        if labels is not None and options.get("decoder_input_ids") is None and options.get("decoder_inputs_embeds") is None:
-            return Read(real=labels != IGNORED, first=False)
-        return Read(everything=labels is not None, first=False)
-    first = not name.endswith(OF_TOKENS)
-    keep = options.get("logits_to_keep")
-    if isinstance(keep, torch.Tensor):
+        return Read(everything=True, of_target=takes_target)  # the loss is a softmax over all positions
+    if takes_target:
+        return read_of_target(name, config, options, labels)
+    if isinstance(keep := options.get("logits_to_keep"), torch.Tensor):
         return Read(everything=True)
-    positions = None
-    if isinstance(labels, torch.Tensor) and labels.shape == given.shape[:2]:
+    shape, places = given.shape[:2], []
+    if isinstance(labels, torch.Tensor) and labels.shape == shape:
         marked = labels != IGNORED
-        positions = marked | F.pad(marked[:, 1:], (0, 1))  # a language model reads the position before a label
-    shifted = options.get("shift_labels")
-    if isinstance(shifted, torch.Tensor):
-        positions = (shifted != IGNORED) if positions is None else positions | (shifted != IGNORED)
+        places += [marked, F.pad(marked[:, 1:], (0, 1))]  # a language model reads the position before a label
+    if isinstance(shifted := options.get("shift_labels"), torch.Tensor) and shifted.shape == shape:
+        places.append(shifted != IGNORED)
     if keep:
-        last = torch.arange(given.shape[1], device=given.device) >= given.shape[1] - keep
-        positions = last.expand(given.shape[:2]) if positions is None else positions | last
-    if name.endswith("ForSequenceClassification") and given.dim() == 2 and getattr(config, "pad_token_id", None) is not None:
-        last = only_last(given != config.pad_token_id)
-        positions = last if positions is None else positions | last
-    return Read(positions, first=first)
+        places.append((torch.arange(shape[1], device=given.device) >= shape[1] - keep).expand(shape))
+    padding = getattr(config, "pad_token_id", None)
+    if name.endswith("ForSequenceClassification") and given.dim() == 2 and padding is not None:
+        places.append(only_last(given != padding))
+    positions = reduce(torch.logical_or, places) if places else None
+    return Read(positions, first=not name.endswith(OF_TOKENS))
+
+
+def read_of_target(name: str, config, options: dict, labels: torch.Tensor | None) -> Read:
+    """What is read of the target. Where labels become the decoder's input, or its source does, they say what is real."""
+    is_given = options.get("decoder_input_ids") is not None or options.get("decoder_inputs_embeds") is not None
+    ids = options.get("input_ids")
+    if name.endswith("ForSequenceClassification"):
+        ends = None if ids is None or is_given else ids == config.eos_token_id
+        return Read(ends, everything=ends is None, first=False, of_target=True, is_all=True)
+    marked = None if labels is None else labels != IGNORED
+    return Read(marked, first=False, of_target=True, is_all=not is_given and marked is not None)

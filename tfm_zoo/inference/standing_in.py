@@ -13,7 +13,7 @@ from ..packing import pack_weights
 from .calls import Call, Traced
 from .finding import Found, found_in
 from .modes import Modes, Unfollowed
-from .reading import read_by, reading
+from .reading import READ, UNKNOWN, read_by, reading
 from .twins import Twin, fresh_like, make_twin
 from .watching import Watch, difference, inner_hooks
 
@@ -60,10 +60,12 @@ class HeadStandIn(StandIn):
     """The forward of a model with a head, which tells the base model that it holds what it reads."""
 
     def __call__(self, *args, **kwargs):
-        if not self.is_on or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        is_outermost = READ.get() is UNKNOWN
+        if not (self.is_on and is_outermost) or torch.compiler.is_compiling() or torch.jit.is_tracing():
             return self.official(*args, **kwargs)
         owner = self.owner
-        read = read_by(type(owner).__name__, owner.config, self.by_name(args, kwargs))
+        takes_target = "decoder_input_ids" in self.names
+        read = read_by(type(owner).__name__, owner.config, self.by_name(args, kwargs), takes_target)
         with reading(read):
             return self.official(*args, **kwargs)
 
@@ -134,7 +136,7 @@ class BaseStandIn(StandIn):
         fresh = fresh_like(found, config)
         if (reason := difference(self.owner, fresh)) is not None:
             raise Unfollowed(reason)
-        twin = make_twin(found, config, fresh)
+        twin = make_twin(found, config)
         if (place := next(inner_hooks(self.owner, twin.shared), None)) is not None:
             raise Unfollowed(f"{place} carries a hook")
         self.call, self.modes = Call(found, twin), Modes(self.owner, fresh, twin)

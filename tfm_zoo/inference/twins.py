@@ -1,13 +1,14 @@
 """A model of the zoo around an official one's tensors: it shares its layers, or reads its tensors at each call."""
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from ..converters.assembling import attention_of
 from ..converters.checkpoint import Checkpoint, LazyTensor
@@ -21,6 +22,7 @@ from ..converters.tensor_rules import Frequencies, Interleaved, Sinusoids, Step,
 from ..models.modeling_tfm_bert import TfmBertModel
 from ..models.modeling_tfm_encoder_decoder import TfmEncoderDecoderEncoder, TfmEncoderDecoderModel
 from ..models.positions import TfmConstants, TfmRotaryByLayerType, TfmRotaryEmbedding
+from .caches import Form
 from .finding import Found
 
 #: layers that both sides make of the same class, with the same tensors: the twin takes the official one itself
@@ -58,7 +60,7 @@ class Twin(NamedTuple):
         renamed: official tensors, and where the twin reads each.
         made: those that a rule splits, joins or turns.
         modules: the twin's own.
-        keys: how the official class orders the channels of keys in a cache, if not as the zoo does.
+        form: how the official class lays out what it caches.
     """
 
     model: PreTrainedModel
@@ -66,7 +68,7 @@ class Twin(NamedTuple):
     renamed: list[tuple[Slot, Slot]]
     made: list[Made]
     modules: list[nn.Module]
-    keys: Interleaved | None
+    form: Form
 
     def bind(self) -> None:
         """Has the twin read the official tensors as they are now."""
@@ -111,8 +113,8 @@ def zoo_class_of(found: Found) -> type[PreTrainedModel]:
     return TfmEncoderDecoderModel if "decoder" in found.holder._modules else TfmEncoderDecoderEncoder
 
 
-def make_twin(found: Found, config, fresh: nn.Module) -> Twin:
-    """The twin of what was found; `config` is the official configuration, of which `fresh` was made as the owner is.
+def make_twin(found: Found, config: PreTrainedConfig) -> Twin:
+    """The twin of what was found; `config` is the official configuration.
 
     Raises:
         ConversionError: if the tables do not convert the configuration or the tensors.
@@ -145,13 +147,20 @@ def make_twin(found: Found, config, fresh: nn.Module) -> Twin:
     order = sorted(places, key=lambda name: not name.endswith(canonical_name(architecture, name)))
     canonical = {canonical_name(architecture, name): name for name in order}
     sources = {full: places[name] for full, name in canonical.items()}
-    twin = bound(model, matched.steps, sources, fresh if not found.part else None, found)
+    twin = bound(model, matched.steps, sources)
     renew_constants(model, found.owner)
     twin.renamed.extend(frequencies_of(found.owner, model))
     twin.bind()
     if found.part:
         twin = twin._replace(model=getattr(model, found.part))
-    return twin._replace(modules=[each for each in twin.model.modules() if each not in twin.shared])
+    modules = [each for each in twin.model.modules() if each not in twin.shared]
+    return twin._replace(modules=modules, form=form_of(found, config, matched.steps))
+
+
+def form_of(found: Found, config: PreTrainedConfig, steps: list[Step]) -> Form:
+    rotated = next((step.rule.rotated for step in steps if isinstance(step.rule, Interleaved)), 0)
+    is_repeated = found.architecture.model_type == "falcon" and config.new_decoder_architecture
+    return Form(rotated, config.num_attention_heads // config.num_kv_heads if is_repeated else 1)
 
 
 def get(slot: Slot) -> torch.Tensor:
@@ -159,9 +168,7 @@ def get(slot: Slot) -> torch.Tensor:
     return tensors[name]
 
 
-def bound(
-    model: PreTrainedModel, steps: list[Step], sources: dict[str, tuple[nn.Module, Slot]], fresh, found: Found
-) -> Twin:
+def bound(model: PreTrainedModel, steps: list[Step], sources: dict[str, tuple[nn.Module, Slot]]) -> Twin:
     """A twin that takes its tensors by these steps from `sources`: a layer and a place for each official name."""
     names = zoo_names(model)
     writers = {names[name]: step for step in steps for name in step.writes}
@@ -170,7 +177,7 @@ def bound(
     layers: dict[str, list[str]] = {}
     for name in model.state_dict():
         layers.setdefault(name.rpartition(".")[0], []).append(name)
-    twin, done = Twin(model, set(), [], [], [], None), set()
+    twin, done = Twin(model, set(), [], [], [], Form()), set()
     for path, owned in layers.items():
         parent, _, child = path.rpartition(".")
         layer = model.get_submodule(path)
@@ -191,8 +198,7 @@ def bound(
                 done.add(id(step))
                 reads = [sources[name][1] for name in step.reads]
                 twin.made.append(Made(step.run, reads, [slot_of(model, names[name]) for name in step.writes]))
-    rules = (step.rule for step in steps if isinstance(step.rule, Interleaved))
-    return twin._replace(keys=next(rules, None))
+    return twin
 
 
 def slot_of(model: nn.Module, name: str) -> Slot:
@@ -251,12 +257,11 @@ def frequencies_of(official: nn.Module, model: nn.Module) -> Iterator[tuple[Slot
                 yield (part._buffers, "inv_freq"), (slots[0], name)
 
 
-def fresh_like(found: Found, config) -> nn.Module:
+def fresh_like(found: Found, config: PreTrainedConfig) -> nn.Module:
     """What the official class makes of the configuration, without memory."""
     kind, options = type(found.holder), {}
-    if "pooler" in found.holder._modules or hasattr(found.holder, "pooler"):
-        if found.holder.pooler is None:
-            options["add_pooling_layer"] = False
+    if "add_pooling_layer" in inspect.signature(kind).parameters:
+        options["add_pooling_layer"] = found.holder.pooler is not None
     with torch.device("meta"):
         fresh = kind(copy.deepcopy(config), **options)
     return fresh.get_submodule(found.part) if found.part else fresh

@@ -11,7 +11,7 @@ from .twins import adapted
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 #: attributes that say how a module is used, and not what it computes (rates of dropout are others)
-MODES = {"training", "p", "gradient_checkpointing", "max_seq_len_cached"}
+MODES = {"training", "p", "gradient_checkpointing", "max_seq_len_cached", "attn_implementation"}
 #: fields of the configuration that each call reads, and those that no model reads
 READ_ANEW = {"use_cache", "output_hidden_states", "output_attentions", "return_dict", "problem_type", "_name_or_path"}
 READ_ANEW |= {"output_router_logits", "architectures", "id2label", "label2id", "dtype", "transformers_version"}
@@ -95,7 +95,7 @@ def inner_hooks(root: nn.Module, shared: set[nn.Module]) -> Iterator[str]:
 
 def difference(owner: nn.Module, fresh: nn.Module) -> str | None:
     """What of a model is not as its configuration makes it, rates of dropout apart."""
-    live, expected = dict(parts_of(owner)), dict(fresh.named_modules())
+    live, expected = dict(parts_of(owner)), dict(parts_of(fresh))
     for path, module in expected.items():
         place, other = path or "it", live.get(path)
         if other is None:

@@ -222,7 +222,7 @@ def count_cached(model, cache: Cache | None, batch: int) -> int | None:
     layers, expected = cache.layers, (model.depth, *model.cache_sizes)
     sizes = sizes_of(layers[0]) if layers else None
     if sizes is None:
-        stored, fits = (len(layers), "?", "?"), len(layers) in (0, expected[0])
+        stored, fits = (len(layers), "?", "?"), len(layers) in (0, expected[0], model.config.num_hidden_layers)
     else:
         sequences, heads, head_dim = sizes
         stored = (len(layers), heads, head_dim)
