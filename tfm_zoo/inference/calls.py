@@ -17,7 +17,7 @@ from ..models.padding import restore_outputs
 from .caches import Recorded
 from .finding import Found
 from .modes import Unfollowed
-from .reading import READ, Read
+from .reading import READ, Asked, Read
 from .twins import Twin
 
 #: arguments that the twin reads, and those that change nothing in a base model
@@ -39,10 +39,11 @@ class Call:
         self.owner, self.twin = found.owner, twin
         self.output_class = output_class_of(type(found.owner))
         family = found.architecture.family
-        self.is_target = found.part == "decoder"
-        self.is_source = found.part == "encoder"
         self.is_decoder = family == "tfm_gpt"
+        self.is_target = found.part == "decoder" and not self.is_decoder
+        self.is_source = found.part == "encoder"
         self.is_encoder = not (self.is_target or self.is_decoder)
+        self.fills_cache = found.architecture.model_type == "embedding_gemma"
         self.is_tower = family == "tfm_text_tower"
         official = type(found.owner).forward
         self.takes = {*inspect.signature(official).parameters}
@@ -108,13 +109,19 @@ class Call:
     def encode(self, options: dict, given: torch.Tensor, mask, arguments: dict, read: Read) -> ModelOutput:
         """An encoder's call; `mask`, if there is one, is of padding."""
         ids, embeddings = options.get("input_ids"), options.get("inputs_embeds")
+        if self.fills_cache and options.get("use_cache", self.owner.config.use_cache):
+            raise Unfollowed("use_cache=True fills a cache, which an encoder of the zoo has not")
         if mask is None and self.is_source:  # the twin would take the tokens of padding for it
             mask = torch.ones(given.shape[:2], dtype=torch.long, device=given.device)
         if not self.is_tower:
             arguments["inputs_embeds"] = embeddings
             if mask is not None and not read.of_target:
                 arguments["read_positions"] = read.places(mask)
-        return self.twin.model(ids, attention_mask=mask, return_dict=True, **arguments)
+                note(read, Asked(mask, arguments["read_positions"], is_causal=False))
+        outputs = self.twin.model(ids, attention_mask=mask, return_dict=True, **arguments)
+        if self.twin.pooler is not None:
+            outputs["pooler_output"] = self.twin.pooler(outputs.last_hidden_state)
+        return outputs
 
     def decode(self, options: dict, given: torch.Tensor, mask, arguments: dict, read: Read) -> ModelOutput:
         """A decoder's call: what reads padding is kept out of nothing; a cache gets what the official class writes."""
@@ -138,17 +145,17 @@ class Call:
                 return_dict=True,
                 **arguments,
             )
-        is_callers = cache is not None or use_cache
+        reads_last = (cache is not None or use_cache) if read.last is None else read.last
         if cache is None and wanted and "past_key_values" in self.takes:
             cache = DynamicCache(config=config)
         places = None
         if mask is not None:
             places = read._replace(first=False).places(mask)
             places = mask.bool() if places is None else places | mask.bool()
-            if is_callers:  # whoever generates reads the last position
+            if reads_last:
                 places[:, -1] = True
-        ids_or_embeddings = one_of(options.get("input_ids"), options.get("inputs_embeds"))
-        tokens = Tokens(ids_or_embeddings, arguments.pop("token_type_ids", None), arguments.pop("position_ids", None))
+            note(read, Asked(mask.bool(), places, is_causal=True))
+        tokens = Tokens(given, arguments.pop("token_type_ids", None), arguments.pop("position_ids", None))
         batch = decoder_batch(model, tokens, mask, None, False, arguments, places)
         if cache is not None:
             batch = batch._replace(cache=Recorded(cache, batch.kept, self.twin.form))
@@ -180,6 +187,9 @@ class Call:
             places = read.places(real) if read.of_target else None
             places = real if places is None else places | real
             places = places if mask is not None or places.any() else None
+            if places is not None:
+                real = torch.ones_like(places) if mask is None else real
+                note(read, Asked(real, places, is_causal=True))
         enter = model.enter
         tokens = Tokens(given, position_ids=arguments.pop("position_ids", None))
         batch = enter(tokens, mask, cache, cache is not None, arguments, states.shape[:2], source_mask, places)
@@ -211,6 +221,12 @@ class Call:
         """The same outputs in the official class; a field that it has not is left out."""
         fields = self.output_class.__dataclass_fields__
         return self.output_class(**{name: value for name, value in outputs.items() if name in fields})
+
+
+def note(read: Read, asked: Asked) -> None:
+    """Tells the head that called, if it is known, what it has asked for."""
+    if read.asked is not None:
+        read.asked.append(asked)
 
 
 def output_class_of(kind: type[nn.Module]) -> type[ModelOutput]:

@@ -34,6 +34,11 @@ class Found(NamedTuple):
     around: tuple[PreTrainedModel, ...] = ()
 
     @property
+    def is_stack(self) -> bool:
+        """Whether the owner is one of the two stacks of an encoder-decoder."""
+        return self.architecture.family == "tfm_encoder_decoder"
+
+    @property
     def title(self) -> str:
         """The owner's class, and that of the outermost model that holds it."""
         around = type((*self.around, self.holder)[0])
@@ -66,7 +71,7 @@ def parts_of(module: nn.Module, around: tuple[PreTrainedModel, ...], seen: set[i
     if is_official(module):
         own = [*found_in(module, around)]
         yield from own
-        if own and not own[0].part:
+        if own:
             return
         around = (*around, module)
     for child in module.children():
@@ -82,7 +87,9 @@ def found_in(model: PreTrainedModel, around: tuple[PreTrainedModel, ...]) -> Ite
     head = next((head for head in architecture.heads if head.official == name), None)
     if architecture.family != "tfm_encoder_decoder":
         if head is not None and head.is_bare:
-            yield Found(model, model, "", architecture, head, around)
+            inner = model._modules.get("decoder")  # of OPT, whose heads call it
+            part = "decoder" if isinstance(inner, PreTrainedModel) and is_official(inner) else ""
+            yield Found(inner if part else model, model, part, architecture, head, around)
         return
     for part in PARTS:
         stack = model._modules.get(part)

@@ -9,8 +9,26 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional as F
 
+from ..models.batch import KeptTokens
+from ..models.decoder_entrance import kept_up_to
 from ..models.inputs import IGNORED
 from ..models.next_tokens import only_last
+from ..models.padding import find_kept
+
+
+class Asked(NamedTuple):
+    """A mask of padding `(batch, length)`, and where states are read beside it; `None`: nowhere. `is_causal`: whether
+    only what stands before such a position is computed."""
+
+    mask: torch.Tensor
+    places: torch.Tensor | None
+    is_causal: bool
+
+    def kept(self, states: torch.Tensor) -> KeptTokens | None:
+        """The tokens that somebody reads of states `(batch, length, width)`; `None`: all of them."""
+        if states.dim() != 3 or states.shape[:2] != self.mask.shape:
+            return None
+        return kept_up_to(self.places, self.mask) if self.is_causal else find_kept(self.mask, self.places)
 
 
 class Read(NamedTuple):
@@ -21,14 +39,18 @@ class Read(NamedTuple):
         everything: whether all positions are read.
         first: whether the first position is read, as by a classifier of an encoder.
         of_target: whether all this is about what an encoder-decoder decodes.
+        last: whether the last position is read, as by whoever generates. `None`: the call itself says so.
         is_all: whether what is read behind the last of the `positions` is nothing, whatever a mask says.
+        asked: what the base model was asked for in this call; see [`Asked`].
     """
 
     positions: torch.Tensor | None = None
     everything: bool = False
     first: bool = True
     of_target: bool = False
+    last: bool | None = None
     is_all: bool = False
+    asked: list[Asked] | None = None
 
     def places(self, mask: torch.Tensor) -> torch.Tensor | None:
         """Where padding is read, `(batch, length)` as the mask; `None`: nowhere."""
@@ -48,7 +70,7 @@ READ: ContextVar[Read] = ContextVar("read", default=UNKNOWN)
 
 @contextmanager
 def reading(read: Read) -> Iterator[None]:
-    token = READ.set(read)
+    token = READ.set(read._replace(asked=[]))
     try:
         yield
     finally:
@@ -70,7 +92,8 @@ def read_by(name: str, config, options: dict, takes_target: bool) -> Read:
     if isinstance(keep := options.get("logits_to_keep"), torch.Tensor):
         return Read(everything=True)
     shape, places = given.shape[:2], []
-    if isinstance(labels, torch.Tensor) and labels.shape == shape:
+    is_masked = name == "ElectraForPreTraining" and options.get("attention_mask") is not None  # so are labels
+    if isinstance(labels, torch.Tensor) and labels.shape == shape and not is_masked:
         marked = labels != IGNORED
         places += [marked, F.pad(marked[:, 1:], (0, 1))]  # a language model reads the position before a label
     if isinstance(shifted := options.get("shift_labels"), torch.Tensor) and shifted.shape == shape:
@@ -81,7 +104,8 @@ def read_by(name: str, config, options: dict, takes_target: bool) -> Read:
     if name.endswith("ForSequenceClassification") and given.dim() == 2 and padding is not None:
         places.append(only_last(given != padding))
     positions = reduce(torch.logical_or, places) if places else None
-    return Read(positions, first=not name.endswith(OF_TOKENS))
+    generates = bool(options.get("use_cache")) or options.get("past_key_values") is not None
+    return Read(positions, first=not name.endswith(OF_TOKENS), last=generates)
 
 
 def read_of_target(name: str, config, options: dict, labels: torch.Tensor | None) -> Read:

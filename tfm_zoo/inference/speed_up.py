@@ -1,42 +1,99 @@
 """`speed_up` and `restore`."""
 
 import logging
+from collections.abc import Iterator
 from typing import TypeVar
 
 from torch import nn
 
+from ..packing.packing import COSTS, WEIGHTS
 from .finding import Found, find, modules_of
-from .standing_in import BaseStandIn, HeadStandIn, StandIn
+from .standing_in import BaseStandIn, HeadStandIn, ProjectionStandIn, StandIn
 
 logger = logging.getLogger(__name__)
 
 Thing = TypeVar("Thing")
+MOST_WRAPPERS = 100
 
 
 def speed_up(model: Thing, dtype: str | None = None, calibrate=None) -> Thing:
-    """Makes an official model compute no padding, in place."""
+    """Has the zoo compute an official model, or the official models that a thing holds: no padding, in place.
+
+    The object stays what it was: its class, configuration, parameters, state dict, checkpoints, hooks. Its `forward`
+    runs the zoo's on the same tensors, in training too. Before each call it is compared with what it was; whatever the
+    zoo does not follow, the official forward computes, and a warning says so once. `torch.compile` and
+    `torch.export` see the official forward.
+
+    Args:
+        model: a model of transformers; or a module or an object that holds some: a SentenceTransformer, a CrossEncoder,
+            a SparseEncoder, a pipeline, a Trainer, a model that PEFT has adapted.
+        dtype: of packed weights; see [`pack_weights`]. It is for inference on a CPU: training then raises an error. With
+            `None` the zoo computes with the model's own tensors.
+        calibrate: texts or batches to find scales of eight bits by.
+
+    Returns:
+        The same object.
+
+    Raises:
+        ValueError: if nothing is found that the zoo computes.
+    """
     if calibrate is not None:
-        raise ValueError("calibrate")
+        raise ValueError("calibrate is given, and this release finds no scales by texts: leave it out.")
+    if dtype is not None and dtype not in WEIGHTS:
+        raise ValueError(f"dtype={dtype!r} should be None, or one of {', '.join(WEIGHTS)}.")
     found = find(model)
-    if not found:
-        raise ValueError(f"speed_up found no model that it knows in this {type(model).__name__}.")
+    taken, left = [], []
     for each in found:
-        for head in each.around:
-            if not isinstance(vars(head).get("forward"), StandIn):
-                head.forward = HeadStandIn(head)
-        if each.part and not isinstance(vars(each.holder).get("forward"), StandIn):
-            each.holder.forward = HeadStandIn(each.holder)
-        each.owner.forward = BaseStandIn(each.owner, each.holder, dtype)
-        each.owner.forward.look()
+        stand_in = BaseStandIn(each.owner, each.holder, dtype)
+        reason = stand_in.prepare()
+        if reason is None:
+            install(each, stand_in)
+            taken.append(each.title)
+        else:
+            left.append(f"{each.title} ({reason})")
+    if not taken:
+        reasons = "; ".join(left) or "it holds no model of transformers that the zoo has a table for"
+        raise ValueError(f"speed_up changes nothing in this {type(model).__name__}: {reasons}.")
+    rest = f"; left as it is: {'; '.join(left)}" if left else ""
+    kind = "" if dtype is None else f", with weights packed in {dtype} ({COSTS.get(dtype, 'less exact than int8')})"
+    logger.log(logging.WARNING if left else logging.INFO, f"speed_up: the zoo computes {', '.join(taken)}{kind}{rest}.")
     return model
 
 
+def install(found: Found, stand_in: BaseStandIn) -> None:
+    """Puts what stands in for a base model's `forward` into its place, and into those of the heads around it."""
+    found.owner.forward = stand_in
+    heads = (*found.around, found.holder) if found.part else found.around
+    for head in heads:
+        if "forward" not in vars(head):
+            head.forward = HeadStandIn(head)
+        projection, scores = head.get_output_embeddings(), head._modules.get("qa_outputs")
+        for layer, is_lowest in ((projection, False), (scores, True)):
+            if type(layer) is nn.Linear and "forward" not in vars(layer):
+                layer.forward = ProjectionStandIn(layer, is_lowest)
+
+
 def restore(model: Thing) -> Thing:
-    """Gives a model its official forward back, in place."""
+    """Takes back what [`speed_up`] did, in place: the object computes as its classes say.
+
+    Returns:
+        The same object.
+    """
     for module in modules_of(model):
         for each in module.modules():
             stand_in = vars(each).get("forward")
             if isinstance(stand_in, StandIn):
-                stand_in.is_on = False
                 del each.forward
+            for part in wrapped(stand_in):
+                part.is_on = False
     return model
+
+
+def wrapped(forward: object) -> Iterator[StandIn]:
+    """What of the zoo's is inside a `forward`, around which another library may have put one of its own."""
+    for _ in range(MOST_WRAPPERS):
+        if isinstance(forward, StandIn):
+            yield forward
+        forward = getattr(forward, "__wrapped__", None)
+        if forward is None:
+            return

@@ -9,6 +9,9 @@ import torch
 from torch import nn
 
 from ..converters.errors import ConversionError
+from ..models.inputs import is_traced
+from ..models.padding import keep
+from ..models.padding import restore as restore_padding
 from ..packing import pack_weights
 from .calls import Call, Traced
 from .finding import Found, found_in
@@ -70,6 +73,37 @@ class HeadStandIn(StandIn):
             return self.official(*args, **kwargs)
 
 
+class ProjectionStandIn(StandIn):
+    """The forward of a head's widest layer, which projects only what somebody reads.
+
+    Args:
+        owner: a linear layer.
+        at_padding: what it gives at the other positions, if not zeros: the lowest number.
+    """
+
+    def __init__(self, owner: nn.Linear, at_padding: bool = False):
+        super().__init__(owner)
+        self.is_lowest = at_padding
+
+    def __reduce__(self):
+        return type(self), (self.owner, self.is_lowest)
+
+    def __deepcopy__(self, memo: dict):
+        return type(self)(copy.deepcopy(self.owner, memo), self.is_lowest)
+
+    def __call__(self, input: torch.Tensor) -> torch.Tensor:
+        asked = None if torch.compiler.is_compiling() else READ.get().asked
+        kept = asked[-1].kept(input) if self.is_on and asked and not is_traced(input) else None
+        if kept is None:
+            return self.official(input)
+        output = restore_padding(self.official(keep(input, kept)), kept)
+        if self.is_lowest:
+            real = torch.zeros(kept.shape, dtype=torch.bool, device=input.device)
+            real.view(-1)[kept.indices] = True
+            output = output.masked_fill(~real.unsqueeze(-1), torch.finfo(output.dtype).min)
+        return output
+
+
 class BaseStandIn(StandIn):
     """The forward of a base model, or of a stack of an encoder-decoder, which its twin computes.
 
@@ -109,6 +143,13 @@ class BaseStandIn(StandIn):
                 reason = str(error).strip().rstrip(".")
         self.say(reason)
         return self.official(*args, **kwargs)
+
+    def prepare(self) -> str | None:
+        """Takes over what is there; returns why that cannot be, or `None`."""
+        if "forward" in vars(self.owner) and not isinstance(vars(self.owner)["forward"], StandIn):
+            return "its forward is replaced"
+        self.look()
+        return self.reason if self.call is None else None
 
     def look(self) -> None:
         """Takes over what is there now, or finds out why that cannot be."""

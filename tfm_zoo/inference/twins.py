@@ -61,6 +61,7 @@ class Twin(NamedTuple):
         made: those that a rule splits, joins or turns.
         modules: the twin's own.
         form: how the official class lays out what it caches.
+        pooler: the official pooler, where the tables have none for the base model alone.
     """
 
     model: PreTrainedModel
@@ -69,6 +70,7 @@ class Twin(NamedTuple):
     made: list[Made]
     modules: list[nn.Module]
     form: Form
+    pooler: nn.Module | None
 
     def bind(self) -> None:
         """Has the twin read the official tensors as they are now."""
@@ -108,7 +110,7 @@ def tensors_of(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Modul
 
 
 def zoo_class_of(found: Found) -> type[PreTrainedModel]:
-    if not found.part:
+    if not found.is_stack:
         return found.head.zoo
     return TfmEncoderDecoderModel if "decoder" in found.holder._modules else TfmEncoderDecoderEncoder
 
@@ -126,7 +128,9 @@ def make_twin(found: Found, config: PreTrainedConfig) -> Twin:
     if implementation not in ATTENTION:
         raise ConversionError(f"{title} computes attention by {implementation!r}, which the zoo does not")
     with torch.device("meta"):
-        has_pooler = getattr(found.owner, "pooler", None) is not None
+        pooler = getattr(found.owner, "pooler", None)
+        knows_pooler = any("pooler" in name for rule in found.head.tensors for name in rule.names("zoo"))
+        has_pooler = pooler is not None and knows_pooler
         options = {"add_pooling_layer": has_pooler} if issubclass(zoo_class, TfmBertModel) else {}
         model = zoo_class(zoo_config, **options)
     is_chosen = attention_of(found.owner) is not None
@@ -137,8 +141,9 @@ def make_twin(found: Found, config: PreTrainedConfig) -> Twin:
     fields = config.to_dict() | {"architectures": [type(found.holder).__name__]}
     checkpoint = Checkpoint(None, fields, lazy, GenerationConfig(), found.holder)
     matched = match(architecture, found.head, checkpoint, model, {})
-    if matched.fresh or (matched.unused and not found.part):
-        raise ConversionError(f"{title} lacks or adds tensors: {enumerated([*matched.fresh, *matched.unused])}")
+    unused = [name for name in matched.unused if not (found.is_stack or "pooler." in name)]
+    if matched.fresh or unused:
+        raise ConversionError(f"{title} lacks or adds tensors: {enumerated([*matched.fresh, *unused])}")
     if zoo_config.position_embedding_type == "sinusoidal":
         check_sinusoids(of_kind(Sinusoids, architecture, checkpoint), zoo_config, title)
     if zoo_config.position_embedding_type == "rotary":
@@ -151,10 +156,11 @@ def make_twin(found: Found, config: PreTrainedConfig) -> Twin:
     renew_constants(model, found.owner)
     twin.renamed.extend(frequencies_of(found.owner, model))
     twin.bind()
-    if found.part:
+    if found.is_stack:
         twin = twin._replace(model=getattr(model, found.part))
     modules = [each for each in twin.model.modules() if each not in twin.shared]
-    return twin._replace(modules=modules, form=form_of(found, config, matched.steps))
+    own_pooler = None if has_pooler or not issubclass(zoo_class, TfmBertModel) else pooler
+    return twin._replace(modules=modules, form=form_of(found, config, matched.steps), pooler=own_pooler)
 
 
 def form_of(found: Found, config: PreTrainedConfig, steps: list[Step]) -> Form:
@@ -177,7 +183,7 @@ def bound(model: PreTrainedModel, steps: list[Step], sources: dict[str, tuple[nn
     layers: dict[str, list[str]] = {}
     for name in model.state_dict():
         layers.setdefault(name.rpartition(".")[0], []).append(name)
-    twin, done = Twin(model, set(), [], [], [], Form()), set()
+    twin, done = Twin(model, set(), [], [], [], Form(), None), set()
     for path, owned in layers.items():
         parent, _, child = path.rpartition(".")
         layer = model.get_submodule(path)
