@@ -3,6 +3,7 @@
 from .converters import ConversionError, from_official, to_official
 from .corpus import CorpusReader
 from .hub import compare, record
+from .inference import restore, speed_up
 from .models.configuration_tfm import TfmConfig
 from .models.modeling_tfm_bert import (
     TfmBertConfig,
@@ -111,5 +112,7 @@ __all__ = [
     "pipeline",
     "quantize_int8",
     "record",
+    "restore",
+    "speed_up",
     "to_official",
 ]

@@ -48,7 +48,7 @@ class Call:
         official = type(found.owner).forward
         self.takes = {*inspect.signature(official).parameters}
 
-    def __call__(self, options: dict) -> ModelOutput | tuple:
+    def __call__(self, options: dict) -> ModelOutput:
         """The outputs of the official class for these arguments by name.
 
         Raises:
@@ -71,7 +71,6 @@ class Call:
         shows = options.get("output_hidden_states", getattr(config, "output_hidden_states", False))
         if not isinstance(shows, bool):
             raise Unfollowed(f"output_hidden_states={shows!r} asks for some of them")
-        return_dict = options.get("return_dict", getattr(config, "return_dict", True))
         mask = options.get("attention_mask")
         if mask is not None and not marks_padding(mask):
             raise Unfollowed("attention_mask says who attends to whom")
@@ -84,8 +83,7 @@ class Call:
         if positions is not None:
             arguments["position_ids"] = self.positions(positions, given, mask)
         run = self.decode if self.is_decoder else self.decode_target if self.is_target else self.encode
-        outputs = self.as_official(run(options, given, mask, arguments, READ.get()))
-        return outputs if return_dict else outputs.to_tuple()
+        return self.as_official(run(options, given, mask, arguments, READ.get()))
 
     def positions(self, positions: torch.Tensor, given: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """A caller's positions, counted from 0.

@@ -4,23 +4,27 @@ import copy
 import functools
 import inspect
 import logging
+import re
 
 import torch
 from torch import nn
+from transformers import PreTrainedConfig
 
 from ..converters.errors import ConversionError
 from ..models.inputs import is_traced
 from ..models.padding import keep
 from ..models.padding import restore as restore_padding
-from ..packing import pack_weights
 from .calls import Call, Traced
 from .finding import Found, found_in
 from .modes import Modes, Unfollowed
+from .packed import NOT_TRAINED, pack, refusing_gradients, state_of
 from .reading import READ, UNKNOWN, read_by, reading
-from .twins import Twin, fresh_like, make_twin
+from .twins import fresh_like, make_twin
 from .watching import Watch, difference, inner_hooks
 
 logger = logging.getLogger(__name__)
+#: the names of the classes of layers
+LAYERS = re.compile(r".*(Layer|Block|BlockGroup)")
 
 
 class StandIn:
@@ -113,13 +117,14 @@ class BaseStandIn(StandIn):
         dtype: of packed weights; see [`pack_weights`].
     """
 
-    def __init__(self, owner: nn.Module, holder: nn.Module, dtype: str | None = None, calibrate=None):
+    def __init__(self, owner: nn.Module, holder: nn.Module, dtype: str | None = None):
         super().__init__(owner)
         self.holder, self.dtype = holder, dtype
         self.watch: Watch | None = None
         self.call: Call | None = None
         self.modes: Modes | None = None
         self.reason: str | None = None
+        self.packed: list[tuple[int, int]] | None = None
 
     def __reduce__(self):
         return type(self), (self.owner, self.holder, self.dtype)
@@ -130,19 +135,34 @@ class BaseStandIn(StandIn):
     def __call__(self, *args, **kwargs):
         if not self.is_on or torch.compiler.is_compiling() or torch.jit.is_tracing():
             return self.official(*args, **kwargs)
-        if self.watch is None or not self.watch.is_same():
+        if self.dtype is not None and self.owner.training:
+            raise RuntimeError(NOT_TRAINED.format(name=type(self.owner).__name__, dtype=self.dtype))
+        if self.watch is None or not self.watch.is_same() or (self.dtype and self.packed != state_of(self.owner)):
             self.look()
         reason = self.reason
         if reason is None:
             try:
-                self.call.twin.bind()
-                return self.call(self.by_name(args, kwargs))
+                return self.compute(self.by_name(args, kwargs))
             except Traced:
                 return self.official(*args, **kwargs)
             except (Unfollowed, ValueError) as error:
                 reason = str(error).strip().rstrip(".")
         self.say(reason)
         return self.official(*args, **kwargs)
+
+    def compute(self, options: dict):
+        """A call, as the twin computes it."""
+        self.call.twin.bind()
+        if self.dtype is None:
+            outputs = self.call(options)
+        else:
+            with torch.no_grad():
+                outputs = self.call(options)
+            message = NOT_TRAINED.format(name=type(self.owner).__name__, dtype=self.dtype)
+            outputs = refusing_gradients(outputs, self.owner, message)
+        return_dict = options.get("return_dict")
+        return_dict = getattr(self.owner.config, "return_dict", True) if return_dict is None else return_dict
+        return outputs if return_dict else outputs.to_tuple()
 
     def prepare(self) -> str | None:
         """Takes over what is there; returns why that cannot be, or `None`."""
@@ -153,7 +173,10 @@ class BaseStandIn(StandIn):
 
     def look(self) -> None:
         """Takes over what is there now, or finds out why that cannot be."""
-        if self.watch is None or self.call is None or not self.watch.has_same_parts():
+        packed = state_of(self.owner) if self.dtype else None
+        is_known = self.watch is not None and self.call is not None and packed == self.packed
+        if not is_known or not self.watch.has_same_parts():
+            self.packed = packed
             self.call, self.modes, self.reason, shared = None, None, None, ()
             try:
                 self.take_over()
@@ -173,11 +196,26 @@ class BaseStandIn(StandIn):
         found = next((each for each in found_in(self.holder, ()) if each.owner is self.owner), None)
         if found is None:
             raise Unfollowed("it is no longer a part of the model that held it")
-        config = self.holder.config
+        config = with_depth(self.holder.config, self.owner)
         fresh = fresh_like(found, config)
         if (reason := difference(self.owner, fresh)) is not None:
             raise Unfollowed(reason)
         twin = make_twin(found, config)
         if (place := next(inner_hooks(self.owner, twin.shared), None)) is not None:
             raise Unfollowed(f"{place} carries a hook")
+        if self.dtype is not None:
+            pack(twin, self.owner, self.dtype)
         self.call, self.modes = Call(found, twin), Modes(self.owner, fresh, twin)
+
+
+def with_depth(config: PreTrainedConfig, owner: nn.Module) -> PreTrainedConfig:
+    """The configuration; if the model was left fewer layers than that says, one that says how many there are."""
+    depth = getattr(config, "num_hidden_layers", None)
+    stacks = [each for each in owner.modules() if isinstance(each, nn.ModuleList) and each]
+    stack = next((each for each in stacks if LAYERS.fullmatch(type(each[0]).__name__)), None)
+    is_shorter = stack is not None and depth is not None and len(stack) < depth and not config.is_encoder_decoder
+    if not is_shorter or getattr(config, "num_hidden_groups", None):
+        return config
+    config = copy.deepcopy(config)
+    config.num_hidden_layers = len(stack)
+    return config

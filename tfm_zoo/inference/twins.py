@@ -90,13 +90,18 @@ def adapted(module: nn.Module) -> nn.Module | None:
     return layer if type(module).__module__.startswith("peft.tuners.") and isinstance(layer, nn.Linear) else None
 
 
+def changed_linear(module: nn.Module) -> nn.Linear | None:
+    """The linear layer in an adapter, or one whose weight is computed: by a parametrization, or by a hook that prunes."""
+    is_computed = isinstance(module, nn.Linear) and "weight" not in module._parameters
+    return module if is_computed and type(module).forward is nn.Linear.forward else adapted(module)
+
+
 def tensors_of(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module, Slot]]:
-    """Each tensor of a model that its state dict has: its name, the layer that has it, and where. A layer that PEFT
-    adapts counts as the layer itself."""
-    if (layer := adapted(model)) is not None:
-        for name in layer._parameters:
-            if layer._parameters[name] is not None:
-                yield path + name, model, (layer._parameters, name)
+    """Each tensor of a model that its state dict has: its name, the layer that has it, and where. A layer whose weight is
+    adapted or computed counts as the layer itself."""
+    if (layer := changed_linear(model)) is not None:
+        tensors = {name: getattr(layer, name) for name in ("weight", "bias") if getattr(layer, name, None) is not None}
+        yield from ((path + name, model, (tensors, name)) for name in tensors)
         return
     for name, value in model._parameters.items():
         if value is not None:
@@ -195,6 +200,8 @@ def bound(model: PreTrainedModel, steps: list[Step], sources: dict[str, tuple[nn
             model.get_submodule(parent)._modules[child] = official
             twin.shared.update(official.modules())
             continue
+        if any(changed_linear(sources[name][0]) is not None for step in taken for name in step.reads):
+            raise ConversionError(f"the weights of {path} are adapted or computed")
         for name in owned:
             step, leaf = writers[name], name.rpartition(".")[2]
             target = (layer._parameters if leaf in layer._parameters else layer._buffers, leaf)
@@ -228,15 +235,15 @@ def shareable(layer: nn.Module, steps: set[Step], sources: dict) -> nn.Module | 
     (only,) = official
     plain = only if adapted(only) is None else adapted(only)
     owned = {name for name, value in layer._parameters.items() if value is not None}
-    has = {name for name, value in plain._parameters.items() if value is not None}
+    has = {name for name in ("weight", "bias") if getattr(plain, name, None) is not None}
     is_alike = isinstance(plain, type(layer)) and type(plain).forward is type(layer).forward and has == owned
-    return only if is_alike and numbers_of(layer) == numbers_of(plain) else None
+    return only if is_alike and has_same_numbers(layer, plain) else None
 
 
-def numbers_of(layer: nn.Module) -> dict[str, object]:
-    """The settings of a layer, such as the `eps` of a norm."""
-    settings = {name: value for name, value in vars(layer).items() if not name.startswith("_")}
-    return {name: value for name, value in settings.items() if name not in ("training", "forward")}
+def has_same_numbers(one: nn.Module, other: nn.Module) -> bool:
+    """Whether two layers have the same settings, such as the `eps` of a norm."""
+    names = {name for name in vars(one).keys() & vars(other).keys() if not name.startswith("_")} - {"training", "forward"}
+    return all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 def renew_constants(model: nn.Module, official: nn.Module) -> None:

@@ -7,14 +7,16 @@ import torch
 from torch import nn
 
 from ..models.padding import is_shapeless
-from .twins import adapted
+from .twins import adapted, changed_linear
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 #: attributes that say how a module is used, and not what it computes (rates of dropout are others)
-MODES = {"training", "p", "gradient_checkpointing", "max_seq_len_cached", "attn_implementation"}
+MODES = {"training", "p", "gradient_checkpointing", "max_seq_len_cached"}
 #: fields of the configuration that each call reads, and those that no model reads
 READ_ANEW = {"use_cache", "output_hidden_states", "output_attentions", "return_dict", "problem_type", "_name_or_path"}
 READ_ANEW |= {"output_router_logits", "architectures", "id2label", "label2id", "dtype", "transformers_version"}
+#: attributes that no official class computes with
+UNREAD = {"vocab_size", "attn_implementation"}
 SIMPLE = (int, float, str, bool, tuple, type(None), type(eq), type(lambda: 0))
 INNER = {"_modules", "_parameters", "_buffers"}
 
@@ -101,14 +103,15 @@ def difference(owner: nn.Module, fresh: nn.Module) -> str | None:
         if other is None:
             return f"it has no {path}"
         is_linear = type(module) is nn.Linear
-        other = (adapted(other) if is_linear else None) or other
+        other = (changed_linear(other) if is_linear else None) or other
         computes_alike = is_linear and isinstance(other, nn.Linear) and type(other).forward is nn.Linear.forward
         if type(other) is not type(module) and not computes_alike:
             return f"{place} is of class {type(other).__name__}, and not {type(module).__name__}"
         if path and "forward" in vars(other):
             return f"the forward of {path} is replaced"
         for name, value in vars(module).items():
-            if isinstance(value, SIMPLE) and not is_mode(name) and not is_same_value(vars(other).get(name), value):
+            is_read = isinstance(value, SIMPLE) and not is_mode(name) and name not in UNREAD
+            if is_read and not is_same_value(vars(other).get(name), value):
                 return f"{place} has {name}={vars(other).get(name)!r}, and its configuration says {value!r}"
     added = next((path for path in live if path not in expected), None)
     return added and f"{added} is no part of its class"
@@ -119,6 +122,6 @@ def parts_of(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     queue = [("", root)]
     for path, module in queue:  # the loop also visits what is appended
         yield path, module
-        if adapted(module) is None and not hasattr(module, "parametrizations"):
+        if changed_linear(module) is None:
             children = ((name, child) for name, child in module._modules.items() if child is not None)
             queue += [(f"{path}.{name}" if path else name, child) for name, child in children]
