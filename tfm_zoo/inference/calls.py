@@ -43,6 +43,7 @@ class Call:
         self.is_target = found.part == "decoder" and not self.is_decoder
         self.is_source = found.part == "encoder"
         self.is_encoder = not (self.is_target or self.is_decoder)
+        self.drops_masks = self.is_encoder and twin.model.config.dropped_token_id is not None  # ESM
         self.fills_cache = found.architecture.model_type == "embedding_gemma"
         self.is_tower = family == "tfm_text_tower"
         official = type(found.owner).forward
@@ -74,12 +75,16 @@ class Call:
         mask = options.get("attention_mask")
         if mask is not None and not marks_padding(mask):
             raise Unfollowed("attention_mask says who attends to whom")
+        if mask is not None and self.drops_masks and not mask.any(dim=1).all():
+            raise Unfollowed("a row has no token, by whose number it divides")
         arguments = {name: options[name] for name in ("token_type_ids", "task_type_ids") if name in options}
         arguments |= {"output_hidden_states": shows, "output_attentions": False}
         if self.is_decoder or "output_router_logits" in options:
             router = options.get("output_router_logits", getattr(config, "output_router_logits", None))
             arguments |= {} if router is None else {"output_router_logits": router}
         positions = options.get("position_ids")
+        if positions is not None and self.drops_masks:
+            raise Unfollowed("its positions count tokens, whatever position_ids say")
         if positions is not None:
             arguments["position_ids"] = self.positions(positions, given, mask)
         run = self.decode if self.is_decoder else self.decode_target if self.is_target else self.encode
@@ -94,14 +99,15 @@ class Call:
         length = given.shape[1]
         if positions.dim() != 2 or positions.shape[1] != length:
             raise Unfollowed(f"position_ids are of shape {tuple(positions.shape)}")
-        if length > 1:
-            last = positions.diff(dim=1) <= 0
-            if mask is not None and last.any():
-                real = mask[:, -length:].to(positions.device).bool()
-                filled = positions.expand(real.shape).masked_fill(~real, -1).cummax(dim=1).values
-                last = (positions[:, 1:] <= filled[:, :-1]) & real[:, 1:]
-            if last.any():
-                raise Unfollowed("the positions of its tokens do not rise")
+        steps = positions.diff(dim=1)
+        # (Without a mask, some official decoders see a document behind every step but one.)
+        is_usual = bool(((steps == 1) if mask is None else (steps > 0)).all())
+        if mask is not None and not is_usual:
+            real = mask[:, -length:].to(positions.device).bool()
+            before = positions.expand(real.shape).masked_fill(~real, -1).cummax(dim=1).values
+            is_usual = not bool(((positions[:, 1:] <= before[:, :-1]) & real[:, 1:]).any())
+        if not is_usual:
+            raise Unfollowed("position_ids do not count the tokens of each row")
         return positions - self.twin.model.first_position
 
     def encode(self, options: dict, given: torch.Tensor, mask, arguments: dict, read: Read) -> ModelOutput:

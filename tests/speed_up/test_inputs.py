@@ -1,0 +1,226 @@
+"""Inputs of every kind, and generation: the outputs of the official class, of its class, whoever computes them."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from transformers import DynamicCache, StaticCache
+from transformers.utils import ModelOutput
+
+from tests.equivalence.comparison import ragged_batch
+from tests.official_models import BY_NAME, OFFICIAL_CLASSES, build_tiny
+from tests.precision import assert_same, tensors_in
+from tests.speed_up.models import LENGTHS, fell_back, pair_of
+from tfm_zoo.inference import speed_up
+
+pytestmark = pytest.mark.usefixtures("double")
+
+ENCODERS = ("BertModel", "RobertaForTokenClassification", "DebertaV2Model", "ModernBertModel", "EsmModel")
+DECODERS = ("GPT2LMHeadModel", "Qwen2ForCausalLM", "OPTForCausalLM", "BloomForCausalLM", "GPTJForCausalLM")
+SEQUENCES = ("BartForConditionalGeneration", "T5ForConditionalGeneration", "MarianMTModel")
+IDS = torch.randint(5, 99, (4, 13), generator=torch.Generator().manual_seed(0))
+RIGHT = (torch.arange(13) < torch.tensor(LENGTHS)[:, None]).long()
+LEFT = RIGHT.flip(1)
+HOLES = RIGHT.clone()
+HOLES[:, 2:4] = 0
+COUNTED = (LEFT.cumsum(1) - 1).clamp(min=0)
+
+
+def with_holes(config) -> dict:
+    return {"input_ids": IDS, "attention_mask": HOLES}
+
+
+def without_a_mask(config) -> dict:
+    return {"input_ids": IDS.where(RIGHT == 1, config.pad_token_id or 0)}
+
+
+def with_an_empty_row(config) -> dict:
+    return {"input_ids": IDS, "attention_mask": RIGHT * torch.tensor([[1], [0], [1], [1]])}
+
+
+def with_a_mask_of_floats(config) -> dict:
+    return {"input_ids": IDS, "attention_mask": RIGHT.to(torch.get_default_dtype())}
+
+
+def with_a_mask_of_pairs(config) -> dict:
+    pairs = (torch.ones(13, 13).tril().bool() & RIGHT[:, None, None].bool()) | torch.eye(13).bool()
+    return {"input_ids": IDS, "attention_mask": pairs}
+
+
+def of_one_token(config) -> dict:
+    return {"input_ids": IDS[:, :1], "attention_mask": torch.ones(4, 1, dtype=torch.long)}
+
+
+def as_positions(config) -> dict:
+    return {"input_ids": IDS, "attention_mask": LEFT, "position_ids": COUNTED + getattr(config, "first_position", 0)}
+
+
+def with_gaps(config) -> dict:
+    return {"input_ids": IDS, "position_ids": torch.arange(13)[None] * 2 + 3, "use_cache": False}
+
+
+def in_documents(config) -> dict:
+    return {"input_ids": IDS, "position_ids": torch.tensor([[*range(7), *range(6)]] * 4), "use_cache": False}
+
+
+def as_embeddings(config) -> dict:
+    generator = torch.Generator().manual_seed(1)
+    width = getattr(config, "embedding_size", config.hidden_size)
+    return {"inputs_embeds": torch.randn(4, 13, width, generator=generator), "attention_mask": RIGHT}
+
+
+def as_a_tuple(config) -> dict:
+    return {"input_ids": IDS, "attention_mask": RIGHT, "return_dict": False}
+
+
+def with_attentions(config) -> dict:
+    return {"input_ids": IDS, "attention_mask": RIGHT, "output_attentions": True, "output_hidden_states": True}
+
+
+def with_a_chosen_state(config) -> dict:
+    return {"input_ids": IDS, "attention_mask": RIGHT, "output_hidden_states": [1]}
+
+
+def with_an_unknown_argument(config) -> dict:
+    return {"input_ids": IDS, "attention_mask": RIGHT, "something": 3}
+
+
+INPUTS = (with_holes, without_a_mask, with_an_empty_row, with_a_mask_of_floats, with_a_mask_of_pairs, of_one_token)
+INPUTS += (as_positions, with_gaps, in_documents, as_embeddings, as_a_tuple, with_attentions, with_a_chosen_state)
+INPUTS += (with_an_unknown_argument,)
+#: those that the official class computes, whatever the architecture
+DECLINED = (with_a_mask_of_pairs, with_gaps, in_documents, with_attentions, with_a_chosen_state, with_an_unknown_argument)
+
+
+@pytest.fixture(scope="module", params=[*ENCODERS, *DECODERS], ids=str)
+def pair(request):
+    return pair_of(BY_NAME[request.param])
+
+
+def real_of(outputs, inputs: dict) -> dict[str, torch.Tensor]:
+    """The tensors of outputs at real tokens."""
+    outputs = outputs if isinstance(outputs, ModelOutput) else dict(enumerate(outputs))
+    tensors = tensors_in({str(name): each for name, each in outputs.items() if isinstance(each, torch.Tensor | tuple)})
+    mask = inputs.get("attention_mask")
+    mask = RIGHT if mask is None or mask.dim() == 4 else mask
+    return {name: each[mask.bool()] if each.shape[:2] == mask.shape else each for name, each in tensors.items()}
+
+
+@pytest.mark.parametrize("make", INPUTS, ids=lambda each: each.__name__)
+@torch.no_grad()
+def test_inputs(pair, make):
+    official_class, official, [model] = pair
+    inputs = make(official.config)
+    if official_class.differs_at_padding and make in (with_an_empty_row, with_holes):
+        pytest.skip("what sees padding alone is its own")
+    try:
+        expected = official(**inputs)
+    except Exception as error:  # the official class refuses it: so does the one that is sped up
+        with pytest.raises(type(error)):
+            model(**inputs)
+        return
+    outputs = model(**inputs)
+    assert type(outputs) is type(expected)
+    made, wanted = real_of(outputs, inputs), real_of(expected, inputs)
+    if make is with_attentions:
+        made, wanted = ({name: each for name, each in side.items() if "attentions" not in name} for side in (made, wanted))
+    assert_same(made, wanted)
+
+
+@torch.no_grad()
+def test_what_need_not_fall_back(pair):
+    official_class, official, _ = pair
+    model = speed_up(copy.deepcopy(official))
+    for make in INPUTS:
+        if make not in DECLINED and not (make is as_positions and not official_class.is_decoder):
+            try:
+                model(**make(official.config))
+            except TypeError:
+                assert make is as_positions
+    assert not fell_back(model)
+
+
+def test_refusals_are_the_official_ones():
+    """What the zoo would refuse in its own words, the official class does in its."""
+    model = build_tiny(BY_NAME["BertModel"])
+    with pytest.raises(IndexError):
+        model(input_ids=torch.tensor([[500]]))
+    with pytest.raises(IndexError):
+        speed_up(model)(input_ids=torch.tensor([[500]]))
+
+
+GENERATORS = [
+    each
+    for each in OFFICIAL_CLASSES
+    if each.head.zoo_name in ("TfmGPTForCausalLM", "TfmEncoderDecoderForConditionalGeneration")
+    and str(each) in (*DECODERS, *SEQUENCES, "LlamaForCausalLM", "Gemma2ForCausalLM", "FalconForCausalLM", "MptForCausalLM")
+]
+
+
+@pytest.mark.parametrize("official_class", GENERATORS, ids=str)
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"do_sample": True}], ids=str)
+def test_tokens(official_class, options):
+    _, official, [model] = pair_of(official_class)
+    for side in ("left", "right"):
+        batch = ragged_batch(official_class, official, side, [9, 4, 6])
+        batch = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        made = []
+        for each in (official, model):
+            torch.manual_seed(0)
+            made.append(each.generate(**batch, max_new_tokens=7, **options))
+        assert torch.equal(*made), side
+
+
+@pytest.mark.parametrize("name", [*DECODERS, "FalconForCausalLM", "CohereForCausalLM", "Gemma2ForCausalLM", "GPTBigCodeForCausalLM"])
+@torch.no_grad()
+def test_a_cache_is_read_by_both(name):
+    """A generation may go on where the other has begun."""
+    official_class = BY_NAME[name]
+    _, official, [model] = pair_of(official_class)
+    batch = ragged_batch(official_class, official, "left", [9, 4, 6])
+    ids, mask = batch["input_ids"], batch["attention_mask"]
+    caches = [lambda: None, DynamicCache, lambda: StaticCache(official.config, max_cache_len=12)]
+    for new_cache in caches[: 2 if name == "BloomForCausalLM" else 3]:  # official BLOOM takes no static cache
+        results = []
+        for turns in ([official] * 4, [model, official, model, official], [official, model, model, model]):
+            cache, logits = new_cache(), []
+            for each, (start, end) in zip(turns, ((0, 4), (4, 7), (7, 8), (8, 9)), strict=True):
+                inputs = {"input_ids": ids[:, start:end], "attention_mask": mask[:, :end], "use_cache": True}
+                outputs = each(**inputs, past_key_values=cache)
+                cache = outputs.past_key_values
+                logits.append(outputs.logits)
+            results.append(torch.cat(logits, dim=1)[mask == 1])
+        assert_same(results[1], results[0])
+        assert_same(results[2], results[0])
+
+
+def test_a_head_of_ones_own():
+    """The base model inside is found, in training too."""
+
+    class Own(nn.Module):
+        def __init__(self, base: nn.Module):
+            super().__init__()
+            self.encoder, self.out = base, nn.Linear(32, 2)
+
+        def forward(self, **inputs):
+            return self.out(self.encoder(**inputs).last_hidden_state[:, 0])
+
+    model = Own(build_tiny(BY_NAME["BertModel"]))
+    fast = speed_up(copy.deepcopy(model))
+    for mask in (RIGHT, LEFT):
+        for each in (model, fast):
+            each.zero_grad()
+            each(input_ids=IDS, attention_mask=mask).square().sum().backward()
+        wanted = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
+        assert_same({name: dict(fast.named_parameters())[name].grad for name in wanted}, wanted)
+    assert not fell_back(fast)
+
+
+def test_nothing_is_found():
+    with pytest.raises(ValueError, match="speed_up changes nothing in this Linear"):
+        speed_up(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="calibrate"):
+        speed_up(build_tiny(BY_NAME["BertModel"]), "int8", calibrate=[])
+    with pytest.raises(ValueError, match="dtype='int3' should be"):
+        speed_up(build_tiny(BY_NAME["BertModel"]), "int3")
