@@ -31,6 +31,8 @@ class Modes:
         """
         drops = [(path, module, rates_of(module)) for path, module in self.modules]
         drops = [(path, module, rates) for path, module, rates in drops if rates]
+        if any(module.training and rates.get("layerdrop") for _, module, rates in drops):
+            raise Unfollowed("layerdrop leaves out whole layers")
         active = [(path, rates) for path, module, rates in drops if module.training and any(rates.values())]
         states = {module.training for _, module in self.modules}
         is_training = True in states
@@ -73,15 +75,17 @@ class Modes:
         self.twin.model.training = True
 
     def follow_checkpointing(self) -> None:
-        holders = [module for _, module in self.modules if hasattr(module, "_gradient_checkpointing_func")]
-        flags = {module.gradient_checkpointing for module in holders} or {False}
-        if len(flags) > 1:
+        """Has each layer of the twin run a second time in a backward pass if the official one does."""
+        holders = [(path, each) for path, each in self.modules if hasattr(each, "_gradient_checkpointing_func")]
+        by_layer = {number_of(path): each for path, each in holders if number_of(path) is not None}
+        is_whole = len(by_layer) == len(self.layers)
+        for number, layer in enumerate(self.layers):
+            holder = by_layer[str(number)] if is_whole else holders[0][1] if holders else None
+            layer.gradient_checkpointing = holder is not None and holder.gradient_checkpointing
+            if holder is not None:
+                layer._gradient_checkpointing_func = holder._gradient_checkpointing_func
+        if not is_whole and len({each.gradient_checkpointing for _, each in holders}) > 1:
             raise Unfollowed("some of its layers checkpoint gradients, and others do not")
-        function = next((module._gradient_checkpointing_func for module in holders), None)
-        for layer in self.layers:
-            layer.gradient_checkpointing = flags == {True}
-            if function is not None:
-                layer._gradient_checkpointing_func = function
 
 
 def rates_of(module: nn.Module) -> dict[str, float]:

@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import reduce
+from functools import cache, reduce
+from inspect import signature
 from typing import NamedTuple
 
 import torch
 from torch.nn import functional as F
+from transformers import PreTrainedModel
 
 from ..models.batch import KeptTokens
 from ..models.decoder_entrance import kept_up_to
@@ -81,13 +83,14 @@ def reading(read: Read) -> Iterator[None]:
 OF_TOKENS = ("ForMaskedLM", "ForTokenClassification", "ForCausalLM", "LMHeadModel", "ForQuestionAnswering")
 
 
-def read_by(name: str, config, options: dict, takes_target: bool) -> Read:
-    """What an official class with this name reads for a caller's arguments."""
+def read_by(model: PreTrainedModel, family: str, options: dict) -> Read:
+    """What an official model reads for a caller's arguments; `family`: the `model_type` of its twin."""
+    name, config = type(model).__name__, model.config
     given, labels = options.get("input_ids"), options.get("labels")
     given = options.get("inputs_embeds") if given is None else given
     if options.get("start_positions") is not None or not isinstance(given, torch.Tensor):
-        return Read(everything=True, of_target=takes_target)  # the loss is a softmax over all positions
-    if takes_target:
+        return Read(everything=True, of_target=takes_target(type(model)))  # the loss is a softmax over all positions
+    if takes_target(type(model)):
         return read_of_target(name, config, options, labels)
     if isinstance(keep := options.get("logits_to_keep"), torch.Tensor):
         return Read(everything=True)
@@ -101,11 +104,18 @@ def read_by(name: str, config, options: dict, takes_target: bool) -> Read:
     if keep:
         places.append((torch.arange(shape[1], device=given.device) >= shape[1] - keep).expand(shape))
     padding = getattr(config, "pad_token_id", None)
-    if name.endswith("ForSequenceClassification") and given.dim() == 2 and padding is not None:
+    reads_last = family == "tfm_gpt" and name.endswith("ForSequenceClassification")
+    if reads_last and given.dim() == 2 and padding is not None:
         places.append(only_last(given != padding))
     positions = reduce(torch.logical_or, places) if places else None
     generates = bool(options.get("use_cache")) or options.get("past_key_values") is not None
     return Read(positions, first=not name.endswith(OF_TOKENS), last=generates)
+
+
+@cache
+def takes_target(kind: type[PreTrainedModel]) -> bool:
+    """Whether a class reads a source and a target."""
+    return "decoder_input_ids" in signature(kind.forward).parameters
 
 
 def read_of_target(name: str, config, options: dict, labels: torch.Tensor | None) -> Read:

@@ -66,7 +66,7 @@ def install(found: Found, stand_in: BaseStandIn) -> None:
     heads = (*found.around, found.holder) if found.part else found.around
     for head in heads:
         if "forward" not in vars(head):
-            head.forward = HeadStandIn(head)
+            head.forward = HeadStandIn(head, found.architecture.family)
         projection, scores = head.get_output_embeddings(), head._modules.get("qa_outputs")
         for layer, is_lowest in ((projection, False), (scores, True)):
             if type(layer) is nn.Linear and "forward" not in vars(layer):

@@ -34,11 +34,16 @@ class StandIn:
 
     def __init__(self, owner: nn.Module):
         functools.update_wrapper(self, type(owner).forward, updated=())
-        del self.__wrapped__  # whoever unwraps a forward should find this one
+        del self.__wrapped__  # whoever unwraps a forward is to find this one
         signature = inspect.signature(type(owner).forward)
         self.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:])
         self.owner, self.is_on, self.said = owner, True, set()
         self.names = [*self.__signature__.parameters]
+
+    @property
+    def __code__(self):
+        """Where the official forward stands; `torch.export` asks for it."""
+        return inspect.unwrap(type(self.owner).forward).__code__
 
     def __reduce__(self):
         return type(self), (self.owner,)
@@ -64,16 +69,28 @@ class StandIn:
 
 
 class HeadStandIn(StandIn):
-    """The forward of a model with a head, which tells the base model that it holds what it reads."""
+    """The forward of a model with a head, which tells the base model that it holds what it reads.
+
+    Args:
+        owner: the official model.
+        family: the `model_type` of its twin.
+    """
+
+    def __init__(self, owner: nn.Module, family: str):
+        super().__init__(owner)
+        self.family = family
+
+    def __reduce__(self):
+        return type(self), (self.owner, self.family)
+
+    def __deepcopy__(self, memo: dict):
+        return type(self)(copy.deepcopy(self.owner, memo), self.family)
 
     def __call__(self, *args, **kwargs):
         is_outermost = READ.get() is UNKNOWN
-        if not (self.is_on and is_outermost) or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        if not (self.is_on and is_outermost) or is_graph():
             return self.official(*args, **kwargs)
-        owner = self.owner
-        takes_target = "decoder_input_ids" in self.names
-        read = read_by(type(owner).__name__, owner.config, self.by_name(args, kwargs), takes_target)
-        with reading(read):
+        with reading(read_by(self.owner, self.family, self.by_name(args, kwargs))):
             return self.official(*args, **kwargs)
 
 
@@ -96,7 +113,7 @@ class ProjectionStandIn(StandIn):
         return type(self)(copy.deepcopy(self.owner, memo), self.is_lowest)
 
     def __call__(self, input: torch.Tensor) -> torch.Tensor:
-        asked = None if torch.compiler.is_compiling() else READ.get().asked
+        asked = None if is_graph() else READ.get().asked
         kept = asked[-1].kept(input) if self.is_on and asked and not is_traced(input) else None
         if kept is None:
             return self.official(input)
@@ -133,7 +150,7 @@ class BaseStandIn(StandIn):
         return type(self)(copy.deepcopy(self.owner, memo), copy.deepcopy(self.holder, memo), self.dtype)
 
     def __call__(self, *args, **kwargs):
-        if not self.is_on or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        if not self.is_on or is_graph():
             return self.official(*args, **kwargs)
         if self.dtype is not None and self.owner.training:
             raise RuntimeError(NOT_TRAINED.format(name=type(self.owner).__name__, dtype=self.dtype))
@@ -206,6 +223,11 @@ class BaseStandIn(StandIn):
         if self.dtype is not None:
             pack(twin, self.owner, self.dtype)
         self.call, self.modes = Call(found, twin), Modes(self.owner, fresh, twin)
+
+
+def is_graph() -> bool:
+    """Whether a graph is being made: it is that of the official class."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def with_depth(config: PreTrainedConfig, owner: nn.Module) -> PreTrainedConfig:
