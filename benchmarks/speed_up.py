@@ -1,4 +1,4 @@
-"""The model that you have, untouched and sped up: encoding, scoring, a training step, and what taking over costs a call."""
+"""The model that you have, untouched and sped up: encoding, scoring, a training step; what taking over costs a call."""
 
 import copy
 from collections.abc import Callable
@@ -59,7 +59,11 @@ def encode(encoder: Path, count: int, rounds: int) -> None:
         texts = texts_of(name, count)
         vectors = {dtype: model.encode(texts, normalize_embeddings=True) for dtype, model in models.items()}
         alike = {dtype: (each * vectors["untouched"]).sum(axis=1).min() for dtype, each in vectors.items()}
-        show(f"encode, {count} of {title}", in_turn({k: lambda m=m: m.encode(texts) for k, m in models.items()}, rounds), alike)
+        show(
+            f"encode, {count} of {title}",
+            in_turn({k: lambda m=m, texts=texts: m.encode(texts) for k, m in models.items()}, rounds),
+            alike,
+        )
 
         def as_given(model: SentenceTransformer, texts=texts) -> None:
             with torch.inference_mode():
@@ -74,7 +78,10 @@ def predict(encoder: Path, count: int, rounds: int) -> None:
     pairs = [(QUERY, text) for text in texts_of("imdb", count)]
     models = {"untouched": CrossEncoder(str(encoder), num_labels=1, device="cpu")}
     models |= {dtype: tfm_zoo.speed_up(copy.deepcopy(models["untouched"]), dtype) for dtype in TYPES}
-    show(f"CrossEncoder.predict, {count} of IMDB", in_turn({k: lambda m=m: m.predict(pairs) for k, m in models.items()}, rounds))
+    show(
+        f"CrossEncoder.predict, {count} of IMDB",
+        in_turn({k: lambda m=m: m.predict(pairs) for k, m in models.items()}, rounds),
+    )
 
 
 def train(encoder: Path, count: int, rounds: int) -> None:
@@ -84,7 +91,10 @@ def train(encoder: Path, count: int, rounds: int) -> None:
     texts = texts_of("imdb", count)
     for title, rows in (("as given", texts), ("group_by_length", sorted(texts, key=len))):
         starts = range(0, len(rows), 16)
-        batches = [tokenizer(rows[i : i + 16], padding=True, truncation=True, max_length=512, return_tensors="pt") for i in starts]
+        batches = [
+            tokenizer(rows[i : i + 16], padding=True, truncation=True, max_length=512, return_tensors="pt")
+            for i in starts
+        ]
 
         def step(model: PreTrainedModel, batches=batches) -> None:
             for batch in batches:

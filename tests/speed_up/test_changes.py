@@ -118,7 +118,9 @@ def with_hook_of_a_layer(model):
 
 
 def with_hook_on_itself(model):
-    model.base_model.register_forward_hook(lambda module, args, output: output.__setitem__("last_hidden_state", output[0] * 2))
+    model.base_model.register_forward_hook(
+        lambda module, args, output: output.__setitem__("last_hidden_state", output[0] * 2)
+    )
     return model
 
 

@@ -1,4 +1,4 @@
-"""Every official class through `speed_up`: outputs, losses, gradients on its own parameters, and no padding computed."""
+"""Every official class through `speed_up`: outputs, losses, gradients on its parameters, and no padding computed."""
 
 import pytest
 import torch

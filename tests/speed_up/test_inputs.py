@@ -90,7 +90,14 @@ INPUTS = (with_holes, without_a_mask, with_an_empty_row, with_a_mask_of_floats, 
 INPUTS += (as_positions, with_gaps, in_documents, as_embeddings, as_a_tuple, with_attentions, with_a_chosen_state)
 INPUTS += (with_an_unknown_argument,)
 #: those that the official class computes, whatever the architecture
-DECLINED = (with_a_mask_of_pairs, with_gaps, in_documents, with_attentions, with_a_chosen_state, with_an_unknown_argument)
+DECLINED = (
+    with_a_mask_of_pairs,
+    with_gaps,
+    in_documents,
+    with_attentions,
+    with_a_chosen_state,
+    with_an_unknown_argument,
+)
 
 
 @pytest.fixture(scope="module", params=[*ENCODERS, *DECODERS], ids=str)
@@ -125,7 +132,9 @@ def test_inputs(pair, make):
     assert type(outputs) is type(expected)
     made, wanted = real_of(outputs, inputs), real_of(expected, inputs)
     if make is with_attentions:
-        made, wanted = ({name: each for name, each in side.items() if "attentions" not in name} for side in (made, wanted))
+        made, wanted = (
+            {name: each for name, each in side.items() if "attentions" not in name} for side in (made, wanted)
+        )
     assert_same(made, wanted)
 
 
@@ -156,7 +165,8 @@ GENERATORS = [
     each
     for each in OFFICIAL_CLASSES
     if each.head.zoo_name in ("TfmGPTForCausalLM", "TfmEncoderDecoderForConditionalGeneration")
-    and str(each) in (*DECODERS, *SEQUENCES, "LlamaForCausalLM", "Gemma2ForCausalLM", "FalconForCausalLM", "MptForCausalLM")
+    and str(each)
+    in (*DECODERS, *SEQUENCES, "LlamaForCausalLM", "Gemma2ForCausalLM", "FalconForCausalLM", "MptForCausalLM")
 ]
 
 
@@ -174,7 +184,9 @@ def test_tokens(official_class, options):
         assert torch.equal(*made), side
 
 
-@pytest.mark.parametrize("name", [*DECODERS, "FalconForCausalLM", "CohereForCausalLM", "Gemma2ForCausalLM", "GPTBigCodeForCausalLM"])
+@pytest.mark.parametrize(
+    "name", [*DECODERS, "FalconForCausalLM", "CohereForCausalLM", "Gemma2ForCausalLM", "GPTBigCodeForCausalLM"]
+)
 @torch.no_grad()
 def test_a_cache_is_read_by_both(name):
     """A generation may go on where the other has begun."""

@@ -39,7 +39,13 @@ def tokenizer():
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*special, *WORDS])}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    names = {
+        "pad_token": "[PAD]",
+        "unk_token": "[UNK]",
+        "cls_token": "[CLS]",
+        "sep_token": "[SEP]",
+        "mask_token": "[MASK]",
+    }
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=40, **names)
 
 
@@ -88,7 +94,9 @@ def test_cross_encoder(folder):
 def test_sparse_encoder(folder):
     model = SparseEncoder(modules=[MLMTransformer(folder(BertForMaskedLM)), SpladePooling("max")], device="cpu")
     expected = model.encode(TEXTS, convert_to_sparse_tensor=False)
-    torch.testing.assert_close(speed_up(model).encode(TEXTS, convert_to_sparse_tensor=False), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        speed_up(model).encode(TEXTS, convert_to_sparse_tensor=False), expected, atol=1e-5, rtol=0
+    )
     assert not fell_back(model)
 
 
@@ -103,7 +111,7 @@ def test_pipeline(folder):
 
 @pytest.mark.parametrize("adapts", [False, True])
 def test_trainer(folder, tokenizer, adapts, tmp_path):
-    """Losses and parameters after some steps with accumulation, autocast and checkpointing; a Trainer is walked, too."""
+    """Losses of steps with accumulation, autocast and checkpointing; a Trainer is walked, too."""
     rows = [{**tokenizer(text), "labels": number % 2} for number, text in enumerate(TEXTS * 2)]
     results = []
     for is_fast in (False, True):
@@ -206,6 +214,9 @@ def test_functions_of_parameters(folder):
         each.other = {name: parameter.detach() * 1.1 for name, parameter in each.named_parameters()}
     made, wanted = (torch.func.functional_call(each, each.other, (ids,))[0] for each in (fast, model))
     torch.testing.assert_close(made, wanted, atol=1e-5, rtol=0)
-    summed = [torch.func.grad(lambda weights, each=each: torch.func.functional_call(each, weights, (ids,))[0].sum()) for each in (fast, model)]
+    summed = [
+        torch.func.grad(lambda weights, each=each: torch.func.functional_call(each, weights, (ids,))[0].sum())
+        for each in (fast, model)
+    ]
     made, wanted = (run(each.other) for run, each in zip(summed, (fast, model), strict=True))
     torch.testing.assert_close(made, wanted, atol=1e-4, rtol=1e-4)

@@ -1,6 +1,5 @@
 """What makes a model fast where it runs: `speed_up` runs an official model's forward pass through the zoo's."""
 
-from .. import plugin  # noqa: F401
 from .speed_up import restore, speed_up
 
 __all__ = ["restore", "speed_up"]

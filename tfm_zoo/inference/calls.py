@@ -16,7 +16,7 @@ from ..models.inputs import is_traced, marks_padding, one_of
 from ..models.padding import restore_outputs
 from .caches import Recorded
 from .finding import Found
-from .modes import Unfollowed
+from .modes import UnfollowedError
 from .reading import READ, Asked, Read
 from .twins import Twin
 
@@ -28,7 +28,7 @@ IDLE = {"num_items_in_batch", "cache_position"}
 OF_ENCODERS = {"past_key_values", "encoder_hidden_states", "encoder_attention_mask"}
 
 
-class Traced(Exception):
+class TracedError(Exception):
     """A graph is being made, which the official class defines."""
 
 
@@ -53,7 +53,7 @@ class Call:
         """The outputs of the official class for these arguments by name.
 
         Raises:
-            Unfollowed: for arguments that the twin does not follow; ValueError: for those that it refuses.
+            UnfollowedError: for arguments that the twin does not follow; ValueError: for those that it refuses.
         """
         options = {name: value for name, value in options.items() if value is not None and name not in IDLE}
         config = self.owner.config
@@ -63,20 +63,20 @@ class Call:
         if self.is_encoder or self.is_target:
             unknown |= options.keys() & {"output_router_logits"}
         if unknown:
-            raise Unfollowed(f"it was called with {', '.join(sorted(unknown))}")
+            raise UnfollowedError(f"it was called with {', '.join(sorted(unknown))}")
         given = one_of(options.get("input_ids"), options.get("inputs_embeds"))
         if is_traced(given):
-            raise Traced
+            raise TracedError
         if options.get("output_attentions", getattr(config, "output_attentions", False)):
-            raise Unfollowed("output_attentions asks for the weights of attention")
+            raise UnfollowedError("output_attentions asks for the weights of attention")
         shows = options.get("output_hidden_states", getattr(config, "output_hidden_states", False))
         if not isinstance(shows, bool):
-            raise Unfollowed(f"output_hidden_states={shows!r} asks for some of them")
+            raise UnfollowedError(f"output_hidden_states={shows!r} asks for some of them")
         mask = options.get("attention_mask")
         if mask is not None and not marks_padding(mask):
-            raise Unfollowed("attention_mask says who attends to whom")
+            raise UnfollowedError("attention_mask says who attends to whom")
         if mask is not None and self.drops_masks and not mask.any(dim=1).all():
-            raise Unfollowed("a row has no token, by whose number it divides")
+            raise UnfollowedError("a row has no token, by whose number it divides")
         arguments = {name: options[name] for name in ("token_type_ids", "task_type_ids") if name in options}
         arguments |= {"output_hidden_states": shows, "output_attentions": False}
         if self.is_decoder or "output_router_logits" in options:
@@ -84,7 +84,7 @@ class Call:
             arguments |= {} if router is None else {"output_router_logits": router}
         positions = options.get("position_ids")
         if positions is not None and self.drops_masks:
-            raise Unfollowed("its positions count tokens, whatever position_ids say")
+            raise UnfollowedError("its positions count tokens, whatever position_ids say")
         if positions is not None:
             arguments["position_ids"] = self.positions(positions, given, mask)
         run = self.decode if self.is_decoder else self.decode_target if self.is_target else self.encode
@@ -94,11 +94,11 @@ class Call:
         """A caller's positions, counted from 0.
 
         Raises:
-            Unfollowed: if those of real tokens do not rise: to some official classes these are several documents.
+            UnfollowedError: if those of real tokens do not rise: to some official classes these are several documents.
         """
         length = given.shape[1]
         if positions.dim() != 2 or positions.shape[1] != length:
-            raise Unfollowed(f"position_ids are of shape {tuple(positions.shape)}")
+            raise UnfollowedError(f"position_ids are of shape {tuple(positions.shape)}")
         steps = positions.diff(dim=1)
         # (Without a mask, some official decoders see a document behind every step but one.)
         is_usual = bool(((steps == 1) if mask is None else (steps > 0)).all())
@@ -107,14 +107,14 @@ class Call:
             before = positions.expand(real.shape).masked_fill(~real, -1).cummax(dim=1).values
             is_usual = not bool(((positions[:, 1:] <= before[:, :-1]) & real[:, 1:]).any())
         if not is_usual:
-            raise Unfollowed("position_ids do not count the tokens of each row")
+            raise UnfollowedError("position_ids do not count the tokens of each row")
         return positions - self.twin.model.first_position
 
     def encode(self, options: dict, given: torch.Tensor, mask, arguments: dict, read: Read) -> ModelOutput:
         """An encoder's call; `mask`, if there is one, is of padding."""
         ids, embeddings = options.get("input_ids"), options.get("inputs_embeds")
         if self.fills_cache and options.get("use_cache", self.owner.config.use_cache):
-            raise Unfollowed("use_cache=True fills a cache, which an encoder of the zoo has not")
+            raise UnfollowedError("use_cache=True fills a cache, which an encoder of the zoo has not")
         if mask is None and self.is_source:  # the twin would take the tokens of padding for it
             mask = torch.ones(given.shape[:2], dtype=torch.long, device=given.device)
         if not self.is_tower:
@@ -134,12 +134,12 @@ class Call:
         wanted = use_cache if use_cache is not None else getattr(config, "use_cache", False)
         if self.checkpoints():
             if cache is not None:
-                raise Unfollowed("gradient checkpointing reads no cache")
+                raise UnfollowedError("gradient checkpointing reads no cache")
             wanted = False
         seen = cache.get_seq_length() if cache is not None else 0
         if cache is not None and (seen or type(cache) is not DynamicCache or cache.offloading):
             if not self.twin.form.is_usual:
-                raise Unfollowed("its cache lays out keys in another way than the zoo")
+                raise UnfollowedError("its cache lays out keys in another way than the zoo")
             return model(
                 options.get("input_ids"),
                 attention_mask=mask,
@@ -157,7 +157,7 @@ class Call:
             places = read._replace(first=False).places(mask)
             places = mask.bool() if places is None else places | mask.bool()
             if reads_last:
-                places[:, -1] = True
+                places = places | (torch.arange(given.shape[1], device=places.device) == given.shape[1] - 1)
             note(read, Asked(mask.bool(), places, is_causal=True))
         tokens = Tokens(given, arguments.pop("token_type_ids", None), arguments.pop("position_ids", None))
         batch = decoder_batch(model, tokens, mask, None, False, arguments, places)
@@ -173,16 +173,16 @@ class Call:
         cache, use_cache = self.cache(options, config)
         states, source_mask = options.get("encoder_hidden_states"), options.get("encoder_attention_mask")
         if states is None:
-            raise Unfollowed("its decoder reads no source")
+            raise UnfollowedError("its decoder reads no source")
         if source_mask is not None and not marks_padding(source_mask):
-            raise Unfollowed("encoder_attention_mask says who attends to whom")
+            raise UnfollowedError("encoder_attention_mask says who attends to whom")
         wanted = use_cache if use_cache is not None else getattr(config, "use_cache", False)
         if self.checkpoints():
             if cache is not None:
-                raise Unfollowed("gradient checkpointing reads no cache")
+                raise UnfollowedError("gradient checkpointing reads no cache")
             wanted = False
         if cache is not None and not isinstance(cache, EncoderDecoderCache):
-            raise Unfollowed(f"its cache is a {type(cache).__name__}")
+            raise UnfollowedError(f"its cache is a {type(cache).__name__}")
         if cache is None and wanted:
             cache = EncoderDecoderCache(DynamicCache(config=config), DynamicCache(config=config))
         places = None
@@ -211,10 +211,10 @@ class Call:
     def cache(self, options: dict, config) -> tuple[Cache | None, bool | None]:
         cache = options.get("past_key_values", options.get(CACHE))
         if cache is not None and not isinstance(cache, Cache):
-            raise Unfollowed(f"past_key_values is a {type(cache).__name__}")
+            raise UnfollowedError(f"past_key_values is a {type(cache).__name__}")
         use_cache = options.get("use_cache")
         if cache is not None and use_cache is False:
-            raise Unfollowed("use_cache=False with a cache")
+            raise UnfollowedError("use_cache=False with a cache")
         return cache, use_cache
 
     def checkpoints(self) -> bool:

@@ -9,7 +9,7 @@ from .twins import Twin
 LAYER = re.compile(r"(?:^|\.)(?:layer|layers|h|block|blocks|albert_layers|albert_layer_groups)\.(\d+)(?:\.|$)")
 
 
-class Unfollowed(Exception):
+class UnfollowedError(Exception):
     """Why the official forward computes."""
 
 
@@ -27,12 +27,12 @@ class Modes:
         """Puts the twin into the mode of the official model.
 
         Raises:
-            Unfollowed: if its parts are in modes that the twin has no counterpart for.
+            UnfollowedError: if its parts are in modes that the twin has no counterpart for.
         """
         drops = [(path, module, rates_of(module)) for path, module in self.modules]
         drops = [(path, module, rates) for path, module, rates in drops if rates]
         if any(module.training and rates.get("layerdrop") for _, module, rates in drops):
-            raise Unfollowed("layerdrop leaves out whole layers")
+            raise UnfollowedError("layerdrop leaves out whole layers")
         active = [(path, rates) for path, module, rates in drops if module.training and any(rates.values())]
         states = {module.training for _, module in self.modules}
         is_training = True in states
@@ -52,15 +52,17 @@ class Modes:
         self.follow_checkpointing()
 
     def check_parts(self, drops: list) -> None:
-        """Raises [`Unfollowed`] unless the rates are the configuration's, and layers are in one mode each."""
+        """Raises [`UnfollowedError`] unless the rates are the configuration's, and layers are in one mode each."""
         for path, module, rates in drops:
             if module.training and rates != self.rates.get(path):
-                raise Unfollowed(f"{path or 'it'} drops {rates}, and its configuration says {self.rates.get(path)}")
+                raise UnfollowedError(
+                    f"{path or 'it'} drops {rates}, and its configuration says {self.rates.get(path)}"
+                )
         modes: dict[str | None, set[bool]] = {}
         for path, module, _ in drops:
             modes.setdefault(number_of(path), set()).add(module.training)
         if any(len(states) > 1 for states in modes.values()) or len(modes) - 1 != len(self.layers):
-            raise Unfollowed("some parts of a layer are in training mode, and others are not")
+            raise UnfollowedError("some parts of a layer are in training mode, and others are not")
 
     def follow_layers(self) -> None:
         """Puts each layer of the twin into the mode of the official layer with its number."""
@@ -85,7 +87,7 @@ class Modes:
             if holder is not None:
                 layer._gradient_checkpointing_func = holder._gradient_checkpointing_func
         if not is_whole and len({each.gradient_checkpointing for _, each in holders}) > 1:
-            raise Unfollowed("some of its layers checkpoint gradients, and others do not")
+            raise UnfollowedError("some of its layers checkpoint gradients, and others do not")
 
 
 def rates_of(module: nn.Module) -> dict[str, float]:

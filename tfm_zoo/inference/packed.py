@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from ..packing import pack_weights
-from .modes import Unfollowed
+from .modes import UnfollowedError
 from .twins import Twin, adapted
 
 NOT_TRAINED = (
@@ -16,14 +16,14 @@ NOT_TRAINED = (
 def pack(twin: Twin, owner: nn.Module, dtype: str) -> None:
     """Packs the linear layers of a twin; the official ones stay as they are."""
     if any(adapted(module) is not None for module in owner.modules()):
-        raise Unfollowed(f"its adapters keep its weights from being packed in {dtype}: merge them first")
+        raise UnfollowedError(f"its adapters keep its weights from being packed in {dtype}: merge them first")
     learned = [parameter for parameter in owner.parameters() if parameter.requires_grad]
     for module in twin.modules:
         module.training = False
     try:
         pack_weights(twin.model, dtype)
     except ValueError as error:
-        raise Unfollowed(str(error)) from error
+        raise UnfollowedError(str(error)) from error
     finally:
         for parameter in learned:  # the twin shares some, and whoever packs a model freezes it
             parameter.requires_grad_()

@@ -119,7 +119,7 @@ def takes_target(kind: type[PreTrainedModel]) -> bool:
 
 
 def read_of_target(name: str, config, options: dict, labels: torch.Tensor | None) -> Read:
-    """What is read of the target. Where labels become the decoder's input, or its source does, they say what is real."""
+    """What is read of the target. Where labels, or its source, become the decoder's input, they say what is real."""
     is_given = options.get("decoder_input_ids") is not None or options.get("decoder_inputs_embeds") is not None
     ids = options.get("input_ids")
     if name.endswith("ForSequenceClassification"):

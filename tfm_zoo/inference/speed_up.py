@@ -27,9 +27,9 @@ def speed_up(model: Thing, dtype: str | None = None, calibrate=None) -> Thing:
     Args:
         model: a model of transformers; or a module or an object that holds some: a SentenceTransformer, a CrossEncoder,
             a SparseEncoder, a pipeline, a Trainer, a model that PEFT has adapted.
-        dtype: of packed weights; see [`pack_weights`]. It is for inference on a CPU: training then raises an error. With
-            `None` the zoo computes with the model's own tensors.
-        calibrate: texts or batches to find scales of eight bits by.
+        dtype: of packed weights; see [`pack_weights`]. It is for inference on a CPU: training then raises an error.
+            `None`: the zoo computes with the model's own tensors.
+        calibrate: batches to find scales of eight bits by. This release takes none.
 
     Returns:
         The same object.

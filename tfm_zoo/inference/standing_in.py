@@ -8,15 +8,15 @@ import re
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig
+from transformers import Cache, PreTrainedConfig
 
 from ..converters.errors import ConversionError
 from ..models.inputs import is_traced
 from ..models.padding import keep
 from ..models.padding import restore as restore_padding
-from .calls import Call, Traced
-from .finding import Found, found_in
-from .modes import Modes, Unfollowed
+from .calls import Call, TracedError
+from .finding import found_in
+from .modes import Modes, UnfollowedError
 from .packed import NOT_TRAINED, pack, refusing_gradients, state_of
 from .reading import READ, UNKNOWN, read_by, reading
 from .twins import fresh_like, make_twin
@@ -160,10 +160,16 @@ class BaseStandIn(StandIn):
         if reason is None:
             try:
                 return self.compute(self.by_name(args, kwargs))
-            except Traced:
+            except TracedError:
                 return self.official(*args, **kwargs)
-            except (Unfollowed, ValueError) as error:
-                reason = str(error).strip().rstrip(".")
+            except (UnfollowedError, ValueError) as error:
+                reason = in_a_line(error)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:
+                if any(isinstance(value, Cache) for value in (*args, *kwargs.values())):
+                    raise  # it may have been written to
+                reason = f"{type(error).__name__}: {in_a_line(error)}"
         self.say(reason)
         return self.official(*args, **kwargs)
 
@@ -198,31 +204,37 @@ class BaseStandIn(StandIn):
             try:
                 self.take_over()
                 shared = self.call.twin.shared
-            except (ConversionError, Unfollowed) as error:
-                self.reason = " ".join(str(error).split()).rstrip(".")
+            except (ConversionError, UnfollowedError) as error:
+                self.reason = in_a_line(error)
+            except Exception as error:  # a form of the class that nobody has thought of
+                self.reason = f"{type(error).__name__}: {in_a_line(error)}"
             self.watch = Watch(self.owner, shared)
         if self.call is not None:
             try:
                 self.modes.follow()
                 self.reason = None
-            except Unfollowed as error:
+            except UnfollowedError as error:
                 self.reason = str(error)
         self.watch.look()
 
     def take_over(self) -> None:
         found = next((each for each in found_in(self.holder, ()) if each.owner is self.owner), None)
         if found is None:
-            raise Unfollowed("it is no longer a part of the model that held it")
+            raise UnfollowedError("it is no longer a part of the model that held it")
         config = with_depth(self.holder.config, self.owner)
         fresh = fresh_like(found, config)
         if (reason := difference(self.owner, fresh)) is not None:
-            raise Unfollowed(reason)
+            raise UnfollowedError(reason)
         twin = make_twin(found, config)
         if (place := next(inner_hooks(self.owner, twin.shared), None)) is not None:
-            raise Unfollowed(f"{place} carries a hook")
+            raise UnfollowedError(f"{place} carries a hook")
         if self.dtype is not None:
             pack(twin, self.owner, self.dtype)
         self.call, self.modes = Call(found, twin), Modes(self.owner, fresh, twin)
+
+
+def in_a_line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")
 
 
 def is_graph() -> bool:

@@ -91,14 +91,14 @@ def adapted(module: nn.Module) -> nn.Module | None:
 
 
 def changed_linear(module: nn.Module) -> nn.Linear | None:
-    """The linear layer in an adapter, or one whose weight is computed: by a parametrization, or by a hook that prunes."""
+    """The linear layer in an adapter, or one whose weight is computed: by a parametrization or by a hook."""
     is_computed = isinstance(module, nn.Linear) and "weight" not in module._parameters
     return module if is_computed and type(module).forward is nn.Linear.forward else adapted(module)
 
 
 def tensors_of(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module, Slot]]:
-    """Each tensor of a model that its state dict has: its name, the layer that has it, and where. A layer whose weight is
-    adapted or computed counts as the layer itself."""
+    """Each tensor of a model that its state dict has: its name, the layer that has it, and where. A layer whose weight
+    is adapted or computed counts as the layer itself."""
     if (layer := changed_linear(model)) is not None:
         tensors = {name: getattr(layer, name) for name in ("weight", "bias") if getattr(layer, name, None) is not None}
         yield from ((path + name, model, (tensors, name)) for name in tensors)
@@ -242,7 +242,10 @@ def shareable(layer: nn.Module, steps: set[Step], sources: dict) -> nn.Module | 
 
 def has_same_numbers(one: nn.Module, other: nn.Module) -> bool:
     """Whether two layers have the same settings, such as the `eps` of a norm."""
-    names = {name for name in vars(one).keys() & vars(other).keys() if not name.startswith("_")} - {"training", "forward"}
+    names = {name for name in vars(one).keys() & vars(other).keys() if not name.startswith("_")} - {
+        "training",
+        "forward",
+    }
     return all(getattr(one, name) == getattr(other, name) for name in names)
 
 

@@ -1,13 +1,14 @@
-"""What an official model was when the zoo took over, and whether it still is: asked before each call, in microseconds."""
+"""What an official model was when the zoo took over, and whether it still is: asked before each call, at once."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from operator import eq
 
 import torch
 from torch import nn
 
 from ..models.padding import is_shapeless
-from .twins import adapted, changed_linear
+from .twins import changed_linear
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 #: attributes that say how a module is used, and not what it computes (rates of dropout are others)
@@ -39,32 +40,39 @@ class Watch:
         # (The root's hooks are called by `nn.Module`, whatever its `forward` is.)
         parts += [vars(each)[name] for each in own if each is not root for name in HOOKS]
         self.live = [*map(vars, self.modules), *parts, vars(root.config)]
-        self.first = next(root.parameters(), None)
+        #: where the first parameter is, whose type and device the twin's constants have
+        places = ((each._parameters, name) for each in self.modules for name in each._parameters)
+        self.first = next(places, ({}, ""))
         self.look()
 
     def look(self) -> None:
         """Takes what is there now for what should be."""
         self.seen = [dict(each) for each in self.live]
         self.seen[-1] = {name: copied(value) for name, value in self.seen[-1].items()}
-        self.kind = self.first is not None and (self.first.dtype, self.first.device)
+        self.kind = self.kind_now()
+
+    def kind_now(self) -> tuple:
+        """The type and the device of the first parameter."""
+        tensors, name = self.first
+        parameter = tensors.get(name)
+        return parameter is not None and (parameter.dtype, parameter.device)
 
     def is_same(self) -> bool:
         """Whether nothing has changed."""
-        first = self.first
         try:
             is_same = all(map(eq, self.live, self.seen)) and [*map(type, self.modules)] == self.types
         except (RuntimeError, ValueError):  # of tensors, which are compared where they are not the same object
             return False
-        return is_same and (first is None or (first.dtype, first.device) == self.kind)
+        return is_same and self.kind_now() == self.kind
 
     def has_same_parts(self) -> bool:
         """Whether all that has changed is how the model is used."""
-        if [*map(type, self.modules)] != self.types or (self.first.dtype, self.first.device) != self.kind:
+        if [*map(type, self.modules)] != self.types or self.kind_now() != self.kind:
             return False
         names = [changed(*pair) for pair in zip(self.live, self.seen, strict=True)]
         count = len(self.modules)
         of_root, of_modules, of_parts, of_config = names[0], names[1:count], names[count:-1], names[-1]
-        is_used = all(map(is_mode, of_root - {"forward"})) and all(is_mode(name) for each in of_modules for name in each)
+        is_used = all(map(is_mode, chain(of_root - {"forward"}, *of_modules)))
         return is_used and not any(of_parts) and of_config <= READ_ANEW
 
 

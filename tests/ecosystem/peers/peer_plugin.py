@@ -1,5 +1,7 @@
 """Pytest's plug-in for the tests of peers: whose classes load models, data sets in place of the Hub's, and a record."""
 
+import contextlib
+import functools
 import importlib.machinery
 import importlib.util
 import json
@@ -10,11 +12,12 @@ import types
 from pathlib import Path
 
 import datasets
-import transformers  # noqa: F401, before the zoo
+import transformers
 from huggingface_hub import constants, file_download
 from peer_comparison import outcomes
 
-if os.environ["PEER_KIND"] == "zoo":
+KIND = os.environ["PEER_KIND"]
+if KIND == "zoo":
     import tfm_zoo  # noqa: F401
 
 RECORD = Path(os.environ["PEER_RECORD"])
@@ -114,6 +117,24 @@ def download(*, cache_dir, repo_id, filename, repo_type, revision, **options):
     return DOWNLOAD(**names, revision=revision, **options)
 
 
+def speed_up_all() -> None:
+    """Every model that transformers loads is sped up, if the zoo computes a part of it."""
+    from tfm_zoo.inference import speed_up
+
+    load = transformers.PreTrainedModel.from_pretrained.__func__
+
+    @functools.wraps(load)
+    def loaded(kind, *args, **kwargs):
+        result = load(kind, *args, **kwargs)
+        with contextlib.suppress(ValueError):
+            speed_up(result[0] if isinstance(result, tuple) else result)
+        return result
+
+    transformers.PreTrainedModel.from_pretrained = classmethod(loaded)
+
+
+if KIND == "speed_up":
+    speed_up_all()
 LOAD, datasets.load_dataset = datasets.load_dataset, load_dataset
 DOWNLOAD, file_download._hf_hub_download_to_cache_dir = file_download._hf_hub_download_to_cache_dir, download
 
@@ -140,7 +161,7 @@ if Path("tests/testing_common.py").exists() and importlib.util.find_spec("diffus
 def pytest_collection_modifyitems(config, items) -> None:
     """Leaves out the architectures that the zoo does not convert, and with the zoo what fails with official models."""
     names = json.loads(ARCHITECTURES.read_text()) if ARCHITECTURES.exists() else {}
-    official = RECORD.with_name(RECORD.name.replace(".zoo.", ".official."))
+    official = RECORD.with_name(RECORD.name.replace(f".{KIND}.", ".official."))
     failed = {test for test, (outcome, _) in outcomes(official).items() if outcome} if official.exists() else set()
 
     def is_wanted(item) -> bool:
