@@ -19,6 +19,8 @@ LONGEST = [13] * 4
 def pair_of(official_class: OfficialClass, **options) -> Pair:
     """An official model, and in the place of the zoo's a copy that is sped up."""
     official = build_tiny(official_class, **options)
+    if official_class.architecture.variant_of:  # EmbeddingGemma's class, made for decoders, would fill a cache
+        official.config.use_cache = False
     return Pair(official_class, official, [speed_up(copy.deepcopy(official))])
 
 
@@ -31,7 +33,7 @@ def fell_back(model: torch.nn.Module) -> list[str]:
     """Why the official forward has computed, of each part of a model that is sped up."""
     found = stand_ins(model)
     assert found, "nothing has been taken over"
-    return [reason for each in found for reason in ({each.reason, *each.said} - {None})]
+    return sorted({reason for each in found for reason in (each.reason, *each.said)} - {None})
 
 
 class Untracked(nullcontext):

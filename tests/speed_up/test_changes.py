@@ -329,3 +329,57 @@ def test_the_object_stays():
     assert sum(not torch.equal(a, b) for a, b in zip(parameters, before, strict=True)) > 20
     restore(model)
     assert all("forward" not in vars(each) for each in model.modules())
+
+
+@pytest.mark.parametrize(
+    "name", ["BertForSequenceClassification", "BartForConditionalGeneration", "DebertaV2ForMaskedLM"]
+)
+def test_dropout(name):
+    """Where there is no padding, the same seed drops the same; what is set to 0, or evaluated, drops nothing."""
+    official = build_tiny(BY_NAME[name], dropout=True, attn_implementation="eager")
+    fast = speed_up(copy.deepcopy(official))
+    whole, ragged = (ragged_batch(BY_NAME[name], official, "right", lengths) for lengths in ([13] * 4, LENGTHS))
+    made = []
+    for model in (official.train(), fast.train()):
+        torch.manual_seed(0)
+        made.append(model(**whole).logits)
+    assert_same(made[1], made[0])
+    first, second = (fast(**ragged).logits for _ in range(2))
+    assert (first - second).abs().max() > 1e-3
+    for model in (official, fast):
+        for module in model.modules():
+            for rate in [name for name in vars(module) if "drop" in name and isinstance(vars(module)[name], float)]:
+                setattr(module, rate, 0.0)
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+    expected, outputs = official(**ragged), fast(**ragged)
+    assert_same_outputs(outputs, expected, ragged["attention_mask"], target_mask(ragged))
+    assert not fell_back(fast)
+
+
+def test_dropout_of_a_part():
+    """What the twin has no counterpart for, the official forward drops."""
+    fast = speed_up(build_tiny(BY_NAME["BertModel"], dropout=True)).train()
+    layers_of(fast)[1].output.dropout.p = 0.7
+    fast(input_ids=torch.arange(5, 15).view(2, 5))
+    assert fell_back(fast) == ["encoder.layer.1.output.dropout drops {'p': 0.7}, and its configuration says {'p': 0.1}"]
+    fast.eval()
+    fast(input_ids=torch.arange(5, 15).view(2, 5))
+    assert len(fell_back(fast)) == 1  # what was said before
+
+
+def test_a_mask_of_the_caller_stays():
+    model = speed_up(build_tiny(BY_NAME["LlamaForCausalLM"]))
+    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    model(torch.arange(5, 15).view(2, 5), attention_mask=mask, use_cache=True)
+    assert mask.tolist() == [[True] * 5, [True] * 3 + [False] * 2]
+
+
+def test_an_error_of_the_twin_is_no_error():
+    """Whatever goes wrong in it, the official forward computes."""
+    model = build_tiny(BY_NAME["BertModel"])
+    fast = speed_up(copy.deepcopy(model))
+    fast.forward.call.twin.model.run = None
+    ids = torch.arange(5, 15).view(2, 5)
+    assert_same(fast(ids)[0], model(ids)[0])
+    assert fell_back(fast) == ["TypeError: 'NoneType' object is not callable"]

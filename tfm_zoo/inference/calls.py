@@ -70,6 +70,8 @@ class Call:
         if options.get("output_attentions", getattr(config, "output_attentions", False)):
             raise UnfollowedError("output_attentions asks for the weights of attention")
         shows = options.get("output_hidden_states", getattr(config, "output_hidden_states", False))
+        if shows is True and getattr(config, "tie_last_hidden_states", None) is not None:
+            raise UnfollowedError("its configuration says which hidden state is the last")
         if not isinstance(shows, bool):
             raise UnfollowedError(f"output_hidden_states={shows!r} asks for some of them")
         mask = options.get("attention_mask")

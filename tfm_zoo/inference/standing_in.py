@@ -23,6 +23,7 @@ from .twins import fresh_like, make_twin
 from .watching import Watch, difference, inner_hooks
 
 logger = logging.getLogger(__name__)
+MOST_REASONS = 10  # that are said: some hold a number, which may be another in each call
 #: the names of the classes of layers
 LAYERS = re.compile(r".*(Layer|Block|BlockGroup)")
 
@@ -62,7 +63,7 @@ class StandIn:
 
     def say(self, reason: str) -> None:
         """Says once why the official forward computes."""
-        if reason not in self.said:
+        if reason not in self.said and len(self.said) < MOST_REASONS:
             self.said.add(reason)
             name = type(self.owner).__name__
             logger.warning(f"speed_up: the official forward of {name} computes this call: {reason}.")
@@ -203,7 +204,7 @@ class BaseStandIn(StandIn):
             self.call, self.modes, self.reason, shared = None, None, None, ()
             try:
                 self.take_over()
-                shared = self.call.twin.shared
+                shared = self.call.twin.shared if self.dtype is None else ()
             except (ConversionError, UnfollowedError) as error:
                 self.reason = in_a_line(error)
             except Exception as error:  # a form of the class that nobody has thought of
@@ -222,11 +223,15 @@ class BaseStandIn(StandIn):
         if found is None:
             raise UnfollowedError("it is no longer a part of the model that held it")
         config = with_depth(self.holder.config, self.owner)
+        is_causal, is_decoder = getattr(config, "is_causal", None), found.architecture.family == "tfm_gpt"
+        if is_causal is not None and not found.is_stack and is_causal != is_decoder:
+            raise UnfollowedError(f"its configuration says is_causal={is_causal}")
         fresh = fresh_like(found, config)
         if (reason := difference(self.owner, fresh)) is not None:
             raise UnfollowedError(reason)
         twin = make_twin(found, config)
-        if (place := next(inner_hooks(self.owner, twin.shared), None)) is not None:
+        shared = twin.shared if self.dtype is None else set()  # whose hooks the twin calls
+        if (place := next(inner_hooks(self.owner, shared), None)) is not None:
             raise UnfollowedError(f"{place} carries a hook")
         if self.dtype is not None:
             pack(twin, self.owner, self.dtype)
