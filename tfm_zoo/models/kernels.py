@@ -37,6 +37,10 @@ def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layo
             f"attn_logit_softcapping={module.softcap}: {implementation!r} has no soft cap; choose 'eager'."
         )
     is_fused = implementation in FUSED and query.device.type == "cpu"
+    if module.kernel is not None and is_fused and not is_traced(query):
+        packed = module.kernel(module, layout, query)
+        if packed is not None:
+            return packed
     if module.layer_type == "linear_attention":
         attend = linear_attention_forward
     elif is_fused and dropout_rate(module):

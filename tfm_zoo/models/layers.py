@@ -103,6 +103,8 @@ class TfmAttention(nn.Module):
 
     #: a method of a subclass: it calls a kernel with a bias of scores that follows from queries and keys
     attend_biased = None
+    #: what chooses the kernel of a packed model on a CPU: from layer, layout and queries a kernel, or `None`
+    kernel = None
 
     def __init__(self, config, layer_idx: int, layer_type: str | None = None, is_causal: bool = False, sizes=None):
         super().__init__()

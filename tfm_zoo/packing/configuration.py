@@ -8,6 +8,8 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 METHOD = "tfm_zoo"
 DTYPES = ("int8", "int4")
+#: how a calibrated product reads its inputs, by one scale of all channels or by one of each; or that it was not rounded
+INPUTS = ("tensor", "channels", "bfloat16")
 
 
 @register_quantization_config(METHOD)
@@ -18,12 +20,17 @@ class TfmQuantizationConfig(QuantizationConfigMixin):
         dtype: `"int8"` or `"int4"`, as for [`pack_weights`].
         modules_to_not_convert: names of modules, or patterns of names, whose layers stay as they are; by default none.
         bill: what rounding has cost: see [`bill_of`].
+        inputs: of a model that was calibrated: the name of a layer -> one of `INPUTS`. Layers without a name here read
+            each row by a scale of its own.
+        least_cosine: which the calibrated model kept.
 
     Raises:
-        ValueError: for another type.
+        ValueError: for another type, or another kind of inputs.
     """
 
     bill: dict[str, Any] | None = None
+    inputs: dict[str, str] | None = None
+    least_cosine: float | None = None
 
     def __init__(
         self,
@@ -31,12 +38,20 @@ class TfmQuantizationConfig(QuantizationConfigMixin):
         modules_to_not_convert: list[str] | None = None,
         quant_method: str = METHOD,
         bill: dict[str, Any] | None = None,
+        inputs: dict[str, str] | None = None,
+        least_cosine: float | None = None,
     ):
         if dtype not in DTYPES:
             raise ValueError(f"A checkpoint is quantised to one of {', '.join(DTYPES)}, not to {dtype!r}.")
+        if unknown := {*(inputs or {}).values()} - {*INPUTS}:
+            raise ValueError(
+                f"The inputs of layers are one of {', '.join(INPUTS)}, not {', '.join(map(repr, unknown))}."
+            )
         self.dtype, self.modules_to_not_convert, self.quant_method = dtype, modules_to_not_convert, quant_method
         if bill is not None:  # a checkpoint of an earlier version has none
             self.bill = bill
+        if inputs is not None:  # a checkpoint that was not calibrated says nothing of it
+            self.inputs, self.least_cosine = inputs, least_cosine
 
 
 def mark(model: PreTrainedModel, config: TfmQuantizationConfig) -> None:

@@ -41,7 +41,8 @@ from functools import cache
 import torch
 from torch.nn import functional as F
 
-from .weights import GROUP, Int4Weight, Int8Weight
+from .roundings import TOP, Rounding
+from .weights import GROUP, AnyWeight, CalibratedWeight, Int4Weight, Int8Weight, KeptWeight
 
 # Flags of the processor decide about speed alone: what a kernel computes is tried.
 HAS_AMX = getattr(torch.cpu, "_is_amx_tile_supported", bool)()
@@ -127,6 +128,17 @@ class OneDNNProduct(Product):
         return type(self), (*self.unpacked(), self.activation)
 
 
+class KeptProduct(OneDNNProduct):
+    """A product of bfloat16 among those of eight bits, in float32 where the machine has no instructions for it."""
+
+    def __init__(self, weight: KeptWeight, bias: torch.Tensor | None, activation: tuple[str, str] = ("none", "")):
+        super().__init__(weight.values if has_bfloat16() else weight.real(), bias, activation)
+
+    def unpacked(self) -> tuple:
+        weight, bias = super().unpacked()
+        return KeptWeight(weight.bfloat16()), bias
+
+
 def heights_of(rows: torch.Tensor) -> torch.Tensor:
     """The largest number of each row without its sign, `(..., width)` to `(..., 1)`. (torch's norm takes up to thirty
     times as long.)"""
@@ -174,8 +186,8 @@ class Int8Product(Product):
 class ManyRowsInt8Product(Product):
     """What [`Int8Product`] computes, by oneDNN, which can write bfloat16: half as much as float32, and faster to read.
 
-    Scales of rows are those of [`Int8Product`], for the same reason. A calibrated scale of all rows would spare two
-    passes over the input and one over the output, and need texts to calibrate it on.
+    Scales of rows are those of [`Int8Product`], for the same reason. ([`CalibratedProduct`] spares two passes over the
+    input and one over the output.)
     """
 
     def __init__(self, weight: Int8Weight, bias: torch.Tensor | None, levels: int | None = None):
@@ -183,24 +195,99 @@ class ManyRowsInt8Product(Product):
         self.packed = torch.ops.onednn.qlinear_prepack(weight.values.contiguous(), None)
         self.scales, self.bias = weight.scales, bias
         self.zeros = torch.zeros(len(weight.scales), dtype=torch.long)
-        with warnings.catch_warnings():  # torch warns of the first tensor only
-            warnings.simplefilter("ignore")
-            torch.quantize_per_tensor(self.scales, 1, 0, torch.quint8)
+        silence_once()
 
     def __call__(self, inputs: torch.Tensor, dtype: torch.dtype = torch.float) -> torch.Tensor:
         dtype = dtype if dtype == torch.bfloat16 and has_bfloat16() else torch.float
         # In the type of the outputs, which are multiplied by exactly what the inputs are divided by.
         heights = heights_of(inputs).to(dtype).clamp_(min=TINY)
         scale, zero = 1 / self.levels, self.levels + 1
-        levels = torch.quantize_per_tensor(inputs.float() / heights, scale, zero, torch.quint8)
-        # As bytes, in the same memory. (`int_repr` would copy it, slowly, and what `view` makes is freed too early.)
-        levels = torch.empty(0, dtype=torch.uint8).set_(levels.untyped_storage(), 0, levels.shape, levels.stride())
+        levels = bytes_of(inputs.float() / heights, scale, zero)
         weight = (self.packed, self.scales, self.zeros)
         outputs = torch.ops.onednn.qlinear_pointwise(levels, scale, zero, *weight, None, 1.0, 0, dtype, "none", [], "")
         return outputs.mul_(heights) if self.bias is None else torch.addcmul(self.bias.to(dtype), outputs, heights)
 
     def unpacked(self) -> tuple:
         return Int8Weight(self.packed.to_dense().t().contiguous(), self.scales), self.bias
+
+
+def silence_once() -> None:
+    """Makes the first quantised tensor, the only one that torch warns of, without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.quantize_per_tensor(torch.ones(1), 1, 0, torch.quint8)
+
+
+def bytes_of(inputs: torch.Tensor, scale: float, zero: int) -> torch.Tensor:
+    """Bytes that stand for inputs of float32."""
+    levels = torch.quantize_per_tensor(inputs, scale, zero, torch.quint8)
+    # In the same memory. (`int_repr` would copy it, slowly, and what `view` makes is freed too early.)
+    return torch.empty(0, dtype=torch.uint8).set_(levels.untyped_storage(), 0, levels.shape, levels.stride())
+
+
+class CalibratedProduct(Product):
+    """Products of integers whose inputs become bytes by a rounding that was found beforehand: one pass, and two for
+    scales of channels. It also reads bytes, and can write those that the next product reads.
+
+    The kernel adds integers, exactly, and computes each number by itself: rows do not depend on others.
+
+    Args:
+        activation: as of [`OneDNNProduct`].
+        out: the rounding of the bytes that are written where they are asked for (`dtype=torch.uint8`).
+    """
+
+    def __init__(
+        self,
+        weight: CalibratedWeight,
+        bias: torch.Tensor | None,
+        activation: tuple[str, str] = ("none", ""),
+        out: Rounding | None = None,
+    ):
+        # Where sums of pairs would overflow, inputs have seven bits.
+        self.top = TOP if levels_of(ManyRowsInt8Product) == 127 else TOP // 2
+        self.weight, self.given_bias, self.activation, self.out = weight._replace(values=None), bias, activation, out
+        self.packed = torch.ops.onednn.qlinear_prepack(weight.values.contiguous(), None)
+        self.rounding = weight.rounding.within(self.top)
+        self.inverse = 1 / self.rounding.scales
+        self.scales = weight.scales * (TOP / self.top)
+        # What the bytes that stand for 0 add to each output is taken off its bias.
+        zeros = self.rounding.zeros.double().expand(weight.values.shape[1])
+        added = torch.cat([part.double() @ zeros for part in weight.values.split(1024)]) * self.scales
+        self.bias = ((0 if bias is None else bias) - added).float()
+        self.zeros = torch.zeros(len(weight.scales), dtype=torch.long)
+        silence_once()
+
+    def __call__(self, inputs: torch.Tensor, dtype: torch.dtype = torch.float) -> torch.Tensor:
+        levels = inputs if inputs.dtype == torch.uint8 else self.levels_of(inputs.float())
+        scale, zero = 1.0, 0
+        if dtype == torch.uint8:
+            scale, zero = (each.item() for each in self.out.within(self.top))
+        elif dtype != torch.bfloat16 or not has_bfloat16():
+            dtype = torch.float
+        (function, way), weight = self.activation, (self.packed, self.scales, self.zeros, self.bias)
+        outputs = torch.ops.onednn.qlinear_pointwise(
+            levels, 1.0, 0, *weight, scale, int(zero), dtype, function, [], way
+        )
+        return outputs.clamp_(max=self.top) if dtype == torch.uint8 and self.top < TOP else outputs
+
+    @property
+    def reads_one_scale(self) -> bool:
+        return len(self.rounding.scales) == 1
+
+    def levels_of(self, inputs: torch.Tensor) -> torch.Tensor:
+        """The bytes of inputs of float32."""
+        scales, zeros = self.rounding
+        if len(scales) == 1:
+            levels = bytes_of(inputs, scales.item(), int(zeros))
+        else:
+            levels = bytes_of(torch.addcmul(zeros, inputs, self.inverse), 1.0, 0)
+        return levels if self.top == TOP else levels.clamp_(max=self.top)
+
+    def unpacked(self) -> tuple:
+        return self.weight._replace(values=self.packed.to_dense().t().contiguous()), self.given_bias
+
+    def __reduce__(self):
+        return type(self), (*self.unpacked(), self.activation, self.out)
 
 
 class Int4Product(Product):
@@ -254,17 +341,19 @@ def halves(packed: torch.Tensor) -> torch.Tensor:
     return torch.stack((packed & 15, packed >> 4), dim=-1).flatten()
 
 
-def product_of(
-    weight: torch.Tensor | Int8Weight | Int4Weight, bias: torch.Tensor | None, many_rows: bool = False
-) -> Product:
+def product_of(weight: AnyWeight, bias: torch.Tensor | None, many_rows: bool = False) -> Product:
     """The product with this weight that is fastest on this machine.
 
     Args:
-        weight: a tensor `(out_features, in_features)`, an [`Int8Weight`] or an [`Int4Weight`].
+        weight: a tensor `(out_features, in_features)`, or one of the kinds in `weights.py`.
         bias: `(out_features,)`, float32.
         many_rows: whether inputs have hundreds of rows, as those of encoders have.
     """
-    if isinstance(weight, Int8Weight) and many_rows and has_bfloat16() and levels_of(ManyRowsInt8Product):
+    if isinstance(weight, CalibratedWeight):
+        kernel = CalibratedProduct if levels_of(ManyRowsInt8Product) else PlainProduct
+    elif isinstance(weight, KeptWeight):
+        kernel = KeptProduct if has_onednn(torch.float32) else PlainProduct
+    elif isinstance(weight, Int8Weight) and many_rows and has_bfloat16() and levels_of(ManyRowsInt8Product):
         kernel = ManyRowsInt8Product
     elif isinstance(weight, Int8Weight):
         kernel = Int8Product if levels_of(Int8Product) else PlainProduct

@@ -13,8 +13,8 @@ from transformers.quantizers.quantizers_utils import should_convert_module
 from .configuration import METHOD
 from .linear import PackedLinear
 from .memory import return_memory
-from .packing import WEIGHTS, is_plain, packer_of
-from .tensors import KINDS, named, names_of, same
+from .packing import WEIGHTS, is_plain, packer_of, place_kernel
+from .tensors import KINDS, kind_of, named, names_of, same
 
 
 @register_quantizer(METHOD)
@@ -43,12 +43,20 @@ class TfmQuantizer(HfQuantizer):
         chosen = {name: module for name, module in model.named_modules() if is_plain(module)}
         chosen = {name: layer for name, layer in chosen.items() if should_convert_module(name, skipped)}
         self.layers = WeakSet(chosen.values())  # weak: layers that are packed must not stay in memory
+        inputs = (self.quantization_config.inputs or {}) if self.pre_quantized else {}
         loaded = {name: layer for name, layer in chosen.items() if f"{name}.weight" not in tied}
+        for name in [name for name in loaded if inputs.get(name) == "bfloat16"]:
+            loaded.pop(name).is_kept = True
         self.loaded = {f"{name}.weight" for name in loaded}
         for layer in loaded.values() if self.pre_quantized else ():
             for name, tensor in named(self.rounded(layer.weight)).items():
                 if name != "weight":
                     layer.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
+        for name in loaded.keys() & inputs.keys():
+            size = 1 if inputs[name] == "tensor" else loaded[name].in_features
+            for field in ("weight_input_scales", "weight_input_zeros"):
+                tensor = torch.empty(size, device=loaded[name].weight.device)
+                loaded[name].register_parameter(field, nn.Parameter(tensor, requires_grad=False))
 
     def rounded(self, weight: torch.Tensor):
         return WEIGHTS[self.quantization_config.dtype](weight.detach())
@@ -69,6 +77,7 @@ class TfmQuantizer(HfQuantizer):
             if module in self.layers and not is_whole(module):
                 raise ValueError(f"The checkpoint lacks scales that fit {name}.weight.")
         packer_of(model, self.quantization_config.dtype, model.config.dtype, self.layers.__contains__).pack(model)
+        place_kernel(model, self.quantization_config.dtype)
         del self.layers, self.loaded
 
     def get_state_dict_and_metadata(self, model: PreTrainedModel) -> tuple[dict[str, torch.Tensor], dict]:
@@ -114,6 +123,6 @@ def is_whole(layer: nn.Linear) -> bool:
     """Whether a loaded layer has a real weight, or a rounded one with all that belongs to it."""
     if layer.weight.is_floating_point():
         return True
-    kind = KINDS.get(layer.weight.dtype)
+    kind = kind_of(layer)
     tensors = [getattr(layer, name, None) for name in names_of(kind)] if kind else [None]
     return all(getattr(tensor, "_is_hf_initialized", False) for tensor in tensors)

@@ -5,12 +5,17 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
+from .roundings import Rounding
+
 GROUP = 32  # inputs that share a scale in four bits
 ROWS = 128  # outputs that are rounded at a time, which bounds the memory that it takes
 FITS = 3  # how often scales and offsets are fitted to the rounded numbers
 TINY = 1e-8
 
-Weight = TypeVar("Weight", torch.Tensor, "Int8Weight", "Int4Weight")
+#: fields of a weight that belong to its inputs, and so are the same for all outputs
+OF_INPUTS = ("input_scales", "input_zeros")
+
+Weight = TypeVar("Weight", torch.Tensor, "Int8Weight", "Int4Weight", "CalibratedWeight", "KeptWeight")
 
 
 def joined(weights: list[Weight]) -> Weight:
@@ -19,14 +24,17 @@ def joined(weights: list[Weight]) -> Weight:
         return weights[0]
     if isinstance(weights[0], torch.Tensor):
         return torch.cat(weights)
-    return type(weights[0])(*map(torch.cat, zip(*weights, strict=True)))
+    kind = type(weights[0])
+    columns = zip(kind._fields, zip(*weights, strict=True), strict=True)
+    return kind(*(tensors[0] if field in OF_INPUTS else torch.cat(tensors) for field, tensors in columns))
 
 
 def rows(weight: Weight, start: int, end: int) -> Weight:
     """The weight of outputs `start` to `end`, in memory of its own."""
     if isinstance(weight, torch.Tensor):
         return weight[start:end].clone()
-    return type(weight)(*(tensor[start:end].clone() for tensor in weight))
+    fields = weight._asdict().items()
+    return type(weight)(*(each.clone() if field in OF_INPUTS else each[start:end].clone() for field, each in fields))
 
 
 def by_rows(make: Callable[[torch.Tensor], Weight], weight: torch.Tensor) -> Weight:
@@ -64,6 +72,44 @@ class Int8Weight(NamedTuple):
     def real(self) -> torch.Tensor:
         """`(out_features, in_features)`, float32."""
         return self.values * self.scales[:, None]
+
+
+class CalibratedWeight(NamedTuple):
+    """A weight of eight bits, `values * scales / input_scales`, for inputs that become bytes by a [`Rounding`].
+
+    Args:
+        values: `(out_features, in_features)`, int8.
+        scales: `(out_features,)`, float32.
+        input_scales, input_zeros: the fields of the rounding.
+    """
+
+    values: torch.Tensor
+    scales: torch.Tensor
+    input_scales: torch.Tensor
+    input_zeros: torch.Tensor
+
+    @classmethod
+    def of(cls, weight: torch.Tensor, rounding: Rounding) -> "CalibratedWeight":
+        """Rounds a weight `(out_features, in_features)`."""
+        return cls(*by_rows(lambda part: Int8Weight.rounded(part * rounding.scales), weight), *rounding)
+
+    @property
+    def rounding(self) -> Rounding:
+        return Rounding(self.input_scales, self.input_zeros)
+
+    def real(self) -> torch.Tensor:
+        """`(out_features, in_features)`, float32."""
+        return self.values * self.scales[:, None] / self.input_scales
+
+
+class KeptWeight(NamedTuple):
+    """A weight that stays as it is among those of eight bits: `(out_features, in_features)`, bfloat16."""
+
+    values: torch.Tensor
+
+    def real(self) -> torch.Tensor:
+        """`(out_features, in_features)`, float32."""
+        return self.values.float()
 
 
 class Int4Weight(NamedTuple):
@@ -113,3 +159,8 @@ class Int4Weight(NamedTuple):
         """`(out_features, in_features)`, float32."""
         groups = self.levels().unflatten(1, (-1, GROUP)).float() - 8
         return (groups * self.scales[..., None].float() + self.offsets[..., None].float()).flatten(1)
+
+
+#: weights that were made of real numbers, and those or the real numbers themselves
+Rounded = Int8Weight | CalibratedWeight | KeptWeight | Int4Weight
+AnyWeight = torch.Tensor | Rounded

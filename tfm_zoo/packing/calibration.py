@@ -1,0 +1,307 @@
+"""Roundings of inputs that are found on texts: what a model's products read there, which rounding of it loses least,
+and which products fall back to more exact ones, so that the model's vectors stay near enough."""
+
+import copy
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import AutoTokenizer, PreTrainedModel
+from transformers.utils.logging import tqdm
+
+from .roundings import Rounding, channel_scales, roundings
+from .tensors import hold
+from .weights import CalibratedWeight, Int8Weight, KeptWeight
+
+logger = logging.getLogger(__name__)
+
+TEXTS = 32  # of a batch
+LONGEST = 512  # tokens of a text
+ROWS = 512  # inputs of a product by which its roundings are compared
+#: How many times as much one scale may lose as scales of channels. These cost a pass over the inputs; of a feed-forward
+#: whose first product would write bytes for the second, several over its widest states.
+PASS, HANDED_OVER = 1.1, 100.0
+#: a module of the zoo -> the layer whose inputs its other layer writes channel by channel: scales cost nothing there
+WRITERS = {"TfmAttention": ("o_proj", "v_proj"), "TfmMLP": ("down_proj", "up_proj")}
+
+Batch = Mapping[str, torch.Tensor]
+
+
+class Seen(NamedTuple):
+    """What layers with the same input read: the least and the largest number of each channel, `(in_features,)`, and
+    some of the rows, `(rows, in_features)`."""
+
+    low: torch.Tensor
+    high: torch.Tensor
+    rows: torch.Tensor
+
+
+class Choice(NamedTuple):
+    """How the layers of one input read it.
+
+    Args:
+        layers: their names.
+        kind: as in the configuration of a checkpoint, or `"rows"`: each row has a scale of its own.
+        loss: the error of their outputs, as a share of these, squared.
+        rounding: of their inputs.
+        writer: the name of a layer whose outputs are divided by `factors`, `(in_features,)`, before.
+    """
+
+    layers: tuple[str, ...]
+    kind: str
+    loss: float
+    rounding: Rounding | None = None
+    writer: str | None = None
+    factors: torch.Tensor | None = None
+
+
+def calibrate_layers(
+    model: PreTrainedModel,
+    batches: list[Batch],
+    groups: list[tuple[str, ...]],
+    least_cosine: float,
+    pack: Callable[[nn.Module], object],
+) -> dict[str, str]:
+    """Gives layers weights for [`CalibratedProduct`], and leaves alone those that read rows by scales of their own.
+
+    Args:
+        model: the model, which is not packed yet.
+        batches: what it reads.
+        groups: names of layers that may be calibrated; those that share an input are one group.
+        least_cosine: the bound for the vector of each text, the mean of the last hidden states of its tokens.
+        pack: packs a model.
+
+    Returns:
+        By name how layers read their inputs, as [`TfmQuantizationConfig`] has it.
+    """
+    seen, wanted = watch(model, batches, groups)
+    ladders = [ladder_of(model, group, seen[group]) for group in tqdm(groups, desc="Calibrating") if group in seen]
+    if not ladders:
+        logger.warning("Calibrated no product: none of these layers reads the texts.")
+        return {}
+
+    def least(choices: list[Choice]) -> tuple[float, float]:
+        trial = copy.deepcopy(model)
+        apply(trial, choices)
+        pack(trial)
+        found = F.cosine_similarity(torch.cat([*run(trial, batches)]), wanted, dim=-1)
+        return found.min().item(), found.mean().item()
+
+    choices, (worst, mean) = kept_to(ladders, least, least_cosine)
+    apply(model, choices)
+    fallen = [
+        f"{', '.join(choice.layers)} to {choice.kind}"
+        for choice, ladder in zip(choices, ladders, strict=True)
+        if choice is not ladder[0]
+    ]
+    unseen = sum(map(len, groups)) - sum(len(choice.layers) for choice in choices)
+    said = f" Fell back: {'; '.join(fallen)}." if fallen else " No layer fell back."
+    said += f" {unseen} layers, which read none of this, stay by rows." if unseen else ""
+    short = "" if worst >= least_cosine else f" (below least_cosine={least_cosine}, with all layers in bfloat16)"
+    logger.warning(
+        f"Calibrated {sum(len(c.layers) for c in choices if c.rounding)} layers on {len(wanted)} texts: the cosine to "
+        f"the vectors before is {mean:.4f} in the mean and {worst:.4f} at least{short}.{said}"
+    )
+    return {name: choice.kind for choice in choices for name in choice.layers if choice.kind != "rows"}
+
+
+def kept_to(
+    ladders: list[list[Choice]], least: Callable[[list[Choice]], tuple[float, float]], bound: float
+) -> tuple[list[Choice], tuple[float, float]]:
+    """A choice from each ladder, so that as few as possible fall back and the cosine keeps to a bound; and the least
+    and the mean cosine. What loses most goes up its ladder first."""
+    rungs = [[0] * len(ladders)]
+    while True:
+        losses = [ladder[rung].loss for ladder, rung in zip(ladders, rungs[-1], strict=True)]
+        if max(losses) == 0:
+            break
+        worst = losses.index(max(losses))
+        rungs.append([rung + (index == worst) for index, rung in enumerate(rungs[-1])])
+
+    def after(count: int) -> list[Choice]:
+        return [ladder[rung] for ladder, rung in zip(ladders, rungs[count], strict=True)]
+
+    cosines, low, high = {0: least(after(0))}, -1, 0  # too few steps, and perhaps enough
+    while cosines[high][0] < bound and high < len(rungs) - 1:
+        low, high = high, min(len(rungs) - 1, 2 * high or 1)
+        cosines[high] = least(after(high))
+    while high - low > 1:
+        middle = (low + high) // 2
+        cosines[middle] = least(after(middle))
+        low, high = (low, middle) if cosines[middle][0] >= bound else (middle, high)
+    return after(high), cosines[high]
+
+
+def ladder_of(model: nn.Module, group: tuple[str, ...], seen: Seen) -> list[Choice]:
+    """The choices for layers with one input, from the fastest to the most exact, by what they lose of the rows that
+    were seen."""
+    weight = torch.cat([model.get_submodule(name).weight.detach().float() for name in group])
+    outputs = seen.rows @ weight.t()
+    power, plain = outputs.square().sum().clamp(min=1e-12), Int8Weight.of(weight).real()
+
+    def loss(inputs: torch.Tensor, rounded: torch.Tensor) -> float:
+        return ((inputs @ rounded.t() - outputs).square().sum() / power).item()
+
+    one = [(loss(rounding.real(seen.rows), plain), rounding) for rounding in roundings(seen.low, seen.high)]
+    ladder, writer = [Choice(group, "tensor", *min(one, key=lambda each: each[0]))], writer_of(model, group)
+    scales = channel_scales(seen.low, seen.high, weight, is_centred=writer is not None)
+    each = [
+        (loss(rounding.real(seen.rows), CalibratedWeight.of(weight, rounding).real()), rounding) for rounding in scales
+    ]
+    least, rounding = min(each, key=lambda each: each[0])
+    if writer is None:
+        ladder.append(Choice(group, "channels", least, rounding))
+    elif least < ladder[0].loss:  # channels are divided by factors when they are written, and read by one scale
+        top = rounding.scales.amax()
+        ladder = [
+            Choice(group, "tensor", least, Rounding(top[None], rounding.zeros[:1]), writer, rounding.scales / top)
+        ]
+    heights = seen.rows.abs().amax(1, keepdim=True).clamp(min=1e-12) / 127
+    ladder.append(Choice(group, "rows", loss((seen.rows / heights).round() * heights, plain)))
+    ladder.append(Choice(group, "bfloat16", 0.0))
+    gain = HANDED_OVER if is_handed_over(model, group) else PASS
+    while ladder[1].loss * gain < ladder[0].loss and ladder[1].kind == "channels":
+        ladder = ladder[1:]
+    return [each for i, each in enumerate(ladder) if all(each.loss < before.loss for before in ladder[:i])]
+
+
+def apply(model: nn.Module, choices: list[Choice]) -> None:
+    """Gives layers their weights."""
+    for choice in choices:
+        layers = [model.get_submodule(name) for name in choice.layers]
+        if choice.writer is not None:
+            writer = model.get_submodule(choice.writer)
+            for tensor in (writer.weight, writer.bias):
+                if tensor is not None:
+                    tensor.data = (tensor.data.T / choice.factors).T
+            layers[0].weight.data = layers[0].weight.data * choice.factors
+    for choice in choices:  # writers are rounded when they have been divided
+        for layer in (model.get_submodule(name) for name in choice.layers):
+            if choice.rounding is not None:
+                hold(layer, CalibratedWeight.of(layer.weight, choice.rounding))
+            elif choice.kind == "bfloat16":
+                hold(layer, KeptWeight(layer.weight.detach().bfloat16()))
+
+
+def writer_of(model: nn.Module, group: tuple[str, ...]) -> str | None:
+    """The name of the layer whose outputs can be divided channel by channel, and reach these layers so."""
+    owner, _, name = group[0].rpartition(".")
+    module = model.get_submodule(owner)
+    reader, writer = WRITERS.get(type(module).__name__, (None, None))
+    if name != reader or type(getattr(module, writer, None)) is not nn.Linear:
+        return None
+    if getattr(module, "num_key_value_groups", 1) > 1 or not getattr(module, "is_gated", True):
+        return None
+    if reader == "o_proj" and (module.config.rotary_value or module.layer_type == "linear_attention"):
+        return None
+    return f"{owner}.{writer}"
+
+
+def is_handed_over(model: nn.Module, group: tuple[str, ...]) -> bool:
+    """Whether a product may write the bytes that these layers read, if one scale serves all channels."""
+    owner, _, name = group[0].rpartition(".")
+    return name == "down_proj" and not getattr(model.get_submodule(owner), "is_gated", True)
+
+
+def encoder_of(model: PreTrainedModel) -> PreTrainedModel:
+    """The part whose last hidden states make a text's vector."""
+    return model.get_encoder() if model.config.is_encoder_decoder else model.base_model
+
+
+def run(model: PreTrainedModel, batches: list[Batch]) -> Iterator[torch.Tensor]:
+    """Computes batches, of an encoder-decoder the encoder alone; gives the vectors of each, `(texts, width)`, the means
+    of the last hidden states of tokens."""
+    encoder, outputs = encoder_of(model), []
+    forward = encoder.forward
+
+    def kept(*arguments, **options):
+        outputs[:] = [forward(*arguments, **options)]
+        return outputs[0]
+
+    encoder.forward = kept
+    try:
+        for batch in batches:
+            with torch.inference_mode():
+                (encoder if model.config.is_encoder_decoder else model)(**batch)
+                states, mask = outputs[0][0].float(), batch.get("attention_mask")
+                mask = torch.ones(states.shape[:2]) if mask is None else mask
+                mask = mask[..., None].to(states.dtype)
+                yield (states * mask).sum(1) / mask.sum(1)
+    finally:
+        del encoder.forward
+
+
+def watch(
+    model: PreTrainedModel, batches: list[Batch], groups: list[tuple[str, ...]]
+) -> tuple[dict[tuple[str, ...], Seen], torch.Tensor]:
+    """What the layers of each group read, where they read anything, and the vectors of all texts."""
+    parts: dict[tuple[str, ...], list[Seen]] = {group: [] for group in groups}
+    share, layers = max(1, ROWS // len(batches)), {group: model.get_submodule(group[0]) for group in groups}
+
+    def note(found: list[Seen], layer: nn.Linear) -> Callable:
+        def forward(inputs: torch.Tensor) -> torch.Tensor:
+            rows = inputs.detach().reshape(-1, inputs.shape[-1]).float()
+            some = torch.linspace(0, len(rows) - 1, min(share, len(rows))).long()
+            found.append(Seen(rows.amin(0), rows.amax(0), rows[some]))
+            return nn.Linear.forward(layer, inputs)
+
+        return forward
+
+    for group, layer in layers.items():
+        layer.forward = note(parts[group], layer)
+    try:
+        wanted = torch.cat([*tqdm(run(model, batches), total=len(batches), desc="Reading texts")])
+    finally:
+        for layer in layers.values():
+            del layer.forward
+    seen = {}
+    for group, found in parts.items():
+        if found:
+            low, high, rows = zip(*found, strict=True)
+            seen[group] = Seen(torch.stack(low).amin(0), torch.stack(high).amax(0), torch.cat(rows))
+    return seen, wanted
+
+
+def batches_of(model: PreTrainedModel, given: Iterable, tokenizer: Any = None) -> list[Batch]:
+    """Batches of inputs from what a user calibrates with: batches, or texts and a tokenizer.
+
+    Raises:
+        ValueError: for anything else, or nothing; and for texts whose tokenizer is not known.
+    """
+    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+        raise ValueError(
+            f"calibrate takes a list of texts or of batches of inputs, not the {type(given).__name__} given."
+        )
+    given = [*given]
+    if not given:
+        raise ValueError("calibrate is empty: some 128 texts of those that the model will read suffice.")
+    if all(isinstance(text, str) for text in given):
+        tokenizer = tokenizer or tokenizer_of(model)
+        longest = min(LONGEST, tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", LONGEST))
+        options = {"truncation": True, "max_length": longest, "padding": True, "return_tensors": "pt"}
+        given = [tokenizer(given[start : start + TEXTS], **options) for start in range(0, len(given), TEXTS)]
+    batches = []
+    for batch in given:
+        if not isinstance(batch, Mapping):
+            found = f"{type(batch).__name__} {str(batch)[:40]!r}"
+            raise ValueError(f"calibrate takes texts alone or batches alone, dicts of tensors; it holds the {found}.")
+        inputs = {name: each for name, each in batch.items() if isinstance(each, torch.Tensor) and name != "labels"}
+        batches.append({n: each for n, each in inputs.items() if not n.startswith("decoder_")})
+    return batches
+
+
+def tokenizer_of(model: PreTrainedModel) -> Any:
+    """The tokenizer in the folder that a model was loaded from."""
+    source = getattr(model, "name_or_path", None)
+    try:
+        if source:
+            return AutoTokenizer.from_pretrained(source)
+        reason = "it was not loaded from a folder"
+    except (OSError, ValueError, KeyError) as error:
+        reason = f"{source} has none: {str(error).splitlines()[0]}"
+    raise ValueError(
+        f"Texts to calibrate with need this {type(model).__name__}'s tokenizer, and {reason}. Pass tokenizer=."
+    )
