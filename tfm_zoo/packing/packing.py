@@ -119,6 +119,8 @@ def pack_weights(
     """
     if calibrate is not None and dtype not in (None, "int8"):
         raise ValueError(f"calibrate is for dtype='int8', not for {dtype!r}.")
+    if not 0 <= least_cosine <= 1:
+        raise ValueError(f"least_cosine={least_cosine} should be a number from 0 to 1, such as 0.99.")
     if calibrate is not None:
         dtype = "int8"
     if dtype is None and not any(map(is_plain, model.modules())):
@@ -133,6 +135,9 @@ def pack_weights(
             f"pack_weights chose {dtype!r} for this model on this machine ({machine()}). Of models that were measured, "
             f"{cost}."
         )
+    if calibrate is not None and generates(model) and not model.config.is_encoder_decoder:
+        why = "from calibrated products, which are for many rows, encoders gain"
+        raise ValueError(f"This {type(model).__name__} writes text a row at a time; {why}. Leave calibrate out.")
     batches = None if calibrate is None else batches_of(model, calibrate, tokenizer)
     warn_of_others(model)
     if compile:

@@ -1,0 +1,209 @@
+"""Eight bits with roundings that were found on texts: nearer than the bound, saved and loaded, the same once loaded."""
+
+import copy
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional as F
+from transformers import AutoModel
+
+from tfm_zoo import (
+    TfmBertForMaskedLM,
+    TfmBertForSequenceClassification,
+    TfmBertModel,
+    TfmEncoderDecoderForConditionalGeneration,
+    TfmQuantizationConfig,
+    pack_weights,
+)
+from tfm_zoo.packing.calibration import Choice, kept_to
+from tfm_zoo.packing.linear import PackedLinear
+from tfm_zoo.packing.products import CalibratedProduct, ManyRowsInt8Product, has_bfloat16, levels_of
+from tfm_zoo.packing.roundings import TOP, Rounding
+from tfm_zoo.packing.weights import CalibratedWeight
+
+from ..tiny import ragged_batch, tiny_decoder, tiny_model
+
+pytestmark = pytest.mark.skipif(not levels_of(ManyRowsInt8Product), reason="oneDNN multiplies no integers here")
+
+GATED = {"norm_position": "pre", "mlp_type": "gated", "hidden_act": "silu", "position_embedding_type": "rotary"}
+
+
+def calibrated(model, least_cosine: float = 0.0, **options):
+    inputs = {name: each for name, each in ragged_batch(type(model)).items() if name != "labels"}
+    return pack_weights(model, "int8", calibrate=[inputs], least_cosine=least_cosine, **options)
+
+
+def vectors(model, batch: dict) -> torch.Tensor:
+    encoder = model.get_encoder() if model.config.is_encoder_decoder else model.base_model
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    with torch.no_grad():
+        states, mask = encoder(**inputs).last_hidden_state, batch["attention_mask"][..., None]
+    return (states * mask).sum(1) / mask.sum(1)
+
+
+def cosine(model, other, batch: dict) -> float:
+    return F.cosine_similarity(vectors(model, batch), vectors(other, batch), dim=-1).min().item()
+
+
+def products(model) -> list:
+    return [module.product for module in model.modules() if isinstance(module, PackedLinear)]
+
+
+@pytest.mark.parametrize("size", [1, 48])
+def test_a_product(size):
+    """Is that of what its bytes stand for, by one scale or one of each channel, and writes the bytes of a GELU."""
+    torch.manual_seed(0)
+    inputs, weight, bias = torch.randn(7, 48) * 2 + 1, torch.randn(32, 48), torch.randn(32)
+    low, high = inputs.amin(0), inputs.amax(0)
+    rounding = Rounding.of(low, high) if size == 48 else Rounding.of(low.amin()[None], high.amax()[None])
+    whole = CalibratedWeight.of(weight, rounding)
+    product = CalibratedProduct(whole, bias)
+    wanted = rounding.real(inputs) @ whole.real().t() + bias
+    error = 1e-5 if product.top == TOP else 0.05
+    assert (product(inputs) - wanted).norm() < error * wanted.norm()
+    assert (product(inputs) - inputs @ weight.t() - bias).norm() < 0.05 * wanted.norm()
+    copied = copy.deepcopy(product)
+    assert copied(inputs).equal(product(inputs))
+    product.activation, product.out = ("gelu", "none"), Rounding.of(torch.tensor([-0.2]), wanted.amax()[None])
+    levels = product(inputs, torch.uint8)
+    scales, zeros = product.out.within(product.top)
+    assert levels.dtype == torch.uint8 and levels.max() <= product.top
+    assert ((levels - zeros) * scales - F.gelu(wanted)).abs().max() <= 0.6 * scales + error * wanted.abs().max()
+
+
+@pytest.mark.parametrize(
+    "head, fields",
+    [
+        (TfmBertModel, {}),
+        (TfmBertForSequenceClassification, GATED),
+        (TfmBertForMaskedLM, {}),
+        (TfmEncoderDecoderForConditionalGeneration, {"mlp_type": "gated"}),
+    ],
+)
+def test_near_and_saved(head, fields, tmp_path, caplog):
+    """The vectors are near those of the whole model, and the same bit for bit once the model is loaded again."""
+    model, batch = tiny_model(head, **fields), ragged_batch(head)
+    twin = calibrated(copy.deepcopy(model))
+    assert any(isinstance(each, CalibratedProduct) for each in products(twin))
+    assert 0.97 < cosine(model, twin, batch) < 1
+    assert "Calibrated" in caplog.text and "in the mean" in caplog.text
+    twin.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())["quantization_config"]
+    assert config["dtype"] == "int8" and {*config["inputs"].values()} <= {"tensor", "channels"}
+    loaded, info = head.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values()), info
+    assert vectors(loaded, batch).equal(vectors(twin, batch))
+    state, other = twin.state_dict(), loaded.state_dict()
+    assert state.keys() == other.keys() and all(state[name].equal(other[name]) for name in state)
+
+
+def test_bytes_go_from_product_to_product():
+    """Through a feed-forward whose GELU the first product computes, and in eight bits in the checkpoint."""
+    model = calibrated(tiny_model(TfmBertModel))
+    for layer in model.layers:
+        assert layer.mlp.up_proj.dtype == torch.uint8 and isinstance(layer.mlp.act_fn, torch.nn.Identity)
+    assert model.state_dict()["layers.0.mlp.down_proj.weight"].dtype == torch.int8
+
+
+def test_the_bound_is_kept(tmp_path, caplog):
+    """By layers that fall back, to bfloat16 if need be; they are saved, and loaded so; the log names them."""
+    model, batch = tiny_model(TfmBertModel), ragged_batch()
+    plain = cosine(model, calibrated(copy.deepcopy(model)), batch)
+    bound = 1 - (1 - plain) / 8
+    twin = calibrated(copy.deepcopy(model), bound)
+    assert cosine(model, twin, batch) >= bound - 1e-6
+    assert "Fell back: " in caplog.text and "mlp.down_proj to " in caplog.text
+    exact = calibrated(copy.deepcopy(model), 1.0)
+    kinds = {*exact.config.quantization_config.inputs.values()}
+    assert kinds == {"bfloat16"} and "below least_cosine=1.0" in caplog.text
+    assert cosine(model, exact, batch) > 0.9999
+    exact.save_pretrained(tmp_path)
+    assert load_file(tmp_path / "model.safetensors")["layers.0.mlp.up_proj.weight"].dtype == torch.bfloat16
+    assert vectors(AutoModel.from_pretrained(tmp_path), batch).equal(vectors(exact, batch))
+
+
+def test_as_few_as_needed_fall_back():
+    """What loses most first, and no more than keep the bound."""
+    ladders = [[Choice((str(i),), "tensor", float(i)), Choice((str(i),), "bfloat16", 0.0)] for i in range(1, 8)]
+
+    def least(choices: list[Choice]) -> tuple[float, float]:
+        return 1 - sum(choice.loss for choice in choices) / 100, 1.0
+
+    for bound, wanted in ((0.5, 0), (0.78, 1), (0.85, 2), (0.98, 6), (1.1, 7)):
+        choices, _ = kept_to(ladders, least, bound)
+        assert [c.layers[0] for c in choices if c.kind == "bfloat16"] == [str(i) for i in range(8 - wanted, 8)]
+
+
+def test_what_cannot_be_calibrated(caplog):
+    """Falls back to rows, and the log says so."""
+    model = calibrated(tiny_model(TfmEncoderDecoderForConditionalGeneration))
+    assert "which read none of this, stay by rows" in caplog.text
+    names = model.config.quantization_config.inputs
+    assert names and not [name for name in names if "decoder.layers" in name]
+
+
+def test_texts(tmp_path):
+    """With a tokenizer that is given, or that of the model's folder."""
+    tokenizers = pytest.importorskip("tokenizers")
+    from transformers import PreTrainedTokenizerFast
+
+    words = {"[PAD]": 0, "[UNK]": 1, **{f"w{i}": i for i in range(2, 40)}}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]", unk_token="[UNK]")
+    texts = [" ".join(f"w{2 + (i * j) % 37}" for j in range(1, 2 + i)) for i in range(12)]
+    model = tiny_model(TfmBertModel)
+    with pytest.raises(ValueError, match="Texts to calibrate with need .* Pass tokenizer="):
+        pack_weights(model, "int8", calibrate=texts)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    given = pack_weights(model, "int8", calibrate=texts, tokenizer=tokenizer)
+    found = pack_weights(TfmBertModel.from_pretrained(tmp_path), "int8", calibrate=texts)
+    assert vectors(given, ragged_batch()).equal(vectors(found, ragged_batch()))
+
+
+@pytest.mark.parametrize(
+    "options, reason",
+    [
+        ({"dtype": "bfloat16", "calibrate": [{}]}, "calibrate is for dtype='int8', not for 'bfloat16'"),
+        ({"calibrate": "a text"}, "not the str given"),
+        ({"calibrate": []}, "calibrate is empty"),
+        ({"calibrate": [1, 2]}, "it holds the int '1'"),
+        ({"calibrate": [{}], "least_cosine": 2}, "least_cosine=2 should be a number from 0 to 1"),
+    ],
+)
+def test_refused(options, reason):
+    model = tiny_model(TfmBertModel)
+    with pytest.raises(ValueError, match=reason):
+        pack_weights(model, **options)
+    assert isinstance(model.layers[0].mlp.up_proj, torch.nn.Linear)
+
+
+def test_a_decoder_is_refused():
+    with pytest.raises(ValueError, match="TfmGPTForCausalLM writes text"):
+        pack_weights(tiny_decoder(), "int8", calibrate=[{"input_ids": torch.arange(1, 7)[None]}])
+
+
+def test_configuration():
+    with pytest.raises(ValueError, match="not 'rows'"):
+        TfmQuantizationConfig("int8", inputs={"layer": "rows"})
+    assert "inputs" not in TfmQuantizationConfig("int8").to_dict()
+
+
+@pytest.mark.skipif(not has_bfloat16(), reason="attention is not computed in bfloat16 here")
+def test_attention_is_that_of_the_implementation():
+    """Together and one by one, in batches with padding and without."""
+    from tfm_zoo.packing import attention
+
+    model, batch = pack_weights(tiny_model(TfmBertModel), "bfloat16"), ragged_batch()
+    ways = []
+    for is_together in (True, False, None):
+        for module in model.modules():
+            if hasattr(module, "kernel"):
+                module.kernel = None if is_together is None else attention.CpuAttention()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(attention, "is_faster_together", lambda *_, way=is_together: way)
+            ways.append(vectors(model, batch))
+    assert (ways[0] - ways[2]).norm() < 0.02 * ways[2].norm() and (ways[1] - ways[2]).norm() < 0.02 * ways[2].norm()
