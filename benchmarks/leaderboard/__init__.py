@@ -4,8 +4,10 @@
 contender is a process of its own, since two engines in one hold each other's threads up. They compute the same batches
 in turn; the report gives medians.
 
-Each case is saved in the folder when it is done, and so are converted models, which a second run finds there.
-`--rounds 0` writes the report of what is saved; that of a run that was stopped says so. Peers are an extra:
+The report is written anew after each case, and results and converted models are kept in the folder, where a second run
+finds them: a run may be stopped at any time, and its report says so. `--case`, `--beside` and `--batches` run a part:
+`--only MiniLM --case "tomatoes, sorted" --beside "zoo, int8; OpenVINO" --batches 2` takes some minutes. Cases of a task
+that were measured before stay in its report. `--rounds 0` writes the report of what is saved. Peers are an extra:
 `pip install openvino nncf llama-cpp-python gguf torchao` beside what `make test` installs. What is not installed, or
 fails, is left out, and the report says why.
 """
@@ -30,12 +32,20 @@ OFFICIAL = "official, float32"
 
 
 def measure(
-    task: str, workers: dict[str, Worker], folder: Path, rounds: int, failed: dict[str, str]
+    task: str,
+    workers: dict[str, Worker],
+    folder: Path,
+    rounds: int,
+    failed: dict[str, str],
+    case: str = "",
+    most: int | None = None,
 ) -> Iterator[dict[str, dict]]:
     """Times the contenders in turn, case by case: by case and contender units a second, how many times as fast as the
     official class in float32 that is (the median over batches), and fidelity. Adds to `failed` who fails, and why.
+    Of cases whose name holds `case`, and of their first batches, `most` of each.
     """
     kind, batches_by_case = TASKS[task].kind, TASKS[task].cases()
+    batches_by_case = {name: found[:most] for name, found in batches_by_case.items() if case in name}
     ready = {name: worker for name, worker in workers.items() if kind in CONTENDERS[name].kinds}
 
     def of_each(function: Callable[[Worker], Any], reverse: bool = False) -> dict[str, Any]:
@@ -55,8 +65,6 @@ def measure(
     def load_one(worker: Worker) -> None:
         start = time.perf_counter()
         worker(load, worker.name, task, folder / "models" / task.replace(" ", "-"))
-        for batches in batches_by_case.values():
-            worker(run, batches[0])
         print(f"{task}: {worker.name} ran, {time.perf_counter() - start:.0f} s", flush=True)
 
     def timed(batches: list[dict]) -> dict[str, list[float]]:
@@ -71,6 +79,7 @@ def measure(
 
     of_each(load_one)
     for case, batches in batches_by_case.items():
+        of_each(lambda worker, first=batches[0]: worker(run, first))
         parts = {case: batches}
         if kind == DECODE:  # the prompt and its first token; and all tokens, of which those of the prompt are taken off
             parts = {f"{case}, prompt": [batch | {"steps": 1} for batch in batches], f"{case}, tokens": batches}
@@ -105,6 +114,8 @@ def main(
     beside: Annotated[
         str, typer.Option(help="Contenders of these names, or whose name holds one, joined by semicolons.")
     ] = "",
+    case: Annotated[str, typer.Option(help="Cases whose name holds this.")] = "",
+    batches: Annotated[int | None, typer.Option(help="Of each case, the first ones; by default all.")] = None,
     rounds: Annotated[int, typer.Option(help="How often each batch is computed. 0: only the report is written.")] = 3,
     threads: Annotated[int, typer.Option(help="Of each contender.")] = len(os.sched_getaffinity(0)),
     out: Annotated[Path | None, typer.Option(help="Where report and picture go; by default the folder.")] = None,
@@ -129,11 +140,23 @@ def main(
         failed = {name: reason for name, reason in left_out.items() if kind in CONTENDERS[name].kinds}
         found = {"task": task, "kind": kind, **circumstances(threads), "finished": False, "cases": {}, "failed": failed}
         path = folder / f"{list(TASKS).index(task)}.json"
-        for cases in measure(task, workers, folder, rounds, failed):
+        before = json.loads(path.read_text())["cases"] if path.exists() and (case or beside) else {}
+        for cases in measure(task, workers, folder, rounds, failed, case, batches):
             found["cases"] |= cases
-            path.write_text(json.dumps(found, indent=1))
-        path.write_text(json.dumps(found | {"finished": True}, indent=1))
-    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    if not results:
+            save(path, found, before, out or folder)
+        save(path, found | {"finished": True}, before, out or folder)
+    if not [*folder.glob("*.json")]:
         raise typer.BadParameter(f"{folder} holds no results: they are made by a run without --rounds 0.")
-    write(results, out or folder)
+    report(folder, out or folder)
+
+
+def save(path: Path, found: dict, before: dict, out: Path) -> None:
+    """Writes a task's result, with cases that were measured before, and the report anew."""
+    path.write_text(json.dumps(found | {"cases": before | found["cases"]}, indent=1))
+    report(path.parent, out)
+
+
+def report(folder: Path, out: Path) -> None:
+    """Writes the report of all results in a folder that have a case."""
+    results = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    write([result for result in results if result["cases"]], out)

@@ -64,6 +64,10 @@ CONTENDERS = {
         model_dtype=BFLOAT16,
     ),
     "zoo, int8": zoo("int8"),
+    "zoo, int8, calibrated": zoo("int8", ENCODING, ", calibrate=batches", least_cosine=0.99),
+    "zoo, int8, calibrated to 0.995": zoo(
+        "int8", ENCODING, ", calibrate=batches, least_cosine=0.995", least_cosine=0.995
+    ),
     "zoo, int8, compiled": zoo("int8", (DECODE,), ", compile=True", compile=True),
     "zoo, int4": zoo("int4", (DECODE,)),
     "OpenVINO, float32": row(
@@ -77,6 +81,14 @@ CONTENDERS = {
     "OpenVINO, int8": row(
         "nncf.quantize(convert_model(model), dataset, model_type=ModelType.TRANSFORMER)",
         *(ENCODING, "openvino nncf", in_graphs.openvino, "int8"),
+    ),
+    "OpenVINO, int8, accuracy control": row(
+        "nncf.quantize_with_accuracy_control(..., max_drop=0.003)",
+        *(ENCODING, "openvino nncf", in_graphs.openvino, "int8 controlled"),
+    ),
+    "OpenVINO, int8, dynamic": row(
+        'compile_model(nncf.compress_weights(model), "CPU", {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "32"})',
+        *(ENCODING, "openvino nncf", in_graphs.openvino, "int8 dynamic"),
     ),
     "ONNX Runtime, float32": row('optimize_model(export(model), "bert")', ENCODING, ONNX, in_graphs.onnx, False),
     "ONNX Runtime, int8": row(
@@ -96,6 +108,10 @@ CONTENDERS = {
     "torchao, int8": row(
         "quantize_(model, Int8DynamicActivationInt8WeightConfig()); model.compile()",
         *(ENCODING, "torchao", in_torch.torchao, "int8"),
+    ),
+    "torchao, int8, calibrated": row(
+        "convert_pt2e(prepare_pt2e(export(model), X86InductorQuantizer())); torch.compile() with freezing",
+        *(ENCODING, "torchao", in_torch.torchao_x86),
     ),
     "torchao, int4": row(
         'quantize_(model.bfloat16(), Int4WeightOnlyConfig(32, int4_packing_format="opaque"))',

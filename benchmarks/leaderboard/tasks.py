@@ -18,6 +18,7 @@ from ..speed import CASES
 CHECKPOINT = SHARED / "checkpoints/all-MiniLM-L6-v2"
 PROMPT, NEW_TOKENS = 64, 32
 SENTENCES, REVIEWS = 32, 16  # of a batch
+CALIBRATION = 4  # batches that eight bits are calibrated on
 ROUNDS = 2  # batches of prompts, and of sentences
 #: the kinds of tasks: a function of a batch gives vectors, logits of classes, tokens
 EMBED, CLASSIFY, DECODE, TRANSLATE = "embeddings", "classification", "decoding", "translation"
@@ -151,16 +152,22 @@ def fidelity(kind: str, wanted: list[np.ndarray], made: list[np.ndarray]) -> dic
         return {"BLEU to official": round(bleu, 1), "same sentences": round(float(same), 3)}
     first, second = (np.concatenate([batch.reshape(-1, batch.shape[-1]) for batch in side]) for side in (wanted, made))
     if kind == EMBED:
-        return {"cosine": cosine(first, second), "rank correlation": rank_correlation(first, second)}
+        figures = {"cosine": cosine(first, second), "least cosine": cosine(first, second, np.min)}
+        return figures | {"rank correlation": rank_correlation(first, second)}
     first, second = (logits - logits.mean(axis=-1, keepdims=True) for logits in (first, second))
     same = (first.argmax(axis=-1) == second.argmax(axis=-1)).mean()
     return {"cosine": cosine(first, second), "same choice": round(float(same), 3)}
 
 
-def cosine(first: np.ndarray, second: np.ndarray) -> float:
-    """The mean over rows."""
+def cosine(first: np.ndarray, second: np.ndarray, of_rows: Callable = np.mean) -> float:
+    """The mean over rows, or what else a function makes of them."""
     lengths = np.linalg.norm(first, axis=-1) * np.linalg.norm(second, axis=-1)
-    return round(float(((first * second).sum(axis=-1) / lengths).mean()), 5)
+    return round(float(of_rows((first * second).sum(axis=-1) / lengths)), 5)
+
+
+def calibration(batches: list[dict]) -> list[dict]:
+    """What eight bits are calibrated on, for every contender that needs texts: batches from all cases."""
+    return batches[:: -(-len(batches) // CALIBRATION)]
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
