@@ -17,6 +17,7 @@ from tfm_zoo import (
     TfmQuantizationConfig,
     pack_weights,
 )
+from tfm_zoo.hub.pushing import card_of_folder
 from tfm_zoo.packing.calibration import Choice, kept_to
 from tfm_zoo.packing.linear import PackedLinear
 from tfm_zoo.packing.products import CalibratedProduct, ManyRowsInt8Product, has_bfloat16, levels_of
@@ -92,6 +93,7 @@ def test_near_and_saved(head, fields, tmp_path, caplog):
     twin.save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())["quantization_config"]
     assert config["dtype"] == "int8" and {*config["inputs"].values()} <= {"tensor", "channels"}
+    assert "by scales that were found on texts" in str(card_of_folder(tmp_path, "user/model"))
     loaded, info = head.from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info.values()), info
     assert vectors(loaded, batch).equal(vectors(twin, batch))

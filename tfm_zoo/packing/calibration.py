@@ -64,7 +64,7 @@ def calibrate_layers(
     groups: list[tuple[str, ...]],
     least_cosine: float,
     pack: Callable[[nn.Module], object],
-) -> dict[str, str]:
+) -> dict[str, Any]:
     """Gives layers weights for [`CalibratedProduct`], and leaves alone those that read rows by scales of their own.
 
     Args:
@@ -75,13 +75,13 @@ def calibrate_layers(
         pack: packs a model.
 
     Returns:
-        By name how layers read their inputs, as [`TfmQuantizationConfig`] has it.
+        What [`TfmQuantizationConfig`] says of it.
     """
     seen, wanted = watch(model, batches, groups)
     ladders = [ladder_of(model, group, seen[group]) for group in tqdm(groups, desc="Calibrating") if group in seen]
     if not ladders:
         logger.warning("Calibrated no product: none of these layers reads the texts.")
-        return {}
+        return {"inputs": {}}
 
     def least(choices: list[Choice]) -> tuple[float, float]:
         trial = copy.deepcopy(model)
@@ -105,7 +105,8 @@ def calibrate_layers(
         f"Calibrated {sum(len(c.layers) for c in choices if c.rounding)} layers on {len(wanted)} texts: the cosine to "
         f"the vectors before is {mean:.4f} in the mean and {worst:.4f} at least{short}.{said}"
     )
-    return {name: choice.kind for choice in choices for name in choice.layers if choice.kind != "rows"}
+    inputs = {name: choice.kind for choice in choices for name in choice.layers if choice.kind != "rows"}
+    return {"inputs": inputs, "least_cosine": round(worst, 4)}
 
 
 def kept_to(

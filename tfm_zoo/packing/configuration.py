@@ -22,7 +22,7 @@ class TfmQuantizationConfig(QuantizationConfigMixin):
         bill: what rounding has cost: see [`bill_of`].
         inputs: of a model that was calibrated: the name of a layer -> one of `INPUTS`. Layers without a name here read
             each row by a scale of its own.
-        least_cosine: which the calibrated model kept.
+        least_cosine: of the vectors that it was calibrated on, to those before.
 
     Raises:
         ValueError: for another type, or another kind of inputs.

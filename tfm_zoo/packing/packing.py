@@ -150,8 +150,7 @@ def pack_weights(
     is_quantised = dtype in DTYPES and isinstance(model, PreTrainedModel)
     before, chosen = outputs_of(model) if is_quantised else None, {}
     if batches is not None:
-        chosen = {"inputs": calibrate_layers(model, batches, groups_of(model), least_cosine, pack)}
-        chosen["least_cosine"] = least_cosine
+        chosen = calibrate_layers(model, batches, groups_of(model), least_cosine, pack)
     pack(model)
     if is_quantised:
         mark(model, TfmQuantizationConfig(dtype, **chosen, bill=bill_beside(model, before)))
@@ -316,7 +315,7 @@ def fuse_activation(mlp: nn.Module, up: Product, dtype: torch.dtype) -> torch.dt
 def packer_of(model: nn.Module, weights: str, dtype: torch.dtype, takes: Callable = is_plain) -> Packer:
     """What packs a model on this machine; see [`Packer`]. A model that does not generate has many rows at a time."""
     many_rows = not generates(model)
-    rounds = weights == "bfloat16" or (weights == "int8" and many_rows)
+    rounds = weights == "bfloat16" or (weights == "int8" and many_rows and has_bfloat16())
     inner = torch.bfloat16 if rounds and has_onednn(torch.bfloat16) else dtype
     return Packer(weights, dtype, inner, many_rows, takes)
 
