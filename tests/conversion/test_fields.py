@@ -2,6 +2,7 @@
 
 import json
 import re
+from copy import deepcopy
 from functools import cache
 
 import pytest
@@ -181,7 +182,7 @@ LONGROPE = {"original_max_position_embeddings": 20, "rope_parameters": ROPE["lon
     ids=str,
 )
 def test_what_a_field_means(name, fields, expected):
-    original = build_tiny(BY_NAME[name], **fields)
+    original = build_tiny(BY_NAME[name], **deepcopy(fields))  # official classes write to some
     zoo = from_official(original)
     assert {key: getattr(zoo.config, key) for key in expected} == expected
     back = to_official(zoo)
@@ -200,7 +201,6 @@ def test_what_a_field_means(name, fields, expected):
         ("BertForMaskedLM", {"position_embedding_type": "relative_key"}, None),
         ("BertForMaskedLM", {"is_decoder": True}, None),
         ("BertForMaskedLM", {"add_cross_attention": True}, None),
-        ("GPT2Model", {"scale_attn_by_inverse_layer_idx": True}, None),
         ("GPT2Model", {"add_cross_attention": True}, None),
         ("OpenAIGPTModel", {"afn": "tanh"}, None),
         ("LlamaModel", {"sliding_window": 4}, None),

@@ -13,15 +13,15 @@ NOT_TRAINED = (
 )
 
 
-def pack(twin: Twin, owner: nn.Module, dtype: str) -> None:
-    """Packs the linear layers of a twin; the official ones stay as they are."""
+def pack(twin: Twin, owner: nn.Module, dtype: str, batches: list | None) -> None:
+    """Packs the linear layers of a twin, calibrated with these inputs; the official ones stay as they are."""
     if any(adapted(module) is not None for module in owner.modules()):
         raise UnfollowedError(f"its adapters keep its weights from being packed in {dtype}: merge them first")
     learned = [parameter for parameter in owner.parameters() if parameter.requires_grad]
     for module in twin.modules:
         module.training = False
     try:
-        pack_weights(twin.model, dtype)
+        pack_weights(twin.model, dtype, calibrate=batches)
     except ValueError as error:
         raise UnfollowedError(str(error)) from error
     finally:

@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from ..models.batch import KeptTokens
-from ..models.decoder_entrance import kept_up_to
+from ..models.decoder_entrance import needed_up_to
 from ..models.inputs import IGNORED
 from ..models.next_tokens import only_last
-from ..models.padding import find_kept
+from ..models.padding import find_kept, reads_padding
 
 
 class Asked(NamedTuple):
@@ -30,7 +30,9 @@ class Asked(NamedTuple):
         """The tokens that somebody reads of states `(batch, length, width)`; `None`: all of them."""
         if states.dim() != 3 or states.shape[:2] != self.mask.shape:
             return None
-        return kept_up_to(self.places, self.mask) if self.is_causal else find_kept(self.mask, self.places)
+        if self.is_causal:
+            return find_kept(*needed_up_to(self.places, self.mask))
+        return find_kept(self.mask, reads_padding(self.mask, self.places))
 
 
 class Read(NamedTuple):

@@ -1,11 +1,12 @@
 """`speed_up` and `restore`."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from torch import nn
 
+from ..packing.calibration import batches_of
 from ..packing.packing import COSTS, WEIGHTS
 from .finding import Found, find, modules_of
 from .standing_in import BaseStandIn, HeadStandIn, ProjectionStandIn, StandIn
@@ -16,7 +17,7 @@ Thing = TypeVar("Thing")
 MOST_WRAPPERS = 100
 
 
-def speed_up(model: Thing, dtype: str | None = None, calibrate=None) -> Thing:
+def speed_up(model: Thing, dtype: str | None = None, calibrate: Iterable | None = None) -> Thing:
     """Has the zoo compute an official model, or the official models that a thing holds: no padding, in place.
 
     The object stays what it was: its class, configuration, parameters, state dict, checkpoints, hooks. Its `forward`
@@ -29,22 +30,27 @@ def speed_up(model: Thing, dtype: str | None = None, calibrate=None) -> Thing:
             a SparseEncoder, a pipeline, a Trainer, a model that PEFT has adapted.
         dtype: of packed weights; see [`pack_weights`]. It is for inference on a CPU: training then raises an error.
             `None`: the zoo computes with the model's own tensors.
-        calibrate: batches to find scales of eight bits by. This release takes none.
+        calibrate: texts, or batches of inputs, by which `"int8"` finds its scales; see [`pack_weights`]. The tokenizer
+            of texts is that of the thing, or of the folder that its model was loaded from.
 
     Returns:
         The same object.
 
     Raises:
-        ValueError: if nothing is found that the zoo computes.
+        ValueError: if nothing is found that the zoo computes; and for another `dtype`, or one that is not calibrated.
     """
-    if calibrate is not None:
-        raise ValueError("calibrate is given, and this release finds no scales by texts: leave it out.")
+    dtype = "int8" if dtype is None and calibrate is not None else dtype
+    if calibrate is not None and dtype != "int8":
+        raise ValueError(f"calibrate is for dtype='int8', not for {dtype!r}.")
     if dtype is not None and dtype not in WEIGHTS:
         raise ValueError(f"dtype={dtype!r} should be None, or one of {', '.join(WEIGHTS)}.")
     found = find(model)
-    taken, left = [], []
+    taken, left, batches = [], [], None
+    if calibrate is not None and found:
+        tokenizer = getattr(model, "tokenizer", None) or getattr(model, "processing_class", None)
+        batches = batches_of(found[0].holder, calibrate, tokenizer)
     for each in found:
-        stand_in = BaseStandIn(each.owner, each.holder, dtype)
+        stand_in = BaseStandIn(each.owner, each.holder, dtype, batches)
         reason = stand_in.prepare()
         if reason is None:
             install(each, stand_in)

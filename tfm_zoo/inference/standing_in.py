@@ -133,11 +133,12 @@ class BaseStandIn(StandIn):
         owner: the official module.
         holder: the official model that holds it; see [`Found`].
         dtype: of packed weights; see [`pack_weights`].
+        batches: inputs to calibrate packed weights with. `None`: they are not calibrated.
     """
 
-    def __init__(self, owner: nn.Module, holder: nn.Module, dtype: str | None = None):
+    def __init__(self, owner: nn.Module, holder: nn.Module, dtype: str | None = None, batches: list | None = None):
         super().__init__(owner)
-        self.holder, self.dtype = holder, dtype
+        self.holder, self.dtype, self.batches = holder, dtype, batches
         self.watch: Watch | None = None
         self.call: Call | None = None
         self.modes: Modes | None = None
@@ -145,10 +146,11 @@ class BaseStandIn(StandIn):
         self.packed: list[tuple[int, int]] | None = None
 
     def __reduce__(self):
-        return type(self), (self.owner, self.holder, self.dtype)
+        return type(self), (self.owner, self.holder, self.dtype, self.batches)
 
     def __deepcopy__(self, memo: dict):
-        return type(self)(copy.deepcopy(self.owner, memo), copy.deepcopy(self.holder, memo), self.dtype)
+        copies = (copy.deepcopy(each, memo) for each in (self.owner, self.holder))
+        return type(self)(*copies, self.dtype, self.batches)
 
     def __call__(self, *args, **kwargs):
         if not self.is_on or is_graph():
@@ -234,7 +236,7 @@ class BaseStandIn(StandIn):
         if (place := next(inner_hooks(self.owner, shared), None)) is not None:
             raise UnfollowedError(f"{place} carries a hook")
         if self.dtype is not None:
-            pack(twin, self.owner, self.dtype)
+            pack(twin, self.owner, self.dtype, self.batches)
         self.call, self.modes = Call(found, twin), Modes(self.owner, fresh, twin)
 
 

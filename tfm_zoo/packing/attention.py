@@ -79,10 +79,10 @@ def takes(module: nn.Module, layout) -> bool:
         return False
     if module.attend_biased is not None or module.num_key_value_groups > 1:
         return False
-    if layout.mask is not None or layout.window is not None or layout.bias is not None or layout.by_bounds:
+    if layout.mask is not None or layout.window is not None or layout.bias is not None:
         return False
-    if layout.parts is None:
-        return layout.queries is None and layout.keys is None
+    if layout.mode != "apart":
+        return layout.mode == "whole"
     return layout.queries is layout.keys and all(part.mask is None and part.window is None for part in layout.parts)
 
 

@@ -28,8 +28,9 @@ class RotaryParameters(ConfigRule):
         return {self.zoo: self.read(official[self.zoo])}
 
     def to_official(self, zoo: Fields, official: Fields) -> dict[str, Any]:
-        parameters = zoo.get(self.zoo)
-        return {self.zoo: self.write(parameters) if parameters and "rope_type" in parameters else parameters}
+        parameters = zoo.get(self.zoo) or {}
+        is_one = "rope_type" in parameters or not parameters
+        return {self.zoo: self.write(parameters) if is_one else parameters}
 
 
 WHOLE_HEADS = {"partial_rotary_factor": 1.0}

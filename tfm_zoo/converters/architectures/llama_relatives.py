@@ -7,7 +7,14 @@ see everything have no positions.
 from ..architecture import Architecture
 from ..config_rules import Computed, Field, Fields, amended, choice, constants, ignored, only, same
 from ..tensor_rules import Interleaved, Rename, Split
-from .decoder_family import ROTARY_SHARE, WITHOUT_ANSWERS, generic_heads, megatron_block, token_classifier_dropout
+from .decoder_family import (
+    ROTARY_SHARE,
+    WITHOUT_ANSWERS,
+    RotaryParameters,
+    generic_heads,
+    megatron_block,
+    token_classifier_dropout,
+)
 from .llama import ALWAYS_A_WINDOW, BODY, FIELDS, HEAD_NORMS, TENSORS, llama
 from .olmo import TENSORS as OUTPUT_NORMS
 from .projections import GATE_UP, QKV
@@ -63,6 +70,8 @@ APERTUS = llama(
     *("apertus", "Apertus", "Apertus"),
     *same("attention_bias"),
     *constants(mlp_type="dense", mlp_bias=False, qk_norm="head"),
+    # (Its own default is scaled, and warns of a model of few positions.)
+    RotaryParameters(lambda parameters: parameters or {"rope_type": "default", "rope_theta": 10000.0}),
     tensors=(
         Rename("layers.{i}.attention_layernorm", "layers.{i}.self_attn_norm"),
         Rename("layers.{i}.feedforward_layernorm", "layers.{i}.mlp_norm"),
