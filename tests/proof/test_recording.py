@@ -230,7 +230,7 @@ def test_bad_input(models, dump, tmp_path):
     (tmp_path / "x.faiss").write_text("")
     assert "not from '.faiss'" in recorded(bert, "--vectors", tmp_path / "x.faiss", code=1)
     odd = dump(vectors, "odd.parquet", content=[*texts()[:5], None], vector=[*vectors[:6]])
-    assert "row 5 (counted from 0) is no text: None" in recorded(bert, "--vectors", odd, *COLUMNS, code=1)
+    assert "row 5 (counted from 0) is not a text: None" in recorded(bert, "--vectors", odd, *COLUMNS, code=1)
     ragged = dump(vectors, "ragged.parquet", content=texts()[:2], vector=[vectors[0], vectors[1][:5]])
     assert "differ in size" in recorded(bert, "--vectors", ragged, *COLUMNS, code=1)
     empty = dump(vectors, "empty.parquet", content=texts()[:2], vector=[vectors[0], None])

@@ -319,7 +319,9 @@ def test_bad_input(root, copied, tmp_path):
     )
     assert "rows must be at least 1, not 0" in verified(store, "--rows", 0, code=1)
     write(store / IN_FOLDER, {name: proof[name] for name in proof if name != "canaries"})
-    assert "is no proof of vectors, or has the format of another version: look at canaries" in verified(store, code=1)
+    assert "is not a proof of vectors, or has the format of another version: look at canaries" in verified(
+        store, code=1
+    )
     (store / IN_FOLDER).unlink()
     assert f"`tfm-zoo record MODEL --vectors {store}` writes it" in verified(store, code=1)
     assert "--rows is for vectors, and this is a model" in verified(model, "--rows", 5, code=1)

@@ -210,7 +210,7 @@ def matched(found: Tensors, expected: Tensors) -> dict[str, str]:
         shaped = {
             each: one for each, one in expected.items() if one.shape == value.shape and each not in names.values()
         }
-        if shaped and known not in (SENTENCE, POOLED):  # which are no other output, if the model has none
+        if shaped and known not in (SENTENCE, POOLED):  # which stand for no other output
             names[name] = min(shaped, key=lambda each: float((shaped[each] - value.float()).abs().mean()))
     return names
 

@@ -62,6 +62,6 @@ def bound_of(stored: str, dtype: str, agreement: dict | None = None) -> float:
         stored: the type that they are stored in.
         dtype: the type that the model is loaded in.
         agreement: how near they were to what the model gave when they were recorded. (What something else wrote, such
-            as a packed model, is no nearer now.)
+            as a packed model, does not come nearer later.)
     """
     return max(STORED.get(stored, 1e-4), TOLERANCE.get(dtype, 1e-4)) + 1.05 * (agreement or {}).get("difference", 0)

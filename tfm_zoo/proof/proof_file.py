@@ -1,7 +1,6 @@
 """The proof of a store of vectors: a file beside it that says which model made them, and what tells it from others."""
 
 import base64
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,19 @@ from ..hub.verifying import FIELDS, FORM, misfits
 IN_FOLDER, BESIDE_FILE = "_proof.json", ".proof.json"
 #: rows whose vectors are kept, and how many bytes of them at most
 CANARIES, BYTES = 64, 1 << 19
-#: the types of what a proof has; `optional`: what it may have
+#: the types of what a proof has
 PROOF = {
-    **{"source": "", "reading": {}, "files_say": {}, "computed": {}, "model": {}, "agreement": {}},
+    **{
+        "transformers": "",
+        "torch": "",
+        "source": "",
+        "texts": {},
+        "reading": {},
+        "files_say": {},
+        "computed": {},
+        "model": {},
+        "agreement": {},
+    },
     "parts": {...: {"bytes": 0, "rows": 0, "pieces": [], "vectors": ""}},
     "canaries": {"rows": [], "texts": [], "tokens": [], "vectors": "", "dtype": "", "size": 0},
 }
@@ -52,7 +61,7 @@ def read_proof(path: Path) -> dict[str, Any]:
     """A proof; a `ValueError` says what is wrong with its form."""
     proof = read_json(path)
     if wrong := [*misfits(proof, PROOF), *(f"model.{name}" for name in misfits(proof.get("model", {}), MANIFEST))]:
-        raise ValueError(f"{path} is no proof of vectors, or has the format of another version: look at {wrong[0]}.")
+        raise ValueError(f"{path} is not a proof of vectors, or has the format of another version: look at {wrong[0]}.")
     return proof
 
 
@@ -83,7 +92,3 @@ def chosen(canaries: dict[str, Any], most: int | None) -> Sequence[int]:
     """The places of the canaries that are tried: all, or so many of them."""
     count = len(canaries["rows"])
     return places(count, count if most is None else min(most, count))
-
-
-def as_json(value: Any) -> Any:
-    return json.loads(json.dumps(value, default=str))

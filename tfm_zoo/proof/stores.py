@@ -126,7 +126,7 @@ def parquet(part: Path) -> Any:
 def texts_of(column: Any, first: int, part: Path) -> list[str]:
     texts = column.to_pylist()
     if (bad := next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)) is not None:
-        raise ValueError(f"{part}, row {first + bad} (counted from 0) is no text: {texts[bad]!r}")
+        raise ValueError(f"{part}, row {first + bad} (counted from 0) is not a text: {texts[bad]!r}")
     return texts
 
 

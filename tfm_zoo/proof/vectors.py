@@ -145,7 +145,7 @@ def check_parts_are_there(place: Path, saved: dict[str, Any], verdict: Verdict) 
 
 
 class Suspect(NamedTuple):
-    """A part of which some rows were changed: the number of its first row, and blocks of its rows."""
+    """A part with changed rows: its file, the number of its first row, and the blocks of rows that were changed."""
 
     part: Path
     first: int
@@ -158,7 +158,7 @@ def compare_parts(
     """Compares files with the digests of their pieces, for some seconds; notes those that were changed.
 
     Returns:
-        The parts of which some rows were changed; and the rows of those that were exchanged, swapped or shortened.
+        The parts with some changed rows; and the rows of parts that were exchanged, swapped or shortened.
     """
     recorded = saved["parts"]
     parts = {store.name_of(part): part for part in store.parts}
@@ -246,7 +246,7 @@ def compare_part(
 
 
 def is_exchanged(saved: dict[str, Any], store: Store, blocks: Sequence[range], first: int) -> bool:
-    """Whether all vectors of a part, of which all blocks have changed, are others: those of the proof's rows are."""
+    """Whether a part whose blocks have all changed holds other vectors throughout: the proof's rows in it do."""
     canaries, inside = saved["canaries"], range(first, first + blocks[-1].stop)
     places = [place for place, row in enumerate(canaries["rows"]) if row in inside]
     now = store.vectors([canaries["rows"][place] for place in places])
