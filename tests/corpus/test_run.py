@@ -65,7 +65,7 @@ def test_a_run_goes_on(reader, files, tmp_path):
     """What is missing is computed again, what is there is not, and nothing tells the folder from an undisturbed one."""
     out = tmp_path / "out"
     undisturbed = run(reader, files, out)
-    assert len(undisturbed) == 5
+    assert len(undisturbed) == 6
     for name in ("part-000000.parquet", "part-000002.parquet"):
         (out / name).unlink()
     (out / ".part-000002.parquet-1.unfinished").write_bytes(b"half")
