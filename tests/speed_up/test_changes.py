@@ -383,3 +383,17 @@ def test_an_error_of_the_twin_is_no_error():
     ids = torch.arange(5, 15).view(2, 5)
     assert_same(fast(ids)[0], model(ids)[0])
     assert fell_back(fast) == ["TypeError: 'NoneType' object is not callable"]
+
+
+@pytest.mark.parametrize("is_before", [False, True])
+def test_a_class_that_is_patched(is_before, monkeypatch):
+    """As libraries of kernels patch layers, for all models at once."""
+    model = build_tiny(BY_NAME["LlamaForCausalLM"])
+    fast, kind = copy.deepcopy(model), type(model.model.layers[0].mlp)
+    ids, run = torch.arange(5, 15).view(2, 5), kind.forward
+    fast = fast if is_before else speed_up(fast)
+    monkeypatch.setattr(kind, "forward", lambda self, states: run(self, states) * 2)
+    if is_before:
+        with pytest.raises(ValueError, match="the forward of the class LlamaMLP is replaced"):
+            speed_up(fast)
+    assert_same(fast(ids).logits, model(ids).logits)

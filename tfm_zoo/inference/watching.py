@@ -1,6 +1,7 @@
 """What an official model was when the zoo took over, and whether it still is: asked before each call, at once."""
 
 from collections.abc import Iterable, Iterator
+from inspect import unwrap
 from itertools import chain
 from operator import eq
 
@@ -18,6 +19,7 @@ READ_ANEW = {"use_cache", "output_hidden_states", "output_attentions", "return_d
 READ_ANEW |= {"output_router_logits", "architectures", "id2label", "label2id", "dtype", "transformers_version"}
 #: attributes that no official class computes with
 UNREAD = {"vocab_size", "attn_implementation"}
+LIBRARIES = ("torch", "transformers", "peft")
 SIMPLE = (int, float, str, bool, tuple, type(None), type(eq), type(lambda: 0))
 INNER = {"_modules", "_parameters", "_buffers"}
 
@@ -34,6 +36,8 @@ class Watch:
         self.root, shared = root, {*shared}
         self.modules = [*root.modules()]
         self.types = [*map(type, self.modules)]
+        self.kinds = [*dict.fromkeys(self.types)]
+        self.forwards = [kind.forward for kind in self.kinds]
         own = [each for each in self.modules if each not in shared]
         parts = [each._modules for each in own if each._modules]
         parts += [each._buffers for each in self.modules if each._buffers]
@@ -60,14 +64,18 @@ class Watch:
     def is_same(self) -> bool:
         """Whether nothing has changed."""
         try:
-            is_same = all(map(eq, self.live, self.seen)) and [*map(type, self.modules)] == self.types
+            is_same = all(map(eq, self.live, self.seen)) and self.has_same_classes()
         except (RuntimeError, ValueError):  # of tensors, which are compared where they are not the same object
             return False
         return is_same and self.kind_now() == self.kind
 
+    def has_same_classes(self) -> bool:
+        """Whether each module is of its class, and each class computes as it did."""
+        return [*map(type, self.modules)] == self.types and [kind.forward for kind in self.kinds] == self.forwards
+
     def has_same_parts(self) -> bool:
         """Whether all that has changed is how the model is used."""
-        if [*map(type, self.modules)] != self.types or self.kind_now() != self.kind:
+        if not self.has_same_classes() or self.kind_now() != self.kind:
             return False
         names = [changed(*pair) for pair in zip(self.live, self.seen, strict=True)]
         count = len(self.modules)
@@ -117,12 +125,19 @@ def difference(owner: nn.Module, fresh: nn.Module) -> str | None:
             return f"{place} is of class {type(other).__name__}, and not {type(module).__name__}"
         if path and "forward" in vars(other):
             return f"the forward of {path} is replaced"
+        if (other._parameters or other._modules) and not is_of_library(type(other)):
+            return f"the forward of the class {type(other).__name__} is replaced"
         for name, value in vars(module).items():
             is_read = isinstance(value, SIMPLE) and not is_mode(name) and name not in UNREAD
             if is_read and not is_same_value(vars(other).get(name), value):
                 return f"{place} has {name}={vars(other).get(name)!r}, and its configuration says {value!r}"
     added = next((path for path in live if path not in expected), None)
     return added and f"{added} is no part of its class"
+
+
+def is_of_library(kind: type[nn.Module]) -> bool:
+    """Whether a class computes what the library that defines it says."""
+    return unwrap(kind.forward).__module__.partition(".")[0] in LIBRARIES
 
 
 def parts_of(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
