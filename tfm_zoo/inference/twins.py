@@ -43,12 +43,30 @@ class Views(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-class Made(NamedTuple):
-    """Tensors of the zoo that a rule makes of official ones."""
+class Made:
+    """Tensors of the zoo that a rule makes of official ones, `reads`, and where the twin reads them, `writes`."""
 
-    run: Callable
-    reads: list[Slot]
-    writes: list[Slot]
+    def __init__(self, run: Callable, reads: list[Slot], writes: list[Slot]):
+        self.run, self.reads, self.writes = run, reads, writes
+        self.seen: list[tuple[torch.Tensor, int]] = []
+
+    def make(self) -> None:
+        """Makes them anew, unless they are views of the same tensors already, to which no gradient flows."""
+        sources = [get(slot) for slot in self.reads]
+        has_gradient = torch.is_grad_enabled()
+        places = [] if has_gradient else [each.data_ptr() for each in sources]
+        if places and len(self.seen) == len(sources):
+            known = zip(sources, places, self.seen, strict=True)
+            if all(source is seen and place == before for source, place, (seen, before) in known):
+                return
+        values = self.run(sources)
+        for (target, name), value in zip(self.writes, values, strict=True):
+            target[name] = value
+        self.seen = []
+        if not has_gradient:
+            owned = {each.untyped_storage().data_ptr() for each in sources}
+            are_views = all(value.untyped_storage().data_ptr() in owned for value in values)
+            self.seen = [*zip(sources, places, strict=True)] if are_views else []
 
 
 class Twin(NamedTuple):
@@ -79,9 +97,7 @@ class Twin(NamedTuple):
         if self.made:
             with Views():
                 for step in self.made:
-                    values = step.run([tensors[name] for tensors, name in step.reads])
-                    for (target, name), value in zip(step.writes, values, strict=True):
-                        target[name] = value
+                    step.make()
 
 
 def adapted(module: nn.Module) -> nn.Module | None:
