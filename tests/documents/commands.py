@@ -23,7 +23,7 @@ from ..recipes.conftest import imported
 #: the beginnings of commands in prose
 PROGRAMS = ("accelerate launch ", "make ", "pip ", "python ", "tfm-zoo ")
 #: where a recipe begins to work once it has read its options
-STARTS = ("start_accelerator", "Accelerator", "TrainingArguments", "SFTConfig", "corpus_run", "search", "read_pairs")
+STARTS = ("start_accelerator", "Accelerator", "set_seed", "corpus_run", "search", "read_pairs")
 
 
 class BadCommandError(Exception):
