@@ -53,7 +53,7 @@ def undisturbed(command, tmp_path_factory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("alone") / "out"
     process = start(PREDICT, *command(out))
     assert "tokens/s" in process.communicate()[1] and process.returncode == 0
-    assert len(contents(out)) == 81
+    assert len(contents(out)) == 82
     return contents(out)
 
 

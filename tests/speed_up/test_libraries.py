@@ -170,6 +170,19 @@ def test_packed_weights(folder, dtype):
         fast.train()(ids)
 
 
+def test_calibrated_bytes(sentences):
+    """They are found on texts, by the tokenizer of the thing; the official weights stay as they are."""
+    model = sentences()
+    before, state = model.encode(TEXTS), copy.deepcopy(model.state_dict())
+    speed_up(model, "int8", calibrate=TEXTS * 8)
+    vectors = model.encode(TEXTS)
+    cosines = (vectors * before).sum(1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(before, axis=1)
+    assert 0.99 <= cosines.min() < 1 and (vectors != before).any()
+    assert (model.encode(TEXTS, batch_size=1) == vectors).all()
+    assert all(torch.equal(state[name], each) for name, each in restore(model).state_dict().items())
+    assert np.abs(model.encode(TEXTS) - before).max() < 1e-6
+
+
 def test_other_libraries_may_wrap_the_forward(folder):
     model = speed_up(BertModel.from_pretrained(folder(BertModel)))
     ids = torch.randint(5, 99, (2, 7))

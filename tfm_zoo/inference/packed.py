@@ -20,6 +20,8 @@ def pack(twin: Twin, owner: nn.Module, dtype: str, batches: list | None) -> None
     learned = [parameter for parameter in owner.parameters() if parameter.requires_grad]
     for module in twin.modules:
         module.training = False
+    if batches is not None:  # which changes layers before they are packed
+        own_layers(twin.model)
     try:
         pack_weights(twin.model, dtype, calibrate=batches)
     except ValueError as error:
@@ -27,6 +29,18 @@ def pack(twin: Twin, owner: nn.Module, dtype: str, batches: list | None) -> None
     finally:
         for parameter in learned:  # the twin shares some, and whoever packs a model freezes it
             parameter.requires_grad_()
+
+
+def own_layers(model: nn.Module) -> None:
+    """Gives a twin linear layers of its own in the place of the official ones, with copies of their tensors."""
+    for module in [*model.modules()]:
+        for name, layer in module._modules.items():
+            if type(layer) is nn.Linear:
+                own = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
+                for tensor in ("weight", "bias"):
+                    if (official := getattr(layer, tensor)) is not None:
+                        setattr(own, tensor, nn.Parameter(official.detach().clone(), requires_grad=False))
+                module._modules[name] = own.eval()
 
 
 def state_of(owner: nn.Module) -> list[tuple[int, int]]:
