@@ -13,6 +13,7 @@ from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmBertForSequenceClassification,
     TfmBertModel,
+    TfmDebertaModel,
     TfmEncoderDecoderForConditionalGeneration,
     TfmQuantizationConfig,
     pack_weights,
@@ -81,6 +82,7 @@ def test_a_product(size):
         (TfmBertForSequenceClassification, GATED),
         (TfmBertForMaskedLM, {}),
         (TfmEncoderDecoderForConditionalGeneration, {"mlp_type": "gated"}),
+        (TfmDebertaModel, {"share_att_key": False}),
     ],
 )
 def test_near_and_saved(head, fields, tmp_path, caplog):

@@ -38,7 +38,7 @@ JOINED = {
 }
 #: Layers whose output does not go to the residual stream, and can stay in bfloat16: an encoder's attention is then
 #: faster. (That of a decoder, with few queries and many keys, is slower.)
-INNER = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj")
+INNER = ("q_proj", "k_proj", "v_proj", "pos_key_proj", "pos_query_proj", "gate_proj", "up_proj")
 #: an activation that oneDNN computes as it writes a product -> its names for it. (By itself, in bfloat16, the form with
 #: a tanh takes as long as the product.)
 ACTIVATIONS = {"GELUActivation": ("gelu", "none"), "GELUTanh": ("gelu", "tanh")}
@@ -107,8 +107,9 @@ def pack_weights(
 
     **The same vector for the same text.** A calibrated `"int8"` encoder gives a text the same numbers, bit for bit,
     alone and in any batch, in any order, on any number of threads of a machine; so do its pooler and its classifier.
-    (Of layers that stay in bfloat16, and of attention within a window, this was seen, and follows from no rule.)
-    `"int8"` without calibration and `"bfloat16"` do so mostly, `"float32"` and `"int4"` do not.
+    (Of layers that stay in bfloat16, and of attention within a window, this was seen, and follows from no rule.) DeBERTa,
+    whose distances are computed for the whole batch, does not, nor do other types promise it: `"int8"` without
+    calibration and `"bfloat16"` do so mostly, `"float32"` and `"int4"` do not.
 
     Returns:
         The same model.
