@@ -107,8 +107,8 @@ def pack_weights(
 
     **The same vector for the same text.** A calibrated `"int8"` encoder gives a text the same numbers, bit for bit,
     alone and in any batch, in any order, on any number of threads of a machine; so do its pooler and its classifier.
-    (Of layers that stay in bfloat16, and of attention within a window, this was seen, and follows from no rule.) DeBERTa,
-    whose distances are computed for the whole batch, does not, nor do other types promise it: `"int8"` without
+    (Of layers that stay in bfloat16, and of attention within a window, this was seen, and follows from no rule.)
+    DeBERTa, whose distances are computed for the whole batch, does not, nor do other types promise it: `"int8"` without
     calibration and `"bfloat16"` do so mostly, `"float32"` and `"int4"` do not.
 
     Returns:
