@@ -122,8 +122,8 @@ def calibrated(quantization: dict[str, Any]) -> str:
     kept = kinds.count("bfloat16")
     whole = f" ({kept} stay in bfloat16)" if kept else ""
     return (
-        f". {len(kinds) - kept} of its linear layers read bytes, by scales that were found on texts{whole}; the vectors "
-        f"of these texts kept a cosine of at least {quantization['least_cosine']} to those before"
+        f". {len(kinds) - kept} of its linear layers read bytes, by scales that were found on texts{whole}; the "
+        f"vectors of these texts kept a cosine of at least {quantization['least_cosine']} to those before"
     )
 
 
