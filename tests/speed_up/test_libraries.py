@@ -172,7 +172,7 @@ def test_packed_weights(folder, dtype):
 
 def test_calibrated_bytes(sentences):
     """They are found on texts, by the tokenizer of the thing; the official weights stay as they are."""
-    model = sentences()
+    model = copy.deepcopy(sentences)
     before, state = model.encode(TEXTS), copy.deepcopy(model.state_dict())
     speed_up(model, "int8", calibrate=TEXTS * 8)
     vectors = model.encode(TEXTS)
