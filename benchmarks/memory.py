@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import torch
 
-from tfm_zoo.packing.memory import return_memory
+from tfm_zoo.inference.packing.memory import return_memory
 
 from .pairs import Settings
 

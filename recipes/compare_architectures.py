@@ -33,8 +33,8 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from typing_extensions import Self
 
+from tfm_zoo.data.row_files import read_text
 from tfm_zoo.hub.cards import table
-from tfm_zoo.row_files import read_text
 from tfm_zoo.training.conversations import Conversations
 from tfm_zoo.training.data import digest
 from tfm_zoo.training.loop import Loop

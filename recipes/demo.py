@@ -34,12 +34,12 @@ from transformers import (
     get_scheduler,
 )
 
-from tfm_zoo import quiet
-from tfm_zoo.built_in_data import LABELS, generated_reviews
+from tfm_zoo.data.built_in_data import LABELS, generated_reviews
 from tfm_zoo.hub.cards import facts_of_zoo_model, write_card
-from tfm_zoo.hub.manifest import complete_manifest
 from tfm_zoo.hub.model_card import metadata_of
+from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training.tokenizers import learned_word_piece
+from tfm_zoo.utils import quiet
 from tfm_zoo.visualization import attention_maps, attention_page
 from tfm_zoo.visualization.figures import LINES, plain, save, title_of_source
 

@@ -35,9 +35,9 @@ from sentence_transformers.sentence_transformer.losses import (
 )
 
 from tfm_zoo import TfmBertModel
-from tfm_zoo.quiet import quiet_loading
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import run_script
+from tfm_zoo.utils.quiet import quiet_loading
 
 FIGURES = {
     "accuracy@1": "the first is right",

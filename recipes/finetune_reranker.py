@@ -42,9 +42,9 @@ from sentence_transformers.cross_encoder.evaluation import CrossEncoderReranking
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 
 from tfm_zoo import TfmBertForSequenceClassification
-from tfm_zoo.quiet import quiet_loading
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import run_script
+from tfm_zoo.utils.quiet import quiet_loading
 
 FIGURES = {"map": "mean average precision", "mrr@10": "MRR@10", "ndcg@10": "NDCG@10"}
 

@@ -24,17 +24,17 @@ from huggingface_hub import HfApi
 from transformers import TrainingArguments, set_seed
 from transformers.trainer_utils import get_last_checkpoint
 
-from tfm_zoo import built_in_data, row_files
 from tfm_zoo.converters.sources import MANIFEST
+from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.hub.cards import table
-from tfm_zoo.hub.manifest import complete_manifest
-from tfm_zoo.quiet import hush_downloads, hush_progress_bars, hush_tokenizers
+from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints, data
 from tfm_zoo.training.options import DataOptions, option
 from tfm_zoo.training.parsing import parse_several
 from tfm_zoo.training.report import command_line
 from tfm_zoo.training.run import check_writable, keep_few_kernels
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
+from tfm_zoo.utils.quiet import hush_downloads, hush_progress_bars, hush_tokenizers
 
 logger = logging.getLogger("__main__")
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from .importing import when_imported
+from .utils.importing import when_imported
 
 if TYPE_CHECKING:
     from .public import *  # noqa: F403

@@ -6,7 +6,7 @@ import typer
 
 from . import __version__
 from .commands import conversion, hub, listing, show
-from .quiet import hush_control_codes, hush_deepspeed, hush_downloads, quiet_imports
+from .utils.quiet import hush_control_codes, hush_deepspeed, hush_downloads, quiet_imports
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -2,8 +2,9 @@
 
 from .converters import ConversionError, from_official, to_official
 from .corpus import CorpusReader
-from .hub import compare, record
+from .families.named_configs import NAMED_CONFIGS, named_config
 from .inference import restore, speed_up
+from .inference.packing import TfmQuantizationConfig, pack_weights, quantize_int8
 from .models.configuration_tfm import TfmConfig
 from .models.modeling_tfm_bert import (
     TfmBertConfig,
@@ -55,9 +56,8 @@ from .models.modeling_tfm_text_tower import (
     TfmTextTowerModel,
     TfmTextTowerPreTrainedModel,
 )
-from .named_configs import NAMED_CONFIGS, named_config
-from .packing import TfmQuantizationConfig, pack_weights, quantize_int8
 from .pipelines import pipeline
+from .proof import compare, record
 
 __all__ = [
     "NAMED_CONFIGS",

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import torch
 
-from tfm_zoo.packing.products import has_onednn
+from tfm_zoo.inference.packing.products import has_onednn
 
 from . import in_ctranslate2, in_graphs, in_llama_cpp, in_torch
 from .tasks import CLASSIFY, DECODE, EMBED, TRANSLATE, Given, Runner

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import torch
 
-from tfm_zoo.packing.memory import return_memory
+from tfm_zoo.inference.packing.memory import return_memory
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 

@@ -17,11 +17,12 @@ from tests.conversion.comparison import assert_same_model
 from tests.conversion.folders import edit_config, rewrite
 from tests.official_models import BY_NAME, build_tiny
 from tests.tiny import tiny_model
-from tfm_zoo import quiet
 from tfm_zoo.commands import screen
 from tfm_zoo.commands.models import load
 from tfm_zoo.converters import ConversionError, checkpoint, from_official, sources, to_official
-from tfm_zoo.hub import push, verify
+from tfm_zoo.hub import push
+from tfm_zoo.proof import verify
+from tfm_zoo.utils import quiet
 
 DENSE = "bert.encoder.layer.0.output.dense.weight"
 EIGHT_BITS = {"quant_method": "bitsandbytes", "load_in_8bit": True}

@@ -14,8 +14,8 @@ from tests.tiny import HEADS
 from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.converters.config_conversion import completed, to_zoo_config
 from tfm_zoo.converters.config_rules import Field
+from tfm_zoo.converters.limits import positions_of
 from tfm_zoo.converters.refused import REFUSED
-from tfm_zoo.limits import positions_of
 
 OFFICIAL = {name: table for name, table in ARCHITECTURES.items() if table.library == "transformers"}
 #: imports the tables without `tfm_zoo/__init__.py`, which registers classes with transformers

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from tfm_zoo import TfmBertConfig, TfmEncoderDecoderConfig, TfmGPTConfig
 from tfm_zoo.cli import app
-from tfm_zoo.plugin.families import FAMILIES
+from tfm_zoo.families.auto_classes import FAMILIES
 
 from ..forks import with_libraries
 from ..hub.server import metadata

@@ -5,8 +5,8 @@ import re
 import pytest
 from huggingface_hub import ModelCard
 
+from tfm_zoo.families.auto_classes import FAMILIES
 from tfm_zoo.hub.model_card import PIPELINES
-from tfm_zoo.plugin.families import FAMILIES
 
 from ..hub.server import metadata
 from .document import CARDS, ROOT

@@ -59,7 +59,7 @@ def test_a_checkout_that_is_not_installed(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "module",
-    ["models.layers", "hub.saving", "packing.linear", "plugin.patches", "converters.checkpoint", "training.loop"],
+    ["models.layers", "hub.saving", "inference.packing.linear", "proof.recording", "plugin.patches", "training.loop"],
 )
 def test_whatever_is_imported_first(module):
     """The zoo is registered, though transformers is imported from the middle of its own file."""

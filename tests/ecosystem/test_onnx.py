@@ -10,11 +10,11 @@ import torch
 from transformers import AutoConfig
 from typer.testing import CliRunner
 
-import tfm_zoo.onnx.check
-import tfm_zoo.onnx.export
+import tfm_zoo.inference.onnx.check
+import tfm_zoo.inference.onnx.export
 from tfm_zoo.cli import app
 from tfm_zoo.converters import ConversionError
-from tfm_zoo.onnx import export_onnx
+from tfm_zoo.inference.onnx import export_onnx
 
 from ..forks import with_transformers
 from ..tiny import ragged_batch, ragged_mask, tiny_decoder, tiny_model
@@ -76,7 +76,7 @@ def test_a_whole_model(head, fields, inputs, outputs, tmp_path):
 
 def test_a_language_model_generates_with_its_cache(tmp_path, monkeypatch):
     model, mask = tiny_decoder(num_hidden_layers=2, **WINDOWED), ragged_mask((5, 2, 1), side="left")
-    monkeypatch.setattr(tfm_zoo.onnx.export, "LARGEST_FILE", 0)
+    monkeypatch.setattr(tfm_zoo.inference.onnx.export, "LARGEST_FILE", 0)
     assert export_onnx(model, tmp_path) <= 1e-4
     assert {file.name for file in tmp_path.iterdir()} == {"model.onnx", "model.onnx_data"}
     inputs, outputs, run = opened(tmp_path)
@@ -151,8 +151,8 @@ def test_the_command(zoo_folder, tmp_path):
 
 
 def test_files_that_differ_are_not_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(tfm_zoo.onnx.check, "TOLERANCE", -1.0)
-    monkeypatch.setattr(tfm_zoo.onnx.check, "RELATIVE_TOLERANCE", -1.0)
+    monkeypatch.setattr(tfm_zoo.inference.onnx.check, "TOLERANCE", -1.0)
+    monkeypatch.setattr(tfm_zoo.inference.onnx.check, "RELATIVE_TOLERANCE", -1.0)
     model = tiny_model(tfm_zoo.TfmBertForSequenceClassification, num_hidden_layers=1)
     with pytest.raises(ConversionError, match="The logits of ONNX Runtime for 1 sequences of 2 tokens differ by "):
         export_onnx(model, tmp_path / "onnx")

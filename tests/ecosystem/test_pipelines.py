@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import tfm_zoo
 from tfm_zoo.cli import app
-from tfm_zoo.plugin.families import FAMILIES
+from tfm_zoo.families.auto_classes import FAMILIES
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import tiny_model

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tfm_zoo.hub import recording, verifying
-from tfm_zoo.hub.check import check
+from tfm_zoo.proof import verifying
+from tfm_zoo.proof.check import check
 
 from ..forks import Forks
 from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, tiny_model
@@ -73,7 +73,7 @@ def here():
         return loaded, None
 
     with pytest.MonkeyPatch.context() as patches:
-        for module in (verifying, recording):
+        for module in (verifying, model_recording):
             patches.setattr(module, "load_in_fresh_process", load)
         yield
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tfm_zoo.hub.contents import digests_of_files
+from tfm_zoo.proof.contents import digests_of_files
 
 MANIFEST = "zoo_manifest.json"
 

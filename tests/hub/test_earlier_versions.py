@@ -21,7 +21,7 @@ import torch
 from safetensors import safe_open
 
 import tfm_zoo
-from tfm_zoo.hub import verify
+from tfm_zoo.proof import verify
 
 from ..conversion.comparison import assert_same_config
 from ..tiny import HEADS

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn.functional import cross_entropy
 
 import tfm_zoo
-from tfm_zoo.hub import record, verify
+from tfm_zoo.proof import record, verify
 from tfm_zoo.training.tokenizers import byte_level_bpe, word_piece_tokenizer
 
 from ..official_models import BY_NAME, build_tiny

@@ -10,8 +10,9 @@ import torch
 from huggingface_hub import ModelCard
 
 from tfm_zoo import TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
-from tfm_zoo.hub import push, verify
-from tfm_zoo.hub.manifest import FILE
+from tfm_zoo.hub import push
+from tfm_zoo.proof import verify
+from tfm_zoo.proof.manifest import FILE
 
 from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, tiny_model
 from ..words import SENTENCES, make_tokenizer

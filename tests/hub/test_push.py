@@ -9,9 +9,10 @@ from typer.testing import CliRunner
 
 from tfm_zoo import TfmBertForSequenceClassification, TfmGPTForCausalLM
 from tfm_zoo.cli import app
-from tfm_zoo.hub import PushError, push, verify
-from tfm_zoo.hub.manifest import FILE
+from tfm_zoo.hub import PushError, push
 from tfm_zoo.hub.model_card import MARK
+from tfm_zoo.proof import verify
+from tfm_zoo.proof.manifest import FILE
 
 from ..tiny import tiny_model
 from .editing import write

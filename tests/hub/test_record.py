@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 
 import tfm_zoo
 from tfm_zoo.cli import app
-from tfm_zoo.hub import Verdict, card_line, cards, manifest, origin, verify
+from tfm_zoo.hub import card_line, cards
 from tfm_zoo.hub.model_card import MARK
+from tfm_zoo.proof import Verdict, manifest, origin, verify
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 from ..official_models import BY_NAME, build_tiny

@@ -15,8 +15,9 @@ from tfm_zoo import TfmBertForSequenceClassification
 from tfm_zoo.cli import app
 from tfm_zoo.commands.models import load
 from tfm_zoo.converters.checkpoint import fetch
-from tfm_zoo.hub import push, pushing, record, verify, verifying
-from tfm_zoo.hub.manifest import FILE, complete_manifest, write
+from tfm_zoo.hub import push, pushing
+from tfm_zoo.proof import record, verify, verifying
+from tfm_zoo.proof.manifest import FILE, complete_manifest, write
 
 from ..tiny import tiny_model
 from .editing import both, delete, edit, edited

@@ -20,10 +20,10 @@ from tfm_zoo import (
     TfmEncoderDecoderForConditionalGeneration,
     TfmGPTForCausalLM,
 )
-from tfm_zoo.hub import Verdict, verify
-from tfm_zoo.hub.comparisons import TOLERANCE, compare_outputs
-from tfm_zoo.hub.fingerprints import compute
-from tfm_zoo.hub.manifest import FILE
+from tfm_zoo.proof import Verdict, verify
+from tfm_zoo.proof.comparisons import TOLERANCE, compare_outputs
+from tfm_zoo.proof.fingerprints import compute
+from tfm_zoo.proof.manifest import FILE
 
 from ..tiny import HEADS, ragged_batch, tiny_config, tiny_model
 from .test_travelling_code import code_of

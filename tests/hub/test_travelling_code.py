@@ -14,8 +14,8 @@ import pytest
 
 import tfm_zoo.models
 from tfm_zoo import TfmGPTConfig
+from tfm_zoo.families.auto_classes import FAMILIES
 from tfm_zoo.models.configuration_tfm import TfmConfig
-from tfm_zoo.plugin.families import FAMILIES
 
 FOLDER = Path(tfm_zoo.models.__file__).parent
 FILES = sorted(FOLDER.glob("*.py"))

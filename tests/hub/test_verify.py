@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from tfm_zoo import TfmBertForMaskedLM, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM, __version__
 from tfm_zoo.cli import app
-from tfm_zoo.hub import Verdict, manifest, matrix, verify, verify_matrix, verifying
-from tfm_zoo.hub.comparisons import compare_tested
+from tfm_zoo.proof import Verdict, manifest, matrix, verify, verify_matrix, verifying
+from tfm_zoo.proof.comparisons import compare_tested
 
 from ..documents.document import ROOT
 from ..tiny import tiny_model

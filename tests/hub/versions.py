@@ -26,8 +26,8 @@ from rich.table import Table
 from tfm_zoo import TfmGPTForCausalLM
 from tfm_zoo.converters import ARCHITECTURES, from_official
 from tfm_zoo.converters.choosing import is_installed
-from tfm_zoo.hub.matrix import environment, requirements_of
-from tfm_zoo.hub.model_card import TESTED
+from tfm_zoo.proof.matrix import environment, requirements_of
+from tfm_zoo.proof.origin import TESTED
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import HEADS, tiny_model

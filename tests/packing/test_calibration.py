@@ -19,11 +19,11 @@ from tfm_zoo import (
     pack_weights,
 )
 from tfm_zoo.hub.pushing import card_of_folder
-from tfm_zoo.packing.calibration import Choice, kept_to
-from tfm_zoo.packing.linear import PackedLinear
-from tfm_zoo.packing.products import CalibratedProduct, ManyRowsInt8Product, has_bfloat16, levels_of
-from tfm_zoo.packing.roundings import TOP, Rounding
-from tfm_zoo.packing.weights import CalibratedWeight
+from tfm_zoo.inference.packing.calibration import Choice, kept_to
+from tfm_zoo.inference.packing.linear import PackedLinear
+from tfm_zoo.inference.packing.products import CalibratedProduct, ManyRowsInt8Product, has_bfloat16, levels_of
+from tfm_zoo.inference.packing.roundings import TOP, Rounding
+from tfm_zoo.inference.packing.weights import CalibratedWeight
 
 from ..tiny import ragged_batch, tiny_decoder, tiny_model
 
@@ -199,7 +199,7 @@ def test_configuration():
 @pytest.mark.skipif(not has_bfloat16(), reason="attention is not computed in bfloat16 here")
 def test_attention_is_that_of_the_implementation():
     """Together and one by one, in batches with padding and without."""
-    from tfm_zoo.packing import attention
+    from tfm_zoo.inference.packing import attention
 
     model, batch = pack_weights(tiny_model(TfmBertModel), "bfloat16"), ragged_batch()
     ways = []

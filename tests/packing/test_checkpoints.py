@@ -25,12 +25,12 @@ from tfm_zoo import (
 )
 from tfm_zoo.cli import app
 from tfm_zoo.converters import ConversionError
-from tfm_zoo.hub import Verdict, verify
-from tfm_zoo.hub.comparisons import compare_weights
-from tfm_zoo.hub.manifest import FILE
 from tfm_zoo.hub.pushing import card_of_folder
-from tfm_zoo.onnx import export_onnx
-from tfm_zoo.packing.linear import PackedLinear
+from tfm_zoo.inference.onnx import export_onnx
+from tfm_zoo.inference.packing.linear import PackedLinear
+from tfm_zoo.proof import Verdict, verify
+from tfm_zoo.proof.comparisons import compare_weights
+from tfm_zoo.proof.manifest import FILE
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import ragged_batch, tiny_decoder, tiny_model

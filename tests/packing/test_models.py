@@ -17,10 +17,10 @@ from tfm_zoo import (
     pack_weights,
     quantize_int8,
 )
-from tfm_zoo.packing import compiling, packing
-from tfm_zoo.packing.compiling import compile_steps, room
-from tfm_zoo.packing.linear import LinearPart
-from tfm_zoo.packing.products import Int8Product, has_onednn, levels_of
+from tfm_zoo.inference.packing import compiling, packing
+from tfm_zoo.inference.packing.compiling import compile_steps, room
+from tfm_zoo.inference.packing.linear import LinearPart
+from tfm_zoo.inference.packing.products import Int8Product, has_onednn, levels_of
 
 from ..generation.models import assert_varied, generate, pair, prompts
 from ..tiny import ragged_batch, tiny_decoder, tiny_model

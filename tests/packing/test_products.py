@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from tfm_zoo.packing import products
-from tfm_zoo.packing.packing import WEIGHTS
-from tfm_zoo.packing.products import ManyRowsInt8Product, OneDNNProduct, PlainProduct, product_of
-from tfm_zoo.packing.weights import Int4Weight, Int8Weight
+from tfm_zoo.inference.packing import products
+from tfm_zoo.inference.packing.packing import WEIGHTS
+from tfm_zoo.inference.packing.products import ManyRowsInt8Product, OneDNNProduct, PlainProduct, product_of
+from tfm_zoo.inference.packing.weights import Int4Weight, Int8Weight
 
 from ..forks import with_transformers
 

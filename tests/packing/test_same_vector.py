@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tfm_zoo import TfmBertForSequenceClassification, TfmBertForTokenClassification, TfmBertModel, pack_weights
-from tfm_zoo.packing.products import ManyRowsInt8Product, levels_of
+from tfm_zoo.inference.packing.products import ManyRowsInt8Product, levels_of
 
 from ..tiny import tiny_model
 

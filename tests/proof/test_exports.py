@@ -12,12 +12,11 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from tfm_zoo.hub import record
-from tfm_zoo.proof import engines, exports
+from tfm_zoo.proof import engines, exports, record
 from tfm_zoo.proof.kinds import kind_of
 from tfm_zoo.proof.reading import Reading
 from tfm_zoo.proof.reference import Reference, at_positions
-from tfm_zoo.quiet import quiet_export
+from tfm_zoo.utils.quiet import quiet_export
 
 from .encoders import make, save, tokenizer
 from .test_vectors import verified

@@ -7,7 +7,8 @@ from huggingface_hub import ModelCard
 from trained import open_config
 from transformers import PreTrainedConfig
 
-from tfm_zoo.hub import push, verify
+from tfm_zoo.hub import push
+from tfm_zoo.proof import verify
 from tfm_zoo.training.loop import train
 from tfm_zoo.training.run import errors_in_one_line
 

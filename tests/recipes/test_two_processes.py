@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from transformers import AutoConfig
 
 import tfm_zoo
-from tfm_zoo.hub import verify
-from tfm_zoo.hub.manifest import FILE
+from tfm_zoo.proof import verify
+from tfm_zoo.proof.manifest import FILE
 
 from ..forks import Forks
 from ..hub import plain

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from datasets import DatasetDict
 
-from tfm_zoo import built_in_data
+from tfm_zoo.data import built_in_data
 
 FEW = {"train": 400, "validation": 100, "test": 200}
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from datasets import Dataset, DatasetDict
 
-from tfm_zoo import built_in_data
+from tfm_zoo.data import built_in_data
 from tfm_zoo.training.streaming import texts as text_sources
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.tasks import language_modeling as corpora

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tfm_zoo.schedules import SCHEDULES, create_schedule
 from tfm_zoo.training.optimization import create_optimizer
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss
+from tfm_zoo.utils.schedules import SCHEDULES, create_schedule
 
 
 def rates(name: str, rate: float, warmup: int, steps: int, taken: int, d_model: int = 64) -> list[float]:

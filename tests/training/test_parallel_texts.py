@@ -6,7 +6,8 @@ import pytest
 from datasets import Dataset, Features, Translation, Value
 from transformers import GenerationConfig, MBart50Tokenizer, MBartTokenizer
 
-from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, built_in_data
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
+from tfm_zoo.data import built_in_data
 from tfm_zoo.training.options import fitted
 from tfm_zoo.training.tasks.summarization import SummarizationOptions, load_summaries
 from tfm_zoo.training.tasks.translation import TranslationOptions, load_parallel_texts, set_languages

@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset, load_dataset
 from torch.utils.data import DataLoader
 
-from tfm_zoo import byte_ranges
+from tfm_zoo.data import byte_ranges
 from tfm_zoo.training.data import load_file
 from tfm_zoo.training.streaming import streams
 from tfm_zoo.training.streaming import texts as text_sources

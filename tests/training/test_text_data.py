@@ -8,8 +8,8 @@ import pytest
 from datasets import ClassLabel, Dataset, Features, Value
 from transformers import PreTrainedConfig
 
-from tfm_zoo import built_in_data
-from tfm_zoo.row_files import rows_of_files
+from tfm_zoo.data import built_in_data
+from tfm_zoo.data.row_files import rows_of_files
 from tfm_zoo.training.data import in_order
 from tfm_zoo.training.models import label_fields
 from tfm_zoo.training.tasks import classification as text_data

@@ -61,8 +61,8 @@ def convert(
         from ..converters.folders import copy_companions
         from ..converters.scratch import scratch_in
         from ..hub.cards import write_conversion_card
-        from ..hub.manifest import complete_manifest
-        from ..packing import pack_weights
+        from ..inference.packing import pack_weights
+        from ..proof.manifest import complete_manifest
         from .costs import Costs
         from .models import is_zoo, load, save
 
@@ -160,7 +160,7 @@ def write_official(zoo_folder: Path, folder: Path, source: str, for_engines: boo
 
 def write_onnx(zoo_folder: Path, folder: Path) -> str:
     """Writes ONNX files, the configuration and the code that the configuration needs; returns what they are."""
-    from ..onnx import export_onnx
+    from ..inference.onnx import export_onnx
     from .models import load, save_config
 
     model = load(zoo_folder)

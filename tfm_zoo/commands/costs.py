@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer, PreTrainedModel
 
-from ..hub.contents import has_tokenizer
-from ..limits import positions_of
+from ..converters.limits import positions_of
 from ..proof.bill import batches_of, bill_of, rows_of
-from ..quiet import quiet_loading
+from ..proof.contents import has_tokenizer
+from ..utils.quiet import quiet_loading
 
 #: texts that a model is measured on at most, and those that are generated where no split is named; their tokens
 ROWS, GENERATED, LONGEST = 512, 64, 256
@@ -89,7 +89,7 @@ class Costs:
 def generated() -> list[str]:
     """Texts that need no file; none where what generates them is not installed."""
     try:
-        from ..built_in_data import generated_documents
+        from ..data.built_in_data import generated_documents
     except ModuleNotFoundError:
         return []
     return generated_documents()["validation"][:GENERATED]["text"]
@@ -97,7 +97,7 @@ def generated() -> list[str]:
 
 def rows_in(split: str, model: PreTrainedModel) -> tuple[list[str], list[Any]]:
     """Texts of a split, evenly spaced, and their labels if the model is a classifier and they have some."""
-    from .. import row_files
+    from ..data import row_files
 
     if Path(split).is_file():
         kind = row_files.kind_of([Path(split)], row_files.TEXT_FILES, f"--split {split!r}")

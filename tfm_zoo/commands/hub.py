@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..quiet import quiet_loading
+from ..utils.quiet import quiet_loading
 from .options import Debug, Model, Revision, Token, TrustRemoteCode
 from .screen import advise, as_typed, errors_in_one_line, in_one_line, notes, printable, report, working
 
 if TYPE_CHECKING:
-    from ..hub import Verdict
+    from ..proof import Verdict
     from ..proof.recording import Recorded
 
 DType = Literal["auto", "float32", "float64", "float16", "bfloat16"]
@@ -108,7 +108,7 @@ def verify(
                 ]
                 flags = {"--whole": whole, "--trust-remote-code": trust_remote_code, "--run-changed": run_changed}
                 with working(f"Verifying {source}: in an environment for each release"):
-                    from ..hub.matrix import verify_by_command, verify_matrix
+                    from ..proof.matrix import verify_by_command, verify_matrix
 
                     given += [name for name, is_on in flags.items() if is_on]
                     found = verify_matrix(source, matrix, verify_by_command, words=given)
@@ -229,7 +229,7 @@ def record(
             raise ValueError("--text_column_name, --vector_column_name, --texts and --prompt go with --vectors")
         with working(f"Recording {model}: reading its files, then running it in a fresh process"):
             from .. import hub
-            from ..hub.recording import propose
+            from ..proof.model_recording import propose
 
             kept = output or (Path(place, MANIFEST) if create_pr else None)
             path = hub.record(model, output=kept, **options)

@@ -11,8 +11,8 @@ from ..converters import ConversionError, from_official
 from ..converters.checkpoint import fetch, open_folder, read_json
 from ..converters.config_reading import made_of
 from ..converters.tensor_matching import enumerated
-from ..plugin.families import FAMILIES
-from ..quiet import quiet_loading
+from ..families.auto_classes import FAMILIES
+from ..utils.quiet import quiet_loading
 from .screen import notes
 
 

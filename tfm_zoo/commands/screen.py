@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from ..quiet import printable
+from ..utils.quiet import printable
 
 results, notes = Console(), Console(stderr=True)
 

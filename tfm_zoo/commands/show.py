@@ -194,7 +194,7 @@ def history_of(run: Path) -> list[dict]:
 def published_or_loaded(name: str) -> "TfmConfig | PreTrainedModel":
     """The configuration of a published size, or the model in a folder or on the Hub."""
     from ..converters import ConversionError
-    from ..named_configs import NAMED_CONFIGS, named_config, suggestion
+    from ..families.named_configs import NAMED_CONFIGS, named_config, suggestion
     from .models import load_any
 
     if name in NAMED_CONFIGS:

@@ -7,7 +7,7 @@ the tables. `from_state_dict` and `to_state_dict` convert models of other classe
 
 from typing import TYPE_CHECKING
 
-from ..importing import names_from
+from ..utils.importing import names_from
 from .architectures import ARCHITECTURES
 from .errors import ConversionError
 from .tensor_rules import Interleaved, Join, NotConverted, Rename, Row, Sinusoids, Split, SplitHeads, Transpose, ZooOnly

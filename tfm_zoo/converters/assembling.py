@@ -8,7 +8,7 @@ import transformers
 from torch import nn
 from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
 
-from ..quiet import quiet_loading
+from ..utils.quiet import quiet_loading
 from . import torch_modules
 from .architecture import Architecture, Head
 from .checkpoint import LazyTensor

@@ -16,8 +16,8 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 from transformers import GenerationConfig, PreTrainedConfig
 
-from ..pointers import refuse_pointers
-from ..quiet import quiet_retrying
+from ..utils.pointers import refuse_pointers
+from ..utils.quiet import quiet_retrying
 from .config_reading import check_names, check_sizes, made_of
 from .errors import OTHER_MODELS, ConversionError
 from .sources import check_inside, is_path, no_folder, not_on_hub

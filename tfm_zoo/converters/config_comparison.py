@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 
-from ..quiet import quiet_trying
+from ..utils.quiet import quiet_trying
 from .architecture import Architecture, Head
 from .config_conversion import COMMON, completed, refused, to_official_fields, to_zoo_config
 from .config_rules import Field, Free

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..locking import hold
+from ..utils.locking import hold
 from .errors import ConversionError
 from .sources import OLD, UNFINISHED
 

@@ -14,8 +14,8 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
-from ..pointers import refuse_pointers
-from ..quiet import quiet_retrying
+from ..utils.pointers import refuse_pointers
+from ..utils.quiet import quiet_retrying
 from .errors import ConversionError
 
 #: what is written to OUT lies in `.OUT.partial` until it is whole, and the OUT that it replaces in `old` there

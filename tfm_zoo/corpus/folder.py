@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..locking import hold
 from ..proof.digests import DigestedFile
+from ..utils.locking import hold
 
 #: libraries that read folders of Parquet pass over names that begin with an underscore or a dot
 ABOUT, LOCK, UNFINISHED = "_corpus.json", ".lock", ".{}-{}.unfinished"

@@ -12,13 +12,13 @@ import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..converters import ConversionError, from_official
-from ..hub.contents import ORIGIN, digest_of_tensor
-from ..limits import check_room, positions_of
-from ..packing import pack_weights
-from ..packing.linear import is_packed
-from ..packing.packing import fastest
-from ..pointers import refuse_pointers
+from ..converters.limits import check_room, positions_of
+from ..inference.packing import pack_weights
+from ..inference.packing.linear import is_packed
+from ..inference.packing.packing import fastest
+from ..proof.contents import ORIGIN, digest_of_tensor
 from ..proof.sentence_files import sentence_settings
+from ..utils.pointers import refuse_pointers
 from .results import Embeddings, Labels, Tags, results_of
 
 #: texts that are tokenized and sorted together, and positions of a batch, padding included

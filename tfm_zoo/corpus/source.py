@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 from datasets import IterableDataset
 from datasets.exceptions import DatasetsError
 
-from ..pointers import refuse_pointer
-from ..row_files import (
+from ..data.row_files import (
     TEXT_FILES,
     columns_of,
     find_columns,
@@ -26,6 +25,7 @@ from ..row_files import (
     rows_of_files,
     splits_of,
 )
+from ..utils.pointers import refuse_pointer
 
 #: rows that are read at once
 ROWS = 1024

@@ -8,9 +8,9 @@ import torch
 import transformers
 
 from .. import __version__
-from ..locking import atomic_file
-from .comparisons import Verdict
-from .model_card import CARD
+from ..proof.comparisons import Verdict
+from ..proof.contents import CARD
+from ..utils.locking import atomic_file
 
 LINE = re.compile(r"^\*\*Verified\*\* on .*<!-- tfm-zoo verify -->\n", re.MULTILINE)
 

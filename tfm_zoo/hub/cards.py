@@ -14,9 +14,9 @@ from transformers import PreTrainedModel
 from ..converters import ConversionError
 from ..converters.architectures import ARCHITECTURES
 from ..converters.choosing import official_for
-from ..locking import atomic_file
-from .contents import has_tokenizer
-from .model_card import CARD, MARK, USAGE, class_names, make_card, metadata_of, source_of, verify_command
+from ..proof.contents import CARD, has_tokenizer
+from ..utils.locking import atomic_file
+from .model_card import MARK, USAGE, class_names, make_card, metadata_of, source_of, verify_command
 
 FOLDER = Path(__file__).parent  # of the templates
 

@@ -8,13 +8,10 @@ from typing import Any
 from huggingface_hub import ModelCard, ModelCardData
 from transformers import PreTrainedModel
 
-from ..plugin.families import auto_class_of
+from ..families.auto_classes import auto_class_of
 from ..proof.bill import bill_in, sentence_of
+from ..proof.origin import TESTED
 
-CARD = "README.md"
-#: the releases of transformers under which every kind of checkpoint is loaded by its own code, oldest first. (Those of
-#: old, such as 5.6 and 5.9, copy of a local folder's code only what the first file imports, and not what that imports.)
-TESTED = ("5.12", "5.15", "5.17", "5.20", "5.23", "5.24")
 #: how tfm_zoo gets onto a machine: no index of packages has it
 INSTALL = "`pip install .` in a clone of tfm_zoo"
 #: the head of a model -> the pipeline that the Hub shows it with

@@ -10,16 +10,16 @@ from huggingface_hub import CommitInfo, HfApi, ModelCard
 from .. import __version__
 from ..converters.config_reading import check_names
 from ..converters.sources import check_inside, no_folder
-from ..plugin.families import FAMILIES
+from ..families.auto_classes import FAMILIES
 from ..proof.bill import check_drop
-from ..quiet import quiet_retrying
+from ..proof.comparisons import Verdict, compare_code, compare_named_code, compare_weights
+from ..proof.contents import CARD, files_but, read_json, settings_in, weight_names_in
+from ..proof.manifest import FILE
+from ..proof.verifying import read_manifest
+from ..utils.quiet import quiet_retrying
 from .cards import with_source
-from .comparisons import Verdict, compare_code, compare_named_code, compare_weights
-from .contents import files_but, read_json, settings_in, weight_names_in
-from .manifest import FILE
-from .model_card import CARD, card_of_model
+from .model_card import card_of_model
 from .uploading import is_unreachable, open_repository, patiently, upload
-from .verifying import read_manifest
 
 #: what a run leaves in a folder beside its model, and formats that may run code when they are read
 UNSENT = ("events.out.*", "*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")

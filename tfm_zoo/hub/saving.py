@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from huggingface_hub import CommitInfo, HfApi
 
-from ..locking import atomic_files
 from ..models.pretrained import TfmPreTrainedModel
+from ..proof.manifest import write_manifest
+from ..utils.locking import atomic_files
 from .gathering import gathered, is_sharded, plain_name, whole
-from .manifest import write_manifest
 from .model_card import card_of_model
 from .uploading import open_repository, upload
 

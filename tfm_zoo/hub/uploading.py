@@ -10,8 +10,9 @@ from typing import Any
 
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard, get_session
 
-from .manifest import FILE
-from .model_card import CARD, source_of
+from ..proof.contents import CARD
+from ..proof.manifest import FILE
+from .model_card import source_of
 
 #: files that not every save writes; left from an earlier push, they would load in place of the new weights
 SAVED = ("model*.safetensors", "model.safetensors.index.json", "generation_config.json")

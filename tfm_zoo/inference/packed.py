@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from ..packing import pack_weights
 from .modes import UnfollowedError
+from .packing import pack_weights
 from .twins import Twin, adapted
 
 NOT_TRAINED = (

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from torch import nn
 
-from ..packing.calibration import batches_of
-from ..packing.packing import COSTS, WEIGHTS
 from .finding import Found, find, modules_of
+from .packing.calibration import batches_of
+from .packing.packing import COSTS, WEIGHTS
 from .standing_in import BaseStandIn, HeadStandIn, ProjectionStandIn, StandIn
 
 logger = logging.getLogger(__name__)

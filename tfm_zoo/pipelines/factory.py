@@ -2,16 +2,19 @@
 
 import re
 from difflib import get_close_matches
+from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers import Pipeline
 
-#: the tasks that transformers 5 removed -> what loads a model for each
+#: the tasks that transformers 5 removed -> the file and the class of each pipeline here, and what loads its model
 TASKS = {
-    "question-answering": "AutoModelForQuestionAnswering",
-    **dict.fromkeys(("summarization", "text2text-generation", "translation"), "AutoModelForSeq2SeqLM"),
+    "question-answering": ("question_answering", "QuestionAnsweringPipeline", "AutoModelForQuestionAnswering"),
+    "summarization": ("text_to_text", "SummarizationPipeline", "AutoModelForSeq2SeqLM"),
+    "text2text-generation": ("text_to_text", "Text2TextGenerationPipeline", "AutoModelForSeq2SeqLM"),
+    "translation": ("text_to_text", "TranslationPipeline", "AutoModelForSeq2SeqLM"),
 }
 LANGUAGES = re.compile("translation_(.+)_to_(.+)")
 
@@ -47,7 +50,11 @@ def pipeline(task: str | None = None, model: Any = None, *others: Any, **argumen
             )
         from ..plugin.patches import add_tasks_to_transformers
 
-        name = add_tasks_to_transformers()[task]
+        classes = {
+            known: (getattr(import_module(f"{__package__}.{file}"), its_class), getattr(transformers, loads))
+            for known, (file, its_class, loads) in TASKS.items()
+        }
+        name = add_tasks_to_transformers(classes)[task]
     try:
         return transformers.pipeline(name, model, *others, **languages | arguments)
     except KeyError as error:
@@ -84,14 +91,14 @@ def autos_of(task: str | None) -> list[str]:
     from transformers.pipelines import PIPELINE_REGISTRY
 
     if task in TASKS:
-        return [TASKS[task]]
+        return [TASKS[task][2]]
     entry = PIPELINE_REGISTRY.supported_tasks.get(PIPELINE_REGISTRY.task_aliases.get(task, task), {"pt": ()})
     return [auto.__name__ for auto in entry["pt"]]
 
 
 def wanted(task: str) -> str:
     """What a task needs, in words."""
-    if TASKS.get(task) == "AutoModelForSeq2SeqLM":
+    if "AutoModelForSeq2SeqLM" in TASKS.get(task, ()):
         return "an encoder-decoder with a language modelling head, such as TfmEncoderDecoderForConditionalGeneration"
     if task == "question-answering":
         return "a model with a head for it, such as TfmBertForQuestionAnswering"

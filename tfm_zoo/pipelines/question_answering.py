@@ -9,8 +9,8 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedModel
 from transformers.pipelines.base import ChunkPipeline
 
-from ..limits import positions_of
-from ..windows import Windows
+from ..converters.limits import positions_of
+from ..data.windows import Windows
 from .base import PadsAtRight, without_none
 from .spans import likeliest_spans
 

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..windows import best_spans
+from ..data.windows import best_spans
 
 
 def likeliest_spans(

@@ -3,7 +3,7 @@
 The packages that it uses have it imported before their own files: none of these is half imported when it asks for them.
 """
 
-from ..quiet import quiet_imports
+from ..utils.quiet import quiet_imports
 
 with quiet_imports():
     from .patches import (

@@ -11,12 +11,12 @@ import torch
 from transformers import PreTrainedModel
 from transformers.models.auto import modeling_auto
 
+from ..families.auto_classes import FAMILIES
 from ..hub.adapters import check_base
-from ..importing import when_imported
+from ..inference.packing.linear import is_packed, refuse_conversion, refuse_resizing
 from ..models.modeling_tfm_encoder_decoder import TfmEncoderDecoderConfig, TfmEncoderDecoderEncoder
 from ..models.vocabularies import TwoVocabularies
-from ..packing.linear import is_packed, refuse_conversion, refuse_resizing
-from .families import FAMILIES
+from ..utils.importing import when_imported
 
 
 def add_classes_to_transformers() -> None:
@@ -43,27 +43,20 @@ def add_names_to_transformers() -> None:
     encoder_decoders["tfm_encoder_decoder"] = "TfmEncoderDecoderForConditionalGeneration"
 
 
-def add_tasks_to_transformers() -> dict[str, str]:
+def add_tasks_to_transformers(tasks: dict[str, tuple[type, type]]) -> dict[str, str]:
     """Adds the tasks that transformers 5 removed to its table of pipelines, under names with `tfm_zoo:` before them.
 
     `transformers.pipeline` loads models and tokenizers by that table, and knows how to for every kind of checkpoint.
     It refuses the names that it has removed.
 
+    Args:
+        tasks: names that users know -> the class of the pipeline, and the Auto class of its model.
+
     Returns:
         The names in the table, by those that users know.
     """
-    from transformers import AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM
     from transformers.pipelines import PIPELINE_REGISTRY
 
-    from ..pipelines.question_answering import QuestionAnsweringPipeline
-    from ..pipelines.text_to_text import SummarizationPipeline, Text2TextGenerationPipeline, TranslationPipeline
-
-    tasks = {
-        "question-answering": (QuestionAnsweringPipeline, AutoModelForQuestionAnswering),
-        "summarization": (SummarizationPipeline, AutoModelForSeq2SeqLM),
-        "text2text-generation": (Text2TextGenerationPipeline, AutoModelForSeq2SeqLM),
-        "translation": (TranslationPipeline, AutoModelForSeq2SeqLM),
-    }
     for name, (pipeline_class, auto_class) in tasks.items():
         entry = {"impl": pipeline_class, "pt": (auto_class,), "type": "text"}
         PIPELINE_REGISTRY.supported_tasks.setdefault(f"tfm_zoo:{name}", entry)

@@ -2,11 +2,11 @@
 
 import transformers
 
-from .. import packing  # noqa: F401, registers what loads quantised checkpoints
+from ..families.auto_classes import FAMILIES, auto_class_of
 from ..hub.adapters import add_adapter
 from ..hub.saving import push_to_hub, save_pretrained
+from ..inference import packing  # noqa: F401, registers what loads quantised checkpoints
 from ..models.pretrained import TfmPreTrainedModel
-from .families import FAMILIES, auto_class_of
 
 
 def register() -> None:

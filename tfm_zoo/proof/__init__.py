@@ -1,19 +1,38 @@
-"""What proves itself besides models: vectors that a model made, exports of it, and what rounding it has cost.
+"""Whether models, their vectors and their exports still compute what they did, and what rounding has cost.
 
-`kinds.py` tells the three apart that `tfm-zoo verify` takes. Nothing here needs a class of the zoo.
+`kinds.py` tells apart what `tfm-zoo verify` takes. Nothing here needs a class of the zoo.
 """
 
 from typing import TYPE_CHECKING
 
-from ..importing import names_from
+from ..utils.importing import names_from
 
 if TYPE_CHECKING:
+    from .comparisons import Verdict
     from .exports import verify_export
+    from .matrix import Matrix, verify_matrix
+    from .model_recording import record
     from .recording import record_vectors
+    from .side_by_side import compare
     from .vectors import verify_vectors
+    from .verifying import verify
 
-__all__ = ["record_vectors", "verify_export", "verify_vectors"]
+#: name -> the file that defines it
+NAMES = {
+    **{"Verdict": "comparisons", "verify": "verifying", "Matrix": "matrix", "verify_matrix": "matrix"},
+    **{"record": "model_recording", "compare": "side_by_side"},
+    **{"record_vectors": "recording", "verify_vectors": "vectors", "verify_export": "exports"},
+}
+__all__ = [
+    "Matrix",
+    "Verdict",
+    "compare",
+    "record",
+    "record_vectors",
+    "verify",
+    "verify_export",
+    "verify_matrix",
+    "verify_vectors",
+]
 
-__getattr__ = names_from(
-    __name__, {"record_vectors": "recording", "verify_export": "exports", "verify_vectors": "vectors"}
-)
+__getattr__ = names_from(__name__, NAMES)

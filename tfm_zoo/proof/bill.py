@@ -40,7 +40,7 @@ def rows_of(model: nn.Module, batches: Iterable[dict[str, torch.Tensor]]) -> tor
 
 def drawn(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
     """Sequences of drawn tokens, of several lengths, for a model of texts; for another one, its fixed inputs."""
-    from ..hub.fingerprints import fixed_inputs, sequences
+    from .fingerprints import fixed_inputs, sequences
 
     config, inputs = model.config, next(fixed_inputs(model))
     if "attention_mask" not in inputs or inputs["attention_mask"].ndim != 2:

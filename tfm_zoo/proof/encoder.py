@@ -12,14 +12,14 @@ import torch
 import transformers
 from torch.nn.functional import normalize
 
-from ..hub.contents import has_tokenizer
-from ..hub.fingerprints import temporarily, text_through
-from ..hub.origin import origin_of
-from ..hub.verifying import find, loader_of
-from ..quiet import quiet_loading, quiet_tokenizing
+from ..utils.quiet import quiet_loading, quiet_tokenizing
+from .contents import has_tokenizer
+from .fingerprints import temporarily, text_through
+from .origin import origin_of
 from .poolings import POOLINGS
 from .reading import MODULES, POOLER, Reading
 from .sentence_files import sentence_settings
+from .verifying import find, loader_of
 
 #: texts of a batch
 BATCH = 16

@@ -8,18 +8,18 @@ import torch
 import transformers
 
 from ..converters.errors import ConversionError
-from ..hub import comparisons
-from ..hub.comparisons import QUANTISED_TOLERANCE, TOLERANCE, Verdict
-from ..hub.contents import read_json
-from ..hub.fingerprints import fixed_inputs, given, sample
-from ..hub.manifest import FILE
-from ..hub.origin import origin_of
-from ..hub.verifying import class_of, find, loader_of, read_manifest
-from ..quiet import quiet_loading
+from ..utils.quiet import quiet_loading
+from . import comparisons
+from .comparisons import QUANTISED_TOLERANCE, TOLERANCE, Verdict
+from .contents import read_json
 from .engines import Engine, open_export
+from .fingerprints import fixed_inputs, given, sample
+from .manifest import FILE
+from .origin import origin_of
 from .reading import Reading
 from .reference import POOLED, SENTENCE, Reference, Tensors
 from .sentence_files import sentence_settings
+from .verifying import class_of, find, loader_of, read_manifest
 
 #: what other programs call outputs
 ALIASES = {"token_embeddings": "last_hidden_state", "sentence_embeddings": SENTENCE, "text_embeds": SENTENCE}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..hub.comparisons import TOLERANCE
+from .comparisons import TOLERANCE
 
 #: how far numbers may be apart, as a share of the largest of their vector, by the type that they are stored in. (Those
 #: of smaller types are rounded by half of the last place that they have.)

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..hub.contents import read_json
-from ..hub.fingerprints import places
-from ..hub.manifest import write
-from ..hub.verifying import FIELDS, FORM, misfits
+from .contents import read_json
+from .fingerprints import places
+from .manifest import write
+from .verifying import FIELDS, FORM, misfits
 
 #: in a folder (libraries that read folders of Parquet pass over names with an underscore); beside a file
 IN_FOLDER, BESIDE_FILE = "_proof.json", ".proof.json"

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..hub.fingerprints import named, sequences, takes_all, temporarily
 from .encoder import one_ended
+from .fingerprints import named, sequences, takes_all, temporarily
 from .poolings import POOLINGS
 from .reading import Reading
 

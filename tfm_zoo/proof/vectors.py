@@ -10,11 +10,9 @@ import numpy as np
 import torch
 import transformers
 
-from ..hub import comparisons
-from ..hub.comparisons import Verdict
-from ..hub.contents import read_json
-from ..hub.origin import origin_of
-from ..hub.verifying import check_files, find, loader_of
+from . import comparisons
+from .comparisons import Verdict
+from .contents import read_json
 from .digests import (
     PIECE,
     Blocks,
@@ -29,11 +27,13 @@ from .encoder import Encoder
 from .fit import Fit, bound_of, fit_of
 from .kinds import CORPUS
 from .model_manifest import compare_model, first_part
+from .origin import origin_of
 from .proof_file import IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, named, sentences
 from .recording import ReadTexts
 from .stores import Store
 from .trials import nearest
+from .verifying import check_files, find, loader_of
 
 #: seconds for which files are read, unless all are to be; rows that are embedded to find one that was changed, and that
 #: are embedded again to find out why vectors differ

@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from tfm_zoo.hub import manifest
-from tfm_zoo.hub.contents import digests_of_files
-from tfm_zoo.locking import atomic_file
-from tfm_zoo.quiet import quiet_checkpoint
+from tfm_zoo.proof import manifest
+from tfm_zoo.proof.contents import digests_of_files
 from tfm_zoo.training.options import TrainingOptions, option_metadata
+from tfm_zoo.utils.locking import atomic_file
+from tfm_zoo.utils.quiet import quiet_checkpoint
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from jinja2 import TemplateError
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from tfm_zoo.data.row_files import read_text
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.row_files import read_text
 from tfm_zoo.training.data import Data, Table
 from tfm_zoo.training.messages import READERS, Message, messages_of, tools_of
 

@@ -14,9 +14,9 @@ from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from tfm_zoo import built_in_data
-from tfm_zoo.byte_ranges import SHARD
-from tfm_zoo.row_files import (
+from tfm_zoo.data import built_in_data
+from tfm_zoo.data.byte_ranges import SHARD
+from tfm_zoo.data.row_files import (
     DELIMITERS,
     TABLES,
     TEXT_FILES,

@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 
 from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.hub.gathering import own_class, whole
-from tfm_zoo.hub.manifest import complete_manifest
+from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints, lora
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.data import counted, vocabulary_digest

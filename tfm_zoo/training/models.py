@@ -17,14 +17,14 @@ from transformers.models.auto.auto_factory import _get_model_class
 import tfm_zoo
 from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.converters.choosing import table_for
+from tfm_zoo.converters.limits import positions_of
 from tfm_zoo.converters.sources import download, is_path, which_is_meant
 from tfm_zoo.converters.tensor_matching import new_weights
-from tfm_zoo.limits import positions_of
-from tfm_zoo.packing.configuration import METHOD
-from tfm_zoo.pointers import refuse_pointers
-from tfm_zoo.quiet import only_errors, quiet_loading
+from tfm_zoo.inference.packing.configuration import METHOD
 from tfm_zoo.training.checkpoints import asks_to_resume, complete_checkpoints
 from tfm_zoo.training.options import TrainingOptions, is_zoo
+from tfm_zoo.utils.pointers import refuse_pointers
+from tfm_zoo.utils.quiet import only_errors, quiet_loading
 
 logger = logging.getLogger(__name__)
 # Weights are float32 in training, also those of half-precision checkpoints: half precision would round AdamW's small

@@ -16,8 +16,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from transformers import PreTrainedModel, Trainer
 from transformers.training_args import OptimizerNames
 
-from tfm_zoo.schedules import create_schedule
 from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.utils.schedules import create_schedule
 
 LAYER = re.compile(r"(.*?)\.(\d+)\.")  # "encoder.layer.11.output.dense.weight": number 11 of the stack "encoder.layer"
 TORCH_OPTIMIZERS = [name for name, each in vars(torch.optim).items() if isinstance(each, type)]

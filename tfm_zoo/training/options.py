@@ -12,10 +12,10 @@ from datasets import DatasetDict
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from typing_extensions import Self
 
-from tfm_zoo import built_in_data
-from tfm_zoo.named_configs import NAMED_CONFIGS
-from tfm_zoo.schedules import SCHEDULES
+from tfm_zoo.data import built_in_data
+from tfm_zoo.families.named_configs import NAMED_CONFIGS
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
+from tfm_zoo.utils.schedules import SCHEDULES
 
 logger = logging.getLogger(__name__)
 AnyOptions = TypeVar("AnyOptions", bound="TrainingOptions")

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import yaml
 from transformers import HfArgumentParser
 
-from tfm_zoo.row_files import read_text
+from tfm_zoo.data.row_files import read_text
 
 AnyOptions = TypeVar("AnyOptions")
 #: what other scripts call an option whose name has other words

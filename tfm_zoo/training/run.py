@@ -36,12 +36,12 @@ from transformers.integrations import unset_hf_deepspeed_config
 
 from tfm_zoo.hub import PushError
 from tfm_zoo.hub.uploading import open_repository
-from tfm_zoo.locking import hold
-from tfm_zoo.quiet import hush_deepspeed, hush_downloads, hush_progress_bars, hush_tokenizers
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.parsing import parse_options
 from tfm_zoo.training.sharding import is_sharded
+from tfm_zoo.utils.locking import hold
+from tfm_zoo.utils.quiet import hush_deepspeed, hush_downloads, hush_progress_bars, hush_tokenizers
 
 logger = logging.getLogger(__name__)
 

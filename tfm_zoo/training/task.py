@@ -15,15 +15,15 @@ from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
-from tfm_zoo.limits import check_room
+from tfm_zoo.converters.limits import check_room
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.quiet import shown_bars
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import Data
 from tfm_zoo.training.metrics import Metrics, load_metrics
 from tfm_zoo.training.models import ModelAndTokenizer, longest_input
 from tfm_zoo.training.options import TrainingOptions, fitted, is_zoo
 from tfm_zoo.training.run import Run
+from tfm_zoo.utils.quiet import shown_bars
 
 Batch = dict[str, Tensor]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
-from ..schedules import SCHEDULES, create_schedule
+from ..utils.schedules import SCHEDULES, create_schedule
 from .figures import LINES, check_suffix, plain, save
 
 #: the recipes' default; for "noam" the rate is a factor, and the paper's is 1

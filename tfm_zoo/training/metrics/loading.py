@@ -13,7 +13,7 @@ import numpy as np
 from datasets import Features, List, Value
 from huggingface_hub import constants
 
-from tfm_zoo.quiet import quiet_metrics
+from tfm_zoo.utils.quiet import quiet_metrics
 
 # What predictions and references can be. As whole numbers, evaluate would cut off what is behind the point.
 NUMBERS = Features(predictions=Value("float64"), references=Value("float64"))

@@ -11,7 +11,7 @@ from datasets import Dataset
 from torch import Tensor
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase
 
-from tfm_zoo import built_in_data, row_files
+from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.models import ModelAndTokenizer, longest_input
 from tfm_zoo.training.options import fitted, option

@@ -10,7 +10,7 @@ import numpy as np
 from datasets import Dataset, IterableDataset
 from typing_extensions import Self
 
-from tfm_zoo.row_files import matching_files
+from tfm_zoo.data.row_files import matching_files
 from tfm_zoo.training.data import counted, digest
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.tokenizers import TOKENIZER_TEXT

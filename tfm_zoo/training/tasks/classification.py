@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from typing_extensions import Self
 
-from tfm_zoo import built_in_data, row_files
+from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.metrics import predicted

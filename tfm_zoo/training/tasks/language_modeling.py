@@ -24,10 +24,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from tfm_zoo import built_in_data, row_files
-from tfm_zoo.locking import atomic_file
+from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.quiet import shown_bars
 from tfm_zoo.training import data, models, sharding
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.conversations import Conversations, PackedConversations, load_conversations
@@ -39,6 +37,8 @@ from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import StreamOptions, TextSource, hold_out
 from tfm_zoo.training.task import Batch, TokenTask
 from tfm_zoo.training.tokenizers import byte_level_bpe
+from tfm_zoo.utils.locking import atomic_file
+from tfm_zoo.utils.quiet import shown_bars
 
 HEAD = models.Head(AutoModelForCausalLM, "causal language model")
 #: characters to validate on: the first of a stream, or of its validation split

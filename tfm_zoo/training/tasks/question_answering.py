@@ -15,7 +15,8 @@ from datasets import Dataset, DatasetDict
 from torch import Tensor, nn
 from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
 
-from tfm_zoo import built_in_data, row_files
+from tfm_zoo.data import built_in_data, row_files
+from tfm_zoo.data.windows import Window, Windows, best_spans
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState
@@ -25,7 +26,6 @@ from tfm_zoo.training.new_models import new_for_texts
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run, start_run
 from tfm_zoo.training.task import Batch, Task, task_of_rows, with_prefix
-from tfm_zoo.windows import Window, Windows, best_spans
 
 HEAD = Head(AutoModelForQuestionAnswering, "question answerer")
 SCORES = ("LABEL_0", "LABEL_1")  # of each token: as the first and as the last of an answer

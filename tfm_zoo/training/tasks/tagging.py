@@ -19,7 +19,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from tfm_zoo import built_in_data, row_files
+from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from tfm_zoo import built_in_data, row_files
+from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.options import option

@@ -18,13 +18,12 @@ from ..converters.checkpoint import WEIGHTS, open_weights
 from ..converters.config_reading import check_sizes
 from ..converters.errors import ConversionError
 from ..converters.sources import check_folder, check_inside, download, not_on_hub, without_manifest
-from ..pointers import refuse_pointers
-from ..quiet import quiet_retrying
+from ..utils.pointers import refuse_pointers
+from ..utils.quiet import quiet_retrying
 from . import comparisons
 from .comparisons import TOLERANCE, Verdict
-from .contents import UNREAD_FORMATS, files_in, is_unread, read_json, settings_in, weight_names_in
+from .contents import CARD, UNREAD_FORMATS, files_in, is_unread, read_json, settings_in, weight_names_in
 from .manifest import FILE
-from .model_card import CARD
 from .origin import Origin, listed, origin_of
 
 #: the types of what a manifest has, and of what it may have

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import torch
 from transformers import PreTrainedModel
 
-from ..converters import ConversionError
-from ..models.modeling_tfm_encoder_decoder import TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel
-from ..models.modeling_tfm_gpt import TfmGPTForCausalLM
+from ...converters import ConversionError
+from ...models.modeling_tfm_encoder_decoder import TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel
+from ...models.modeling_tfm_gpt import TfmGPTForCausalLM
 from .graphs import CachedStep, FirstStep, Graph, NextStep
 from .inputs import random_inputs
 

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 SETTINGS = ("config.json", "generation_config.json")
+CARD = "README.md"
 #: fields of the settings that name their origin
 ORIGIN = {"_name_or_path", "transformers_version", "name_or_path", "is_local", "local_files_only"}
 #: whether `generate` leaves out fields of the generation config that it does not know

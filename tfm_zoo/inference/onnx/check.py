@@ -6,8 +6,8 @@ from pathlib import Path
 import onnxruntime
 import torch
 
-from ..converters import ConversionError
-from ..limits import positions_of
+from ...converters import ConversionError
+from ...converters.limits import positions_of
 from .inputs import random_inputs
 from .parts import Tensors, WholeModel
 

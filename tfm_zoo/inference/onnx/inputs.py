@@ -3,9 +3,9 @@
 import torch
 from transformers import PreTrainedModel
 
-from ..models.modeling_tfm_bert import TfmBertForMultipleChoice, TfmBertPreTrainedModel
-from ..models.modeling_tfm_encoder_decoder import TfmEncoderDecoderPreTrainedModel
-from ..models.modeling_tfm_gpt import TfmGPTForCausalLM, TfmGPTPreTrainedModel
+from ...models.modeling_tfm_bert import TfmBertForMultipleChoice, TfmBertPreTrainedModel
+from ...models.modeling_tfm_encoder_decoder import TfmEncoderDecoderPreTrainedModel
+from ...models.modeling_tfm_gpt import TfmGPTForCausalLM, TfmGPTPreTrainedModel
 
 CHOICES = 2
 

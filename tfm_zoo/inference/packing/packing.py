@@ -160,7 +160,7 @@ def pack_weights(
 
 def outputs_of(model: PreTrainedModel) -> torch.Tensor | None:
     """What a model computes for drawn tokens; `None` for one that reads something else."""
-    from ..proof.bill import drawn, rows_of
+    from ...proof.bill import drawn, rows_of
 
     try:
         return rows_of(model, drawn(model))
@@ -171,7 +171,7 @@ def outputs_of(model: PreTrainedModel) -> torch.Tensor | None:
 
 def bill_beside(model: PreTrainedModel, before: torch.Tensor | None) -> dict[str, Any] | None:
     """What rounding has cost, beside the outputs of before."""
-    from ..proof.bill import DRAWN, LENGTH, bill_of
+    from ...proof.bill import DRAWN, LENGTH, bill_of
 
     after = None if before is None else outputs_of(model)
     return None if after is None else bill_of(before, after, f"{DRAWN} sequences of up to {LENGTH} drawn tokens")

@@ -16,9 +16,9 @@ from datasets import Dataset, Features, IterableDataset, Value, load_dataset, lo
 from datasets.exceptions import DatasetGenerationError
 from pandas.errors import ParserError
 
-from tfm_zoo.byte_ranges import in_ranges
-from tfm_zoo.pointers import refuse_pointer
-from tfm_zoo.quiet import quiet_reading
+from tfm_zoo.data.byte_ranges import in_ranges
+from tfm_zoo.utils.pointers import refuse_pointer
+from tfm_zoo.utils.quiet import quiet_reading
 
 #: suffix of a table's file -> the reader of `datasets` for it
 TABLES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}

@@ -4,9 +4,9 @@ from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from .converters import ARCHITECTURES
-from .converters.choosing import table_for
-from .converters.config_rules import Free
+from . import ARCHITECTURES
+from .choosing import table_for
+from .config_rules import Free
 
 POSITIONS, FROM_PADDING = "max_position_embeddings", "position_ids_from_padding"
 

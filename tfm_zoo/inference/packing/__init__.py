@@ -3,7 +3,8 @@
 A linear layer is replaced by a [`PackedLinear`], which holds its weight as a [`Product`] in one of four formats.
 """
 
-from .. import plugin  # noqa: F401
+import transformers  # noqa: F401, with which the zoo is plugged in: before the files here, none of which is half imported
+
 from .configuration import TfmQuantizationConfig
 from .packing import pack_weights, quantize_int8
 from .quantizer import TfmQuantizer

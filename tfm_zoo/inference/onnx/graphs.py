@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache, PreTrainedModel
 
-from ..models.compat import DynamicLayer
+from ...models.compat import DynamicLayer
 
 
 class Graph(nn.Module):

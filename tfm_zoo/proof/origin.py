@@ -1,6 +1,7 @@
 """Whose code a checkpoint carries: that of a release of the zoo, file by file, or somebody's own. Nothing of it runs.
 
-`released.json` holds the SHA-256 of every file of every release. `python -m tfm_zoo.hub.origin` adds the installed one.
+`released.json` holds the SHA-256 of every file of every release. `python -m tfm_zoo.proof.origin` adds the installed
+one.
 """
 
 import json
@@ -10,11 +11,14 @@ from functools import cache
 from pathlib import Path
 
 from .. import __version__, models
-from ..locking import atomic_file
+from ..utils.locking import atomic_file
 from .contents import GENERATE, code_in, digests_of_files, foreign_in
 
 RELEASED = Path(__file__).with_name("released.json")
 SHOWN = 5  # names in a message
+#: the releases of transformers under which every kind of checkpoint is loaded by its own code, oldest first. (Those of
+#: old, such as 5.6 and 5.9, copy of a local folder's code only what the first file imports, and not what that imports.)
+TESTED = ("5.12", "5.15", "5.17", "5.20", "5.23", "5.24")
 
 
 @dataclass

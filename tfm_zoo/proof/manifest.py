@@ -11,12 +11,11 @@ import transformers
 
 from .. import __version__
 from ..converters.sources import MANIFEST as FILE
-from ..locking import atomic_file
-from ..proof.bill import bill_in
+from ..utils.locking import atomic_file
+from .bill import bill_in
 from .contents import code_in, digests_of_files, digests_of_tensors, files_in, has_tokenizer, settings_in
 from .fingerprints import fingerprint_of, text_through
-from .model_card import TESTED
-from .origin import origin_of
+from .origin import TESTED, origin_of
 
 logger = transformers.logging.get_logger(__name__)
 

@@ -7,10 +7,10 @@ import onnx_ir
 import torch
 from transformers import PreTrainedModel
 
-from ..converters import ConversionError
-from ..locking import atomic_files
+from ...converters import ConversionError
+from ...utils.locking import atomic_files
+from ...utils.quiet import quiet_export
 from ..packing.linear import is_packed
-from ..quiet import quiet_export
 from .check import check
 from .graphs import Graph
 from .parts import parts_of

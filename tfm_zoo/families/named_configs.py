@@ -4,13 +4,13 @@ from copy import deepcopy
 from difflib import get_close_matches
 from typing import Any
 
-from .converters.config_conversion import check_overrides
-from .models.configuration_tfm import TfmConfig
-from .models.configuration_tfm_bert import TfmBertConfig
-from .models.configuration_tfm_deberta import TfmDebertaConfig
-from .models.configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
-from .models.configuration_tfm_gpt import TfmGPTConfig
-from .models.configuration_tfm_text_tower import TfmTextTowerConfig
+from ..converters.config_conversion import check_overrides
+from ..models.configuration_tfm import TfmConfig
+from ..models.configuration_tfm_bert import TfmBertConfig
+from ..models.configuration_tfm_deberta import TfmDebertaConfig
+from ..models.configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
+from ..models.configuration_tfm_gpt import TfmGPTConfig
+from ..models.configuration_tfm_text_tower import TfmTextTowerConfig
 
 
 def gpt2(width: int, layers: int, heads: int) -> dict[str, int]:

@@ -1,0 +1,1 @@
+"""Files and data sets of rows, those that are generated, and texts as windows of tokens."""
