@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tfm_zoo.proof import verifying
+from tfm_zoo.proof import model_recording, verifying
 from tfm_zoo.proof.check import check
 
 from ..forks import Forks
