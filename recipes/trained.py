@@ -22,7 +22,7 @@ from transformers.utils.logging import disable_progress_bar
 NOISY = ("torchao", "torch.utils._pytree", "transformers.dynamic_module_utils", "huggingface_hub")
 #: how the names of files of rows and columns end
 TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet")
-#: how a file begins that Git LFS has left in the place of a large one
+#: how a file begins that Git LFS has left instead of a large one
 POINTER = "version https://git-lfs.github.com/spec/"
 #: how the names of classes end whose models predict.py uses, and of those that write
 READING = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
@@ -53,7 +53,7 @@ def lines_of(file: Path | None, error: Callable[[str], None], advice: str = "") 
     if not file:
         return []
     try:
-        text = file.read_text("utf-8-sig")  # a byte order mark is no text
+        text = file.read_text("utf-8-sig")  # a byte order mark is not text
     except UnicodeDecodeError as reason:
         error(f"--file {file} cannot be read: {reason} (save it as UTF-8)")
     if text.startswith(POINTER):
@@ -109,9 +109,9 @@ def open_config(
                     error(f"{file} is a Git LFS pointer, not the file itself: run `git lfs pull` in its clone")
         config = AutoConfig.from_pretrained(args.model, **loading(args))
     except LocalEntryNotFoundError:
-        error(f"{args.model} is no folder, and the Hub cannot be reached (or HF_HUB_OFFLINE is set)")
+        error(f"{args.model} is not a folder, and the Hub cannot be reached (or HF_HUB_OFFLINE is set)")
     except (HFValidationError, RepositoryNotFoundError):
-        error(f"{args.model} is no folder, and no model on the Hub that you may read (user/name)")
+        error(f"{args.model} is not a folder, and no model on the Hub that you may read (user/name)")
     except RevisionNotFoundError:
         error(f"{args.model} has no revision {args.revision} on the Hub")
     except (OSError, ValueError) as reason:

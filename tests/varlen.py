@@ -16,7 +16,7 @@ USERS = ("masks", "source", "decoder_entrance")  # modules that ask whether the 
 
 
 class Kernel:
-    """In the place of `torch.nn.attention.varlen.varlen_attn`, with what torch 2.12 takes of its arguments: it asks of
+    """Instead of `torch.nn.attention.varlen.varlen_attn`, with what torch 2.12 takes of its arguments: it asks of
     them what the kernel does, and notes each call."""
 
     def __init__(self) -> None:

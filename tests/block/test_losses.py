@@ -49,7 +49,7 @@ def test_vocabulary_loss(tokens, num_items, bias):
 
 @pytest.mark.parametrize("trained", ["all", "adapter", "states", "nothing"])
 def test_no_logits_are_computed_twice(trained):
-    """Of a head that is no linear layer, under a soft cap; gradients of what learns are exact."""
+    """Of a head that is not a linear layer, under a soft cap; gradients of what learns are exact."""
     torch.manual_seed(0)
     head = nn.Sequential(nn.Linear(16, 600), nn.Linear(600, 600, bias=False))
     head.out_features, calls = 600, []

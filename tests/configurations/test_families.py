@@ -17,7 +17,7 @@ from ..tiny import tiny_config
 
 FAMILIES = (TfmBertConfig, TfmGPTConfig, TfmEncoderDecoderConfig)
 EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES)
-#: `use_cache` is no field of encoders, but scripts set it on every configuration
+#: `use_cache` is not a field of encoders, but scripts set it on every configuration
 ANYWHERE = {"use_cache"}
 
 

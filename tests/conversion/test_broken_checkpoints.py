@@ -100,7 +100,7 @@ def test_what_no_configuration_holds_is_named(folder, field):
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "tokenizer.json"])
 def test_pointers_of_git_lfs(folder, name):
-    """Beside whole weights, a pointer in the place of weights in another format does no harm."""
+    """Beside whole weights, a pointer instead of weights in another format does no harm."""
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
     (folder / "pytorch_model.bin").write_text(pointer)
     from_official(folder)
@@ -181,7 +181,7 @@ def test_tensors_of_another_head_are_left_out(original, folder, caplog):
     ("field", "message"),
     [
         ({"intermediate_size": 7}, r"model.layers.0.mlp.up_proj.weight of shape \(\d+, \d+\), not \(7, "),
-        ({"rope_parameters": "x"}, "rope_parameters='x' is no value"),
+        ({"rope_parameters": "x"}, "rope_parameters='x' is not a value"),
     ],
 )
 def test_a_zoo_model_that_is_not_as_its_configuration_says(field, message, tmp_path):

@@ -233,9 +233,9 @@ def test_head_and_dtype(name, head, wanted, tmp_path, request):
     [
         (
             "convert {source} {out} --head Nonsense",
-            "'Nonsense' is no class of the zoo's family tfm_bert; those there are: Tfm",
+            "'Nonsense' is not a class of the zoo's family tfm_bert; choose from Tfm",
         ),
-        ("convert {source} {out} --head CausalLM", "'CausalLM' is no class of the zoo's family tfm_bert"),
+        ("convert {source} {out} --head CausalLM", "'CausalLM' is not a class of the zoo's family tfm_bert"),
         ("convert {source} {out} --dtype int3", "dtype='int3'"),
         ("convert {source}/1_Pooling {out}", "holds no weights"),
         ("convert no-such-model {out}", "neither a folder nor a model on the Hub"),
@@ -243,7 +243,7 @@ def test_head_and_dtype(name, head, wanted, tmp_path, request):
         ("export {source} {out}", "not one of the zoo"),
         ("convert {broken} {out}", "tokenizer_config.json is not valid JSON"),  # found after weights have been written
         ("convert {source} {full}", "--overwrite"),
-        ("convert {source} {full} --overwrite --head Nonsense", "'Nonsense' is no class"),
+        ("convert {source} {full} --overwrite --head Nonsense", "'Nonsense' is not a class"),
         ("convert {source} {file} --overwrite", "no folder"),
     ],
 )

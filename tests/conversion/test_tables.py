@@ -37,7 +37,7 @@ def test_a_table_is_data():
     assert output.split() == [str(len(ARCHITECTURES)), "False", "False"]
 
 
-#: official names that are no aliases of a field: they stand for several, for a part of one, or for a head's
+#: official names that are not aliases of a field: they stand for several, for a part of one, or for a head's
 NO_ALIASES = {
     *("bias", "enable_bias", "use_bias", "use_qkv_bias", "attention_out_bias", "window_size", "decoder_bias"),
     *("classifier_activation", "classifier_dropout_prob", "seq_classif_dropout", "summary_activation"),

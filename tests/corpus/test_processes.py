@@ -76,7 +76,7 @@ def test_two_processes_that_are_killed(command, undisturbed, tmp_path):
 def test_a_row_that_is_no_text_ends_all_processes(command, texts, tmp_path):
     pq.write_table(pa.table({"text": [*texts, None]}), tmp_path / "bad.parquet")
     process = start(*LAUNCH, *command(tmp_path / "out", tmp_path / "bad.parquet"))
-    assert "row 100 (counted from 0) of column 'text' is no text: None" in process.communicate()[1]
+    assert "row 100 (counted from 0) of column 'text' is not text: None" in process.communicate()[1]
     assert process.returncode and not (tmp_path / "out").exists()
 
 

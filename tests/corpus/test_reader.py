@@ -121,7 +121,7 @@ def test_bad_options(encoder, message):
 
 def test_bad_texts(encoder):
     reader = CorpusReader.from_pretrained(encoder, pooling="cls", window=2)
-    with pytest.raises(ValueError, match=r"text 3 \(counted from 0\) is no text: None"):
+    with pytest.raises(ValueError, match=r"text 3 \(counted from 0\) is not text: None"):
         [*reader(["a", "b", "c", None])]
     for texts in ("abc", b"abc", {"text": "a"}, None, 3):
         with pytest.raises(ValueError, match=f"a list or another iterable of texts, not the {type(texts).__name__} "):

@@ -1,4 +1,4 @@
-"""Tiny models in the place of those that the documents name, a Hub with these models, and a clone to work in."""
+"""Tiny models instead of those that the documents name, a Hub with these models, and a clone to work in."""
 
 from base64 import b64encode
 from collections.abc import Callable

@@ -231,9 +231,12 @@ def test_a_model_of_another_kind_is_refused(task, needed, tmp_path):
     ("make", "message"),
     [
         (lambda zoo: tfm_zoo.pipeline("summarization"), "summarization has no model by default: name one"),
-        (lambda zoo: tfm_zoo.pipeline("translation_german", zoo), "'translation_german' is no task"),
+        (lambda zoo: tfm_zoo.pipeline("translation_german", zoo), "'translation_german' is not a task"),
         (lambda zoo: make_pipeline("no-task", zoo), "no-task"),
-        (lambda zoo: make_pipeline("sumarization", zoo), r"^.sumarization is no task\. Did you mean 'summarization'"),
+        (
+            lambda zoo: make_pipeline("sumarization", zoo),
+            r"^.sumarization is not a task\. Did you mean 'summarization'",
+        ),
         (lambda zoo: make_pipeline("translation", zoo, **LENGTHS)(["good", 7]), "translation takes texts, and not 7"),
     ],
 )

@@ -168,7 +168,7 @@ def test_a_model_in_memory(tmp_path, here):
     model.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="folder is missing"):
         tfm_zoo.record(model)
-    with pytest.raises(ValueError, match=r"^Linear is no model of transformers: record takes one, with the folder"):
+    with pytest.raises(ValueError, match=r"^Linear is not a model of transformers: record takes one, with the folder"):
         tfm_zoo.record(torch.nn.Linear(2, 2), tmp_path)
     tfm_zoo.record(model, tmp_path)
     assert verify(tmp_path).ok

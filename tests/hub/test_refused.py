@@ -118,7 +118,7 @@ CASES = {
     "manifest without fields": (
         writing(FILE, "{}"),
         (verify, PUSH[0]),
-        f"{FILE} has no tfm_zoo, no transformers, .* no fingerprint: it is no manifest",
+        f"{FILE} has no tfm_zoo, no transformers, .* no fingerprint: it is not a manifest",
     ),
     "manifest of other fields": (
         writing(FILE, json.dumps(ODD)),

@@ -79,7 +79,10 @@ def test_what_is_no_model(files, lacking, tmp_path, monkeypatch):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     result = serve("--port", "1", tmp_path)
-    assert (result.exit_code, result.stderr) == (1, f"error: {tmp_path} is no folder of a model: it has {lacking}.\n")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        f"error: {tmp_path} is not a folder of a model: it has {lacking}.\n",
+    )
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for model in ("./nothere", "nothere@main"):
         result = serve(model)

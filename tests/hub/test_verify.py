@@ -247,7 +247,7 @@ def test_each_release_has_an_environment_of_its_own(folder, monkeypatch):
 
 @pytest.mark.parametrize("wrong", ["transformers", "transformers==", "==5.12", "transformers==5.12,newest", "t==5;x"])
 def test_what_is_no_matrix(folder, wrong):
-    with pytest.raises(ValueError, match=r"is no release\. It should be like 'transformers==5.12,"):
+    with pytest.raises(ValueError, match=r"is not a release\. It should be like 'transformers==5.12,"):
         verify_matrix(folder, wrong)
 
 

@@ -137,7 +137,7 @@ def unequal(file: str, precision: str = "no") -> None:
 
 
 def no_picture(log_history: list[dict], path: Path, *metrics: str, best_step: int | None = None) -> None:
-    """In the place of `plot_training`, which takes half a second."""
+    """Instead of `plot_training`, which takes half a second."""
     path.touch()
 
 

@@ -48,7 +48,7 @@ def test_a_checkpoint_of_several_labels_learns_single_ones(finetune, checkpoint,
 
 
 def test_metrics_of_choice(finetune, own, tmp_path):
-    """One in the place of the usual ones, the best of which the loss picks; several with results of one name, one of
+    """One instead of the usual ones, the best of which the loss picks; several with results of one name, one of
     which picks the best as it says. A resumed run has the same figures."""
     alone = finetune.trained(metrics=own("alone", RESULTS), num_train_epochs=3, output_dir=tmp_path / "one")
     results, losses = alone.results(), logged(alone, "eval_loss")

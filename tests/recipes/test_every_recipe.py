@@ -97,7 +97,7 @@ IN_MIXED_PRECISION = {
 
 @pytest.mark.parametrize("task", IN_MIXED_PRECISION)
 def test_in_mixed_precision_batches_are_no_longer_than_the_positions(recipe, task):
-    """The positions are no multiple of 8, to which batches are padded where they may be."""
+    """The positions are not a multiple of 8, to which batches are padded where they may be."""
     loop = recipe(task).trained(mixed_precision="bf16", max_train_steps=2, **IN_MIXED_PRECISION[task])
     assert loop.state.step == 2
     assert loop.model.config.max_position_embeddings == (7 if task == "translation" else 30)

@@ -193,7 +193,7 @@ def test_what_cannot_be_translated_is_refused(tmp_path, capsys, argv, message):
 
 
 def test_a_file_has_a_sentence_a_line_and_long_ones_are_cut_and_said(tokenizer, capsys, tmp_path):
-    """A byte order mark is no text, and a line ends at a line break alone."""
+    """A byte order mark is not text, and a line ends at a line break alone."""
     (tmp_path / "a.txt").write_bytes("\ufeffa\u2028b\r\n\r\nc\n".encode())
     assert imported(TRANSLATE).lines_of(tmp_path / "a.txt", pytest.fail) == ["a\u2028b", "", "c"]
     ids = {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}

@@ -17,7 +17,7 @@ LONGEST = [13] * 4
 
 
 def pair_of(official_class: OfficialClass, **options) -> Pair:
-    """An official model, and in the place of the zoo's a copy that is sped up."""
+    """An official model, and instead of the zoo's a copy that is sped up."""
     official = build_tiny(official_class, **options)
     if official_class.architecture.variant_of:  # EmbeddingGemma's class, made for decoders, would fill a cache
         official.config.use_cache = False

@@ -232,7 +232,7 @@ def asked_for_hidden_states(model):
     return model
 
 
-#: a change -> whether the zoo computes the changed model (of a few, all but GPT-2, whose layers are no linear ones)
+#: a change -> whether the zoo computes the changed model (of a few, all but GPT-2, whose layers are not a linear ones)
 CHANGES = {
     with_adapter: "linear",
     merged: True,

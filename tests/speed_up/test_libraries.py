@@ -220,7 +220,7 @@ class Summed(nn.Module):
 
 
 def test_functions_of_parameters(folder):
-    """`torch.func` puts other tensors in the place of parameters for one call."""
+    """`torch.func` puts other tensors instead of parameters for one call."""
     model = BertModel.from_pretrained(folder(BertModel)).eval()
     fast, ids = speed_up(copy.deepcopy(model)), torch.randint(5, 99, (2, 7))
     for each in (model, fast):

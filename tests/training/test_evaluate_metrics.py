@@ -61,7 +61,7 @@ def test_several_labels_and_numbers_equal_scikit_learn_and_scipy():
 @pytest.mark.parametrize(
     ("name", "predictions", "references", "wanted"),
     [
-        ("f1", [0, 1], [1, 0], [0]),  # no true positive is no error
+        ("f1", [0, 1], [1, 0], [0]),  # no true positive is not an error
         ("mse", [[1, 2], [3, 4]], [[1, 2], [3, 6]], [1]),
         # What never changes correlates with nothing.
         ("pearsonr", [0.1] * 3, [1, 2, 3], [0]),
@@ -126,7 +126,7 @@ def test_translations_equal_sacrebleu():
 
 
 def test_metrics_of_a_users_own(own, tmp_path, monkeypatch):
-    """By a folder or a file, as it is now. Results of one name are told apart, and what is no number is no figure."""
+    """By a folder or a file, as it is now. Results of one name are told apart, and what is not a number is not a figure."""
     folder = own("mine")
     monkeypatch.chdir(tmp_path)
     for name in (folder, "mine", "./mine", "mine/", "mine/mine.py"):
@@ -154,7 +154,7 @@ def test_metrics_of_a_users_own(own, tmp_path, monkeypatch):
         (None, "bananas", "the zoo has accuracy, chrf, .*; else name a folder, or a space of the Hub"),
         (None, "./nothing", "no metric './nothing'"),
         (None, "empty", "metric 'empty': a folder has to hold a file of its own name, empty.py"),
-        (None, "user/space", "metric 'user/space' is no folder here; .* give trust_remote_code"),
+        (None, "user/space", "metric 'user/space' is not a folder here; .* give trust_remote_code"),
         (None, "other/mine", "another one is called 'mine', too"),
         (None, "f1 f1", "another one is called 'f1', too"),
         # what does not work
@@ -162,7 +162,11 @@ def test_metrics_of_a_users_own(own, tmp_path, monkeypatch):
         ("import no_such_package", "", "cannot be loaded: .*pip install no_such_package"),
         (f"import json, evaluate\n{OWN}", "", "takes 'import json, evaluate' for one module: write a line for each"),
         (OWN.replace("{RESULTS}", "1 / 0"), "", r"metric 'mine' does not work with .*\[0, 1\].*: division by zero"),
-        (OWN.replace("{RESULTS}", "0.5"), "", "metric 'mine' does not work with .*: its results are no dict, but 0.5"),
+        (
+            OWN.replace("{RESULTS}", "0.5"),
+            "",
+            "metric 'mine' does not work with .*: its results are not a dict, but 0.5",
+        ),
         (OWN.replace('predictions=Value("int64")', 'sources=Value("string")'), "", "does not work with .*sources"),
     ],
 )

@@ -95,7 +95,7 @@ BY_LOSS = {"metric_for_best_model": "loss"}
         (BY_LOSS, [(0.7, 0.9), (0.5, 0.7), (0.6, 0.8)], 2, 3),
         (BY_LOSS | {"greater_is_better": "true"}, [(0.7, 0.6), (0.5, 0.7), (0.6, 0.5)], 2, 3),
         (BY_LOSS, [(0.5, nan), (0.5, nan), (0.5, 0.7), (0.5, nan), (0.5, 0.8)], 3, 5),
-        # Of equal metrics the lower loss is the best; for early stopping that is no gain.
+        # Of equal metrics the lower loss is the best; for early stopping that is not a gain.
         ({"early_stopping_patience": 3}, [(0.5, 0.9), (0.5, 0.8), (0.5, 0.85), (0.4, 0.1)], 2, 4),
     ],
 )

@@ -254,7 +254,7 @@ def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
 
 
 def test_large_files_of_json(tmp_path, monkeypatch):
-    """They may be empty, or begin with empty lines; a line that is no row is refused."""
+    """They may be empty, or begin with empty lines; a line that is not a row is refused."""
     monkeypatch.setattr("tfm_zoo.training.data.SHARD", 10)
 
     def load(**files: str) -> list[str]:

@@ -291,7 +291,7 @@ curl http://localhost:8000/v1/completions -H 'Content-Type: application/json' \\
 
 
 def check_served(model: str) -> None:
-    """Raises an error for what is no model, or one that writes nothing; warns of one without a template for
+    """Raises an error for what is not a model, or one that writes nothing; warns of one without a template for
     conversations.
 
     Without that, the server starts all the same, and answers each request with an error.
@@ -307,7 +307,7 @@ def check_served(model: str) -> None:
     if not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
         lacking.append("weights (*.safetensors)")
     if lacking:
-        raise FileNotFoundError(f"{folder} is no folder of a model: it has no {', no '.join(lacking)}.")
+        raise FileNotFoundError(f"{folder} is not a folder of a model: it has no {', no '.join(lacking)}.")
     names = config.get("architectures") or []
     if names and not any(name.endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")) for name in names):
         raise ValueError(

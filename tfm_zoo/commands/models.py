@@ -29,7 +29,7 @@ def find_class(name: str, family: str | None = None) -> type[PreTrainedModel]:
         if wanted in (class_name.lower(), class_name.partition("For")[2].lower()):
             return model_class
     group = "the zoo" if family is None else f"the zoo's family {family}"
-    raise ConversionError(f"{name!r} is no class of {group}; those there are: {', '.join(classes)}.")
+    raise ConversionError(f"{name!r} is not a class of {group}; choose from {', '.join(classes)}.")
 
 
 def is_zoo(folder: Path) -> bool:

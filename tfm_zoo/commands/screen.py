@@ -29,7 +29,7 @@ def report(result: str) -> None:
 
 
 def advise(text: str) -> None:
-    """Prints what is no result, such as a warning or the next step, on one line of stderr."""
+    """Prints what is not a result, such as a warning or the next step, on one line of stderr."""
     notes.print(printable(text), soft_wrap=True, highlight=False, markup=False)
 
 

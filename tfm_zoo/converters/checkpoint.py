@@ -114,7 +114,7 @@ def fields_of(model: nn.Module) -> dict[str, Any]:
         return {"model_type": type(model).__name__}
     name = f"{type(model).__module__}.{type(model).__qualname__}"
     known = ", ".join(f"nn.{module.__name__}" for module in MODULES)
-    raise ConversionError(f"{name} is no model of transformers, and none of {known}. {OTHER_MODELS}")
+    raise ConversionError(f"{name} is not a model of transformers, and none of {known}. {OTHER_MODELS}")
 
 
 def lazy_tensors(state_dict: Mapping[str, torch.Tensor]) -> dict[str, LazyTensor]:

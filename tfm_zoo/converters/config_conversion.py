@@ -78,7 +78,7 @@ def to_zoo_config(
     """The configuration with which a zoo class computes what the official class computes, except for `overrides`.
 
     Raises:
-        ConversionError: for an official value that the zoo does not convert, an override that is no field, or fields
+        ConversionError: for an official value that the zoo does not convert, an override that is not a field, or fields
             that do not fit each other.
     """
     config_class = zoo_class.config_class
@@ -167,7 +167,7 @@ def refused(rules: Iterable[ConfigRule], official: Fields) -> dict[str, str]:
 
 
 def check_overrides(overrides: Mapping[str, Any], config_class: type) -> None:
-    """Refuses a name that is no field of the configuration, and suggests the field that it resembles."""
+    """Refuses a name that is not a field of the configuration, and suggests the field that it resembles."""
     names = {field.name for field in fields(config_class)} | {"num_labels", "output_attentions", "rope_parameters"}
     for name in overrides.keys() - names:
         nearest = get_close_matches(name, names, n=1)

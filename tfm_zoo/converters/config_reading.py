@@ -25,7 +25,7 @@ WIDTHS = {
 
 
 def check_names(file: Path, fields: Mapping[str, Any]) -> None:
-    """Refuses a `config.json` whose names of the architecture, of its classes and of its type are no names."""
+    """Refuses a `config.json` whose names of the architecture, of its classes and of its type are not names."""
     for name in ("model_type", "dtype", "torch_dtype"):
         if not isinstance(fields.get(name), str | None):
             raise ConversionError(f"{file} has {name}={fields[name]!r}; it should be a name.")
@@ -84,5 +84,7 @@ def made_of(
                 make({other: value for other, value in fields.items() if other != name})
             except Exception:  # it is not this field, or not this one alone
                 continue
-            raise ConversionError(f"{source}: {name}={fields[name]!r} is no value for this field: {error}") from error
+            raise ConversionError(
+                f"{source}: {name}={fields[name]!r} is not a value for this field: {error}"
+            ) from error
         raise ConversionError(f"{source} has values that do not fit: {' '.join(str(error).split())}") from error

@@ -45,7 +45,7 @@ def from_official(
         The model, in evaluation mode.
 
     Raises:
-        ConversionError: if the source is no checkpoint, is truncated, has an architecture that the zoo does not
+        ConversionError: if the source is not a checkpoint, is truncated, has an architecture that the zoo does not
             convert, or holds tensors that do not fit. The message names the file, the value or the tensors. It is
             raised before any weight is read, from names and shapes alone.
     """

@@ -1,4 +1,4 @@
-"""Checkpoint folders: copying what is no weight."""
+"""Checkpoint folders: copying what is not a weight."""
 
 import json
 import shutil

@@ -55,6 +55,6 @@ def put_back(old: Path, out: Path) -> None:
 def check_replaceable(out: Path, overwrite: bool) -> None:
     """Refuses a file, and a folder that holds files unless they may be replaced."""
     if out.exists() and not out.is_dir():
-        raise ConversionError(f"{out} exists and is no folder.")
+        raise ConversionError(f"{out} exists and is not a folder.")
     if out.exists() and any(out.iterdir()) and not overwrite:
         raise ConversionError(f"{out} exists and is not empty: give --overwrite to replace it.")

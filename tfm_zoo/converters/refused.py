@@ -1,6 +1,6 @@
 """Architectures of which the zoo's block would need more than a table, and what that is."""
 
-STATES = "it has layers that are no attention (state spaces, convolutions or delta rules)"
+STATES = "it has layers that are not attention (state spaces, convolutions or delta rules)"
 SPARSE = "its attention sees chosen blocks or global tokens"
 PICTURES = "it reads pictures too; its text tower is converted where that is saved by itself, as CLIPTextModel is"
 QK_POST_NORM = "jina-bert-v2-qk-post-norm"  # whose `model_type` is BERT's: the name of its code tells

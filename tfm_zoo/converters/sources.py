@@ -73,7 +73,7 @@ def check_inside(folder: Path, names: Iterable[str | Path]) -> None:
     roots = (folder, folder.parents[1] / "blobs") if folder.parent.name == "snapshots" else (folder,)
     for name in names:
         if not isinstance(name, (str, Path)) or not str(name) or "\0" in str(name):
-            raise ConversionError(f"{folder} names {name!r} as a file, and that is no name of one.")
+            raise ConversionError(f"{folder} names {name!r} as a file, and that is not a name of one.")
         place = (folder / name).resolve()
         if not any(place.is_relative_to(root) for root in roots):
             raise ConversionError(f"{name} leads out of {folder}, to {place}: files of a checkpoint lie in its folder.")
@@ -118,7 +118,7 @@ def download(
 
 
 def not_on_hub(source: str | Path, error: Exception, revision: str | None = None) -> str:
-    """The error for a name that is no folder, and for which the Hub's client has raised `error`."""
+    """The error for a name that is not a folder, and for which the Hub's client has raised `error`."""
     name, hint = str(source), which_is_meant(source)
     if isinstance(error, LocalEntryNotFoundError):
         files = name if revision is None else f"{name}, revision {revision!r}"
@@ -128,4 +128,4 @@ def not_on_hub(source: str | Path, error: Exception, revision: str | None = None
         return f"{name!r} has no revision {revision!r} on the Hub."
     if isinstance(error, (RepositoryNotFoundError, HFValidationError)) and not isinstance(error, GatedRepoError):
         return f"{name!r} is neither a folder nor a model on the Hub that you may read (user/name){hint}"
-    return f"{name!r} is no folder, and the Hub does not give a model of this name: {error}"
+    return f"{name!r} is not a folder, and the Hub does not give a model of this name: {error}"

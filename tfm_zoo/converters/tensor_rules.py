@@ -231,7 +231,7 @@ class Row(TensorRule):
 
 
 class NotConverted(TensorRule):
-    """An official tensor that is no weight, such as a mask that old versions saved: neither side needs it."""
+    """An official tensor that is not a weight, such as a mask that old versions saved: neither side needs it."""
 
 
 class Sinusoids(NotConverted):

@@ -89,10 +89,10 @@ class CorpusReader:
 
         Args:
             source: a folder or a Hub id.
-            pooling: `"mean"`, `"cls"`, `"last"` or another of `POOLINGS`, or several as `"cls+mean"`, in the place of
+            pooling: `"mean"`, `"cls"`, `"last"` or another of `POOLINGS`, or several as `"cls+mean"`, instead of
                 what the files say.
             prompt_name: one of the prompts that the files name.
-            max_length: tokens to which texts are cut, in the place of what the files say.
+            max_length: tokens to which texts are cut, instead of what the files say.
             dtype: of the model: `"float32"`, `"bfloat16"` or `"float16"`.
             embedding_dtype: of the vectors: `"float32"` or `"float16"`.
             pack: a type for [`pack_weights`], or `True` to pack the weights in the type that is fastest on this CPU,
@@ -179,7 +179,7 @@ class CorpusReader:
     def _read(self, texts: Sequence[str], first: int) -> list[dict[str, Any]]:
         """The results of a window, whose first text has number `first`."""
         if (bad := next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)) is not None:
-            raise ValueError(f"text {first + bad} (counted from 0) is no text: {texts[bad]!r}")
+            raise ValueError(f"text {first + bad} (counted from 0) is not text: {texts[bad]!r}")
         prompted = [self.prompt + text for text in texts]
         prompted = [text.lower() for text in prompted] if self.lower_case else prompted
         options = {"truncation": True, "max_length": self.max_length, "padding": False, "return_attention_mask": False}

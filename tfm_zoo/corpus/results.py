@@ -32,7 +32,7 @@ class Embeddings:
 
     def __init__(self, model: PreTrainedModel, _: Any, settings: SentenceSettings, dtype: str = "float32"):
         if unknown := [name for name in settings.pooling or [None] if name not in POOLINGS]:
-            why = f"{unknown[0]!r} is no pooling" if settings.pooling else "no pooling is given"
+            why = f"{unknown[0]!r} is not a pooling" if settings.pooling else "no pooling is given"
             lacks = "" if settings.pooling else ", and the model has neither a head nor files of sentence-transformers"
             raise ValueError(f"{why}{lacks}: give one of {', '.join(POOLINGS)}")
         if dtype not in DTYPES:

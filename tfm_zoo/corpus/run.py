@@ -81,7 +81,7 @@ class CorpusRun:
         The corpus is read once before, for its size and digest, and every text is checked. All processes call it.
 
         Raises:
-            ValueError: for a row that is no text; for a folder that holds the results of other texts, options or of
+            ValueError: for a row that is not text; for a folder that holds the results of other texts, options or of
                 another model. The message names it.
             FileExistsError: for a folder that another run writes to, or that holds something else.
         """
@@ -117,13 +117,13 @@ class CorpusRun:
             logger.warning(f"{self.output_dir} has no proof, with which `tfm-zoo verify` could check it: {error!r}")
 
     def check_texts(self, shards: Sequence[Shard]) -> None:
-        """Refuses a corpus without rows, or with a row that is no text."""
+        """Refuses a corpus without rows, or with a row that is not text."""
         before = 0
         for shard in shards:
             if shard.bad:
                 row, value = shard.bad
                 where = f"row {before + row:,} (counted from 0) of column {self.corpus.column!r}"
-                raise ValueError(f"{where} is no text: {value}")
+                raise ValueError(f"{where} is not text: {value}")
             before += shard.rows
         if not before:
             raise ValueError("the corpus has no row")

@@ -33,7 +33,7 @@ ROWS = 1024
 
 class Shard(NamedTuple):
     """What the first reading of a shard has found: its rows, a digest of its texts, the types of the columns that are
-    kept, and the first row that is no text, with what it holds."""
+    kept, and the first row that is not text, with what it holds."""
 
     rows: int
     digest: str

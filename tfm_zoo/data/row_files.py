@@ -26,7 +26,7 @@ TEXT_FILES = {".txt": "text", **TABLES}
 #: cells of CSV may be quoted (RFC 4180); those of TSV stand as they are, and quotation marks are a part of them
 DIALECTS = {",": {}, "\t": {"quoting": csv.QUOTE_NONE}}
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
-#: UTF-8, in which a byte order mark at the beginning of a file is no text
+#: UTF-8, in which a byte order mark at the beginning of a file is not text
 ENCODING = "utf-8-sig"
 BLOCK = 10_000  # rows of a CSV file that `datasets` reads at once, and finds types for
 #: of the columns of a CSV or TSV file, those of names, whose cells stay as they are written even if all are numbers
@@ -192,7 +192,7 @@ def _rows_of_table(lines: TextIO, delimiter: str) -> Iterator[int]:
     """The lines at which rows begin: a cell in quotation marks may hold several lines."""
     reader, begin = csv.reader(lines, delimiter=delimiter, **DIALECTS[delimiter]), 1
     for cells in reader:
-        if len(cells) > 1 or any(cell.strip() for cell in cells):  # else it is an empty line, which is no row
+        if len(cells) > 1 or any(cell.strip() for cell in cells):  # else it is an empty line, which is not a row
             yield begin
         begin = reader.line_num + 1
 

@@ -40,7 +40,7 @@ class Windows:
     def __post_init__(self):
         if self.doc_stride is not None and not 0 <= self.doc_stride <= self.max_seq_len:
             windows = f"windows of max_seq_len={self.max_seq_len} tokens"
-            raise ValueError(f"doc_stride={self.doc_stride} is no number of tokens that {windows} share.")
+            raise ValueError(f"doc_stride={self.doc_stride} is not a number of tokens that {windows} share.")
         if self.max_question_len < 1:
             raise ValueError(f"max_question_len={self.max_question_len}: at least 1 is needed.")
 

@@ -421,7 +421,7 @@ def named_config(name: str, **overrides: Any) -> TfmConfig:
         overrides: fields of the configuration that are to differ from the published ones.
 
     Raises:
-        ValueError: for an unknown name, with a list of those that are known, or for an override that is no field.
+        ValueError: for an unknown name, with a list of those that are known, or for an override that is not a field.
     """
     if name not in NAMED_CONFIGS:
         known = ", ".join(NAMED_CONFIGS)

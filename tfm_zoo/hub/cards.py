@@ -74,7 +74,7 @@ def facts_of_zoo_model(model: PreTrainedModel) -> dict[str, Any]:
         official = official_for(model)[0].title if model.config.official else None
     except ConversionError:  # it does not convert back with its configuration as it is now
         official = None
-    with torch.device("meta"):  # packed weights are no parameters
+    with torch.device("meta"):  # packed weights are not parameters
         parameters = type(model)(model.config).num_parameters()
     about = Template((FOLDER / "about_zoo_model.md").read_text(encoding="utf-8"))
     facts = {"model": model, "parameters": parameters, "official": official}

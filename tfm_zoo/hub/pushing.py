@@ -55,7 +55,7 @@ def push(
 
     Raises:
         FileNotFoundError: if there is no folder, or it lacks what the model needs.
-        ValueError: for code or weights that have been changed since they were saved, for a revision that is no branch,
+        ValueError: for code or weights that have been changed since they were saved, for a revision that is not a branch,
             for `private` where the repository is public, and for a quantised model that lost more than `max_drop`.
         PushError: if the Hub cannot be reached, or the upload fails.
     """
@@ -101,7 +101,7 @@ def check_whole(folder: Path, files: dict[str, Path], native: bool) -> None:
     missing += [] if any(name.endswith(".safetensors") for name in files) else ["weights"]
     if missing:
         kind = "model" if native else "zoo model"
-        raise FileNotFoundError(f"{folder} is no folder of a {kind}: it has no {', no '.join(missing)}.")
+        raise FileNotFoundError(f"{folder} is not a folder of a {kind}: it has no {', no '.join(missing)}.")
 
 
 def check_unchanged(folder: Path, saved: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from ..converters.architecture import Architecture, Head
 from ..converters.choosing import table_for
 
-#: the attributes in which libraries keep a model in an object that is no module: pipelines and trainers, SetFit
+#: the attributes in which libraries keep a model in an object that is not a module: pipelines and trainers, SetFit
 ATTRIBUTES = ("model", "model_body", "model_head", "auto_model", "base_model", "transformer")
 PARTS = ("encoder", "decoder")
 

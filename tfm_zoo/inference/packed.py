@@ -32,7 +32,7 @@ def pack(twin: Twin, owner: nn.Module, dtype: str, batches: list | None) -> None
 
 
 def own_layers(model: nn.Module) -> None:
-    """Gives a twin linear layers of its own in the place of the official ones, with copies of their tensors."""
+    """Gives a twin linear layers of its own instead of the official ones, with copies of their tensors."""
     for module in [*model.modules()]:
         for name, layer in module._modules.items():
             if type(layer) is nn.Linear:

@@ -1,4 +1,4 @@
-"""What stands in the place of an official object's `forward`."""
+"""What stands for an official object's `forward`."""
 
 import copy
 import functools

@@ -132,7 +132,7 @@ def difference(owner: nn.Module, fresh: nn.Module) -> str | None:
             if is_read and not is_same_value(vars(other).get(name), value):
                 return f"{place} has {name}={vars(other).get(name)!r}, and its configuration says {value!r}"
     added = next((path for path in live if path not in expected), None)
-    return added and f"{added} is no part of its class"
+    return added and f"{added} is not a part of its class"
 
 
 def is_of_library(kind: type[nn.Module]) -> bool:

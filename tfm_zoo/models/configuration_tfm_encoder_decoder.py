@@ -116,7 +116,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
     #: start with the last real token of the labels, and not with `decoder_start_token_id`: the language of the target
     #: (mBART) or the end of the sentence (FSMT)
     start_with_last_token: bool = False
-    final_logits_bias: bool = False  # untrained, in the place of `lm_head_bias`: a saved buffer (Marian, BART)
+    final_logits_bias: bool = False  # untrained, instead of `lm_head_bias`: a saved buffer (Marian, BART)
     #: initial weights: `"xavier"`, uniform (Glorot and Bengio 2010), with embeddings from a normal distribution of
     #: standard deviation `hidden_size ** -0.5`; or `"normal"`, all of them with standard deviation `initializer_range`
     weight_init: Literal["xavier", "normal"] = "xavier"

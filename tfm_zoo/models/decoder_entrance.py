@@ -136,7 +136,7 @@ def count_in_mask(attention_mask: torch.Tensor, given: torch.Tensor) -> torch.Lo
 
 def count_visible(mask: torch.Tensor | None, given: torch.Tensor) -> torch.LongTensor | None:
     """[`count_in_mask`] of the keys that the last query sees, by a mask `(batch, 1, queries, keys)`; `None` if the mask
-    is no tensor."""
+    is not a tensor."""
     if not isinstance(mask, torch.Tensor):
         return None
     last = mask[:, 0, -1]

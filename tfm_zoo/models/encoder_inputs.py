@@ -34,7 +34,7 @@ def with_tasks(config, tokens: Tokens, tasks: torch.LongTensor | None) -> Tokens
 
 
 def with_masks_dropped(model, tokens: Tokens, attention_mask: torch.Tensor | None, documents=None) -> Tokens:
-    """Tokens with embeddings in the place of ids: zero at masks, others larger the more masks a sequence has, as if
+    """Tokens with embeddings instead of ids: zero at masks, others larger the more masks a sequence has, as if
     dropout had left out what is masked (Lin et al. 2023). A row with masks holds one of the `documents` alone."""
     ids = tokens.ids_or_embeddings
     if ids.dim() == 3:

@@ -1,4 +1,4 @@
-"""DeBERTa (He et al. 2020, 2021): the encoder family with disentangled attention in the place of its own."""
+"""DeBERTa (He et al. 2020, 2021): the encoder family with disentangled attention instead of its own."""
 
 import torch
 

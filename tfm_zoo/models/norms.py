@@ -60,7 +60,7 @@ def make_norm(config, width: int | None = None) -> nn.Module:
 
 
 class TfmMultiplier(nn.Module):
-    """Multiplies its input by a number. It stands in the place of a norm (Granite)."""
+    """Multiplies its input by a number. It stands for a norm (Granite)."""
 
     def __init__(self, factor: float):
         super().__init__()

@@ -103,7 +103,7 @@ def default_mask(
 ) -> torch.Tensor | None:
     """The mask, by default 1 where `input_ids` `(batch, length)` are not `config.pad_token_id` and 0 where they are; it
     stays `None` if sequences end with that id, which then does not tell padding."""
-    if attention_mask is not None or not isinstance(input_ids, torch.Tensor):  # what is no tensor is refused later
+    if attention_mask is not None or not isinstance(input_ids, torch.Tensor):  # what is not a tensor is refused later
         return attention_mask
     padding, ends = config.pad_token_id, config.eos_token_id
     if padding is None or padding in (ends if isinstance(ends, list) else [ends]) or input_ids.is_meta:

@@ -61,8 +61,8 @@ def pipeline(task: str | None = None, model: Any = None, *others: Any, **argumen
         if task is None or task in (known := known_tasks()):
             raise
         near = get_close_matches(task, known, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Those there are: {', '.join(known)}."
-        raise KeyError(f"{task} is no task. {hint}") from error
+        hint = f"Did you mean {near[0]!r}?" if near else f"Choose from {', '.join(known)}."
+        raise KeyError(f"{task} is not a task. {hint}") from error
     except ValueError as error:  # with the whole of every traceback in it
         reasons = re.findall(r"^[\w.]*Error: (.*)", str(error), flags=re.MULTILINE)
         if "Could not load model" not in str(error) or not reasons:
@@ -118,5 +118,5 @@ def without_languages(task: str | None) -> tuple[str | None, dict[str, str]]:
         return task, {}
     named = LANGUAGES.fullmatch(task)
     if not named:
-        raise ValueError(f"{task!r} is no task. Write translation, or translation_en_to_de for a pair of languages.")
+        raise ValueError(f"{task!r} is not a task. Write translation, or translation_en_to_de for a pair of languages.")
     return "translation", {"src_lang": named[1], "tgt_lang": named[2]}

@@ -78,8 +78,8 @@ def neighbour(name: str) -> ModuleType:
 
 
 if __name__ == "__main__":
-    sys.path.pop(0)  # this folder, whose files are no packages to import
-    # What the checkpoint's code prints is no part of the answer.
+    sys.path.pop(0)  # this folder, whose files are not packages to import
+    # What the checkpoint's code prints is not a part of the answer.
     answers, sys.stdout = sys.stdout, sys.stderr
     folder, *asked = sys.argv[1:]
     for answer in check(Path(folder), *asked, json.load(sys.stdin)):

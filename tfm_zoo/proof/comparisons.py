@@ -93,7 +93,9 @@ def compare_release(saved: dict, origin: Origin, verdict: Verdict) -> None:
     verdict.differences += origin.foreign
     verdict.differences += [not_shipped(name, origin.version) for name in origin.changed]
     if origin.files and not origin.is_released and "loading" not in saved and saved["tfm_zoo"] not in releases():
-        verdict.differences.append(f"tfm_zoo {saved['tfm_zoo']}, which is to have saved it, is no release known here")
+        verdict.differences.append(
+            f"tfm_zoo {saved['tfm_zoo']}, which is to have saved it, is not a release known here"
+        )
 
 
 def compare_tested(saved: dict, release: str, verdict: Verdict) -> None:

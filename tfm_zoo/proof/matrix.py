@@ -91,7 +91,7 @@ def requirements_of(matrix: str) -> list[str]:
     wanted = []
     for release in releases.split(","):
         if not library or not re.fullmatch(r"\d+(\.\w+)+|latest", release):
-            wrong = f"{release!r} is no release"
+            wrong = f"{release!r} is not a release"
             raise ValueError(f"matrix={matrix!r}: {wrong}. It should be like 'transformers==5.12,5.15.1,latest'.")
         bug_fix = ".*" if release.count(".") == 1 else ""
         wanted.append(library if release == "latest" else f"{library}=={release}{bug_fix}")

@@ -50,14 +50,14 @@ def record(
     in_memory = isinstance(model, transformers.PreTrainedModel)
     if not in_memory and not isinstance(model, str | Path):
         raise ValueError(
-            f"{type(model).__name__} is no model of transformers: record takes one, with the folder that it was saved "
+            f"{type(model).__name__} is not a model of transformers: record takes one, with the folder that it was saved "
             "to, or the folder or Hub id of a checkpoint."
         )
     if in_memory and folder is None:
         raise ValueError("folder is missing: name the one that the model was saved to.")
     source = folder if in_memory else model
     if output is None and not Path(source).is_dir():
-        raise ValueError(f"output is missing: {source} is no folder that a manifest could be written to.")
+        raise ValueError(f"output is missing: {source} is not a folder that a manifest could be written to.")
     if output is not None and not Path(output).parent.is_dir():
         raise FileNotFoundError(f"output {str(output)!r}: there is no folder {str(Path(output).parent)!r}.")
     place = find(source, revision, token, needed=None).resolve()

@@ -17,7 +17,7 @@ from .reading import Reading
 Tensors = dict[str, torch.Tensor]
 #: lengths that are tried, in tokens, as far as the model takes them
 LENGTHS = (64, 128, 256, 512)
-#: what parts of a model's outputs are called that are no outputs of a graph
+#: what parts of a model's outputs are called that are not outputs of a graph
 UNREAD = ("loss", "past_key_values", "hidden_states", "attentions")
 #: vectors of texts: as the files of sentence-transformers say, and before they are made 1 long
 SENTENCE, POOLED = "sentence_embedding", "pooled"

@@ -140,7 +140,7 @@ def vectors_of(column: Any, first: int, part: Path) -> np.ndarray:
         try:
             return np.array([json.loads(text) for text in column.to_pylist()], dtype=np.float32)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{part}: its texts from row {first} on are no vectors: {error}") from error
+            raise ValueError(f"{part}: its texts from row {first} on are not vectors: {error}") from error
     is_list = any(kind_of(kind) for kind_of in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
     if not is_list or not pa.types.is_floating(kind.value_type):
         raise ValueError(f"{part}: a column of {kind} holds no vectors (lists of numbers).")

@@ -176,9 +176,9 @@ def read_manifest(folder: Path, path: Path | None = None) -> dict[str, Any]:
     path = path or folder / FILE
     saved = read_json(path)
     if missing := ", no ".join(name for name in FIELDS if name not in saved):
-        raise ValueError(f"{path} has no {missing}: it is no manifest, or has the format of another version.")
+        raise ValueError(f"{path} has no {missing}: it is not a manifest, or has the format of another version.")
     if wrong := ", ".join(misfits(saved, FORM)):
-        raise ValueError(f"{path} is no manifest, or has the format of another version: look at {wrong}.")
+        raise ValueError(f"{path} is not a manifest, or has the format of another version: look at {wrong}.")
     check_files(folder, *saved["code"], *saved.get("files", ()))
     try:
         shapes = shapes_in(folder)

@@ -63,7 +63,7 @@ class TrainState:
 
     def is_best(self, metric: float, greater_is_better: bool, loss: float | None = None) -> bool:
         """Record the metric and the loss of an evaluation; returns whether it is the best so far. Of equal metrics the
-        one with the lower loss is the better; that is no gain for early stopping."""
+        one with the lower loss is the better; that is not a gain for early stopping."""
         sign, best = 1 if greater_is_better else -1, self.best_metric
         is_gain = best is None or sign * metric > sign * best or (math.isnan(best) and not math.isnan(metric))
         self.evaluations_without_gain = 0 if is_gain else self.evaluations_without_gain + 1

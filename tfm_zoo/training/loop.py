@@ -182,7 +182,7 @@ class Loop:
             f"on {counted(accelerator.num_processes, 'process')}",
         )
         logger.info(f"{own_class(model).__name__}, {self.parameters:,} parameters: {', '.join(work)}")
-        is_hidden = None if accelerator.is_main_process else True  # None: hidden only where stderr is no terminal
+        is_hidden = None if accelerator.is_main_process else True  # None: hidden only where stderr is not a terminal
         progress = tqdm(total=self.total_steps, initial=state.step, disable=is_hidden)
         # Each process sums the losses of its own examples. Where the sum is read, it is reduced over all processes.
         window_loss = torch.tensor(state.window_loss, device=accelerator.device) * accelerator.is_main_process

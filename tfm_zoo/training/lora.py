@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021) in the place of whole weights, by PEFT, which nothing else here imports."""
+"""Low-rank adapters (LoRA, Hu et al. 2021) instead of whole weights, by PEFT, which nothing else here imports."""
 
 import re
 from pathlib import Path
@@ -33,7 +33,7 @@ class Adapters:
         if args.is_new:
             raise ValueError("lora_rank adapts a checkpoint, and this model is new: give model_name_or_path")
         parts = [name for name, part in model.named_children() if any(True for _ in part.parameters())]
-        # What writes tokens is no new head, and is most often tied to the embeddings.
+        # What writes tokens is not a new head, and is most often tied to the embeddings.
         has_head = model.base_model_prefix in parts and model.get_output_embeddings() is None
         self.heads = [name for name in parts if name != model.base_model_prefix] if has_head else []
         suffix = type(model).__name__.rpartition("For")[2]
@@ -43,7 +43,7 @@ class Adapters:
             lora_dropout=args.lora_dropout,
             target_modules=args.lora_target_modules or "all-linear",
             exclude_modules=rf"({'|'.join(map(re.escape, self.heads))})(\..*)?" if has_head else None,
-            modules_to_save=None,  # the head is no copy: it learns where it is
+            modules_to_save=None,  # the head is not a copy: it learns where it is
             # A model that was converted lies nowhere: the checkpoint that it comes from has modules of other names.
             base_model_name_or_path=args.model_name_or_path if model.name_or_path else None,
             revision=args.model_revision,

@@ -117,7 +117,9 @@ class Task(ABC):
         """The figures of a split and how many examples were evaluated per second, the same on every process."""
         model.eval()
         start = perf_counter()
-        is_hidden = None if self.accelerator.is_main_process else True  # None: hidden only where stderr is no terminal
+        is_hidden = (
+            None if self.accelerator.is_main_process else True
+        )  # None: hidden only where stderr is not a terminal
         batches = tqdm(self.loaders[split], desc=f"evaluating, {split}", leave=False, disable=is_hidden)
         # `gather_for_metrics` drops the examples that filled up the last batch so that every process had one.
         gathered = [self.accelerator.gather_for_metrics(self.measure(model, batch)) for batch in batches]

@@ -99,7 +99,7 @@ class TaskTrainer(Trainer):
 
     @torch.no_grad()
     def prediction_step(self, model: nn.Module, inputs: Batch, *args: Any, **kwargs: Any) -> tuple[None, Any, Tensor]:
-        """What the task needs of a batch, in the place of logits; and nothing in the place of labels."""
+        """What the task needs of a batch, instead of logits; and nothing instead of labels."""
         measured = self.task.measure(model, self._prepare_inputs(inputs))
         return None, measured, torch.zeros(1, device=self.args.device)
 

@@ -51,7 +51,7 @@ def atomic_files(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """A file to write to, which replaces `path` at the end: see [`atomic_files`]. What is no file, such as
+    """A file to write to, which replaces `path` at the end: see [`atomic_files`]. What is not a file, such as
     `/dev/stdout`, is written to as it is."""
     if path.exists() and not path.is_file():
         yield path

@@ -1,4 +1,4 @@
-"""Pointers of Git LFS: the few lines that a clone holds in the place of a large file until `git lfs pull`."""
+"""Pointers of Git LFS: the few lines that a clone holds instead of a large file until `git lfs pull`."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def refuse_pointer(file: Path, error: type[Exception] = ValueError) -> None:
 
 
 def refuse_pointers(folder: str | Path, error: type[Exception] = ValueError) -> None:
-    """Raises an `error` if a checkpoint's folder holds a pointer in the place of a file that is read."""
+    """Raises an `error` if a checkpoint's folder holds a pointer instead of a file that is read."""
     weights = "*.safetensors" if any(Path(folder).glob("*.safetensors")) else "*model*.bin"
     for file in sorted(file for pattern in (*READ, weights) for file in Path(folder).glob(pattern)):
         refuse_pointer(file, error)

@@ -35,7 +35,7 @@ def attention_maps(
         text: what the model reads; the source of an encoder-decoder.
         target: what the decoder of an encoder-decoder reads after its start token. `None`: the model's own greedy
             output, or for a classifier the text itself. (A token's row shows what predicts the token after it.)
-        input_ids: `(1, length)`, in the place of the text.
+        input_ids: `(1, length)`, instead of the text.
 
     Returns:
         The maps by kind: "encoder" or "decoder"; for an encoder-decoder "encoder", "decoder" and "cross". Layers with

@@ -16,7 +16,7 @@ def read(card: str) -> dict | None:
     """The metadata of a card, None without any.
 
     Raises:
-        ValueError: if they are no mapping in YAML.
+        ValueError: if they are not a mapping in YAML.
     """
     head = re.match(r"\s*---[ \t]*\n(.*?)\n---[ \t]*(\n|$)", card, re.DOTALL)
     try:

@@ -21,7 +21,7 @@ TENSORS = (
 )
 POOLER = Rename("albert.pooler", "model.pooler.dense")
 MASKED_LM = masked_lm("predictions", "dense", "LayerNorm")
-#: the order of two sentences, in the place of BERT's next sentence
+#: the order of two sentences, instead of BERT's next sentence
 PRE_TRAINING = (POOLER, *MASKED_LM, Rename("sop_classifier.classifier", "seq_relationship"))
 TWO_ORDERS = (Field("classifier_dropout_prob", "sentence_dropout"), LabelCount(2))
 TEXT_CLASSIFIER = (Rename("albert.pooler", "classifier.dense"), SEQUENCE_CLASSIFIER)

@@ -48,7 +48,7 @@ class LanguageModel(WholeModel):
         return {"logits": torch.cat((first["logits"], last["logits"]), dim=1)}
 
     def empty_past(self, rows: int, length: int) -> Tensors:
-        """Zeros in the place of a cache."""
+        """Zeros instead of a cache."""
         config = self.model.config
         shape = (rows, config.num_key_value_heads, length, config.head_dim)
         names = [f"past_key_values.{i}.{name}" for i in range(config.num_hidden_layers) for name in ("key", "value")]

@@ -32,7 +32,7 @@ def multiply_shapes(inputs: torch.Tensor, number: int, out_features: int, dtype:
 
 
 class PackedLayer(nn.Module):
-    """What stands in the place of a linear layer, and takes no weights."""
+    """What stands for a linear layer, and takes no weights."""
 
     def _load_from_state_dict(self, state_dict: dict, prefix: str, *args) -> None:
         if any(name.startswith(prefix) for name in state_dict):

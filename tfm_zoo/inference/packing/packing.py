@@ -44,7 +44,7 @@ INNER = ("q_proj", "k_proj", "v_proj", "pos_key_proj", "pos_query_proj", "gate_p
 ACTIVATIONS = {"GELUActivation": ("gelu", "none"), "GELUTanh": ("gelu", "tanh")}
 
 
-#: modules that multiply, and are no linear layers
+#: modules that multiply, and are not a linear layers
 OTHERS = {"TfmExperts": "Experts", "Conv1D": "Official Conv1D layers (from_official makes linear ones of them)"}
 
 

@@ -57,7 +57,7 @@ class Results(NamedTuple):
     """What metrics say of predictions."""
 
     figures: dict[str, float]
-    others: dict[str, Any]  # results that are no number, such as scores by kind or a signature
+    others: dict[str, Any]  # results that are not a number, such as scores by kind or a signature
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Metrics:
             try:
                 results = module.compute(**rows)
                 if not isinstance(results, dict):
-                    raise TypeError(f"its results are no dict, but {results!r}")
+                    raise TypeError(f"its results are not a dict, but {results!r}")
             except Exception as error:  # a metric is anybody's code
                 hint = ""
                 if "expected format" in str(error) and np.ndim(rows["predictions"]) == 2:
@@ -137,7 +137,9 @@ def find_metric(name: str, trust_remote_code: bool) -> str:
         raise ValueError(f"metric {name!r}: a folder has to hold a file of its own name, {path.name}.py")
     if SPACE.fullmatch(name) and file.suffix != ".py":
         if not trust_remote_code:
-            raise ValueError(f"metric {name!r} is no folder here; to run the code of a space, give trust_remote_code")
+            raise ValueError(
+                f"metric {name!r} is not a folder here; to run the code of a space, give trust_remote_code"
+            )
         return name
     near = get_close_matches(name.lower(), SHIPPED, n=1)
     hint = f"did you mean {near[0]!r}? Else" if near else f"the zoo has {', '.join(SHIPPED)}; else"

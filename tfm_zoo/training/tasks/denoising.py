@@ -94,7 +94,7 @@ class SpanCorruption:
         return [self.corrupted(piece, rng) for piece in self.pieces(documents)]
 
     def pieces(self, documents: Sequence[str]) -> Iterator[np.ndarray]:
-        """Each document's tokens in pieces of one size; the last may be shorter, but a single token is no piece."""
+        """Each document's tokens in pieces of one size; the last may be shorter, but a single token is not a piece."""
         options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
         for ids in self.tokenizer([*documents], add_special_tokens=False, **options)["input_ids"]:
             starts = range(0, len(ids) - 1, self.room)

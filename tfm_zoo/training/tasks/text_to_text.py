@@ -267,7 +267,7 @@ class TextToTextTask(TargetTask):
         whole.eval()
         texts: list[tuple[int, str]] = []
         batch_size = self.args.per_device_eval_batch_size
-        is_hidden = None if accelerator.is_main_process else True  # None: hidden only where stderr is no terminal
+        is_hidden = None if accelerator.is_main_process else True  # None: hidden only where stderr is not a terminal
         # The processes of a sharded model must generate equally often. One without rows left writes a text for nothing.
         starts = range(0, -(-len(order) // accelerator.num_processes), batch_size)
         for start in tqdm(starts, desc="writing", leave=False, disable=is_hidden):
