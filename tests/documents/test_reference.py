@@ -34,7 +34,7 @@ def test_each_name_has_a_docstring():
 
 
 def test_every_architecture_is_named():
-    """By itself, and not within the name of another: "BERT" is not a part of "Megatron-BERT", nor "OLMo" of "OLMo 2"."""
+    """By itself, and not within the name of another: "BERT" within "Megatron-BERT", "OLMo" within "OLMo 2"."""
     page = (ROOT / "docs" / "architectures.md").read_text("utf-8")
     names = [re.sub(r" v2 and v3$|'s text.*$", "", architecture.title) for architecture in ARCHITECTURES.values()]
     times = {name: len(re.findall(rf"(?<![\w.-]){re.escape(name)}(?![\w-]| v?\d| Embedding)", page)) for name in names}

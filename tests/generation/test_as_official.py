@@ -1,6 +1,6 @@
 """`generate` gives token for token what it gives with the official class, by every strategy the library has.
 
-Contrastive search (and DoLa, and group and constrained beam search) is not a part of transformers 5 any more: `generate`
+Contrastive search (and DoLa, and group and constrained beam search) is not in transformers 5 any more: `generate`
 loads it from a repository on the Hub, for official models too.
 """
 

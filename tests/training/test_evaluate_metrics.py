@@ -126,7 +126,7 @@ def test_translations_equal_sacrebleu():
 
 
 def test_metrics_of_a_users_own(own, tmp_path, monkeypatch):
-    """By a folder or a file, as it is now. Results of one name are told apart, and what is not a number is not a figure."""
+    """By a folder or a file, as it is now. Results of one name are told apart; only numbers are figures."""
     folder = own("mine")
     monkeypatch.chdir(tmp_path)
     for name in (folder, "mine", "./mine", "mine/", "mine/mine.py"):

@@ -53,8 +53,8 @@ def from_state_dict(
         rules: a [`Rename`], [`Split`], [`SplitHeads`], [`Interleaved`], [`Join`], [`Transpose`] or [`Row`] for each
             tensor, with one's own name as `official`, and the name in `model_class(config).state_dict()` as `zoo`. In a
             name, `{i}` stands for a layer's number; one that stops at a module stands for its weight and its bias.
-            [`NotConverted`] names what is not a weight, [`Sinusoids`] a fixed table of positions, which is checked against
-            the zoo's, and [`ZooOnly`] what starts at random. Their order makes no difference: of two rules for one
+            [`NotConverted`] names what is not a weight, [`Sinusoids`] a fixed table of positions, checked against the
+            zoo's, and [`ZooOnly`] what starts at random. Their order makes no difference: of two rules for one
             tensor, the one with fewer places in braces is taken, then the one with the longer name.
         model_class: a class of the zoo, made from `config`.
 

@@ -55,7 +55,7 @@ def push(
 
     Raises:
         FileNotFoundError: if there is no folder, or it lacks what the model needs.
-        ValueError: for code or weights that have been changed since they were saved, for a revision that is not a branch,
+        ValueError: for code or weights that were changed since they were saved, for a revision that is not a branch,
             for `private` where the repository is public, and for a quantised model that lost more than `max_drop`.
         PushError: if the Hub cannot be reached, or the upload fails.
     """

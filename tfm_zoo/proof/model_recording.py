@@ -50,8 +50,8 @@ def record(
     in_memory = isinstance(model, transformers.PreTrainedModel)
     if not in_memory and not isinstance(model, str | Path):
         raise ValueError(
-            f"{type(model).__name__} is not a model of transformers: record takes one, with the folder that it was saved "
-            "to, or the folder or Hub id of a checkpoint."
+            f"{type(model).__name__} is not a model of transformers: record takes one, with the folder that it was "
+            "saved to, or the folder or Hub id of a checkpoint."
         )
     if in_memory and folder is None:
         raise ValueError("folder is missing: name the one that the model was saved to.")

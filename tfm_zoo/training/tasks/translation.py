@@ -183,7 +183,7 @@ class TranslationTask(TextToTextTask):
 
 
 def language_codes(names: Iterable[str]) -> list[str] | None:
-    """`en` for `en` or `en_XX`; None if a name is not a code of two or three letters, as the name of a column may be."""
+    """`en` for `en` or `en_XX`; None if a name is not a code of two or three letters; a column may be named so."""
     codes = [name.split("_")[0] for name in names]
     return codes if all(re.fullmatch("[a-z]{2,3}", code) for code in codes) else None
 
