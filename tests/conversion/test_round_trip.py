@@ -13,8 +13,8 @@ from tests.official_models import BY_NAME, build_tiny, distinct
 from tfm_zoo import TfmBertForPreTraining, TfmEncoderDecoderForConditionalGeneration
 from tfm_zoo.converters import from_official, to_official
 
-#: every head of one architecture of each family, and the architectures that do not combine known parts, or whose files hold
-#: other tensors than the model
+#: every head of one architecture of each family, and the architectures that do not combine known parts, or whose files
+#: hold other tensors than the model
 THROUGH_FOLDERS = [
     each
     for each in distinct(by="rules")
