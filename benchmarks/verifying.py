@@ -31,8 +31,8 @@ print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1], getru
 LOAD = "import {}; from transformers import AutoModelForCausalLM as auto; auto.from_pretrained(folder)"
 STEPS = {
     "record": "import tfm_zoo; tfm_zoo.record(folder)",
-    "verify": "from tfm_zoo.hub import verify; verdict = verify(folder); assert verdict.ok, verdict",
-    "verify --code-only": "from tfm_zoo.hub import verify; assert verify(folder, code_only=True).ok",
+    "verify": "from tfm_zoo.proof import verify; verdict = verify(folder); assert verdict.ok, verdict",
+    "verify --code-only": "from tfm_zoo.proof import verify; assert verify(folder, code_only=True).ok",
 }
 
 

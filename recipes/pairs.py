@@ -76,7 +76,7 @@ class PairOptions(DataOptions):
     )
     max_seq_length: int | None = option(None, "Longer texts are truncated; default: as the model says.", at_least=2)
     overwrite_output_dir: bool = option(False, "Replace the run that `output_dir` holds.")
-    speed_up: bool = option(hasattr(tfm_zoo, "speed_up"), "Let an official model skip padding, by `tfm_zoo.speed_up`.")
+    speed_up: bool = option(True, "Let an official model skip padding, by `tfm_zoo.speed_up`.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -183,10 +183,15 @@ def new_model(load: Callable[[str], Any], model_class: type, pairs: Dataset, **f
 
 
 def sped_up(model: Any, args: PairOptions) -> Any:
-    """The model, whose forward skips padding if `speed_up` says so."""
-    if args.speed_up and not hasattr(tfm_zoo, "speed_up"):
-        raise ValueError("speed_up: this version of tfm_zoo has no function of that name")
-    return tfm_zoo.speed_up(model) if args.speed_up else model
+    """The model, whose forward skips padding if `speed_up` says so. (A model of the zoo does so anyway.)"""
+    configs = [getattr(module, "config", None) for module in model.modules()]
+    if not args.speed_up or any(getattr(config, "model_type", "").startswith("tfm_") for config in configs):
+        return model
+    try:
+        return tfm_zoo.speed_up(model)
+    except ValueError as error:  # one that the zoo has no table for learns as it is
+        logger.warning(str(error))
+        return model
 
 
 @dataclass

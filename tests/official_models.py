@@ -465,7 +465,8 @@ def build(official_class: OfficialClass, seed: int = 0, labels: int | None = Non
 def build_tiny(official_class: OfficialClass, seed: int = 0, dropout: bool = False, **config) -> PreTrainedModel:
     model_type = official_class.architecture.model_type
     rates = DROPOUT_OF.get(model_type, DROPOUT) if dropout else NO_DROPOUT_OF.get(model_type, NO_DROPOUT)
-    return build(official_class, seed, **(TINY_OF.get(model_type, TINY) | rates | config))
+    # (Copied: official configurations write to what they are given.)
+    return build(official_class, seed, **deepcopy(TINY_OF.get(model_type, TINY) | rates | config))
 
 
 def keep_every_layer() -> AbstractContextManager:

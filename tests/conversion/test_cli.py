@@ -244,7 +244,7 @@ def test_head_and_dtype(name, head, wanted, tmp_path, request):
         ("convert {broken} {out}", "tokenizer_config.json is not valid JSON"),  # found after weights have been written
         ("convert {source} {full}", "--overwrite"),
         ("convert {source} {full} --overwrite --head Nonsense", "'Nonsense' is not a class"),
-        ("convert {source} {file} --overwrite", "no folder"),
+        ("convert {source} {file} --overwrite", "not a folder"),
     ],
 )
 def test_an_error_is_one_line_and_leaves_all_as_it_was(source, tmp_path, arguments, message):

@@ -123,7 +123,7 @@ CASES = {
     "manifest of other fields": (
         writing(FILE, json.dumps(ODD)),
         (verify, PUSH[0]),
-        f"{FILE} .*no manifest, .*: look at .*transformers, .*weights, .*fingerprint.outputs.x",
+        f"{FILE} .*not a manifest, .*: look at .*transformers, .*weights, .*fingerprint.outputs.x",
     ),
     "manifest too deep": (writing(FILE, "[" * 9999), (verify, PUSH[0]), f"{FILE} .*cannot be read: "),
     "manifest of a list": (

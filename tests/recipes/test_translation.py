@@ -173,7 +173,7 @@ def test_languages_of_the_card():
         ("--file {}/pairs.csv", "pairs.csv is a table, and a file is read line by line: write its"),
         ("{}/nowhere a", "nowhere: no such folder"),
         ("a", "holds no config.json, and so no model"),
-        ("no/where a", "no/where is no folder, and the Hub cannot be reached"),
+        ("no/where a", "no/where is not a folder, and the Hub cannot be reached"),
         ("--file {}/16.txt", "16.txt cannot be read: 'utf-8' codec"),
         ("--file {}/clone/notes.txt", "notes.txt is a Git LFS pointer"),
         ("{}/clone a", "model.safetensors is a Git LFS pointer, not the file itself"),

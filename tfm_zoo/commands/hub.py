@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -94,9 +95,10 @@ def verify(
                 options |= {"dtype": dtype, "manifest": manifest, "run_changed": run_changed, "code_only": code_only}
                 what = "reading its code" if code_only else "reading its files, then running it in a fresh process"
                 with working(f"Verifying {source}: {what}"):
-                    from .. import hub
+                    from .. import proof
 
-                    found = hub.verify_matrix(source, matrix, **options) if matrix else hub.verify(source, **options)
+                    judge = partial(proof.verify_matrix, matrix=matrix) if matrix else proof.verify
+                    found = judge(source, **options)
             elif matrix:
                 words = ["--model", model, "--rows", rows, "--manifest", manifest, "--against", against]
                 words += ["--revision", revision, "--token", token]
@@ -228,11 +230,11 @@ def record(
         if text_column or vector_column or texts or prompt:
             raise ValueError("--text_column_name, --vector_column_name, --texts and --prompt go with --vectors")
         with working(f"Recording {model}: reading its files, then running it in a fresh process"):
-            from .. import hub
+            from .. import proof
             from ..proof.model_recording import propose
 
             kept = output or (Path(place, MANIFEST) if create_pr else None)
-            path = hub.record(model, output=kept, **options)
+            path = proof.record(model, output=kept, **options)
             address = propose(path, model, token, revision) if create_pr else path
     report(f"{model} is recorded in {address}")
 

@@ -15,7 +15,7 @@ from ..models.batch import KeptTokens
 from ..models.decoder_entrance import needed_up_to
 from ..models.inputs import IGNORED
 from ..models.next_tokens import only_last
-from ..models.padding import find_kept, reads_padding
+from ..models.padding import find_kept, reads_padding, unless_whole
 
 
 class Asked(NamedTuple):
@@ -31,8 +31,8 @@ class Asked(NamedTuple):
         if states.dim() != 3 or states.shape[:2] != self.mask.shape:
             return None
         if self.is_causal:
-            return find_kept(*needed_up_to(self.places, self.mask))
-        return find_kept(self.mask, reads_padding(self.mask, self.places))
+            return unless_whole(find_kept(*needed_up_to(self.places, self.mask)))
+        return unless_whole(find_kept(self.mask, reads_padding(self.mask, self.places)))
 
 
 class Read(NamedTuple):

@@ -10,7 +10,7 @@ from .engines import check_pooling
 from .inputs import marks_padding
 from .losses import labelled, labelled_only, logits_loss, makes_logits, vocabulary_loss
 from .norms import make_norm
-from .padding import find_kept, has_hooks, keep, reads_padding, restore
+from .padding import find_kept, has_hooks, keep, reads_padding, restore, unless_whole
 
 #: fields of the configuration that a pooler and its pooling read
 POOLING = ("classifier_pooling", "pooler_act", "pooler_dropout", "classifier_norm")
@@ -47,7 +47,9 @@ def masked_tokens(
         return vocabulary_loss(model.head(states), model.lm_head, targets, num_items_in_batch), None
     kept = None
     if marks_padding(attention_mask) and model.config.skip_padding and not has_hooks(model.head, model.lm_head):
-        kept = find_kept(attention_mask, reads_padding(attention_mask, labelled(labels)))  # as the encoder
+        kept = unless_whole(
+            find_kept(attention_mask, reads_padding(attention_mask, labelled(labels)))
+        )  # as the encoder
     states = hidden_states if kept is None else keep(hidden_states, kept)
     logits = model.lm_head(model.head(states))
     logits = logits if kept is None else restore(logits, kept)

@@ -7,7 +7,7 @@ from .decoder_entrance import needed_up_to
 from .inputs import IGNORED, marks_padding
 from .kernels import soft_capped
 from .losses import labelled_only, logits_loss, makes_logits, vocabulary_loss
-from .padding import find_kept, has_hooks, keep, restore
+from .padding import find_kept, has_hooks, keep, restore, unless_whole
 
 
 def next_tokens(
@@ -32,7 +32,7 @@ def next_tokens(
     softcap, logits, kept = model.config.final_logit_softcapping, None, None
     if makes_logits(model, labels, return_logits):
         # (Whoever chooses some by `logits_to_keep` reads all: see [`positions_to_read`].)
-        kept = None if read_positions is None else find_kept(*needed_up_to(read_positions))
+        kept = None if read_positions is None else unless_whole(find_kept(*needed_up_to(read_positions)))
         if kept is not None:
             hidden_states, labels = keep(hidden_states, kept), keep(labels, kept)
         logits = soft_capped(model.lm_head(select_positions(hidden_states, logits_to_keep)), softcap)

@@ -96,10 +96,15 @@ def bounds_of(lengths: torch.LongTensor) -> torch.IntTensor:
     return nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
 
 
+def unless_whole(kept: KeptTokens | None) -> KeptTokens | None:
+    """The tokens that are kept, `None` if these are all: rows then stay rows, as hooks expect."""
+    return None if kept is None or kept.is_whole else kept
+
+
 def unless_padding_counts(model, kept: KeptTokens | None) -> KeptTokens | None:
     """The tokens that are kept. `None` if these are all, if padding is to be computed, if a hook sees it, or if rotary
     frequencies follow the rows' length."""
-    if kept is None or kept.is_whole or not model.config.skip_padding:
+    if (kept := unless_whole(kept)) is None or not model.config.skip_padding:
         return None
     return None if follows_length(model.rotary_emb, kept.shape[1]) or has_hooks(*model._modules.values()) else kept
 
@@ -132,8 +137,6 @@ def is_split(real: torch.BoolTensor) -> bool:
 def keep(states: torch.Tensor, kept: KeptTokens) -> torch.Tensor:
     """`(batch or 1, length, ...)` to `(1, tokens, ...)`."""
     flat = states.expand(*kept.shape, *states.shape[2:]).flatten(0, 1)
-    if kept.is_whole:
-        return flat.unsqueeze(0)
     return flat.index_select(0, kept.indices.to(flat.device)).unsqueeze(0)
 
 
@@ -144,8 +147,6 @@ def keep_tokens(tokens: Tokens, kept: KeptTokens | None) -> Tokens:
 
 def restore(states: torch.Tensor, kept: KeptTokens) -> torch.Tensor:
     """`(1, tokens, ...)` to `(batch, length, ...)`, zero where tokens were not kept."""
-    if kept.is_whole:
-        return states[0].unflatten(0, kept.shape)
     padded = states.new_zeros(math.prod(kept.shape), *states.shape[2:])
     return padded.index_copy_(0, kept.indices.to(states.device), states[0]).unflatten(0, kept.shape)
 

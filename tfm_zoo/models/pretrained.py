@@ -84,7 +84,8 @@ class TfmPreTrainedModel(PreTrainedModel):
         names, wants_info = vars(cls).get("other_names", {}), kwargs.pop("output_loading_info", False)
         options = kwargs | {"key_mapping": (key_mapping or {}) | names, "output_loading_info": True}
         model, info = super().from_pretrained(*args, **options)
-        if rounded := next((name for name in info["unexpected_keys"] if name.endswith(".weight_scales")), None):
+        rounded = next((name for name in info["unexpected_keys"] if name.endswith(".weight_scales")), None)
+        if rounded and not getattr(model, "is_quantized", False):
             raise ValueError(
                 f"The checkpoint holds {rounded}, so that its weights are packed, and quantization_config=None or a "
                 "configuration without it hides that: leave both out."

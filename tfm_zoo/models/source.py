@@ -13,7 +13,7 @@ from .inputs import IGNORED, check_tensor, is_traced, marks_padding
 from .kernels import takes_bounds
 from .masks import added_to_scores, pair_mask, shown_keys
 from .next_tokens import only_last
-from .padding import bounds_of, every_token, find_kept, has_hooks, keep
+from .padding import bounds_of, every_token, find_kept, has_hooks, keep, unless_whole
 from .source_cache import TfmSourceCache
 
 
@@ -48,7 +48,7 @@ def read_source(
     if not (is_new and model.config.skip_padding):
         kept = None
     elif kept is None and marks_padding(attention_mask):
-        kept = find_kept(attention_mask)
+        kept = unless_whole(find_kept(attention_mask))
     if kept is not None and cache is None and takes_bounds(model, states):
         return Source(keep(states, kept), restored=None, layout=bounded(target, beams, kept), cache=cache)
     layout = source_layout(model, states, attention_mask, target, beams)
