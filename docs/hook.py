@@ -8,7 +8,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("*.md", "benchmarks/*.md", ".github/actions/*/*.yml", "docs/*.md", "docs/*/*", "model_cards/*", "recipes/*", "recipes/*/*")
+PARTS = ("*.md", "benchmarks/*.md", ".github/actions/*/*.yml", "docs/*.md", "docs/*/*", "model_cards/*")
+PARTS += ("recipes/*", "recipes/*/*")
 TEMPLATES = ROOT / "recipes" / "comparison"
 
 
