@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 
 Thing = TypeVar("Thing")
 MOST_WRAPPERS = 100
+NOTHING = "it holds no model of transformers that the zoo has a table for"
 
 
 def speed_up(model: Thing, dtype: str | None = None, calibrate: Iterable | None = None) -> Thing:
@@ -58,7 +59,10 @@ def speed_up(model: Thing, dtype: str | None = None, calibrate: Iterable | None 
         else:
             left.append(f"{each.title} ({reason})")
     if not taken:
-        reasons = "; ".join(left) or "it holds no model of transformers that the zoo has a table for"
+        parts = (part for module in modules_of(model) for part in module.modules())
+        is_of_zoo = any(getattr(getattr(part, "config", None), "model_type", "").startswith("tfm_") for part in parts)
+        nothing = "it is a model of the zoo, which computes no padding anyway" if is_of_zoo else NOTHING
+        reasons = "; ".join(left) or nothing
         raise ValueError(f"speed_up changes nothing in this {type(model).__name__}: {reasons}.")
     rest = f"; left as it is: {'; '.join(left)}" if left else ""
     kind = "" if dtype is None else f", with weights packed in {dtype} ({COSTS.get(dtype, 'less exact than int8')})"
