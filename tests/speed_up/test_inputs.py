@@ -12,6 +12,7 @@ from tests.equivalence.comparison import ragged_batch
 from tests.official_models import BY_NAME, OFFICIAL_CLASSES, build_tiny
 from tests.precision import assert_same, tensors_in
 from tests.speed_up.models import LENGTHS, fell_back, pair_of
+from tfm_zoo import from_official
 from tfm_zoo.inference import speed_up
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -234,6 +235,8 @@ def test_a_head_of_ones_own():
 def test_nothing_is_found():
     with pytest.raises(ValueError, match="speed_up changes nothing in this Linear"):
         speed_up(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="a model of the zoo, which computes no padding anyway"):
+        speed_up(from_official(build_tiny(BY_NAME["BertModel"])))
     with pytest.raises(ValueError, match="calibrate"):
         speed_up(build_tiny(BY_NAME["BertModel"]), "int8", calibrate=[])
     with pytest.raises(ValueError, match="dtype='int3' should be"):
