@@ -64,7 +64,7 @@ def other_values(value) -> tuple:
         return (not value,)
     if isinstance(value, int | float):
         return (value + 1, value * 2, value / 2 + 0.1)
-    return ("relu", "mean", True, None, 3, 0.3, ROPE["linear"])
+    return ("relu", "mean", True, None, 3, 0.3, deepcopy(ROPE["linear"]))
 
 
 def zoo_values(official_class: OfficialClass, fields: dict) -> dict:
