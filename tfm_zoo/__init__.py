@@ -9,6 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from .utils import moved  # noqa: F401, which finds modules under their earlier names
 from .utils.importing import when_imported
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from ..tiny import ENCODERS
 #: for an environment where the package is not installed
 PROGRAM = """
 import sys
+from importlib import import_module
 from importlib.metadata import distributions
 
 import tfm_zoo
@@ -91,3 +93,10 @@ def test_a_class_has_its_own_auto_class_in_whatever_order_they_are_named(monkeyp
     for head in ENCODERS:
         assert autos[head._auto_class] == head.__name__
     assert tfm_zoo.TfmBertModel._auto_class == "AutoModel"  # and not AutoModelForTextEncoding
+
+
+@pytest.mark.parametrize("old", ["packing.linear", "hub.contents", "hub.recording", "named_configs", "plugin.families"])
+def test_modules_are_found_under_their_earlier_names(old):
+    module = import_module(f"tfm_zoo.{old}")
+    assert module is sys.modules[module.__spec__.name] and module.__spec__.name != f"tfm_zoo.{old}"
+    assert {"record", "verify", "push"} <= {name for name in ("record", "verify", "push") if hasattr(tfm_zoo.hub, name)}

@@ -1,5 +1,6 @@
 """A checkpoint on its way to the Hub: how it is saved, its card, its upload."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import transformers  # noqa: F401, with which the zoo is plugged in: before the files here, none of which is half imported
@@ -11,4 +12,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PushError", "push"]
 
-__getattr__ = names_from(__name__, {"PushError": "pushing", "push": "pushing"})
+#: what was here until 0.3, and is in `tfm_zoo.proof`
+EARLIER = ("Matrix", "Verdict", "compare", "record", "verify", "verify_matrix")
+
+find = names_from(__name__, {"PushError": "pushing", "push": "pushing"})
+
+
+def __getattr__(name: str) -> object:
+    return getattr(import_module("tfm_zoo.proof"), name) if name in EARLIER else find(name)
