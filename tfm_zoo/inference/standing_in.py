@@ -31,8 +31,6 @@ LAYERS = re.compile(r".*(Layer|Block|BlockGroup)")
 class StandIn:
     """A `forward` that is an attribute of one object: it goes wherever its owner is copied or pickled to."""
 
-    is_of_speed_up = True
-
     def __init__(self, owner: nn.Module):
         functools.update_wrapper(self, type(owner).forward, updated=())
         del self.__wrapped__  # whoever unwraps a forward is to find this one

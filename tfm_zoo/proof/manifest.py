@@ -51,14 +51,21 @@ def complete_manifest(folder: str | Path) -> None:
     write(saved | {"settings": settings_in(path.parent)} | files_beside(path.parent) | {"tokenizer": made}, path)
 
 
-def described(folder: Path) -> dict[str, Any]:
-    """A manifest of what a folder holds, without a fingerprint. `tested`: the releases of transformers with which the
-    zoo's code, if it has that, was tested."""
+def written_by() -> dict[str, str]:
+    """The libraries that write a manifest or a proof, and the day."""
     return {
         "tfm_zoo": __version__,
         "transformers": transformers.__version__,
         "torch": torch.__version__,
         "date": date.today().isoformat(),
+    }
+
+
+def described(folder: Path) -> dict[str, Any]:
+    """A manifest of what a folder holds, without a fingerprint. `tested`: the releases of transformers with which the
+    zoo's code, if it has that, was tested."""
+    return {
+        **written_by(),
         **({"tested": {"transformers": TESTED}} if origin_of(folder).version == __version__ else {}),
         "settings": settings_in(folder),
         "code": digests_of_files(folder, code_in(folder)),

@@ -2,18 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-import transformers
 
-from .. import __version__
 from .digests import Blocks, Pieces, add_texts, add_vectors, digest_of_text, digest_of_tokens
 from .encoder import Encoder
 from .fit import NEAR, ROUNDED, Fit, bound_of, fit_of
+from .manifest import written_by
 from .model_manifest import manifest_of
 from .poolings import POOLINGS
 from .proof_file import CANARIES, canary_rows, packed, place_of, write_proof
@@ -169,10 +166,7 @@ def described_proof(
 ) -> dict[str, Any]:
     """What a proof says of the model, and of how it was run."""
     return {
-        "tfm_zoo": __version__,
-        "transformers": transformers.__version__,
-        "torch": torch.__version__,
-        "date": date.today().isoformat(),
+        **written_by(),
         "source": str(source),
         "revision": revision,
         "reading": asdict(reading),
