@@ -45,7 +45,7 @@ test-cpus: $(BIN)/pytest  ## run the quick tests as on other processors, with on
 	.ci/cpus $(TESTS)
 
 versions: $(BIN)/pytest  ## load checkpoints under five releases of transformers; run the main tests with the oldest and the newest
-	$(BIN)/python -m tests.hub.versions
+	PYTHONPATH=$(CURDIR) $(BIN)/python .ci/programs/other_releases.py
 	.ci/versions
 
 lint: $(BIN)/pytest  ## check the style, as CI does

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import tfm_zoo
 from tfm_zoo.cli import app
 
-from .checkpoints import INNER, LLAMA, PROMPTS, SIZES, official
+from .models import INNER, LLAMA, PROMPTS, SIZES, make
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ def convert(name: str, folder: Path, fields: dict) -> tuple[PreTrainedModel, str
     """The zoo model that an official class of this name becomes, and its folder for the engine."""
     words = Tokenizer(models.WordLevel({token: index for index, token in enumerate(TOKENS)}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    model = tfm_zoo.from_official(official(name, **fields)).eval()
+    model = tfm_zoo.from_official(make(name, **fields)).eval()
     for saved in (model, PreTrainedTokenizerFast(tokenizer_object=words, **NAMES)):
         saved.save_pretrained(folder / "zoo")
     exported = CliRunner().invoke(app, ["export", "--for-engines", str(folder / "zoo"), str(folder / "official")])

@@ -1,8 +1,7 @@
-"""`python with_vllm.py FOLDER [NAME] ...`: vLLM serves what `checkpoints.py` made, all or these, and computes the same.
+"""`python with_vllm.py FOLDER [NAME] ...`: vLLM computes what transformers does of `engine_checkpoints.py`'s models.
 
-It runs in an environment of its own, with vLLM and without `tfm_zoo` (see
-`.ci/engines`), and ends with 1 if a result differs. Tokens have to be the same; embeddings and probabilities may differ
-by `TOLERANCE`.
+It runs in an environment of its own, with vLLM and without `tfm_zoo` (see `.ci/engines`), and ends with 1 if a result
+differs. Tokens have to be the same; embeddings and probabilities may differ by `TOLERANCE`.
 """
 
 import gc

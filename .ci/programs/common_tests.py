@@ -1,8 +1,8 @@
-"""`python -m tests.ecosystem.common_tests [option of pytest] ...`: transformers' own tests of every model, on official
-classes and on the zoo's. The exit code is 1 if an official class passes a test that the zoo's class does not pass.
+"""`.ci/common [option of pytest] ...`: transformers' own tests of every model, on official classes and on the zoo's.
 
-Only the source distribution of transformers holds those tests. `.ci/common` fetches it, and names its folder of tests
-`transformers_tests`, since ours is `tests`.
+The exit code is 1 if an official class passes a test that the zoo's class does not pass. Only the source distribution of
+transformers holds those tests. The script fetches it, and names its folder of tests `transformers_tests`, since ours is
+`tests`.
 """
 
 import sys
@@ -18,12 +18,11 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig
 from transformers_tests.test_modeling_common import ModelTesterMixin
 
 import tfm_zoo
+from tests.official_models import TINY, TINY_OF
 from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.converters.architecture import Architecture
 from tfm_zoo.converters.config_conversion import completed, to_zoo_config
 from tfm_zoo.models.configuration_tfm import TfmConfig
-
-from ..official_models import TINY, TINY_OF
 
 ARCHITECTURE_NAMES = ("bert", "gpt2", "llama", "marian", "bart")
 #: Two layers everywhere, and decoders of the same sizes as encoders: the tests expect it.
@@ -125,7 +124,7 @@ for family in (tfm_zoo.TfmBertConfig, tfm_zoo.TfmGPTConfig, tfm_zoo.TfmEncoderDe
 
 if __name__ == "__main__":
     outcomes = Outcomes()
-    pytest.main([__file__, "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[outcomes])
+    pytest.main([__file__, "-p", "tests.conftest", "-p", "no:cacheprovider", *sys.argv[1:]], plugins=[outcomes])
     for side, of_side in outcomes.of.items():
         print(side, *(f"{count} {outcome}" for outcome, count in sorted(Counter(of_side.values()).items())))
     for test in outcomes.lacking():

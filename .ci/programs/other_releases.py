@@ -1,4 +1,4 @@
-"""Checkpoints under other releases of transformers: `python -m tests.hub.versions RELEASE...` (see `.ci/versions`);
+"""Checkpoints under other releases of transformers: `make versions`, or `python other_releases.py RELEASE...`;
 `--only PATTERN` takes those checkpoints whose names have it in them (a regular expression).
 
 Each release has an environment of its own, with no zoo in it. Every kind of checkpoint is loaded there by its own code,
@@ -23,17 +23,16 @@ import transformers
 from rich.console import Console
 from rich.table import Table
 
+from tests.hub import plain
+from tests.hub.conftest import VARIANTS
+from tests.hub.test_earlier_versions import HEADS_OF, WHOLE, assert_replayed, extracted
+from tests.official_models import BY_NAME, build_tiny
+from tests.tiny import HEADS, tiny_model
 from tfm_zoo import TfmGPTForCausalLM
 from tfm_zoo.converters import ARCHITECTURES, from_official
 from tfm_zoo.converters.choosing import is_installed
 from tfm_zoo.proof.matrix import environment, requirements_of
 from tfm_zoo.proof.origin import TESTED
-
-from ..official_models import BY_NAME, build_tiny
-from ..tiny import HEADS, tiny_model
-from . import plain
-from .conftest import VARIANTS
-from .test_earlier_versions import HEADS_OF, WHOLE, assert_replayed, extracted
 
 #: what an official model is saved as by the oldest release, and loaded by the newest
 OFFICIAL = ("BertForSequenceClassification", "GPT2LMHeadModel", "LlamaForCausalLM", "BartForConditionalGeneration")

@@ -1,4 +1,4 @@
-"""`python -m tests.ecosystem.peers.stand_ins PEER FOLDER SUITE`: tiny models for the tests of a peer.
+"""`python stand_ins.py PEER FOLDER SUITE`: tiny models for the tests of a peer.
 
 FOLDER/official/hub and FOLDER/zoo/hub are caches of the Hub with the same names: of official models, and of what
 `tfm-zoo convert` makes of them. They have random weights, and the tokenizer of MiniLM, which lies beside the project.
@@ -16,10 +16,9 @@ import transformers
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerFast
 
+from tests.official_models import BY_NAME, OFFICIAL_CLASSES, TINY, TINY_OF, build_tiny
 from tfm_zoo.cli import app
 from tfm_zoo.converters import ARCHITECTURES
-
-from ...official_models import BY_NAME, OFFICIAL_CLASSES, TINY, TINY_OF, build_tiny
 
 MINILM = Path(os.environ["MINILM"])
 FEW = 4000  # tokens of most models; MiniLM has 30522

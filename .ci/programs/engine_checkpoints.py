@@ -1,4 +1,4 @@
-"""`python -m tests.engines.checkpoints FOLDER`: checkpoints for a serving engine, and what transformers computes.
+"""`python engine_checkpoints.py FOLDER`: checkpoints for a serving engine, and what transformers computes.
 
 `FOLDER/expected.json` holds, for each checkpoint, the task and its results for `PROMPTS`. They are compared in the
 engine's environment, which lacks `tfm_zoo`.
@@ -15,23 +15,10 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 import tfm_zoo
+from tests.engines.models import INNER, LLAMA, PROMPTS, SIZES, make
+from tests.words import SENTENCES, make_tokenizer
 
-from ..words import SENTENCES, make_tokenizer
-
-#: ids of a prompt; one is longer than the windows below
-PROMPTS = [[5, 9, 12], [7, 8, 20, 11, 22, 19, 9, 10, 11, 5, 6, 7, 8], [20, 6, 14, 9, 25, 7]]
 NEW_TOKENS = 24
-#: kernels of engines want heads of at least 32 channels; weights this large make logits that differ
-SIZES = {
-    "vocab_size": len(make_tokenizer()),
-    "hidden_size": 128,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 128,
-    "initializer_range": 0.15,
-}
-INNER = {"intermediate_size": 256}
-LLAMA = INNER | {"num_key_value_heads": 2}
 GEMMA = {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": 6}
 GEMMA |= {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
 QWEN3_MOE = {"head_dim": 32, "num_experts": 4, "moe_intermediate_size": 64, "mlp_only_layers": [1]}
@@ -81,13 +68,6 @@ MODULES = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"
 POOLING = {"word_embedding_dimension": SIZES["hidden_size"], "pooling_mode_mean_tokens": True}
 
 
-def official(name: str, **fields: Any) -> PreTrainedModel:
-    """A model of random weights, of a class of transformers or of the zoo."""
-    torch.manual_seed(0)
-    model_class = getattr(tfm_zoo if name.startswith("Tfm") else transformers, name)
-    return model_class(model_class.config_class(**SIZES | fields)).eval()
-
-
 @torch.no_grad()
 def compute(model: PreTrainedModel, task: str, name: str, ids: torch.Tensor) -> list:
     if task == "generate":  # greedily, past every end of text
@@ -103,7 +83,7 @@ def compute(model: PreTrainedModel, task: str, name: str, ids: torch.Tensor) -> 
 def save(folder: Path, task: str, name: str) -> dict[str, Any]:
     """Saves a checkpoint with a tokenizer; returns its task with the results."""
     class_name, fields = MODELS[task][name]
-    model = official(class_name, **(TOKENS if task == "generate" else {}) | fields)
+    model = make(class_name, **(TOKENS if task == "generate" else {}) | fields)
     if name != "native_llama" and not class_name.startswith("Tfm"):
         model = tfm_zoo.from_official(model).eval()
     tokenizer = make_tokenizer()
