@@ -1,8 +1,8 @@
 """`.ci/common [option of pytest] ...`: transformers' own tests of every model, on official classes and on the zoo's.
 
-The exit code is 1 if an official class passes a test that the zoo's class does not pass. Only the source distribution of
-transformers holds those tests. The script fetches it, and names its folder of tests `transformers_tests`, since ours is
-`tests`.
+The exit code is 1 if an official class passes a test that the zoo's class does not pass. Only the source distribution
+of transformers holds those tests. The script fetches it, and names its folder of tests `transformers_tests`, since ours
+is `tests`.
 """
 
 import sys

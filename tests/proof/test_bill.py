@@ -76,10 +76,8 @@ def test_pack_weights_measures_by_itself(tmp_path):
     model.save_pretrained(tmp_path / "model")
     bill = bill_of_folder(tmp_path / "model")
     assert 0.9 < bill["least_cosine"] < 1 and bill["measured_on"] == "32 sequences of up to 32 drawn tokens"
-    assert (
-        tfm_zoo.pack_weights(tiny_model(tfm_zoo.TfmBertModel), "float32").config.to_dict().get("quantization_config")
-        is None
-    )
+    exact = tfm_zoo.pack_weights(tiny_model(tfm_zoo.TfmBertModel), "float32")
+    assert exact.config.to_dict().get("quantization_config") is None
 
 
 def test_a_push_refuses_what_lost_too_much(tmp_path):
@@ -97,9 +95,8 @@ def test_a_push_refuses_what_lost_too_much(tmp_path):
     (tmp_path / "int4/config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match="does not say what rounding has cost it"):
         push(tmp_path / "int4", "user/model", max_drop=0.5)
-    assert "max_drop 'much' should be a share, such as 0.5%" in run(
-        "push", tmp_path, "user/model", "--max_drop", "much", code=1
-    )
+    said = run("push", tmp_path, "user/model", "--max_drop", "much", code=1)
+    assert "max_drop 'much' should be a share, such as 0.5%" in said
 
 
 def test_figures():

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -38,8 +39,8 @@ def embed(model: Path, files: Path, out: Path, keep: tuple[str, ...] = ("text",)
 def root(tmp_path_factory) -> Path:
     """Texts, models by name, and beside each its store of four parts; `others`, a store of other texts."""
     root = tmp_path_factory.mktemp("vectors")
-    for name in ("bert", "roberta", "mpnet"):
-        save(root / name, {"bert": "BertModel", "roberta": "RobertaModel", "mpnet": "MPNetModel"}[name])
+    for name in ("Bert", "Roberta", "MPNet"):
+        save(root / name.lower(), f"{name}Model")
     pd.DataFrame({"text": texts()}).to_parquet(root / "texts.parquet")
     pd.DataFrame({"text": texts()[::-1]}).to_parquet(root / "others.parquet")
     for name in ("bert", "roberta", "mpnet"):
@@ -73,109 +74,77 @@ def test_json(root):
     assert answer["ok"] and answer["figures"]["rows"] == 64 and answer["figures"]["difference"] < 1e-5
 
 
-def of_model(change: Callable[[Path], object]) -> Callable:
-    return lambda model, store, root, patches: change(model)
-
-
-def of_store(change: Callable[[Path, Path], object]) -> Callable:
-    return lambda model, store, root, patches: change(store, root)
-
-
-def in_library(owner: object, name: str, value: object) -> Callable:
-    return lambda model, store, root, patches: patches.setattr(owner, name, value)
-
-
 def nudge(tensors: dict) -> dict:
     tensors["encoder.layer.1.output.dense.weight"][3, 5] += 1e-3
     return tensors
 
 
-def swap(store: Path, root: Path) -> None:
-    shutil.move(store / PARTS[0], store / "aside")
-    shutil.move(store / PARTS[1], store / PARTS[0])
-    shutil.move(store / "aside", store / PARTS[1])
+def swap(at: SimpleNamespace) -> None:
+    for old, new in ((PARTS[0], "aside"), (PARTS[1], PARTS[0]), ("aside", PARTS[1])):
+        shutil.move(at.store / old, at.store / new)
 
 
-def edit_row(store: Path, root: Path, column: str) -> None:
-    rows = pd.read_parquet(store / PARTS[2])
+def edit_row(at: SimpleNamespace, column: str) -> None:
+    rows = pd.read_parquet(at.store / PARTS[2])
     rows.at[7, column] = -rows.at[7, column] if column == "embedding" else "Something else"
-    rows.to_parquet(store / PARTS[2])
+    rows.to_parquet(at.store / PARTS[2])
 
 
-def from_zero(input_ids, padding_idx, past_key_values_length=0):
-    return torch.arange(input_ids.shape[1]).expand_as(input_ids)
+def edit_epsilon(at: SimpleNamespace) -> None:
+    write(at.model / "config.json", json.loads((at.model / "config.json").read_text()) | {"layer_norm_eps": 0.1})
 
 
-def other_bias(self, x, position_ids=None, num_buckets=32):
-    return torch.zeros(x.shape[0], self.config.num_attention_heads, x.shape[1], x.shape[1])
+def count_from_zero(at: SimpleNamespace) -> None:
+    def positions(input_ids, padding_idx, past_key_values_length=0):
+        return torch.arange(input_ids.shape[1]).expand_as(input_ids)
+
+    at.patches.setattr(RobertaEmbeddings, "create_position_ids_from_input_ids", staticmethod(positions))
 
 
-#: fault -> the model, what makes it, and what `verify` says
+def lose_bias(at: SimpleNamespace) -> None:
+    def bias(self, x, position_ids=None, num_buckets=32):
+        return torch.zeros(x.shape[0], self.config.num_attention_heads, x.shape[1], x.shape[1])
+
+    at.patches.setattr(MPNetEncoder, "compute_position_bias", bias)
+
+
+CHANGED = "part part-000002.parquet was changed: vectors among rows 80 to 119; "
+CHANGED += "the text and the vector do not fit in row 87 (cosine -1.000)"
+OTHER_TEXT = "texts among rows 80 to 119; the text is not the one that was embedded in row 87"
+GONE = "rows are gone: part part-000003.parquet had 30 rows and has 9"
+#: fault -> what makes it, what `verify` says, and the model, if it is not a BERT
 FAULTS = {
-    "another release of the model": (
-        "bert",
-        of_model(partial(save, seed=1)),
-        "another release of it: 39 of 39 tensors",
-    ),
+    "another release of the model": (lambda at: save(at.model, seed=1), "another release of it: 39 of 39 tensors"),
     "one weight off by 1e-3": (
-        "bert",
-        of_model(weights(nudge)),
+        lambda at: weights(nudge)(at.model),
         "weights changed: encoder.layer.1.output.dense.weight",
     ),
     "a lower-casing tokenizer": (
-        "bert",
-        of_model(lambda model: tokenizer(lower_case=True).save_pretrained(model)),
+        lambda at: tokenizer(lower_case=True).save_pretrained(at.model),
         "the tokenizer makes something else of the texts in rows 0, 4",
     ),
-    "truncation": ("bert", of_model(partial(write_files, cut=20)), "truncation was 40 tokens and is 20 tokens"),
-    "another pooling": ("bert", of_model(partial(write_files, pooling="cls")), "pooling was 'mean' and is 'cls'"),
-    "no normalisation": ("bert", of_model(partial(write_files, normalize=False)), "normalisation was on and is off"),
-    "a prompt dropped": ("bert", of_model(partial(write_files, prompt="")), "the prompt was 'query: ' and is none"),
+    "truncation": (lambda at: write_files(at.model, cut=20), "truncation was 40 tokens and is 20 tokens"),
+    "another pooling": (lambda at: write_files(at.model, pooling="cls"), "pooling was 'mean' and is 'cls'"),
+    "no normalisation": (lambda at: write_files(at.model, normalize=False), "normalisation was on and is off"),
+    "a prompt dropped": (lambda at: write_files(at.model, prompt=""), "the prompt was 'query: ' and is none"),
     "RoBERTa positions from 0": (
-        "roberta",
-        in_library(RobertaEmbeddings, "create_position_ids_from_input_ids", staticmethod(from_zero)),
+        count_from_zero,
         "the first part that differs is embeddings.position_embeddings (Embedding)",
+        "roberta",
     ),
-    "another attention bias": (
-        "mpnet",
-        in_library(MPNetEncoder, "compute_position_bias", other_bias),
-        "the first part that differs is encoder.layer.0.attention",
-    ),
-    "an epsilon in config.json": (
-        "bert",
-        of_model(
-            lambda model: write(
-                model / "config.json", json.loads((model / "config.json").read_text()) | {"layer_norm_eps": 0.1}
-            )
-        ),
-        "config.json: layer_norm_eps was 1e-12 and is 0.1",
-    ),
+    "another attention bias": (lose_bias, "the first part that differs is encoder.layer.0.attention", "mpnet"),
+    "an epsilon in config.json": (edit_epsilon, "config.json: layer_norm_eps was 1e-12 and is 0.1"),
     "a part exchanged": (
-        "bert",
-        of_store(lambda store, root: shutil.copy(root / "others" / PARTS[1], store)),
+        lambda at: shutil.copy(at.root / "others" / PARTS[1], at.store),
         "part part-000001.parquet was exchanged",
     ),
-    "two parts swapped": ("bert", of_store(swap), "parts part-000000.parquet and part-000001.parquet are swapped"),
-    "a vector edited": (
-        "bert",
-        of_store(partial(edit_row, column="embedding")),
-        "part part-000002.parquet was changed: vectors among rows 80 to 119; "
-        "the text and the vector do not fit in row 87 (cosine -1.000)",
-    ),
-    "a text edited": (
-        "bert",
-        of_store(partial(edit_row, column="text")),
-        "texts among rows 80 to 119; the text is not the one that was embedded in row 87",
-    ),
-    "a part is gone": ("bert", of_store(lambda store, root: (store / PARTS[3]).unlink()), f"parts missing: {PARTS[3]}"),
-    "rows are gone": (
-        "bert",
-        of_store(lambda store, root: pd.read_parquet(store / PARTS[3])[:9].to_parquet(store / PARTS[3])),
-        "rows are gone: part part-000003.parquet had 30 rows and has 9",
-    ),
+    "two parts swapped": (swap, "parts part-000000.parquet and part-000001.parquet are swapped"),
+    "a vector edited": (partial(edit_row, column="embedding"), CHANGED),
+    "a text edited": (partial(edit_row, column="text"), OTHER_TEXT),
+    "a part is gone": (lambda at: (at.store / PARTS[3]).unlink(), f"parts missing: {PARTS[3]}"),
+    "rows are gone": (lambda at: pd.read_parquet(at.store / PARTS[3])[:9].to_parquet(at.store / PARTS[3]), GONE),
     "a part cut short": (
-        "bert",
-        of_store(lambda store, root: (store / PARTS[0]).write_bytes((store / PARTS[0]).read_bytes()[:500])),
+        lambda at: (at.store / PARTS[0]).write_bytes((at.store / PARTS[0]).read_bytes()[:500]),
         "part-000000.parquet cannot be read",
     ),
 }
@@ -183,17 +152,16 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_is_named(fault, copied, root, monkeypatch):
-    name, change, said = FAULTS[fault]
-    model, store = copied(name)
+    change, said, *name = FAULTS[fault]
+    model, store = copied(*(name or ["bert"]))
     assert "store and model still fit" in verified(store, "--model", model)
-    change(model, store, root, monkeypatch)
+    change(SimpleNamespace(model=model, store=store, root=root, patches=monkeypatch))
     output = verified(store, "--model", model, code=1)
     assert said in output, output
     assert sum(line.startswith(f"{store}: ") for line in output.splitlines()) <= 2  # whose code it is, what differs
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", ["bert", "roberta", "mpnet"])
+@pytest.mark.parametrize(("name", "threads"), [("bert", 1), ("roberta", 2), ("mpnet", 1)])
 def test_nothing_is_said_where_nothing_has_changed(root, name, threads, monkeypatch):
     """Other batches, and another number of threads."""
     before = torch.get_num_threads()
@@ -312,20 +280,20 @@ def test_only_so_many_seconds_are_spent_on_files(root, copied, monkeypatch):
 def test_bad_input(root, copied, tmp_path):
     model, store = copied("bert")
     proof = json.loads((store / IN_FOLDER).read_text())
+
+    def refused(*words: object) -> str:
+        return verified(*words, code=1).replace("\n", "")
+
     write(store / IN_FOLDER, proof | {"source": str(tmp_path / "nowhere")})
-    said = verified(store, code=1)
-    assert "There is no folder" in said and f"give the model that should write {store} with --model" in said.replace(
-        "\n", ""
-    )
-    assert "rows must be at least 1, not 0" in verified(store, "--rows", 0, code=1)
+    assert "There is no folder" in (said := refused(store))
+    assert f"give the model that should write {store} with --model" in said
+    assert "rows must be at least 1, not 0" in refused(store, "--rows", 0)
     write(store / IN_FOLDER, {name: proof[name] for name in proof if name != "canaries"})
-    assert "is not a proof of vectors, or has the format of another version: look at canaries" in verified(
-        store, code=1
-    )
+    assert "is not a proof of vectors, or has the format of another version: look at canaries" in refused(store)
     (store / IN_FOLDER).unlink()
-    assert f"`tfm-zoo record MODEL --vectors {store}` writes it" in verified(store, code=1)
-    assert "--rows is for vectors, and this is a model" in verified(model, "--rows", 5, code=1)
-    assert "--code-only is for models, and this is a store" in verified(store, "--code-only", code=1)
+    assert f"`tfm-zoo record MODEL --vectors {store}` writes it" in refused(store)
+    assert "--rows is for vectors, and this is a model" in refused(model, "--rows", 5)
+    assert "--code-only is for models, and this is a store" in refused(store, "--code-only")
     assert not verify_vectors(root / "bert-vectors", model=str(root / "roberta")).ok
 
 

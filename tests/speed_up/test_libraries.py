@@ -9,63 +9,46 @@ import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladePooling
-from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 from transformers import (
     AutoModel,
-    BertConfig,
-    BertForMaskedLM,
     BertForSequenceClassification,
-    BertModel,
-    PreTrainedTokenizerFast,
+    PreTrainedModel,
     Trainer,
     TrainingArguments,
     pipeline,
 )
 
+from tests.official_models import BY_NAME, build_tiny
 from tests.speed_up.models import fell_back, operations
+from tests.words import make_tokenizer
 from tfm_zoo.inference import restore, speed_up
 
-WORDS = [f"w{number}" for number in range(90)]
-TEXTS = ["w3 w4 w5 w6 w7 w8 w9 w10 w11", "w3", "w12 w13 w14", "w15 w16"]
-CONFIG = BertConfig(
-    vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
-    max_position_embeddings=40, initializer_range=0.2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-)  # fmt: skip
+TEXTS = ["the film was very good and bright", "a", "a dull story", "who saw"]
+IDS = torch.arange(5, 19).view(2, 7)
 
 
 @pytest.fixture(scope="module")
-def tokenizer():
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate([*special, *WORDS])}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    names = {
-        "pad_token": "[PAD]",
-        "unk_token": "[UNK]",
-        "cls_token": "[CLS]",
-        "sep_token": "[SEP]",
-        "mask_token": "[MASK]",
-    }
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=40, **names)
-
-
-@pytest.fixture(scope="module")
-def folder(tokenizer, tmp_path_factory):
+def folder(tmp_path_factory):
     """Folders of tiny models, by class."""
 
-    def saved(kind) -> str:
-        path = tmp_path_factory.mktemp(kind.__name__)
-        torch.manual_seed(0)
-        kind(CONFIG).save_pretrained(path)
-        tokenizer.save_pretrained(path)
+    def saved(name: str) -> str:
+        path = tmp_path_factory.mktemp(name)
+        for each in (build_tiny(BY_NAME[name], labels=2), make_tokenizer()):
+            each.save_pretrained(path)
         return str(path)
 
     return saved
 
 
 @pytest.fixture(scope="module")
+def bert() -> PreTrainedModel:
+    return build_tiny(BY_NAME["BertModel"])
+
+
+@pytest.fixture(scope="module")
 def sentences(folder):
-    module = Transformer(folder(BertModel))
+    module = Transformer(folder("BertModel"))
     return SentenceTransformer(modules=[module, Pooling(32)], device="cpu")
 
 
@@ -84,7 +67,7 @@ def test_sentence_transformer(sentences, pooling, tmp_path):
 
 
 def test_cross_encoder(folder):
-    model = CrossEncoder(folder(BertForSequenceClassification), device="cpu")
+    model = CrossEncoder(folder("BertForSequenceClassification"), device="cpu")
     pairs = [(text, TEXTS[0]) for text in TEXTS]
     expected = model.predict(pairs)
     np.testing.assert_allclose(speed_up(model).predict(pairs), expected, atol=1e-5)
@@ -92,7 +75,7 @@ def test_cross_encoder(folder):
 
 
 def test_sparse_encoder(folder):
-    model = SparseEncoder(modules=[MLMTransformer(folder(BertForMaskedLM)), SpladePooling("max")], device="cpu")
+    model = SparseEncoder(modules=[MLMTransformer(folder("BertForMaskedLM")), SpladePooling("max")], device="cpu")
     expected = model.encode(TEXTS, convert_to_sparse_tensor=False)
     torch.testing.assert_close(
         speed_up(model).encode(TEXTS, convert_to_sparse_tensor=False), expected, atol=1e-5, rtol=0
@@ -101,7 +84,7 @@ def test_sparse_encoder(folder):
 
 
 def test_pipeline(folder):
-    task = pipeline("text-classification", folder(BertForSequenceClassification), device="cpu")
+    task = pipeline("text-classification", folder("BertForSequenceClassification"), device="cpu")
     expected = task(TEXTS, batch_size=4)
     assert speed_up(task) is task
     for made, wanted in zip(task(TEXTS, batch_size=4), expected, strict=True):
@@ -110,12 +93,13 @@ def test_pipeline(folder):
 
 
 @pytest.mark.parametrize("adapts", [False, True])
-def test_trainer(folder, tokenizer, adapts, tmp_path):
+def test_trainer(folder, adapts, tmp_path):
     """Losses of steps with accumulation, autocast and checkpointing; a Trainer is walked, too."""
+    tokenizer = make_tokenizer()
     rows = [{**tokenizer(text), "labels": number % 2} for number, text in enumerate(TEXTS * 2)]
     results = []
     for is_fast in (False, True):
-        model = BertForSequenceClassification.from_pretrained(folder(BertForSequenceClassification))
+        model = BertForSequenceClassification.from_pretrained(folder("BertForSequenceClassification"))
         if adapts:
             torch.manual_seed(1)
             model = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"]))
@@ -137,7 +121,7 @@ def test_trainer(folder, tokenizer, adapts, tmp_path):
 
 
 def test_adapters_compute_no_padding(folder):
-    model = BertForSequenceClassification.from_pretrained(folder(BertForSequenceClassification))
+    model = BertForSequenceClassification.from_pretrained(folder("BertForSequenceClassification"))
     model = peft.get_peft_model(model, peft.LoraConfig(target_modules=["query", "value"]))
     ids = torch.randint(5, 99, (4, 20))
     mask = (torch.arange(20) < torch.tensor([[20], [3], [4], [5]])).long()
@@ -151,10 +135,9 @@ def test_adapters_compute_no_padding(folder):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
-def test_packed_weights(folder, dtype):
+def test_packed_weights(bert, dtype):
     """They follow what is written to the model later, and refuse to be trained."""
-    model = BertModel.from_pretrained(folder(BertModel))
-    ids = torch.randint(5, 99, (2, 7))
+    model = copy.deepcopy(bert)
     fast = speed_up(copy.deepcopy(model), dtype)
     bound = {"float32": 1e-5, "bfloat16": 0.06, "int8": 0.3}[dtype]
     for each in (model, fast):
@@ -162,12 +145,12 @@ def test_packed_weights(folder, dtype):
         with torch.no_grad():
             for parameter in each.parameters():
                 parameter.add_(0.05)
-    assert (fast(ids)[0] - model(ids)[0]).abs().max() < bound
+    assert (fast(IDS)[0] - model(IDS)[0]).abs().max() < bound
     assert not fell_back(fast)
     with pytest.raises(RuntimeError, match=f"speed_up has packed the weights of this BertModel in {dtype}"):
-        fast(ids)[0].sum().backward()
+        fast(IDS)[0].sum().backward()
     with pytest.raises(RuntimeError, match="before training"):
-        fast.train()(ids)
+        fast.train()(IDS)
 
 
 def test_calibrated_bytes(sentences):
@@ -183,31 +166,30 @@ def test_calibrated_bytes(sentences):
     assert np.abs(model.encode(TEXTS) - before).max() < 1e-6
 
 
-def test_other_libraries_may_wrap_the_forward(folder):
-    model = speed_up(BertModel.from_pretrained(folder(BertModel)))
-    ids = torch.randint(5, 99, (2, 7))
+def test_other_libraries_may_wrap_the_forward(bert):
+    model = speed_up(copy.deepcopy(bert))
     with torch.no_grad():
-        expected = model(ids)[0]
+        expected = model(IDS)[0]
         inner = model.forward
         model.forward = lambda *args, **kwargs: inner(*args, **kwargs)
         model.forward.__wrapped__ = inner
-        assert torch.equal(model(ids)[0], expected)
+        assert torch.equal(model(IDS)[0], expected)
         restore(model)
         assert not inner.is_on
-        torch.testing.assert_close(model(ids)[0], expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(model(IDS)[0], expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.slow
-def test_a_graph_is_the_official_one(folder):
-    model = BertModel.from_pretrained(folder(BertModel)).eval()
-    ids, mask = torch.randint(5, 99, (2, 7)), torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
+def test_a_graph_is_the_official_one(bert):
+    model = copy.deepcopy(bert)
+    mask = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
     with torch.no_grad():
-        expected = model(ids, mask).last_hidden_state
+        expected = model(IDS, mask).last_hidden_state
         fast = speed_up(copy.deepcopy(model))
-        exported = torch.export.export(fast, (ids, mask), strict=False).module()
-        torch.testing.assert_close(exported(ids, mask).last_hidden_state, expected)
+        exported = torch.export.export(fast, (IDS, mask), strict=False).module()
+        torch.testing.assert_close(exported(IDS, mask).last_hidden_state, expected)
         compiled = torch.compile(fast, backend="eager", fullgraph=True)
-        torch.testing.assert_close(compiled(ids, mask).last_hidden_state, expected)
+        torch.testing.assert_close(compiled(IDS, mask).last_hidden_state, expected)
 
 
 class Summed(nn.Module):
@@ -219,16 +201,16 @@ class Summed(nn.Module):
         return self.inner(input_ids=ids).last_hidden_state.sum()
 
 
-def test_functions_of_parameters(folder):
+def test_functions_of_parameters(bert):
     """`torch.func` puts other tensors instead of parameters for one call."""
-    model = BertModel.from_pretrained(folder(BertModel)).eval()
-    fast, ids = speed_up(copy.deepcopy(model)), torch.randint(5, 99, (2, 7))
+    model = copy.deepcopy(bert)
+    fast = speed_up(copy.deepcopy(model))
     for each in (model, fast):
         each.other = {name: parameter.detach() * 1.1 for name, parameter in each.named_parameters()}
-    made, wanted = (torch.func.functional_call(each, each.other, (ids,))[0] for each in (fast, model))
+    made, wanted = (torch.func.functional_call(each, each.other, (IDS,))[0] for each in (fast, model))
     torch.testing.assert_close(made, wanted, atol=1e-5, rtol=0)
     summed = [
-        torch.func.grad(lambda weights, each=each: torch.func.functional_call(each, weights, (ids,))[0].sum())
+        torch.func.grad(lambda weights, each=each: torch.func.functional_call(each, weights, (IDS,))[0].sum())
         for each in (fast, model)
     ]
     made, wanted = (run(each.other) for run, each in zip(summed, (fast, model), strict=True))
