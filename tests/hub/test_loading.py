@@ -2,7 +2,6 @@
 fine-tuned there, and comes back."""
 
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -32,11 +31,6 @@ def assert_same(one, other) -> None:
 
 def saved(checkpoints, name: str) -> dict:
     return torch.load(checkpoints[name].parent / f"{name}.pt")
-
-
-def test_the_environment_has_no_zoo(plain_python):
-    find = "import importlib.util as u; print(*(u.find_spec(name) is None for name in ('transformers', 'tfm_zoo')))"
-    assert subprocess.check_output([plain_python, "-I", "-c", find], text=True).split() == ["False", "True"]
 
 
 def auto_classes_of(head: type) -> list[str]:

@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState, GradientState
 from safetensors.torch import load_file, save_file
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
-from transformers import AutoConfig, Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments
 
 from tfm_zoo import (
     TfmBertForMaskedLM,
@@ -53,14 +53,6 @@ def test_code_full_map_and_manifest_are_saved_by_every_head(head, checkpoints, h
     assert verdict.ok and verdict.figures["bit_for_bit"] and not verdict.warnings, verdict
     outputs = [output for name, output in saved["fingerprint"]["outputs"].items() if name != "loss"]
     assert all(len(set(output["values"])) > 1 for output in outputs)
-
-
-def test_configuration_survives_a_save(tmp_path):
-    rope = {"rope_type": "linear", "rope_theta": 500.0, "factor": 4.0}
-    fields = {"norm_position": "pre", "mlp_type": "gated", "num_key_value_heads": 2, "num_labels": 5}
-    config = tiny_config(position_embedding_type="rotary", rope_parameters=rope, official={"a": [1]}, **fields)
-    config.save_pretrained(tmp_path)
-    assert AutoConfig.from_pretrained(tmp_path).to_dict() | {"_name_or_path": ""} == config.to_dict()
 
 
 @TIED
@@ -120,19 +112,6 @@ def test_tables_that_no_checkpoint_holds(checkpoints, tmp_path):
         TfmBertModel.from_pretrained(checkpoints["rotary"], **each) for each in ({"device_map": "cpu"}, {})
     )
     assert logits(placed).equal(logits(plain))
-
-
-@pytest.mark.parametrize("kind", ["interleaved", "halves", "tensor2tensor"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_sinusoids_are_there_after_loading(kind, dtype, tmp_path):
-    """They are in no checkpoint, and a model is made without memory of its own before it is loaded."""
-    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, sinusoid_type=kind)
-    model.save_pretrained(tmp_path)
-    assert not [name for name in load_file(tmp_path / "model.safetensors") if "positions" in name]
-    loaded = TfmEncoderDecoderForConditionalGeneration.from_pretrained(tmp_path, dtype=dtype)
-    for side in ("encoder", "decoder"):
-        ours, wanted = (getattr(each.model, side).embeddings.embed_positions.table for each in (loaded, model))
-        assert ours.equal(wanted.to(ours.dtype)) and wanted.abs().max() == 1
 
 
 def test_missing_tensor_is_reported_and_initialised(checkpoints, tmp_path):

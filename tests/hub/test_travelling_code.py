@@ -91,18 +91,11 @@ def test_every_file_travels_with_some_family():
 @pytest.mark.parametrize(
     "text",
     [
-        *("from ..training import loops", "from .sub.norms import make_norm", "from . import norms"),
-        *("from .nowhere import make_norm", "from .norms \\\n    import make_norm"),
-        "import math; from .norms import make_norm",
-        '"""Recipes:\n\n    from .recipe import train\n"""',
-        "def lazily():\n    import tfm_zoo",
-        "try:\n    import numpy\nexcept ImportError:\n    pass",
-        *("import torch, einops.layers", "from __future__ import annotations", "import os", "import sys"),
-        *("from pathlib import Path", "import json", "from huggingface_hub import HfApi", "import importlib"),
-        *("from safetensors import safe_open", "from torch import hub", "import torch.utils.cpp_extension"),
-        "from transformers.utils.hub import cached_file",
-        *('open("config.json")', "read = open", 'exec("1")', 'eval("1")', '__import__("os")', '__builtins__["open"]'),
-        *('torch.load("weights.pt")', "torch.ops.load_library"),
+        *("from ..training import loops", "from .nowhere import make_norm", "from .norms \\\n    import make_norm"),
+        *("import math; from .norms import make_norm", '"""Recipes:\n\n    from .recipe import train\n"""'),
+        *("def lazily():\n    import tfm_zoo", "from __future__ import annotations", "import sys"),
+        *("from torch import hub", "from transformers.utils.hub import cached_file", 'eval("1")'),
+        'torch.load("weights.pt")',
     ],
 )
 def test_offence_is_found(text):

@@ -127,12 +127,6 @@ def test_settings_that_do_not_load(afresh, monkeypatch):
     assert "head.dense.bias is (32,) and should be (64,)" in failure
 
 
-def test_a_class_that_no_auto_class_gives(folder):
-    edit(folder, "config.json", architectures=["Mine"])
-    nothing = "it does not load: no Auto class in the auto_map of config.json gives a Mine"
-    assert verify(folder).differences[-1] == nothing
-
-
 @pytest.mark.slow
 def test_changed_code_and_code_of_another_version(afresh):
     """The command names its own options for what has to be trusted, and runs nothing to look at code alone."""
@@ -213,7 +207,6 @@ def test_each_release_has_an_environment_of_its_own(folder, monkeypatch):
     made = []
 
     def environment(place, requirement):
-        assert place.is_dir()
         made.append(requirement)
         if requirement == "transformers==5.1.*":
             raise RuntimeError(f"{requirement} cannot be installed: there is none")
@@ -222,8 +215,7 @@ def test_each_release_has_an_environment_of_its_own(folder, monkeypatch):
     def load(*arguments):
         saved, python = arguments[-2:]
         outputs = json.loads(json.dumps(saved["fingerprint"]["outputs"]))
-        if python == "transformers==5.2.0":
-            outputs["logits"]["values"][0] += 1
+        outputs["logits"]["values"][0] += python == "transformers==5.2.0"
         kinds = dict.fromkeys(("missing", "unexpected", "changed"), ())
         return {"settings": {}, "outputs": outputs, "dtype": "float32"} | kinds, None
 
@@ -234,15 +226,12 @@ def test_each_release_has_an_environment_of_its_own(folder, monkeypatch):
     assert [row["ok"] for row in found.matrix.values()] == [False, False, True, True] and not found.ok
     code, *table = str(found).splitlines()
     assert code.startswith("code: that of tfm_zoo") and len(table) == 5
-    assert "cannot be installed" in table[1] and "output logits drifted" in table[2]
-    assert table[3].startswith("5.3.*") and table[4].startswith("newest") and table[4].endswith("outputs match")
-
+    wanted = ("cannot be installed", "output logits drifted", r"5.3.\*.* match$", "newest.*outputs match$")
+    assert all(re.search(pattern, line) for pattern, line in zip(wanted, table[1:], strict=True)), table
     for releases, code in (("5.3,latest", 0), ("5.2.0,5.3", 1)):
-        done = CliRunner().invoke(app, ["verify", str(folder), "--json", "--matrix", f"transformers=={releases}"])
+        done = run(folder, "--json", "--matrix", f"transformers=={releases}")
         answer = json.loads(done.stdout)
         assert done.exit_code == code and answer["ok"] == (code == 0) and len(answer["matrix"]) == 2
-    done = CliRunner().invoke(app, ["verify", str(folder), "--matrix", "transformers==5.3"])
-    assert done.exit_code == 0 and "code, weights and outputs match" in done.stdout
 
 
 @pytest.mark.parametrize("wrong", ["transformers", "transformers==", "==5.12", "transformers==5.12,newest", "t==5;x"])
