@@ -11,11 +11,9 @@ import pytest
 
 import tfm_zoo
 from tfm_zoo import TfmBertConfig, TfmEncoderDecoderConfig, TfmGPTConfig
-from tfm_zoo.plugin.registration import register
 
 from ..forks import with_libraries
 from ..hub.conftest import make_environment
-from ..tiny import ENCODERS
 
 #: for an environment where the package is not installed
 PROGRAM = """
@@ -84,15 +82,6 @@ def test_the_command_starts_without_torch(arguments, tmp_path):
     imported = {line.rpartition("|")[2].strip() for line in run(command, env=os.environ | variables).stderr.split("\n")}
     assert "tfm_zoo.cli" in imported
     assert not imported & {"torch", "transformers", "huggingface_hub", "numpy"}
-
-
-def test_a_class_has_its_own_auto_class_in_whatever_order_they_are_named(monkeypatch):
-    autos = TfmBertConfig.auto_classes
-    monkeypatch.setattr(TfmBertConfig, "auto_classes", dict(reversed(autos.items())))
-    register()
-    for head in ENCODERS:
-        assert autos[head._auto_class] == head.__name__
-    assert tfm_zoo.TfmBertModel._auto_class == "AutoModel"  # and not AutoModelForTextEncoding
 
 
 @pytest.mark.parametrize("old", ["packing.linear", "hub.contents", "hub.recording", "named_configs", "plugin.families"])

@@ -56,20 +56,6 @@ def adapted_modules(model: nn.Module) -> set[str]:
     return {name.removesuffix(".lora_A") for name, _ in model.named_modules() if name.endswith(".lora_A")}
 
 
-@pytest.mark.parametrize("model_class", [TfmBertModel, TfmBertForSequenceClassification])
-def test_one_layer_alone(model_class):
-    """`layers_to_transform` finds a layer if `layers` has a name before it; without, a pattern names the layer."""
-    pattern = peft.LoraConfig(target_modules=r"(model\.)?layers\.0\.self_attn\.[qv]_proj", r=2)
-    found = adapted_modules(peft.get_peft_model(tiny_model(model_class), pattern))
-    assert {name.partition("layers.")[2] for name in found} == {f"0.self_attn.{x}_proj" for x in "qv"}
-    by_number = peft.LoraConfig(target_modules=["q_proj", "v_proj"], layers_to_transform=[0], r=2)
-    if model_class is TfmBertModel:
-        with pytest.raises(ValueError, match="not found in the base model"):  # once PEFT finds it, tools.md is wrong
-            peft.get_peft_model(tiny_model(model_class), by_number)
-    else:
-        assert adapted_modules(peft.get_peft_model(tiny_model(model_class), by_number)) == found
-
-
 @pytest.mark.parametrize(
     ("head", "targets", "count"),
     [
@@ -144,10 +130,9 @@ assert not any(str(getattr(finder, "name", "")).startswith("peft") for finder in
     assert table["tfm_gpt"] == wanted
 
 
-@pytest.mark.parametrize("name", ["Qwen3Model", "EuroBertModel"])
-def test_an_official_adapter(name, tmp_path):
+def test_an_official_adapter(tmp_path):
     """As jina-embeddings-v5-text has them: loaded onto the converted model, and merged before or after."""
-    official, zoo = both(name)
+    official, zoo = both("Qwen3Model")
     lora = peft.LoraConfig(target_modules="all-linear", init_lora_weights=False)
     adapted = peft.get_peft_model(official, lora).eval()
     adapted.save_pretrained(tmp_path)
@@ -156,13 +141,11 @@ def test_an_official_adapter(name, tmp_path):
         assert (model(input_ids=IDS)[0] - wanted).abs().max() <= 1e-5
 
 
-@pytest.mark.parametrize(
-    "name", ["LlamaForCausalLM", "GPT2LMHeadModel", "BartForConditionalGeneration", "MarianMTModel"]
-)
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "GPT2LMHeadModel", "BartForConditionalGeneration"])
 def test_prefix_tuning(name, tmp_path):
     """Losses, greedy tokens and beams of the official class, and of the prefix that was saved."""
     task, fields = "CAUSAL_LM", {}
-    if name.startswith(("Bart", "Marian")):
+    if name.startswith("Bart"):
         task, fields = "SEQ_2_SEQ_LM", {"decoder_attention_heads": 4}  # PEFT takes the encoder's number of heads
     prompt = {"input_ids": IDS, "attention_mask": MASK, "max_new_tokens": 6, "min_new_tokens": 6}
     results = []

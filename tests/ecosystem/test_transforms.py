@@ -6,10 +6,9 @@ from functools import partial
 import pytest
 import torch
 from captum.attr import LayerIntegratedGradients
-from opacus import GradSampleModule, PrivacyEngine
+from opacus import GradSampleModule
 from torch import nn
 from torch.func import functional_call, grad, vmap
-from torch.utils.data import DataLoader, TensorDataset
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM, from_official
 
@@ -97,26 +96,6 @@ def test_opacus_finds_the_gradient_of_each_example(name, more, options):
     GradSampleModule(model, loss_reduction="mean")(**batch, **options).loss.backward()
     found = {name: weight.grad_sample for name, weight in model.named_parameters()}
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-5)
-
-
-def test_private_training():
-    """A step of Opacus's engine without noise moves both models alike."""
-    batch, logits = BATCH | SEGMENTS, []
-    for model in both("BertForSequenceClassification"):
-        before = model(**batch).logits
-        private, optimizer, _ = PrivacyEngine().make_private(
-            module=model.train(),
-            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-            data_loader=DataLoader(TensorDataset(IDS), batch_size=3),
-            noise_multiplier=0.0,
-            max_grad_norm=0.5,
-            poisson_sampling=False,
-        )
-        private(**batch, **SENTENCES).loss.backward()
-        optimizer.step()
-        logits.append(private.eval()(**batch).logits)
-        assert not logits[-1].allclose(before, atol=1e-4)
-    torch.testing.assert_close(logits[1], logits[0], rtol=1e-4, atol=1e-5)
 
 
 def loss_of(model):
