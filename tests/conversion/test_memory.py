@@ -37,7 +37,7 @@ print(json.dumps({"before": before, "after": peak(), "parameters": parameters}))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
-@pytest.mark.parametrize("kind", ["safetensors", "shards", "bin"])
+@pytest.mark.parametrize("kind", ["shards", "bin"])
 def test_peak(kind, tmp_path):
     """The embeddings, which are tied, are a third of all."""
     native = BY_NAME["BertForMaskedLM"]

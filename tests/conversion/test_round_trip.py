@@ -10,7 +10,7 @@ import transformers
 from tests.conversion.comparison import assert_same_config, assert_same_model, assert_same_weights
 from tests.conversion.folders import edit_config
 from tests.official_models import BY_NAME, build_tiny, distinct
-from tfm_zoo import TfmBertForPreTraining, TfmEncoderDecoderForConditionalGeneration
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
 from tfm_zoo.converters import from_official, to_official
 
 #: every head of one architecture of each family, and the architectures that do not combine known parts, or whose files
@@ -85,13 +85,6 @@ def test_weights_are_contiguous_copies():
         assert torch.equal(tensor, before[name])
 
 
-def test_nothing_is_left_without_memory():
-    """The model is made without, and in evaluation mode, as `from_pretrained` does it."""
-    model = from_official(build_tiny(BY_NAME["BertModel"]), TfmBertForPreTraining)
-    assert not model.training
-    assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
-
-
 SETTINGS = {"num_beams": 4, "max_length": 30, "length_penalty": 1.5, "bad_words_ids": [[3]], "forced_bos_token_id": 7}
 
 
@@ -145,10 +138,3 @@ def test_the_implementation_of_attention_comes_along(name, official, asked, zoo,
     model = from_official(original, **asked)
     assert model.config._attn_implementation == zoo
     assert to_official(model).config._attn_implementation == back
-
-
-def test_where_a_model_comes_from(tmp_path):
-    build_tiny(BY_NAME["BertModel"]).save_pretrained(tmp_path)
-    zoo = from_official(tmp_path)
-    assert zoo.config.name_or_path == str(tmp_path) and not zoo.name_or_path  # it lies nowhere yet
-    assert to_official(zoo).config.name_or_path == str(tmp_path)
