@@ -13,7 +13,6 @@ from transformers import FSMTTokenizer
 import tfm_zoo
 from tfm_zoo.training.tokenizers import byte_level_bpe
 from tfm_zoo.visualization import attention_maps, attention_rollout, decision_rollout, head_shares
-from tfm_zoo.visualization.heads import PLACES, pairs_of
 from tfm_zoo.visualization.rollout import decision_of
 from tfm_zoo.visualization.tokens import readable, shortened, token_labels
 
@@ -253,14 +252,6 @@ def target_of(tokens: list[str], query: int, key: int) -> str:
     if key - query in near:
         return near[key - query]
     return "the same token elsewhere" if tokens[key] == tokens[query] else "any other token"
-
-
-def test_a_part_of_a_character_and_a_blank_are_no_punctuation():
-    tokenizer = byte_level_bpe(["a"], 257)  # each byte is a token
-    pairs = pairs_of(tokenizer, tokenizer("abé ,", return_tensors="pt").input_ids[0], [])
-    places = [PLACES[target] for target in pairs[:, 0].float().argmax(0).tolist()]
-    assert places == ["itself", "the token after", *["any other token"] * 3, "punctuation"]
-    assert PLACES[pairs[:, 3, 0].float().argmax()] == "the first token"
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])

@@ -103,21 +103,3 @@ def test_large_maps_and_any_text(opened):
     page.set_viewport_size({"width": 400, "height": 800})
     torch.testing.assert_close(drawn(page), weights[1, 0].flatten(), atol=0.02, rtol=0)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-@pytest.mark.parametrize(("length", "ratio"), [(700, 2), (1300, 1)])
-def test_long_texts(length, ratio, browser, tmp_path):
-    """The canvas is no larger than browsers can draw, and small weights can be told apart."""
-    weights = torch.rand(1, 1, length, length, generator=torch.Generator().manual_seed(0)).mul(2).softmax(-1)
-    attention_page({"decoder": AttentionMap("decoder", weights, *[["token"] * length] * 2, "m")}, tmp_path / "a.html")
-    page = browser.new_page(device_scale_factor=ratio)
-    page.goto((tmp_path / "a.html").as_uri())
-    width, height, levels, pixel = page.evaluate("""() => {
-      const map = find("map"), [x, y] = [geometry.left, geometry.top].map(edge => edge + geometry.cell * 1.5);
-      const ratio = map.width / map.clientWidth, levels = [...current().weights[0][0].slice(0, current().keys.length)];
-      return [map.width, map.height, levels, [...map.getContext("2d").getImageData(x * ratio, y * ratio, 1, 1).data]];
-    }""")
-    page.close()
-    assert max(width, height) <= 8192 and pixel[3] == 255 and len(set(pixel)) > 1
-    assert min(levels) > 0
-    torch.testing.assert_close(torch.tensor(levels) / 255, weights[0, 0, 0].sqrt(), atol=0.5001 / 255, rtol=0)

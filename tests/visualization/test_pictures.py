@@ -5,7 +5,6 @@ import warnings
 
 import pytest
 import torch
-from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
 from matplotlib.image import imread
@@ -28,7 +27,7 @@ from tfm_zoo.visualization import (
     schedule_rates,
     similarity_by_distance,
 )
-from tfm_zoo.visualization.attention_plot import overview, panels
+from tfm_zoo.visualization.attention_plot import panels
 from tfm_zoo.visualization.comparison import comparison
 
 from ..tiny import tiny_config, tiny_decoder, tiny_model
@@ -61,24 +60,6 @@ def test_each_pane_is_its_head(numbers, last):
     assert titles == [f"layer {numbers[0] if numbers else 0}", f"layer {last}"]
 
 
-def test_overview_has_all():
-    attention = attention_of()
-    mosaic = torch.tensor(overview(attention).axes[0].images[0].get_array().filled(torch.nan))
-    assert torch.equal(mosaic[:4, 7:13], attention.weights[0, 1])
-    assert torch.equal(mosaic[5:9, 14:20], attention.weights[1, 2])
-    assert mosaic[4].isnan().all() and mosaic[:, 6].isnan().all()
-
-
-@pytest.mark.parametrize(
-    ("attention", "layer", "least"),
-    [(attention_of(40, 40, 12, 12), None, 1500), (attention_of(200, 200, 1, 1), 0, 900)],
-)
-def test_sizes(attention, layer, least, tmp_path):
-    plot_attention(attention, tmp_path / "new" / "map.png", layer, layer)
-    height, width, _ = imread(tmp_path / "new" / "map.png").shape
-    assert least <= height <= 4000 and least <= width <= 4000
-
-
 def test_a_flat_loss_makes_a_picture(tmp_path):
     plot_training([{"step": step, "loss": 2.0, "eval_loss": 2.0} for step in (5, 20)], tmp_path / "curves.png")
     assert imread(tmp_path / "curves.png").std() > 0
@@ -101,41 +82,21 @@ def test_any_tokens(tokens, lacking, tmp_path, monkeypatch, caplog):
     assert [record.message.partition(" ")[2] for record in caplog.records] == said * bool(lacking)
 
 
-LEVELS = {"uniform guess": 6.9, "token frequencies": 5.2}
-
-
 def trained(name: str, end: float, diverged: bool = False) -> TrainedModel:
     losses = [(1000 * step, end + 2 / step) for step in range(1, 9)]
-    costs = {"tokens per second": 1e4 * end, "parameters": None}
-    return TrainedModel(name, [*losses[:3], (4000, 99.0)] if diverged else losses, losses[::2], costs, diverged)
+    return TrainedModel(name, [*losses[:3], (4000, 99.0)] if diverged else losses, losses[::2], {}, diverged)
 
 
-def test_each_curve_and_bar_is_its_models():
-    better, worse, broken = trained("better", 4.0), trained("worse", 4.5), trained("broken", 3.0, diverged=True)
-    figure = comparison([broken, worse, better], LEVELS, "three")
-    training, validation, speed, parameters = figure.axes
+def test_each_curve_is_its_models(tmp_path):
+    """The best model comes first, and one that diverged does not make the others small."""
+    better, worse, broken = trained("better", 4.0), trained("$\\frac{", 4.5), trained("broken", 3.0, diverged=True)
+    training, validation = comparison([broken, worse, better], {"uniform guess": 6.9}, "three").axes[:2]
     for panel, kind in ((training, "training"), (validation, "validation")):
         drawn = [[*map(tuple, line.get_xydata())] for line in panel.lines[:2]]
-        assert drawn == [getattr(better, kind), getattr(worse, kind)]  # the best one first, a broken one last
-        assert {text.get_text() for text in panel.texts} == set(LEVELS)
-    (legend,) = figure.legends
-    names = [f"{each.name}: {each.validation[-1][1]:.3f}" for each in (better, worse)]
-    assert [text.get_text() for text in legend.texts] == [*names, "broken: diverged"]
-    assert sorted(bar.get_width() for bar in speed.patches) == [3e4, 4e4, 4.5e4]
-    colours = {1e4 * end: line.get_color() for end, line in zip((4, 4.5, 3), training.lines, strict=False)}
-    assert all(bar.get_facecolor() == to_rgba(colours[bar.get_width()]) for bar in speed.patches)
-    assert [text.get_text() for text in parameters.texts] == ["not known"] * 3
-    top = training.get_ylim()[1]
-    assert top < 8  # one that diverged does not make the others small
-    (cross,) = [line for line in training.lines if line.get_marker() == "X"]
-    assert [*map(tuple, cross.get_xydata())] == [(4000, top)]
-
-
-def test_any_models_make_a_picture(tmp_path):
-    """Many, one without an evaluation, and names that look like mathematics."""
-    early = TrainedModel("$\\frac{", [(1, 7.0)], [], {"parameters": 1.0}, diverged=True)
-    plot_comparison([early, *(trained(f"model {number}", 4.0) for number in range(25))], tmp_path / "a.svg", LEVELS)
-    assert "model 24" in (tmp_path / "a.svg").read_text()
+        assert drawn == [getattr(better, kind), getattr(worse, kind)]
+    assert training.get_ylim()[1] < 8
+    plot_comparison([broken, *[worse] * 25], tmp_path / "a.svg", {})
+    assert "diverged" in (tmp_path / "a.svg").read_text()
 
 
 def boxes(config) -> list[str]:
@@ -166,35 +127,6 @@ def test_norms_stand_where_they_are(place, expected):
     assert parts == ["+", *expected]  # the first adds positions
 
 
-EXPERTS = {"mlp_type": "gated", "mlp_bias": False, "num_local_experts": 4, "moe_intermediate_size": 20}
-
-
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        (
-            tfm_zoo.named_config("gemma-3-270m"),
-            [
-                "4 heads of 256, 1 for keys and values",
-                "causal, window of 512 in 15 layers and full in 3, rotary, queries and keys normed",
-                "gated, gelu_pytorch_tanh: 640 to 2,048 to 640",
-            ],
-        ),
-        (tiny_config(tfm_zoo.TfmGPTConfig, **EXPERTS), ["2 of 4 experts, gated, gelu_new: 32 to 20 to 32"]),
-        (
-            tfm_zoo.named_config("opt-350m"),
-            ["tokens: 50,272 x 512", "projection: 512 to 1,024", "projection: 1,024 to 512"],
-        ),
-        (tfm_zoo.named_config("transformer-base"), ["cross-attention"]),
-    ],
-)
-def test_what_the_boxes_say(config, said):
-    pythia = boxes(tfm_zoo.named_config("pythia-160m"))
-    assert pythia.count("LayerNorm") == 3 and pythia.count("+") == 1  # parallel parts have one sum
-    shown = boxes(config)
-    assert [text for text in said if sum(text in box for box in shown) != 1] == []
-
-
 @pytest.mark.parametrize("kind", ["padding", "causal", "window"])
 def test_masks_are_those_of_the_models(kind):
     length = 12
@@ -206,22 +138,6 @@ def test_masks_are_those_of_the_models(kind):
     weights = model(ids, attention_mask=attention_mask, output_attentions=True).attentions[0][0, 0]
     real = attention_mask[0].bool()
     assert torch.equal(weights[real] > 0, mask_of(kind, length)[real])
-
-
-def config_of(kind: str, **fields):
-    return tiny_config(tfm_zoo.TfmBertConfig, position_embedding_type=kind, **fields)
-
-
-@pytest.mark.parametrize("sinusoid_type", ["interleaved", "halves"])
-def test_similarity_of_sinusoids_depends_on_distance_alone(sinusoid_type):
-    config = config_of("sinusoidal", sinusoid_type=sinusoid_type, max_position_embeddings=2000)
-    (vectors,) = position_vectors(config, length=50).values()
-    mean, low, high = similarity_by_distance(vectors)
-    torch.testing.assert_close(low, high, atol=1e-6, rtol=0)
-    half = config.hidden_size // 2
-    angles = torch.arange(50)[:, None] * 10000.0 ** (-torch.arange(half) / half)
-    torch.testing.assert_close(mean, angles.cos().mean(1).double(), atol=1e-5, rtol=0)
-    assert [len(position_vectors(config, length)[""]) for length in (None, 700)] == [512, 700]
 
 
 def test_rotary_positions_decay_as_a_dot_product_does():
@@ -250,7 +166,7 @@ def test_learned_positions():
     torch.testing.assert_close(mean[3], similarity.diagonal(3).mean(), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "inverse_sqrt"])
+@pytest.mark.parametrize("name", ["linear", "cosine_with_restarts", "polynomial", "inverse_sqrt"])
 def test_rates_are_those_of_trainings(name):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))], lr=3e-4)
     scheduler, rates = get_scheduler(name, optimizer, num_warmup_steps=7, num_training_steps=30), []
@@ -264,5 +180,4 @@ def test_rates_are_those_of_trainings(name):
 def test_rates_of_noam_are_the_papers_and_defaults_the_recipes():
     rates = schedule_rates("noam", 100, 20, hidden_size=64)
     assert rates == pytest.approx([64**-0.5 * min(step**-0.5, step * 20**-1.5) for step in range(1, 101)])
-    assert schedule_rates("noam", 100, 20, 2.0, 64) == pytest.approx([2 * rate for rate in rates])
-    assert max(schedule_rates("linear", 10)) == 5e-5 and schedule_rates("noam", 1, 1, hidden_size=4) == [0.5]
+    assert max(schedule_rates("linear", 10)) == 5e-5

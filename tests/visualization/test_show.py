@@ -44,17 +44,13 @@ def run_folder(kind: str) -> Path:
     ("command", "arguments", "size"),
     [
         ("attention", ["encoder", TEXT], (600, 400)),
-        ("attention", ["decoder", TEXT, "--layer", 1], (600, 400)),
-        ("attention", ["translator", TEXT, "--head", 2], (600, 400)),
         ("attention", ["translator", TEXT, "--layer", 1, "--head", 2], (600, 400)),
         ("heads", ["encoder", "the film", "--file", "texts.txt"], (900, 500)),
         ("rollout", ["classifier", TEXT], (400, 200)),
         ("block", ["t5-small"], (400, 400)),
         ("masks", [], (400, 200)),
         ("positions", ["encoder", "--length", 20], (1000, 500)),
-        ("positions", ["translator", "--length", 20], (1000, 500)),
         ("positions", ["sinusoidal", "--hidden-size", 64, "--length", 100], (1000, 500)),
-        ("positions", ["smollm-135m"], (1000, 500)),
         ("schedule", ["linear", "cosine", "noam", "--steps", 100, "--warmup-steps", 10], (1000, 800)),
         ("training", ["recipe", "Trainer"], (600, 400)),
     ],
@@ -81,30 +77,10 @@ def test_attention_as_a_page(folders, here):
     assert '"start":["decoder",1,0]' in page and '"queries":["[CLS]","[CLS]","a","bright","film"]' in page
 
 
-@pytest.mark.parametrize(("suffix", "beginning"), [(".svg", b"<?xml"), (".pdf", b"%PDF")])
-def test_the_suffix_is_the_format(suffix, beginning, here):
-    code, output = show("masks", "-o", f"new/masks{suffix}")
-    assert code == 0, output
-    assert (here / f"new/masks{suffix}").read_bytes().startswith(beginning)
-
-
-def test_from_the_hub(online, folders, here):
-    online().create_repo("user/zoo")
-    online().upload_folder(repo_id="user/zoo", folder_path=folders["classifier"])
-    code, output = show("rollout", "user/zoo", TEXT, "-o", "rollout.png")
-    assert code == 0, output
-    assert "rollout.png" in written(here)
-
-
 @pytest.mark.parametrize(
     ("command", "kind", "arguments", "complaint"),
     [
-        (
-            "attention",
-            "encoder",
-            [TEXT, "--layer", 2, "-o", "map.png"],
-            "layer 2: the encoder attention of encoder has 0 to 1.",
-        ),
+        ("attention", "encoder", [TEXT, "--layer", 2], "layer 2: the encoder attention of encoder has 0 to 1."),
         ("attention", "encoder", [TEXT, "--head", 4], "head 4: the encoder attention of encoder has 0 to 3."),
         ("attention", "encoder", [TEXT, "--kind", "cross"], "kind 'cross': encoder has attention of the kind encoder."),
         ("attention", "encoder", [TEXT, "-o", "map.jpg"], "'map.jpg' should end in one of .html, .htm, .png"),
@@ -115,18 +91,10 @@ def test_from_the_hub(online, folders, here):
         ("heads", "encoder", [], "Give texts, or a --file with one text per line."),
         ("positions", "encoder", ["--length", 25], "length 25 should be at least 2, and at most 24."),
         ("positions", "sinusoidal", ["--length", 10**9], "length 1000000000 should be at least 2, and at most 8192."),
-        ("positions", "rotary", ["--length", 0], "length 0 should be at least 2"),
         ("positions", "rotary", ["--hidden-size", 10**9], "hidden_size 1000000000 should be at most 131072"),
         ("schedule", "linear", ["--steps", 10**9], "steps 1000000000 should be at most 10000000"),
-        *(
-            (command, kind, [*texts, "-o", "x" * 300 + ".png"], "x.png' cannot be written: File name too long.")
-            for command, kind, *texts in (
-                ("attention", "encoder", TEXT),
-                ("rollout", "classifier", TEXT),
-                ("block", "gpt2"),
-                ("training", "encoder"),
-            )
-        ),
+        ("rollout", "classifier", [TEXT, "-o", f"{'x' * 300}.png"], "x.png' cannot be written: File name too long."),
+        ("block", "gpt2", ["-o", f"{'x' * 300}.png"], "x.png' cannot be written: File name too long."),
         ("heads", "encoder", [TEXT, "-o", f"{__file__}/heads.png"], "test_show.py is a file."),
     ],
 )
@@ -137,8 +105,7 @@ def test_bad_input(command, kind, arguments, complaint, folders, here):
     assert not written(here)
 
 
-@pytest.mark.parametrize("is_official", [False, True])
-@pytest.mark.parametrize("command", ["attention", "rollout"])
+@pytest.mark.parametrize(("command", "is_official"), [("attention", True), ("rollout", False)])
 def test_code_of_a_tokenizer_runs_on_request_alone(command, is_official, tokenizer, here, tmp_path_factory):
     folder, ran = tmp_path_factory.mktemp("model"), here / "ran"
     official = build_tiny(BY_NAME["BertForSequenceClassification"])
