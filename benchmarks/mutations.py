@@ -1,12 +1,11 @@
 """Plant small faults in the package, and see which of them the tests catch.
 
-    python -m benchmarks mutations map CHECKOUT MAP        # which tests run which lines: all tests, under coverage
-    python -m benchmarks mutations run CHECKOUT MAP OUT    # plants the faults, and runs the tests that pass their lines
+    python -m benchmarks mutations run CHECKOUT OUT        # plants the faults, and runs the tests of their rooms
     python -m benchmarks mutations compare OUT OUT         # caught by both, by one, by neither
 
 A fault is one small change inside a function: a comparison, a sign, a number, a default, a dropped argument, a dropped
-check. The same seed draws the same faults, so that two versions of the tests can be judged by them. `run` needs the
-extra `pytest-cov`, and works in copies of the checkout, one for each process.
+check. The same seed draws the same faults, so that two versions of the tests can be judged by them. `run` works in
+copies of the checkout, one for each process.
 """
 
 import ast
@@ -14,7 +13,6 @@ import json
 import os
 import random
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -34,19 +32,32 @@ COMPARISONS = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "
 COMPARISONS |= {ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"}
 SIGNS = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*"}
 #: seconds that the tests of one fault may take; a fault that stops them from ending is caught, too
-LIMIT = 240
+LIMIT = 1200
+
+#: room of the package -> the tests that guard it, the quickest first; of other rooms, all
+TESTS = {
+    **{"converters": ["tests/conversion", "tests/equivalence"], "corpus": ["tests/corpus"], "hub": ["tests/hub"]},
+    **{"inference": ["tests/packing", "tests/speed_up", "tests/ecosystem"], "proof": ["tests/hub", "tests/proof"]},
+    **{"pipelines": ["tests/ecosystem"], "plugin": ["tests/ecosystem"], "visualization": ["tests/visualization"]},
+    "training": ["tests/training", "tests/recipes"],
+}
 
 app = typer.Typer(help=__doc__.splitlines()[0], no_args_is_help=True)
 
 
+def room_of(file: str | Path) -> str:
+    """That of a file of a checkout; nothing, if the file stands at the package's root."""
+    parts = Path(file).parts
+    return parts[1] if len(parts) > 2 else ""
+
+
 @dataclass(frozen=True)
 class Fault:
-    """One change: characters `start` to `end` of `file` become `new`. `lines` are those that tests have to pass."""
+    """One change: characters `start` to `end` of `file` become `new`."""
 
     kind: str
     file: str
     line: int
-    lines: tuple[int, int]
     start: int
     end: int
     old: str
@@ -69,9 +80,9 @@ def _faults_in(path: Path, name: str) -> Iterator[Fault]:
         starts.append(starts[-1] + len(row.encode()))
     source = text.encode()
 
-    def fault(kind: str, start: int, end: int, new: str, node: ast.AST, lines: tuple[int, int] | None = None) -> Fault:
+    def fault(kind: str, start: int, end: int, new: str, node: ast.AST) -> Fault:
         old = source[start:end].decode()
-        return Fault(kind, name, node.lineno, lines or (node.lineno, node.end_lineno), start, end, old, new)
+        return Fault(kind, name, node.lineno, start, end, old, new)
 
     def begin(node: ast.AST) -> int:
         return starts[node.lineno - 1] + node.col_offset
@@ -87,11 +98,10 @@ def _faults_in(path: Path, name: str) -> Iterator[Fault]:
     for function in ast.walk(ast.parse(text)):
         if not isinstance(function, ast.FunctionDef):
             continue
-        body = (function.body[0].lineno, function.end_lineno)
         for default in filter(None, (*function.args.defaults, *function.args.kw_defaults)):
             if isinstance(default, ast.Constant) and isinstance(default.value, bool | int | float):
                 new = not default.value if isinstance(default.value, bool) else default.value + 1
-                yield fault("default", begin(default), finish(default), repr(new), default, body)
+                yield fault("default", begin(default), finish(default), repr(new), default)
         for node in (each for statement in function.body for each in ast.walk(statement)):
             match node:
                 case ast.Compare(left=left, ops=[operator], comparators=[right]):
@@ -121,8 +131,7 @@ def draw(checkout: Path, count: int, seed: int) -> list[Fault]:
     rng, drawn = random.Random(seed), []
     rooms: dict[str, list[Path]] = {}
     for path in sorted((checkout / PACKAGE).rglob("*.py")):
-        parts = path.relative_to(checkout / PACKAGE).parts
-        rooms.setdefault(parts[0] if len(parts) > 1 else "", []).append(path)
+        rooms.setdefault(room_of(path.relative_to(checkout)), []).append(path)
     sizes = {room: sum(len(path.read_text("utf-8").splitlines()) for path in files) for room, files in rooms.items()}
     for room, files in rooms.items():
         kinds: dict[str, list[Fault]] = {}
@@ -136,29 +145,11 @@ def draw(checkout: Path, count: int, seed: int) -> list[Fault]:
     return drawn
 
 
-def tests_of(fault: Fault, coverage: sqlite3.Connection, seconds: dict[str, float]) -> list[str]:
-    """The tests that pass the fault's lines, the shortest first."""
-    rows = coverage.execute(
-        "select context.context, line_bits.numbits from line_bits join file on file.id = file_id"
-        " join context on context.id = context_id where file.path like ?",
-        [f"%/{fault.file}"],
-    )
-    wanted = range(fault.lines[0], fault.lines[1] + 1)
-    found = {
-        context.split("|")[0]
-        for context, bits in rows
-        if context and any(line // 8 < len(bits) and bits[line // 8] >> line % 8 & 1 for line in wanted)
-    }
-    return sorted(found, key=lambda test: seconds.get(test, 1.0))
-
-
 def is_caught(fault: Fault, tests: list[str], checkout: Path) -> tuple[bool, str]:
     """Whether one of the tests fails in this checkout, and which."""
     path = checkout / fault.file
     source = path.read_bytes()
-    listed = checkout.parent / f"{checkout.name}.tests"
-    listed.write_text("\n".join(tests))
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=no", f"@{listed}"]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=no", *tests]
     environment = os.environ | {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         path.write_bytes(source[: fault.start] + fault.new.encode() + source[fault.end :])
@@ -171,42 +162,16 @@ def is_caught(fault: Fault, tests: list[str], checkout: Path) -> tuple[bool, str
     return done.returncode not in (0, 5), (failed or [""])[0]
 
 
-@app.command(name="map")
-def make_map(
-    checkout: Annotated[Path, typer.Argument(help="whose tests run")],
-    out: Annotated[Path, typer.Argument(help="file of coverage, by test; seconds go beside it")],
-    markers: Annotated[str, typer.Option(help="the tests that count, as for pytest's -m")] = "not by_hand",
-    processes: Annotated[int, typer.Option(help="that share the tests")] = 2,
-) -> None:
-    """Runs all tests under coverage, and keeps which test ran which line and branch."""
-    config = out.with_suffix(".cfg")
-    config.write_text("[run]\nbranch = true\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-n", str(processes), "--dist", "loadscope", "-m", markers]
-    command += [f"--cov={PACKAGE}", "--cov-context=test", f"--cov-config={config.absolute()}", "--cov-report="]
-    command += [f"--junit-xml={out.with_suffix('.xml').absolute()}", "-o", "junit_family=xunit1"]
-    environment = os.environ | {"PYTHONPATH": str(checkout.absolute()), "COVERAGE_FILE": str(out.absolute())}
-    subprocess.run(command, cwd=checkout, env=environment)
-
-
-def seconds_of(coverage: Path) -> dict[str, float]:
-    """The seconds of each test, by its name."""
-    from xml.etree import ElementTree
-
-    cases = ElementTree.parse(coverage.with_suffix(".xml")).iter("testcase")
-    return {f"{case.get('file')}::{case.get('name')}": float(case.get("time")) for case in cases}
-
-
 @app.command()
 def run(
     checkout: Annotated[Path, typer.Argument(help="package and tests")],
-    coverage: Annotated[Path, typer.Argument(help="what `map` wrote for these tests")],
     out: Annotated[Path, typer.Argument(help="a line of JSON for each fault; a second run goes on with it")],
     count: Annotated[int, typer.Option(help="faults")] = 150,
     seed: Annotated[int, typer.Option(help="draws them")] = 0,
     processes: Annotated[int, typer.Option(help="that run tests side by side")] = 2,
 ) -> None:
-    """Plants each fault in a copy of the checkout, and runs the tests that pass it until one fails."""
-    seconds, faults = seconds_of(coverage), draw(checkout, count, seed)
+    """Plants each fault in a copy of the checkout, and runs the tests of its room until one fails."""
+    faults = draw(checkout, count, seed)
     done = {json.loads(line)["name"] for line in out.read_text().splitlines()} if out.exists() else set()
     with tempfile.TemporaryDirectory() as folder, out.open("a") as file, ThreadPoolExecutor(processes) as pool:
         copies: SimpleQueue[Path] = SimpleQueue()
@@ -215,18 +180,11 @@ def run(
             copies.put(Path(shutil.copytree(checkout, Path(folder, str(number)), ignore=ignored)))
 
         def judge(fault: Fault) -> dict:
-            with sqlite3.connect(coverage) as database:
-                tests, start, copy = tests_of(fault, database, seconds), time.monotonic(), copies.get()
-            caught, by = is_caught(fault, tests, copy) if tests else (False, "no test passes it")
+            start, copy = time.monotonic(), copies.get()
+            caught, by = is_caught(fault, TESTS.get(room_of(fault.file), ["tests"]), copy)
             copies.put(copy)
-            took = round(time.monotonic() - start, 1)
-            return asdict(fault) | {
-                "name": fault.name,
-                "caught": caught,
-                "by": by,
-                "tests": len(tests),
-                "seconds": took,
-            }
+            result = {"name": fault.name, "caught": caught, "by": by, "seconds": round(time.monotonic() - start, 1)}
+            return asdict(fault) | result
 
         for result in pool.map(judge, (fault for fault in faults if fault.name not in done)):
             print(json.dumps(result), file=file, flush=True)
@@ -249,8 +207,7 @@ def compare(
     }
     for name in found[0].keys() & found[1].keys():
         title = titles[found[0][name]["caught"], found[1][name]["caught"]]
-        parts = Path(found[0][name]["file"]).parts
-        counts[parts[1] if len(parts) > 2 else "", title] += 1
+        counts[room_of(found[0][name]["file"]), title] += 1
         if title != "both":
             print(f"{title}: {name}")
     print(f"| room | {' | '.join(titles)} |\n|---{'|---' * len(titles)}|")
