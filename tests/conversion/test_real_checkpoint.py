@@ -5,11 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
-from typer.testing import CliRunner
 
 from tests.equivalence.comparison import assert_same_outputs
 from tests.precision import in_double
-from tfm_zoo.cli import app
 from tfm_zoo.converters import from_official
 
 MINILM = Path(__file__).resolve().parents[3] / "shared" / "checkpoints" / "all-MiniLM-L6-v2"
@@ -35,15 +33,3 @@ def test_hidden_states_of_real_sentences(side):
         with in_double():
             outputs, expected = (model(**batch, output_hidden_states=True) for model in (zoo, native))
             assert_same_outputs(outputs, expected, batch["attention_mask"])
-
-
-def test_sentence_transformer(tmp_path):
-    """Converted by the command, with what sentence-transformers puts beside a model."""
-    sentence_transformers = pytest.importorskip("sentence_transformers")
-    result = CliRunner().invoke(app, ["convert", str(MINILM), str(tmp_path / "zoo")])
-    assert result.exit_code == 0, result.output
-    expected, embeddings = (
-        sentence_transformers.SentenceTransformer(str(folder), device="cpu", trust_remote_code=True).encode(SENTENCES)
-        for folder in (MINILM, tmp_path / "zoo")
-    )
-    assert abs(embeddings - expected).max() <= 1e-5

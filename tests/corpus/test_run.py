@@ -74,15 +74,6 @@ def test_a_run_goes_on(reader, files, tmp_path):
     assert (out / "part-000001.parquet").stat().st_mtime_ns == before
 
 
-def test_a_worker_that_is_killed_leaves_nothing(tmp_path):
-    """Another writes its part in the same run, as with Ray."""
-    results = folder.ResultsFolder(tmp_path)
-    with results.locked():
-        results.describe({}, {})
-        (tmp_path / ".part-000002.parquet-1.unfinished").write_bytes(b"half")
-    assert {*contents(tmp_path)} == {ABOUT}
-
-
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "json", "txt", "folder", "saved"])
 def test_kinds_of_data(reader, texts, tmp_path, kind):
     texts = [text for text in texts if text]

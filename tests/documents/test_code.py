@@ -1,4 +1,5 @@
-"""A reader follows a document: first its commands, except trainings, then its Python, in a fresh process."""
+"""A reader follows a document: first its commands, except trainings, then its Python, in a fresh process; links lead
+somewhere, and every option of every recipe is named, as its parser has it."""
 
 import json
 import os
@@ -10,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from transformers import PreTrainedConfig
+from transformers import HfArgumentParser, PreTrainedConfig
 from typer.testing import CliRunner
 
 from tfm_zoo import TfmBertConfig, TfmEncoderDecoderConfig, TfmGPTConfig
@@ -20,7 +21,8 @@ from tfm_zoo.families.auto_classes import FAMILIES
 from ..forks import with_libraries
 from ..hub.server import metadata
 from .commands import PROGRAMS, BadCommandError, check
-from .document import DOCUMENTS, ROOT, split
+from .document import DOCUMENTS, PARTS, ROOT, Document, read, split
+from .options import PAGE, classes, offered, page
 
 #: how the names of fields end that need no explanation
 PLAIN = ("_size", "_dropout", "_token_id", "_heads", "_layers", "_embeddings", "head_dim")
@@ -88,3 +90,51 @@ def test_commands_and_options_in_prose(document, clone):
             check(split(span))
         elif span.startswith("--") and "--help" not in span:
             assert any(takes(recipe, span) for recipe in ROOT.glob("recipes/*.py")), span
+
+
+CLASSES = classes()
+WRITTEN = PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_is_what_the_options_say():
+    assert page(CLASSES) == WRITTEN, "python -m tests.documents.options writes it anew"
+
+
+@pytest.mark.parametrize("script", CLASSES)
+def test_every_option_of_a_parser_is_in_it(script):
+    parser = HfArgumentParser(CLASSES[script])
+    names = {action.dest for action in parser._actions} - {"help"}
+    known = {*re.findall(r"`(\w+)`", WRITTEN)}
+    assert {*offered(CLASSES[script])} <= names
+    assert not [name for name in names if name not in known and name.removeprefix("no_") not in known]
+
+
+ENTRIES = [path.relative_to(ROOT) for part in PARTS for path in (part, *part.rglob("*"))]
+
+
+def is_broken(document: Document, link: str) -> bool:
+    """Whether a link leads to no file, or to no heading."""
+    name, _, anchor = link.partition("#")
+    target = document.path.parent / name if name else document.path
+    if link.startswith("https://") or not anchor:
+        return not (link.startswith("https://") or target.exists())
+    return target.suffix != ".md" or not target.exists() or anchor not in read(target).anchors
+
+
+def is_path(span: str) -> bool:
+    """Whether it looks like a path in the repository; `*` and `<name>` stand for any name."""
+    is_known = any(span.split("/")[0] == part.name for part in PARTS)
+    return bool(re.fullmatch(r"[\w.*<>/-]+", span) and (is_known or re.search(r"\S/$|[\w>*]\.(py|yaml|md)$", span)))
+
+
+def is_missing(span: str) -> bool:
+    """Whether no file has this path. Its last parts are enough, as in the rows below a folder in a table."""
+    pattern = re.sub(r"<\w+>", "*", span)
+    return not any(entry.match(pattern) for entry in ENTRIES)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_links_and_paths(document):
+    assert [link for link in document.links if is_broken(document, link)] == []
+    assert [span for span in document.spans if is_path(span) and is_missing(span)] == []
+    assert document.languages <= {"bash", "python", "sh", "text"} and "```" not in document.prose

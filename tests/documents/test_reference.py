@@ -64,15 +64,3 @@ def test_nothing_is_loaded_from_elsewhere_and_links_lead_somewhere(site):
         local = [url for _, url in urls if not re.match(r"https://|mailto:|#|$", url)]
         if path.name != "404.html":  # its links begin at the root
             assert not [url for url in local if not (path.parent / re.split("[#?]", url)[0]).exists()], path
-
-
-@pytest.mark.slow
-def test_every_entry_of_the_reference_has_text(site):
-    texts = {}
-    for path in (site / "docs" / "reference").glob("*.html"):
-        for entry in re.split(r"<h2\b", path.read_text("utf-8"))[1:]:
-            name = re.search(r'id="?([\w.]+)', entry)
-            texts[name and name[1]] = re.findall(r"<p>(.+?)</p>", entry, re.DOTALL)
-    assert [name for name in NAMES if not texts.get(name)] == []
-    index = (site / "search" / "search_index.json").read_text("utf-8")
-    assert [name for name in NAMES if name.rpartition(".")[2] not in index] == []

@@ -1,14 +1,9 @@
 """What pictures of attention show is what the model computes, of the tokens that it reads, and the model is left as it
 was: maps, what a decision rests on (rollout), and what heads attend to."""
 
-import json
-import sys
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
-from transformers import FSMTTokenizer
 
 import tfm_zoo
 from tfm_zoo.training.tokenizers import byte_level_bpe
@@ -125,24 +120,6 @@ def test_layers_of_linear_attention_are_left_out(tokenizer, caplog):
     model = tiny_model(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, attention_type="linear", **ENDS)
     maps = attention_maps(model, tokenizer, TEXT, TARGET)
     assert maps.keys() == {"cross"} and list(maps["cross"].layers) == [0, 1, 2]
-
-
-def test_source_and_target_have_their_own_vocabularies(tmp_path, monkeypatch):
-    """FSMT's tokenizer, without the language rules that it takes from another package."""
-    rules = SimpleNamespace(normalize=lambda text: text, tokenize=lambda text, **_: text.split())
-    names = ("MosesPunctNormalizer", "MosesTokenizer", "MosesDetokenizer")
-    monkeypatch.setitem(sys.modules, "sacremoses", SimpleNamespace(**{name: lambda **_: rules for name in names}))
-    special = ["<s>", "<pad>", "</s>", "<unk>"]
-    for name, words in (("en", ["good</w>", "film</w>"]), ("de", ["guter</w>", "streifen</w>"])):
-        (tmp_path / name).write_text(json.dumps({token: index for index, token in enumerate(special + words)}))
-    (tmp_path / "merges").write_text("#\ng o 1\ngo o 1\ngoo d</w> 1\nf i 1\nfi l 1\nfil m</w> 1\n")
-    tokenizer = FSMTTokenizer(["en", "de"], *(str(tmp_path / name) for name in ("en", "de", "merges")))
-    ends = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
-    model = tiny_model(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, **ends)
-    monkeypatch.setattr(model, "generate", lambda *_, **__: torch.tensor([[2, 4, 5, 2]]))
-    maps = attention_maps(model, tokenizer, "good film")
-    assert maps["cross"].keys == maps["encoder"].queries == ["good·", "film·", "</s>"]
-    assert maps["cross"].queries == maps["decoder"].keys == ["</s>", "guter·", "streifen·"]
 
 
 def test_tokens_are_readable(tokenizer):
