@@ -265,10 +265,17 @@ def test_version():
     assert ran("--version") == f"tfm-zoo {tfm_zoo.__version__}\n"
 
 
-def test_list(monkeypatch):
+def test_list_in_a_screen(monkeypatch):
+    monkeypatch.setattr("tfm_zoo.commands.listing.results", Console(width=80))
+    output = ran("list")
+    assert len(output.splitlines()) <= 40
+    assert {each.title for each in ARCHITECTURES.values() if each.title not in " ".join(output.split())} == set()
+
+
+def test_list_of_all(monkeypatch):
     """A line for each architecture of the tables, with a mark under each of its heads."""
     monkeypatch.setattr("tfm_zoo.commands.listing.results", Console(width=250))
-    output = ran("list")
+    output = ran("list", "--all")
     for architecture in ARCHITECTURES.values():
         [line] = [line.split() for line in output.splitlines() if architecture.model_type in line.split()[-12:]]
         assert line.count("●") == len({head.zoo_name.partition("For")[2] for head in architecture.heads} - {""})

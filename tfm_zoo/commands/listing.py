@@ -1,4 +1,4 @@
-"""`tfm-zoo list`: the architectures that the zoo converts, and what one of them becomes."""
+"""`tfm-zoo list`: the architectures that the zoo converts, their heads, and the classes of one."""
 
 import re
 from difflib import get_close_matches
@@ -14,29 +14,45 @@ from ..converters.refused import REFUSED
 from .options import Debug
 from .screen import errors_in_one_line, report, results
 
+#: how the names of a family's classes begin -> what the family is
+TITLES = {"TfmBert": "Encoders", "TfmDeberta": "Encoders with disentangled attention", "TfmTextTower": "Text towers"}
+TITLES |= {"TfmGPT": "Decoders", "TfmEncoderDecoder": "Encoder-decoders"}
+
 
 def list_architectures(
     name: Annotated[
         str | None, typer.Argument(help="One architecture, such as bert or xlm-roberta: all of its classes.")
     ] = None,
+    every: Annotated[bool, typer.Option("--all", help="A line for each architecture, with its heads.")] = False,
     debug: Debug = False,
 ) -> None:
-    """List the official architectures that the zoo converts, with the heads that both sides have; or one of them."""
+    """List the official architectures that the zoo converts, or the classes of one of them."""
     with errors_in_one_line(debug):
         if name is not None:
             results.print(classes_of(find(name)))
             return
-        for table in tables():
-            results.print(table)
-        report("`tfm-zoo list NAME` names the classes of one of them; `tfm-zoo convert --head` takes a head's name.")
+        for family, architectures in families().items():
+            if every:
+                results.print(table_of(family, architectures))
+            else:
+                results.print(f"{TITLES[family]}: {', '.join(map(title_of, architectures))}", highlight=False)
+        report(
+            "`tfm-zoo list NAME` shows the classes of one, or why it is refused; `tfm-zoo list --all` shows the heads of all."
+        )
 
 
-def tables() -> list[Table]:
-    """A table for each family: a row for each architecture, a column for each head."""
-    families: dict[str, list[Architecture]] = {}
+def families() -> dict[str, list[Architecture]]:
+    """The architectures of each family, by the beginning of its classes' names."""
+    found: dict[str, list[Architecture]] = {}
     for architecture in ARCHITECTURES.values():
-        families.setdefault(family_of(architecture), []).append(architecture)
-    return [table_of(family, architectures) for family, architectures in families.items()]
+        found.setdefault(family_of(architecture), []).append(architecture)
+    return found
+
+
+def title_of(architecture: Architecture) -> str:
+    """Its name, and in brackets those of models that are called otherwise."""
+    models = f" ({', '.join(architecture.models)})" if architecture.models else ""
+    return architecture.title + models
 
 
 def table_of(family: str, architectures: list[Architecture]) -> Table:
@@ -47,8 +63,7 @@ def table_of(family: str, architectures: list[Architecture]) -> Table:
     table = Table("architecture", name, *map(initials, heads), **looks)
     for each in architectures:
         has = {head_name(head) for head in each.heads}
-        title = ", ".join((each.title, *each.models))
-        table.add_row(title, each.model_type, *("●" if head in has else "" for head in heads))
+        table.add_row(title_of(each), each.model_type, *("●" if head in has else "" for head in heads))
     return table
 
 
