@@ -62,7 +62,7 @@ gpu: $(BIN)/pytest  ## compare with the official classes on a CUDA device, into 
 
 $(DOCS)/mkdocs: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv .venv-docs
-	$(DOCS)/pip install --quiet --constraint $(CONSTRAINTS) '.[docs]'
+	$(DOCS)/pip install --quiet --constraint $(CONSTRAINTS) $(EDITABLE) '.[docs]'
 	touch $@
 
 docs: $(DOCS)/mkdocs  ## build the documentation in site/; a broken link is an error

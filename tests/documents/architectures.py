@@ -13,7 +13,7 @@ HEAD = """# What converts
 Checkpoints of these official architectures become zoo models, and zoo models become official ones again. Jina v2 and
 MosaicBERT convert from their files alone, and not back, since their own code no longer loads.
 
-`tfm-zoo list` prints the architectures, `tfm-zoo list bert` the classes of one, and `tfm-zoo list --all` the heads of each.
+`tfm-zoo list` prints the architectures, `tfm-zoo list bert` the classes of one, `tfm-zoo list --all` the heads of each.
 Weights of a class of your own convert by [a table of their names](../recipes/README.md#a-model-of-your-own).
 [Add a part](extending.md#adding-an-official-architecture) shows how an architecture is added.
 """

@@ -36,9 +36,7 @@ def list_architectures(
                 results.print(table_of(family, architectures))
             else:
                 results.print(f"{TITLES[family]}: {', '.join(map(title_of, architectures))}", highlight=False)
-        report(
-            "`tfm-zoo list NAME` shows the classes of one, or why it is refused; `tfm-zoo list --all` shows the heads of all."
-        )
+        report("`tfm-zoo list NAME` shows the classes of one, or why it is refused; with --all, the heads of all.")
 
 
 def families() -> dict[str, list[Architecture]]:
