@@ -26,7 +26,7 @@ def paragraphs(text: str) -> Iterator[str]:
     text = BLOCK.sub("\n", re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL))
     for part in re.split(r"\n\s*\n|\n\s*(?:[-*]|\d+\.) ", "\n" + text):
         lines = [line for line in part.strip().splitlines() if not SKIPPED.match(line.strip())]
-        if line := LINK.sub(r"\1", SPAN.sub("name", " ".join(lines))):
+        if line := LINK.sub(r"\1", SPAN.sub("Name", " ".join(lines))):
             yield " ".join(line.split())
 
 
