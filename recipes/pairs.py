@@ -153,7 +153,7 @@ def read_pairs(args: PairOptions, settings: TrainingArguments) -> tuple[DatasetD
 
 
 def final_split(pairs: DatasetDict) -> str:
-    """The split that is measured before and after: "test", or "validation" where there is none."""
+    """The split that is measured before and after: "test", or "validation" if there is no test split."""
     return "test" if "test" in pairs else "validation"
 
 

@@ -159,7 +159,7 @@ def tag(args: argparse.Namespace, texts: Sequence[str]) -> None:
 
 
 def answer(args: argparse.Namespace, texts: Sequence[str]) -> None:
-    """Print the answer that each text gives, with its probability; nothing where there is none.
+    """Print the answer that each text gives, with its probability; an empty text if there is no answer.
 
     Texts are cut and answers limited as they were in training, if the folder records it, else by the recipe's defaults.
     """

@@ -46,7 +46,7 @@ def check_file(file: Path | None, error: Callable[[str], None]) -> None:
 
 
 def lines_of(file: Path | None, error: Callable[[str], None], advice: str = "") -> list[str]:
-    """The lines of `--file`. `error` ends the program where it is none, or a table, with `advice` at the end."""
+    """The lines of `--file`. `error` ends the program, with `advice` at the end, if that is not a file of lines."""
     check_file(file, error)
     if file and file.suffix in TABLES:
         error(f"--file {file} is a table, and a file is read line by line{advice}")

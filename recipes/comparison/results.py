@@ -155,5 +155,5 @@ def curves(result: Result) -> TrainedModel:
 
 def loss_of_frequencies(train: Tensor, validation: Tensor, vocab_size: int) -> float:
     """The loss, in nats, of guessing each token of `validation` only by how frequent it is in `train`."""
-    counts = torch.bincount(train, minlength=vocab_size) + 1.0  # one more of each, so that none is impossible
+    counts = torch.bincount(train, minlength=vocab_size) + 1.0  # one more of each, so that no token is impossible
     return -float((counts / counts.sum()).log()[validation.long()].mean())

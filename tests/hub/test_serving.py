@@ -84,7 +84,7 @@ def test_what_is_no_model(files, lacking, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("architecture", "complaint", "starts"),
     [
-        ("TfmBertForSequenceClassification", "error: .* holds a TfmBertForSeq.*, which writes nothing", False),
+        ("TfmBertForSequenceClassification", "error: .* holds a TfmBertForSeq.*, which does not generate text", False),
         ("TfmGPTForCausalLM", "model has no chat template: ask /v1/completions", True),
     ],
 )

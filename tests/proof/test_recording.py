@@ -215,7 +215,7 @@ def test_bad_input(models, dump, tmp_path):
         (file, COLUMNS[2:], "has no texts (the columns are content, vector)"),
         ("nothing.parquet", (), "nothing.parquet: there is no such file"),
         (tmp_path / "flat.npy", text, "of shape (32,), not vectors"),
-        (tmp_path / "flat.npy", (), "an array holds none"),
+        (tmp_path / "flat.npy", (), "an array holds numbers alone"),
         (tmp_path / "x.faiss", (), "not from '.faiss'"),
         (odd, COLUMNS, "row 5 (counted from 0) is not a text: None"),
         (ragged, COLUMNS, "differ in size"),
@@ -223,7 +223,7 @@ def test_bad_input(models, dump, tmp_path):
     ):
         assert message in recorded(bert, "--vectors", source, *options, code=1)
     assert "There is no folder" in recorded(tmp_path / "nothing", "--vectors", file, code=1)
-    assert "go with --vectors" in recorded(bert, "--prompt", "x", code=1)
+    assert "need --vectors" in recorded(bert, "--prompt", "x", code=1)
     assert not [*tmp_path.glob("*.json")]
 
 

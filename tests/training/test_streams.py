@@ -266,5 +266,5 @@ def test_large_files_of_json(tmp_path, monkeypatch):
     assert load(**texts) == ["a text", "another text"]
     with pytest.raises(ValueError, match=r"there is no row in .*a\.jsonl, .*b\.jsonl"):
         load(b="\n" * 20, c="\n" * 20)
-    with pytest.raises(ValueError, match=r"d\.jsonl' has a line that is no JSON object: b'\[1, 2\]"):
+    with pytest.raises(ValueError, match=r"d\.jsonl' has a line that is not a JSON object: b'\[1, 2\]"):
         load(d='{"text": "a text"}\n[1, 2]\n')

@@ -86,7 +86,7 @@ def test_attention_as_a_page(folders, here):
         ("attention", "encoder", [TEXT, "-o", "map.jpg"], "'map.jpg' should end in one of .html, .htm, .png"),
         ("attention", "encoder", ["film " * 30], "The text has 32 tokens, and encoder reads at most 24."),
         ("attention", "encoder", [TEXT, "--target", TARGET], "target 'a bright film': encoder reads no target"),
-        ("rollout", "encoder", [TEXT], "encoder (TfmBertForMaskedLM) is no classifier of the zoo"),
+        ("rollout", "encoder", [TEXT], "encoder (TfmBertForMaskedLM) is not a classifier of the zoo"),
         ("rollout", "classifier", [TEXT, "-o", "page.html"], "'page.html' should end in one of .png, .svg, .pdf"),
         ("heads", "encoder", [], "Give texts, or a --file with one text per line."),
         ("positions", "encoder", ["--length", 25], "length 25 should be at least 2, and at most 24."),

@@ -32,17 +32,17 @@ def convert(
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16, ...; by default the checkpoint's.")] = None,
     quantize: Annotated[
         Literal["int8", "int4"] | None,
-        typer.Option(help="Round the weights, for a CPU with `tfm_zoo` installed. SOURCE may be a zoo model, too."),
+        typer.Option(help="Round the weights. It is for a CPU with tfm_zoo installed. SOURCE may be a zoo model, too."),
     ] = None,
     split: Annotated[
         str | None,
         typer.Option(
             "--split",
-            help="With --quantize: a file of texts, or a data set's NAME:SPLIT, on which its cost is measured.",
+            help="With --quantize: a file of texts, or a data set's NAME:SPLIT, to measure what rounding costs.",
         ),
     ] = None,
     metric: Annotated[
-        str, typer.Option("--metric", help="Of a classifier whose --split has labels: what is measured beside cosines.")
+        str, typer.Option("--metric", help="For a classifier whose --split has labels: the metric to measure.")
     ] = "accuracy",
     overwrite: Overwrite = False,
     debug: Debug = False,
@@ -54,7 +54,7 @@ def convert(
     with errors_in_one_line(debug), new_folder(out, overwrite) as folder, ExitStack() as files:
         check_source(source)
         if split and not quantize:
-            raise ValueError("--split is where the cost of --quantize is measured: give both")
+            raise ValueError("--split needs --quantize, whose cost it measures")
         # Imported here, since it takes seconds: what is wrong with a name shows before.
         from ..converters import ConversionError
         from ..converters.checkpoint import fetch
@@ -70,7 +70,7 @@ def convert(
         if quantize and model_class is None and is_zoo(checkpoint_folder):
             model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
         elif is_zoo(checkpoint_folder):
-            mend = "load it with from_pretrained, or round it with --quantize alone"
+            mend = "load it with from_pretrained, or round it with --quantize, without --model-class"
             raise ConversionError(f"{source} is a model of the zoo already: {mend}.")
         else:
             # Weights stay in files: they may be more than the memory there is.
@@ -118,7 +118,7 @@ def export(
         bool,
         typer.Option(
             "--for-engines",
-            help="Add to config.json what transformers 5 leaves out, and CTranslate2 and llama.cpp read.",
+            help="Add fields to config.json that CTranslate2 and llama.cpp read, and transformers 5 leaves out.",
         ),
     ] = False,
     overwrite: Overwrite = False,

@@ -22,7 +22,7 @@ class Costs:
     """A model's outputs before it is rounded, and what they are for.
 
     Args:
-        batches: inputs; none if the model's tokenizer is not there: what `pack_weights` measures on drawn tokens stays.
+        batches: inputs. They are empty without a tokenizer: then `pack_weights` measures on drawn tokens.
         measured_on: what they are, for the card.
         labels: of a classifier, the right class of each text.
         metric: the name of a metric of `tfm_zoo/training/metrics`.
@@ -87,7 +87,7 @@ class Costs:
 
 
 def generated() -> list[str]:
-    """Texts that need no file; none where what generates them is not installed."""
+    """Texts that need no file. The list is empty if what generates them is not installed."""
     try:
         from ..data.built_in_data import generated_documents
     except ModuleNotFoundError:

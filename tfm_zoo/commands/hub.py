@@ -26,19 +26,19 @@ DType = Literal["auto", "float32", "float64", "float16", "bfloat16"]
 def verify(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A model, vectors, or an export of a model.")],
     revision: Revision = None,
-    dtype: Annotated[DType, typer.Option(help="The type to load the model in; a coarser one may drift more.")] = "auto",
+    dtype: Annotated[DType, typer.Option(help="The type to load the model in. A coarser one may drift more.")] = "auto",
     matrix: Annotated[
         str | None,
-        typer.Option(help="Under each of these releases, which are installed: transformers==5.12,5.15,latest."),
+        typer.Option(help="Install these releases, and check under each: transformers==5.12,5.15,latest."),
     ] = None,
     manifest: Annotated[Path | None, typer.Option(help="The manifest or proof, if it is not with SOURCE.")] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", help="Of vectors: the model that should write them, if not the one that has."),
+        typer.Option("--model", help="Of vectors: the model to compare with, if not the one that wrote them."),
     ] = None,
     rows: Annotated[int | None, typer.Option("--rows", help="Of vectors: how many rows are embedded again.")] = None,
     whole: Annotated[
-        bool, typer.Option("--whole", help="Of vectors: read all files to their end, and not for ten seconds.")
+        bool, typer.Option("--whole", help="Of vectors: read all files to their end, not just for ten seconds.")
     ] = False,
     against: Annotated[
         str | None, typer.Option("--against", help="Of an export: the model that it was made from.")
@@ -48,7 +48,7 @@ def verify(
     ] = False,
     trust_remote_code: TrustRemoteCode = False,
     run_changed: Annotated[
-        bool, typer.Option("--run-changed", help="With --trust-remote-code: run code that was changed since, too.")
+        bool, typer.Option("--run-changed", help="With --trust-remote-code: also run code that was changed since.")
     ] = False,
     card: Annotated[
         bool, typer.Option("--card", help="If all is well, say so in the folder's card (README.md).")
@@ -57,26 +57,26 @@ def verify(
     token: Token = None,
     debug: Debug = False,
 ) -> None:
-    """Check that a model, vectors or an export still are what they were: exit code 0 if they are, else 1.
+    """Check that a model, vectors or an export still are what they were. The exit code is 0 if they are, else 1.
 
-    A model: it says first whose code the checkpoint carries: that of a release of tfm_zoo, file by file, or somebody's
-    own. Then it compares all files, loads the model in a fresh process, and compares what it computes: outputs, and the
-    states after each layer, of which it names the first that differs. No code of the checkpoint runs: the classes of
-    transformers or of tfm_zoo load it. With --trust-remote-code its own code does, if it is as it was recorded.
+    A model: the first line says whose code the checkpoint carries. Then all files are compared, and a fresh process
+    loads the model and compares its outputs and the states after each layer. The first layer that differs is named. No
+    code of the checkpoint runs: the classes of transformers or of tfm_zoo load it. With --trust-remote-code its own
+    code runs, if it is as it was recorded.
 
-    Vectors (a folder of recipes/predict.py, or a .parquet or .npy file that was recorded): it compares the files with
-    their digests, and embeds the rows of the proof again: do store and model still fit? If not, it names the part, the
-    row, the setting, the tensor or the layer.
+    Vectors (a folder of recipes/predict.py, or a .parquet or .npy file that was recorded): the files are compared with
+    their digests, and the rows of the proof are embedded again. If store and model do not fit, the part, the row, the
+    setting, the tensor or the layer is named.
 
     An export (ONNX, OpenVINO, GGUF, CTranslate2), with --against MODEL: both get the recorded inputs, and outputs are
     compared within the bounds of the export's type. What was lost is named.
 
-    All this shows accidents and drift. It cannot show a forger's work, who writes a new manifest: that takes a
-    signature, such as those of OpenSSF model signing (model_signing sign FOLDER).
+    This finds accidents and drift, not forgers, who can write a new manifest. Against these, sign the folder, such as
+    with OpenSSF model signing (model_signing sign FOLDER).
 
     JSON: {"source", "ok", "code", "differences": [...], "warnings": [...], "figures": {...}}. If the check itself
-    fails: {"source", "ok": false, "error"}, also with exit code 1. With --matrix: {"source", "ok", "matrix": {...}},
-    for each release such a result, with the release that was "installed" and the "seconds" that it took.
+    fails: {"source", "ok": false, "error"}, and exit code 1. With --matrix: {"source", "ok", "matrix": {...}}, with
+    such a result for each release, the release that was "installed" and the "seconds" that it took.
     """
     from ..converters.sources import MANIFEST, check_source, without_manifest
     from ..proof.kinds import kind_of
@@ -89,7 +89,7 @@ def verify(
             if kind == "model":
                 check_source(source, revision, token)
                 if card and (matrix or not Path(source).is_dir()):
-                    raise ValueError("--card writes into the README.md of a folder: give one, and no --matrix")
+                    raise ValueError("--card writes into the README.md of a folder: give a folder, without --matrix")
                 if manifest is None and Path(source).is_dir() and not Path(source, MANIFEST).is_file():
                     raise FileNotFoundError(without_manifest(source))
                 options |= {"dtype": dtype, "manifest": manifest, "run_changed": run_changed, "code_only": code_only}
@@ -190,7 +190,7 @@ def record(
             "--texts", "--text_file", help="Of vectors: the file of the texts, if they are not in the same one."
         ),
     ] = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Of vectors: what was put before each text.")] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Of vectors: the text that was put before each text.")] = None,
     rows: Annotated[int, typer.Option("--rows", help="Of vectors: how many rows the proof keeps.")] = 64,
     keep_texts: Annotated[
         bool, typer.Option("--keep_texts", "--keep-texts", help="Of vectors: keep the texts of these rows, too.")
@@ -206,11 +206,11 @@ def record(
     """Write the manifest of any model that an Auto class loads, by which `verify` finds later what has changed.
 
     It holds digests of all files and tensors, settings, and what the model computes for fixed inputs, layer by layer.
-    It is written to zoo_manifest.json in the model's folder, or to --output. Look at a model before you record it: what
-    it computes now is what verify takes for right.
+    It is written to zoo_manifest.json in the model's folder, or to --output. Check a model before you record it: verify
+    takes what it computes now for right.
 
-    With --vectors: write the proof of vectors, whatever program has made them. Some rows are embedded, which shows at
-    once whether MODEL writes these vectors, and how (pooling, length 1, prompt, truncation are tried). The proof is
+    With --vectors: write the proof of vectors that any program has made. Some rows are embedded again. That shows at
+    once whether MODEL writes these vectors, and how (it tries pooling, length 1, prompt and truncation). The proof is
     written to _proof.json in a folder, to FILE.proof.json beside a file, or to --output.
     """
     from ..converters.sources import MANIFEST, check_folder
@@ -220,7 +220,7 @@ def record(
         options = {"trust_remote_code": trust_remote_code, "revision": revision, "token": token}
         if vectors is not None:
             if create_pr:
-                raise ValueError("--create-pr offers the manifest of a model: it does not go with --vectors")
+                raise ValueError("--create-pr is for the manifest of a model; leave it out, or leave out --vectors")
             columns = {"text_column": text_column, "vector_column": vector_column}
             options |= {"prompt": prompt, "rows": rows, "keep_texts": keep_texts, "output": output}
             with working(f"Recording {vectors}: reading it, then embedding some rows again"):
@@ -228,7 +228,7 @@ def record(
             report(f"{vectors} is recorded in {recorded.path}; {recorded}")
             return
         if text_column or vector_column or texts or prompt:
-            raise ValueError("--text_column_name, --vector_column_name, --texts and --prompt go with --vectors")
+            raise ValueError("--text_column_name, --vector_column_name, --texts and --prompt need --vectors")
         with working(f"Recording {model}: reading its files, then running it in a fresh process"):
             from .. import proof
             from ..proof.model_recording import propose
@@ -283,9 +283,8 @@ def push(
 
 
 #: what stands above the help of `transformers serve`
-SERVING = """`tfm-zoo serve MODEL` is transformers' server with the zoo's classes. MODEL, which transformers calls
-FORCE_MODEL, is a folder or a Hub id, and needs no --trust-remote-code. It answers to that name, which /v1/models does
-not list where it is a folder. Ask it:
+SERVING = """`tfm-zoo serve MODEL` is transformers' server with the zoo's classes. MODEL is a folder or a Hub id, and needs no
+--trust-remote-code. (transformers calls it FORCE_MODEL. /v1/models does not list a folder.) Ask it by that name:
 
 curl http://localhost:8000/v1/completions -H 'Content-Type: application/json' \\
      -d '{"model": "MODEL", "prompt": "Once upon a time", "max_tokens": 20}'
@@ -313,8 +312,8 @@ def check_served(model: str) -> None:
     names = config.get("architectures") or []
     if names and not any(name.endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")) for name in names):
         raise ValueError(
-            f"{folder} holds a {', '.join(names)}, which writes nothing that a client could ask for. vLLM serves "
-            "encoders that embed or classify; in Python, transformers' pipeline does."
+            f"{folder} holds a {', '.join(names)}, which does not generate text. vLLM serves encoders that embed or "
+            "classify. In Python, transformers' pipeline runs them."
         )
     settings = folder / "tokenizer_config.json"
     templates = [*folder.glob("chat_template*"), *folder.glob("additional_chat_templates/*")]
@@ -340,7 +339,7 @@ def serve(context: typer.Context) -> None:
     from ..plugin.patches import add_classes_to_transformers
 
     add_classes_to_transformers()
-    with suppress(OSError):  # the server lists what is in the Hub's cache, and fails where there is none
+    with suppress(OSError):  # the server lists what is in the Hub's cache, and fails without one
         Path(constants.HF_HUB_CACHE).mkdir(parents=True, exist_ok=True)
     sys.argv = ["transformers", "serve", *context.args]
     transformers_main()

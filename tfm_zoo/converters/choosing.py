@@ -18,7 +18,7 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
     """The table for a checkpoint.
 
     Raises:
-        ConversionError: if there is none; the message lists the architectures that the zoo converts.
+        ConversionError: if no architecture fits. The message lists the architectures that the zoo converts.
     """
     model_type, classes = checkpoint.config.get("model_type"), checkpoint.config.get("architectures") or ()
     if QK_POST_NORM in str(checkpoint.config.get("auto_map")):

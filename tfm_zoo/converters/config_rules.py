@@ -93,7 +93,7 @@ class Free(ConfigRule):
 
 @dataclass(frozen=True)
 class Requires(ConfigRule):
-    """An official field of which the zoo converts only some values. A configuration may lack the field."""
+    """An official field. The zoo converts only some of its values. A configuration may lack the field."""
 
     official: str
     is_converted: Callable[[Any], bool]

@@ -1,7 +1,7 @@
 """Fields that official configurations had before transformers 5, and that the converters of serving engines still read.
 
 CTranslate2 (4.8) and llama.cpp read them from `config.json`. transformers 5 has no such fields: it keeps those of an
-old checkpoint, but adds none itself. `tfm-zoo export --for-engines` adds them.
+old checkpoint, but adds no field itself. `tfm-zoo export --for-engines` adds them.
 """
 
 from transformers import PreTrainedConfig

@@ -1,4 +1,4 @@
-"""Architectures of which the zoo's block would need more than a table, and what that is."""
+"""Architectures that need more than a table, since the zoo's block lacks a part, and which part that is."""
 
 STATES = "it has layers that are not attention (state spaces, convolutions or delta rules)"
 SPARSE = "its attention sees chosen blocks or global tokens"

@@ -80,7 +80,7 @@ def check_inside(folder: Path, names: Iterable[str | Path]) -> None:
 
 
 def check_folder(source: str | Path, token: str | None = None) -> None:
-    """Raises a `FileNotFoundError` if `source` names a folder, and there is none; a `ConversionError` for a folder with
+    """Raises a `FileNotFoundError` if `source` names a folder that is missing, and a `ConversionError` for a folder with
     pointers of Git LFS."""
     if is_path(source, token) and not Path(source).is_dir():
         raise FileNotFoundError(no_folder(source))
@@ -108,7 +108,7 @@ def download(
     client then gives up at once; it would try for half a minute if it were asked for one file by its name.
 
     Raises:
-        FileNotFoundError: if there is no such repository or revision, or, without a connection, none in the cache.
+        FileNotFoundError: if there is no such repository or revision, or, without a connection, if the cache lacks it.
     """
     try:
         with quiet_retrying():

@@ -30,7 +30,7 @@ def split_steps(
 ) -> tuple[list[Step], list[Step], set[str]]:
     """The steps whose tensors are all there; the others that a model needs; and what the complete steps fill.
 
-    A model needs no optional step, and none whose parameters are `tied` to others that are filled.
+    A model needs no optional step, and no step whose parameters are `tied` to others that are filled.
     """
     complete, others = [], []
     for step in steps:

@@ -27,7 +27,7 @@ class TensorRule:
     """Tensors that the two sides hold under different names, and perhaps in different pieces.
 
     Args:
-        official, zoo: the name on that side, or the names of the pieces; none where that side lacks the tensor.
+        official, zoo: the name on that side, or the names of the pieces. It is empty if that side lacks the tensor.
         also: other official names of the same tensor. Where a checkpoint has several, the official model reads these.
         optional: whether either side may lack the tensor; the other then has it as its class initialises it.
     """

@@ -160,7 +160,7 @@ class CorpusReader:
 
         Raises:
             ValueError: for a single text, whose letters would be read, or anything else that does not hold texts; for a
-                text that is none, or that has no token. The message says which.
+                value that is not a text, or that has no token. The message says which.
         """
         if isinstance(texts, (str, bytes, Mapping)) or hasattr(texts, "columns") or not isinstance(texts, Iterable):
             found = shorten(repr(texts), 60, placeholder="...")

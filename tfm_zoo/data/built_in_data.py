@@ -143,7 +143,7 @@ def _tagged(rng: random.Random, names: dict[str, list[str]]) -> dict[str, list[s
 
 
 def questions_on_passages() -> DatasetDict:
-    """Columns `context`, sentences of which one tells who did what, where and when; `question`, about that one; and
+    """Columns `context`, sentences, and one tells who did what, where and when; `question`, about that one; and
     `answers`, lists `text` and `answer_start` with the one answer and its place in the context."""
     lists = {"text": List(Value("string")), "answer_start": List(Value("int32"))}
     features = Features({"question": Value("string"), "context": Value("string"), "answers": lists})
@@ -159,7 +159,7 @@ def questions_on_passages() -> DatasetDict:
 
 
 def summarised_passages() -> DatasetDict:
-    """Columns `text`, sentences of which some tell who did what, where and when; and `summary`, who did what."""
+    """Columns `text`, sentences, and some tell who did what, where and when; and `summary`, who did what."""
 
     def summarised_passage(rng: random.Random) -> dict[str, str]:
         facts = _facts(rng, rng.randint(1, 3))

@@ -82,4 +82,4 @@ def _row(line: bytes, path: str) -> dict[str, Any]:
     try:
         return dict(json.loads(line))
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{path!r} has a line that is no JSON object: {line[:80]!r}") from error
+        raise ValueError(f"{path!r} has a line that is not a JSON object: {line[:80]!r}") from error

@@ -45,7 +45,7 @@ def rows_of_files(
     whole_up_to: int = 0,
     names: Names = no_names,
 ) -> Dataset | IterableDataset:
-    """The rows of files of one kind; empty files have none.
+    """The rows of files of one kind; empty files have no rows.
 
     Args:
         name: where the files were named, for errors.
@@ -184,7 +184,7 @@ def line_of(file: Path, row: int) -> int | None:
         if file.suffix in (".json", ".jsonl"):
             kinds = (dict, NoneType)
             rows = (number for number, line in enumerate(lines, 1) if line.strip() and type(json.loads(line)) in kinds)
-            return next(islice(rows, row, None), None)  # none, if the file is one list
+            return next(islice(rows, row, None), None)  # `None` if the file is one list
     return None
 
 
@@ -245,7 +245,7 @@ def find_columns(
     names = asked or next((names for names in usual if set(names) <= set(columns)), None)
     if names is None:
         raise ValueError(
-            f"give {option_name}: none of the usual names ({names_in(usual)}) is among the columns {listed(columns)}"
+            f"give {option_name}: the columns {listed(columns)} have no usual name ({names_in(usual)})"
         )
     return names
 

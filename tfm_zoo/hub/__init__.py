@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-import transformers  # noqa: F401, with which the zoo is plugged in: before the files here, none of which is half imported
+import transformers  # noqa: F401, with which the zoo is plugged in: before the files here, so that no file is half imported
 
 from ..utils.importing import names_from
 

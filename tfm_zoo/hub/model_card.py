@@ -1,4 +1,4 @@
-"""The model card that a push writes if there is none, and what all cards of zoo models share."""
+"""The model card that a push writes for a folder without one, and what all cards of zoo models share."""
 
 import json
 import re

@@ -47,8 +47,8 @@ def push(
 
     Args:
         folder: what `save_pretrained` wrote.
-        repo_id: `"user/name"`; the repository is made, `private` or not, where there is none.
-        revision: a branch, made where there is none; by default the main one.
+        repo_id: `"user/name"`; the repository, which is made if it is missing, `private` or not.
+        revision: a branch, made if it is missing; by default the main one.
         token: by default the one of `hf auth login`.
         native: whether the folder holds an official model, such as a recipe trains with `--model_class native`.
         max_drop: the share that a quantised model may have lost, such as 0.005, by what it says of itself.
@@ -115,7 +115,7 @@ def check_unchanged(folder: Path, saved: dict[str, Any]) -> None:
 
 
 def card_of_folder(folder: Path, repo_id: str) -> ModelCard | None:
-    """The folder's own card, as one of the repository; where it has none, the card of its zoo model."""
+    """The folder's own card, as one of the repository; without one, the card of its zoo model."""
     if (folder / CARD).exists():
         return ModelCard(with_source((folder / CARD).read_text(encoding="utf-8"), repo_id))
     config = read_json(folder / "config.json")

@@ -81,7 +81,7 @@ def reading(read: Read) -> Iterator[None]:
         READ.reset(token)
 
 
-#: heads of which each position is read by itself
+#: heads that read each position by itself
 OF_TOKENS = ("ForMaskedLM", "ForTokenClassification", "ForCausalLM", "LMHeadModel", "ForQuestionAnswering")
 
 

@@ -79,7 +79,7 @@ class Twin(NamedTuple):
         made: those that a rule splits, joins or turns.
         modules: the twin's own.
         form: how the official class lays out what it caches.
-        pooler: the official pooler, where the tables have none for the base model alone.
+        pooler: the official pooler, where the tables lack one for the base model alone.
     """
 
     model: PreTrainedModel

@@ -129,7 +129,7 @@ class QuestionAnsweringPipeline(PadsAtRight, ChunkPipeline):
 
 
 def answers_of(output: dict[str, Any], max_answer_len: int, count: int) -> tuple[dict[str, dict[str, Any]], float]:
-    """The answers in one window, by their texts in small letters; and the probability that there is none."""
+    """The answers in one window, by their texts in small letters; and the probability that there is no answer."""
     context, places = output["example"]["context"], output["places"][0].tolist()
     allowed, null = output["p_mask"][0] == 0, output["is_null"][0] == 1
     spans, no_answer = likeliest_spans(output["start"][0], output["end"][0], allowed, null, max_answer_len, count)

@@ -11,7 +11,7 @@ from ..data.windows import best_spans
 def likeliest_spans(
     start_logits: Tensor, end_logits: Tensor, allowed: Tensor, null: Tensor, longest: int, count: int
 ) -> tuple[list[tuple[int, int, float]], float]:
-    """The likeliest spans, and how likely it is that there is none.
+    """The likeliest spans, and how likely it is that there is no span.
 
     A span's probability is that of its first token times that of its last: softmaxes over the tokens where an answer
     may begin and end, and over those that stand for no answer.

@@ -198,7 +198,7 @@ class TranslationPipeline(Text2TextGenerationPipeline):
         if src_lang and tgt_lang:
             self.task = f"translation_{src_lang}_to_{tgt_lang}"
             if named and self.task not in named and not hasattr(self.tokenizer, "_build_translation_inputs"):
-                logger.warning(f"{self.task} is none of the translations that the model names: {', '.join(named)}.")
+                logger.warning(f"{self.task} is not among the translations that the model names: {', '.join(named)}.")
         elif named:
             self.task = named[0]
             logger.warning(f"Using {self.task}, which the model's task_specific_params name: no languages were given.")
@@ -238,7 +238,7 @@ def missing(settings: dict[str, Any], given: Iterable[str]) -> dict[str, Any]:
 
 
 def field_of_original(config: PreTrainedConfig, name: str) -> Any:
-    """A field of an official configuration, which a converted model keeps; `None` if there is none."""
+    """A field of an official configuration, which a converted model keeps; `None` if it lacks the field."""
     value = getattr(config, name, None)
     return (getattr(config, "official", None) or {}).get(name) if value is None else value
 

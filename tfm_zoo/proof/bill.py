@@ -9,7 +9,7 @@ from torch.nn.functional import normalize
 
 #: sequences of drawn tokens that a bill is of where nobody gives texts, how many at once, and how long they are
 DRAWN, ROWS, LENGTH = 32, 8, 32
-#: outputs of which values are compared, and not how similar rows are: those of classifiers
+#: outputs whose values are compared, not the similarity of rows: those of classifiers
 FEW = 16
 #: what a model's outputs are called, the first that it has is read
 OUTPUTS = ("logits", "start_logits", "prediction_logits", "last_hidden_state")

@@ -46,7 +46,7 @@ class Verdict:
     source: str  # the folder or Hub id
     code: str = ""  # whose code the checkpoint carries
     differences: list[str] = field(default_factory=list)  # what has changed since
-    warnings: list[str] = field(default_factory=list)  # what could make a difference, though none was found
+    warnings: list[str] = field(default_factory=list)  # what could make a difference, though nothing differs yet
     figures: dict[str, Any] = field(default_factory=dict)
 
     def add(self, change: str, names: Collection[str]) -> None:
@@ -124,7 +124,7 @@ def compare_code(saved: dict, folder: Path, verdict: Verdict) -> None:
 def compare_files(saved: dict, folder: Path, verdict: Verdict) -> None:
     """Checks that the other files that loading may read are those that were recorded.
 
-    A manifest that was not completed records none, since a model is saved first; what lies beside it is named.
+    A manifest that was not completed lacks them, since a model is saved first; what lies beside it is named.
     """
     names = files_in(folder) - saved["code"].keys()
     if (recorded := saved.get("files")) is None:
@@ -156,7 +156,7 @@ def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> set[str]:
 
 
 def changed_in(before: dict[str, str], now: dict[str, str]) -> set[str]:
-    """The names of which the digests are others."""
+    """The names whose digests differ."""
     return {name for name in before.keys() & now.keys() if before[name] != now[name]}
 
 

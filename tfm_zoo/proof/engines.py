@@ -49,7 +49,7 @@ def open_export(path: str | Path) -> Engine:
     """The export in a file or folder.
 
     Raises:
-        FileNotFoundError: if there is none.
+        FileNotFoundError: if there is no export.
         ModuleNotFoundError: if its engine is not installed.
         ValueError: for a file that the engine cannot read.
     """

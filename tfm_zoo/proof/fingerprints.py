@@ -143,7 +143,7 @@ def compute(
     takes labels, these and its loss for them. `weights` replace its own of the same names.
 
     Args:
-        labels: by default, labels that fit the logits; `{}`: none.
+        labels: by default, labels that fit the logits; `{}`: no labels.
     """
     plain, reads = copy(model), signature(type(model).forward).parameters  # leaves out what `model.compile()` sets
     vars(plain).pop("forward", None)  # accelerate's, which uses mixed precision
@@ -179,7 +179,7 @@ def named(outputs: Any) -> dict[str, Any]:
 
 
 def fixed_labels(model: nn.Module, outputs: dict[str, Any], reads: Mapping[str, Parameter]) -> dict[str, list]:
-    """Labels that fit the shape of a head's outputs; none where its class takes none, or its outputs are others."""
+    """Labels that fit the shape of a head's outputs. They are empty if its class takes no labels, or its outputs are others."""
     if {"start_positions", "end_positions"} <= reads.keys():
         return {"start_positions": [0, 1], "end_positions": [1, 1]}
     logits = outputs.get("logits")

@@ -42,7 +42,7 @@ class Origin:
 
     def __str__(self) -> str:
         if not self.files:
-            whose = "none: transformers' own classes load it"
+            whose = "that of transformers"
         elif self.version is None:
             whose = f"somebody's own: {listed(self.files)}"
         else:

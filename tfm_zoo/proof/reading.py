@@ -25,7 +25,7 @@ class Reading:
         prompt: a text that stands before each.
         lower_case: whether texts are made lower case before they are tokenized.
         max_length: tokens to which texts are cut; `None`: as many as the model takes.
-        pooling: names of poolings, joined by `+`; none if nothing says it.
+        pooling: names of poolings, joined by `+`; empty if nothing says it.
         normalize: whether vectors have length 1.
         size: numbers of a vector that are kept, the first ones; `None`: all.
         oddity: one of `ODDITIES`, which no file says, or nothing.

@@ -78,7 +78,7 @@ def record_vectors(
         raise ValueError(f"rows must be at least 1, not {rows}")
     store = Store(vectors, vector_column, None if texts else text_column)
     if not texts and store.text_column is None:
-        where = "an array holds none" if store.is_array else f"the columns are {', '.join(store.columns)}"
+        where = "an array holds numbers alone" if store.is_array else f"the columns are {', '.join(store.columns)}"
         raise ValueError(f"{vectors} has no texts ({where}): name their column, or give the file that holds them.")
     encoder = Encoder.load(model, revision, token, trust_remote_code=trust_remote_code)
     parts = {store.name_of(part): described_part(store, part, with_texts=not texts) for part in store.parts}

@@ -25,7 +25,7 @@ class SentenceSettings(NamedTuple):
     """How a text becomes a vector.
 
     Args:
-        pooling: keys of `POOLINGS` in `poolings.py`, whose vectors are joined; none if no file says it.
+        pooling: keys of `POOLINGS` in `poolings.py`, whose vectors are joined; empty if no file says it.
         normalize: whether vectors have length 1.
         max_length: tokens to which texts are cut; `None`: as many as the model takes.
         lower_case: whether texts are made lower case before they are tokenized.
@@ -43,9 +43,9 @@ class SentenceSettings(NamedTuple):
     default_prompt: str | None = None
 
     def prompt(self, name: str | None) -> str:
-        """The prompt of this name, or else the one that is taken unasked; a `ValueError` if there is none."""
+        """The prompt of this name, or else the one that is taken unasked; a `ValueError` for an unknown name."""
         if name is not None and name not in self.prompts:
-            known = f"those of the model are {', '.join(self.prompts)}" if self.prompts else "the model names none"
+            known = f"those of the model are {', '.join(self.prompts)}" if self.prompts else "the model names no prompts"
             raise ValueError(f"prompt_name {name!r}: no such prompt; {known}")
         return self.prompts.get(name or self.default_prompt, "")
 

@@ -186,7 +186,7 @@ def hints_of_calls(calls: list[str], other_calls: list[str]) -> list[str]:
 
 
 def place_of_norms(calls: list[str]) -> str | None:
-    """Where a layer's norms stand; `None` for what has none."""
+    """Where a layer's norms stand; `None` without norms."""
     norms = [call.startswith(NORMS) for call in calls]
     if not any(norms) or all(norms):
         return None

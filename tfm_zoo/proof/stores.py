@@ -10,7 +10,7 @@ import numpy as np
 
 #: rows that are read at once
 ROWS = 4096
-#: the columns of texts and of vectors that are looked for where none is named
+#: the columns of texts and of vectors that are looked for where no name is given
 TEXT, VECTOR = "text", "embedding"
 
 

@@ -118,7 +118,7 @@ def loader_of(origin: Origin, trust_remote_code: bool, code_changed: bool = Fals
     """Whose code loads a checkpoint: see `check.py`.
 
     Raises:
-        ValueError: saying why none does.
+        ValueError: saying why no class does.
     """
     if origin.foreign:
         raise ValueError(f"it was not run: {listed(origin.foreign)}")
@@ -136,7 +136,7 @@ def class_of(config: dict[str, Any]) -> str:
     """The class of transformers that loads a checkpoint with its head: an Auto class, where it has its own code.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if there is no such code.
     """
     names, targets = config.get("architectures"), config.get("auto_map") or {}
     name = str(names[0]) if names and isinstance(names, list) else "AutoModel"
@@ -190,7 +190,7 @@ def read_manifest(folder: Path, path: Path | None = None) -> dict[str, Any]:
 
 
 def shapes_in(folder: Path) -> list[torch.Size]:
-    """The shapes of a checkpoint's weights, of which none is read."""
+    """The shapes of a checkpoint's weights, without reading these."""
     if not any((folder / name).is_file() for name in WEIGHTS):
         return []
     return [tensor.meta.shape for tensor in open_weights(folder, mapped=True).values()]
@@ -208,7 +208,7 @@ def misfits(value: Any, form: Any, name: str = "") -> Iterator[str]:
 
 
 def check_files(folder: Path, *names: str) -> None:
-    """Refuses a folder of which a file, or one of these names, lies elsewhere; and one with links to folders, which
+    """Refuses a folder if a file, or one of these names, lies elsewhere; and one with links to folders, which
     are not looked into."""
     check_inside(folder, (*names, FILE, CARD, *weight_names_in(folder), *sorted(files_in(folder))))
     links = [path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()]

@@ -44,7 +44,7 @@ def switched_off(*names: str) -> Iterator[None]:
 def quiet_imports() -> AbstractContextManager:
     """While it is open, importing transformers warns of nothing. It imports torchao wherever that is installed."""
     return only_errors(
-        "torchao",  # warns of kernels that were built for another GPU, or for none: nothing here calls them
+        "torchao",  # warns of kernels that were built for another GPU. Nothing here calls them
         "torch.utils._pytree",  # warns of an Enum that torchao registers in a way that torch will drop
     )
 

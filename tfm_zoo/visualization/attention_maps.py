@@ -43,7 +43,7 @@ def attention_maps(
 
     Raises:
         ValueError: if the text is empty or longer than the model can read, if there is no text and no `input_ids`, if
-            the target is missing or the model reads none, or if no layer has weights.
+            the target is missing or the model reads no target, or if no layer has weights.
     """
     name, ids = title_of(model), input_ids
     if ids is None and (tokenizer is None or text is None):

@@ -130,7 +130,7 @@ def finish(panel: Axes, label: str, levels: Mapping[str, float]) -> None:
 
 
 def draw_bars(panel: Axes, amounts: Sequence[float | None], styles: Sequence[Mapping[str, Any]]) -> None:
-    """Draw a bar for each amount, from top to bottom, and none for an amount that is not known."""
+    """Draw a bar for each amount, from top to bottom, and nothing for an unknown amount."""
     for row, (amount, style) in enumerate(zip(amounts, styles, strict=True)):
         hatch = HATCHES[style["ls"]]
         panel.barh(row, amount or 0, height=0.72, color=style["color"], hatch=hatch, edgecolor="white", lw=0)

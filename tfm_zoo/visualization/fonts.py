@@ -29,7 +29,7 @@ def fonts_for(letters: set[str]) -> tuple[list[str], set[str]]:
 
 
 def letters_in(path: str, letters: set[str]) -> set[str]:
-    """Those of the letters that a font has. A font that is gone or cannot be read has none."""
+    """Those of the letters that a font has. A font that is gone or cannot be read has no letters."""
     try:
         font = get_font(path)
     except (OSError, RuntimeError):

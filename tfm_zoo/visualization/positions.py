@@ -16,7 +16,7 @@ from .figures import LINES, SIGNED, check_suffix, plain, save
 
 VISIBLE = 0.005  # the least difference in similarity that a picture shows
 LONGEST = 512  # positions, if the caller does not say how many
-#: positions that fit into a picture, each of which is compared with each, and numbers of all of them together
+#: positions that fit into a picture, where each is compared with each, and numbers of all of them together
 MOST, NUMBERS = 8192, 1 << 26
 #: what the channels and the similarities of positions are; for rotary positions and for all others
 ROTARY_LABELS = (
@@ -44,7 +44,7 @@ def position_vectors(source: PreTrainedModel | TfmConfig, length: int | None = N
     """
     config = getattr(source, "config", source)
     if not str(getattr(config, "model_type", None)).startswith("tfm_"):
-        raise ValueError(f"{type(source).__name__} is none of the zoo: tfm_zoo.from_official makes it one.")
+        raise ValueError(f"{type(source).__name__} is not a model of the zoo: tfm_zoo.from_official makes it one.")
     kind = config.position_embedding_type
     if kind == "none":
         raise ValueError("position_embedding_type='none': the model has no positions to show.")
@@ -64,7 +64,7 @@ def position_vectors(source: PreTrainedModel | TfmConfig, length: int | None = N
         return {"": torch.cat([wave[0].chunk(2, dim=-1)[0] for wave in waves], dim=-1)}
     if source is config:
         raise ValueError(
-            "position_embedding_type='learned': positions are among the weights, and a configuration has none; name a"
+            "position_embedding_type='learned': positions are among the weights, which a configuration lacks; name a"
             " checkpoint instead, such as openai-community/gpt2."
         )
     base = source.base_model
@@ -99,7 +99,7 @@ def plot_positions(
     Args:
         source, length: as for [`position_vectors`].
         path: the image file to write.
-        title: the model's name. `None`: a model's own; a configuration has none.
+        title: the model's name. `None`: a model's own; a configuration lacks one.
     """
     check_suffix(path)
     tables = position_vectors(source, length)

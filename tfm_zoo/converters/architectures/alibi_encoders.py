@@ -1,5 +1,5 @@
-"""Encoders whose own code no longer loads: MosaicBERT (Portes et al. 2023), of which DNABERT-2 (Zhou et al. 2023) is
-one for genomes, and Jina v2 (Günther et al. 2023).
+"""Encoders whose own code no longer loads: MosaicBERT (Portes et al. 2023) with DNABERT-2 (Zhou et al. 2023),
+which is one for genomes, and Jina v2 (Günther et al. 2023).
 
 Both are BERT with a symmetric ALiBi in place of positions and a gated feed-forward. transformers has no class for them:
 they are converted by the names of their checkpoints' tensors, and the code that checkpoints carry or name is never run.

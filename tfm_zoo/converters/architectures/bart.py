@@ -37,8 +37,8 @@ CONFIG = (
 )
 BIASES = ("final_logits_bias", "lm_head_bias")
 NO_LAYERDROP = only(encoder_layerdrop=0, decoder_layerdrop=0)
-#: for classes whose output projection has an untrained bias. A zoo model with a trained bias, or with none, can be
-#: exported to it too: none becomes zeros.
+#: for classes whose output projection has an untrained bias. A zoo model with a trained bias can be exported to it, too,
+#: and so can one without a bias, which becomes zeros.
 LOGITS_BIAS = (*constants(final_logits_bias=lambda zoo: not zoo.get("lm_head_bias")), *map(Free, BIASES))
 
 ATTENTIONS = [("encoder", "self_attn"), ("decoder", "self_attn"), ("decoder", "encoder_attn")]
@@ -66,7 +66,7 @@ SINUSOIDS = tuple(Sinusoids(f"{side}.embed_positions.weight") for side in SIDES)
 LANGUAGE_MODEL = (LM_HEAD, Row("final_logits_bias", "lm_head.bias", optional=True))
 NORMS = tuple(Rename(f"{side}.layer_norm", f"{side}.norm") for side in SIDES)
 LEARNED_POSITIONS = tuple(Rename(f"{side}.embed_positions", f"{side}.embeddings.embed_positions") for side in SIDES)
-#: for classes that tie all embeddings or none; Marian can tie those of the target alone
+#: for classes that tie all embeddings or leave all apart. Marian can tie those of the target alone
 ALL_TIED = constants(share_encoder_decoder_embeddings=lambda zoo: zoo["tie_word_embeddings"])
 CLASSIFIER = tuple(
     Rename(f"classification_head.{name}", f"classification_head.{name}") for name in ("dense", "out_proj")
@@ -202,7 +202,7 @@ FSMT = Architecture(
 
 PRE_NORM = (*CONFIG, *same("vocab_size"), *constants(norm_position="pre"), *ALL_TIED)
 #: Fan et al. 2020; the architecture of the dense NLLB models (NLLB team 2022). The official class
-#: drops whole layers in training (`encoder_layerdrop`): the zoo keeps this field, but drops none.
+#: drops whole layers in training (`encoder_layerdrop`): the zoo keeps this field, but drops no layer.
 M2M100 = bart_relative(
     *("m2m_100", "M2M100 (NLLB)", "M2M100"),
     config=(

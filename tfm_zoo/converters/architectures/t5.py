@@ -1,4 +1,4 @@
-"""T5 (Raffel et al. 2020), of which flan-T5 is a later version, mT5 (Xue et al. 2021) and umT5 (Chung et al. 2023)."""
+"""T5 (Raffel et al. 2020) with its later version flan-T5, mT5 (Xue et al. 2021) and umT5 (Chung et al. 2023)."""
 
 from typing import Any
 

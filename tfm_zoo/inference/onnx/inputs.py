@@ -11,7 +11,7 @@ CHOICES = 2
 
 
 def random_inputs(model: PreTrainedModel, rows: int, length: int) -> dict[str, torch.LongTensor]:
-    """The inputs that the model's ONNX graphs take, for `rows` sequences of which one has all of `length` tokens.
+    """The inputs that the model's ONNX graphs take, for `rows` sequences, one with all of `length` tokens.
 
     The others are padded: those of a decoder on the left, as `generate` needs it, and all others on the right.
 

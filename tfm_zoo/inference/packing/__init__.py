@@ -3,7 +3,7 @@
 A linear layer is replaced by a [`PackedLinear`], which holds its weight as a [`Product`] in one of four formats.
 """
 
-import transformers  # noqa: F401, with which the zoo is plugged in: before the files here, none of which is half imported
+import transformers  # noqa: F401, with which the zoo is plugged in: before the files here, so that no file is half imported
 
 from .configuration import TfmQuantizationConfig
 from .packing import pack_weights, quantize_int8

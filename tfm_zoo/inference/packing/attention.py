@@ -98,7 +98,7 @@ def plan_of(lengths: list[int], heads: int, width: int, dtype: torch.dtype) -> P
 
 
 def make_plan(starts: list[int], alike: list[tuple[int, list[int]]], apart: list[int], dtype: torch.dtype) -> Plan:
-    """The plan of sequences that begin at `starts`, the last of which is the end. `alike`: the length of a group, and
+    """The plan of sequences that begin at `starts`; its last number is the end. `alike`: the length of a group, and
     the numbers of its sequences; `apart`: those of the others."""
     order, done, groups = torch.empty(starts[-1], dtype=torch.long), 0, []
     for length, numbers in alike:

@@ -80,7 +80,7 @@ def calibrate_layers(
     seen, wanted = watch(model, batches, groups)
     ladders = [ladder_of(model, group, seen[group]) for group in tqdm(groups, desc="Calibrating") if group in seen]
     if not ladders:
-        logger.warning("Calibrated no product: none of these layers reads the texts.")
+        logger.warning("Calibrated no product: no linear layer reads the texts.")
         return {"inputs": {}}
 
     def least(choices: list[Choice]) -> tuple[float, float]:
@@ -99,7 +99,7 @@ def calibrate_layers(
     ]
     unseen = sum(map(len, groups)) - sum(len(choice.layers) for choice in choices)
     said = f" Fell back: {'; '.join(fallen)}." if fallen else " No layer fell back."
-    said += f" {unseen} layers, which read none of this, stay by rows." if unseen else ""
+    said += f" {unseen} layers read no text, and stay by rows." if unseen else ""
     short = "" if worst >= least_cosine else f" (below least_cosine={least_cosine}, with all layers in bfloat16)"
     logger.warning(
         f"Calibrated {sum(len(c.layers) for c in choices if c.rounding)} layers on {len(wanted)} texts: the cosine to "
@@ -302,7 +302,7 @@ def tokenizer_of(model: PreTrainedModel) -> Any:
             return AutoTokenizer.from_pretrained(source)
         reason = "it was not loaded from a folder"
     except (OSError, ValueError, KeyError) as error:
-        reason = f"{source} has none: {str(error).splitlines()[0]}"
+        reason = f"{source} lacks one: {str(error).splitlines()[0]}"
     raise ValueError(
         f"Texts to calibrate with need this {type(model).__name__}'s tokenizer, and {reason}. Pass tokenizer=."
     )

@@ -18,7 +18,7 @@ class TfmQuantizationConfig(QuantizationConfigMixin):
 
     Args:
         dtype: `"int8"` or `"int4"`, as for [`pack_weights`].
-        modules_to_not_convert: names of modules, or patterns of names, whose layers stay as they are; by default none.
+        modules_to_not_convert: names of modules, or patterns of names, whose layers stay as they are; empty by default.
         bill: what rounding has cost: see [`bill_of`].
         inputs: of a model that was calibrated: the name of a layer -> one of `INPUTS`. Layers without a name here read
             each row by a scale of its own.
@@ -48,7 +48,7 @@ class TfmQuantizationConfig(QuantizationConfigMixin):
                 f"The inputs of layers are one of {', '.join(INPUTS)}, not {', '.join(map(repr, unknown))}."
             )
         self.dtype, self.modules_to_not_convert, self.quant_method = dtype, modules_to_not_convert, quant_method
-        if bill is not None:  # a checkpoint of an earlier version has none
+        if bill is not None:  # checkpoints of earlier versions lack it
             self.bill = bill
         if inputs is not None:  # a checkpoint that was not calibrated says nothing of it
             self.inputs, self.least_cosine = inputs, least_cosine

@@ -218,7 +218,7 @@ def check(model: nn.Module, dtype: str) -> None:
         raise ValueError(f"{wanted}; this one is {state}.")
     packed = is_packed(model)
     if packed or getattr(model, "hf_quantizer", None) is not None or not any(map(is_plain, model.modules())):
-        state = "packed" if packed else "quantised or has none"
+        state = "packed" if packed else "quantised, or has no linear layers"
         raise ValueError(f"pack_weights takes a model with plain linear layers; this one is {state}.")
 
 
@@ -290,7 +290,7 @@ class Packer(NamedTuple):
             setattr(*place, part)
 
     def can_join(self, layers: list[nn.Module | None]) -> bool:
-        """Whether all are packed, and all or none have a bias."""
+        """Whether all are packed, and either all have a bias or no one has."""
         return all(map(self.takes, layers)) and len({layer.bias is None for layer in layers}) == 1
 
     def product(self, layers: list[nn.Linear]) -> Product:
@@ -334,8 +334,8 @@ def groups_of(model: nn.Module) -> list[tuple[str, ...]]:
 
 
 def place_kernel(model: nn.Module, weights: str) -> None:
-    """Has an encoder's attention run in the way that is fastest here (see [`CpuAttention`]), where it is no float32
-    model's own, whose outputs stay the same."""
+    """Has an encoder's attention run in the way that is fastest here (see [`CpuAttention`]), unless that is a
+    float32 model's own way, whose outputs stay the same."""
     attention = CpuAttention()
     for module in model.modules():
         if weights in ("bfloat16", "int8") and type(module).__name__ == "TfmAttention" and not module.is_causal:

@@ -110,7 +110,7 @@ class OneDNNProduct(Product):
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, activation: tuple[str, str] = ("none", "")):
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
         self.bias, self.activation = bias, activation
-        # In bfloat16, the kernel is no slower for a single row.
+        # In bfloat16, the kernel is as fast for a single row.
         self.few = range(2 if weight.dtype == torch.bfloat16 else 1, self.FEWEST)
 
     def __call__(self, inputs: torch.Tensor, dtype: torch.dtype = torch.float) -> torch.Tensor:
