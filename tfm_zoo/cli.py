@@ -44,12 +44,12 @@ app.command(
 )(hub.serve)
 
 pictures = typer.Typer(
-    help="Draw a model's attention, what its decision rests on, its positions, its block; or masks and learning rates.",
+    help="Draw a model's attention, positions or block; or masks, learning rates and losses.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 pictures.command(short_help="Which tokens of a text attend to which.")(show.attention)
-pictures.command(short_help="Which tokens a classifier's decision rests on.")(show.rollout)
+pictures.command(short_help="From which tokens attention reaches a classifier's decision.")(show.rollout)
 pictures.command(short_help="What each head attends to, on average over texts.")(show.heads)
 pictures.command(short_help="A model's positions, and how similar they are.")(show.positions)
 pictures.command(short_help="The block as it is configured, box by box.")(show.block)

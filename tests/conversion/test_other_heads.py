@@ -93,8 +93,8 @@ def test_labels(name, head, overrides, labels):
         ("BertForSequenceClassification", None, FIVE, r"classifier\.weight of shape \(3, 32\), where .* \(5, 32\)"),
         ("BertForMaskedLM", None, {"mlp_type": "gated"}, "gate_proj"),
         ("BertForMaskedLM", None, {"position_embedding_type": "rotary"}, r"unexpected: .*position_embeddings"),
-        ("BertModel", "TfmGPTForCausalLM", {}, "to which TfmGPTForCausalLM does not belong"),
-        ("GPT2LMHeadModel", "TfmBertForMaskedLM", {}, "to which TfmBertForMaskedLM does not belong"),
+        ("BertModel", "TfmGPTForCausalLM", {}, "TfmGPTForCausalLM is of another family"),
+        ("GPT2LMHeadModel", "TfmBertForMaskedLM", {}, "TfmBertForMaskedLM is of another family"),
     ],
 )
 def test_what_does_not_fit_is_refused(name, head, overrides, message):

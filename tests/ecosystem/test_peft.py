@@ -249,7 +249,7 @@ def test_an_adapter_of_a_converted_model_is_found_with_its_base(way, official, t
 @WAYS
 def test_an_adapter_without_a_base_is_refused_before_training(way, official, tmp_path):
     model = from_official(official)
-    with pytest.raises(ValueError, match=rf"converted from '{official}' and lies in no folder.*save_pretrained\("):
+    with pytest.raises(ValueError, match=rf"converted from '{official}' and is not in a folder yet.*save_pretrained\("):
         way(model, tmp_path / "adapter")
     assert not [*tmp_path.rglob("*.safetensors")]
     assert not any("lora" in name for name, _ in model.named_parameters())

@@ -63,18 +63,21 @@ def rollout(
     trust_remote_code: TrustRemoteCode = False,
     debug: Debug = False,
 ) -> None:
-    """Draw which tokens a classifier's decision rests on, by attention rollout."""
+    """Draw from which tokens attention reaches a classifier's decision (attention rollout).
+
+    It follows attention alone. It does not say how the decision would change without a token.
+    """
     with drawing(out, debug) as (pictures, place):
         from .models import load_with_tokenizer
 
         rollout = pictures.decision_rollout(*load_with_tokenizer(model, trust_remote_code), text)
         pictures.plot_rollout(rollout, out)
     strongest = ", ".join(f"{token!r} ({share:.0%})" for token, share in rollout.strongest())
-    rests = f" Of the text, it rests most on {strongest}." if strongest else ""
+    rests = f" Attention reaches it most from {strongest}." if strongest else ""
     largest = int(rollout.shares.argmax())
     if largest in rollout.aside:
         rests += f" ({rollout.tokens[largest]!r} has {rollout.shares[largest]:.0%}.)"
-    report(f"Decision: {rollout.decision}.{rests} What it rests on is drawn in {place}")
+    report(f"Decision: {rollout.decision}.{rests} All tokens are drawn in {place}")
 
 
 def heads(
@@ -100,7 +103,7 @@ def heads(
             continue
         share_of = f"{share:.0%} of its attention (evenly spread: {chance:.0%})"
         report(f"{target}: layer {layer}, head {head} attends to it most, with {share_of}")
-    report("(Evenly spread: what a head gives that attends to all tokens alike.)")
+    report("(Evenly spread: the share if a head attends to all tokens alike.)")
     report(f"What all heads of {model} attend to is drawn in {place}")
 
 

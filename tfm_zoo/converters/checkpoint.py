@@ -114,7 +114,7 @@ def fields_of(model: nn.Module) -> dict[str, Any]:
         return {"model_type": type(model).__name__}
     name = f"{type(model).__module__}.{type(model).__qualname__}"
     known = ", ".join(f"nn.{module.__name__}" for module in MODULES)
-    raise ConversionError(f"{name} is not a model of transformers, and none of {known}. {OTHER_MODELS}")
+    raise ConversionError(f"{name} is not a model of transformers, nor one of {known}. {OTHER_MODELS}")
 
 
 def lazy_tensors(state_dict: Mapping[str, torch.Tensor]) -> dict[str, LazyTensor]:
@@ -191,7 +191,7 @@ def open_safetensors(file: Path, mapped: bool) -> dict[str, LazyTensor]:
         # If tensors are copied, the pages of a mapped file would take as much memory again.
         content = safe_open(file, framework="pt", backend="mmap" if mapped else "pread")
     except SafetensorError as error:
-        raise ConversionError(f"{file} is truncated, or no safetensors file: {error}.") from error
+        raise ConversionError(f"{file} is truncated, or not a safetensors file: {error}.") from error
     tensors = {}
     for name in content.keys():  # noqa: SIM118
         entry = content.get_slice(name)
@@ -206,7 +206,7 @@ def open_bin(file: Path, mapped: bool) -> dict[str, LazyTensor]:
         is_mapped = mapped and zipfile.is_zipfile(file)  # torch cannot map a file of its format from before version 1.6
         values = torch.load(file, map_location="cpu", weights_only=True, mmap=is_mapped)
     except Exception as error:  # which one, depends on the bytes
-        raise ConversionError(f"{file} is truncated, or no file of PyTorch weights: {error}.") from error
+        raise ConversionError(f"{file} is truncated, or not a file of PyTorch weights: {error}.") from error
     if not isinstance(values, Mapping):
         raise ConversionError(f"{file} holds a {type(values).__name__}; it should hold a dict of tensors.")
     tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}

@@ -73,8 +73,8 @@ def convert(
     model_class = model_class or head.zoo
     if model_class.config_class.model_type != architecture.family:
         raise ConversionError(
-            f"{checkpoint.title} ({architecture.title}) becomes a model of the family {architecture.family}, to which "
-            f"{model_class.__name__} does not belong."
+            f"{checkpoint.title} ({architecture.title}) becomes a model of the family {architecture.family}; "
+            f"{model_class.__name__} is of another family."
         )
     # A module of torch has settings in place of a configuration.
     fields = settings_of(checkpoint.model) if architecture.library == "torch" else checkpoint.config

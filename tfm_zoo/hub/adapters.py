@@ -16,8 +16,8 @@ def check_base(model: nn.Module) -> None:
     if isinstance(model, TfmPreTrainedModel) and model.config.name_or_path and not model.name_or_path:
         name = type(model).__name__
         raise ValueError(
-            f"This {name} was converted from {model.config.name_or_path!r} and lies in no folder: whoever loads an "
-            "adapter of it would not find its base. Save the model and load it before you add an adapter: "
+            f"This {name} was converted from {model.config.name_or_path!r} and is not in a folder yet. An "
+            "adapter records where its base lives, so save the model and load it before you add one: "
             f"model.save_pretrained('my-zoo-model'); model = {name}.from_pretrained('my-zoo-model')."
         )
 

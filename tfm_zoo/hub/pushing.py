@@ -111,7 +111,7 @@ def check_unchanged(folder: Path, saved: dict[str, Any]) -> None:
     compare_named_code(saved, settings_in(folder), verdict)
     compare_weights(saved, folder, verdict)
     if not verdict.ok:
-        raise ValueError(f"{verdict}. It is not what was saved: load it and save it anew, and that can be pushed.")
+        raise ValueError(f"{verdict}. It differs from what was saved. Load it, save it again, and push that.")
 
 
 def card_of_folder(folder: Path, repo_id: str) -> ModelCard | None:

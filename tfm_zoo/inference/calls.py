@@ -78,7 +78,7 @@ class Call:
         if mask is not None and not marks_padding(mask):
             raise UnfollowedError("attention_mask says who attends to whom")
         if mask is not None and self.drops_masks and not mask.any(dim=1).all():
-            raise UnfollowedError("a row has no token, by whose number it divides")
+            raise UnfollowedError("a row has no token")
         arguments = {name: options[name] for name in ("token_type_ids", "task_type_ids") if name in options}
         arguments |= {"output_hidden_states": shows, "output_attentions": False}
         if self.is_decoder or "output_router_logits" in options:
@@ -116,7 +116,7 @@ class Call:
         """An encoder's call; `mask`, if there is one, is of padding."""
         ids, embeddings = options.get("input_ids"), options.get("inputs_embeds")
         if self.fills_cache and options.get("use_cache", self.owner.config.use_cache):
-            raise UnfollowedError("use_cache=True fills a cache, which an encoder of the zoo has not")
+            raise UnfollowedError("use_cache=True needs a cache, which an encoder of the zoo lacks")
         if mask is None and self.is_source:  # the twin would take the tokens of padding for it
             mask = torch.ones(given.shape[:2], dtype=torch.long, device=given.device)
         if not self.is_tower:

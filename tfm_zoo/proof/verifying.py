@@ -213,7 +213,7 @@ def check_files(folder: Path, *names: str) -> None:
     check_inside(folder, (*names, FILE, CARD, *weight_names_in(folder), *sorted(files_in(folder))))
     links = [path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()]
     if wrong := sorted(str(path) for path in links if not is_unread(path.relative_to(folder))):
-        raise ValueError(f"{listed(wrong)}: a link to a folder. The folders of a checkpoint lie in its own.")
+        raise ValueError(f"{listed(wrong)}: a link to a folder. A checkpoint's folders must lie inside it.")
 
 
 def load_in_fresh_process(

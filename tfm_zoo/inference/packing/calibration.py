@@ -278,7 +278,7 @@ def batches_of(model: PreTrainedModel, given: Iterable, tokenizer: Any = None) -
         )
     given = [*given]
     if not given:
-        raise ValueError("calibrate is empty: some 128 texts of those that the model will read suffice.")
+        raise ValueError("calibrate is empty: give about 128 texts like those that the model will read.")
     if all(isinstance(text, str) for text in given):
         tokenizer = tokenizer or tokenizer_of(model)
         longest = min(LONGEST, tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", LONGEST))
