@@ -204,9 +204,9 @@ def main(argv: list[str] | None = None) -> None:
     others = " (other programs were computing, too: on a quiet machine it is more)" if is_busy() else ""
     accuracies = [training.accuracy(test) for training in trainings.values()]
     say(
-        f"[bold]2.[/] Both learned from the same {len(batches)} batches of film reviews ({padding:.0%} is padding). The "
-        f"official class read {speeds[0]:.0f} reviews a second, the zoo {speeds[1]:.0f}, {speeds[1] / speeds[0]:.1f} times "
-        f"as many{others}. Accuracy on other reviews: {accuracies[0]:.1%} and {accuracies[1]:.1%}."
+        f"[bold]2.[/] Both learned from the same {len(batches)} batches of film reviews ({padding:.0%} is padding). "
+        f"The official class read {speeds[0]:.0f} reviews a second, the zoo {speeds[1]:.0f}, "
+        f"{speeds[1] / speeds[0]:.1f} times as many{others}. Accuracy on other reviews: {accuracies[0]:.1%} and {accuracies[1]:.1%}."
     )
     begin("Saving the zoo model, and loading it in a fresh process")
     folder = args.output_dir

@@ -102,7 +102,7 @@ def test_tags_are_those_of_the_pipeline(texts, tmp_path):
 BAD = {
     "give one of mean, cls, last": {"pooling": "median"},
     "and the model has neither a head nor files": {},
-    "no such prompt; the model names no prompts": {"pooling": "cls", "prompt_name": "query"},
+    "no such prompt; the model has no prompts": {"pooling": "cls", "prompt_name": "query"},
     "the model reads 1 to 64 tokens": {"pooling": "cls", "max_length": 65},
     "computes in float32, bfloat16 or float16": {"pooling": "cls", "dtype": "float8"},
     "embedding_dtype 'bfloat16'": {"pooling": "cls", "embedding_dtype": "bfloat16"},

@@ -190,7 +190,7 @@ def record(
             "--texts", "--text_file", help="Of vectors: the file of the texts, if they are not in the same one."
         ),
     ] = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Of vectors: the text that was put before each text.")] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Of vectors: the text put before each text.")] = None,
     rows: Annotated[int, typer.Option("--rows", help="Of vectors: how many rows the proof keeps.")] = 64,
     keep_texts: Annotated[
         bool, typer.Option("--keep_texts", "--keep-texts", help="Of vectors: keep the texts of these rows, too.")
@@ -283,8 +283,8 @@ def push(
 
 
 #: what stands above the help of `transformers serve`
-SERVING = """`tfm-zoo serve MODEL` is transformers' server with the zoo's classes. MODEL is a folder or a Hub id, and needs no
---trust-remote-code. (transformers calls it FORCE_MODEL. /v1/models does not list a folder.) Ask it by that name:
+SERVING = """`tfm-zoo serve MODEL` is transformers' server with the zoo's classes. MODEL (FORCE_MODEL below) is a folder or a
+Hub id, and needs no --trust-remote-code. /v1/models does not list a folder. Ask it by that name:
 
 curl http://localhost:8000/v1/completions -H 'Content-Type: application/json' \\
      -d '{"model": "MODEL", "prompt": "Once upon a time", "max_tokens": 20}'

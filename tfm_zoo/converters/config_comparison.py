@@ -78,7 +78,7 @@ def effective_values(config: PreTrainedConfig, head: Head) -> dict[str, Any]:
 
 
 def effective_rotation(config: PreTrainedConfig) -> dict[str, Any] | None:
-    """The rotary parameters by type of layer, or of all types if they are the same; `None` if it has no such parameters."""
+    """The rotary parameters by type of layer, or of all types if they are the same; `None` without such."""
     parameters = getattr(config, "rope_parameters", None)  # an attribute of rotary models alone, which is not a field
     if parameters is None:
         return None

@@ -80,7 +80,7 @@ def check_inside(folder: Path, names: Iterable[str | Path]) -> None:
 
 
 def check_folder(source: str | Path, token: str | None = None) -> None:
-    """Raises a `FileNotFoundError` if `source` names a folder that is missing, and a `ConversionError` for a folder with
+    """Raises a `FileNotFoundError` if `source` names a missing folder, and a `ConversionError` for a folder with
     pointers of Git LFS."""
     if is_path(source, token) and not Path(source).is_dir():
         raise FileNotFoundError(no_folder(source))

@@ -179,7 +179,7 @@ def named(outputs: Any) -> dict[str, Any]:
 
 
 def fixed_labels(model: nn.Module, outputs: dict[str, Any], reads: Mapping[str, Parameter]) -> dict[str, list]:
-    """Labels that fit the shape of a head's outputs. They are empty if its class takes no labels, or its outputs are others."""
+    """Labels that fit the shape of a head's outputs. Empty if its class takes no labels, or has other outputs."""
     if {"start_positions", "end_positions"} <= reads.keys():
         return {"start_positions": [0, 1], "end_positions": [1, 1]}
     logits = outputs.get("logits")

@@ -45,7 +45,7 @@ class SentenceSettings(NamedTuple):
     def prompt(self, name: str | None) -> str:
         """The prompt of this name, or else the one that is taken unasked; a `ValueError` for an unknown name."""
         if name is not None and name not in self.prompts:
-            known = f"those of the model are {', '.join(self.prompts)}" if self.prompts else "the model names no prompts"
+            known = f"those of the model are {', '.join(self.prompts)}" if self.prompts else "the model has no prompts"
             raise ValueError(f"prompt_name {name!r}: no such prompt; {known}")
         return self.prompts.get(name or self.default_prompt, "")
 

@@ -79,13 +79,13 @@ def decision_rollout(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
     encoder-decoder read the text: a token's share is the sum of the two.
 
     Raises:
-        ValueError: if the model is not a classifier of the zoo or has layers without weights, and as [`attention_maps`].
+        ValueError: if the model is not a zoo classifier or has layers without weights, and as [`attention_maps`].
     """
     config, name = model.config, title_of(model)
     if not classifies(model) or not config.model_type.startswith("tfm_"):
         raise ValueError(
-            f"{name} ({type(model).__name__}) is not a classifier of the zoo (Tfm...ForSequenceClassification): it makes "
-            "no decision that could be shown."
+            f"{name} ({type(model).__name__}) is not a classifier of the zoo (Tfm...ForSequenceClassification): it "
+            "makes no decision that could be shown."
         )
     linear = linear_layers(config, "decoder")  # the encoder of an encoder-decoder has the same attention
     if linear:

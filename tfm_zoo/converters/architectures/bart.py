@@ -37,7 +37,7 @@ CONFIG = (
 )
 BIASES = ("final_logits_bias", "lm_head_bias")
 NO_LAYERDROP = only(encoder_layerdrop=0, decoder_layerdrop=0)
-#: for classes whose output projection has an untrained bias. A zoo model with a trained bias can be exported to it, too,
+#: for classes whose output projection has an untrained bias. A zoo model with a trained bias can be exported to it,
 #: and so can one without a bias, which becomes zeros.
 LOGITS_BIAS = (*constants(final_logits_bias=lambda zoo: not zoo.get("lm_head_bias")), *map(Free, BIASES))
 
