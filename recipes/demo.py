@@ -206,7 +206,8 @@ def main(argv: list[str] | None = None) -> None:
     say(
         f"[bold]2.[/] Both learned from the same {len(batches)} batches of film reviews ({padding:.0%} is padding). "
         f"The official class read {speeds[0]:.0f} reviews a second, the zoo {speeds[1]:.0f}, "
-        f"{speeds[1] / speeds[0]:.1f} times as many{others}. Accuracy on other reviews: {accuracies[0]:.1%} and {accuracies[1]:.1%}."
+        f"{speeds[1] / speeds[0]:.1f} times as many{others}. Accuracy on other reviews: "
+        f"{accuracies[0]:.1%} and {accuracies[1]:.1%}."
     )
     begin("Saving the zoo model, and loading it in a fresh process")
     folder = args.output_dir

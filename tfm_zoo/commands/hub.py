@@ -283,8 +283,8 @@ def push(
 
 
 #: what stands above the help of `transformers serve`
-SERVING = """`tfm-zoo serve MODEL` is transformers' server with the zoo's classes. MODEL (FORCE_MODEL below) is a folder or a
-Hub id, and needs no --trust-remote-code. /v1/models does not list a folder. Ask it by that name:
+SERVING = """`tfm-zoo serve MODEL` is transformers' server with the zoo's classes. MODEL (FORCE_MODEL below) is a folder
+or a Hub id, and needs no --trust-remote-code. /v1/models does not list a folder. Ask it by that name:
 
 curl http://localhost:8000/v1/completions -H 'Content-Type: application/json' \\
      -d '{"model": "MODEL", "prompt": "Once upon a time", "max_tokens": 20}'

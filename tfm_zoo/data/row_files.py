@@ -162,7 +162,7 @@ def refuse_utf_16(file: Path) -> None:
     with file.open("rb") as content:
         beginning = content.read(1024)
     if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in beginning:
-        raise ValueError(f"{file} is not a text in UTF-8: save it as UTF-8")
+        raise ValueError(f"{file} is UTF-16 or binary: save it as UTF-8")
 
 
 def read_text(file: str | Path) -> str:
