@@ -18,9 +18,12 @@ NAMES = [name for page in REFERENCE for name in re.findall(r"^::: ([\w.]+)$", pa
 
 
 def test_every_public_name_stands_there_once():
-    data = {"tfm_zoo.NAMED_CONFIGS"}  # it has a heading of its own: a dict has no docstring
-    assert {f"tfm_zoo.{name}" for name in tfm_zoo.__all__} - data <= set(NAMES)
-    assert len(NAMES) == len(set(NAMES)) and len(tfm_zoo.__all__) == len(set(tfm_zoo.__all__))
+    """Data, such as `NAMED_CONFIGS`, has no docstring."""
+    rooms = [import_module(f"tfm_zoo.{room}") for room in ("converters", "hub", "proof", "visualization")]
+    public = {name: getattr(room, name) for room in (tfm_zoo, *rooms) for name in room.__all__}
+    documented = [name.rpartition(".")[2] for name in NAMES]
+    assert {name for name, value in public.items() if callable(value)} - {*documented} == set()
+    assert len(documented) == len(set(documented)) and len(tfm_zoo.__all__) == len(set(tfm_zoo.__all__))
 
 
 def test_each_name_has_a_docstring():
@@ -59,3 +62,23 @@ def test_nothing_is_loaded_from_elsewhere_and_links_lead_somewhere(site):
         local = [url for _, url in urls if not re.match(r"https://|mailto:|#|$", url)]
         if path.name != "404.html":  # its links begin at the root
             assert not [url for url in local if not (path.parent / re.split("[#?]", url)[0]).exists()], path
+
+
+@pytest.mark.slow
+def test_every_entry_of_the_reference_has_text(site):
+    texts = {}
+    for path in (site / "docs" / "reference").glob("*.html"):
+        for entry in re.split(r"<h2\b", path.read_text("utf-8"))[1:]:
+            name = re.search(r'id="?([\w.]+)', entry)
+            texts[name and name[1]] = re.findall(r"<p>(.+?)</p>", entry, re.DOTALL)
+    assert [name for name in NAMES if not texts.get(name)] == []
+    index = (site / "search" / "search_index.json").read_text("utf-8")
+    assert [name for name in NAMES if name.rpartition(".")[2] not in index] == []
+
+
+@pytest.mark.slow
+def test_no_page_is_empty_and_no_line_of_code_is_cut_off(site):
+    articles = {path: path.read_text("utf-8").partition("<article")[2] for path in site.rglob("*.html")}
+    words = {path.name: len(re.sub("<[^>]*>", " ", article).split()) for path, article in articles.items()}
+    assert {name for name, count in words.items() if count < 20} <= {"404.html"}
+    assert "white-space: pre-wrap" in (site / "docs" / "style" / "site.css").read_text("utf-8")
