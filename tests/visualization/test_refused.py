@@ -83,7 +83,7 @@ def comparison(count: int, suffix: str = ".png"):
         (comparison(0), "0 models"),
         (comparison(2, ".gif"), "a.gif"),
         (partial(plot_positions, of_kind("none")), "position_embedding_type='none': the model has no positions"),
-        (partial(plot_positions, of_kind("learned")), "a configuration has none"),
+        (partial(plot_positions, of_kind("learned")), "which a configuration lacks"),
         (partial(plot_positions, torch.nn.Linear(2, 2)), "Linear is not a model of the zoo: tfm_zoo.from_official"),
         (schedules("linear", "cosign"), "unknown schedule 'cosign'; choose from linear, .*noam"),
         (schedules(), "No schedule is named"),

@@ -244,7 +244,9 @@ def find_columns(
             raise ValueError(f"{option_name} {name!r}: no such column; the columns are {listed(columns)}")
     names = asked or next((names for names in usual if set(names) <= set(columns)), None)
     if names is None:
-        raise ValueError(f"give {option_name}: the columns {listed(columns)} have no usual name ({names_in(usual)})")
+        raise ValueError(
+            f"give {option_name}: no usual name ({names_in(usual)}) is among the columns {listed(columns)}"
+        )
     return names
 
 
