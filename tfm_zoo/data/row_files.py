@@ -245,7 +245,7 @@ def find_columns(
     names = asked or next((names for names in usual if set(names) <= set(columns)), None)
     if names is None:
         raise ValueError(
-            f"give {option_name}: no usual name ({names_in(usual)}) is among the columns {listed(columns)}"
+            f"give {option_name}: no usual name ({names_in(usual)}) is in the columns {listed(columns)}"
         )
     return names
 
