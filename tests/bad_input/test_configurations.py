@@ -74,7 +74,7 @@ ENCODER = [
         for case in field("must be .*finite", {name: value})
     ),
     *field("must be False", {"is_decoder": True, "add_cross_attention": True}),
-    ({"sinusoid_type": "halves"}, "sinusoid_type='halves' has no effect without sinusoidal positions"),
+    ({"sinusoid_type": "halves"}, "sinusoid_type='halves' has no effect without position_embedding_type='sinusoidal'"),
     ({"lm_head_act": "relu", "lm_head_transform": False}, "lm_head_act='relu' has no effect without lm_head_transform"),
     ({"pad_token_id": 61}, "pad_token_id=61 .* 0 to 60"),
     ({"norm_position": "middle"}, "'norm_position' .*'post', 'pre'.* middle"),
@@ -95,7 +95,7 @@ ENCODER = [
     ({"num_ln_in_parallel_attn": 1}, "num_ln_in_parallel_attn=1 .*use_parallel_residual=False"),
     ({"first_norm": False}, "first_norm=False.*norm_position='post'"),
     ({"norm_type": "rmsnorm", "norm_bias": True}, "norm_bias=True .*'rmsnorm'"),
-    ({"lm_head_transform": False, "embedding_size": 16}, "embedding_size=16 the.*hidden_size=32"),
+    ({"lm_head_transform": False, "embedding_size": 16}, "embedding_size=16 to be hidden_size=32"),
     (BY_PADDING | {"pad_token_id": None}, "from_padding=True .*pad_token_id=None"),
     (BY_PADDING | {"pad_token_id": 30}, "id=30 .*max_position_embeddings=24"),
     ({"rope_parameters": {"rope_type": "default"}}, "position_embedding_type='learned'"),

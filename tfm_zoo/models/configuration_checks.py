@@ -7,7 +7,7 @@ It may rely on the rules before it.
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from .compat import ACT2FN, ROPE_INIT_FUNCTIONS
@@ -24,8 +24,6 @@ FACTOR = (lambda factor: 0 < factor < math.inf, "above 0, and finite")
 ACTIVATION = (ACT2FN.__contains__, f"an activation of transformers: {', '.join(ACT2FN)}")
 #: the arguments of [`each`] for decoders: official ones see later tokens if their configuration says so
 CAUSAL = ("is_causal", bool, "True: the zoo's decoders see no later token")
-#: the last two arguments of [`Idle`]
-BUCKETS = (lambda config: config.relative_attention_num_buckets, "relative_attention_num_buckets")
 
 
 def broken(config: Any, rules: tuple[Rule, ...]) -> Iterator[str]:
@@ -71,20 +69,26 @@ def needs(names: str, other: str, *values: Any) -> Rule:
 
 
 class Idle(NamedTuple):
-    """The rule that a field is chosen only where it is read. Where a saved configuration breaks it, it is left out."""
+    """The rule that fields are chosen only where they are read: where one of the others has this value, or any. A saved
+    value that breaks it is left out."""
 
-    name: str
-    is_read: Callable[[Any], Any]
-    needed: str  # in words
+    names: str
+    others: str
+    value: Any = None
+
+    def is_read(self, given: Mapping[str, Any]) -> bool:
+        others = [given.get(name) for name in self.others.split()]
+        return any(others) if self.value is None else self.value in others
 
     def __call__(self, config: Any) -> Iterator[str]:
-        if config.is_chosen(self.name) and not self.is_read(config):
-            yield f"${self.name} has no effect without {self.needed}."
+        needed = " or ".join(self.others.split()) + ("" if self.value is None else f"={self.value!r}")
+        for name in filter(config.is_chosen, () if self.is_read(vars(config)) else self.names.split()):
+            yield f"${name} has no effect without {needed}."
 
 
 def lacks(config: Any) -> Iterator[str]:
     """A family's fields are its own."""
-    for name in filter(config.is_chosen, config.lacks):
+    for name in filter(config.is_chosen, sorted(config.lacks)):
         yield f"${name} is a field of other families, and not of {type(config).__name__}."
 
 
@@ -103,10 +107,7 @@ def embeddings(config: Any) -> Iterator[str]:
     if config.project_tokens and config.embedding_size == config.hidden_size:
         yield "$project_tokens projects from $embedding_size to $hidden_size, which is the same: they should differ."
     if config.tie_word_embeddings and config.embedding_size != config.output_size and not config.lm_head_transform:
-        yield (
-            "$tie_word_embeddings without lm_head_transform makes embeddings of $embedding_size the projection of "
-            "$hidden_size: they should be equal."
-        )
+        yield "$tie_word_embeddings without lm_head_transform needs $embedding_size to be $hidden_size."
 
 
 def residuals(config: Any) -> Iterator[str]:
@@ -210,12 +211,11 @@ RULES = (
     residuals,
     layer_types,
     needs("position_offset", "position_embedding_type", "learned", "sinusoidal"),
-    Idle("sinusoid_type", lambda config: config.position_embedding_type == "sinusoidal", "sinusoidal positions"),
+    Idle("sinusoid_type", "position_embedding_type", "sinusoidal"),
     positions,
     needs("rope_parameters rotary_value rope_theta", "position_embedding_type", "rotary"),
     rotary_positions,
-    Idle("relative_attention_max_distance", *BUCKETS),
-    Idle("relative_attention_per_layer", *BUCKETS),
+    Idle("relative_attention_max_distance relative_attention_per_layer", "relative_attention_num_buckets"),
     position_bias,
     needs("scale_alibi round_alibi", "position_embedding_type", "alibi"),
 )

@@ -1,8 +1,9 @@
-"""The configuration that all families share: the sizes of the block and its architectural axes."""
+"""The fields of configurations: those that some families have, and those of the block, which all share."""
 
 from collections.abc import Callable
-from dataclasses import field, fields
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from inspect import getattr_static
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -37,42 +38,141 @@ ALIASES = {
     }.items()
     for alias in aliases.split()
 }
-#: fields of encoders, experts, and encoder-decoders, which are in the `lacks` of the families that do not have them
-ENCODER_HEADS = (
-    *("add_pooling_layer", "pooler_act", "pooler_dropout", "classifier_pooling", "classifier_bias", "classifier_norm"),
-    *("classifier_transform", "sentence_dropout", "qa_dropout", "lm_head_act", "rotary_value", "task_type_vocab_size"),
-    "dropped_token_id",
-)
-EXPERTS = (
-    *("num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob", "mlp_layer_types"),
-    *("output_router_logits", "router_aux_loss_coef", "scaled_residual_init", "scale_attn_by_inverse_layer_idx"),
-)
-TWO_STACKS = (
-    *("decoder_layers", "decoder_attention_heads", "decoder_ffn_dim", "decoder_vocab_size", "weight_init"),
-    *("share_encoder_decoder_embeddings", "decoder_start_token_id", "start_with_last_token", "final_logits_bias"),
-    *("encoder_layers", "encoder_attention_heads", "encoder_ffn_dim", "decoder_num_hidden_layers"),
-    *("num_decoder_layers", "src_vocab_size", "tgt_vocab_size"),
-)
 
 
-def stored(name: str, read: Callable[[Any, Any], Any]) -> property:
+class Stored:
     """A field that keeps the value it is given, and shows what `read` makes of the configuration and this value."""
-    return property(
-        lambda config: read(config, vars(config).get(name)), lambda config, value: vars(config).update({name: value})
-    )
+
+    def __init__(self, read: Callable[[Any, Any], Any]):
+        self.read = read
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, config: Any, owner: type | None = None) -> Any:
+        return None if config is None else self.read(config, vars(config).get(self.name))  # of the class: its default
+
+    def __set__(self, config: Any, value: Any) -> None:
+        vars(config)[self.name] = value
 
 
-def follows(rule: str | Callable[[Any], Any]) -> Any:
+class Follows(Stored):
     """A field that is what another field is, or what a rule makes of the configuration, while it is `None`."""
-    if isinstance(rule, str):
-        return follows(lambda config: getattr(config, rule))  # `attrgetter` would break graphs
-    return field(default=None, metadata={"follows": lambda config, value: rule(config) if value is None else value})
+
+    def __init__(self, rule: str | Callable[[Any], Any]):
+        made = (lambda config: getattr(config, rule)) if isinstance(rule, str) else rule
+        super().__init__(lambda config, value: made(config) if value is None else value)
 
 
 def equal_share(config: Any) -> int:
     """The width of a head, if heads divide the width of the model; else 0."""
     share, rest = divmod(config.hidden_size, max(config.num_attention_heads, 1))
     return 0 if rest else share
+
+
+@dataclass(repr=False)  # that of transformers shows it as JSON
+class EncoderFields:
+    """Of encoders."""
+
+    num_hidden_groups: int | None = Follows("num_hidden_layers")  # of layers in a row that share weights (ALBERT)
+    task_type_vocab_size: int = 0  # number of tasks, each with an embedding beside that of the segment (ERNIE)
+    dropped_token_id: int | None = None  # a mask whose embedding is zero; others grow with their number (ESM-2)
+    rotary_value: bool = False  # rotary positions turn values too (RoFormer)
+    add_pooling_layer: bool = True  # whether the bare `TfmBertModel` has a pooler. Heads that read one always have it
+    pooler_act: str = "tanh"  # of the pooler, or of the classifier in its place (DistilBERT: `"relu"`)
+    pooler_dropout: float | int = 0.0  # before the pooler or that classifier (RoBERTa)
+    #: what the pooler or that classifier reads: `"cls"`, the first token; `"mean"` of the real tokens; `"attention"`,
+    #: a mean weighted by the softmax of their products with one learned query; or `"late"`, each real token, whose
+    #: outputs are then averaged (EuroBERT)
+    classifier_pooling: Literal["cls", "mean", "attention", "late"] = "cls"
+    classifier_dense: bool = True  # a dense layer and activation in the classifier of sequences, before its projection
+    classifier_bias: bool = True  # in the dense layers of the pooler, of that classifier, and of `lm_head_transform`
+    classifier_norm: bool = False  # after the activation of the pooler, or of the classifier in its place (ModernBERT)
+    #: whether the heads for tokens and for answers have the layers of `lm_head_transform` too
+    classifier_transform: bool = False
+    sentence_dropout: float | int = 0.0  # before the classifier of sentences in pre-training (ALBERT)
+    qa_dropout: float | int = 0.0  # before the question-answering head
+    lm_head_transform: bool = True  # a dense layer, activation and norm before the projection onto the vocabulary
+    lm_head_act: str | None = Follows("hidden_act")  # of the masked-language-modelling head
+
+
+@dataclass(repr=False)
+class WriterFields:
+    """Of language models that write one token after the other."""
+
+    logit_scale: float | int = 1.0  # what logits, but not their bias, are multiplied by (T5)
+    final_logit_softcapping: float | int | None = None  # logits become `cap * tanh(logits / cap)` (Gemma 2)
+
+
+@dataclass(repr=False)
+class DecoderFields:
+    """Of decoders without an encoder."""
+
+    #: only tokens are `embedding_size` wide, and the last hidden states, which are projected to it (OPT-350M)
+    project_tokens: bool = False
+    #: if a caller passes no positions, count the tokens that the mask shows; padding has position -1 (OPT). ALiBi then
+    #: counts distances in the same way (BLOOM), except in a static cache if every layer slides
+    position_ids_from_mask: bool = False
+    scale_alibi: bool = False  # ALiBi is a part of the scores that `attention_scale` multiplies (Falcon)
+    round_alibi: bool = False  # it is computed from the positions of keys, not from distances, in bfloat16 (Falcon)
+    #: `generate` renews its cache where a text passes `original_max_position_embeddings` and LongRoPE changes (Phi 3)
+    renew_longrope_cache: bool = False
+    scale_attn_by_inverse_layer_idx: bool = False  # divide scores by the layer's number, from 1 on
+    #: projections that add to the residual stream start smaller by the square root of their number (GPT-2, section 2.3)
+    scaled_residual_init: bool = True
+    #: number of experts that feed-forwards consist of, each gated and without biases (Mixtral). `None`: there are none
+    num_local_experts: int | None = None
+    num_experts_per_tok: int = 2  # how many of them a router chooses for each token
+    moe_intermediate_size: int | None = Follows("intermediate_size")  # width inside an expert
+    norm_topk_prob: bool = True  # whether the weights of the chosen experts are scaled to sum to one
+    #: of each layer: `"sparse"`, with experts, or `"dense"`
+    mlp_layer_types: list[str] | None = Follows(
+        lambda config: ["sparse" if config.num_local_experts else "dense"] * config.num_hidden_layers
+    )
+    #: whether models return the router's logits, and a language model its loss, which balances the use of experts
+    output_router_logits: bool = False
+    #: what that loss is multiplied by before it is added to the loss of labels (Fedus et al. 2021)
+    router_aux_loss_coef: float | int | None = Follows(lambda config: 0.001 if config.num_local_experts else 0.0)
+
+
+@dataclass(repr=False)
+class TwoStackFields:
+    """Of encoder-decoders."""
+
+    attribute_map: ClassVar[dict[str, str]] = ALIASES | {
+        "encoder_attention_heads": "num_attention_heads",
+        "encoder_ffn_dim": "intermediate_size",
+        "src_vocab_size": "vocab_size",
+        "tgt_vocab_size": "decoder_vocab_size",
+        "encoder_layers": "num_hidden_layers",
+        **dict.fromkeys(("decoder_num_hidden_layers", "num_decoder_layers"), "decoder_layers"),
+    }
+
+    decoder_layers: int | None = Follows("num_hidden_layers")  # blocks of the decoder
+    #: query heads of the decoder; their total width, and how many of them share a key head, are the encoder's
+    decoder_attention_heads: int | None = Follows("num_attention_heads")
+    decoder_ffn_dim: int | None = Follows("intermediate_size")  # width inside its feed-forward
+    decoder_vocab_size: int | None = Follows("vocab_size")  # tokens in the target's vocabulary
+    #: whether source and target share one embedding. (`tie_word_embeddings` ties the output projection to the target's)
+    share_encoder_decoder_embeddings: bool | None = Follows(
+        lambda config: config.decoder_vocab_size == config.vocab_size
+    )
+    decoder_start_token_id: int | None = 1  # the decoder's first input, which precedes the target
+    #: start with the last real token of the labels, and not with `decoder_start_token_id`: the language of the target
+    #: (mBART) or the end of the sentence (FSMT)
+    start_with_last_token: bool = False
+    final_logits_bias: bool = False  # untrained, instead of `lm_head_bias`: a saved buffer (Marian, BART)
+    #: initial weights: `"xavier"`, uniform (Glorot and Bengio 2010), with embeddings from a normal distribution of
+    #: standard deviation `hidden_size ** -0.5`; or `"normal"`, all of them with standard deviation `initializer_range`
+    weight_init: Literal["xavier", "normal"] = "xavier"
+
+
+PARTS = (EncoderFields, WriterFields, DecoderFields, TwoStackFields)
+
+
+def names_of(kind: type) -> set[str]:
+    """The fields of a class, and their names in other configurations."""
+    return {each.name for each in fields(kind)} | getattr(kind, "attribute_map", {}).keys()
 
 
 @strict
@@ -92,8 +192,8 @@ class TfmConfig(PreTrainedConfig):
     #: class -> the Auto class that loads it if a checkpoint's `architectures` names it
     other_auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES
-    #: fields of this class or of other families that the family does not have
-    lacks: ClassVar[tuple[str, ...]] = ()
+    #: fields of other families, and their names in other configurations
+    lacks: ClassVar[set[str]] = set()
     rules: ClassVar[tuple[Rule, ...]] = RULES
 
     base_model_fsdp_plan: ClassVar[dict[str, str]] = dict.fromkeys(("embeddings", "layers.*"), "free_full_weight")
@@ -104,32 +204,36 @@ class TfmConfig(PreTrainedConfig):
         "norm": (["hidden_states"], ["hidden_states"]),
     }
 
+    # what the block reads, and only some families have as a field
+    num_hidden_groups: ClassVar[int | None] = None
+    project_tokens: ClassVar[bool] = False
+    position_ids_from_mask: ClassVar[bool] = False
+    rotary_value: ClassVar[bool] = False
+    scale_alibi: ClassVar[bool] = False
+    round_alibi: ClassVar[bool] = False
+    lm_head_transform: ClassVar[bool] = False
+
     # sizes
     vocab_size: int = 30522  # tokens in the vocabulary
     hidden_size: int = 768  # width of the residual stream
-    embedding_size: int | None = follows("hidden_size")  # width of the embeddings, which may be projected (ELECTRA)
-    #: only tokens have that width, and the last hidden states, which are projected to it without a bias (OPT-350M)
-    project_tokens: bool = False
+    embedding_size: int | None = Follows("hidden_size")  # width of the embeddings, which may be projected (ELECTRA)
     num_hidden_layers: int = 12  # blocks; in an encoder-decoder, the encoder's
-    num_hidden_groups: int | None = None  # of consecutive layers; those of a group share their weights (ALBERT)
     num_attention_heads: int = 12  # query heads
-    num_key_value_heads: int | None = follows("num_attention_heads")  # fewer: grouped queries (Ainslie et al. 2023)
-    head_dim: int | None = follows(equal_share)  # width of one head
+    num_key_value_heads: int | None = Follows("num_attention_heads")  # fewer: grouped queries (Ainslie et al. 2023)
+    head_dim: int | None = Follows(equal_share)  # width of one head
     intermediate_size: int = 3072  # width inside the feed-forward
 
     # dropout
     hidden_dropout: float | int = 0.1  # of what each sub-layer adds to the residual stream
-    embedding_dropout: float | int | None = follows("hidden_dropout")  # of the embeddings
+    embedding_dropout: float | int | None = Follows("hidden_dropout")  # of the embeddings
     attention_dropout: float | int = 0.1  # of the attention weights
-    attention_output_dropout: float | int | None = follows("hidden_dropout")  # of what attention adds to that stream
+    attention_output_dropout: float | int | None = Follows("hidden_dropout")  # of what attention adds to that stream
     activation_dropout: float | int = 0.0  # inside the feed-forward, after the activation
     final_dropout: float | int = 0.0  # of the last hidden state, after its norm (T5)
-    classifier_dropout: float | int | None = follows("hidden_dropout")  # before classifiers
+    classifier_dropout: float | int | None = Follows("hidden_dropout")  # before classifiers
 
     # embeddings
     type_vocab_size: int = 0  # number of segments, each with an embedding; without any, `token_type_ids` are ignored
-    task_type_vocab_size: int = 0  # number of tasks, each with an embedding beside that of the segment (ERNIE)
-    dropped_token_id: int | None = None  # a mask whose embedding is zero; others grow with their number (ESM-2)
     token_types_as_tokens: bool = False  # look `token_type_ids` up among the tokens, as GPT and GPT-2 do
     scale_embedding: bool = False  # multiply those of tokens by the square root of their width (Vaswani et al. 2017)
     round_embedding_scale: bool = False  # to the dtype of the embeddings, which matters in half precision (Gemma)
@@ -147,13 +251,13 @@ class TfmConfig(PreTrainedConfig):
     num_ln_in_parallel_attn: Literal[1, 2] = 2  # 1 if they read it through one norm (GPT-J), 2 if each has its own
     residual_multiplier: float | int = 1.0  # what sub-layers add is multiplied by it first (Granite)
     first_norm: bool = True  # a norm before the first attention (ModernBERT norms its embeddings instead)
-    final_norm: bool | None = follows(lambda config: config.norm_position != "post")  # a norm after the last block
+    final_norm: bool | None = Follows(lambda config: config.norm_position != "post")  # a norm after the last block
     #: Ba et al. 2016; Zhang and Sennrich 2019; both also with differences from one (Nemotron, Gemma), the former also
     #: without weights (OLMo)
     norm_type: Literal[
         "layernorm", "zero_centered_layernorm", "plain_layernorm", "rmsnorm", "zero_centered_rmsnorm"
     ] = "layernorm"
-    norm_bias: bool | None = follows(lambda config: config.norm_type in WITH_BIAS)  # the others have none
+    norm_bias: bool | None = Follows(lambda config: config.norm_type in WITH_BIAS)  # the others have none
     #: of queries and keys, before positions rotate them: of each head (Qwen3), or of all heads as one (OLMo 2)
     qk_norm: Literal["head", "whole"] | None = None
     norm_eps: float = 1e-5  # added to the variance (LayerNorm) or to the mean square (RMSNorm)
@@ -166,19 +270,13 @@ class TfmConfig(PreTrainedConfig):
     position_offset: int = 0  # rows of the table before that of the first position (OPT, BART: 2)
     #: count real tokens only, by their ids (beside a cache by the mask), from row `pad_token_id + 1` on (RoBERTa)
     position_ids_from_padding: bool = False
-    #: if a caller passes no positions, count the tokens that the mask shows; padding has position -1 (OPT). ALiBi then
-    #: counts distances in the same way (BLOOM), except in a static cache if every layer slides
-    position_ids_from_mask: bool = False
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"  # see [`TfmSinusoidalPositions`]
-    rotary_value: bool = False  # rotary positions turn values too (RoFormer)
     #: for each layer, 1: rotary positions, 0: none (SmolLM3; the name is transformers')
-    no_rope_layers: list[int] | None = follows(lambda config: [1] * config.num_hidden_layers)
+    no_rope_layers: list[int] | None = Follows(lambda config: [1] * config.num_hidden_layers)
     #: buckets of distances, each with a learned bias for each head, which self-attention adds to scores (T5, MPNet)
     relative_attention_num_buckets: int | None = None
     relative_attention_max_distance: int = 128  # all distances from this one on share the last bucket
     relative_attention_per_layer: bool = False  # whether each layer has its own biases (umT5), or all share one set
-    scale_alibi: bool = False  # ALiBi is a part of the scores that `attention_scale` multiplies (Falcon)
-    round_alibi: bool = False  # it is computed from the positions of keys, not from distances, in bfloat16 (Falcon)
 
     # attention
     #: of self-attention. If it is linear (Katharopoulos et al. 2020), work grows with the length, not with its square;
@@ -186,26 +284,22 @@ class TfmConfig(PreTrainedConfig):
     attention_type: Literal["softmax", "linear"] = "softmax"
     sliding_window: int | None = None  # how far a position sees: in encoders to each side, in decoders with itself
     #: of each layer: `"full_attention"`, `"sliding_attention"` or `"linear_attention"`
-    layer_types: list[str] | None = follows(lambda config: [config.layer_type] * config.num_hidden_layers)
+    layer_types: list[str] | None = Follows(lambda config: [config.layer_type] * config.num_hidden_layers)
     #: what scores are multiplied by before the softmax (Vaswani et al. 2017, equation 1), in cross-attention too
-    attention_scale: float | int | None = follows(lambda config: config.head_dim**-0.5)
+    attention_scale: float | int | None = Follows(lambda config: config.head_dim**-0.5)
     attn_logit_softcapping: float | int | None = None  # scores become `cap * tanh(scores / cap)` (Gemma 2), not by sdpa
     attention_bias: bool = True  # in the query, key and value projections
-    attention_output_bias: bool | None = follows("attention_bias")  # in the output projection
+    attention_output_bias: bool | None = Follows("attention_bias")  # in the output projection
 
     # feed-forward
     mlp_type: Literal["dense", "gated"] = "dense"  # gated: Shazeer 2020; with `hidden_act="silu"`: SwiGLU
     hidden_act: str = "gelu"  # a key of transformers' `ACT2FN`
     mlp_bias: bool = True  # in its projections
-    mlp_output_bias: bool | None = follows("mlp_bias")  # in the last of them
+    mlp_output_bias: bool | None = Follows("mlp_bias")  # in the last of them
 
     # heads
     tie_word_embeddings: bool = True  # the projection onto the vocabulary has the weights of its embeddings
-    lm_head_transform: bool = False  # a dense layer, activation and norm before that projection (BERT)
     lm_head_bias: bool = False  # a bias in it
-    logit_scale: float | int = 1.0  # what logits, but not their bias, are multiplied by (T5)
-    final_logit_softcapping: float | int | None = None  # logits become `cap * tanh(logits / cap)` (Gemma 2)
-    classifier_dense: bool = True  # a dense layer and activation in the classifier of sequences, before its projection
 
     #: compute nothing at padding, where outputs are then zero; those at real tokens are the same. Decoders do so in
     #: training, and for classifiers where no cache is filled; for a loss, they stop at the last position that it reads
@@ -213,13 +307,13 @@ class TfmConfig(PreTrainedConfig):
     pad_token_id: int | None = None
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
+    # transformers iterates over it for an Auto class with two classes (`other_auto_classes`), even where it is `None`.
+    architectures: list[str] | None = Follows(lambda config: [])
     official: dict | None = None  # of a converted model: the official `model_type`, and fields that the zoo lacks
 
     def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)  # makes a dataclass of it, which would take a property for a default value
-        for each in fields(cls):
-            if read := each.metadata.get("follows"):
-                setattr(cls, each.name, stored(each.name, read))
+        super().__init_subclass__(**kwargs)  # makes a dataclass of it
+        cls.lacks = set().union(*map(names_of, (TfmConfig, *PARTS))) - names_of(cls)
 
     def __new__(cls, *args, **given):
         cls.by_field(given)  # `__init__` forgets which fields were given
@@ -270,19 +364,16 @@ class TfmConfig(PreTrainedConfig):
 
     def is_chosen(self, name: str) -> bool:
         """Whether a field has another value than by default, or than the one that follows from other fields."""
-        value, known = vars(self).get(name), self.__dataclass_fields__.get(name)
-        if value is None or known is None:
-            return value is not None
-        read = known.metadata.get("follows")
-        return value != (read(self, None) if read else known.default)
+        value, default = vars(self).get(name), getattr_static(type(self), name, None)
+        default = default.read(self, None) if isinstance(default, Stored) else default
+        return value is not None and value != default
 
     @classmethod
     def misspelt_field(cls, name: str) -> str | None:
         """The field that an unknown name resembles, if any."""
-        if hasattr(cls, name) or name in (*cls.__dataclass_fields__, *cls.attribute_map, *cls.lacks):
+        if hasattr(cls, name) or name in cls.attribute_map.keys() | cls.lacks:
             return None
-        names = cls.__dataclass_fields__.keys() - set(cls.lacks)
-        return next(iter(get_close_matches(name, names, n=1, cutoff=0.87)), None)
+        return next(iter(get_close_matches(name, {each.name for each in fields(cls)}, n=1, cutoff=0.87)), None)
 
     def full_auto_map(self) -> dict[str, str]:
         """The `auto_map` of every checkpoint, whichever head was saved."""
@@ -348,7 +439,7 @@ class TfmConfig(PreTrainedConfig):
     @classmethod
     def following_fields(cls) -> list[str]:
         """Names of the fields that follow from others while they are `None`."""
-        return [each.name for each in fields(cls) if "follows" in each.metadata and each.name not in cls.lacks]
+        return [each.name for each in fields(cls) if isinstance(getattr_static(cls, each.name), Follows)]
 
     def to_dict(self) -> dict:
         """All fields with their values."""
@@ -377,7 +468,7 @@ class TfmConfig(PreTrainedConfig):
             hint = "" if model_type.startswith("tfm_") else " (tfm_zoo.from_official converts official checkpoints)"
             raise ValueError(f"A model of type {model_type!r} is not one of {cls.model_type!r}{hint}.")
         known = set(cls.__dataclass_fields__) - set(PreTrainedConfig.__dataclass_fields__)
-        known |= {"rope_parameters", *cls.attribute_map, *cls.lacks}
+        known |= {"rope_parameters"} | cls.attribute_map.keys() | cls.lacks
         overrides = cls.by_field({name: kwargs.pop(name) for name in known & kwargs.keys()})
         saved = cls.by_field(config_dict)
         foreign = {name: saved.pop(name) for name in list(saved) if name in cls.lacks or cls.misspelt_field(name)}
@@ -394,8 +485,7 @@ class TfmConfig(PreTrainedConfig):
     @classmethod
     def merged(cls, values: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
         """Values of fields, with overrides in their place; values that then have no effect are left out."""
-        draft = cls.__new__(cls)
-        vars(draft).update({each.name: each.default for each in fields(cls)} | values | overrides)
-        idle = {rule.name for rule in cls.rules if isinstance(rule, Idle) and not rule.is_read(draft)}
-        idle |= {"is_decoder", "add_cross_attention"}
+        given = {each.name: each.default for each in fields(cls)} | values | overrides
+        idle = {"is_decoder", "add_cross_attention"}
+        idle.update(*(rule.names.split() for rule in cls.rules if isinstance(rule, Idle) and not rule.is_read(given)))
         return {name: value for name, value in values.items() if name not in idle} | overrides

@@ -6,10 +6,8 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 
 from .configuration_checks import ACTIVATION, Idle, Rule, each
-from .configuration_tfm import ALIASES, follows
+from .configuration_tfm import ALIASES, Follows
 from .configuration_tfm_bert import TfmBertConfig
-
-CONVOLUTION = (lambda config: config.conv_kernel_size, "conv_kernel_size")
 
 
 def distances(config: Any) -> Iterator[str]:
@@ -43,20 +41,13 @@ class TfmDebertaConfig(TfmBertConfig):
     }
     other_auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES | {"pooler_hidden_act": "pooler_act"}
-    lacks: ClassVar[tuple[str, ...]] = (
-        *TfmBertConfig.lacks,
-        *("relative_attention_num_buckets", "relative_attention_max_distance", "relative_attention_per_layer"),
-        *("num_key_value_heads", "num_hidden_groups", "qk_norm", "attn_logit_softcapping", "attention_type"),
-        *("use_parallel_residual", "num_ln_in_parallel_attn"),
-    )
     rules: ClassVar[tuple[Rule, ...]] = (
         *TfmBertConfig.rules,
         each("max_relative_positions conv_groups", lambda size: size >= 1, "at least 1"),
         each("conv_kernel_size", lambda size: size >= 0, "0 (no convolution) or more"),
         each("conv_act", *ACTIVATION),
         distances,
-        Idle("conv_groups", *CONVOLUTION),
-        Idle("conv_act", *CONVOLUTION),
+        Idle("conv_groups conv_act", "conv_kernel_size"),
     )
 
     vocab_size: int = 128100
@@ -67,10 +58,10 @@ class TfmDebertaConfig(TfmBertConfig):
     add_pooling_layer: bool = False
     #: what scores add to the product of contents: `"c2p"`, of a query with its distance from the key, `"p2c"`, of a key
     #: with its distance from the query
-    pos_att_type: list[str] | None = follows(lambda config: ["c2p", "p2c"])
-    attention_scale: float | int | None = follows(lambda config: (config.head_dim * config.num_products) ** -0.5)
+    pos_att_type: list[str] | None = Follows(lambda config: ["c2p", "p2c"])
+    attention_scale: float | int | None = Follows(lambda config: (config.head_dim * config.num_products) ** -0.5)
     share_att_key: bool = True  # distances are projected as contents are; else by matrices of their own
-    max_relative_positions: int | None = follows("max_position_embeddings")  # all distances from this one on are alike
+    max_relative_positions: int | None = Follows("max_position_embeddings")  # all distances from this one on are alike
     #: on each side of a position; the first half hold one distance each, later ones more and more. `None`: one for each
     position_buckets: int | None = 256
     norm_rel_ebd: Literal["layer_norm", "none"] = "layer_norm"  # of the embeddings of distances
@@ -78,6 +69,18 @@ class TfmDebertaConfig(TfmBertConfig):
     conv_kernel_size: int = 0  # positions that a convolution beside the first layer sees; 0: none
     conv_groups: int = 1
     conv_act: str = "tanh"
+
+    # choices of the block that this attention does not offer
+    num_hidden_groups: ClassVar[int]
+    num_key_value_heads: ClassVar[int]
+    use_parallel_residual: ClassVar[bool]
+    num_ln_in_parallel_attn: ClassVar[int]
+    qk_norm: ClassVar[None]
+    attention_type: ClassVar[str]
+    attn_logit_softcapping: ClassVar[None]
+    relative_attention_num_buckets: ClassVar[None]
+    relative_attention_max_distance: ClassVar[int]
+    relative_attention_per_layer: ClassVar[bool]
 
     @property
     def num_products(self) -> int:

@@ -2,12 +2,12 @@
 
 import copy
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 
 from .configuration_checks import CAUSAL, RULES, SIZE, WINDOW, Idle, Rule, each, tokens
-from .configuration_tfm import ALIASES, ENCODER_HEADS, EXPERTS, PositionEmbedding, TfmConfig, follows
+from .configuration_tfm import Follows, PositionEmbedding, TfmConfig, TwoStackFields, WriterFields
 
 STACKS = ("encoder", "decoder")
 
@@ -38,7 +38,7 @@ def two_stacks(config: Any) -> Iterator[str]:
 
 
 @strict
-class TfmEncoderDecoderConfig(TfmConfig):
+class TfmEncoderDecoderConfig(TwoStackFields, WriterFields, TfmConfig):
     """Configuration of the encoder-decoder family. The defaults are the base model of *Attention Is All You Need*."""
 
     model_type = "tfm_encoder_decoder"
@@ -54,24 +54,10 @@ class TfmEncoderDecoderConfig(TfmConfig):
         "AutoModelForTextEncoding": "TfmEncoderDecoderEncoder",
     }
     other_auto_classes: ClassVar[dict[str, str]] = {"TfmEncoderDecoderEncoder": "AutoModel"}
-    attribute_map: ClassVar[dict[str, str]] = ALIASES | {
-        "encoder_attention_heads": "num_attention_heads",
-        "encoder_ffn_dim": "intermediate_size",
-        "src_vocab_size": "vocab_size",
-        "tgt_vocab_size": "decoder_vocab_size",
-        "encoder_layers": "num_hidden_layers",
-        **dict.fromkeys(("decoder_num_hidden_layers", "num_decoder_layers"), "decoder_layers"),
-    }
     base_model_fsdp_plan: ClassVar[dict[str, str]] = {
         f"{stack}.{part}": "free_full_weight" for stack in STACKS for part in ("embeddings", "layers.*")
     }
     base_model_pp_plan: ClassVar[None] = None  # two stacks in a row, which no engine divides
-    lacks: ClassVar[tuple[str, ...]] = (
-        *(*ENCODER_HEADS, *EXPERTS),
-        *("num_hidden_groups", "layer_types", "no_rope_layers", "token_types_as_tokens", "position_ids_from_mask"),
-        *("project_tokens", "scale_alibi", "round_alibi", "renew_longrope_cache"),
-        *("lm_head_transform", "classifier_dense"),
-    )
     rules: ClassVar[tuple[Rule, ...]] = (
         *RULES,
         each("sliding_window", *WINDOW),
@@ -80,7 +66,7 @@ class TfmEncoderDecoderConfig(TfmConfig):
         decoder_heads,
         two_stacks,
         tokens("pad_token_id decoder_start_token_id", "decoder_vocab_size", "the target's vocabulary"),
-        Idle("initializer_range", lambda config: config.weight_init == "normal", "weight_init='normal'"),
+        Idle("initializer_range", "weight_init", "normal"),
     )
 
     vocab_size: int = 37000
@@ -94,32 +80,16 @@ class TfmEncoderDecoderConfig(TfmConfig):
     scale_embedding: bool = True
     max_position_embeddings: int = 1024
     position_embedding_type: PositionEmbedding = "sinusoidal"
-    no_rope_layers: list[int] | None = follows(
-        lambda config: [1] * max(config.num_hidden_layers, config.decoder_layers)
-    )
     pad_token_id: int | None = 0
     bos_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2
     is_encoder_decoder: bool = True
-    architectures: list[str] | None = follows(lambda config: [])  # as in the encoder's
-
-    decoder_layers: int | None = follows("num_hidden_layers")  # blocks of the decoder
-    #: query heads of the decoder; their total width, and how many of them share a key head, are the encoder's
-    decoder_attention_heads: int | None = follows("num_attention_heads")
-    decoder_ffn_dim: int | None = follows("intermediate_size")  # width inside its feed-forward
-    decoder_vocab_size: int | None = follows("vocab_size")  # tokens in the target's vocabulary
-    #: whether source and target share one embedding. (`tie_word_embeddings` ties the output projection to the target's)
-    share_encoder_decoder_embeddings: bool | None = follows(
-        lambda config: config.decoder_vocab_size == config.vocab_size
+    # The layers of a stack are alike.
+    layer_types: ClassVar[list[str]]
+    no_rope_layers: ClassVar[list[int]] = Follows(
+        lambda config: [1] * max(config.num_hidden_layers, config.decoder_layers)
     )
-    decoder_start_token_id: int | None = 1  # the decoder's first input, which precedes the target
-    #: start with the last real token of the labels, and not with `decoder_start_token_id`: the language of the target
-    #: (mBART) or the end of the sentence (FSMT)
-    start_with_last_token: bool = False
-    final_logits_bias: bool = False  # untrained, instead of `lm_head_bias`: a saved buffer (Marian, BART)
-    #: initial weights: `"xavier"`, uniform (Glorot and Bengio 2010), with embeddings from a normal distribution of
-    #: standard deviation `hidden_size ** -0.5`; or `"normal"`, all of them with standard deviation `initializer_range`
-    weight_init: Literal["xavier", "normal"] = "xavier"
+    token_types_as_tokens: ClassVar[bool]
     use_cache: bool = True  # in evaluation mode a forward pass returns keys and values
 
     def tp_plan(self) -> dict[str, str]:

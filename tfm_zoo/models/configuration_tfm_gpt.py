@@ -7,21 +7,17 @@ from huggingface_hub.dataclasses import strict
 from transformers import MixtralConfig
 
 from .configuration_checks import CAUSAL, RULES, SCORES, WINDOW, Idle, Rule, each, needs
-from .configuration_tfm import ENCODER_HEADS, TWO_STACKS, NormPosition, TfmConfig, follows
+from .configuration_tfm import DecoderFields, Follows, NormPosition, TfmConfig, WriterFields
 from .engines import serves_decoder
 
-#: of [`Idle`]
-EXPERT = (lambda config: config.num_local_experts is not None, "num_local_experts")
+OF_EXPERTS = "num_experts_per_tok moe_intermediate_size norm_topk_prob router_aux_loss_coef"
 
 
 def positions(config: Any) -> Iterator[str]:
     """Padding has a row in a table of positions, and a cache is renewed for LongRoPE alone."""
     has_table = config.position_embedding_type in ("learned", "sinusoidal")
     if config.position_ids_from_mask and has_table and not config.position_offset:
-        yield (
-            "$position_ids_from_mask gives padding position -1, for which $position_embedding_type has no row: it "
-            "should be 'learned' with position_offset from 1 on."
-        )
+        yield "$position_ids_from_mask puts padding at -1: $position_embedding_type should be 'learned' from row 1 on."
     if config.renew_longrope_cache and getattr(config, "rope_parameters", {}).get("rope_type") != "longrope":
         yield "$renew_longrope_cache is for rope_parameters with rope_type='longrope': this model has others, or none."
 
@@ -47,7 +43,7 @@ def experts(config: Any) -> Iterator[str]:
 
 
 @strict
-class TfmGPTConfig(TfmConfig):
+class TfmGPTConfig(DecoderFields, WriterFields, TfmConfig):
     """Configuration of the decoder family. The defaults are GPT-2 small (Radford et al. 2019)."""
 
     model_type = "tfm_gpt"
@@ -61,18 +57,13 @@ class TfmGPTConfig(TfmConfig):
         "AutoModelForTokenClassification": "TfmGPTForTokenClassification",
         "AutoModelForQuestionAnswering": "TfmGPTForQuestionAnswering",
     }
-    lacks: ClassVar[tuple[str, ...]] = (
-        *(*ENCODER_HEADS, *TWO_STACKS),
-        *("num_hidden_groups", "position_ids_from_padding", "lm_head_transform", "classifier_dense"),
-    )
     rules: ClassVar[tuple[Rule, ...]] = (
         *(*RULES, SCORES),
         each("sliding_window", *WINDOW),
         each(*CAUSAL),
         needs("scale_attn_by_inverse_layer_idx", "attention_type", "softmax"),
         positions,
-        *(Idle(name, *EXPERT) for name in ("num_experts_per_tok", "moe_intermediate_size", "norm_topk_prob")),
-        Idle("router_aux_loss_coef", *EXPERT),
+        Idle(OF_EXPERTS, "num_local_experts"),
         experts,
         serves_decoder,
     )
@@ -87,7 +78,7 @@ class TfmGPTConfig(TfmConfig):
     experts_ep_plan: ClassVar[dict[str, str]] = MixtralConfig.base_model_ep_plan
 
     vocab_size: int = 50257
-    intermediate_size: int | None = follows(lambda config: 4 * config.hidden_size)
+    intermediate_size: int | None = Follows(lambda config: 4 * config.hidden_size)
     hidden_act: str = "gelu_new"
     max_position_embeddings: int = 1024
     norm_position: NormPosition = "pre"
@@ -96,24 +87,7 @@ class TfmGPTConfig(TfmConfig):
     train_padding_embedding: bool = True
     classifier_dropout: float | int = 0.1
 
-    #: `generate` renews its cache where a text passes `original_max_position_embeddings` and LongRoPE changes (Phi 3)
-    renew_longrope_cache: bool = False
-    scale_attn_by_inverse_layer_idx: bool = False  # divide scores by the layer's number, from 1 on
-    #: number of experts that feed-forwards consist of, each gated and without biases (Mixtral). `None`: there are none
-    num_local_experts: int | None = None
-    num_experts_per_tok: int = 2  # how many of them a router chooses for each token
-    moe_intermediate_size: int | None = follows("intermediate_size")  # width inside an expert
-    norm_topk_prob: bool = True  # whether the weights of the chosen experts are scaled to sum to one
-    #: of each layer: `"sparse"`, with experts, or `"dense"`
-    mlp_layer_types: list[str] | None = follows(
-        lambda config: ["sparse" if config.num_local_experts else "dense"] * config.num_hidden_layers
-    )
-    #: whether models return the router's logits, and a language model its loss, which balances the use of experts
-    output_router_logits: bool = False
-    #: what that loss is multiplied by before it is added to the loss of labels (Fedus et al. 2021)
-    router_aux_loss_coef: float | int | None = follows(lambda config: 0.001 if config.num_local_experts else 0.0)
-    #: projections that add to the residual stream start smaller by the square root of their number (GPT-2, section 2.3)
-    scaled_residual_init: bool = True
+    position_ids_from_padding: ClassVar[bool]  # decoders count by the mask
     use_cache: bool = True  # in evaluation mode a forward pass returns keys and values (not those of packed rows)
 
     @property

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 
 from .configuration_checks import RULES, SCORES, SIZE, Rule, each
-from .configuration_tfm import ALIASES, ENCODER_HEADS, EXPERTS, TWO_STACKS, NormPosition, TfmConfig, follows
+from .configuration_tfm import ALIASES, NormPosition, TfmConfig
 
 
 def pooling(config: Any) -> Iterator[str]:
@@ -28,12 +28,6 @@ class TfmTextTowerConfig(TfmConfig):
     }
     other_auto_classes: ClassVar[dict[str, str]] = {"TfmTextTowerForProjection": "AutoModel"}
     attribute_map: ClassVar[dict[str, str]] = ALIASES | {"projection_dim": "projection_size"}
-    lacks: ClassVar[tuple[str, ...]] = (
-        *(*ENCODER_HEADS, *EXPERTS, *TWO_STACKS),
-        *("num_hidden_groups", "type_vocab_size", "token_types_as_tokens", "project_tokens", "position_ids_from_mask"),
-        *("logit_scale", "final_logit_softcapping", "lm_head_transform", "lm_head_bias", "renew_longrope_cache"),
-        *("classifier_dense", "classifier_dropout"),
-    )
     rules: ClassVar[tuple[Rule, ...]] = (*RULES, SCORES, each("pooler_size projection_size", *SIZE), pooling)
 
     vocab_size: int = 49408
@@ -49,7 +43,11 @@ class TfmTextTowerConfig(TfmConfig):
     pad_token_id: int | None = 1
     bos_token_id: int | None = 49406
     eos_token_id: int | list[int] | None = 49407
-    architectures: list[str] | None = follows(lambda config: [])  # as in the encoder's
+    # A tower has one text, and neither a language model nor a classifier.
+    type_vocab_size: ClassVar[int]
+    token_types_as_tokens: ClassVar[bool]
+    lm_head_bias: ClassVar[bool]
+    classifier_dropout: ClassVar[float]
 
     is_causal: bool = True  # a token sees itself and those before it (CLIP), or all
     #: whose state stands for the text: the first `eos_token_id`, the `"highest"` id, the first of these (CLIP's first
