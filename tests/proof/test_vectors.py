@@ -108,6 +108,11 @@ def lose_bias(at: SimpleNamespace) -> None:
     at.patches.setattr(MPNetEncoder, "compute_position_bias", bias)
 
 
+def another_release(at: SimpleNamespace) -> None:
+    lose_bias(at)
+    write(at.store / IN_FOLDER, json.loads((at.store / IN_FOLDER).read_text()) | {"torch": "1.0"})
+
+
 CHANGED = "part part-000002.parquet was changed: vectors among rows 80 to 119; "
 CHANGED += "the text and the vector do not fit in row 87 (cosine -1.000)"
 OTHER_TEXT = "texts among rows 80 to 119; the text is not the one that was embedded in row 87"
@@ -133,6 +138,7 @@ FAULTS = {
         "roberta",
     ),
     "another attention bias": (lose_bias, "the first part that differs is encoder.layer.0.attention", "mpnet"),
+    "another release of a library": (another_release, "the libraries: torch 1.0 then, ", "mpnet"),
     "an epsilon in config.json": (edit_epsilon, "config.json: layer_norm_eps was 1e-12 and is 0.1"),
     "a part exchanged": (
         lambda at: shutil.copy(at.root / "others" / PARTS[1], at.store),

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from ..proof.digests import Blocks, DigestedFile, add_texts, add_vectors
+from ..proof.digests import DigestedFile, Rows
 from ..proof.encoder import Encoder
 from ..proof.fit import fit_of
 from ..proof.proof_file import canary_rows, place_of, read_proof, write_proof
 from ..proof.reading import Reading
-from ..proof.recording import about_canaries, about_part, described_part, described_proof
+from ..proof.recording import about_canaries, described_part, described_proof
 from ..proof.stores import Store
 from .folder import ResultsFolder
 from .reader import CorpusReader
@@ -27,22 +27,18 @@ class PartNotes:
     """
 
     def __init__(self, canaries: Sequence[int], with_texts: bool):
-        self.waiting, self.kept, self.rows = {*canaries}, {}, 0
-        self.vectors, self.texts = Blocks(), Blocks() if with_texts else None
+        self.waiting, self.kept, self.rows = {*canaries}, {}, Rows(with_texts)
 
     def add(self, rows: range, texts: Sequence[str], vectors: np.ndarray) -> None:
         """Notes rows that are about to be written."""
-        add_vectors(self.vectors, vectors)
-        if self.texts is not None:
-            add_texts(self.texts, texts)
+        self.rows.add(texts, vectors)
         for row in self.waiting & {*rows}:
             place = row - rows.start
             self.kept[row] = texts[place], vectors[place].tolist()
-        self.rows += len(rows)
 
     def about(self, file: DigestedFile) -> dict[str, Any]:
         """All of it, once the part has been written to a file."""
-        return about_part(file.pieces, self.rows, self.vectors, self.texts) | {"canaries": self.kept}
+        return file.pieces.about() | self.rows.about() | {"canaries": self.kept}
 
 
 def seal(

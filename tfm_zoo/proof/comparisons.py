@@ -180,9 +180,7 @@ def compare_settings(saved: dict, settings: dict, loaded: dict, verdict: Verdict
 def compare_loaded(saved: dict, loaded: dict, changed: set[str], verdict: Verdict) -> None:
     """Checks that the model that `check.py` loaded has its files' weights, no others, and computes what it did.
     `changed`: the weights whose files are others."""
-    for kind in ("missing", "unexpected"):
-        names = set(loaded[kind]) - set(saved.get("loading", {}).get(kind, ()))
-        verdict.add(f"weights {kind} when it is loaded", names)
+    compare_loading(saved, loaded, verdict)
     verdict.add("weights are not as in their file once loaded", loaded["changed"])
     if saved["fingerprint"] is None:
         verdict.warnings.append("it was saved without outputs to compare with, since it could not be run then")
@@ -192,6 +190,13 @@ def compare_loaded(saved: dict, loaded: dict, changed: set[str], verdict: Verdic
         compare_states(saved["fingerprint"], loaded, drifted, verdict)
     if saved.get("tokenizer"):
         compare_texts(saved["tokenizer"], loaded["tokenizer"], verdict)
+
+
+def compare_loading(saved: dict, loading: dict, verdict: Verdict) -> None:
+    """Checks that loading matches the weights that it matched."""
+    for kind in ("missing", "unexpected"):
+        names = set(loading[kind]) - set(saved.get("loading", {}).get(kind, ()))
+        verdict.add(f"weights {kind} when it is loaded", names)
 
 
 def compare_outputs(fingerprint: dict, outputs: dict[str, dict], dtype: str, verdict: Verdict) -> bool:

@@ -4,7 +4,7 @@ import base64
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -30,6 +30,10 @@ class Pieces:
 
     def digests(self) -> list[str]:
         return [*self.done, *([self.piece.hexdigest()] if self.size % PIECE else [])]
+
+    def about(self) -> dict[str, Any]:
+        """What a proof says of the file."""
+        return {"bytes": self.size, "pieces": self.digests()}
 
 
 class DigestedFile:
@@ -111,12 +115,24 @@ class Blocks:
         return base64.b64encode(self.digests).decode()
 
 
-def add_vectors(blocks: Blocks, vectors: np.ndarray) -> None:
-    blocks.add(len(vectors), lambda start, stop: np.ascontiguousarray(vectors[start:stop]).tobytes())
+class Rows:
+    """What a proof says of the rows of a part, noted as they come: how many there are, and the digests of their blocks.
+    `with_texts`: whether the part holds texts beside the vectors."""
 
+    def __init__(self, with_texts: bool):
+        self.count, self.vectors, self.texts = 0, Blocks(), Blocks() if with_texts else None
 
-def add_texts(blocks: Blocks, texts: Sequence[str]) -> None:
-    blocks.add(len(texts), lambda start, stop: b"".join(text.encode() + b"\0" for text in texts[start:stop]))
+    def add(self, texts: Sequence[str], vectors: np.ndarray) -> None:
+        self.count += len(vectors)
+        self.vectors.add(len(vectors), lambda start, stop: np.ascontiguousarray(vectors[start:stop]).tobytes())
+        if self.texts:
+            self.texts.add(
+                len(texts), lambda start, stop: b"".join(text.encode() + b"\0" for text in texts[start:stop])
+            )
+
+    def about(self) -> dict[str, Any]:
+        about = {"rows": self.count, "vectors": self.vectors.text()}
+        return about | ({"texts": self.texts.text()} if self.texts else {})
 
 
 def differing(before: str, now: str, rows: int) -> Iterator[range]:

@@ -50,9 +50,7 @@ def compare_model(saved: dict[str, Any], encoder: Encoder, verdict: Verdict) -> 
     comparisons.compare_tested(saved, transformers.__version__, verdict)
     compare_config(saved, encoder, verdict)
     changed = compare_weights(saved, encoder, verdict)
-    for kind in ("missing", "unexpected"):
-        names = set(encoder.loading[kind]) - set(saved["loading"][kind])
-        verdict.add(f"weights {kind} when it is loaded", names)
+    comparisons.compare_loading(saved, encoder.loading, verdict)
     return changed
 
 

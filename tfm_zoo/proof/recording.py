@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .digests import Blocks, Pieces, add_texts, add_vectors, digest_of_text, digest_of_tokens
+from .digests import Pieces, Rows, digest_of_text, digest_of_tokens
 from .encoder import Encoder
 from .fit import NEAR, ROUNDED, Fit, bound_of, fit_of
 from .manifest import written_by
@@ -144,21 +144,19 @@ def reading_of(encoder: Encoder, texts: Sequence[str], stored: np.ndarray, promp
 
 def described_part(store: Store, part: Path, with_texts: bool) -> dict[str, Any]:
     """The digests of a part that something else wrote, which is read for them once."""
-    pieces, vectors, texts, rows = Pieces(), Blocks(), Blocks(), 0
+    pieces = Pieces()
     with part.open("rb") as file:
         while data := file.read(1 << 20):
             pieces.update(data)
-    for read, some in store.tables(part, texts=with_texts):
-        add_vectors(vectors, some)
-        if with_texts:
-            add_texts(texts, read)
-        rows += len(some)
-    return about_part(pieces, rows, vectors, texts if with_texts else None)
+    return pieces.about() | described_rows(store, part, with_texts)
 
 
-def about_part(pieces: Pieces, rows: int, vectors: Blocks, texts: Blocks | None) -> dict[str, Any]:
-    kept = {"bytes": pieces.size, "rows": rows, "pieces": pieces.digests(), "vectors": vectors.text()}
-    return kept | ({"texts": texts.text()} if texts else {})
+def described_rows(store: Store, part: Path, with_texts: bool) -> dict[str, Any]:
+    """What a proof says of the rows of a part."""
+    rows = Rows(with_texts)
+    for texts, vectors in store.tables(part, texts=with_texts):
+        rows.add(texts, vectors)
+    return rows.about()
 
 
 def described_proof(

@@ -13,16 +13,7 @@ import transformers
 from . import comparisons
 from .comparisons import Verdict
 from .contents import read_json
-from .digests import (
-    PIECE,
-    Blocks,
-    add_texts,
-    add_vectors,
-    differing,
-    digest_of_piece,
-    digest_of_text,
-    digest_of_tokens,
-)
+from .digests import PIECE, differing, digest_of_piece, digest_of_text, digest_of_tokens
 from .encoder import Encoder
 from .fit import Fit, bound_of, fit_of
 from .kinds import CORPUS
@@ -30,7 +21,7 @@ from .model_manifest import compare_model, first_part
 from .origin import origin_of
 from .proof_file import IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, named, sentences
-from .recording import ReadTexts
+from .recording import ReadTexts, described_rows
 from .stores import Store
 from .trials import nearest
 from .verifying import check_files, find, loader_of
@@ -199,16 +190,10 @@ def compare_parts(
 def digests_now(store: Store, part: Path, with_texts: bool) -> dict[str, Any]:
     """The rows of a part and the digests of their blocks, as [`described_part`] has them; an error, where it cannot be
     read."""
-    vectors, texts, rows = Blocks(), Blocks(), 0
     try:
-        for read, some in store.tables(part, texts=with_texts):
-            add_vectors(vectors, some)
-            if with_texts:
-                add_texts(texts, read)
-            rows += len(some)
+        return described_rows(store, part, with_texts)
     except (ValueError, OSError) as error:
         return {"error": " ".join(str(error).split())}
-    return {"rows": rows, "vectors": vectors.text(), "texts": texts.text()}
 
 
 def compare_part(
@@ -415,5 +400,4 @@ class Trial:
             f"{name} {self.saved[name]} then, {now} now" for name, now in versions.items() if self.saved[name] != now
         ]
         if moved:
-            were = [f"{name} {self.saved[name]} then, {now} now" for name, now in moved.items()]
-            verdict.differences.append(f"the libraries: {', '.join(were)}")
+            verdict.differences.append(f"the libraries: {', '.join(moved)}")
