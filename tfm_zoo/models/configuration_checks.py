@@ -96,8 +96,6 @@ def heads(config: Any) -> Iterator[str]:
     """Heads have a width, and key-value heads an equal share of the query heads."""
     if not (config.head_dim or config.is_chosen("head_dim")):
         yield "$hidden_size is not a multiple of $num_attention_heads: change one of them, or set head_dim."
-    if config.head_dim < 1:
-        yield "$head_dim must be at least 1."
     if config.num_attention_heads % config.num_key_value_heads:
         yield "$num_attention_heads is not a multiple of $num_key_value_heads, which serve equally many of them."
 
@@ -110,14 +108,6 @@ def embeddings(config: Any) -> Iterator[str]:
         yield "$tie_word_embeddings without lm_head_transform needs $embedding_size to be $hidden_size."
 
 
-def residuals(config: Any) -> Iterator[str]:
-    """What `residual_multiplier` scales is then added, and nothing else."""
-    position, is_parallel = config.norm_position, config.use_parallel_residual
-    if config.residual_multiplier != 1 and (position in ("output", "both") or is_parallel):
-        needed = "norm_position 'pre' or 'post' and use_parallel_residual=False"
-        yield f"$residual_multiplier needs {needed}, and not {position!r} and {is_parallel}."
-
-
 def layer_types(config: Any) -> Iterator[str]:
     """Every layer has a type of attention, and sliding ones a window."""
     types = config.layer_types
@@ -127,8 +117,6 @@ def layer_types(config: Any) -> Iterator[str]:
         yield f"$num_hidden_layers is not the length of $layer_types, {len(types)}."
     if config.sliding_window is None and "sliding_attention" in types:
         yield "$layer_types has layers that slide: $sliding_window should say how far."
-    if config.attention_type == "linear" and config.sliding_window is not None:
-        yield "$attention_type sees all positions through one sum, and $sliding_window only some: choose one."
     if config.attention_type == "linear" and set(types) != {"linear_attention"}:
         yield "$attention_type makes every layer linear, and $layer_types does not."
 
@@ -140,8 +128,6 @@ def positions(config: Any) -> Iterator[str]:
         yield "$position_ids_from_padding counts from pad_token_id + 1: $pad_token_id should be an id."
     if from_padding and position_type == "learned" and config.pad_token_id >= config.max_position_embeddings - 1:
         yield "$position_ids_from_padding counts from $pad_token_id + 1: $max_position_embeddings should be more."
-    if from_padding and config.position_offset:
-        yield "$position_ids_from_padding and $position_offset both say where positions begin: choose one of them."
     if position_type == "sinusoidal" and config.position_size % 2:
         name = "hidden_size" if config.position_size == config.hidden_size else "embedding_size"
         yield f"$position_embedding_type fills pairs of channels; ${name} is odd."
@@ -150,8 +136,6 @@ def positions(config: Any) -> Iterator[str]:
 def rotary_positions(config: Any) -> Iterator[str]:
     """Each layer has rotary positions or none, and each type of layer parameters for them."""
     layers, is_rotary = config.no_rope_layers, config.position_embedding_type == "rotary"
-    if 0 in layers and not is_rotary:
-        yield "$no_rope_layers leaves out rotary positions, which $position_embedding_type does not have."
     if config.is_chosen("no_rope_layers") and not (len(layers) == config.num_hidden_layers and set(layers) <= {0, 1}):
         yield "$no_rope_layers should have 0 or 1 for each of $num_hidden_layers."
     if is_rotary and config.head_dim % 2:
@@ -175,8 +159,6 @@ def position_bias(config: Any) -> Iterator[str]:
         yield "$relative_attention_num_buckets should be at least 4, and below twice $relative_attention_max_distance."
     if config.position_embedding_type == "alibi" and buckets is not None:
         yield "$position_embedding_type and $relative_attention_num_buckets are two biases of positions: choose one."
-    if config.round_alibi and not config.position_ids_from_mask:
-        yield "$round_alibi rounds a bias of positions among real tokens: $position_ids_from_mask should be True."
     if config.has_position_bias and config.has_linear_attention:
         biases = "$position_embedding_type and $relative_attention_num_buckets (or DeBERTa's distances)"
         yield f"{biases} add to scores, of which linear attention has none: choose no linear layer."
@@ -187,8 +169,8 @@ SCORES = needs("attention_scale attn_logit_softcapping", "attention_type", "soft
 RULES = (
     lacks,
     each("vocab_size hidden_size embedding_size num_hidden_layers num_attention_heads num_key_value_heads", *SIZE),
-    each("intermediate_size max_position_embeddings sliding_window", *SIZE),
     heads,
+    each("head_dim intermediate_size max_position_embeddings sliding_window", *SIZE),
     each("type_vocab_size task_type_vocab_size position_offset", lambda count: count >= 0, "0 (none) or more"),
     each("hidden_dropout embedding_dropout attention_dropout activation_dropout attention_output_dropout", *RATE),
     each("final_dropout classifier_dropout", *RATE),
@@ -208,14 +190,18 @@ RULES = (
     needs("first_norm", "norm_position", "pre", "both"),
     needs("use_parallel_residual", "norm_position", "pre"),
     needs("num_ln_in_parallel_attn", "use_parallel_residual", True),
-    residuals,
+    needs("residual_multiplier", "norm_position", "pre", "post"),
+    needs("residual_multiplier", "use_parallel_residual", False),
+    needs("sliding_window", "attention_type", "softmax"),
     layer_types,
     needs("position_offset", "position_embedding_type", "learned", "sinusoidal"),
+    needs("position_offset", "position_ids_from_padding", False),
     Idle("sinusoid_type", "position_embedding_type", "sinusoidal"),
     positions,
-    needs("rope_parameters rotary_value rope_theta", "position_embedding_type", "rotary"),
+    needs("rope_parameters rope_theta rotary_value no_rope_layers", "position_embedding_type", "rotary"),
     rotary_positions,
     Idle("relative_attention_max_distance relative_attention_per_layer", "relative_attention_num_buckets"),
     position_bias,
     needs("scale_alibi round_alibi", "position_embedding_type", "alibi"),
+    needs("round_alibi", "position_ids_from_mask", True),
 )

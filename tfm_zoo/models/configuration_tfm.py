@@ -467,8 +467,7 @@ class TfmConfig(PreTrainedConfig):
         if model_type != cls.model_type:
             hint = "" if model_type.startswith("tfm_") else " (tfm_zoo.from_official converts official checkpoints)"
             raise ValueError(f"A model of type {model_type!r} is not one of {cls.model_type!r}{hint}.")
-        known = set(cls.__dataclass_fields__) - set(PreTrainedConfig.__dataclass_fields__)
-        known |= {"rope_parameters"} | cls.attribute_map.keys() | cls.lacks
+        known = names_of(cls) - names_of(PreTrainedConfig) | cls.lacks | {"rope_parameters"}
         overrides = cls.by_field({name: kwargs.pop(name) for name in known & kwargs.keys()})
         saved = cls.by_field(config_dict)
         foreign = {name: saved.pop(name) for name in list(saved) if name in cls.lacks or cls.misspelt_field(name)}

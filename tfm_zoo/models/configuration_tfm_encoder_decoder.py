@@ -1,12 +1,13 @@
 """Configuration of the encoder-decoder family."""
 
 import copy
+import operator
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_checks import CAUSAL, RULES, SIZE, WINDOW, Idle, Rule, each, tokens
+from .configuration_checks import CAUSAL, RULES, SIZE, WINDOW, Idle, Rule, each, needs, tokens
 from .configuration_tfm import Follows, PositionEmbedding, TfmConfig, TwoStackFields, WriterFields
 
 STACKS = ("encoder", "decoder")
@@ -26,13 +27,9 @@ def decoder_heads(config: Any) -> Iterator[str]:
 
 
 def two_stacks(config: Any) -> Iterator[str]:
-    """The decoder has cross-attention, and what it shares with the encoder fits both."""
-    if config.use_parallel_residual:
-        yield "$use_parallel_residual has no meaning with cross-attention, which reads what attention added."
+    """What the decoder shares with the encoder fits both."""
     if any(isinstance(value, dict) for value in getattr(config, "rope_parameters", {}).values()):
         yield "$rope_parameters differ by type of layer, of which there is one: they should be those of all layers."
-    if config.lm_head_bias and config.final_logits_bias:
-        yield "$lm_head_bias and $final_logits_bias are a trained and an untrained bias in one place: choose one."
     if config.share_encoder_decoder_embeddings and config.decoder_vocab_size != config.vocab_size:
         yield "$share_encoder_decoder_embeddings is for one size: $vocab_size and $decoder_vocab_size must be equal."
 
@@ -64,6 +61,8 @@ class TfmEncoderDecoderConfig(TwoStackFields, WriterFields, TfmConfig):
         each(*CAUSAL),
         each("decoder_layers decoder_vocab_size decoder_attention_heads decoder_ffn_dim", *SIZE),
         decoder_heads,
+        each("use_parallel_residual", operator.not_, "False: cross-attention reads what attention added"),
+        needs("final_logits_bias", "lm_head_bias", False),
         two_stacks,
         tokens("pad_token_id decoder_start_token_id", "decoder_vocab_size", "the target's vocabulary"),
         Idle("initializer_range", "weight_init", "normal"),

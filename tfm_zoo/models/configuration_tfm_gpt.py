@@ -68,14 +68,12 @@ class TfmGPTConfig(DecoderFields, WriterFields, TfmConfig):
         serves_decoder,
     )
 
-    #: how tensor parallelism and expert parallelism divide experts
+    #: how tensor parallelism divides experts
     experts_tp_plan: ClassVar[dict[str, str]] = {
         "layers.*.mlp.experts.gate_up_proj": "packed_colwise",
         "layers.*.mlp.experts.down_proj": "rowwise",
         "layers.*.mlp.experts": "moe_tp_experts",
     }
-    #: that of Mixtral, whose experts have these names: the styles of a plan change between releases of transformers
-    experts_ep_plan: ClassVar[dict[str, str]] = MixtralConfig.base_model_ep_plan
 
     vocab_size: int = 50257
     intermediate_size: int | None = Follows(lambda config: 4 * config.hidden_size)
@@ -104,4 +102,5 @@ class TfmGPTConfig(DecoderFields, WriterFields, TfmConfig):
 
     @property
     def base_model_ep_plan(self) -> dict[str, str] | None:
-        return None if self.num_local_experts is None else self.experts_ep_plan
+        """That of Mixtral, whose experts have these names: styles of plans change between releases of transformers."""
+        return None if self.num_local_experts is None else MixtralConfig.base_model_ep_plan
