@@ -1,13 +1,14 @@
-"""Parts of the heads that only encoders have: poolers, and the loss and the logits of masked tokens."""
+"""Parts of the heads that only encoders have: poolers, pooling, and the loss and the logits of masked tokens."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 
 import torch
 from torch import nn
 
 from .compat import ACT2FN
 from .engines import check_pooling
-from .inputs import marks_padding
+from .inputs import check_tensor, marks_padding
 from .losses import labelled, labelled_only, logits_loss, makes_logits, vocabulary_loss
 from .norms import make_norm
 from .padding import find_kept, has_hooks, keep, reads_padding, restore, unless_whole
@@ -71,3 +72,40 @@ def make_classifier(config, pooler: nn.Sequential) -> nn.Sequential:
     read = dict((pooler if config.classifier_dense else pooler[:1]).named_children())
     layers = {"flatten": nn.Flatten(0, -2), **read, "out_dropout": nn.Dropout(config.classifier_dropout)}
     return nn.Sequential(OrderedDict(layers, out_proj=nn.Linear(config.hidden_size, config.num_labels)))
+
+
+def pool(config, states: torch.Tensor, mask: torch.Tensor | None, layers: Callable, query=None) -> torch.Tensor:
+    """Applies `layers`, a pooler or a classifier, `(batch, length, width)` to `(batch, outputs)`: they read the first
+    position, or a mean over real tokens ([`mean_of`]); "late" averages their outputs for real tokens."""
+    if config.classifier_pooling == "cls":
+        return layers(states[:, 0])
+    if config.classifier_pooling == "late":
+        outputs = layers(states)
+        return mean_of(outputs.view(*states.shape[:2], outputs.shape[-1]), mask)
+    return layers(mean_of(states, mask, query))
+
+
+def mean_of(states: torch.Tensor, mask: torch.Tensor | None, query: nn.Module | None = None) -> torch.Tensor:
+    """`(batch, length, width)` to `(batch, width)`: the mean of the real tokens; if there is a `query`, weighted by the
+    softmax of the scores `(batch, length, 1)` that it gives them."""
+    if query is not None:
+        scores = query(states).float()
+        if mask is not None:
+            scores = scores.masked_fill(mask.to(scores.device).unsqueeze(-1) == 0, torch.finfo(scores.dtype).min)
+        return (states * scores.softmax(dim=1).to(states)).sum(dim=1)
+    if mask is None:
+        return states.mean(dim=1)
+    real = mask.to(states).unsqueeze(-1)
+    return (states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+
+
+def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
+    """Whether the first position is pooled; raises a `ValueError` if a mean needs another mask."""
+    check_tensor("attention_mask", attention_mask)
+    pooling = config.classifier_pooling
+    if pooling != "cls" and attention_mask is not None and not marks_padding(attention_mask):
+        raise ValueError(
+            f"attention_mask of shape {tuple(attention_mask.shape)} does not say which tokens are real, which "
+            f"classifier_pooling={pooling!r} needs to know: it should be of shape (batch, length)."
+        )
+    return pooling == "cls"

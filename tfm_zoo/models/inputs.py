@@ -1,15 +1,19 @@
 """A caller's arguments: refused where they do not fit, completed by counted positions, and read for documents."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import signature
 from sys import maxsize
+from typing import Any
 
 import torch
 from torch.nn import functional as F
 
 from .batch import Tokens
-from .compat import FUSED, is_functorch_wrapped_tensor
+from .compat import FUSED, can_return_tuple, is_functorch_wrapped_tensor
 
+Inputs = dict[str, Any]  # the arguments of a base model by name, `None` where a caller gives none
 IGNORED = -100  # the label of a position that has none
 VOCABULARY = "the vocabulary (vocab_size)"
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
@@ -27,6 +31,45 @@ def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, p
     if input_ids is not None and input_ids.is_floating_point():
         raise ValueError(f"{prefix}input_ids of type {input_ids.dtype} should be integers.")
     return input_ids if inputs_embeds is None else inputs_embeds
+
+
+def given_in(inputs: Inputs, prefix: str = "") -> torch.Tensor:
+    """[`one_of`] the ids and the embeddings among a base model's inputs."""
+    return one_of(inputs[f"{prefix}input_ids"], inputs[f"{prefix}inputs_embeds"], prefix)
+
+
+def takes_inputs_of(base_model: type) -> Callable[[Callable], Callable]:
+    """Makes a head's `forward(self, inputs, labels, *, options, **kwargs)` one that is called with the arguments of its
+    base model, which it gets as `inputs`, but for `read_positions`, which a head says itself.
+
+    In the signature that callers see, as in those of official classes, labels stand behind the embeddings, and what the
+    head takes by name stands last.
+    """
+    _, *base, rest = signature(base_model.forward).parameters.values()
+    base = [each for each in base if each.name != "read_positions"]
+    names = [each.name for each in base]
+    place = max(index for index, name in enumerate(names, start=1) if name.endswith("inputs_embeds"))
+
+    def decorate(forward: Callable) -> Callable:
+        written = signature(forward)
+        this, _, *own, _ = written.parameters.values()
+        labels = [each for each in own if each.kind == each.POSITIONAL_OR_KEYWORD]
+        options = [each.replace(kind=each.POSITIONAL_OR_KEYWORD) for each in own if each.kind == each.KEYWORD_ONLY]
+        shown = written.replace(parameters=[this, *base[:place], *labels, *base[place:], *options, rest])
+        places = [*shown.parameters][1:-1]
+
+        @wraps(forward)
+        def called(self, *args, **kwargs):
+            by_place = dict(zip(places, args, strict=False))
+            if len(args) > len(places) or any(name in kwargs for name in by_place):
+                shown.bind(self, *args, **kwargs)  # it says which, in a TypeError
+            kwargs |= by_place
+            return forward(self, {name: kwargs.pop(name, None) for name in names}, **kwargs)
+
+        called.__signature__ = shown
+        return can_return_tuple(called)
+
+    return decorate
 
 
 def check_tensor(name: str, value: object) -> None:
@@ -171,6 +214,14 @@ def check_labels(
         raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as {inputs}.")
     if classes is not None:
         check_values(name, labels, classes, table, ignored=IGNORED)
+
+
+def check_answers(given: torch.Tensor, *ends: torch.LongTensor | None) -> torch.BoolTensor:
+    """Raises a `ValueError` unless the first and the last positions of answers are one each for the inputs. Returns
+    where answers are looked for, `(batch, length)`: everywhere."""
+    for name, each in zip(("start_positions", "end_positions"), ends, strict=True):
+        check_labels(each, given.shape[:1], name=name)
+    return given.new_ones(given.shape[:2], dtype=torch.bool)
 
 
 def count_positions(model, given: torch.Tensor, seen: int | torch.Tensor = 0) -> torch.LongTensor:

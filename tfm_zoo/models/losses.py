@@ -24,6 +24,15 @@ def sequence_loss(model: nn.Module, logits: torch.Tensor, labels: torch.Tensor |
     return model.loss_function(labels=labels, pooled_logits=logits, config=model.config)
 
 
+def token_loss(
+    model: nn.Module, logits: torch.Tensor, labels: torch.Tensor | None, num_items: int | torch.Tensor | None
+) -> torch.Tensor | None:
+    """The loss of a classifier of tokens, whose `logits` are `(batch, length, num_labels)`."""
+    if labels is None:
+        return None
+    return model.loss_function(logits, labels, config=model.config, num_items_in_batch=num_items)
+
+
 def labelled(labels: torch.LongTensor | None) -> torch.BoolTensor | None:
     """`(batch, length)`, true where there is a label; `None` without labels."""
     return None if labels is None else labels != IGNORED

@@ -1,7 +1,6 @@
 """The encoder family: BERT's wiring and heads (Devlin et al. 2018) around the shared block."""
 
 from collections import OrderedDict
-from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -20,11 +19,23 @@ from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 from .batch import Tokens
 from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_bert import TfmBertConfig
-from .encoder_heads import POOLING, TfmPredictionHead, make_classifier, make_pooler, masked_tokens
+from .encoder_heads import POOLING, TfmPredictionHead, make_classifier, make_pooler, masked_tokens, pool, pools_first
 from .encoder_inputs import TfmTaskEmbedding, with_masks_dropped, with_tasks
 from .entrance import encoder_batch
-from .inputs import IGNORED, VOCABULARY, check_labels, check_sequence_labels, check_tensor, marks_padding, one_of
-from .losses import answers, labelled, sequence_loss
+from .inputs import (
+    IGNORED,
+    VOCABULARY,
+    Inputs,
+    check_answers,
+    check_labels,
+    check_sequence_labels,
+    check_tensor,
+    given_in,
+    marks_padding,
+    one_of,
+    takes_inputs_of,
+)
+from .losses import answers, labelled, sequence_loss, token_loss
 from .padding import restore_outputs
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack, passed_on
@@ -126,27 +137,17 @@ class TfmBertForSequenceClassification(TfmBertHead):
         self.model.pooler = None
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> SequenceClassifierOutput:
+    @takes_inputs_of(TfmBertModel)
+    def forward(self, inputs: Inputs, labels: torch.Tensor | None = None, **kwargs) -> SequenceClassifierOutput:
         """Gives `logits` `(batch, num_labels)`, and the loss of the labels; inputs as for [`TfmBertModel`].
 
         Args:
             labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is set
                 from the labels where it is `None`.
         """
-        check_sequence_labels(self.config, one_of(input_ids, inputs_embeds), labels)
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*inputs, return_dict=True, **kwargs)
-        logits = pool(self.config, outputs[0], attention_mask, self.classifier, self.model.pooler_query)
+        check_sequence_labels(self.config, given_in(inputs), labels)
+        outputs, mask = self.model(**inputs, return_dict=True, **kwargs), inputs["attention_mask"]
+        logits = pool(self.config, outputs[0], mask, self.classifier, self.model.pooler_query)
         loss = sequence_loss(self, logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
 
@@ -164,17 +165,14 @@ class TfmBertForTokenClassification(TfmBertHead):
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    @can_return_tuple
+    @takes_inputs_of(TfmBertModel)
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        inputs: Inputs,
         labels: torch.LongTensor | None = None,
+        *,
         num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs,
     ) -> TokenClassifierOutput:
         """Gives `logits` `(batch, length, num_labels)`, and the loss of the labels; inputs as for [`TfmBertModel`].
 
@@ -182,13 +180,10 @@ class TfmBertForTokenClassification(TfmBertHead):
             labels: `(batch, length)`, classes, -100 where there is none.
             num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
         """
-        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], self.config.num_labels)
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
+        check_labels(labels, given_in(inputs).shape[:2], self.config.num_labels)
+        outputs = self.model(**inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(self.head(outputs.last_hidden_state)))
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(logits, labels, config=self.config, num_items_in_batch=num_items_in_batch)
+        loss = token_loss(self, logits, labels, num_items_in_batch)
         return TokenClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
 
 
@@ -205,17 +200,13 @@ class TfmBertForQuestionAnswering(TfmBertHead):
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
-    @can_return_tuple
+    @takes_inputs_of(TfmBertModel)
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        inputs: Inputs,
         start_positions: torch.LongTensor | None = None,
         end_positions: torch.LongTensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs,
     ) -> QuestionAnsweringModelOutput:
         """Gives `start_logits` and `end_logits` `(batch, length)`, the lowest number at padding (with `skip_padding`,
         without a loss), and the loss, a softmax over all positions, padded ones too; inputs as for [`TfmBertModel`].
@@ -224,16 +215,13 @@ class TfmBertForQuestionAnswering(TfmBertHead):
             start_positions: `(batch,)`, the first of the answer; one behind the sequence does not count in the loss.
             end_positions: `(batch,)`, its last.
         """
-        given = one_of(input_ids, inputs_embeds)
-        check_labels(start_positions, given.shape[:1], name="start_positions")
-        check_labels(end_positions, given.shape[:1], name="end_positions")
+        everywhere, mask = check_answers(given_in(inputs), start_positions, end_positions), inputs["attention_mask"]
         has_answers = start_positions is not None and end_positions is not None
-        read = given.new_ones(given.shape[:2], dtype=torch.bool) if has_answers else None
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
+        read = everywhere if has_answers else None
+        outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         scores = self.qa_outputs(self.dropout(self.head(outputs.last_hidden_state)))
-        if not has_answers and self.config.skip_padding and marks_padding(attention_mask):
-            scores = scores.masked_fill(attention_mask.to(scores.device)[..., None] == 0, torch.finfo(scores.dtype).min)
+        if not has_answers and self.config.skip_padding and marks_padding(mask):
+            scores = scores.masked_fill(mask.to(scores.device)[..., None] == 0, torch.finfo(scores.dtype).min)
         found = answers(self, scores, start_positions, end_positions)
         return QuestionAnsweringModelOutput(**found, **passed_on(outputs))
 
@@ -250,32 +238,21 @@ class TfmBertForMultipleChoice(TfmBertHead):
         self.classifier = nn.Linear(config.hidden_size, 1)
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.LongTensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> MultipleChoiceModelOutput:
+    @takes_inputs_of(TfmBertModel)
+    def forward(self, inputs: Inputs, labels: torch.LongTensor | None = None, **kwargs) -> MultipleChoiceModelOutput:
         """Gives `logits` `(batch, choices)`, and the loss of `labels` `(batch,)`, the right choices; inputs as for
         [`TfmBertModel`], but of shape `(batch, choices, length)`."""
-        given = one_of(input_ids, inputs_embeds)
-        if given.dim() != (3 if inputs_embeds is None else 4):
-            name, width = ("input_ids", "") if inputs_embeds is None else ("inputs_embeds", ", embedding_size")
+        given, ids = given_in(inputs), inputs["input_ids"]
+        name, width = ("inputs_embeds", ", embedding_size") if ids is None else ("input_ids", "")
+        if given.dim() != (4 if ids is None else 3):
             shape = f"(batch, choices, length{width})"
             raise ValueError(f"{name} of shape {tuple(given.shape)} should be of shape {shape}.")
         check_labels(labels, given.shape[:1], given.shape[1], "the choices")
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        for name, each in zip(("attention_mask", "token_type_ids", "position_ids"), inputs[1:4], strict=True):
+        inputs |= {"task_type_ids": kwargs.pop("task_type_ids")} if "task_type_ids" in kwargs else {}
+        for name, each in inputs.items():
             check_tensor(name, each)
-        rows = [None if tensor is None else tensor.flatten(0, 1) for tensor in inputs]
-        if (tasks := kwargs.get("task_type_ids")) is not None:
-            kwargs["task_type_ids"] = tasks.flatten(0, 1)
-        outputs = self.model(*rows, return_dict=True, **kwargs)
+        rows = {name: each if each is None else each.flatten(0, 1) for name, each in inputs.items()}
+        outputs = self.model(**rows, return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output)).view(given.shape[:2])
         loss = None if labels is None else F.cross_entropy(logits, labels.view(-1))
         return MultipleChoiceModelOutput(loss=loss, logits=logits, **passed_on(outputs))
@@ -292,22 +269,12 @@ class TfmBertForNextSentencePrediction(TfmBertHead):
         self.seq_relationship = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.LongTensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> NextSentencePredictorOutput:
+    @takes_inputs_of(TfmBertModel)
+    def forward(self, inputs: Inputs, labels: torch.LongTensor | None = None, **kwargs) -> NextSentencePredictorOutput:
         """Gives `logits` `(batch, 2)`, and the loss of `labels` `(batch,)`, 0 where the second segment continues the
         first, 1 where it does not; inputs as for [`TfmBertModel`]."""
-        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:1], 2, "the two classes")
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*inputs, return_dict=True, **kwargs)
+        check_labels(labels, given_in(inputs).shape[:1], 2, "the two classes")
+        outputs = self.model(**inputs, return_dict=True, **kwargs)
         logits = self.seq_relationship(outputs.pooler_output)
         loss = None if labels is None else F.cross_entropy(logits, labels.view(-1))
         return NextSentencePredictorOutput(loss=loss, logits=logits, **passed_on(outputs))
@@ -328,18 +295,15 @@ class TfmBertForMaskedLM(TfmBertHead):
         self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
-    @can_return_tuple
+    @takes_inputs_of(TfmBertModel)
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        inputs: Inputs,
         labels: torch.LongTensor | None = None,
+        *,
         return_logits: bool | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs,
     ) -> MaskedLMOutput:
         """Gives `logits` `(batch, length, vocab_size)`, zero at padding that was skipped (all of it, unless a label
         stands at some), and the loss of the labels; inputs as for [`TfmBertModel`].
@@ -350,10 +314,10 @@ class TfmBertForMaskedLM(TfmBertHead):
                 are made in any case.
             num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
         """
-        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], self.config.vocab_size, VOCABULARY)
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
-        loss, logits = masked_tokens(self, outputs[0], attention_mask, labels, return_logits, num_items_in_batch)
+        check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, VOCABULARY)
+        outputs = self.model(**inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
+        options = (labels, return_logits, num_items_in_batch)
+        loss, logits = masked_tokens(self, outputs[0], inputs["attention_mask"], *options)
         return MaskedLMOutput(loss=loss, logits=logits, **passed_on(outputs))
 
 
@@ -368,28 +332,18 @@ class TfmBertForReplacedTokenDetection(TfmBertHead):
         self.detector = nn.Sequential(OrderedDict(dense=dense, act_fn=ACT2FN[config.hidden_act], out_proj=score))
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.LongTensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> TokenClassifierOutput:
+    @takes_inputs_of(TfmBertModel)
+    def forward(self, inputs: Inputs, labels: torch.LongTensor | None = None, **kwargs) -> TokenClassifierOutput:
         """Gives `logits` `(batch, length)`, above 0 where a token looks replaced, and the loss of `labels` of this
         shape (1 where it was, 0 where not; -100 and padding do not count); inputs as for [`TfmBertModel`]."""
-        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], 2, "the two classes")
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*inputs, return_dict=True, **kwargs)
+        check_labels(labels, given_in(inputs).shape[:2], 2, "the two classes")
+        outputs, mask = self.model(**inputs, return_dict=True, **kwargs), inputs["attention_mask"]
         logits = self.detector(outputs.last_hidden_state).squeeze(-1)
         loss = None
         if labels is not None:
             scores, targets = logits.float(), labels.float().clamp(min=0)
             weights = (labels != IGNORED).to(scores)
-            weights = weights * attention_mask.to(weights) if marks_padding(attention_mask) else weights
+            weights = weights * mask.to(weights) if marks_padding(mask) else weights
             loss = F.binary_cross_entropy_with_logits(scores, targets, weights, reduction="sum") / weights.sum()
         return TokenClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
 
@@ -407,18 +361,15 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
         self.seq_relationship = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
-    @can_return_tuple
+    @takes_inputs_of(TfmBertModel)
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        inputs: Inputs,
         labels: torch.LongTensor | None = None,
         next_sentence_label: torch.LongTensor | None = None,
+        *,
         return_logits: bool | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs,
     ) -> BertForPreTrainingOutput:
         """Gives `prediction_logits` `(batch, length, vocab_size)`, `seq_relationship_logits` `(batch, 2)`, and the sum
         of the two losses; inputs as for [`TfmBertModel`].
@@ -427,52 +378,14 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
             labels, return_logits: as for [`TfmBertForMaskedLM`].
             next_sentence_label: as the labels of [`TfmBertForNextSentencePrediction`].
         """
-        given = one_of(input_ids, inputs_embeds)
-        check_labels(labels, given.shape[:2], self.config.vocab_size, VOCABULARY)
-        check_labels(next_sentence_label, given.shape[:1], 2, "the two classes", name="next_sentence_label")
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        outputs = self.model(*inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
-        loss, prediction_logits = masked_tokens(self, outputs[0], attention_mask, labels, return_logits)
+        shape = given_in(inputs).shape
+        check_labels(labels, shape[:2], self.config.vocab_size, VOCABULARY)
+        check_labels(next_sentence_label, shape[:1], 2, "the two classes", name="next_sentence_label")
+        outputs = self.model(**inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
+        loss, prediction_logits = masked_tokens(self, outputs[0], inputs["attention_mask"], labels, return_logits)
         logits = self.seq_relationship(self.dropout(outputs.pooler_output))
         if next_sentence_label is not None:
             sentence_loss = F.cross_entropy(logits, next_sentence_label.view(-1))
             loss = sentence_loss if loss is None else loss + sentence_loss
         made = {"prediction_logits": prediction_logits, "seq_relationship_logits": logits}
         return BertForPreTrainingOutput(loss=loss, **made, **passed_on(outputs))
-
-
-def pool(config, states: torch.Tensor, mask: torch.Tensor | None, layers: Callable, query=None) -> torch.Tensor:
-    """Applies `layers`, a pooler or a classifier, `(batch, length, width)` to `(batch, outputs)`: they read the first
-    position, or a mean over real tokens ([`mean_of`]); "late" averages their outputs for real tokens."""
-    if config.classifier_pooling == "cls":
-        return layers(states[:, 0])
-    if config.classifier_pooling == "late":
-        outputs = layers(states)
-        return mean_of(outputs.view(*states.shape[:2], outputs.shape[-1]), mask)
-    return layers(mean_of(states, mask, query))
-
-
-def mean_of(states: torch.Tensor, mask: torch.Tensor | None, query: nn.Module | None = None) -> torch.Tensor:
-    """`(batch, length, width)` to `(batch, width)`: the mean of the real tokens; if there is a `query`, weighted by the
-    softmax of the scores `(batch, length, 1)` that it gives them."""
-    if query is not None:
-        scores = query(states).float()
-        if mask is not None:
-            scores = scores.masked_fill(mask.to(scores.device).unsqueeze(-1) == 0, torch.finfo(scores.dtype).min)
-        return (states * scores.softmax(dim=1).to(states)).sum(dim=1)
-    if mask is None:
-        return states.mean(dim=1)
-    real = mask.to(states).unsqueeze(-1)
-    return (states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
-
-
-def pools_first(config, attention_mask: torch.Tensor | None) -> bool:
-    """Whether the first position is pooled; raises a `ValueError` if a mean needs another mask."""
-    check_tensor("attention_mask", attention_mask)
-    pooling = config.classifier_pooling
-    if pooling != "cls" and attention_mask is not None and not marks_padding(attention_mask):
-        raise ValueError(
-            f"attention_mask of shape {tuple(attention_mask.shape)} does not say which tokens are real, which "
-            f"classifier_pooling={pooling!r} needs to know: it should be of shape (batch, length)."
-        )
-    return pooling == "cls"

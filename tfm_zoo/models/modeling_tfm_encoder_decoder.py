@@ -20,10 +20,27 @@ from .compat import CACHE, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .encoder_decoder_stacks import TfmDecoderStack, TfmEncoderDecoderPreTrainedModel, TfmEncoderStack
 from .entrance import encoder_batch
-from .inputs import IGNORED, check_labels, check_sequence_labels, check_tensor, one_of
-from .losses import answers, labelled, sequence_loss
+from .inputs import (
+    IGNORED,
+    Inputs,
+    check_answers,
+    check_labels,
+    check_sequence_labels,
+    given_in,
+    one_of,
+    takes_inputs_of,
+)
+from .losses import answers, labelled, sequence_loss, token_loss
 from .next_tokens import next_tokens, positions_to_read, read_states
-from .source import as_encoder_outputs, check_encoder_states, default_mask, last_ends, shift_right, source_as_target
+from .source import (
+    as_encoder_outputs,
+    check_encoder_states,
+    default_mask,
+    last_ends,
+    shift_right,
+    source_as_target,
+    target_in,
+)
 from .source_cache import with_shared_source
 from .stack import passed_on
 from .vocabularies import TfmOutputProjection
@@ -162,26 +179,16 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
         self._tied_weights_keys = ties if config.tie_word_embeddings else None
         self.post_init()
 
-    @can_return_tuple
+    @takes_inputs_of(TfmEncoderDecoderModel)
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
-        decoder_attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
-        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        decoder_inputs_embeds: torch.Tensor | None = None,
+        inputs: Inputs,
         labels: torch.LongTensor | None = None,
-        use_cache: bool | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        decoder_position_ids: torch.LongTensor | None = None,
+        *,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: int | torch.Tensor | None = None,
         return_logits: bool | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs,
     ) -> Seq2SeqLMOutput:
         """Gives `logits` `(batch, positions, decoder_vocab_size)`, and the loss of the labels; inputs as for
         [`TfmEncoderDecoderModel`]. Beside a loss, without gradients, and unless they are asked for (`return_logits`,
@@ -194,21 +201,17 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
         """
         read = None
         if labels is not None:
-            real = decoder_attention_mask
-            if decoder_input_ids is None and decoder_inputs_embeds is None:
-                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+            real = inputs["decoder_attention_mask"]
+            if inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
+                inputs["decoder_input_ids"] = self.prepare_decoder_input_ids_from_labels(labels)
                 real = labels != IGNORED if real is None else real
             elif not self.training:  # (Training reads labelled positions alone, whatever is real.)
-                real = default_mask(self.config, decoder_input_ids, real)
-            given = one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_")
-            use_cache = False  # whatever the caller says: a loss decodes nothing
-            sizes = (given.shape[:2], self.config.decoder_vocab_size)
-            check_labels(labels, *sizes, "the vocabulary (decoder_vocab_size)", inputs="the decoder's inputs")
+                real = default_mask(self.config, inputs["decoder_input_ids"], real)
+            shape, classes = given_in(inputs, "decoder_").shape[:2], self.config.decoder_vocab_size
+            check_labels(labels, shape, classes, "the vocabulary (decoder_vocab_size)", inputs="the decoder's inputs")
+            inputs["use_cache"] = False  # whatever the caller says: a loss decodes nothing
             read = positions_to_read(self, labels, return_logits, logits_to_keep, real)
-        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
-        inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
-        inputs += (token_type_ids, position_ids, decoder_position_ids)
-        outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
+        outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         options = (logits_to_keep, num_items_in_batch, return_logits, read)
         loss, logits = next_tokens(self, outputs.last_hidden_state, labels, *options)
         return Seq2SeqLMOutput(loss=loss, logits=logits, **passed_on(outputs))
@@ -253,24 +256,8 @@ class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedMode
         self.classification_head = nn.Sequential(layers)
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
-        decoder_attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
-        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        decoder_inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        decoder_position_ids: torch.LongTensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> Seq2SeqSequenceClassifierOutput:
+    @takes_inputs_of(TfmEncoderDecoderModel)
+    def forward(self, inputs: Inputs, labels: torch.Tensor | None = None, **kwargs) -> Seq2SeqSequenceClassifierOutput:
         """Gives `logits` `(batch, num_labels)`, and the loss of the labels; inputs as for [`TfmEncoderDecoderModel`].
 
         Args:
@@ -278,23 +265,17 @@ class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedMode
             labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is set
                 from the labels where it is `None`.
         """
-        read = last_ends(self.config, input_ids)
-        check_tensor("decoder_input_ids", decoder_input_ids)
-        given = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
-        if given is not None and given.shape[:2] != input_ids.shape:
-            name = "decoder_input_ids" if decoder_inputs_embeds is None else "decoder_inputs_embeds"
+        ids, read = inputs["input_ids"], last_ends(self.config, inputs["input_ids"])
+        target = target_in(self.config, inputs)
+        if target.shape[:2] != ids.shape:
+            name = "decoder_input_ids" if inputs["decoder_inputs_embeds"] is None else "decoder_inputs_embeds"
             raise ValueError(
-                f"{name} of shape {tuple(given.shape)} should be of shape {tuple(input_ids.shape)}, as input_ids: the "
+                f"{name} of shape {tuple(target.shape)} should be of shape {tuple(ids.shape)}, as input_ids: the "
                 "classifier reads the decoder where the source ends."
             )
-        if given is None:
-            decoder_input_ids = source_as_target(self.config, input_ids)
-        check_sequence_labels(self.config, one_of(input_ids, inputs_embeds), labels)
-        use_cache = use_cache if labels is None else False
-        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
-        inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
-        inputs += (token_type_ids, position_ids, decoder_position_ids)
-        outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
+        check_sequence_labels(self.config, given_in(inputs), labels)
+        inputs["use_cache"] = inputs["use_cache"] if labels is None else False
+        outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         logits = self.classification_head(read_states(outputs.last_hidden_state, read))
         loss = sequence_loss(self, logits, labels)
         return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
@@ -354,17 +335,14 @@ class TfmEncoderDecoderForTokenClassification(TfmEncoderDecoderPreTrainedModel):
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    @can_return_tuple
+    @takes_inputs_of(TfmEncoderDecoderEncoder)
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        inputs: Inputs,
         labels: torch.LongTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
+        *,
         num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs,
     ) -> TokenClassifierOutput:
         """Gives `logits` `(batch, length, num_labels)`, and the loss of the labels; inputs as for
         [`TfmEncoderDecoderEncoder`].
@@ -373,13 +351,10 @@ class TfmEncoderDecoderForTokenClassification(TfmEncoderDecoderPreTrainedModel):
             labels: `(batch, length)`, classes, -100 where there is none.
             num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
         """
-        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], self.config.num_labels)
-        inputs = (input_ids, attention_mask, inputs_embeds, position_ids, token_type_ids)
-        outputs = self.model(*inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
+        check_labels(labels, given_in(inputs).shape[:2], self.config.num_labels)
+        outputs = self.model(**inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(outputs.last_hidden_state))
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(logits, labels, config=self.config, num_items_in_batch=num_items_in_batch)
+        loss = token_loss(self, logits, labels, num_items_in_batch)
         return TokenClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
 
 
@@ -394,24 +369,13 @@ class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
-    @can_return_tuple
+    @takes_inputs_of(TfmEncoderDecoderModel)
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
-        decoder_attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
-        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        decoder_inputs_embeds: torch.Tensor | None = None,
+        inputs: Inputs,
         start_positions: torch.LongTensor | None = None,
         end_positions: torch.LongTensor | None = None,
-        use_cache: bool | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        decoder_position_ids: torch.LongTensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs,
     ) -> Seq2SeqQuestionAnsweringModelOutput:
         """Gives `start_logits` and `end_logits` `(batch, length)`, and the loss; inputs as for
         [`TfmEncoderDecoderModel`].
@@ -420,16 +384,7 @@ class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
             start_positions: `(batch,)`, the first of the answer; one behind the sequence does not count in the loss.
             end_positions: `(batch,)`, its last.
         """
-        check_tensor("decoder_input_ids", decoder_input_ids)
-        given = decoder_input_ids if decoder_inputs_embeds is None else decoder_inputs_embeds
-        if given is None:
-            given = decoder_input_ids = source_as_target(self.config, input_ids)
-        check_labels(start_positions, given.shape[:1], name="start_positions")
-        check_labels(end_positions, given.shape[:1], name="end_positions")
-        everywhere = given.new_ones(given.shape[:2], dtype=torch.bool)
-        inputs = (input_ids, attention_mask, decoder_input_ids, decoder_attention_mask, encoder_outputs)
-        inputs += (past_key_values, inputs_embeds, decoder_inputs_embeds, use_cache)
-        inputs += (token_type_ids, position_ids, decoder_position_ids)
-        outputs = self.model(*inputs, read_positions=everywhere, return_dict=True, **kwargs)
+        everywhere = check_answers(target_in(self.config, inputs), start_positions, end_positions)
+        outputs = self.model(**inputs, read_positions=everywhere, return_dict=True, **kwargs)
         found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
         return Seq2SeqQuestionAnsweringModelOutput(**found, **passed_on(outputs))

@@ -21,8 +21,18 @@ from .configuration_tfm_gpt import TfmGPTConfig
 from .counted_alibi import CountedLayouts, TfmCountedAlibi
 from .decoder_entrance import decoder_batch
 from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
-from .inputs import IGNORED, VOCABULARY, check_labels, check_sequence_labels, one_of
-from .losses import answers, labelled, sequence_loss
+from .inputs import (
+    IGNORED,
+    VOCABULARY,
+    Inputs,
+    check_answers,
+    check_labels,
+    check_sequence_labels,
+    given_in,
+    one_of,
+    takes_inputs_of,
+)
+from .losses import answers, labelled, sequence_loss, token_loss
 from .next_tokens import last_tokens, next_tokens, positions_to_read, read_states
 from .padding import restore_outputs
 from .pretrained import TfmPreTrainedModel
@@ -148,21 +158,16 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         self.lm_head = nn.Linear(config.output_size, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
-    @can_return_tuple
+    @takes_inputs_of(TfmGPTModel)
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
-        position_ids: torch.LongTensor | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        inputs: Inputs,
         labels: torch.LongTensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        use_cache: bool | None = None,
+        *,
         logits_to_keep: int | torch.Tensor = 0,
         num_items_in_batch: int | torch.Tensor | None = None,
         return_logits: bool | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs,
     ) -> CausalLMOutputWithPast | MoeCausalLMOutputWithPast:
         """Gives `logits` `(batch, positions, vocab_size)`, and the loss of the labels; inputs as for [`TfmGPTModel`].
 
@@ -179,21 +184,20 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         # `shift_labels` is not a parameter: the Trainer would take it for a second kind of labels, which no batch has.
         targets, read = kwargs.pop("shift_labels", None), None
         if labels is not None or targets is not None:
-            shape, name = one_of(input_ids, inputs_embeds).shape[:2], "labels" if targets is None else "shift_labels"
+            shape, name = given_in(inputs).shape[:2], "labels" if targets is None else "shift_labels"
             check_labels(labels, shape)
             targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if targets is None else targets
             check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)
             # A label's own position counts as read, too: leaving out just the last token of full rows gains nothing.
             placed = targets if labels is None else labels.where(labels != IGNORED, targets)
             read = positions_to_read(self, placed, return_logits)
-        inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids, use_cache)
-        outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
+        outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states, options = outputs.last_hidden_state, (logits_to_keep, num_items_in_batch, return_logits)
         loss, logits = next_tokens(self, states, targets, *options)
         router_logits = outputs.get("router_logits")
         if not router_logits:
             return CausalLMOutputWithPast(loss=loss, logits=logits, **passed_on(outputs))
-        balance = load_balancing_loss(router_logits, self.config, attention_mask)
+        balance = load_balancing_loss(router_logits, self.config, inputs["attention_mask"])
         loss = None if loss is None else loss + self.config.router_aux_loss_coef * balance.to(loss.device)
         routing = {"aux_loss": balance, "router_logits": router_logits}
         return MoeCausalLMOutputWithPast(loss=loss, logits=logits, **routing, **passed_on(outputs))
@@ -223,30 +227,18 @@ class TfmGPTForSequenceClassification(TfmGPTHead):
         self.score = nn.Linear(config.output_size, config.num_labels, bias=False)
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
-        position_ids: torch.LongTensor | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        use_cache: bool | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> SequenceClassifierOutputWithPast:
+    @takes_inputs_of(TfmGPTModel)
+    def forward(self, inputs: Inputs, labels: torch.Tensor | None = None, **kwargs) -> SequenceClassifierOutputWithPast:
         """Gives `logits` `(batch, num_labels)`, and the loss of the labels; inputs as for [`TfmGPTModel`].
 
         Args:
             labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is set
                 from the labels where it is `None`.
         """
-        given = one_of(input_ids, inputs_embeds)
+        given = given_in(inputs)
         check_sequence_labels(self.config, given, labels)
-        read = last_tokens(self.config, input_ids, attention_mask, given)
-        inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids, use_cache)
-        outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
+        read = last_tokens(self.config, inputs["input_ids"], inputs["attention_mask"], given)
+        outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         logits = self.score(read_states(outputs.last_hidden_state, read))
         loss = sequence_loss(self, logits, labels)
         return SequenceClassifierOutputWithPast(loss=loss, logits=logits, **passed_on(outputs))
@@ -263,19 +255,14 @@ class TfmGPTForTokenClassification(TfmGPTHead):
         self.score = nn.Linear(config.output_size, config.num_labels)
         self.post_init()
 
-    @can_return_tuple
+    @takes_inputs_of(TfmGPTModel)
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
-        position_ids: torch.LongTensor | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        inputs: Inputs,
         labels: torch.LongTensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        use_cache: bool | None = None,
+        *,
         num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs,
     ) -> TokenClassifierOutput:
         """Gives `logits` `(batch, length, num_labels)`, and the loss of the labels; inputs as for [`TfmGPTModel`].
 
@@ -283,14 +270,11 @@ class TfmGPTForTokenClassification(TfmGPTHead):
             labels: `(batch, length)`, classes, -100 where there is none.
             num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
         """
-        check_labels(labels, one_of(input_ids, inputs_embeds).shape[:2], self.config.num_labels)
-        inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids, use_cache)
+        check_labels(labels, given_in(inputs).shape[:2], self.config.num_labels)
         read = labelled(labels) if self.training else None  # (evaluated, what is behind the last label is read, too)
-        outputs = self.model(*inputs, read_positions=read, return_dict=True, **kwargs)
+        outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         logits = self.score(self.dropout(outputs.last_hidden_state))
-        loss = None
-        if labels is not None:
-            loss = self.loss_function(logits, labels, config=self.config, num_items_in_batch=num_items_in_batch)
+        loss = token_loss(self, logits, labels, num_items_in_batch)
         return TokenClassifierOutput(loss=loss, logits=logits, **passed_on(outputs, CACHE))
 
 
@@ -302,19 +286,13 @@ class TfmGPTForQuestionAnswering(TfmGPTHead):
         self.qa_outputs = nn.Linear(config.output_size, 2)
         self.post_init()
 
-    @can_return_tuple
+    @takes_inputs_of(TfmGPTModel)
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
-        position_ids: torch.LongTensor | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
+        inputs: Inputs,
         start_positions: torch.LongTensor | None = None,
         end_positions: torch.LongTensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        use_cache: bool | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs,
     ) -> QuestionAnsweringModelOutput:
         """Gives `start_logits` and `end_logits` `(batch, length)`, and the loss; inputs as for [`TfmGPTModel`].
 
@@ -322,11 +300,7 @@ class TfmGPTForQuestionAnswering(TfmGPTHead):
             start_positions: `(batch,)`, the first of the answer; one behind the sequence does not count in the loss.
             end_positions: `(batch,)`, its last.
         """
-        given = one_of(input_ids, inputs_embeds)
-        check_labels(start_positions, given.shape[:1], name="start_positions")
-        check_labels(end_positions, given.shape[:1], name="end_positions")
-        inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds, token_type_ids, use_cache)
-        everywhere = given.new_ones(given.shape[:2], dtype=torch.bool)
-        outputs = self.model(*inputs, read_positions=everywhere, return_dict=True, **kwargs)
+        everywhere = check_answers(given_in(inputs), start_positions, end_positions)
+        outputs = self.model(**inputs, read_positions=everywhere, return_dict=True, **kwargs)
         found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
         return QuestionAnsweringModelOutput(**found, **passed_on(outputs, CACHE))

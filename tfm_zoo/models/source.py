@@ -9,7 +9,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from .batch import Batch, KeptTokens, Layout, Source
 from .compat import FUSED, create_bidirectional_mask
-from .inputs import IGNORED, check_tensor, is_traced, marks_padding
+from .inputs import IGNORED, Inputs, check_tensor, is_traced, marks_padding
 from .kernels import takes_bounds
 from .masks import added_to_scores, pair_mask, shown_keys
 from .next_tokens import only_last
@@ -119,6 +119,16 @@ def source_as_target(config, input_ids: torch.LongTensor | None) -> torch.LongTe
             "input_ids where source and target have one vocabulary (share_encoder_decoder_embeddings)."
         )
     return shift_right(config, input_ids, "input_ids")
+
+
+def target_in(config, inputs: Inputs) -> torch.Tensor:
+    """The target's ids or embeddings among the inputs of [`TfmEncoderDecoderModel`]. Where a caller gives none, the
+    source becomes the target: its ids are then among the inputs."""
+    ids, embeddings = inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"]
+    check_tensor("decoder_input_ids", ids)
+    if ids is None and embeddings is None:
+        ids = inputs["decoder_input_ids"] = source_as_target(config, inputs["input_ids"])
+    return ids if embeddings is None else embeddings
 
 
 def shift_right(config, ids: torch.LongTensor, name: str = "labels") -> torch.LongTensor:
