@@ -7,7 +7,7 @@ from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
 from tfm_zoo.models.cache import TfmGrowingLayer
 from tfm_zoo.models.compat import CACHE
-from tfm_zoo.models.source_cache import TfmSourceCache, equal_rows
+from tfm_zoo.models.source import TfmSourceCache, equal_rows
 
 from ..precision import assert_same
 from ..tiny import ragged_batch, tiny_model

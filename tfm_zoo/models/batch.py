@@ -109,8 +109,7 @@ class Batch(NamedTuple):
         kept: the tokens that are computed. `None`: all.
         cache: keys and values of earlier positions.
         returns_cache: whether the cache is in the outputs.
-        key_positions: `(batch, keys)`, positions of all keys, cached ones too, if only real tokens are counted.
-        attention_mask: of an encoder, the caller's; `None` if it hides nothing.
+        attention_mask: the caller's; in an encoder `None` if it hides nothing.
     """
 
     tokens: Tokens
@@ -118,5 +117,4 @@ class Batch(NamedTuple):
     kept: KeptTokens | None = None
     cache: Cache | None = None
     returns_cache: bool = False
-    key_positions: torch.LongTensor | None = None
     attention_mask: object = None

@@ -3,7 +3,7 @@
 import torch
 
 from .batch import Batch
-from .inputs import is_traced
+from .inputs import count_in_mask, is_traced, marks_padding
 from .padding import is_split
 from .position_bias import BiasedLayouts, TfmAlibi, spread
 
@@ -38,7 +38,7 @@ class CountedLayouts(BiasedLayouts):
 
     def __init__(self, model, batch: Batch):
         super().__init__(model, batch)
-        self.known = known = batch.key_positions
+        self.known = known = key_positions(batch.attention_mask, self.device)
         has_gaps = known is not None and (is_traced(known) or is_split(known >= 0))
         self.reads_positions = isinstance(self.bias, TfmCountedAlibi) and (self.bias.is_rounded or has_gaps)
 
@@ -53,3 +53,11 @@ class CountedLayouts(BiasedLayouts):
         if is_later is None:
             return bias
         return bias.masked_fill(spread(is_later[None], self.queries, keys), torch.finfo(bias.dtype).min)
+
+
+def key_positions(mask: object, device: torch.device) -> torch.LongTensor | None:
+    """The positions `(batch, keys)` of all keys, cached ones too, by the caller's mask; `None` if it does not say."""
+    if isinstance(mask, dict) and isinstance(mask := mask.get("full_attention"), torch.Tensor):
+        # `generate` makes such masks for a static cache: what the last query sees. They may go on behind the tokens.
+        mask = mask[:, 0, -1] if mask.dtype == torch.bool else mask[:, 0, -1] == 0
+    return count_in_mask(mask.to(device)) if marks_padding(mask) else None

@@ -5,18 +5,21 @@ from transformers import Cache, DynamicCache
 
 from .batch import Batch, KeptTokens, Layout, Tokens
 from .cache import open_cache
-from .compat import CACHE, create_causal_mask, create_sliding_window_causal_mask
-from .inputs import asks_for, check_inputs, count_positions, counted, documents_of, is_traced, marks_padding
-from .kernels import hides_only_padding, takes_bounds
-from .linear_attention import padding_mask
-from .masks import empty_states, find_layouts, pair_mask, shown_keys
+from .compat import CACHE
+from .inputs import (
+    asks_for,
+    check_inputs,
+    count_in_mask,
+    count_positions,
+    counted,
+    documents_of,
+    is_traced,
+    marks_padding,
+)
+from .kernels import takes_bounds
+from .masks import empty_states, find_layouts, hides_only_padding, pair_mask, shown_keys
 from .padding import find_kept, keep_tokens, reads_padding, unless_padding_counts
 
-DECODER_MASKS = {
-    "full_attention": create_causal_mask,
-    "sliding_attention": create_sliding_window_causal_mask,
-    "linear_attention": padding_mask,
-}
 SHOWN = ("output_hidden_states", "output_attentions", "output_router_logits")  # what each layer computes
 
 
@@ -51,14 +54,8 @@ def decoder_batch(
         )
     if is_packed:
         cache, returns_cache = None, False
-    from_mask = config.position_ids_from_mask and marks_padding(attention_mask)
-    key_positions = count_in_mask(attention_mask, given) if from_mask else None
     if tokens.position_ids is None:
-        positions = default_positions(model, given, attention_mask, cache, seen, key_positions)
-        tokens = tokens._replace(position_ids=positions)
-    if config.position_ids_from_mask and isinstance(attention_mask, dict):
-        # (`generate` makes such masks for a static cache: they may go on behind these tokens, which are not the last.)
-        key_positions = count_visible(attention_mask.get("full_attention"), given)
+        tokens = tokens._replace(position_ids=default_positions(model, given, attention_mask, cache, seen))
 
     kept = None
     if cache is None and not any(asks_for(config, options, name) for name in SHOWN):
@@ -71,7 +68,7 @@ def decoder_batch(
     tokens = keep_tokens(tokens, kept)
 
     layouts = decoder_layouts(model, given, attention_mask, cache, documents, kept)
-    return Batch(tokens, layouts, kept, cache, returns_cache, key_positions)
+    return Batch(tokens, layouts, kept, cache, returns_cache, attention_mask)
 
 
 def default_positions(
@@ -80,14 +77,13 @@ def default_positions(
     attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
     cache: Cache | None,
     seen: int | None,
-    key_positions: torch.LongTensor | None,
 ) -> torch.LongTensor:
     """Positions `(batch or 1, length)` of the inputs, after the `seen` ones in the cache (`None`: only the device knows
-    how many); `key_positions`, `(batch, seen + length)`, are those of all tokens, if they are counted in the mask."""
-    length = given.shape[1]
-    if key_positions is not None:
-        return counted(model, key_positions[:, -length:])
-    if model.config.position_ids_from_padding and seen != 0 and marks_padding(attention_mask):
+    how many)."""
+    length, has_mask = given.shape[1], marks_padding(attention_mask)
+    if has_mask and model.config.position_ids_from_mask:
+        return counted(model, count_in_mask(attention_mask.to(given.device))[:, -length:])
+    if has_mask and model.config.position_ids_from_padding and seen != 0:
         seen = attention_mask[:, :-length].bool().sum(dim=1, keepdim=True)
     elif seen is None:
         seen = cache.get_seq_length()
@@ -124,23 +120,8 @@ def decoder_layouts(
                 f"{model.argument_prefix}attention_mask covers {attention_mask.shape[3]} keys, and the cache holds "
                 f"{keys} for layers with a window: it should be a dict, with a mask for each type of layer."
             )
-    options = {CACHE: cache, "documents": documents, "is_causal": True, "in_blocks": has_window and is_new}
-    return find_layouts(model, DECODER_MASKS, states, attention_mask, kept, **options)
-
-
-def count_in_mask(attention_mask: torch.Tensor, given: torch.Tensor) -> torch.LongTensor:
-    """Positions `(batch, seen + length)`, counted over the real tokens of a padding mask, and -1 at padding."""
-    real = attention_mask.to(given.device).long()
-    return real.cumsum(dim=1) * real - 1
-
-
-def count_visible(mask: torch.Tensor | None, given: torch.Tensor) -> torch.LongTensor | None:
-    """[`count_in_mask`] of the keys that the last query sees, by a mask `(batch, 1, queries, keys)`; `None` if the mask
-    is not a tensor."""
-    if not isinstance(mask, torch.Tensor):
-        return None
-    last = mask[:, 0, -1]
-    return count_in_mask(last if last.dtype == torch.bool else last == 0, given)
+    options = {CACHE: cache, "documents": documents, "in_blocks": has_window and is_new}
+    return find_layouts(model, states, attention_mask, kept, **options)
 
 
 def kept_up_to_read(model, attention_mask, read_positions: torch.Tensor | None) -> KeptTokens | None:

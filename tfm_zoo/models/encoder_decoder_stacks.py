@@ -19,8 +19,7 @@ from .norms import norm_heads
 from .padding import restore, restore_outputs
 from .position_bias import TfmBiasTable
 from .pretrained import TfmPreTrainedModel
-from .source import check_encoder_states, check_source, default_mask, read_source
-from .source_cache import two_sided_cache
+from .source import check_encoder_states, check_source, default_mask, read_source, two_sided_cache
 from .stack import TfmStack
 from .vocabularies import TwoVocabularies
 

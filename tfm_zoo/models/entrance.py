@@ -3,18 +3,10 @@
 import torch
 
 from .batch import EVERYTHING, Batch, Tokens
-from .compat import CACHE, create_bidirectional_mask, create_bidirectional_sliding_window_mask
+from .compat import CACHE
 from .inputs import asks_for, check_inputs, count_positions, documents_of, is_traced, marks_padding
-from .kernels import hides_only_padding
-from .linear_attention import padding_mask
-from .masks import empty_states, find_layouts
+from .masks import empty_states, find_layouts, hides_only_padding
 from .padding import find_kept, keep_tokens, leave_out, unless_padding_counts
-
-ENCODER_MASKS = {
-    "full_attention": create_bidirectional_mask,
-    "sliding_attention": create_bidirectional_sliding_window_mask,
-    "linear_attention": padding_mask,
-}
 
 
 def encoder_batch(
@@ -48,5 +40,5 @@ def encoder_batch(
     kept = None if is_copied or has_bias else unless_padding_counts(model, kept)
     tokens = keep_tokens(tokens, kept)
     states, shows_weights = empty_states(model, given), asks_for(model.config, options, "output_attentions")
-    layouts = find_layouts(model, ENCODER_MASKS, states, mask, kept, shows_weights, documents=documents)
+    layouts = find_layouts(model, states, mask, kept, shows_weights, documents=documents)
     return Batch(tokens, layouts, kept, attention_mask=mask)

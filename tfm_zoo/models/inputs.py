@@ -46,7 +46,7 @@ def takes_inputs_of(base_model: type) -> Callable[[Callable], Callable]:
     head takes by name stands last.
     """
     _, *base, rest = signature(base_model.forward).parameters.values()
-    base = [each for each in base if each.name != "read_positions"]
+    base = [each for each in base if each.name not in ("read_positions", "batch")]
     names = [each.name for each in base]
     place = max(index for index, name in enumerate(names, start=1) if name.endswith("inputs_embeds"))
 
@@ -238,6 +238,12 @@ def count_positions(model, given: torch.Tensor, seen: int | torch.Tensor = 0) ->
         return counted(model, (torch.arange(length, device=given.device) + seen).view(-1, length))
     check_length(model, seen + length)
     return torch.arange(seen, seen + length, device=given.device).unsqueeze(0)
+
+
+def count_in_mask(attention_mask: torch.Tensor) -> torch.LongTensor:
+    """Positions, counted over the real tokens of a mask `(batch, seen + length)` of padding; -1 at padding."""
+    real = attention_mask.long()
+    return real.cumsum(dim=1) * real - 1
 
 
 def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTensor | None:

@@ -56,13 +56,6 @@ def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layo
     return attend if layout.mode == "whole" else partial(MODES[layout.mode], attend, layout)
 
 
-def hides_only_padding(model, given: torch.Tensor) -> bool:
-    """Whether an encoder, or a decoder's one new token, needs a mask for padding alone: no layer has a window, and the
-    implementation takes a plain mask or none (flex attention's is one of blocks). In a graph nobody can tell."""
-    is_plain = model.config._attn_implementation in ("eager", *FUSED)
-    return is_plain and "sliding_attention" not in model.layer_types and not is_traced(given)
-
-
 def takes_bounds(model, states: torch.Tensor) -> bool:
     """Whether a kernel runs over real tokens, laid end to end, in layers that compare positions: flash attention where
     it is asked for; torch's own (torch 2.12) where `"varlen"` is asked for and the device has it. Elsewhere `"varlen"`

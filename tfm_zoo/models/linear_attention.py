@@ -49,11 +49,6 @@ def linear_attention_forward(module, query, key, value, attention_mask, state: C
     return output.flatten(1, 2).transpose(1, 2).to(value.dtype), None
 
 
-def padding_mask(config, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs):
-    """The mask of linear attention: which of the inputs `(batch, length, ...)` are real."""
-    return None if attention_mask is None else attention_mask[:, -inputs_embeds.shape[1] :].to(inputs_embeds.device)
-
-
 def feature_map(states: torch.Tensor) -> torch.Tensor:
     """`elu(x) + 1`, in float32. (`exp(x) - 1 + 1` would lose the digits of a small `exp(x)`.)"""
     states = states.float()

@@ -6,11 +6,42 @@ from functools import partial
 import torch
 
 from .batch import EVERYTHING, FAR, KeptTokens, Layout, Window
-from .compat import FUSED
+from .compat import (
+    FUSED,
+    create_bidirectional_mask,
+    create_bidirectional_sliding_window_mask,
+    create_causal_mask,
+    create_sliding_window_causal_mask,
+)
 from .inputs import is_traced, marks_padding, reads_freely
 from .kernels import takes_bounds
 
 BLOCKS_FROM = 4  # attention runs in blocks for inputs at least this many windows long
+
+
+def padding_mask(config, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs):
+    """The mask of linear attention: which of the inputs `(batch, length, ...)` are real."""
+    return None if attention_mask is None else attention_mask[:, -inputs_embeds.shape[1] :].to(inputs_embeds.device)
+
+
+#: type of layer -> what makes a mask for it: transformers' functions, of encoders and of decoders
+ENCODER_MASKS = {
+    "full_attention": create_bidirectional_mask,
+    "sliding_attention": create_bidirectional_sliding_window_mask,
+    "linear_attention": padding_mask,
+}
+DECODER_MASKS = {
+    "full_attention": create_causal_mask,
+    "sliding_attention": create_sliding_window_causal_mask,
+    "linear_attention": padding_mask,
+}
+
+
+def hides_only_padding(model, given: torch.Tensor) -> bool:
+    """Whether an encoder, or a decoder's one new token, needs a mask for padding alone: no layer has a window, and the
+    implementation takes a plain mask or none (flex attention's is one of blocks). In a graph nobody can tell."""
+    is_plain = model.config._attn_implementation in ("eager", *FUSED)
+    return is_plain and "sliding_attention" not in model.layer_types and not is_traced(given)
 
 
 def empty_states(model, given: torch.Tensor) -> torch.Tensor:
@@ -42,17 +73,11 @@ def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype, unseen: float = 
 
 
 def find_layouts(
-    model,
-    masks: dict[str, Callable],
-    states: torch.Tensor,
-    mask: object,
-    kept: KeptTokens | None,
-    shows_weights: bool = False,
-    **options,
+    model, states: torch.Tensor, mask: object, kept: KeptTokens | None, shows_weights: bool = False, **options
 ) -> dict[str, Layout]:
     """Who attends to whom, for each type of layer of the model, by the caller's mask; the arguments are those of
     [`padded_layout`] and of [`kept_layout`]. Where `kept` is `None`, all tokens are computed."""
-    make = partial(padded_layout, model.config, masks, states, **options)
+    make = partial(padded_layout, model, states, **options)
     layer_types, mask = dict.fromkeys(model.layer_types), pair_mask(model.config, mask, states)
     if kept is None:
         return {each: make(each, mask) for each in layer_types}
@@ -60,25 +85,24 @@ def find_layouts(
 
 
 def padded_layout(
-    config,
-    masks: dict[str, Callable],
+    model,
     states: torch.Tensor,
     layer_type: str,
     mask: torch.Tensor | None,
     documents: torch.LongTensor | None = None,
-    is_causal: bool = False,
     in_blocks: bool = True,
     **options,
 ) -> Layout:
     """Who attends to whom in a padded batch, in the layers of one type.
 
     Args:
-        masks: type of layer -> transformers' function that makes a mask for it, and takes `options`.
         states: [`empty_states`].
         mask: the caller's, as [`pair_mask`].
         documents: [`documents_of`] the batch.
         in_blocks: whether attention may run in blocks: where there are no earlier positions.
+        options: what transformers' mask functions take besides.
     """
+    config, masks = model.config, DECODER_MASKS if model.is_causal else ENCODER_MASKS
     if documents is not None:
         # (A graph cannot tell whether there are several.)
         if "flash" in (config._attn_implementation or "") and not (config.has_position_bias or is_traced(documents)):
@@ -88,7 +112,7 @@ def padded_layout(
             )
         options["and_mask_function"] = lambda row, head, query, key: documents[row, query] == documents[row, key]
     elif in_blocks and layer_type == "sliding_attention":
-        window = find_window(config, states, mask, is_causal)
+        window = find_window(config, states, mask, model.is_causal)
         if window is not None:
             return Layout(window=window)
     return Layout(masks[layer_type](config=config, inputs_embeds=states, attention_mask=mask, **options))

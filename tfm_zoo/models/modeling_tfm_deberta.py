@@ -1,11 +1,9 @@
 """DeBERTa (He et al. 2020, 2021): the encoder family with disentangled attention instead of its own."""
 
-import torch
-
-from .batch import Batch
+from .batch import Batch, KeptTokens
 from .configuration_tfm_deberta import TfmDebertaConfig
 from .disentangled import TfmDisentangledLayer, TfmDistanceEmbeddings
-from .inputs import is_traced, marks_padding
+from .inputs import is_traced
 from .modeling_tfm_bert import (
     TfmBertForMaskedLM,
     TfmBertForMultipleChoice,
@@ -16,7 +14,6 @@ from .modeling_tfm_bert import (
     TfmBertModel,
     TfmBertPreTrainedModel,
 )
-from .padding import is_split
 from .position_bias import IMPLEMENTATIONS
 
 
@@ -41,24 +38,13 @@ class TfmDebertaModel(TfmDebertaPreTrainedModel, TfmBertModel):
         self.distances = TfmDistanceEmbeddings(config)
         self.post_init()
 
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        read_positions: torch.Tensor | None = None,
-        **kwargs,
-    ):
-        """Padding that stands between tokens counts in their distances, so that it is computed."""
-        if marks_padding(attention_mask) and not is_traced(attention_mask) and is_split(attention_mask.bool()):
-            read_positions = torch.ones_like(attention_mask)
-        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, read_positions)
-        return super().forward(*inputs, padding_mask=attention_mask, **kwargs)
+    def counts_padding(self, kept: KeptTokens) -> bool:
+        """Also where it stands between tokens, in whose distances it counts."""
+        first, last = kept.indices[kept.bounds[:-1].long()], kept.indices[kept.bounds[1:].long() - 1]
+        return super().counts_padding(kept) or (last - first + 1).tolist() != kept.lengths
 
     def run(self, batch: Batch, **kwargs):
-        """As [`TfmStack`]; layers get embeddings and numbers of distances."""
+        """As [`TfmStack`]; layers get embeddings and numbers of distances, and the mask."""
         implementation, given = self.config._attn_implementation or "eager", batch.tokens.ids_or_embeddings
         if implementation not in IMPLEMENTATIONS:
             raise ValueError(
@@ -67,7 +53,8 @@ class TfmDebertaModel(TfmDebertaPreTrainedModel, TfmBertModel):
             )
         length = (given if batch.kept is None else batch.kept).shape[1]
         distances = self.distances.of_length(length, given.device, is_traced(given))
-        return super().run(batch, embeddings=self.distances, distances=distances, **kwargs)
+        own = {"embeddings": self.distances, "distances": distances, "padding_mask": batch.attention_mask}
+        return super().run(batch, **own, **kwargs)
 
 
 class TfmDebertaHead(TfmDebertaPreTrainedModel):

@@ -40,8 +40,8 @@ from .source import (
     shift_right,
     source_as_target,
     target_in,
+    with_shared_source,
 )
-from .source_cache import with_shared_source
 from .stack import passed_on
 from .vocabularies import TfmOutputProjection
 
@@ -301,20 +301,10 @@ class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.encoder.set_input_embeddings(value)
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
-        read_positions: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutput:
+    @takes_inputs_of(TfmEncoderStack)
+    def forward(self, inputs: Inputs, **kwargs) -> BaseModelOutput:
         """Inputs and outputs as for [`TfmBertModel`]; without a mask, `pad_token_id` says what is padding."""
-        inputs = (input_ids, attention_mask, inputs_embeds, position_ids, token_type_ids)
-        return self.encoder(*inputs, read_positions=read_positions, return_dict=True, **kwargs)
+        return self.encoder(**inputs, return_dict=True, **kwargs)
 
 
 class TfmEncoderDecoderDecoder(TfmDecoderStack):

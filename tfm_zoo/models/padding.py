@@ -14,7 +14,6 @@ from torch import nn
 from .batch import KeptTokens, Tokens
 from .compat import GLOBAL_HOOKS
 from .inputs import is_traced, reads_freely
-from .positions import follows_length
 
 #: why hooks do the same for any shape -> of each, its package and a part of its name
 SHAPELESS = {
@@ -102,11 +101,11 @@ def unless_whole(kept: KeptTokens | None) -> KeptTokens | None:
 
 
 def unless_padding_counts(model, kept: KeptTokens | None) -> KeptTokens | None:
-    """The tokens that are kept. `None` if these are all, if padding is to be computed, if a hook sees it, or if rotary
-    frequencies follow the rows' length."""
+    """The tokens that are kept. `None` if these are all, if padding is to be computed, if it counts in the places of
+    tokens, or if a hook sees it."""
     if (kept := unless_whole(kept)) is None or not model.config.skip_padding:
         return None
-    return None if follows_length(model.rotary_emb, kept.shape[1]) or has_hooks(*model._modules.values()) else kept
+    return None if model.counts_padding(kept) or has_hooks(*model._modules.values()) else kept
 
 
 def has_hooks(*parts: nn.Module | None) -> bool:

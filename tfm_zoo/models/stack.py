@@ -8,12 +8,12 @@ from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.utils import ModelOutput
 
-from .batch import Batch, Tokens
+from .batch import Batch, KeptTokens, Tokens
 from .compat import capture_outputs
 from .layers import TfmLayer, TfmMLP
 from .norms import make_norm, multiplier
 from .position_bias import BiasedLayouts, make_position_bias
-from .positions import TfmSinusoidalPositions, make_rotary
+from .positions import TfmSinusoidalPositions, follows_length, make_rotary
 
 
 class TfmScaledEmbedding(nn.Embedding):
@@ -118,6 +118,10 @@ class TfmStack:
     def complete_tokens(self, tokens: Tokens, mask: object, documents: torch.Tensor | None, options: dict) -> Tokens:
         """What an encoder reads besides, which its entrance asks for: takes arguments of its own out of `options`."""
         return tokens
+
+    def counts_padding(self, kept: KeptTokens) -> bool:
+        """Whether padding counts in the places of tokens: whether rotary frequencies follow the rows' length."""
+        return follows_length(self.rotary_emb, kept.shape[1])
 
     @property
     def depth(self) -> int:
