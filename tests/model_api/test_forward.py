@@ -74,9 +74,9 @@ def test_every_input_reaches_the_base_model(head, absent):
 
 def test_an_argument_is_given_once():
     model, ids = tiny_model(TfmBertForSequenceClassification), torch.randint(3, 60, (2, 6))
-    with pytest.raises(TypeError, match="got multiple values for argument 'input_ids'"):
+    with pytest.raises(TypeError, match="multiple values for argument 'input_ids'"):
         model(ids, input_ids=ids)
-    with pytest.raises(TypeError, match="takes from 1 to 7 positional arguments but 10 were given"):
+    with pytest.raises(TypeError, match="too many positional arguments"):
         model(*[None] * 9)
 
 
