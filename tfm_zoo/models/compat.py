@@ -7,6 +7,7 @@ from torch.nn.modules import module as every_module
 from transformers.activations import ACT2FN
 from transformers.cache_utils import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
 from transformers.integrations import use_experts_implementation
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import (
     ALL_MASK_ATTENTION_FUNCTIONS,
     create_bidirectional_mask,

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from .batch import FAR, Layout, Window
-from .compat import FUSED, varlen_attn
+from .compat import FUSED, sdpa_attention_forward, varlen_attn
 from .inputs import is_traced
 from .linear_attention import linear_attention_forward
 from .padding import keep, restore
@@ -46,7 +46,9 @@ def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layo
     elif is_fused and dropout_rate(module):
         attend = attend if is_traced(query) else dropped_attention_forward
     elif is_fused and query.shape[2] == 1 and module.num_key_value_groups > 1:
-        attend = grouped_attention_forward
+        attend = cpu_attention_forward  # (transformers would repeat all keys and values in a compiled step)
+    elif is_fused and attend is sdpa_attention_forward and not is_traced(query):
+        attend = cpu_attention_forward
     elif layout.bias is not None:
         attend = partial(attend, position_bias=layout.bias)
     if module.attend_biased is not None:
@@ -127,11 +129,11 @@ def repeat_heads(module: nn.Module, *states: torch.Tensor) -> tuple[torch.Tensor
     return states if groups == 1 else tuple(heads.repeat_interleave(groups, dim=1) for heads in states)
 
 
-def grouped_attention_forward(module, query, key, value, attention_mask, scaling: float, **kwargs):
-    """Attention of one position on a CPU, whose kernel reads a key-value head once for the query heads that share it.
-    (transformers would repeat all keys and values in a compiled step.)"""
-    output = F.scaled_dot_product_attention(query, key, value, attention_mask, scale=scaling, enable_gqa=True)
-    return output.transpose(1, 2), None
+def cpu_attention_forward(module, query, key, value, attention_mask, scaling: float, **kwargs):
+    """transformers' `"sdpa"` without what it asks for other devices: many short calls take half the time."""
+    options = {"scale": scaling, "enable_gqa": module.num_key_value_groups > 1}
+    options["is_causal"] = attention_mask is None and module.is_causal and query.shape[2] > 1
+    return F.scaled_dot_product_attention(query, key, value, attention_mask, **options).transpose(1, 2), None
 
 
 def dropped_attention_forward(module, query, key, value, attention_mask, scaling: float, dropout: float, **kwargs):
@@ -197,8 +199,9 @@ def attend_apart(attend: Callable, layout: Layout, module, query, key, value, at
         run = attend if part.window is None else partial(attend_in_blocks, attend, part.window)
         if count > 1:  # `(1, heads, tokens, head_dim)` to `(count, heads, length, head_dim)`
             heads = [each[0].unflatten(1, (count, -1)).transpose(0, 1) for each in heads]
-        outputs.append(run(module, *heads, part.mask, **kwargs)[0].flatten(0, 1))
-    return torch.cat(outputs).unsqueeze(0), None
+        output, _ = run(module, *heads, part.mask, **kwargs)
+        outputs.append(output if count == 1 else output.flatten(0, 1).unsqueeze(0))
+    return torch.cat(outputs, dim=1), None
 
 
 def attend_by_bounds(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):

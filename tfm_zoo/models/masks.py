@@ -162,13 +162,13 @@ def kept_layout(
 
 def apart(layout: Layout, kept: KeptTokens) -> Layout:
     """A layout of a padded batch, cut into one for each sequence of the tokens that are kept."""
-    parts, columns = [EVERYTHING] * len(kept.lengths), columns_of(kept)
+    parts = [EVERYTHING] * len(kept.lengths)
     if layout.window is not None:  # distances are those in the padded batch
-        parts = [Layout(window=layout.window._replace(places=each.unsqueeze(0))) for each in columns]
+        parts = [Layout(window=layout.window._replace(places=each.unsqueeze(0))) for each in columns_of(kept)]
     elif layout.mask is not None:
         masks = layout.mask.expand(kept.shape[0], -1, -1, -1).split(1)
         rows = [int(indices[0]) // kept.shape[1] for indices in kept.indices.split(kept.lengths)]
-        parts = [Layout(among(masks[row], places)) for row, places in zip(rows, columns, strict=True)]
+        parts = [Layout(among(masks[row], places)) for row, places in zip(rows, columns_of(kept), strict=True)]
     return Layout(mode="apart", queries=kept, keys=kept, parts=parts)
 
 
