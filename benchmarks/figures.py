@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import typer
 
 from .batches import SHARED
-from .recipe_runs import KILLED, Run, make_runs, write_conversations
+from .recipe_runs import KILLED, Run, make_runs
 from .structure import table
 
 ROOT = Path(__file__).parents[1]
@@ -159,7 +159,6 @@ def main(
     work, before = work.resolve(), before.resolve()
     python = (before_python or before / ".venv/bin/python").absolute()  # a link, which leads out of its environment
     earlier, here = Checkout(before, python), Checkout(ROOT, Path(sys.executable))
-    write_conversations(work / "texts")
     failed = []
 
     def row(name: str, run: Run) -> tuple[bool, list]:
@@ -176,7 +175,7 @@ def main(
         return compare(finished, folder)
 
     def rows() -> Iterator[list]:
-        for name, run in make_runs(shared.resolve(), work / "texts").items():
+        for name, run in make_runs(shared.resolve()).items():
             if only in name:
                 passes, cells = row(name, run)
                 if not passes:

@@ -1,8 +1,7 @@
 """Short runs of all recipes that train, some seconds each: what `figures.py` starts in two checkouts."""
 
 import json
-import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,6 @@ SMALL = {
 }
 MARIAN = "d_model=64,encoder_layers=2,decoder_layers=2,encoder_ffn_dim=128,decoder_ffn_dim=128"
 VARIANTS = {"base": {}, "post-norm": {"norm_position": "post", "learning_rate": 1e-3}}
-COLOURS = {"sky": "blue", "grass": "green", "coal": "black", "snow": "white"}
-TEMPLATE = """{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}</s>
-{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"""
 
 
 @dataclass(frozen=True)
@@ -55,8 +51,8 @@ class Run:
         return [self.script, *words]
 
 
-def make_runs(shared: Path, texts: Path) -> dict[str, Run]:
-    """The runs by name. `shared` holds data sets and a checkpoint, `texts` what `write_conversations` writes."""
+def make_runs(shared: Path) -> dict[str, Run]:
+    """The runs by name. `shared` holds data sets and a checkpoint."""
     shakespeare = shared / "datasets/tiny_shakespeare/input.txt"
 
     def classifier(**options: Any) -> Run:
@@ -97,9 +93,6 @@ def make_runs(shared: Path, texts: Path) -> dict[str, Run]:
             greater_is_better=True,  # of the losses: the best model is the first, which is there when the run is killed
         ),
         "language-model-streaming": language_model(train_file=shakespeare, streaming=True, **SMALL),
-        "language-model-conversations": language_model(
-            train_file=texts / "conversations.jsonl", chat_template_path=texts / "template.jinja"
-        ),
         "pretraining": encoder(),
         "pretraining-streaming": encoder(dataset_name=None, train_file=shakespeare, streaming=True),
         "pretraining-masked-tokens": encoder(next_sentence_prediction=False, whole_word_mask=True),
@@ -119,19 +112,3 @@ def make_runs(shared: Path, texts: Path) -> dict[str, Run]:
             "compare_architectures", SHORT | SMALL | {"block_size": 64, "variants": json.dumps(VARIANTS)}
         ),
     }
-
-
-def write_conversations(folder: Path) -> None:
-    """Conversations of one to three questions, and a chat template."""
-    rng = random.Random(0)
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = ([*_conversation(rng.choices([*COLOURS], k=rng.randint(1, 3)))] for _ in range(500))
-    lines = "".join(json.dumps({"messages": row}) + "\n" for row in rows)
-    (folder / "conversations.jsonl").write_text(lines, encoding="utf-8")
-    (folder / "template.jinja").write_text(TEMPLATE, encoding="utf-8")
-
-
-def _conversation(things: list[str]) -> Iterator[dict[str, str]]:
-    for thing in things:
-        yield {"role": "user", "content": f"What colour has {thing}?"}
-        yield {"role": "assistant", "content": f"It is {COLOURS[thing]}."}

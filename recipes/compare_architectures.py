@@ -35,7 +35,6 @@ from typing_extensions import Self
 
 from tfm_zoo.data.row_files import read_text
 from tfm_zoo.hub.cards import table
-from tfm_zoo.training.conversations import Conversations
 from tfm_zoo.training.data import digest
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import longest_input
@@ -341,8 +340,6 @@ def prepare(argv: list[str] | None = None) -> Comparison:
     args = args.resolved()
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(args)
-        if isinstance(corpus, Conversations):
-            raise ValueError("the data hold conversations, and variants learn running text: give a text_column_name")
         tokenizer = new_tokenizer(args, corpus.texts())
         tokens = corpus.encode(tokenizer, args)
     run = Run("compare_architectures", accelerator, args)

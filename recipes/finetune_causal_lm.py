@@ -1,15 +1,14 @@
-"""Train a causal language model on any text, or on conversations: from a checkpoint, or from nothing.
+"""Train a causal language model on any text: from a checkpoint, or from nothing.
 
     accelerate launch recipes/finetune_causal_lm.py                                  # no network, no data
     accelerate launch recipes/finetune_causal_lm.py --config recipes/configs/tiny_shakespeare.yaml
     accelerate launch recipes/finetune_causal_lm.py --model_name_or_path openai-community/gpt2 \\
         --train_file book.txt --sample_prompt "Chapter 1"
-    accelerate launch recipes/finetune_causal_lm.py --model_name_or_path HuggingFaceTB/SmolLM2-135M-Instruct \\
-        --train_file conversations.jsonl --sample_prompt "Who are you?"
     accelerate launch recipes/finetune_causal_lm.py --config_name gpt2 --train_file 'shards/*.txt' --streaming \\
         --max_train_steps 100000 --eval_steps 5000
 
 An official checkpoint becomes a zoo model. `--help` lists the options; a YAML file given as `--config` sets them too.
+Conversations are for `minimal_sft.py`.
 The best model goes to `output_dir`, with tokenizer, code, card with samples, `all_results.json` and a picture of the
 training.
 

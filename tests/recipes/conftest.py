@@ -86,27 +86,6 @@ KINDS = {
     ),
 }
 
-COLOURS = {"sky": "blue", "grass": "green", "coal": "black", "snow": "white"}
-TEMPLATE = """{% for message in messages %}<{{ message['role'] }}>{{ message['content'] }}</s>
-{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"""
-
-
-def conversation(*things: str) -> list[dict[str, str]]:
-    said = [
-        ("user", f"What colour has {thing}?") if ask else ("assistant", f"It is {COLOURS[thing]}.")
-        for thing in things
-        for ask in (True, False)
-    ]
-    return [{"role": role, "content": content} for role, content in said]
-
-
-#: a call of a tool, which an answer may have
-CALL = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
-
-
-def said(user: object, assistant: object = "yo", **others) -> list[dict]:
-    return [{"role": "user", "content": user}, {"role": "assistant", "content": assistant, **others}]
-
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread_and_own_cache(tmp_path_factory):
@@ -283,13 +262,10 @@ def documents(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def texts(tmp_path_factory) -> Path:
-    """A folder with a text, the beginning of it, and conversations of one to three questions with their template."""
-    folder, rng = tmp_path_factory.mktemp("texts"), random.Random(0)
+    """A folder with a text and the beginning of it."""
+    folder = tmp_path_factory.mktemp("texts")
     (folder / "text.txt").write_text(TEXT)
     (folder / "held_out.txt").write_text(TEXT[:500])
-    chats = [{"messages": conversation(*rng.choices([*COLOURS], k=rng.randint(1, 3)))} for _ in range(60)]
-    write(folder / "chat.jsonl", chats)
-    (folder / "template.jinja").write_text(TEMPLATE)
     return folder
 
 
@@ -312,9 +288,6 @@ def recipes(rows, checkpoint, pairs, documents, texts, tmp_path_factory) -> dict
     language = new | {"config_overrides": SIZES.replace("layers=1", "layers=2")}
     language |= {"block_size": 32, "tokenizer_vocab_size": 280, "sample_length": 8}
     found["causal_lm"] = Recipe("finetune_causal_lm", language | {"train_file": texts / "text.txt"})
-    chat = {"train_file": texts / "chat.jsonl", "chat_template_path": texts / "template.jinja"}
-    longer = {"block_size": 128, "tokenizer_vocab_size": 300}
-    found["conversations"] = Recipe("finetune_causal_lm", language | chat | longer)
     wide = "hidden_size=64,num_hidden_layers=1,num_attention_heads=4,intermediate_size=128"
     translation = {"config_overrides": wide, "tokenizer_vocab_size": 270, "per_device_train_batch_tokens": 400}
     translation |= {f"{split}_file": pairs / f"{split}.json" for split in ("train", "validation", "test")}

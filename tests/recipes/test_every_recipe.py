@@ -22,7 +22,7 @@ T5 = {"model_type": "t5", "config_overrides": "d_model=32,d_kv=8,d_ff=64,num_lay
 #: the options with which a task's model is an official one, or the zoo's of the same weights, without dropout
 OFFICIAL = {
     **{task: {} for task in ("classification", "marks", "numbers")},
-    **dict.fromkeys(("causal_lm", "conversations"), GPT2),
+    "causal_lm": GPT2,
     **dict.fromkeys(("pretraining", "tagging", "questions"), BERT),
     "translation": MARIAN | {"num_eval_translations": 5},
     "denoising": T5,

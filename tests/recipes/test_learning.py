@@ -18,7 +18,6 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
-    pipeline,
 )
 
 import tfm_zoo
@@ -41,8 +40,6 @@ OPTIONS = {
     **{kind: {"max_train_steps": 60, "eval_steps": 60, "learning_rate": 1e-2} for kind in PROBLEMS},
     "causal_lm": {"num_train_epochs": 6, "per_device_train_batch_size": 4, "learning_rate": 1e-2, "eval_steps": 12}
     | {"sample_prompt": "The cat", "num_samples": 2},
-    "conversations": {"num_train_epochs": 25, "learning_rate": 1e-2, "block_size": 96, "logging_steps": 25}
-    | {"sample_prompt": "What colour has sky?", "sample_length": 12},
     "pretraining": {"num_train_epochs": 25, "learning_rate": 5e-3, "per_device_train_batch_size": 8, "seed": 1}
     | {"eval_steps": 100},
     "denoising": {"max_train_steps": 120, "eval_steps": 60},
@@ -66,7 +63,6 @@ CARDS = {
     "classification": ("text-classification", "accuracy f1", []),
     **{kind: ("text-classification", figures, [says]) for kind, (_, figures, says) in PROBLEMS.items()},
     "causal_lm": ("text-generation", "loss perplexity", ["1 thread)", "1 process "]),
-    "conversations": ("text-generation", "loss perplexity", ["over the tokens of answers", '[{"role": "user"']),
     "pretraining": (
         "fill-mask",
         "mlm_accuracy nsp_accuracy",
@@ -186,13 +182,6 @@ def writes(run: Namespace, rows: list, shown: Callable) -> None:
     assert re.search(r"Per second: [\d.]+ blocks of 32 tokens in training", run.card)
 
 
-def answers_chats(run: Namespace, rows: list, shown: Callable) -> None:
-    assert run.results["eval_loss"] < 0.5 < history(run.folder, "loss")[0]
-    answer = pipeline("text-generation", model=str(run.folder), trust_remote_code=True)
-    reply = answer([{"role": "user", "content": "What colour has snow?"}], max_new_tokens=12, do_sample=False)
-    assert reply[0]["generated_text"][-1]["content"].startswith("It is ")
-
-
 def knows_language(run: Namespace, rows: list, shown: Callable) -> None:
     results = run.results
     for name in ("loss", "mlm_loss"):
@@ -272,7 +261,7 @@ def summarises(run: Namespace, rows: list, shown: Callable) -> None:
 
 
 CHECKS = {"classification": classifies, **dict.fromkeys(KINDS, solves), "causal_lm": writes}
-CHECKS |= {"conversations": answers_chats, "pretraining": knows_language, "denoising": fills_spans}
+CHECKS |= {"pretraining": knows_language, "denoising": fills_spans}
 CHECKS |= {"translation": translates, "tagging": tags, "questions": answers, "summaries": summarises}
 
 

@@ -1,7 +1,6 @@
 """What a recipe cannot do it refuses in one line that names the value, before any work; nothing is left behind."""
 
 import csv
-import json
 import math
 import re
 
@@ -10,7 +9,7 @@ from transformers import AutoTokenizer
 
 from tfm_zoo.training.tokenizers import joint_bpe
 
-from .conftest import CALL, TEMPLATE, conversation, said, write
+from .conftest import write
 
 SMALL = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2"
 NEW = {"model_name_or_path": None}
@@ -60,14 +59,6 @@ REFUSED = {
         ({"sample_prompt": "cat " * 40}, r"sample_prompt has \d+ tokens, of 32 that the model takes"),
         ({"metric_for_best_model": "accuracy"}, "metric_for_best_model 'accuracy': expected one of .*perplexity"),
     ],
-    "conversations": [
-        ({"chat_template_path": None}, "no chat template, .* give a chat_template_path"),
-        ({"train_file": "asked.jsonl"}, "What colour has sky.* has no answer"),
-        ({"train_file": "few.jsonl"}, "10% of 2 conversations leave none"),
-        (ONCE, "do not stream it"),
-        ({"block_size": 8, "sample_length": 0}, "has an answer within its first 8 tokens"),
-        ({"messages_column_name": "chats"}, "messages_column_name 'chats': no such column"),
-    ],
     "translation": [
         ({"train_file": "nowhere.json"}, "train_file 'nowhere.json': no such file"),
         ({"config_overrides": "hiden_size=32"}, "tfm_encoder_decoder has no field 'hiden_size'; did you mean"),
@@ -109,12 +100,9 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def odd_files(pairs, tmp_path_factory):
-    """A folder with documents too few, conversations without answers or too few, a tokenizer that lacks tokens, a file
-    where a folder should be, and a run."""
+    """A folder with documents too few, a tokenizer that lacks tokens, a file where a folder should be, and a run."""
     folder = tmp_path_factory.mktemp("odd")
     (folder / "one.txt").write_text("cat dog .\nfox .\n")
-    write(folder / "asked.jsonl", [{"messages": conversation("sky")[:1]}] * 20)
-    write(folder / "few.jsonl", [{"messages": conversation("sky")}] * 2)
     joint_bpe((pairs / "train.json").read_text().splitlines(), 300).save_pretrained(folder / "without sentinels")
     tokenizer = AutoTokenizer.from_pretrained(folder / "without sentinels")
     tokenizer.pad_token = None
@@ -160,24 +148,3 @@ def test_labels_that_cannot_be_learnt_are_refused_by_their_line(recipe, tmp_path
     everywhere = "problem_type" in options
     rows = [each | row if everywhere or number == 3 else each for number, each in enumerate(found)]
     assert re.search(message, train.refusal(train_file=write(tmp_path / "train.csv", rows), **options))
-
-
-@pytest.mark.parametrize(
-    ("row", "template", "message"),
-    [
-        (None, TEMPLATE, "line 21 of chat.jsonl, column 'messages': a conversation is a list of messages, not null"),
-        ("hello", TEMPLATE, 'line 21 of chat.jsonl, .*: a row holds the text "hello", which is not JSON'),
-        (said(None), TEMPLATE, "line 21 .*: the content of message 1 .user. is null, not text"),
-        (said([{"type": "image", "url": "x"}]), TEMPLATE, 'line 21 .*: message 1 has a part "image", and only texts'),
-        ([{"content": "hi"}], TEMPLATE, "line 21 .*: message 1 has no role, but content"),
-        ([{"from": ["human"], "value": "hi"}], TEMPLATE, 'line 21 .*: the role of message 1 is ."human"., not text'),
-        (said("hi", None, tool_calls=[CALL]), TEMPLATE, "'hi'... has tool_calls, which the chat template does not"),
-        (said("hi"), "{{ raise_exception('no') }}", "the chat template refuses the conversation .*: no"),
-    ],
-)
-def test_a_row_that_is_no_conversation_is_refused_by_its_line(recipe, tmp_path, row, template, message):
-    good = json.dumps(said("hi")) if isinstance(row, str) else said("hi")
-    chat = write(tmp_path / "chat.jsonl", [{"messages": each} for each in (*[good] * 20, row)])
-    (tmp_path / "chat.jinja").write_text(template)
-    options = {"train_file": chat, "validation_file": chat, "chat_template_path": tmp_path / "chat.jinja"}
-    assert re.search(message, recipe("conversations").refusal(**options))

@@ -142,6 +142,9 @@ ONE_TAG = {"tokens": ["a"], "tags": ["O"]}
 QUESTION = {"question": "q", "context": "a b c d e f", "answers": {"text": ["c"], "answer_start": [4]}}
 
 
+SAID = {"role": "user", "content": "hi"}
+
+
 def lines_of(*rows: object) -> str:
     return "".join(json.dumps(row) + "\n" for row in rows)
 
@@ -182,6 +185,8 @@ FILES = {
     "gap.jsonl": '{"text": "fine", "label": 1}\n{"text": "no label", "label": null}\n',
     "plain.json": lines_of(*[QUESTION | {"answers": {"text": "c", "answer_start": 4}}] * 10),
     "squad.json": json.dumps({"data": [{"text": "a"}]}),
+    "chat.jsonl": lines_of(*[{"messages": [SAID], "other": [SAID], "text": "a"}] * 9, {"messages": None}),
+    "chat.json": json.dumps([{"conversations": json.dumps([SAID])}] * 9),
 }
 #: data sets of the Hub's kind, by name: their splits
 SETS = {
@@ -218,6 +223,13 @@ ANY_KIND = [
     ("no/where", {"dataset_name": "no/where", "train_file": None}, "no/where"),
 ]
 ROWS_ALONE = [*ANY_KIND, ("script.py", {}, "expected one of .csv, .tsv, .json, .jsonl, .parquet, not '.py'")]
+#: of a language model, in memory and streamed
+CHATS = [
+    ("chat.jsonl", {}, "column 'messages' holds conversations: recipes/minimal_sft.py learns them, with trl"),
+    ("chat.jsonl", {"text_column_name": "other"}, "column 'other' holds conversations: recipes/minimal_sft.py"),
+    ("chat.json", {}, "column 'conversations' holds conversations: .*; for a column of texts give its name as text_"),
+    ("small.txt", {"chat_template_path": "a"}, "chat_template_path 'a' is for conversations: recipes/minimal_sft.py"),
+]
 RUNNING_TEXT = [
     *ANY_KIND[:1],
     ("script.py", {}, "expected one of .txt, .csv, .tsv, .json, .jsonl, .parquet, not '.py'"),
@@ -301,13 +313,14 @@ DATA = {
     ],
     "corpus": [
         *ANY_KIND[1:],
+        *CHATS,
         *RUNNING_TEXT,
         (("latin.txt", b"caf\xe9"), {}, "train_file '.*latin.txt' cannot be read: .*utf-8"),
         (("latin.csv", b"text\ncaf\xe9"), {}, r"latin.csv' cannot be read: .*utf-8.*\(save it as UTF-8\)$"),
         (("broken.json", '[{"text": "a"'), {}, "train_file '.*broken.json' cannot be read"),
         ("small.txt", {"validation_split_percentage": 0}, "there is no validation split"),
     ],
-    "streamed corpus": STREAM,
+    "streamed corpus": [*CHATS, *STREAM],
     "documents": RUNNING_TEXT,
     "streamed documents": [
         *STREAM,

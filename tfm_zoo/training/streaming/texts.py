@@ -148,7 +148,7 @@ class TextSource:
         """The text of a row."""
         text = row[self.column]
         if text is not None and not isinstance(text, str):
-            raise ValueError(f"text_column_name {self.column!r}: a row holds {text!r}, not text")
+            raise ValueError(f"text_column_name {self.column!r}: a row holds {type(text).__name__}, not text")
         return text or ""  # JSON may have rows without a value
 
 

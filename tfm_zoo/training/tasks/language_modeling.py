@@ -1,7 +1,6 @@
-"""Causal language modelling, of running text or of conversations.
+"""Causal language modelling of running text.
 
 Read from top to bottom: the options, the data, the model, the task (its loss is the model's own), and `prepare`.
-Conversations stand in a file of their own.
 """
 
 import copy
@@ -14,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, IterableDataset
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
@@ -23,12 +22,12 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from typing_extensions import Self
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import data, models, sharding
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.conversations import Conversations, PackedConversations, load_conversations
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import fitted, option
@@ -43,6 +42,7 @@ from tfm_zoo.utils.quiet import shown_bars
 HEAD = models.Head(AutoModelForCausalLM, "causal language model")
 #: characters to validate on: the first of a stream, or of its validation split
 HELD_OUT = 500_000
+CONVERSE = "recipes/minimal_sft.py learns them, with trl's SFTTrainer"
 #: documents of a stream that are mixed at a time: so many that chunks, whose last blocks are not full, are as long as
 #: their limit of characters allows
 MIXED_DOCUMENTS = 128_000
@@ -69,11 +69,8 @@ class LanguageModelingOptions(StreamOptions):
     train_file: str | None = option(
         None, "A text file (one document), CSV, TSV, JSON (lines) or Parquet.", resume=False, compare="free"
     )
-    messages_column_name: str | None = option(
-        None, "Column of conversations, lists of messages; default: 'messages'.", compare="free"
-    )
     chat_template_path: str | None = option(
-        None, "Jinja file of the chat template; default: that of the tokenizer.", compare="free"
+        None, "Not taken any more: `recipes/minimal_sft.py` learns conversations.", resume=False, compare="never"
     )
     max_train_samples: int | None = option(None, "Use this many training blocks, the first ones.", at_least=1)
     block_size: int | None = option(
@@ -100,6 +97,11 @@ class LanguageModelingOptions(StreamOptions):
     temperature: float = option(
         1.0, "Below 1, likely tokens are drawn more often.", above=0, resume=False, compare="never"
     )
+
+    def resolved(self) -> Self:
+        if self.chat_template_path:
+            raise ValueError(f"chat_template_path {self.chat_template_path!r} is for conversations: {CONVERSE}")
+        return super().resolved()
 
 
 @dataclass
@@ -189,18 +191,13 @@ def blocks_of_chunk(
     return [{name: row.numpy() for name, row in blocks[index].items()} for index in range(len(blocks))]
 
 
-def load_corpus(args: LanguageModelingOptions) -> Corpus | Conversations:
-    """Load and check the texts, or the conversations."""
+def load_corpus(args: LanguageModelingOptions) -> Corpus:
+    """Load and check the texts."""
     raw = data.load_source(args)
     if args.is_generated:
         raw = {"train": raw["train"]}  # the other splits have words of their own, which a language model cannot know
     rows, own_splits, notes = data.by_role(raw, args)
-    messages = args.messages_column_name
-    if messages or (not args.text_column_name and "messages" in (rows["train"].column_names or ())):
-        (messages,) = row_files.find_columns(rows["train"], messages, [["messages"]], "messages_column_name")
-        if args.streaming:
-            raise ValueError(f"column {messages!r} holds conversations, which are read into memory: do not stream it")
-        return load_conversations(args, rows, messages, own_splits, notes)
+    refuse_conversations(rows["train"], args.text_column_name)
     column = row_files.find_text_column(rows["train"], args.text_column_name)
     if args.streaming:
         sources = {role: TextSource(split.select_columns(column), column, breaks=False) for role, split in rows.items()}
@@ -221,6 +218,17 @@ def load_corpus(args: LanguageModelingOptions) -> Corpus | Conversations:
         if not len(split):
             raise ValueError(f"there is no text in the {role} split")
     return Corpus(DatasetDict(splits), own_splits, notes)
+
+
+def refuse_conversations(rows: Dataset | IterableDataset, text_column: str | None) -> None:
+    """Refuse a column of conversations: by its usual names or, of the column that is asked for, by the first row."""
+    first = next(iter(rows.with_format(None)), {})
+    for name in [text_column] if text_column else ["messages", "conversations"]:
+        if name in first and (not text_column or isinstance(first[name], list)):
+            raise ValueError(
+                f"column {name!r} holds conversations: {CONVERSE}; for a column of texts give its name as"
+                " text_column_name"
+            )
 
 
 def in_a_row(split: Dataset) -> Tensor:
@@ -267,12 +275,11 @@ class Sampler:
     tokenizer: PreTrainedTokenizerBase
     config: GenerationConfig  # the model's own; a copy of it takes the options
     longest: int  # tokens that the model takes
-    prompt_ids: list[int] | None = None  # None: those of `args.sample_prompt`
 
     def __post_init__(self) -> None:
         args, tokenizer, longest = self.args, self.tokenizer, self.longest
         start = next((i for i in (tokenizer.bos_token_id, tokenizer.eos_token_id) if i is not None), 0)
-        prompt = self.prompt_ids or tokenizer(args.sample_prompt or "")["input_ids"] or [start]
+        prompt = tokenizer(args.sample_prompt or "")["input_ids"] or [start]
         self.prompt = torch.tensor([prompt] * args.num_samples)
         self.length = max(0, min(args.sample_length, longest - len(prompt)))
         if args.sample_length and self.length < 1:
@@ -317,7 +324,7 @@ class LanguageModelingTask(TokenTask):
         return f"blocks of {self.splits['validation'].block_size} tokens"
 
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The model's own. (With a cache, the official classes would not see where packed conversations begin.)"""
+        """The model's own."""
         return model(**batch, use_cache=False).loss
 
     def count(self, batch: Batch) -> int:
@@ -349,9 +356,8 @@ class LanguageModelingTask(TokenTask):
 
     def for_card(self) -> dict[str, Any]:
         asked, prompt = self.args.sample_length or 100, self.args.sample_prompt or "Once"
-        room = self.sampler.longest - len(self.sampler.prompt_ids or self.tokenizer(prompt)["input_ids"])
+        room = self.sampler.longest - len(self.tokenizer(prompt)["input_ids"])
         return {
-            "is_chat": isinstance(self.data, Conversations),
             "example_prompt": prompt,
             "example_length": max(1, min(asked, room)),
             "is_cut": room < asked,
@@ -375,14 +381,11 @@ def load_task(run: Run) -> LanguageModelingTask:
             tokens = corpus.encode(tokenizer, args)
     longest = models.longest_input(model.config, tokenizer)
     args = fitted(replace(args, block_size=args.block_size or min(1024, longest)), longest, "block_size")
-    is_chat = isinstance(corpus, Conversations)
-    prompt_ids = corpus.first_prompt(tokenizer, args.sample_prompt) if is_chat else None
-    sampler = Sampler(args, tokenizer, model.generation_config, longest, prompt_ids)
+    sampler = Sampler(args, tokenizer, model.generation_config, longest)
     if args.is_new:
         model.generation_config = sampler.config
 
-    kind = PackedConversations if is_chat else Blocks
-    blocks = partial(kind, block_size=args.block_size, filling=tokenizer.eos_token_id or 0)
+    blocks = partial(Blocks, block_size=args.block_size, filling=tokenizer.eos_token_id or 0)
     if corpus.stream:
         make_examples = partial(blocks_of_chunk, join=Joining(tokenizer, args.document_separator), blocks=blocks)
         examples = Stream(corpus.stream, make_examples, args.seed, MIXED_DOCUMENTS).dealt()
@@ -396,7 +399,7 @@ def load_task(run: Run) -> LanguageModelingTask:
         limit=args.max_eval_samples,
         multiple_of=args.per_device_eval_batch_size * processes if processes > 1 else 1,
     )
-    digests = {name: data.digest(split if is_chat else [split]) for name, split in tokens.items()}
+    digests = {name: data.digest([split]) for name, split in tokens.items()}
     return LanguageModelingTask(
         accelerator=run.accelerator,
         model=model,
