@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 
 from tfm_zoo.data import byte_ranges
 from tfm_zoo.training.data import load_file
-from tfm_zoo.training.streaming import streams
+from tfm_zoo.training.streaming import reading, streams
 from tfm_zoo.training.streaming import texts as text_sources
 from tfm_zoo.training.streaming.documents import load_documents
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches
@@ -58,26 +58,26 @@ def batches(stream: Stream, workers: int = 0, per_device: int = 8, **division) -
     return sampler, DataLoader(sampler, batch_size=None, collate_fn=tuple, num_workers=workers)
 
 
-def steps(stream: Stream, count: int, processes: int = 1, states: list | None = None, **division) -> list[list]:
-    """The first global batches, joined from the micro-batches of the processes, which take their examples in turn.
-    `states` are what a run goes on from, and become what the next goes on from."""
+def examples(stream: Stream, count: int, processes: int = 1, states: list | None = None, **division) -> list:
+    """The examples of the first global batches, of which the processes take theirs in turn. `states` are what a run
+    goes on from, and become what the next goes on from."""
     shares, reached = [], []
     for index in range(processes):
         sampler, loader = batches(stream, num_processes=processes, process_index=index, **division)
         if states:  # what the processes write together, as it is read again
             starts = [start for state in states for start in state["starts"]]
             sampler.load_state_dict(json.loads(json.dumps(states[0] | {"starts": starts})))
-        shares.append(list(islice(sampler.steps(loader), count)))
+        micro_batches = flat(islice(sampler.steps(loader), count))
+        assert all(len(batch) == sampler.per_device for batch in micro_batches)
+        shares.append(flat(micro_batches))
         reached.append(sampler.state_dict())
-    assert all(len(micro) == sampler.per_device for share in shares for step in share for micro in step)
     if states is not None:
         states[:] = reached
-    divided = [[[*chain.from_iterable(share[step])] for share in shares] for step in range(count)]
-    return [[example for row in zip(*shares, strict=True) for example in row] for shares in divided]
+    return flat(zip(*shares, strict=True))
 
 
-def flat(batches: list[list]) -> list:
-    return [*chain.from_iterable(batches)]
+def flat(parts) -> list:
+    return [*chain.from_iterable(parts)]
 
 
 def words(texts: list[str]) -> list[str]:
@@ -86,53 +86,49 @@ def words(texts: list[str]) -> list[str]:
 
 def test_a_pass_holds_every_text_once_and_neither_passes_nor_seeds_are_alike(source):
     stream = Stream(source, as_they_are, seed=0, chunk_size=16)
-    taken = flat(steps(stream, 25))
+    taken = examples(stream, 25)
     assert [words(taken[:100]), words(taken[100:])] == [words(TEXTS)] * 2
     assert taken[:100] != taken[100:] and taken[:100] == list(stream.first_pass())
     assert taken[:100] != list(replace(stream, seed=1).first_pass())
     read_together = Stream(source, together, seed=0, chunk_size=16).first_pass()
     assert [len(texts) for texts in read_together] == [16] * 6 + [4]
-    dealt = Stream(source, as_they_are, **MANY_READERS)
-    assert words(dealt.first_pass()) == words(dealt.first_pass(range(8))) == words(TEXTS)
+    many = Stream(source, as_they_are, **MANY_READERS)
+    assert words(many.first_pass()) == words(many.first_pass(range(8))) == words(TEXTS)
+
+
+#: where a run of two processes is stopped, and how it goes on: (examples per device, processes, accumulated)
+DIVISIONS = {0: (2, 2, 2), 1: (1, 4, 2), 7: (8, 1, 1), 12: (4, 3, 1), 35: (2, 1, 4)}
 
 
 @pytest.mark.parametrize("readers", [FEW_CHUNKS, MANY_READERS], ids=["one reader", "eight"])
-def test_the_same_batches_on_any_number_of_processes(source, readers):
+def test_the_same_examples_on_any_number_of_processes_and_from_any_step_on(source, readers):
+    """Between chunks and within them, over files and passes; the size of a batch may change, too."""
     stream = Stream(source, pieces, **readers)
-    for per_device, processes, accumulated in [(2, 2, 2), (2, 1, 4), (1, 4, 2), (4, 3, 1)]:
-        whole = steps(stream, 24, per_device=per_device * processes * accumulated)
-        assert len({example["drawn"] for example in flat(whole)}) == len(flat(whole))
-        assert steps(stream, 24, processes, per_device=per_device, accumulation_steps=accumulated) == whole
+    whole = examples(stream, 60)
+    assert len({example["drawn"] for example in whole}) == len(whole) == 480
+    for done, (per_device, processes, accumulated) in DIVISIONS.items():
+        states: list[dict] = []
+        assert examples(stream, done, 2, states, per_device=4) == whole[: 8 * done]
+        options = {"per_device": per_device, "accumulation_steps": accumulated}
+        found = examples(Stream(source, pieces, **readers), 15, processes, states, **options)
+        assert found == whole[8 * done :][: len(found)]
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
-def test_workers_make_the_same_batches(source):
+def test_workers_make_the_same_examples(source):
     for stream in (Stream(source, pieces, **FEW_CHUNKS), Stream(source, pieces, **MANY_READERS)):
-        whole = steps(stream, 24)
-        assert steps(stream, 24, workers=3) == steps(stream, 24, 2, per_device=4, workers=2) == whole
-
-
-@pytest.mark.parametrize("readers", [FEW_CHUNKS, MANY_READERS], ids=["one reader", "eight"])
-def test_goes_on_from_any_step_with_any_number_of_processes(source, readers):
-    """Between chunks and within them, over files and passes; the size of a batch may change, too."""
-    stream = Stream(source, pieces, **readers)
-    whole = flat(steps(stream, 45))
-    for done, (per_device, processes) in zip((0, 1, 7, 12, 35), [(8, 1), (4, 2), (8, 1), (4, 3), (8, 1)], strict=True):
-        states: list[dict] = []
-        assert flat(steps(stream, done, 2, states, per_device=4)) == whole[: 8 * done]
-        again = Stream(source, pieces, **readers)
-        found = flat(steps(again, 6, processes, states, per_device=per_device))
-        assert found == whole[8 * done :][: len(found)]
+        whole = examples(stream, 24)
+        assert examples(stream, 24, workers=3) == examples(stream, 24, 2, per_device=4, workers=2) == whole
 
 
 def goes_on_anywhere(stream: Stream, count: int, more: int) -> None:
     """From each of the first steps on the next are those of a stream that was never stopped."""
-    whole = steps(stream, count + more, per_device=1)
+    whole = examples(stream, count + more, per_device=1)
     for done in range(count):
         states: list[dict] = []
-        steps(stream, done, states=states, per_device=1)
-        assert steps(stream, more, states=states, per_device=1) == whole[done : done + more]
+        examples(stream, done, states=states, per_device=1)
+        assert examples(stream, more, states=states, per_device=1) == whole[done : done + more]
 
 
 def test_rows_that_are_held_out_are_not_read_wherever_one_begins(shards):
@@ -144,7 +140,7 @@ def test_rows_that_are_held_out_are_not_read_wherever_one_begins(shards):
 @pytest.mark.parametrize("kind", ["json", "text"])
 def test_long_texts_are_read_in_pieces_that_never_share_a_block(tmp_path, monkeypatch, kind):
     """Memory is bounded however long a document is; and a run continues in the middle of one."""
-    for module in (streams, text_sources):
+    for module in (reading, streams, text_sources):
         monkeypatch.setattr(module, "CHARACTERS", 100)
     long = {"json": " ", "text": "\n"}[kind].join(f"{i:04d}" for i in range(300))
     path, documents = tmp_path / f"long.{kind}", ["before", long, "after", "", long[:120]]
@@ -160,20 +156,19 @@ def test_long_texts_are_read_in_pieces_that_never_share_a_block(tmp_path, monkey
 
 def test_a_sampler_goes_on_after_its_state_was_saved_and_epochs_of_known_length_end():
     stream = Stream(IN_MEMORY, pieces, **FEW_CHUNKS)
-    whole = [[tuple(batch)] for batch in steps(stream, 40)]
+    whole = examples(stream, 40)
     sampler, loader = batches(stream)
     first = list(islice(sampler.steps(loader), 7))
     sampler.state_dict()
-    assert [*first, *islice(sampler.steps(loader), 5)] == whole[:12]
+    assert flat(flat([*first, *islice(sampler.steps(loader), 5)])) == whole[: 8 * 12]
 
-    stream.size = sum(1 for _ in stream.first_pass())
-    sampler, loader = batches(stream)
-    assert len(sampler) == -(-stream.size // 8)
+    sampler, loader = batches(replace(stream, size=sum(1 for _ in stream.first_pass())))
+    assert len(sampler) == -(-sampler.size // 8)
     found = []
     for epoch in range(2):
         sampler.set_position(epoch)
         found += sampler.steps(loader)
-    assert found == whole[: 2 * len(sampler)]
+    assert flat(flat(found)) == whole[: 2 * 8 * len(sampler)]
     sampler.set_position(2, len(sampler) - 1)
     assert len(list(sampler.steps(loader))) == 1
 
@@ -186,7 +181,7 @@ def test_what_a_stream_cannot_do_is_refused():
     with pytest.raises(ValueError, match=r"had one reader, as in version 0\.1, and this one has 8"):
         batches(stream)[0].load_state_dict({"place": {"epoch": 1}, "used": 3})
     with pytest.raises(ValueError, match="there is no text to train on"):
-        steps(Stream(TextSource(Dataset.from_dict({"text": ["", " "]})), pieces, seed=0), 1)
+        examples(Stream(TextSource(Dataset.from_dict({"text": ["", " "]})), pieces, seed=0), 1)
     with pytest.raises(ValueError, match="needs max_train_steps"):
         StreamBatches(stream, 8)
 
@@ -222,7 +217,7 @@ def test_a_stream_has_as_many_readers_as_its_texts_suffice_for():
         ("long " * 100_000, 7, 2000, 2),  # two in each chunk
     ]:
         source = TextSource(Dataset.from_dict({"text": [text] * number}))
-        assert Stream(source, pieces, 0, chunk_size).dealt().readers == readers
+        assert Stream(source, pieces, 0, chunk_size).with_readers().readers == readers
 
 
 @pytest.mark.slow
@@ -246,7 +241,7 @@ def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
     stream = Stream(source, as_they_are, seed=0, chunk_size=64, readers=16)
     shares = [list(stream.first_pass([reader])) for reader in range(16)]
     assert sorted(flat(shares)) == sorted(texts[1:]) and max(map(len, shares)) < 60
-    assert steps(stream, 20, workers=2) == steps(stream, 20)
+    assert examples(stream, 20, workers=2) == examples(stream, 20)
     if kind == "text":
         monkeypatch.setattr(byte_ranges, "LONGEST", 100)
         cut = list(stream.first_pass())

@@ -119,7 +119,7 @@ def task_of_documents(
     make_examples = make_examples_for(args, documents, tokenizer, longest)
 
     stream = partial(Stream, make_examples=make_examples, seed=args.seed, chunk_size=args.block_documents)
-    examples = stream(documents.train).dealt()
+    examples = stream(documents.train).with_readers()
     validation = list(stream(documents.validation).first_pass())
     for split, first in (("training", next(examples.first_pass(), None)), ("validation", next(iter(validation), None))):
         if first is None:

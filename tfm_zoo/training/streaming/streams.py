@@ -1,10 +1,10 @@
 """Examples made from texts while training reads them. The texts may be larger than memory.
 
-A stream is dealt out to a fixed number of readers, each of which reads texts of its own, in chunks. The seed, the
-reader, the pass and the chunk's number decide what examples a chunk gives and in which order. The examples of a run
-come from the readers in turn, and batches are cut from their sequence. So any number of processes, and of workers in
-each, see the same batches; each has some of the readers, and reads and tokenizes for these alone. A run continues
-exactly where it was stopped, on any number of processes.
+A stream has a fixed number of readers, each of which reads texts of its own, in chunks. The seed, the reader, the pass
+and the chunk's number decide what examples a chunk gives, and their order. The examples of a run come from the readers
+in turn, and batches are cut from their sequence. So any number of processes, and of workers in each, see the same
+batches; each has some of the readers, and reads and tokenizes for these alone. A run continues exactly where it was
+stopped, on any number of processes.
 """
 
 import logging
@@ -24,12 +24,13 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from tfm_zoo.training.batches import Division
 from tfm_zoo.training.data import counted
-from tfm_zoo.training.streaming.texts import CHARACTERS, Place, TextSource, deal, read_lane
+from tfm_zoo.training.streaming.reading import Found, Position, assign_texts, read_part
+from tfm_zoo.training.streaming.texts import CHARACTERS, TextSource
 
 logger = logging.getLogger(__name__)
 
-READERS = 64  # the most readers; if all processes together have more workers, some texts are read twice
-LEAST = 16  # the fewest documents in a chunk, which bounds the number of readers
+MAX_READERS = 64  # if all processes together have more workers, some texts are read twice
+MIN_DOCUMENTS = 16  # of a chunk, which bounds the number of readers
 
 
 @dataclass(eq=False)
@@ -45,13 +46,13 @@ class Stream:
     size: int | None = None  # examples of a pass, if they are known
     readers: int = 1  # a power of two
 
-    def dealt(self) -> "Stream":
-        """This stream with as many readers as it has enough texts for, at most `READERS`."""
-        most = max(1, min(READERS, self.chunk_size // LEAST))
+    def with_readers(self) -> "Stream":
+        """This stream with as many readers as it has enough texts for, at most `MAX_READERS`."""
+        most = max(1, min(MAX_READERS, self.chunk_size // MIN_DOCUMENTS))
         documents, characters = replace(self, readers=most).limits
         texts = size = 0
-        for place, text in read_lane(self.source, self.seed, Place()):
-            if place.epoch or texts >= most * documents or size >= most * characters:
+        for position, text in read_part(self.source, self.seed, Position()):
+            if position.epoch or texts >= most * documents or size >= most * characters:
                 break
             texts, size = texts + 1, size + len(text)
         enough = min(most, texts // 2, max(texts // documents, size // characters))
@@ -62,65 +63,53 @@ class Stream:
         """How many documents, and how many characters, a reader's chunk has."""
         return -(-self.chunk_size // self.readers), min(CHARACTERS, 8 * CHARACTERS // self.readers)
 
-    def texts(self, starts: Mapping[int, Place]) -> dict[int, Iterator[tuple[Place, str]]]:
-        """The texts of each of these readers, and their places, from the reader's start on."""
-        lanes = self.source.most_lanes(self.readers)
-        texts = {}
-        for lane in {reader % lanes for reader in starts}:  # readers share a lane where shards are few
-            places = {reader // lanes: place for reader, place in starts.items() if reader % lanes == lane}
-            dealt = deal(self.source, self.seed, places, lane, lanes, self.readers // lanes)
-            texts |= {number * lanes + lane: mine for number, mine in dealt.items()}
-        return texts
+    def texts(self, starts: Mapping[int, Position]) -> dict[int, Iterator[Found]]:
+        """The texts of these readers, for each from its start on."""
+        return assign_texts(self.source, self.seed, starts, self.readers)
 
-    def chunks(
-        self, start: Place, reader: int = 0, texts: Iterator[tuple[Place, str]] | None = None
-    ) -> Iterator[tuple[Place, list[str]]]:
-        """The chunks of a reader from a place on: the place of the first text, and texts that make examples together.
-
-        `texts` are the reader's from there on, if they have been opened together with those of other readers.
-        """
-        place, chunk, size = start, [], 0
-        for where, text in texts or self.texts({reader: start})[reader]:
-            if chunk and where.epoch > place.epoch:  # a pass ends with a chunk
-                yield place, chunk
+    def chunks(self, reader: int, start: Position, texts: Iterator[Found]) -> Iterator[tuple[Position, list[str]]]:
+        """The reader's texts from a position on in chunks, each with the position of its first text."""
+        position, chunk, size = start, [], 0
+        for found, text in texts:
+            if chunk and found.epoch > position.epoch:  # a pass ends with a chunk
+                yield position, chunk
                 chunk = []
             if not chunk:
-                same_pass = where.epoch == place.epoch
-                place, size = replace(where, chunk=place.chunk if same_pass else 0), 0
+                position = replace(found, chunk=position.chunk if found.epoch == position.epoch else 0)
                 # The first chunks have different lengths, so that not all readers come to new ones at the same time.
-                share = (reader + 1) / self.readers if place.epoch == place.chunk == 0 else 1
+                share = (reader + 1) / self.readers if position.epoch == position.chunk == 0 else 1
                 documents, characters = (max(2, int(share * limit)) for limit in self.limits)  # a pair needs two
+                size = 0
             chunk.append(text)
             size += len(text)
             if len(chunk) >= documents or size >= CHARACTERS or (len(chunk) > 1 and size >= characters):
-                yield place, chunk
-                place, chunk = replace(place, chunk=place.chunk + 1), []
+                yield position, chunk
+                position, chunk = replace(position, chunk=position.chunk + 1), []
 
-    def examples(self, reader: int, place: Place, chunk: list[str]) -> list[Any]:
+    def examples(self, reader: int, position: Position, chunk: list[str]) -> list[Any]:
         """The examples of a chunk, in random order."""
-        rng = np.random.default_rng([self.seed, place.epoch, place.chunk, reader])
+        rng = np.random.default_rng([self.seed, position.epoch, position.chunk, reader])
         examples = self.make_examples(chunk, rng)
         return [examples[index] for index in rng.permutation(len(examples))]
 
-    def read(
-        self, reader: int, start: Place, used: int, texts: Iterator[tuple[Place, str]]
-    ) -> Iterator[tuple[Any, Place]]:
-        """The examples of a reader after the first `used` ones, without an end; each with the place of its chunk."""
+    def read(self, reader: int, start: Position, used: int, texts: Iterator[Found]) -> Iterator[tuple[Any, Position]]:
+        """The reader's examples after the first `used` ones, without an end, each with the position of its chunk."""
         given, last = start.examples, start.epoch  # the last pass with an example
-        for place, chunk in self.chunks(start, reader, texts):
-            if place.epoch > last + 100:
-                raise ValueError(f"a hundred passes over the texts, up to number {place.epoch}, gave no example")
-            examples = self.examples(reader, place, chunk)
+        for position, chunk in self.chunks(reader, start, texts):
+            if position.epoch > last + 100:
+                raise ValueError(f"a hundred passes over the texts, up to number {position.epoch}, gave no example")
+            examples = self.examples(reader, position, chunk)
             if examples:
-                place, last = replace(place, examples=given), place.epoch
-            yield from ((example, place) for example in examples[max(0, used - given) :])
+                position, last = replace(position, examples=given), position.epoch
+            yield from ((example, position) for example in examples[max(0, used - given) :])
             given += len(examples)
 
     def first_pass(self, readers: Iterable[int] | None = None) -> Iterator[Any]:
         """The examples that these readers, by default all, make of their texts in the first pass."""
         for reader in range(self.readers) if readers is None else readers:
-            for place, chunk in takewhile(lambda found: found[0].epoch == 0, self.chunks(Place(), reader)):
-                yield from self.examples(reader, place, chunk)
+            chunks = self.chunks(reader, Position(), self.texts({reader: Position()})[reader])
+            for position, chunk in takewhile(lambda found: found[0].epoch == 0, chunks):
+                yield from self.examples(reader, position, chunk)
 
 
 def default_workers() -> int:
@@ -130,7 +119,7 @@ def default_workers() -> int:
 
 
 class StreamBatches(Division, torch.utils.data.IterableDataset):
-    """This process's micro-batches of a stream, all of the same size, and the place that they have reached.
+    """This process's micro-batches of a stream, all of the same size, and the position that they have reached.
 
     It does for streams what [`GlobalBatchSampler`] does for examples with an index. It is the data set of a
     `DataLoader` that makes no batches; the loader's workers, if any, divide this process's readers. Example `i` of a
@@ -154,7 +143,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
                 f" read and tokenized by {self.num_processes // step} of them"
             )
         self.readers = range(self.process_index % step, stream.readers, step)
-        self.used, self.starts = 0, dict.fromkeys(self.readers, Place())  # `used`: by all processes
+        self.used, self.starts = 0, dict.fromkeys(self.readers, Position())  # `used`: by all processes
         self.first_step = 0  # the step of the epoch with which the next iteration begins
 
     def __len__(self) -> int:
@@ -168,8 +157,8 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         return super().step_after(steps, global_batch_size) if self.size else steps
 
     def state_dict(self) -> dict[str, Any]:
-        """The place of all processes. All of them call it."""
-        starts = [[reader, vars(place), place.examples] for reader, place in self.starts.items()]
+        """The positions of all processes. All of them call it."""
+        starts = [[reader, vars(start), start.examples] for reader, start in self.starts.items()]
         return {"used": self.used, "readers": self.stream.readers, "starts": gather_object(starts)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -179,23 +168,22 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
                 f"resume_from_checkpoint: the checkpoint's stream had {earlier}, and this one has "
                 f"{self.stream.readers}; continue with the texts and the version of tfm_zoo that the run began with"
             )
-        starts = {reader: Place(**place | {"examples": examples}) for reader, place, examples in state["starts"]}
+        starts = {reader: Position(**start | {"examples": examples}) for reader, start, examples in state["starts"]}
         self.used, self.starts = state["used"], {reader: starts[reader] for reader in self.readers}
 
-    def __iter__(self) -> Iterator[tuple[Any, dict[int, Place]]]:
-        """For each optimiser step this worker's examples in order, and the starts that have changed."""
+    def __iter__(self) -> Iterator[tuple[dict[int, Any], dict[int, Position]]]:
+        """For each optimiser step this worker's examples, by their numbers in the run, and the starts that changed."""
         worker = get_worker_info()
         if worker:
             fsspec.asyn.reset_lock()  # inherited from the parent process, perhaps locked
-        readers = self.stream.readers
-        mine = self.readers[worker.id :: worker.num_workers] if worker else self.readers
+        readers, mine = self.stream.readers, self.readers[worker.id :: worker.num_workers] if worker else self.readers
         starts = {reader: self.starts[reader] for reader in mine}
         reading = {
             reader: self.stream.read(reader, starts[reader], len(range(reader, self.used, readers)), texts)
             for reader, texts in self.stream.texts(starts).items()
         }
         for first in count(self.used, self.global_batch_size):
-            examples, changed = [], {}
+            examples, changed = {}, {}
             for index in range(first, first + self.global_batch_size):
                 reader = index % readers
                 if reader in reading:
@@ -203,23 +191,19 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
                     if start is not starts[reader]:
                         starts[reader] = changed[reader] = start
                     if index % self.num_processes == self.process_index:
-                        examples.append(example)
+                        examples[index] = example
             yield examples, changed
 
     def steps(self, loader: DataLoader) -> Iterator[list[dict[str, Tensor]]]:
         """For each step in the rest of the epoch its micro-batches, joined from what the loader's workers have read."""
-        all_parts = iter(loader)
-        workers = max(1, loader.num_workers)
-        worker_of = {reader: index % workers for index, reader in enumerate(self.readers)}
+        parts = iter(loader)
         for _ in range(len(self) - self.first_step):
-            parts, changed = zip(*islice(all_parts, workers), strict=True)
-            examples = [iter(part) for part in parts]
-            first = self.used + (self.process_index - self.used) % self.num_processes
-            indices = range(first, self.used + self.global_batch_size, self.num_processes)
-            mine = [next(examples[worker_of[index % self.stream.readers]]) for index in indices]
+            examples: dict[int, Any] = {}
+            for part, changed in islice(parts, max(1, loader.num_workers)):
+                examples |= part
+                self.starts |= changed
             self.used += self.global_batch_size
-            for starts in changed:
-                self.starts |= starts
+            mine = [examples[index] for index in sorted(examples)]
             batches = (self.collate(mine[i : i + self.per_device]) for i in range(0, len(mine), self.per_device))
             # The batch is pinned here: a loader pins tensors alone, and the workers send arrays.
             yield [{k: v.pin_memory() for k, v in batch.items()} if loader.pin_memory else batch for batch in batches]

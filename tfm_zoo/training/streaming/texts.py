@@ -1,8 +1,8 @@
-"""Texts in memory or streamed, which can be read from any place on; and the options of tasks with such texts."""
+"""Texts in memory or streamed, and the options of tasks with such texts."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice, pairwise, takewhile, tee
+from itertools import chain, islice, takewhile
 from math import inf
 from typing import Any, ClassVar
 
@@ -17,8 +17,6 @@ from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
 
 #: characters at which a chunk of texts ends, which bounds its memory
 CHARACTERS = 2_000_000
-#: the place in a shard is recorded after every so many texts; a reader that starts in between reads some texts again
-NOTED = 100
 
 
 @dataclass(frozen=True)
@@ -75,26 +73,25 @@ class TextSource:
     held_out: int = 0  # how many of the first rows of a stream's first shard are not read
 
     def shards(
-        self, seed: Sequence[int] | None = None, first: int = 0, lane: int = 0, lanes: int = 1
+        self, seed: Sequence[int] | None = None, first: int = 0, part: int = 0, parts: int = 1
     ) -> Iterator[IterableDataset]:
-        """The shards that lane number `lane` reads in a pass, every `lanes`-th, without the first `first` of these.
+        """The shards of a part of the texts, which has every `parts`-th of them, without the first `first`.
 
-        They are counted in the random order that `seed` gives or, without a seed, in their own order. Rows in memory
-        are dealt out to lanes in the same way; those of a lane form one shard.
+        They are counted in the random order that `seed` gives or, without a seed, in their own order. Of texts in
+        memory, each part has every `parts`-th row, and these are one shard.
         """
         count = len(self.rows) if isinstance(self.rows, Dataset) else self.rows.num_shards
         order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
         if isinstance(self.rows, Dataset):
-            if first == 0:
-                yield self.rows.select(order[lane::lanes], keep_in_memory=True).to_iterable_dataset()
+            yield self.rows.select(order[part::parts], keep_in_memory=True).to_iterable_dataset()
             return
-        for index in order[lane::lanes][first:].tolist():
+        for index in order[part::parts][first:].tolist():
             shard = self.rows.shard(num_shards=count, index=index)
             yield shard.skip(self.held_out) if index == 0 and self.held_out else shard
 
-    def most_lanes(self, readers: int) -> int:
-        """The number of lanes for these readers: the largest power of two, up to theirs, with which all lanes have the
-        same number of shards or each has at least four."""
+    def parts_for(self, readers: int) -> int:
+        """How many parts so many readers share: the largest power of two, up to their number, with which all parts have
+        the same number of shards or each has at least four."""
         if isinstance(self.rows, Dataset):
             return readers
         count = self.rows.num_shards
@@ -103,9 +100,10 @@ class TextSource:
     def texts(self, shard: Iterable[dict[str, Any]], whole: bool = False) -> Iterator[str]:
         """The texts of a shard, whose end is the end of a text; with `whole`, texts of many lines are not cut."""
         rows = map(self._text, shard)
-        is_line = self.rows.builder_name == "text"
+        if self.rows.builder_name != "text":
+            return rows
         limit = CHARACTERS if self.breaks else CHARACTERS // 16  # running text: cut into enough texts for many readers
-        return _joined(rows, self.breaks, inf if whole else limit) if is_line else rows
+        return _joined(rows, self.breaks, inf if whole else limit)
 
     def in_memory(self) -> Dataset:
         """All texts, whole."""
@@ -195,75 +193,3 @@ def _joined(lines: Iterable[str], breaks: bool, limit: float) -> Iterator[str]:
             text, size = [], 0
     if text:
         yield "\n".join(text)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a text stands in its lane. The place of a reader's chunk is that of its first text."""
-
-    epoch: int = 0  # how many passes come before it
-    chunk: int = 0  # how many chunks of the reader come before it in this pass
-    shard: int = 0  # how many shards of the lane come before it in this pass
-    state: dict[str, Any] | None = None  # of the shard's iterator, as last recorded; None: at the first row
-    pieces: int = 0  # how many pieces of texts lie between that state and this place
-    text: int = 0  # how many texts of the lane come before it in this pass
-    examples: int = 0  # how many examples the reader gave before the chunk, in all passes
-
-
-def read_lane(
-    source: TextSource, seed: int, place: Place, lane: int = 0, lanes: int = 1
-) -> Iterator[tuple[Place, str]]:
-    """The texts of a lane, and their places, from a place on, pass after pass. Blank texts are left out."""
-    last = place.epoch - 1  # the last pass with a text
-    while place.epoch <= last + 100:  # a lane may have no text in a pass, but not for ever
-        for found in _read_pass(source, seed, place, lane, lanes):
-            last = place.epoch
-            yield found
-        place = Place(place.epoch + 1)
-    raise ValueError("there is no text to train on")
-
-
-def _read_pass(source: TextSource, seed: int, start: Place, lane: int, lanes: int) -> Iterator[tuple[Place, str]]:
-    """The rest of a pass. A text that is as long as two chunks or more is read in pieces, each of which fills one."""
-    state, skipped, number = start.state, start.pieces, start.text
-    for index, shard in enumerate(source.shards([seed, start.epoch], start.shard, lane, lanes), start.shard):
-        if state is not None:
-            shard.load_state_dict(state)
-        pieces = 0
-        # In batches of one: read row by row in a worker of a `DataLoader`, a data set skips rows for other workers.
-        rows = ({name: values[0] for name, values in batch.items()} for batch in shard.iter(batch_size=1))
-        for text in source.texts(rows):
-            begins = range(0, max(1, len(text) - CHARACTERS + 1), CHARACTERS)
-            for begin, end in pairwise([*begins, len(text)]):
-                piece = text[begin:end]
-                if pieces >= skipped and piece.strip():
-                    yield Place(start.epoch, 0, index, state, pieces, number), piece
-                    number += 1
-                pieces += 1
-            if pieces >= NOTED:
-                state, pieces, skipped = shard.state_dict(), 0, 0
-        state, skipped = None, 0
-
-
-def deal(
-    source: TextSource, seed: int, starts: Mapping[int, Place], lane: int, lanes: int, sharers: int
-) -> dict[int, Iterator[tuple[Place, str]]]:
-    """The texts of a lane for readers that share it, from the start of each on: every `sharers`-th of a pass.
-
-    `starts` has the readers of this process, by their number among the `sharers`. What one of them has read and another
-    has not is kept in memory.
-    """
-
-    def position(place: Place) -> tuple[int, int]:
-        return place.epoch, place.text
-
-    def owned() -> Iterator[tuple[int, Place, str]]:
-        for place, text in read_lane(source, seed, min(starts.values(), key=position), lane, lanes):
-            owner = (place.text + place.epoch) % sharers
-            if owner in starts and position(place) >= position(starts[owner]):
-                yield owner, place, text
-
-    def of(reader: int, texts: Iterator[tuple[int, Place, str]]) -> Iterator[tuple[Place, str]]:
-        return ((place, text) for owner, place, text in texts if owner == reader)
-
-    return {reader: of(reader, texts) for reader, texts in zip(starts, tee(owned(), len(starts)), strict=True)}

@@ -388,7 +388,7 @@ def load_task(run: Run) -> LanguageModelingTask:
     blocks = partial(Blocks, block_size=args.block_size, filling=tokenizer.eos_token_id or 0)
     if corpus.stream:
         make_examples = partial(blocks_of_chunk, join=Joining(tokenizer, args.document_separator), blocks=blocks)
-        examples = Stream(corpus.stream, make_examples, args.seed, MIXED_DOCUMENTS).dealt()
+        examples = Stream(corpus.stream, make_examples, args.seed, MIXED_DOCUMENTS).with_readers()
         if next(examples.first_pass(), None) is None:
             raise ValueError("the training text holds too few tokens to predict any")
     else:
