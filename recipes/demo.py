@@ -163,8 +163,8 @@ def main(argv: list[str] | None = None) -> None:
         "--mixed_precision", choices=["no", "bf16"], default="no", help="bf16: faster, if the CPU has it"
     )
     args = parser.parse_args(argv)
-    quiet.hush_progress_bars()
-    quiet.hush_deepspeed()
+    quiet.silence_progress_bars()
+    quiet.silence_deepspeed()
     screen = Console(highlight=False, soft_wrap=True)
     say = screen.print
 

@@ -37,7 +37,7 @@ from sentence_transformers.sentence_transformer.losses import (
 from tfm_zoo import TfmBertModel
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import run_script
-from tfm_zoo.utils.quiet import quiet_loading
+from tfm_zoo.utils.quiet import silenced_loading
 
 FIGURES = {
     "accuracy@1": "the first is right",
@@ -65,7 +65,7 @@ def load(args: EmbeddingOptions, pairs: Dataset) -> SentenceTransformer:
         model = new_model(SentenceTransformer, TfmBertModel, pairs)
     else:
         where = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
-        with quiet_loading():
+        with silenced_loading():
             model = SentenceTransformer(args.model_name_or_path, model_kwargs={"dtype": torch.float32}, **where)
     model.max_seq_length = args.max_seq_length or model.max_seq_length
     size = model.get_embedding_dimension()

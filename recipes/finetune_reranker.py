@@ -44,7 +44,7 @@ from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 from tfm_zoo import TfmBertForSequenceClassification
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import run_script
-from tfm_zoo.utils.quiet import quiet_loading
+from tfm_zoo.utils.quiet import silenced_loading
 
 FIGURES = {"map": "mean average precision", "mrr@10": "MRR@10", "ndcg@10": "NDCG@10"}
 
@@ -67,7 +67,7 @@ def load(args: RerankerOptions, pairs: Dataset) -> CrossEncoder:
     else:
         where = {"revision": args.model_revision, "trust_remote_code": args.trust_remote_code}
         options = {"num_labels": 1, "model_kwargs": {"dtype": torch.float32}}
-        with quiet_loading():
+        with silenced_loading():
             model = CrossEncoder(args.model_name_or_path, **options, **where)
     if args.max_seq_length:
         model.max_seq_length = args.max_seq_length

@@ -34,7 +34,7 @@ from tfm_zoo.training.parsing import parse_several
 from tfm_zoo.training.report import command_line
 from tfm_zoo.training.run import check_writable, keep_few_kernels
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
-from tfm_zoo.utils.quiet import hush_downloads, hush_progress_bars, hush_tokenizers
+from tfm_zoo.utils.quiet import silence_downloads, silence_progress_bars, silence_tokenizers
 
 logger = logging.getLogger("__main__")
 
@@ -106,10 +106,10 @@ def start(
     options: type[PairOptions], training: type[TrainingArguments], argv: Sequence[str] | None = None, **defaults: Any
 ) -> tuple[PairOptions, TrainingArguments]:
     """Read the options, and refuse a folder that the run may not write to."""
-    hush_tokenizers()
+    silence_tokenizers()
     keep_few_kernels()
-    hush_progress_bars()
-    hush_downloads()
+    silence_progress_bars()
+    silence_downloads()
     args, settings = parse_several([options, training], argv, **DEFAULTS, **defaults)
     logging.basicConfig(format="%(asctime)s  %(message)s", datefmt="%H:%M:%S")
     logger.setLevel(logging.INFO if PartialState().is_main_process else logging.ERROR)

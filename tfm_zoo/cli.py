@@ -6,7 +6,7 @@ import typer
 
 from . import __version__
 from .commands import conversion, hub, listing, show
-from .utils.quiet import hush_control_codes, hush_deepspeed, hush_downloads, quiet_imports
+from .utils.quiet import silence_control_codes, silence_deepspeed, silence_downloads, silenced_imports
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -60,8 +60,8 @@ app.add_typer(pictures, name="show", short_help="Draw attention, decisions, posi
 
 
 def main() -> None:
-    hush_deepspeed()  # no command trains
-    hush_downloads()
-    hush_control_codes()
-    with quiet_imports():  # of subcommands
+    silence_deepspeed()  # no command trains
+    silence_downloads()
+    silence_control_codes()
+    with silenced_imports():  # of subcommands
         app(prog_name="tfm-zoo")

@@ -209,7 +209,7 @@ def test_a_log_line_without_control_codes_keeps_its_arguments():
     """uvicorn's formatter reads them."""
     make_record = logging.getLogRecordFactory()
     try:
-        quiet.hush_control_codes()
+        quiet.silence_control_codes()
         made = logging.getLogRecordFactory()
         records = [made("name", logging.INFO, "file", 1, "%s asked", (text,), None) for text in ("he", "\x1b[31mhe")]
     finally:

@@ -16,7 +16,7 @@ from tfm_zoo.proof import engines, exports, record
 from tfm_zoo.proof.kinds import kind_of
 from tfm_zoo.proof.reading import Reading
 from tfm_zoo.proof.reference import Reference, at_positions
-from tfm_zoo.utils.quiet import quiet_export
+from tfm_zoo.utils.quiet import silenced_export
 
 from .encoders import make, save, tokenizer
 from .test_vectors import verified
@@ -45,7 +45,7 @@ def exported(graph: Graph, file: Path) -> Path:
     axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=512)}
     file.parent.mkdir(exist_ok=True)
     names = {"input_names": NAMES, "output_names": graph.names, "dynamic_shapes": (axes, axes, axes)}
-    with quiet_export():
+    with silenced_export():
         torch.onnx.export(graph.eval(), example, file, **names, verbose=False)
     return file
 
@@ -200,7 +200,7 @@ def test_openvino(models, tmp_path):
     openvino = pytest.importorskip("openvino")
     model = make("BertModel", **TYPES)
     example = dict.fromkeys(NAMES, torch.ones(2, 7, dtype=torch.long))
-    with quiet_export():
+    with silenced_export():
         whole = openvino.convert_model(model, example_input=example)
         lost = openvino.convert_model(Graph(model, "last_hidden_state"), example_input=example)
     openvino.save_model(whole, tmp_path / "openvino_model.xml")

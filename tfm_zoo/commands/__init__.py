@@ -3,6 +3,6 @@
 A subcommand imports torch and transformers when it runs, not before: `tfm-zoo --help` answers at once.
 """
 
-from ..utils.quiet import hush_interrupt
+from ..utils.quiet import silence_interrupt
 
-hush_interrupt()  # before imports that take seconds
+silence_interrupt()  # before imports that take seconds

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 from ..converters.limits import positions_of
 from ..proof.bill import batches_of, bill_of, rows_of
 from ..proof.contents import has_tokenizer
-from ..utils.quiet import quiet_loading
+from ..utils.quiet import silenced_loading
 
 #: texts that a model is measured on at most, and those that are generated where no split is named; their tokens
 ROWS, GENERATED, LONGEST = 512, 64, 256
@@ -57,7 +57,7 @@ class Costs:
         texts, labels = rows_in(split, model) if split else (generated(), ())
         if not texts:
             return cls()
-        with quiet_loading():
+        with silenced_loading():
             tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..utils.quiet import quiet_loading
+from ..utils.quiet import silenced_loading
 from .options import Debug, Model, Revision, Token, TrustRemoteCode
 from .screen import advise, as_typed, errors_in_one_line, in_one_line, notes, printable, report, working
 
@@ -165,7 +165,7 @@ def verify_vectors(source: str, options: dict[str, Any]) -> "Verdict":
 
         return texts_again(place, rows)
 
-    with quiet_loading():
+    with silenced_loading():
         return verify_vectors(source, read_texts=read_texts, **options)
 
 
@@ -245,7 +245,7 @@ def record_vectors(
     """Records vectors, whose texts may be in another file."""
     from ..proof.recording import record_vectors
 
-    with quiet_loading():
+    with silenced_loading():
         if texts is None:
             return record_vectors(model, vectors, **columns, **options)
         from ..corpus.source import Corpus, texts_again

@@ -12,7 +12,7 @@ from ..converters.checkpoint import fetch, open_folder, read_json
 from ..converters.config_reading import made_of
 from ..converters.tensor_matching import enumerated
 from ..families.auto_classes import FAMILIES
-from ..utils.quiet import quiet_loading
+from ..utils.quiet import silenced_loading
 from .screen import notes
 
 
@@ -45,7 +45,7 @@ def load(folder: Path, **options: Any) -> PreTrainedModel:
     model_class = find_class((config.get("architectures") or ["None"])[0])
     made_of(lambda fields: model_class.config_class.from_dict(fields).to_dict(), config, folder / "config.json")
     try:
-        with quiet_loading():
+        with silenced_loading():
             return model_class.from_pretrained(folder, **options)
     except RuntimeError as error:  # which does not say what does not fit
         with torch.device("meta"):
@@ -80,7 +80,7 @@ def load_with_tokenizer(source: str, trust_remote_code: bool) -> tuple[PreTraine
 def save(model: PreTrainedModel, folder: Path, source: str) -> None:
     """Saves a model made from `source`, whose name stays with it."""
     model.name_or_path = model.config.name_or_path = source
-    with notes.status("Saving"), quiet_loading():
+    with notes.status("Saving"), silenced_loading():
         model.save_pretrained(folder)
 
 

@@ -8,7 +8,7 @@ import transformers
 from torch import nn
 from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
 
-from ..utils.quiet import quiet_loading
+from ..utils.quiet import silenced_loading
 from . import torch_modules
 from .architecture import Architecture, Head
 from .checkpoint import LazyTensor
@@ -41,7 +41,7 @@ def assemble(
         skeleton.load_state_dict(weights, assign=True)
         return skeleton.eval()
     options = {"dtype": dtype} | ({"attn_implementation": attention} if supports(skeleton, attention) else {})
-    with quiet_loading():  # the converter itself lists what is initialised
+    with silenced_loading():  # the converter itself lists what is initialised
         return type(skeleton).from_pretrained(None, config=skeleton.config, state_dict=weights, **options)
 
 

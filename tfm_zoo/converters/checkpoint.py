@@ -17,7 +17,7 @@ from torch import nn
 from transformers import GenerationConfig, PreTrainedConfig
 
 from ..utils.pointers import refuse_pointers
-from ..utils.quiet import quiet_retrying
+from ..utils.quiet import silenced_retrying
 from .config_reading import check_names, check_sizes, made_of
 from .errors import OTHER_MODELS, ConversionError
 from .sources import check_inside, is_path, no_folder, not_on_hub
@@ -142,7 +142,7 @@ def fetch(source: str | Path, weights: bool = True) -> Path:
     if is_path(source):
         raise ConversionError(no_folder(source))
     try:
-        with quiet_retrying():
+        with silenced_retrying():
             folder = Path(snapshot_download(str(source), allow_patterns=["config.json", *COMPANIONS]))
             if weights:
                 download_weights(str(source))

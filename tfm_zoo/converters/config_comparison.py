@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 
-from ..utils.quiet import quiet_trying
+from ..utils.quiet import silenced_trying
 from .architecture import Architecture, Head
 from .config_conversion import COMMON, completed, refused, to_official_fields, to_zoo_config
 from .config_rules import Field, Free
@@ -40,7 +40,7 @@ def differences(architecture: Architecture, config: PreTrainedConfig, head: Head
     """
     rules = architecture.config_rules(head)
     try:
-        with quiet_trying():
+        with silenced_trying():
             official = completed(architecture, to_official_fields(architecture, config, head))
         wanted = refused(rules, official)
         round_trip = config if wanted else to_zoo_config(architecture, official, head.zoo, {})

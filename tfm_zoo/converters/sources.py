@@ -15,7 +15,7 @@ from huggingface_hub.errors import (
 )
 
 from ..utils.pointers import refuse_pointers
-from ..utils.quiet import quiet_retrying
+from ..utils.quiet import silenced_retrying
 from .errors import ConversionError
 
 #: what is written to OUT lies in `.OUT.partial` until it is whole, and the OUT that it replaces in `old` there
@@ -111,7 +111,7 @@ def download(
         FileNotFoundError: if there is no such repository or revision, or, without a connection, if the cache lacks it.
     """
     try:
-        with quiet_retrying():
+        with silenced_retrying():
             return Path(snapshot_download(str(source), revision=revision, token=token, allow_patterns=[*patterns]))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError) as error:
         raise FileNotFoundError(not_on_hub(source, error, revision)) from error

@@ -18,7 +18,7 @@ from pandas.errors import ParserError
 
 from tfm_zoo.data.byte_ranges import in_ranges
 from tfm_zoo.utils.pointers import refuse_pointer
-from tfm_zoo.utils.quiet import quiet_reading
+from tfm_zoo.utils.quiet import silenced_reading
 
 #: suffix of a table's file -> the reader of `datasets` for it
 TABLES = {".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
@@ -132,7 +132,7 @@ def cell(text: str) -> str | None:
 def load(*source: str | None, columns: Sequence[str] = (), **options: Any) -> Any:
     """What `load_dataset` reads. If one of the `columns` of CSV has numbers in its first rows and text further on, the
     cells of all are texts."""
-    with quiet_reading():
+    with silenced_reading():
         try:
             return load_dataset(*source, **options)
         except DatasetGenerationError:

@@ -16,7 +16,7 @@ from ..proof.comparisons import Verdict, compare_code, compare_named_code, compa
 from ..proof.contents import CARD, files_but, read_json, settings_in, weight_names_in
 from ..proof.manifest import FILE
 from ..proof.verifying import read_manifest
-from ..utils.quiet import quiet_retrying
+from ..utils.quiet import silenced_retrying
 from .cards import with_source
 from .model_card import card_of_model
 from .uploading import is_unreachable, open_repository, patiently, upload
@@ -74,7 +74,7 @@ def push(
         check_unchanged(folder, saved)
     command = shlex.join(["tfm-zoo", "push", str(folder), repo_id, *(["--revision", revision] if revision else [])])
     try:
-        with quiet_retrying():
+        with silenced_retrying():
             repo_id = open_repository(api, repo_id, private, revision)
     except Exception as error:
         if not is_unreachable(error):

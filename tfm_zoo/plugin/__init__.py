@@ -3,9 +3,9 @@
 The packages that it uses have it imported before their own files: none of these is half imported when it asks for them.
 """
 
-from ..utils.quiet import quiet_imports
+from ..utils.quiet import silenced_imports
 
-with quiet_imports():
+with silenced_imports():
     from .patches import (
         add_names_to_transformers,
         add_types_to_peft,

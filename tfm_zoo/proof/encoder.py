@@ -12,7 +12,7 @@ import torch
 import transformers
 from torch.nn.functional import normalize
 
-from ..utils.quiet import quiet_loading, quiet_tokenizing
+from ..utils.quiet import silenced_loading, silenced_tokenizing
 from .contents import has_tokenizer
 from .fingerprints import temporarily, text_through
 from .origin import origin_of
@@ -64,7 +64,7 @@ class Encoder:
         trust = {"trust_remote_code": loader_of(origin_of(folder), trust_remote_code) == "folder"}
         if not has_tokenizer(folder):
             raise ValueError(f"{source} has no tokenizer: a model of vectors reads texts.")
-        with quiet_loading():
+        with silenced_loading():
             torch.manual_seed(0)  # of weights that the checkpoint lacks, such as a pooler's
             options = {"dtype": getattr(torch, dtype), "output_loading_info": True} | trust
             model, info = encoder_class(folder, source, trust).from_pretrained(folder, **options)
@@ -92,7 +92,7 @@ class Encoder:
 
     def fixed_text(self) -> dict[str, Any]:
         """What the tokenizer makes of a fixed text."""
-        with quiet_tokenizing():
+        with silenced_tokenizing():
             return text_through(self.tokenizer)
 
     @property
@@ -190,7 +190,7 @@ class ModulesEncoder(Encoder):
             from sentence_transformers import SentenceTransformer
         except ModuleNotFoundError:
             raise ValueError(f"{error}: pip install sentence-transformers, which runs it") from error
-        with quiet_loading():
+        with silenced_loading():
             self.modules = SentenceTransformer(str(folder), device="cpu", **trust).eval()
         self.modules[0].auto_model = model
 

@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from ..converters.errors import ConversionError
-from ..utils.quiet import quiet_loading
+from ..utils.quiet import silenced_loading
 from . import comparisons
 from .comparisons import QUANTISED_TOLERANCE, TOLERANCE, Verdict
 from .contents import read_json
@@ -74,7 +74,7 @@ def load(folder: Path, source: str, trust_remote_code: bool) -> Reference:
     """The model with its head, in float32, by the class that its configuration names."""
     config = read_json(folder / "config.json")
     model_class = getattr(transformers, class_of(config))
-    with quiet_loading():
+    with silenced_loading():
         torch.manual_seed(0)
         model = model_class.from_pretrained(folder, dtype=torch.float32, trust_remote_code=trust_remote_code).eval()
     if getattr(model.config, "is_encoder_decoder", False):

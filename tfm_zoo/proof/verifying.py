@@ -19,7 +19,7 @@ from ..converters.config_reading import check_sizes
 from ..converters.errors import ConversionError
 from ..converters.sources import check_folder, check_inside, download, not_on_hub, without_manifest
 from ..utils.pointers import refuse_pointers
-from ..utils.quiet import quiet_retrying
+from ..utils.quiet import silenced_retrying
 from . import comparisons
 from .comparisons import TOLERANCE, Verdict
 from .contents import CARD, UNREAD_FORMATS, files_in, is_unread, read_json, settings_in, weight_names_in
@@ -161,7 +161,7 @@ def find(source: str | Path, revision: str | None, token: str | None, needed: st
     folder = download(source, [needed or "config.json"], revision, token)
     if needed and not (folder / needed).is_file():  # missing on the Hub, or not asked for while there was a connection
         try:
-            with quiet_retrying():
+            with silenced_retrying():
                 hf_hub_download(str(source), needed, revision=revision, token=token)
         except EntryNotFoundError as error:
             place = " on its main branch (others may have it)" if revision is None else f" at revision {revision!r}"

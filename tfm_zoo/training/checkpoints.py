@@ -25,7 +25,7 @@ from tfm_zoo.proof import manifest
 from tfm_zoo.proof.contents import digests_of_files
 from tfm_zoo.training.options import TrainingOptions, option_metadata
 from tfm_zoo.utils.locking import atomic_file
-from tfm_zoo.utils.quiet import quiet_checkpoint
+from tfm_zoo.utils.quiet import silenced_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Pat
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
     accelerator.wait_for_everyone()
-    with quiet_checkpoint():
+    with silenced_checkpoint():
         accelerator.save_state(str(staging))  # model, optimiser, schedule, random states
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:

@@ -24,7 +24,7 @@ from tfm_zoo.inference.packing.configuration import METHOD
 from tfm_zoo.training.checkpoints import asks_to_resume, complete_checkpoints
 from tfm_zoo.training.options import TrainingOptions, is_zoo
 from tfm_zoo.utils.pointers import refuse_pointers
-from tfm_zoo.utils.quiet import only_errors, quiet_loading
+from tfm_zoo.utils.quiet import silenced, silenced_loading
 
 logger = logging.getLogger(__name__)
 # Weights are float32 in training, also those of half-precision checkpoints: half precision would round AdamW's small
@@ -90,13 +90,13 @@ class Head:
         """The checkpoint that the options name, with these fields changed and perhaps a new head; and its tokenizer."""
         name, place, config = args.model_name_or_path, place_of(args), self.config_of_checkpoint(args)
         goes_on = asks_to_resume(args.resume_from_checkpoint) and complete_checkpoints(Path(args.output_dir))
-        with only_errors("tfm_zoo") if goes_on else nullcontext():  # it has trained what the model lacks
+        with silenced("tfm_zoo") if goes_on else nullcontext():  # it has trained what the model lacks
             if args.becomes_zoo(config):
                 source = transformers.AutoModel.from_pretrained(place) if replace_head else place
                 model = tfm_zoo.from_official(source, self.zoo_class(config), dtype=WEIGHTS, **fields)
             else:
                 options = {"trust_remote_code": args.trust_remote_code, "ignore_mismatched_sizes": replace_head}
-                with quiet_loading():
+                with silenced_loading():
                     model, loaded = self.auto_class.from_pretrained(
                         place, dtype=WEIGHTS, output_loading_info=True, **options, **fields
                     )

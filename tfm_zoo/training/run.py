@@ -41,7 +41,7 @@ from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.parsing import parse_options
 from tfm_zoo.training.sharding import is_sharded
 from tfm_zoo.utils.locking import hold
-from tfm_zoo.utils.quiet import hush_deepspeed, hush_downloads, hush_progress_bars, hush_tokenizers
+from tfm_zoo.utils.quiet import silence_deepspeed, silence_downloads, silence_progress_bars, silence_tokenizers
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +123,7 @@ def keep_few_kernels() -> None:
 
 def start_accelerator(args: TrainingOptions) -> Accelerator:
     """Make the Accelerator, let the main process alone write the log, and set the seed."""
-    hush_tokenizers()
+    silence_tokenizers()
     keep_few_kernels()
     named = args.report_to or (["all"] if args.with_tracking else [])
     trackers = [name.lower() for name in ([named] if isinstance(named, str) else named)]
@@ -135,7 +135,7 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
     freezing = next((name for name in names if getattr(args, name)), None)
     on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
     if not with_deepspeed:
-        hush_deepspeed()
+        silence_deepspeed()
     backend = {"backend": "gloo"} if on_cpu and with_deepspeed else {}
     accelerator = Accelerator(
         # Without a GPU, several processes share the CPU's work. Without `cpu=True` each would train alone. (With it,
@@ -170,8 +170,8 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
         logging.getLogger(name).setLevel(logging.INFO if accelerator.is_main_process else logging.ERROR)
     if not accelerator.is_main_process:
         transformers.utils.logging.set_verbosity_error()
-    hush_progress_bars()
-    hush_downloads()
+    silence_progress_bars()
+    silence_downloads()
     set_seed(args.seed)
     return accelerator
 

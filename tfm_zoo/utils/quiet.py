@@ -1,6 +1,7 @@
 """Keeps off the screen what other libraries print and the user can do nothing about.
 
-This file switches loggers and progress bars. It never looks at what a message says, which changes between releases.
+`silenced_x()` silences while it is open, `silence_x()` for good. They switch loggers and progress bars, and never look
+at what a message says, which changes between releases.
 """
 
 import logging
@@ -9,113 +10,51 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 
 @contextmanager
-def only_errors(*names: str) -> Iterator[None]:
-    """While it is open, the loggers of these names show only errors."""
-    loggers = [logging.getLogger(name) for name in names]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+def silenced(*names: str, bars: str | None = None, warns: bool = True) -> Iterator[None]:
+    """While it is open, the loggers of these names say nothing, and a module of Hugging Face shows no progress bar.
 
-
-@contextmanager
-def switched_off(*names: str) -> Iterator[None]:
-    """While it is open, the loggers of these names show nothing."""
-    loggers = [logging.getLogger(name) for name in names]
-    were_disabled = [logger.disabled for logger in loggers]
-    for logger in loggers:
-        logger.disabled = True
-    try:
-        yield
-    finally:
-        for logger, was_disabled in zip(loggers, were_disabled, strict=True):
-            logger.disabled = was_disabled
-
-
-def quiet_imports() -> AbstractContextManager:
-    """While it is open, importing transformers warns of nothing. It imports torchao wherever that is installed."""
-    return only_errors(
-        "torchao",  # warns of kernels that were built for another GPU. Nothing here calls them
-        "torch.utils._pytree",  # warns of an Enum that torchao registers in a way that torch will drop
-    )
-
-
-def quiet_trying() -> AbstractContextManager:
-    """While it is open, transformers does not warn of a configuration's values: the configuration is only tried."""
-    return switched_off("transformers.configuration_utils")
-
-
-def quiet_retrying() -> AbstractContextManager:
-    """While it is open, the Hub's client logs neither attempts nor missing files: an error tells of them in the end."""
-    return switched_off("huggingface_hub.utils._http", "huggingface_hub._snapshot_download")
-
-
-def quiet_tokenizing() -> AbstractContextManager:
-    """While it is open, transformers does not warn of a text that is longer than a model reads: no model reads it."""
-    return switched_off("transformers.tokenization_utils_base")
-
-
-def quiet_reading() -> AbstractContextManager:
-    """While it is open, datasets does not log which file it cannot read: an error tells of it, too."""
-    return switched_off(*(f"datasets.packaged_modules.{kind}.{kind}" for kind in ("csv", "json")))
-
-
-def quiet_checkpoint() -> AbstractContextManager:
-    """While it is open, Accelerate does not warn that it writes tied weights once: loading ties them again."""
-    return switched_off("accelerate.utils.other")
-
-
-@contextmanager
-def quiet_loading() -> Iterator[None]:
-    """While it is open, transformers shows no progress bar and does not list the parameters that a model initialises.
-
-    The logger is switched off: with a higher level, transformers checks more.
+    Args:
+        bars: the module that switches the bars on and off.
+        warns: whether Python's own warnings are shown.
     """
-    from transformers.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
-
-    shows_bars = is_progress_bar_enabled()
-    disable_progress_bar()
-    try:
-        with switched_off("transformers.modeling_utils"):
-            yield
-    finally:
-        if shows_bars:
-            enable_progress_bar()
-
-
-@contextmanager
-def quiet_metrics() -> Iterator[None]:
-    """While it is open, evaluate shows no progress bar and only errors: a metric is a file of a few lines."""
-    from evaluate.utils.logging import disable_progress_bar, enable_progress_bar, is_progress_bar_enabled
-
-    shows_bars = is_progress_bar_enabled()
-    disable_progress_bar()
-    try:
-        with only_errors("evaluate"):
-            yield
-    finally:
-        if shows_bars:
-            enable_progress_bar()
-
-
-@contextmanager
-def quiet_export() -> Iterator[None]:
-    """While it is open, torch's exporter to ONNX shows only errors.
-
-    It warns of packages that it could do without, and of axes that it joins since they always have the same size.
-    """
-    with only_errors("torch.onnx"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with ExitStack() as afterwards:
+        for logger in map(logging.getLogger, names):
+            afterwards.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL)
+        if bars and (switch := import_module(bars)).is_progress_bar_enabled():
+            afterwards.callback(switch.enable_progress_bar)
+            switch.disable_progress_bar()
+        if not warns:
+            afterwards.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
         yield
+
+
+#: torchao, which transformers imports, warns of kernels built for other GPUs; torch warns of an Enum of torchao's
+silenced_imports = partial(silenced, "torchao", "torch.utils._pytree")
+#: a configuration is only tried
+silenced_trying = partial(silenced, "transformers.configuration_utils")
+#: of attempts and missing files an error tells in the end
+silenced_retrying = partial(silenced, "huggingface_hub.utils._http", "huggingface_hub._snapshot_download")
+#: no model reads the text that is longer than a model reads
+silenced_tokenizing = partial(silenced, "transformers.tokenization_utils_base")
+#: an error tells of the file that cannot be read, too
+silenced_reading = partial(silenced, *(f"datasets.packaged_modules.{kind}.{kind}" for kind in ("csv", "json")))
+#: Accelerate writes tied weights once: loading ties them again
+silenced_checkpoint = partial(silenced, "accelerate.utils.other")
+#: the caller lists the parameters that a model initialises
+silenced_loading = partial(silenced, "transformers.modeling_utils", bars="transformers.utils.logging")
+#: a metric is a file of a few lines
+silenced_metrics = partial(silenced, "evaluate", bars="evaluate.utils.logging")
+#: torch's exporter warns of packages that it could do without, and of axes that it joins as they have the same size
+silenced_export = partial(silenced, "torch.onnx", warns=False)
 
 
 @contextmanager
@@ -131,29 +70,29 @@ def shown_bars(is_main_process: bool = True) -> Iterator[None]:
         datasets.disable_progress_bars()
 
 
-def hush_progress_bars() -> None:
-    """Show no bar for loading weights or mapping a data set; downloads, which take long, keep theirs.
-
-    Bars of work that takes a moment hide the lines that tell what happens.
-    """
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
+def silence_progress_bars() -> None:
+    """Show no bar for loading weights or mapping a data set, which hide lines of the log; downloads keep theirs."""
+    import_module("transformers.utils.logging").disable_progress_bar()
     if "datasets" in sys.modules:  # an optional dependency
         sys.modules["datasets"].disable_progress_bars()
 
 
-def hush_deepspeed() -> None:
+def silence_deepspeed() -> None:
     """Show only DeepSpeed's errors. Where it is installed, transformers imports it to save any model, and it then warns
     of the device that it would train on."""
     logging.getLogger("DeepSpeed").addFilter(lambda record: record.levelno >= logging.ERROR)
 
 
-def hush_downloads() -> None:
-    """Do not list the files of a checkpoint's code when transformers downloads them: the user has asked to run it. Nor
-    tell of each attempt to reach the Hub: an error tells of the last."""
+def silence_downloads() -> None:
+    """Do not list the files of a checkpoint's code, which the user has asked to run, nor each attempt to reach the Hub:
+    an error tells of the last."""
     for name in ("transformers.dynamic_module_utils", "huggingface_hub.utils._http"):
         logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def silence_tokenizers() -> None:
+    """Stop the tokenizers' warning in forked workers of a `DataLoader`, which need no threads of their own."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 def printable(text: str) -> str:
@@ -161,7 +100,7 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter == "\n" else ascii(letter)[1:-1] for letter in text)
 
 
-def hush_control_codes() -> None:
+def silence_control_codes() -> None:
     """Log messages as `printable` text: they may name what a checkpoint, a card or a data set holds."""
     make_record = logging.getLogRecordFactory()
 
@@ -175,7 +114,7 @@ def hush_control_codes() -> None:
     logging.setLogRecordFactory(make_printable)
 
 
-def hush_interrupt() -> None:
+def silence_interrupt() -> None:
     """End a program at Ctrl-C with exit code 130 and no traceback, also while it imports. A session goes on."""
     show = sys.excepthook
 
@@ -186,8 +125,3 @@ def hush_interrupt() -> None:
             sys.exit(128 + signal.SIGINT)
 
     sys.excepthook = end
-
-
-def hush_tokenizers() -> None:
-    """Stop the tokenizers' warning in forked workers of a `DataLoader`, which need no threads of their own."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from ...converters import ConversionError
 from ...utils.locking import atomic_files
-from ...utils.quiet import quiet_export
+from ...utils.quiet import silenced_export
 from ..packing.linear import is_packed
 from .check import check
 from .graphs import Graph
@@ -54,7 +54,7 @@ def write(graph: Graph, file: Path) -> Path:
     """Writes and returns a file; raises a `ConversionError` for what torch's exporter does not know."""
     examples, axes = graph.examples, graph.axes()
     try:
-        with quiet_export():
+        with silenced_export():
             program = torch.onnx.export(
                 graph.eval(),
                 tuple(examples.values()),

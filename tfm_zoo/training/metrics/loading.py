@@ -13,7 +13,7 @@ import numpy as np
 from datasets import Features, List, Value
 from huggingface_hub import constants
 
-from tfm_zoo.utils.quiet import quiet_metrics
+from tfm_zoo.utils.quiet import silenced_metrics
 
 # What predictions and references can be. As whole numbers, evaluate would cut off what is behind the point.
 NUMBERS = Features(predictions=Value("float64"), references=Value("float64"))
@@ -121,7 +121,7 @@ def load_metrics(names: Sequence[str], trust_remote_code: bool = False) -> Metri
         sources[key] = source
     # evaluate itself only knows a variable of its own
     evaluate.config.HF_EVALUATE_OFFLINE = evaluate.config.HF_EVALUATE_OFFLINE or constants.HF_HUB_OFFLINE
-    with quiet_metrics():
+    with silenced_metrics():
         return Metrics(evaluate.combine({key: load_metric(source) for key, source in sources.items()}))
 
 
