@@ -321,9 +321,9 @@ class VariantLoop(Loop):
         super().evaluate()
         self.start_measuring()
 
-    def keep(self) -> None:
+    def save_best(self) -> None:
         if self.args.save_models:
-            super().keep()
+            super().save_best()
 
     def log(self, values: dict[str, float]) -> None:
         loss = values.get("loss", values.get("eval_loss"))

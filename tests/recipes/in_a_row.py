@@ -50,9 +50,11 @@ class StoppedError(Exception):
 def noted(recipe: str, argv: list[str], folder: str, last: int) -> None:
     """Run a recipe, perhaps until an error in step `last`, and note digests of what each process reads in each step."""
     loop = as_program(recipe, argv).prepare(argv)
-    task_loss = loop.task.loss
+    compute_batch = loop.task.compute_batch
 
-    def loss(model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    def note(model: nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        if not model.training:
+            return compute_batch(model, batch)
         if loop.state.step == last:
             raise StoppedError
         ids = batch["input_ids"]
@@ -60,9 +62,9 @@ def noted(recipe: str, argv: list[str], folder: str, last: int) -> None:
         digests = [hashlib.sha256(str(row[is_real].tolist()).encode()).hexdigest() for row, is_real in rows]
         with Path(folder, os.environ.get("RANK", "0")).open("a") as file:
             print(json.dumps([loop.state.step, digests]), file=file)
-        return task_loss(model, batch)
+        return compute_batch(model, batch)
 
-    loop.task.loss = loss
+    loop.task.compute_batch = note
     try:
         train(loop)
     except StoppedError:
@@ -102,10 +104,10 @@ class Noted(PretrainingTask):
         super().__post_init__()
         self.types: list[str] = []
 
-    def loss(self, model: nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        loss = super().loss(model, batch)
-        self.types.append(str(loss.dtype))
-        return loss
+    def compute_batch(self, model: nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        computed = super().compute_batch(model, batch)
+        self.types.append(str(computed["mlm_loss"].dtype))
+        return computed
 
 
 def unequal(file: str, precision: str = "no") -> None:

@@ -69,7 +69,7 @@ CARDS = {
         [FREQUENCY, "15% of the tokens", PANELS],
     ),
     "denoising": ("text2text-generation", "loss perplexity", [SPANS, "<extra_id_0>"]),
-    "translation": ("translation", "bleu chrf", [TOKENS, SMOOTHED, "tok:13a", "8 pairs were translated"]),
+    "translation": ("translation", "bleu chrf exact_match", [TOKENS, SMOOTHED, "tok:13a", "8 pairs were translated"]),
     "tagging": ("token-classification", "precision recall f1 accuracy", ["to find *person*, *place* in texts", PLACE]),
     "questions": ("question-answering", "exact_match f1", [WINDOWS, NO_ANSWER]),
     "summaries": ("summarization", "rouge1 rouge2 rougeL", ["source       ", "  summary      ", "'sum: "]),

@@ -22,7 +22,7 @@ from ..tiny import NO_DROPOUT, SIZES, tiny_config
 
 __all__ = ["classifier", "logged", "loop_on_tensors"]
 
-FIGURES = ["loss", "accuracy"]
+METRICS = ["loss", "accuracy"]
 #: unless a test says otherwise: 4 steps an epoch, the last of 13 rows
 OPTIONS = {"dataset_name": "generated", "learning_rate": 1e-3, "logging_steps": 1, "num_train_epochs": 2}
 
@@ -52,14 +52,14 @@ def padded(examples: list[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 @cache
 def tools() -> tuple[PreTrainedTokenizerBase, Metrics]:
     """What is saved beside a model, and what measures it."""
-    return word_piece_tokenizer(["a b"]), load_metrics(FIGURES[1:])
+    return word_piece_tokenizer(["a b"]), load_metrics(METRICS[1:])
 
 
 def loop_on_tensors(model: PreTrainedModel | None = None, **options: Any) -> Loop:
     """A loop in this process, as a recipe's `prepare` makes it."""
     forget_processes()
     run = start_run("tensors", ClassificationOptions, as_argv(OPTIONS | options))
-    args = run.args.choosing_by(FIGURES, "accuracy")
+    args = run.args.with_best_metric(METRICS, "accuracy")
     tokenizer, metrics = tools()
     splits = rows()
     lengths = [len(row["input_ids"]) for row in splits["train"]]
@@ -70,7 +70,6 @@ def loop_on_tensors(model: PreTrainedModel | None = None, **options: Any) -> Loo
         args=args,
         data=LabelledTexts(DatasetDict(), ["validation"], [], [], ["even", "odd"], ONE_LABEL),
         metrics=metrics,
-        score_names=FIGURES[1:],
         splits=splits,
         collate=padded,
         lengths=lengths if args.group_by_length else None,

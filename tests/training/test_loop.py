@@ -52,7 +52,7 @@ def test_what_has_no_label_changes_nothing(head, task_class):
     """A forward pass without a label adds nothing to its step; a step without one neither moves nor decays a weight."""
     forget_processes()
     batch = ragged_batch(head, labels=True)
-    empty = batch | {name: torch.full_like(batch[name], -100) for name in task_class.label_names if name in batch}
+    empty = batch | {name: torch.full_like(batch[name], -100) for name in task_class.losses.values() if name in batch}
     needed = {"accelerator": Accelerator(cpu=True), "args": TextToTextOptions(), "is_zoo": True}
 
     def trained(*steps):
@@ -80,7 +80,7 @@ def test_dropout_is_on_in_training_and_off_in_evaluations(loop):
 def evaluating(made, *figures: tuple[float, float]) -> Loop:
     """The loop, whose evaluations give these accuracies and losses."""
     given = iter(figures)
-    made.task.figures = lambda measured, split: dict(zip(("accuracy", "loss"), next(given), strict=True))
+    made.task.compute_metrics = lambda computed, split: dict(zip(("accuracy", "loss"), next(given), strict=True))
     return made
 
 

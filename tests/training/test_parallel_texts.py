@@ -88,7 +88,9 @@ def test_pairs_are_encoded_and_truncated_where_they_are_long(tmp_path):
     split, short = Dataset.from_list(rows), Dataset.from_list(ROWS[:4])
     data = load(dataset_name=saved(tmp_path / "data", train=split, validation=short))
     tokenizer = joint_bpe([text for row in ROWS for text in row.values()], 300)
-    encoded = data.encode(tokenizer, TranslationOptions(**NAMES, max_source_length=12, max_target_length=30))
+    encoded = data.encode(
+        TranslationOptions(**NAMES, max_source_length=12, max_target_length=30), None, tokenizer, tokenizer
+    )
     said = "1 of the 20 pairs of the train split were truncated, to 12 tokens of the source and 30 of the target."
     assert data.notes == [said]
     longest = max(encoded["train"]["input_ids"], key=len)

@@ -1,6 +1,7 @@
 """Questions are cut into windows that know their answers; each token learns the tag of its word."""
 
 import json
+from argparse import Namespace
 from dataclasses import replace
 
 import pytest
@@ -50,7 +51,7 @@ def row(text: str = "c", start: int = 4) -> dict:
 def test_windows_and_their_answers(load):
     tokenizer = word_piece_tokenizer(["q a b c d e f"])
     questions, args = load(*[row("c d", 4)] * 10, max_seq_length=8, doc_stride=2, validation_split_percentage=10)
-    encoded = questions.encode(tokenizer, args)
+    encoded = questions.encode(args, None, tokenizer)
     windows = encoded["train"].select(range(2)).to_list()
     # [CLS] q [SEP] a b c d [SEP] and [CLS] q [SEP] c d e f [SEP]
     assert [(window["start_positions"], window["end_positions"]) for window in windows] == [(5, 6), (3, 4)]
@@ -59,19 +60,19 @@ def test_windows_and_their_answers(load):
     assert [window["row"] for window in windows] == [0, 0] and windows[0]["context_start"] == 3
     assert "The 9 contexts of the train split were cut into 18 windows." in questions.notes
     questions, args = load(*[row("b", 2)] * 10, max_seq_length=8, doc_stride=1)
-    outside = questions.encode(tokenizer, args)["train"][1]
+    outside = questions.encode(args, None, tokenizer)["train"][1]
     assert (outside["start_positions"], outside["end_positions"]) == (0, 0)  # the CLS token stands for no answer
     # A question is not cut. It comes first, and padding last, whatever the tokenizer's side was.
     tokenizer.padding_side, tokenizer.pad_token, tokenizer.eos_token = "left", None, "[SEP]"
     long = row("b", 2) | {"question": "q " * 70}
     blank = row() | {"context": " ", "answers": {"text": [], "answer_start": []}}
     questions, args = load(blank, *[long] * 20, max_seq_length=80, version_2_with_negative=True)
-    window = questions.encode(padded_at_right(tokenizer), args)["train"][0]
+    window = questions.encode(args, None, padded_at_right(tokenizer))["train"][0]
     assert tokenizer.pad_token == "[SEP]" and window["start_positions"] == 1 + 70 + 1 + 1
     said = "1 of the 21 rows of the train split, whose 'question' or 'context' is empty, were left out."
     assert said in questions.notes
     with pytest.raises(ValueError, match="max_seq_length 60 is too small for 'q q q"):
-        questions.encode(tokenizer, replace(args, max_seq_length=60))
+        questions.encode(replace(args, max_seq_length=60), None, tokenizer)
 
 
 def test_the_json_of_squad(load):
@@ -101,12 +102,13 @@ def test_names_of_class_labels_and_words_that_are_cut(tmp_path):
     assert data.notes[0] == "1 of the 11 rows of the train split, whose 'words' is empty, were left out."
     assert data.label_names == ["O", "B-x"] and next(iter(data.texts())) == "ab c d"
     tokenizer, config = word_piece_tokenizer(["a b c d"]), PreTrainedConfig(**label_fields(["O", "B-x"]))
-    encoded = data.encode(tokenizer, args, config)
+    model = Namespace(config=config)
+    encoded = data.encode(args, model, tokenizer)
     assert encoded["train"][0]["labels"] == [IGNORED, 1, 1, 0, IGNORED]
     assert encoded["validation"][0]["labels"] == [IGNORED, 1, IGNORED, 0, IGNORED]  # figures are those of words
     assert any(note.startswith("9 of the 27 words of the train split were left out") for note in data.notes)
     with pytest.raises(ValueError, match="max_seq_length 2: no word of the train split has a token"):
-        data.encode(tokenizer, replace(args, max_seq_length=2), config)
+        data.encode(replace(args, max_seq_length=2), model, tokenizer)
 
 
 def test_a_tokenizer_of_bytes_keeps_words_apart_and_a_slow_one_is_refused():

@@ -95,10 +95,10 @@ def test_two_precisions_are_refused(values):
 
 
 def test_a_metric_may_be_named_as_in_the_log():
-    args = options(metric_for_best_model="eval_f1").choosing_by(["loss", "f1"])
+    args = options(metric_for_best_model="eval_f1").with_best_metric(["loss", "f1"])
     assert args.metric_for_best_model == "f1" and args.higher_is_better
     with pytest.raises(ValueError, match="metric_for_best_model 'f2'"):
-        options(metric_for_best_model="eval_f2").choosing_by(["loss", "f1"])
+        options(metric_for_best_model="eval_f2").with_best_metric(["loss", "f1"])
 
 
 def test_the_name_of_a_run_reaches_the_trackers(recipe):

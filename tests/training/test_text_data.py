@@ -2,6 +2,7 @@
 
 import json
 import re
+from argparse import Namespace
 
 import pandas
 import pytest
@@ -91,7 +92,7 @@ def test_pairs_and_label_ids(tmp_path):
     data = load(dataset_name=saved(tmp_path / "data", train=pairs, validation=pairs))
     assert data.text_columns == ["premise", "hypothesis"]
     tokenizer, config = word_piece_tokenizer(["text so 0 1 2"]), PreTrainedConfig(**label_fields(["good", "bad"]))
-    encoded = data.encode(tokenizer, ClassificationOptions(max_seq_length=8), config)["validation"]
+    encoded = data.encode(ClassificationOptions(max_seq_length=8), Namespace(config=config), tokenizer)["validation"]
     assert tokenizer.decode(encoded[0]["input_ids"]) == "[CLS] text 0 [SEP] so [SEP]"
     assert encoded[0]["token_type_ids"] == [0, 0, 0, 0, 1, 1]
     assert encoded["labels"][:] == [1, 0] * 5

@@ -129,13 +129,13 @@ class Table:
         return self.error(row, f"{self}, {{row}}: {what}", column)
 
 
-class Measures(NamedTuple):
-    """What predictions are measured by, where the options do not say."""
+class UsualMetrics(NamedTuple):
+    """The metrics of predictions, where the options name none."""
 
-    metrics: Sequence[str]  # their names
+    names: Sequence[str]
     predictions: Sequence[Any]  # those of two rows, on which metrics are tried, to learn the names of their results
     references: Sequence[Any]  # likewise
-    best_by: str = "loss"  # the figure that picks the best model
+    best: str = "loss"  # the one that picks the best model
 
 
 @dataclass
@@ -147,7 +147,7 @@ class Data:
     notes: list[str]  # what a reader of the figures must know of the data
 
     text_columns: ClassVar[Sequence[str]]
-    measures: ClassVar[Measures]
+    usual_metrics: ClassVar[UsualMetrics]
     are_pairs: ClassVar[bool] = False  # whether a model reads two texts at once
 
     def texts(self) -> Iterator[str]:

@@ -31,7 +31,7 @@ from tfm_zoo.training.report import Report
 from tfm_zoo.training.run import Run, end_training, open_output, tracker_values
 from tfm_zoo.training.sharding import check_processes, load_saved, shard_shared_tables, unwrapped, whole_weights
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
-from tfm_zoo.training.task import Batch, Task, with_prefix
+from tfm_zoo.training.task import Batch, Task, sums, with_prefix
 
 logger = logging.getLogger(__name__)
 #: tracker -> its keyword for the name of a run
@@ -39,7 +39,7 @@ RUN_NAMES = {"wandb": "name", "trackio": "name", "mlflow": "run_name", "swanlab"
 
 
 def train(loop: "Loop") -> dict[str, float]:
-    """Run the loop, leave card and figures beside the best model, and return the figures. All processes call it."""
+    """Run the loop, leave card and results beside the best model, and return the results. All processes call it."""
     task, accelerator = loop.task, loop.accelerator
     try:
         loop.train()
@@ -49,9 +49,9 @@ def train(loop: "Loop") -> dict[str, float]:
         raise
     if loop.adapters:
         loop.adapters.remove()
-    # The final figures are those of the saved weights, which are loaded in place: two models may not fit into memory.
+    # The final metrics are those of the saved weights, which are loaded in place: two models may not fit into memory.
     load_saved(accelerator, loop.model, loop.output_dir)
-    final = task.final_figures(loop.model, loop.state)
+    final = task.final_metrics(loop.model, loop.state)
     results = loop.results() | final
     accelerator.log(final, step=loop.state.step)
     if accelerator.is_main_process:
@@ -182,8 +182,7 @@ class Loop:
             f"on {counted(accelerator.num_processes, 'process')}",
         )
         logger.info(f"{own_class(model).__name__}, {self.parameters:,} parameters: {', '.join(work)}")
-        is_hidden = None if accelerator.is_main_process else True  # None: hidden only where stderr is not a terminal
-        progress = tqdm(total=self.total_steps, initial=state.step, disable=is_hidden)
+        progress = tqdm(total=self.total_steps, initial=state.step, disable=self.task.hides_bars)
         # Each process sums the losses of its own examples. Where the sum is read, it is reduced over all processes.
         window_loss = torch.tensor(state.window_loss, device=accelerator.device) * accelerator.is_main_process
         clock = perf_counter()
@@ -244,15 +243,15 @@ class Loop:
         return f"Stopped at step {self.state.step} of {self.total_steps}. This {place}: {command}"
 
     def evaluate(self) -> None:
-        """Log the figures of the model, and keep it if it is the best so far."""
-        figures = self.task.evaluate(self.model)
-        self.log(with_prefix(figures, "validation") | {"train_runtime": self.state.train_seconds})
-        named = {self.task.titles.get(name, name): f"{value:.4f}" for name, value in figures.items()}
-        shown = ", ".join(f"{name} {value}" for name, value in named.items() if name != "samples_per_second")
+        """Log the metrics of the model, and save it if it is the best so far."""
+        metrics = self.task.evaluate(self.model)
+        self.log(with_prefix(metrics, "validation") | {"train_runtime": self.state.train_seconds})
+        titled = {self.task.metric_titles.get(name, name): f"{value:.4f}" for name, value in metrics.items()}
+        shown = ", ".join(f"{title} {value}" for title, value in titled.items() if title != "samples_per_second")
         logger.info(f"step {self.state.step}, validation: {shown}")
-        best_by = figures[self.args.metric_for_best_model]
-        if self.state.is_best(best_by, self.args.higher_is_better, loss=figures["loss"]):
-            self.keep()
+        best_by = metrics[self.args.metric_for_best_model]
+        if self.state.is_best(best_by, self.args.higher_is_better, loss=metrics["loss"]):
+            self.save_best()
         self.task.after_evaluation(self.model, self.state)
 
     def log_losses(self, loss_sum: float, grad_norm: Tensor | float | None) -> float:
@@ -273,7 +272,7 @@ class Loop:
         self.state.log_history.append({"step": self.state.step, "epoch": epoch, **values})
         self.accelerator.log(values, step=self.state.step)
 
-    def keep(self) -> None:
+    def save_best(self) -> None:
         """Save the model, the best so far, and its tokenizer, all files or none. All processes call it."""
         weights = whole_weights(self.accelerator, self.model)
         if self.accelerator.is_main_process:
@@ -293,7 +292,7 @@ class Loop:
         self.accelerator.wait_for_everyone()
 
     def results(self) -> dict[str, float]:
-        """The figures of training, and those of the best model on the validation split."""
+        """Losses and times of training, and the metrics of the best model on the validation split."""
         state = self.state
         best = next(e for e in state.log_history if e["step"] == state.best_step and "eval_loss" in e)
         return {
@@ -320,25 +319,22 @@ def train_step(
     gradient's norm before clipping.
     """
     accelerator, args = task.accelerator, task.args
-    labelled = torch.stack([torch.as_tensor(task.count(batch)) for batch in micro_batches])
-    counts = labelled.to(accelerator.device, non_blocking=True)
-    items = accelerator.reduce(counts.sum(dim=0), "sum")
+    counts = torch.stack([sums(task.count_items(batch)) for batch in micro_batches])
+    mine = counts.sum(dim=0)
+    items = accelerator.reduce(mine.to(accelerator.device, non_blocking=True), "sum")
     loss_sum = torch.zeros(items.shape, device=accelerator.device)
-    if not labelled.any() and not items.any():  # nor in another process: momentum and decay must not move weights
+    if not mine.any() and not items.any():  # nor in another process: momentum and decay must not move weights
         scheduler.step()
         return loss_sum.sum(), 0.0
     items = items.clamp(min=1)
-    for index, (batch, count) in enumerate(zip(micro_batches, counts, strict=True)):
-        # The mean of no label would be nan, also times a count of 0. With any label it is a number, and adds 0.
-        missing = [name for name, number in zip(task.label_names, labelled[index].view(-1), strict=False) if not number]
-        batch = {**batch, **{name: batch[name].clamp(min=0) for name in missing}}
-        last = index == len(micro_batches) - 1
-        accelerator.sync_gradients = last
-        with nullcontext() if last or args.sync_each_batch else accelerator.no_sync(model):
-            loss = task.loss(model, send_to_device(batch, accelerator.device, non_blocking=True)).float() * count
+    for number, batch in enumerate(micro_batches, 1):
+        accelerator.sync_gradients = is_last = number == len(micro_batches)
+        with nullcontext() if is_last or args.sync_each_batch else accelerator.no_sync(model):
+            batch = send_to_device(batch, accelerator.device, non_blocking=True)
+            losses = task.sum_losses(task.compute_batch(model, batch))
             # Accelerate averages gradients over processes; times their number, the average is the sum.
-            accelerator.backward((loss * accelerator.num_processes / items).sum())
-        loss_sum += loss.detach()
+            accelerator.backward((losses * accelerator.num_processes / items).sum())
+        loss_sum += losses.detach()
     norm = accelerator.clip_grad_norm_(model.parameters(), args.max_grad_norm or float("inf"))
     optimizer.step()
     if not accelerator.optimizer_step_was_skipped:  # fp16: the gradients overflowed

@@ -147,7 +147,8 @@ class TrainingOptions(DataOptions):
     #: makes a tokenizer from texts, with at most this many tokens; `small_vocab_size` is the default number
     make_tokenizer: ClassVar[Callable[..., PreTrainedTokenizerBase]] = staticmethod(word_piece_tokenizer)
     small_vocab_size: ClassVar[int] = 8000
-    lengths: ClassVar[Sequence[str]] = ("max_seq_length",)  # the options that limit the tokens of a row
+    #: option that limits the tokens of a row -> the tokenizer that it counts for
+    lengths: ClassVar[Mapping[str, str]] = {"max_seq_length": "tokenizer"}
     #: what stands for options that only some tasks have
     ignore_mismatched_sizes: ClassVar[bool] = False
     freeze_epochs: ClassVar[int] = 0
@@ -391,14 +392,14 @@ class TrainingOptions(DataOptions):
         logger.warning("No data set and no file was named: using the built-in GENERATED data")
         return replace(self, dataset_name=built_in_data.NAME)
 
-    def choosing_by(self, figures: Sequence[str], usual: str = "loss") -> Self:
-        """These options with the figure that picks the best model, by default the `usual` one, or else the loss.
+    def with_best_metric(self, names: Sequence[str], usual: str = "loss") -> Self:
+        """These options with the metric that picks the best model, by default the `usual` one, or else the loss.
 
-        Raises a `ValueError` if it is none of the figures that an evaluation gives.
+        Raises a `ValueError` if an evaluation gives no metric of that name.
         """
-        metric = (self.metric_for_best_model or (usual if usual in figures else "loss")).removeprefix("eval_")
-        if metric not in figures:
-            raise ValueError(f"metric_for_best_model {metric!r}: expected one of {list(figures)}")
+        metric = (self.metric_for_best_model or (usual if usual in names else "loss")).removeprefix("eval_")
+        if metric not in names:
+            raise ValueError(f"metric_for_best_model {metric!r}: expected one of {list(names)}")
         return replace(self, metric_for_best_model=metric)
 
     @property

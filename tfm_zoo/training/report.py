@@ -1,4 +1,4 @@
-"""What a run leaves beside its model: figures, a picture of the training, and a card."""
+"""What a run leaves beside its model: its results, a picture of the training, and a card."""
 
 import inspect
 import json
@@ -32,7 +32,7 @@ from tfm_zoo.visualization import plot_training
 logger = logging.getLogger(__name__)
 
 PICTURE = "training_curves.png"
-SPLITS = {"eval": "validation", "test": "test"}  # by the prefix of their figures in the results
+SPLITS = {"eval": "validation", "test": "test"}  # by the prefix of their metrics in the results
 SPEED = "eval_samples_per_second"
 VERSIONED = (transformers, torch, accelerate, datasets)
 
@@ -52,6 +52,19 @@ class Report:
         self.name = (args.hub_model_id or Path(args.output_dir).resolve().name).split("/")[-1]
         self.base_model = args.model_name_or_path  # None: training started from new weights
         self.dataset = shortened(args.source)
+        names = [name.removeprefix("eval_") for name in self.results if name.startswith("eval_") and name != SPEED]
+        self.titles = {
+            name: self.task.metric_titles.get(name, name)
+            for name in (*self.task.metric_titles, *names)
+            if name in names
+        }
+        #: the metrics that are drawn under the losses: that which picks the best model or, if the loss does, all others
+        best, first = (
+            args.metric_for_best_model,
+            next(entry for entry in self.state.log_history if "eval_loss" in entry),
+        )
+        loss = first["eval_loss"]
+        self.drawn = [n for n in self.titles if first.get(f"eval_{n}", loss) != loss and best in (n, "loss")]
 
     def finish(self) -> None:
         """Write everything beside the model, push it if `push_to_hub` says so, and log the result."""
@@ -59,7 +72,7 @@ class Report:
         with atomic_file(output_dir / RESULTS_FILE) as file:
             file.write_text(json.dumps(self.results, indent=2) + "\n", encoding="utf-8")
         self.state.write(output_dir)
-        plot_training(self.state.log_history, output_dir / PICTURE, *self.task.drawn, best_step=self.state.best_step)
+        plot_training(self.state.log_history, output_dir / PICTURE, *self.drawn, best_step=self.state.best_step)
         values = self.values() | (facts_of_zoo_model(self.model) if self.task.is_zoo else {})
         repository = args.hub_model_id or shortened(args.output_dir)  # by which `from_pretrained` loads the model
         if not write_card(output_dir, card_beside(type(self.task)), self.metadata(), repository, **values):
@@ -76,6 +89,10 @@ class Report:
         task, args = self.task, self.run.args
         dataset_id = None if args.is_generated else hub_id(args.dataset_name)
         prefix = "test" if "test_loss" in self.results else "eval"
+        names = [name.removeprefix(f"{prefix}_") for name in self.results if name.startswith(f"{prefix}_")]
+        names = [name for name in names if name != "samples_per_second"]
+        # losses say little to a reader, where there are other metrics
+        headline = [name for name in names if not name.endswith(("loss", "perplexity"))] or names
         return ModelCardData(
             language=task.languages,
             library_name="transformers",
@@ -83,7 +100,7 @@ class Report:
             license=licence_of(self.base_model) if self.base_model else None,
             tags=tags_of(self.model) if self.task.is_zoo else None,
             datasets=[dataset_id] if dataset_id else None,
-            metrics=list(task.headline),
+            metrics=headline,
             base_model=hub_id(self.base_model),
             model_name=self.name,
             eval_results=[
@@ -93,11 +110,11 @@ class Report:
                     dataset_name=Path(self.dataset).resolve().name,
                     dataset_config=args.dataset_config_name,
                     dataset_split=SPLITS[prefix] if SPLITS[prefix] in task.data.own_splits else None,
-                    metric_type=figure,
-                    metric_name=task.titles.get(figure, figure),
-                    metric_value=round(self.results[f"{prefix}_{figure}"], 4),
+                    metric_type=name,
+                    metric_name=task.metric_titles.get(name, name),
+                    metric_value=round(self.results[f"{prefix}_{name}"], 4),
                 )
-                for figure in task.headline
+                for name in headline
             ],
         )
 
@@ -105,7 +122,6 @@ class Report:
         """The variables of the templates: plain values, those of the task's own part among them."""
         task, args = self.task, self.run.args
         splits = {prefix: split for prefix, split in SPLITS.items() if f"{prefix}_loss" in self.results}
-        names = [name.removeprefix("eval_") for name in self.results if name.startswith("eval_") and name != SPEED]
         return {
             "card": template(card_beside(Task)),  # what all cards share, whose blocks a task's template fills
             "parent_card": template(card_beside(type(task).__base__)),  # and what those of similar tasks share
@@ -120,9 +136,9 @@ class Report:
             "state": self.state,
             "results": self.results,
             "splits": splits,
-            "titles": {name: task.titles.get(name, name) for name in [*task.titles, *names] if name in names},
+            "titles": self.titles,
             "notes": task.data.notes,
-            "drawn": task.drawn,
+            "drawn": self.drawn,
             "name_of_examples": task.name_of_examples,
             "remote_code": ", trust_remote_code=True" if self.task.is_zoo else "",
             "picture": PICTURE,

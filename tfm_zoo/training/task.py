@@ -1,9 +1,9 @@
-"""What the training loop needs of a task: the loss of a batch, how many items it is the mean of, an evaluation."""
+"""What the training loop needs of a task: the losses of a batch's items, and the metrics of a split."""
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import Data
 from tfm_zoo.training.metrics import Metrics, load_metrics
-from tfm_zoo.training.models import ModelAndTokenizer, longest_input
+from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.options import TrainingOptions, fitted, is_zoo
 from tfm_zoo.training.run import Run
 from tfm_zoo.utils.quiet import shown_bars
@@ -30,10 +30,10 @@ Batch = dict[str, Tensor]
 
 @dataclass(kw_only=True)
 class Task(ABC):
-    """What is trained: a model, its examples, its loss and its evaluation.
+    """What is trained: a model, its examples, their losses and their metrics.
 
-    `loss` is a mean and `count` its number of items: `train_step` multiplies them, so that every item of a global batch
-    weighs the same. Evaluations do not call `loss`: their loss comes from `measure`. Who changes one checks all three.
+    `compute_batch` gives the losses of a batch's items. Of them both the loss of a training step and that of a split
+    are made: the sum over all items, divided by their number, so that every item of a global batch weighs the same.
     """
 
     accelerator: Accelerator
@@ -46,7 +46,6 @@ class Task(ABC):
     facts: dict[str, Any] = field(default_factory=dict)  # about the data, for the identity of the run
     data: Any = None  # where the examples come from: with `notes` on them, and its `own_splits`, which were not cut
     metrics: Metrics | None = None  # of predictions, if the task makes any
-    score_names: Sequence[str] = ()  # the figures that these give
 
     #: tokens per process and forward pass; None: batches of `per_device_train_batch_size` examples
     batch_tokens: int | None = None
@@ -54,11 +53,11 @@ class Task(ABC):
     lengths: Sequence[Any] | None = None
 
     pipeline_tag: ClassVar[str]
-    label_names: ClassVar[Sequence[str]] = ("labels",)  # of a batch, one for each part of the loss; -100: no label
-    figure_names: ClassVar[Sequence[str]] = ("loss",)  # what an evaluation gives beside the scores of metrics
+    #: loss -> the batch's labels that its items have (-100: no item); several losses are summed
+    losses: ClassVar[Mapping[str, str]] = {"loss": "labels"}
     collator_class: ClassVar[type] = DataCollatorWithPadding  # of tasks whose data are rows
     languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
-    titles: ClassVar[dict[str, str]]  # name of a figure -> its name in the card; others go by their own name
+    metric_titles: ClassVar[dict[str, str]] = {}  # metric -> its name in the card; others go by their own name
     name_of_examples: ClassVar[str] = "examples"  # in the log and the card
 
     def __post_init__(self) -> None:
@@ -75,58 +74,62 @@ class Task(ABC):
         }
 
     @classmethod
-    def figures_of(cls, args: TrainingOptions, scores: Sequence[str]) -> list[str]:
-        """The names of what an evaluation gives, where metrics give these scores."""
-        return [*cls.figure_names, *scores]
-
-    @property
-    def headline(self) -> Sequence[str]:
-        """The figures that the card's metadata name, by default those of the metrics, if there are any."""
-        return self.score_names or self.figure_names
-
-    @property
-    def drawn(self) -> Sequence[str]:
-        """The figures that are drawn under the losses, by default the one that picks the best model."""
-        metric = self.args.metric_for_best_model
-        return () if metric == "loss" else (metric,)
+    def metric_names(cls, args: TrainingOptions, predicted: Sequence[str] = ()) -> list[str]:
+        """The names of all metrics that an evaluation gives, with those of predictions."""
+        return ["loss", *predicted]
 
     @property
     def final_split(self) -> str:
         """The split that the best model is measured on: "test", or "validation" where there is none."""
         return "test" if "test" in self.splits else "validation"
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The training loss of a batch, by default the model's own: a scalar, or `(parts,)` for losses to be summed."""
-        return model(**batch).loss
-
-    def count(self, batch: Batch) -> int | Tensor:
-        """The number of items over which `loss` takes its mean, by default all that have a label; `(parts,)` for a loss
-        in parts."""
-        return int((batch[self.label_names[0]] != IGNORED).sum())
-
     @abstractmethod
-    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """What `figures` needs of a batch: tensors with a row for each example, or with one row for all of them."""
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+        """The losses of the batch's items, under the names of `losses`, and what `compute_metrics` needs besides.
 
-    @abstractmethod
-    def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
-        """The figures of a split, from what `measure` returned for its batches, joined."""
+        Each is a tensor with a row for each example, or with one row for all of them; losses may be summed. A model
+        that trains (`model.training`) may be given another loss, such as a smoothed one.
+        """
+
+    def count_items(self, batch: Batch) -> Batch:
+        """How many items each example has, `(examples,)`, for each of the `losses` that the batch has."""
+        labels = {loss: batch[name] for loss, name in self.losses.items() if name in batch}
+        return {f"{loss}_items": (each != IGNORED).view(len(each), -1).sum(dim=1) for loss, each in labels.items()}
+
+    def sum_losses(self, computed: Batch) -> Tensor:
+        """The sum of each loss over the items of a batch, `(losses,)`."""
+        return sums({loss: computed[loss].float() for loss in self.losses if loss in computed})
+
+    def evaluate_batch(self, model: nn.Module, batch: Batch) -> Batch:
+        """What `compute_metrics` reads: what `compute_batch` gives, and the numbers of items."""
+        return {**self.compute_batch(model, batch), **self.count_items(batch)}
+
+    def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
+        """The metrics of a split, by default its losses, from what `evaluate_batch` gave for all of its batches."""
+        means = {
+            loss: (computed[loss].double().sum() / computed[f"{loss}_items"].sum()).item()
+            for loss in self.losses
+            if loss in computed
+        }
+        return {"loss": sum(means.values()), **means}
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
-        """The figures of a split and how many examples were evaluated per second, the same on every process."""
+        """The metrics of a split and how many examples were evaluated per second, the same on every process."""
         model.eval()
         start = perf_counter()
-        is_hidden = (
-            None if self.accelerator.is_main_process else True
-        )  # None: hidden only where stderr is not a terminal
-        batches = tqdm(self.loaders[split], desc=f"evaluating, {split}", leave=False, disable=is_hidden)
+        batches = tqdm(self.loaders[split], desc=f"evaluating, {split}", leave=False, disable=self.hides_bars)
         # `gather_for_metrics` drops the examples that filled up the last batch so that every process had one.
-        gathered = [self.accelerator.gather_for_metrics(self.measure(model, batch)) for batch in batches]
-        measured = {name: torch.cat([part[name].cpu() for part in gathered]) for name in gathered[0]}
+        gathered = [self.accelerator.gather_for_metrics(self.evaluate_batch(model, batch)) for batch in batches]
+        computed = {name: torch.cat([part[name].cpu() for part in gathered]) for name in gathered[0]}
         seconds = perf_counter() - start
         model.train()
-        return self.figures(measured, split) | {"samples_per_second": len(self.splits[split]) / seconds}
+        return self.compute_metrics(computed, split) | {"samples_per_second": len(self.splits[split]) / seconds}
+
+    @property
+    def hides_bars(self) -> bool | None:
+        """Whether this process shows no bar; None: none unless stderr is a terminal."""
+        return None if self.accelerator.is_main_process else True
 
     def save_tokenizer(self, folder: Path) -> None:
         """Save what makes texts into tokens, beside the model."""
@@ -138,8 +141,8 @@ class Task(ABC):
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:  # noqa: B027
         """Called on every process after each evaluation."""
 
-    def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
-        """More figures of the best model, by default those of the test split, if any, under names like `test_loss`."""
+    def final_metrics(self, best: nn.Module, state: TrainState) -> dict[str, float]:
+        """More metrics of the best model, by default those of the test split, if any, under names like `test_loss`."""
         return with_prefix(self.evaluate(best, "test"), "test") if "test" in self.splits else {}
 
     def for_card(self) -> dict[str, Any]:
@@ -148,16 +151,17 @@ class Task(ABC):
 
 
 class TokenTask(Task):
-    """A task whose items are tokens: its figures are the mean loss of a token, in nats, and the perplexity."""
+    """A task whose items are tokens: its metrics are the mean loss of a token, in nats, and the perplexity."""
 
-    figure_names = ("loss", "perplexity")
-    titles = {"loss": "loss per token", "perplexity": "perplexity"}
-    drawn = ("perplexity",)
+    metric_titles = {"loss": "loss per token", "perplexity": "perplexity"}
 
-    def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
-        """From the sums of "loss" and the numbers of "tokens"."""
-        loss = measured["loss"].double().sum().item() / measured["tokens"].double().sum().item()
-        return {"loss": loss, "perplexity": math.exp(min(loss, 700))}
+    @classmethod
+    def metric_names(cls, args: TrainingOptions, predicted: Sequence[str] = ()) -> list[str]:
+        return ["loss", "perplexity", *predicted]
+
+    def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
+        losses = super().compute_metrics(computed, split)
+        return {**losses, "perplexity": math.exp(min(losses["loss"], 700))}
 
 
 def collator(
@@ -179,52 +183,42 @@ def collator(
     return collator_class(tokenizer, pad_to_multiple_of=multiple, **length)
 
 
-def task_of_rows(
-    run: Run,
-    task_class: type[Task],
-    load: Callable[[Any], Data],
-    build: Callable[[Any, Any], ModelAndTokenizer],
-) -> Task:
-    """The task of a run whose data are rows: its metrics, its data, its model and its tokens, read in this order.
+def choose_metrics(run: Run, task_class: type[Task], data: Data) -> tuple[Run, Metrics]:
+    """The metrics of predictions, which options or data name; and the run, which knows the one that picks the best."""
+    usual, args = data.usual_metrics, run.args
+    metrics = load_metrics(args.metrics or usual.names, args.trust_remote_code)
+    names = task_class.metric_names(args, metrics.result_names(usual.predictions, usual.references))
+    return replace(run, args=args.with_best_metric(names, usual.best)), metrics
 
-    Args:
-        load: the data, from the options.
-        build: the model and its tokenizers, from the options and the data. By their names they are fields of the task.
-    """
-    args, accelerator = run.args, run.accelerator
-    metrics = load_metrics(args.metrics, args.trust_remote_code) if args.metrics else None
-    with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
-        data = load(args)
-        usual, predictions, references, best_by = data.measures
-        metrics = metrics or load_metrics(usual)
-        scores = metrics.result_names(predictions, references)
-        args = args.choosing_by(task_class.figures_of(args, scores), best_by)
-        made = build(args, data)
-        longest = longest_input(made.model.config, made.tokenizer)
-        args = fitted(args, longest, *args.lengths)
-        for name, tokenizer in zip(args.lengths, made[1:], strict=False):
-            check_room(getattr(args, name), tokenizer, name, pair=data.are_pairs)
-        with shown_bars(accelerator.is_main_process):
-            splits = data.encode(made.tokenizer, args, made.model.config, *made[2:])
+
+def task_of_rows(task_class: type[Task], run: Run, data: Data, metrics: Metrics, **made: Any) -> Task:
+    """The task of a run whose data are rows, which become tokens here. What was `made`, a model and its tokenizers, are
+    fields of the task."""
+    accelerator, model, tokenizer = run.accelerator, made["model"], made["tokenizer"]
+    longest = longest_input(model.config, tokenizer)
+    args = fitted(run.args, longest, *run.args.lengths)
+    for name, reader in args.lengths.items():
+        check_room(getattr(args, name), made[reader], name, pair=data.are_pairs)
+    with shown_bars(accelerator.is_main_process):
+        splits = data.encode(args, **made)
     padding = max(getattr(args, name) for name in args.lengths), args.pad_to_max_length
     return task_class(
-        **made._asdict(),
+        **made,
         accelerator=accelerator,
         args=args,
         data=data,
         splits=splits,
         facts=data.facts,
         metrics=metrics,
-        score_names=scores,
-        collate=collator(task_class.collator_class, made.tokenizer, accelerator, longest, *padding),
+        collate=collator(task_class.collator_class, tokenizer, accelerator, longest, *padding),
         lengths=[*map(len, splits["train"]["input_ids"])] if args.group_by_length else None,
     )
 
 
-def with_prefix(figures: Mapping[str, Any], split: str) -> dict[str, Any]:
-    """Figures under the names that they have in the results: `test_...` for "test", `eval_...` for "validation"."""
+def with_prefix(metrics: Mapping[str, Any], split: str) -> dict[str, Any]:
+    """Metrics under the names that they have in the results: `test_...` for "test", `eval_...` for "validation"."""
     prefix = "test" if split == "test" else "eval"
-    return {f"{prefix}_{name}": value for name, value in figures.items()}
+    return {f"{prefix}_{name}": value for name, value in metrics.items()}
 
 
 def inputs_of(batch: Batch) -> Batch:
@@ -232,11 +226,16 @@ def inputs_of(batch: Batch) -> Batch:
     return {name: value for name, value in batch.items() if name not in ("labels", "next_sentence_label")}
 
 
+def sums(values: Batch) -> Tensor:
+    """The sum of each of these tensors, `(tensors,)`."""
+    return torch.stack([each.sum() for each in values.values()])
+
+
 def sums_of_rows(values: Tensor, mask: Tensor) -> Tensor:
-    """The sum of each row's items, `(rows, columns)`.
+    """The sum of each row's items, `(rows,)`.
 
     Args:
-        values: `(items, columns)`, the items of all rows in order.
+        values: `(items,)`, the items of all rows in order.
         mask: `(rows, length)`, true at the places of items.
     """
-    return values.new_zeros(len(mask), values.shape[1]).index_add_(0, mask.nonzero()[:, 0], values)
+    return values.new_zeros(len(mask)).index_add_(0, mask.nonzero()[:, 0], values)

@@ -11,7 +11,7 @@ from torch.utils.data import default_collate
 from transformers import EvalPrediction, Trainer, TrainingArguments
 
 from tfm_zoo.training.streaming.streams import Stream
-from tfm_zoo.training.task import Batch, Task
+from tfm_zoo.training.task import Batch, Task, sums
 
 #: options that the recipes' own loop reads, and the Trainer does not
 LOOP = ("freeze", "gradual_unfreezing", "freeze_epochs", "layerwise_lr_decay", "lora_rank", "early_stopping_patience")
@@ -61,7 +61,7 @@ def settings_of(task: Task) -> dict[str, Any]:
 
 
 class TaskTrainer(Trainer):
-    """transformers' Trainer, which asks a task for the loss of a batch and for the figures of a split."""
+    """transformers' Trainer, which asks a task for the losses of a batch and for the metrics of a split."""
 
     loss_is_scaled_for_ga = True  # by the items of all batches of a step: see `compute_loss`
 
@@ -72,14 +72,14 @@ class TaskTrainer(Trainer):
             "eval_dataset": task.splits["validation"],
             "data_collator": task.collate or default_collate,
             "processing_class": task.tokenizer,
-            "compute_metrics": self.figures,
+            "compute_metrics": self.task_metrics,
         }
         super().__init__(task.model, **given | arguments)
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list, Any]:
         """The batches of a step, and how many items they have in all processes."""
         batches = list(islice(epoch_iterator, num_batches))
-        counts = [torch.as_tensor(self.task.count(batch)) for batch in batches]
+        counts = [sums(self.task.count_items(batch)) for batch in batches]
         items = self.accelerator.reduce(torch.stack(counts).sum(0).to(device), "sum") if counts else None
         return batches, items
 
@@ -93,21 +93,20 @@ class TaskTrainer(Trainer):
         """A batch's part of the mean loss over all items of a step: the task's loss, or the caller's."""
         if self.compute_loss_func is not None:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        loss = self.task.loss(model, inputs) * torch.as_tensor(self.task.count(inputs)).to(self.args.device)
+        losses = self.task.sum_losses(self.task.compute_batch(model, inputs))
         # The Trainer averages over processes; times their number, the average is the sum.
-        return (loss * self.accelerator.num_processes / num_items_in_batch).sum()
+        return (losses * self.accelerator.num_processes / num_items_in_batch).sum()
 
     @torch.no_grad()
     def prediction_step(self, model: nn.Module, inputs: Batch, *args: Any, **kwargs: Any) -> tuple[None, Any, Tensor]:
         """What the task needs of a batch, instead of logits; and nothing instead of labels."""
-        measured = self.task.measure(model, self._prepare_inputs(inputs))
-        return None, measured, torch.zeros(1, device=self.args.device)
+        computed = self.task.evaluate_batch(model, self._prepare_inputs(inputs))
+        return None, computed, torch.zeros(1, device=self.args.device)
 
-    def figures(self, evaluated: EvalPrediction) -> dict[str, float]:
-        """The task's figures of the split that is evaluated."""
-        return self.task.figures(
-            {name: torch.as_tensor(values) for name, values in evaluated.predictions.items()}, self.split
-        )
+    def task_metrics(self, evaluated: EvalPrediction) -> dict[str, float]:
+        """The task's metrics of the split that is evaluated."""
+        computed = {name: torch.as_tensor(values) for name, values in evaluated.predictions.items()}
+        return self.task.compute_metrics(computed, self.split)
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
         """As the Trainer's; the data are a split of the task, by default the validation split."""

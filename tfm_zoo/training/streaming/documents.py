@@ -110,7 +110,7 @@ def task_of_documents(
             number of tokens that the model takes. It has `longest`, the most tokens of an example, and `needs`, what
             documents must have for an example to be made, which an error says.
     """
-    args, accelerator = run.args.choosing_by(task_class.figures_of(run.args, ())), run.accelerator
+    args, accelerator = run.args.with_best_metric(task_class.metric_names(run.args)), run.accelerator
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         documents = load_documents(args)
         model, tokenizer = build(args, documents)

@@ -1,6 +1,6 @@
 """Classification of texts: with one label each, with any number of labels, or with numbers (regression).
 
-Read from top to bottom: the options, the data, the model, the task (its loss is the model's own), and `prepare`.
+Read from top to bottom: the options, the data, the model, the task with its losses, and `prepare`.
 """
 
 import logging
@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal
 
 import torch.nn.functional as F
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value, load_dataset
-from torch import Tensor, nn
-from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from torch import nn
+from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 from typing_extensions import Self
 
 from tfm_zoo.data import built_in_data, row_files
@@ -26,7 +26,7 @@ from tfm_zoo.training.new_models import known_config, new_for_texts
 from tfm_zoo.training.optimization import freeze, freeze_base_model, what_learns
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run, start_run
-from tfm_zoo.training.task import Batch, Task, inputs_of, task_of_rows
+from tfm_zoo.training.task import Batch, Task, choose_metrics, inputs_of, task_of_rows
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class LabelledTexts(data.Data):
         return replace(self, splits=splits, earlier_names={}).facts
 
     @property
-    def measures(self) -> data.Measures:
+    def usual_metrics(self) -> data.UsualMetrics:
         number = len(self.label_names)
         if self.problem == NUMBERS and number == 1:
             metrics, rows = ["mse", "pearsonr"], [0.5, 1.5]
@@ -142,14 +142,13 @@ class LabelledTexts(data.Data):
             metrics, rows = ["mse"], [[0.5] * number, [1.5] * number]
         else:
             metrics, rows = ["accuracy", "f1"], [0, 1] if self.problem == ONE_LABEL else [[1, 0], [0, 1]]
-        return data.Measures(metrics, rows, rows, best_by=metrics[0])
+        return data.UsualMetrics(metrics, rows, rows, best=metrics[0])
 
     def encode(
-        self, tokenizer: PreTrainedTokenizerBase, args: ClassificationOptions, config: PreTrainedConfig
+        self, args: ClassificationOptions, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
     ) -> DatasetDict:
         """The splits as token ids, with the column "labels" as the model reads it."""
-
-        columns, problem, label2id = self.text_columns, self.problem, config.label2id
+        columns, problem, label2id = self.text_columns, self.problem, model.config.label2id
 
         def encode_batch(rows: dict[str, list]) -> dict[str, list]:
             texts = [rows[column] for column in columns]
@@ -338,6 +337,9 @@ def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> Model
     return ModelAndTokenizer(model, tokenizer)
 
 
+LOSSES = {ONE_LABEL: F.cross_entropy, ANY_LABELS: F.binary_cross_entropy_with_logits, NUMBERS: F.mse_loss}
+
+
 @dataclass(kw_only=True)
 class ClassificationTask(Task):
     """A classifier learns the labels, or the numbers, of texts."""
@@ -346,7 +348,7 @@ class ClassificationTask(Task):
     data: LabelledTexts
 
     pipeline_tag = "text-classification"
-    titles = {
+    metric_titles = {
         "accuracy": "accuracy",
         "f1": "F1 (macro)",
         "mse": "mean squared error",
@@ -358,27 +360,19 @@ class ClassificationTask(Task):
         pooling = getattr(self.model.config, "classifier_pooling", "cls")
         self.facts["classifier_pooling"] = None if pooling in ("cls", "late") else pooling
 
-    def count(self, batch: Batch) -> int:
-        return super().count(batch) if self.data.problem == ONE_LABEL else len(batch["labels"])
-
-    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The loss, the prediction and the label, or labels, of each example."""
-        labels = batch["labels"]
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+        """The losses, the prediction and the label, or labels, of each example."""
+        labels, problem = batch["labels"], self.data.problem
         logits = model(**inputs_of(batch)).logits.float()
-        if self.data.problem == ONE_LABEL:
-            losses = F.cross_entropy(logits, labels, reduction="none")
-        elif self.data.problem == ANY_LABELS:
-            losses = F.binary_cross_entropy_with_logits(logits, labels, reduction="none").mean(-1)
-            labels = labels.long()
-        else:
-            losses = F.mse_loss(logits, labels.view_as(logits), reduction="none").mean(-1)
-        predictions = predicted(logits, self.data.problem)
-        return {"loss": losses, "predictions": predictions, "references": labels}
+        return {
+            "loss": LOSSES[problem](logits, labels.view_as(logits) if problem == NUMBERS else labels, reduction="none"),
+            "predictions": predicted(logits, problem),
+            "references": labels.long() if problem == ANY_LABELS else labels,
+        }
 
-    def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
-        """The mean loss, and the metrics of predictions and labels."""
-        loss = measured.pop("loss").double().mean().item()
-        return {"loss": loss, **self.metrics(**measured).figures}
+    def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
+        scores = self.metrics(computed["predictions"], computed["references"])
+        return {**super().compute_metrics(computed, split), **scores.figures}
 
     def before_epoch(self, model: PreTrainedModel, epoch: int) -> None:
         if number := self.args.freeze_epochs:
@@ -394,7 +388,11 @@ class ClassificationTask(Task):
 
 
 def load_task(run: Run) -> ClassificationTask:
-    return task_of_rows(run, ClassificationTask, load_texts, build_classifier)
+    with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
+        texts = load_texts(run.args)
+        run, metrics = choose_metrics(run, ClassificationTask, texts)
+        model, tokenizer = build_classifier(run.args, texts)
+        return task_of_rows(ClassificationTask, run, texts, metrics, model=model, tokenizer=tokenizer)
 
 
 def prepare(argv: list[str] | None = None) -> Loop:

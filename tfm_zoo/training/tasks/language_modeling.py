@@ -178,7 +178,9 @@ class Blocks(torch.utils.data.Dataset):
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         tokens = self.tokens[index * self.block_size : (index + 1) * self.block_size].long()
         gap = (0, self.block_size - len(tokens))
-        return {"input_ids": F.pad(tokens, gap, value=self.filling), "labels": F.pad(tokens, gap, value=IGNORED)}
+        labels = F.pad(tokens, gap, value=IGNORED)
+        labels[0] = IGNORED  # nothing predicts it
+        return {"input_ids": F.pad(tokens, gap, value=self.filling), "labels": labels}
 
 
 def blocks_of_chunk(
@@ -323,20 +325,11 @@ class LanguageModelingTask(TokenTask):
     def name_of_examples(self) -> str:
         return f"blocks of {self.splits['validation'].block_size} tokens"
 
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The model's own."""
-        return model(**batch, use_cache=False).loss
-
-    def count(self, batch: Batch) -> int:
-        """The tokens of a batch that are predicted: at most all but the first of each row."""
-        return int((batch["labels"][:, 1:] != IGNORED).sum())
-
-    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The sum of the losses of a batch, and the number of its tokens, each `(1,)`."""
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+        """The summed loss of the batch, `(1,)`, which the model computes itself."""
         # A zoo model computes its loss without logits if told to; an official model always makes them.
         options = {"return_logits": False} if self.is_zoo else {}
-        loss_sum = model(**batch, num_items_in_batch=1, use_cache=False, **options).loss
-        return {"loss": loss_sum[None], "tokens": loss_sum.new_tensor([self.count(batch)])}
+        return {"loss": model(**batch, num_items_in_batch=1, use_cache=False, **options).loss[None]}
 
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:
         """Draw samples on the main process, print them, and log them."""
@@ -348,8 +341,8 @@ class LanguageModelingTask(TokenTask):
         for sample in samples:
             print(f"--- sample after step {state.step}\n{sample}\n---", flush=True)
 
-    def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
-        """No figures are added, as there is no test split. The card gets samples of this model."""
+    def final_metrics(self, best: nn.Module, state: TrainState) -> dict[str, float]:
+        """No metrics are added, as there is no test split. The card gets samples of this model."""
         whole, sharded = sharding.unwrapped(self.accelerator, best), sharding.is_sharded(self.accelerator)
         self.samples = self.sampler.draw(whole, state.best_step, sharded)
         return {}
@@ -369,7 +362,7 @@ class LanguageModelingTask(TokenTask):
 
 
 def load_task(run: Run) -> LanguageModelingTask:
-    args = run.args.choosing_by(LanguageModelingTask.figure_names)
+    args = run.args.with_best_metric(LanguageModelingTask.metric_names(run.args))
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(args)
         if args.is_new:

@@ -33,8 +33,8 @@ from tfm_zoo.training.tokenizers import learned_word_piece
 
 SENTENCES = 500  # tokenized at once: a tokenizer's full output takes much more memory than the ids
 BY_MASK, BY_RANDOM = 0.8, 0.1  # shares of the chosen tokens that [MASK] or another token replaces
-#: an evaluation's figures, and what the card calls them
-FIGURES = {
+#: an evaluation's metrics, and what the card calls them
+TITLES = {
     "mlm_accuracy": "accuracy of masked tokens",
     "nsp_accuracy": "accuracy of next sentences",
     "mlm_loss": "loss per masked token",
@@ -233,8 +233,8 @@ class PretrainingTask(Task):
     args: PretrainingOptions
 
     pipeline_tag = "fill-mask"
-    label_names = ("labels", "next_sentence_label")
-    titles = FIGURES
+    losses = {"mlm_loss": "labels", "nsp_loss": "next_sentence_label"}
+    metric_titles = TITLES
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -246,74 +246,48 @@ class PretrainingTask(Task):
         self.entropy = Categorical(counts.double()).entropy().item()
 
     @classmethod
-    def figures_of(cls, args: PretrainingOptions, scores: Sequence[str]) -> list[str]:
-        return [name for name in FIGURES if args.next_sentence_prediction or "nsp" not in name]
+    def metric_names(cls, args: PretrainingOptions, predicted: Sequence[str] = ()) -> list[str]:
+        return [name for name in TITLES if args.next_sentence_prediction or "nsp" not in name]
 
-    @property
-    def headline(self) -> list[str]:
-        return [name for name in self.figures_of(self.args, ()) if name.endswith("accuracy")]
-
-    @property
-    def drawn(self) -> list[str]:
-        # Without pairs the loss, which every picture has, is that of masked tokens.
-        return [name for name in FIGURES if name != "loss"] if self.args.next_sentence_prediction else self.headline
-
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        return losses(model, batch, self.is_zoo)
-
-    @staticmethod
-    def count(batch: Batch) -> Tensor:
-        """How many items each part of the loss is the mean over: masked tokens and, of pairs, examples."""
-        labels = [batch[name] for name in PretrainingTask.label_names if name in batch]
-        return torch.tensor([int((each != IGNORED).sum()) for each in labels])
-
-    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """For each example the number, summed loss and hits of masked tokens; for a pair also its own loss and hit."""
-        labelled = batch["labels"] != IGNORED
-        if self.is_zoo and not is_sharded(self.accelerator):  # the parts of a sharded model cannot be called alone
-            options = {"return_logits": False, "output_hidden_states": True}
-            outputs = model(**inputs_of(batch), labels=batch["labels"], **options)
-            whole = unwrapped(self.accelerator, model)
-            with self.accelerator.autocast():
-                logits = whole.lm_head(whole.head(outputs.hidden_states[-1][labelled]))
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+        """The summed loss and, in evaluations, the hits of each example's masked tokens; of a pair also its own loss
+        and hit."""
+        labels, options = batch["labels"], {}
+        labelled = labels != IGNORED
+        has_loss = self.is_zoo and model.training and bool(labelled.any())
+        # The parts of a sharded model cannot be called alone.
+        calls_head = self.is_zoo and not model.training and not is_sharded(self.accelerator)
+        if has_loss or calls_head:  # logits are made for the labelled tokens alone
+            options = {"labels": labels, "return_logits": False, "output_hidden_states": calls_head}
+        outputs, computed = model(**inputs_of(batch), **options), {}
+        if has_loss:
+            computed["mlm_loss"] = (outputs.loss * labelled.sum())[None]
         else:
-            outputs = model(**inputs_of(batch))
-            logits = token_logits(outputs)[labelled]
-        sums = sums_of_rows(losses_and_hits(logits, batch["labels"][labelled]), labelled)
-        measured = {"tokens": labelled.sum(dim=1), "mlm_losses": sums[:, 0], "mlm_hits": sums[:, 1]}
+            logits = self.head_logits(model, outputs, labelled) if calls_head else token_logits(outputs)[labelled]
+            losses, hits = losses_and_hits(logits, labels[labelled])
+            computed |= {"mlm_loss": sums_of_rows(losses, labelled), "mlm_hits": sums_of_rows(hits, labelled)}
         if "next_sentence_label" in batch:
-            pairs = losses_and_hits(outputs.seq_relationship_logits, batch["next_sentence_label"])
-            measured |= {"nsp_losses": pairs[:, 0], "nsp_hits": pairs[:, 1]}
-        return measured
+            logits = outputs.seq_relationship_logits
+            computed["nsp_loss"], computed["nsp_hits"] = losses_and_hits(logits, batch["next_sentence_label"])
+        return computed
 
-    def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
+    def head_logits(self, model: nn.Module, outputs: ModelOutput, labelled: Tensor) -> Tensor:
+        """The logits of labelled tokens, `(tokens, vocab_size)`."""
+        whole = unwrapped(self.accelerator, model)
+        with self.accelerator.autocast():
+            return whole.lm_head(whole.head(outputs.hidden_states[-1][labelled]))
+
+    def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
         """Loss and accuracy per masked token and per pair."""
-        sums = {name: values.double().sum().item() for name, values in measured.items()}
-        counts = {"mlm": sums["tokens"], "nsp": len(measured["tokens"])}
-        values = {}
-        for part in ("mlm", "nsp") if "nsp_hits" in sums else ("mlm",):
-            values[f"{part}_loss"] = sums[f"{part}_losses"] / counts[part]
-            values[f"{part}_accuracy"] = sums[f"{part}_hits"] / counts[part]
-        return {"loss": values["mlm_loss"] + values.get("nsp_loss", 0), **values}
+        metrics = super().compute_metrics(computed, split)
+        for part in ("mlm", "nsp"):
+            if f"{part}_hits" in computed:
+                hits, items = (computed[f"{part}_{name}"].double().sum().item() for name in ("hits", "loss_items"))
+                metrics[f"{part}_accuracy"] = hits / items
+        return metrics
 
     def for_card(self) -> dict[str, Any]:
         return {"entropy": self.entropy, "sizes": sizes_for_card(self.splits)}
-
-
-def losses(model: nn.Module, batch: Batch, is_zoo: bool) -> Tensor:
-    """The mean loss per masked token (0 if there is none) and, of pairs, per pair; `(1,)` or `(2,)`."""
-    labels = batch["labels"]
-    labelled = labels != IGNORED
-    if is_zoo and labelled.any():  # logits are made for the labelled tokens only
-        outputs = model(**inputs_of(batch), labels=labels)
-        parts = [outputs.loss]
-    else:
-        outputs = model(**inputs_of(batch))
-        summed = F.cross_entropy(token_logits(outputs)[labelled].float(), labels[labelled], reduction="sum")
-        parts = [summed / labelled.sum().clamp(min=1)]
-    if "next_sentence_label" in batch:
-        parts.append(F.cross_entropy(outputs.seq_relationship_logits.float(), batch["next_sentence_label"]))
-    return torch.stack(parts)
 
 
 def token_logits(outputs: ModelOutput) -> Tensor:
@@ -321,10 +295,10 @@ def token_logits(outputs: ModelOutput) -> Tensor:
     return outputs.prediction_logits if "prediction_logits" in outputs else outputs.logits
 
 
-def losses_and_hits(logits: Tensor, labels: Tensor) -> Tensor:
-    """The loss of each item, and 1 for each that was predicted right: `(items, 2)`."""
-    loss = F.cross_entropy(logits.float(), labels, reduction="none")
-    return torch.stack([loss, logits.argmax(dim=-1) == labels], dim=1)
+def losses_and_hits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss of each item, `(items,)`, and 1 for each that was predicted right."""
+    losses = F.cross_entropy(logits.float(), labels, reduction="none")
+    return losses, (logits.argmax(dim=-1) == labels).to(losses)
 
 
 def load_task(run: Run) -> PretrainingTask:

@@ -1,6 +1,6 @@
 """Question answering: where in a text the answer to a question begins and ends.
 
-Read from top to bottom: the options, the data, the model, the task with its loss, and `prepare`.
+Read from top to bottom: the options, the data, the model, the task with its losses, and `prepare`.
 """
 
 import json
@@ -12,12 +12,11 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from datasets import Dataset, DatasetDict
-from torch import Tensor, nn
-from transformers import AutoModelForQuestionAnswering, PreTrainedTokenizerBase
+from torch import nn
+from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.data.windows import Window, Windows, best_spans
-from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.loop import Loop
@@ -25,7 +24,7 @@ from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
 from tfm_zoo.training.new_models import new_for_texts
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run, start_run
-from tfm_zoo.training.task import Batch, Task, task_of_rows, with_prefix
+from tfm_zoo.training.task import Batch, Task, choose_metrics, task_of_rows, with_prefix
 
 HEAD = Head(AutoModelForQuestionAnswering, "question answerer")
 SCORES = ("LABEL_0", "LABEL_1")  # of each token: as the first and as the last of an answer
@@ -62,9 +61,11 @@ class Questions(data.Data):
 
     text_columns = ("question", "context")
     are_pairs = True
-    measures = data.Measures(["squad"], ["a", "b"], [["a"], []], "f1")
+    usual_metrics = data.UsualMetrics(["squad"], ["a", "b"], [["a"], []], "f1")
 
-    def encode(self, tokenizer: PreTrainedTokenizerBase, args: AnsweringOptions, config: Any = None) -> DatasetDict:
+    def encode(
+        self, args: AnsweringOptions, model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase
+    ) -> DatasetDict:
         """The windows of each split: the model's inputs, `LABELS`, `CONTEXT`, "row" (the question's number) and
         "places" (where in the context each of its tokens begins and ends, in characters)."""
         longest = args.max_seq_length
@@ -179,52 +180,47 @@ class AnsweringTask(Task):
     data: Questions
 
     pipeline_tag = "question-answering"
-    titles = {"exact_match": "exact match", "f1": "F1 (words)", "loss": "loss"}
-    label_names = LABELS
+    metric_titles = {"exact_match": "exact match", "f1": "F1 (words)", "loss": "loss"}
+    losses = {"loss": LABELS[0]}
 
     def __post_init__(self) -> None:
         self.windows = {name: split.select_columns(["row", "places"]) for name, split in self.splits.items()}
         self.splits = self.splits.remove_columns(["row", "places"])
         super().__post_init__()
 
-    def logits(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Scores of each token as the first and as the last of an answer, `(windows, length)`; lowest at padding."""
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+        """For each window the loss, the mean of those of its first and its last token; the score of no answer; and
+        scores, first and last tokens of its best spans, numbered from the beginning of the context. Padding has no part
+        in it, whatever the model's class."""
         others = (*LABELS, *CONTEXT)
         outputs = model(**{name: values for name, values in batch.items() if name not in others})
         padding, lowest = batch["attention_mask"] == 0, torch.finfo(torch.float32).min
-        logits = outputs.start_logits, outputs.end_logits
-        return tuple(scores.float().masked_fill(padding, lowest) for scores in logits)
-
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The mean of the losses of first and last tokens. Padding has no part in it, whatever the model's class."""
-        return span_losses(self.logits(model, batch), batch).sum() / (batch[LABELS[0]] != IGNORED).sum()
-
-    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """For each window the loss, the score of no answer, and scores, first and last tokens of its best spans; tokens
-        are numbered from the beginning of the context."""
-        start, end = logits = self.logits(model, batch)
+        scores = outputs.start_logits, outputs.end_logits
+        start, end = (each.float().masked_fill(padding, lowest) for each in scores)  # `(windows, length)`
+        ends = zip((start, end), LABELS, strict=True)
+        losses = sum(F.cross_entropy(each, batch[name], reduction="none") for each, name in ends) / 2
+        if model.training:
+            return {"loss": losses}
         places = torch.arange(start.shape[1], device=start.device)
         context_start, context_end, no_answer = (batch[name][:, None] for name in CONTEXT)
         allowed = (places >= context_start) & (places <= context_end)
-        longest, count = self.args.max_answer_length, self.args.n_best_size
-        scores, first, last = best_spans(start, end, allowed, longest, count)
+        scores, first, last = best_spans(start, end, allowed, self.args.max_answer_length, self.args.n_best_size)
         return {
-            "loss": span_losses(logits, batch),
+            "loss": losses,
             "no_answer": (start.gather(1, no_answer) + end.gather(1, no_answer)).squeeze(1),
             "scores": scores,
             "first": first - context_start,
             "last": last - context_start,
         }
 
-    def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
-        """The mean loss of the windows, and the metrics of the questions' answers."""
-        rows = self.data.splits[split]
-        self.candidates = self.best_answers(measured, split)
+    def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
+        """The mean loss of the windows, and the metrics of the questions' answers, which are kept."""
+        self.candidates = self.best_answers(computed, split)
         self.answers = [candidates[0]["text"] for candidates in self.candidates]
-        figures = self.metrics(self.answers, [answers["text"] for answers in rows["answers"]]).figures
-        return {"loss": measured["loss"].double().mean().item(), **figures}
+        scores = self.metrics(self.answers, [answers["text"] for answers in self.data.splits[split]["answers"]])
+        return {**super().compute_metrics(computed, split), **scores.figures}
 
-    def best_answers(self, measured: dict[str, Tensor], split: str) -> list[list[dict[str, Any]]]:
+    def best_answers(self, computed: Batch, split: str) -> list[list[dict[str, Any]]]:
         """For each question its best answers over all windows, as texts with scores and probabilities, the best first.
 
         The score of no answer, whose text is empty, is that of the window where it is the least. It comes first if it
@@ -233,7 +229,7 @@ class AnsweringTask(Task):
         contexts = self.data.splits[split]["context"]
         found: list[dict[tuple[int, int], float]] = [{} for _ in contexts]
         unanswered = [torch.inf] * len(contexts)
-        columns = (measured[name].tolist() for name in ("no_answer", "scores", "first", "last"))
+        columns = (computed[name].tolist() for name in ("no_answer", "scores", "first", "last"))
         for window, null_score, *spans in zip(self.windows[split], *columns, strict=True):
             row, places = window["row"], window["places"]
             unanswered[row] = min(unanswered[row], null_score)
@@ -252,17 +248,17 @@ class AnsweringTask(Task):
             answers.append([answer | {"probability": chance} for answer, chance in zip(best, chances, strict=True)])
         return answers
 
-    def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
-        """Figures of the final split, whose answers are written to files, by the questions' ids."""
+    def final_metrics(self, best: nn.Module, state: TrainState) -> dict[str, float]:
+        """Metrics of the final split, whose answers are written to files, by the questions' ids."""
         split = self.final_split
-        figures = self.evaluate(best, split)
+        metrics = self.evaluate(best, split)
         if self.accelerator.is_main_process:
             ids, folder = self.data.splits[split]["id"], Path(self.args.output_dir)
             files = {"predictions": self.answers, "nbest_predictions": self.candidates}
             for name, values in with_prefix(files, split).items():
                 text = json.dumps(dict(zip(ids, values, strict=True)), indent=2, ensure_ascii=False)
                 (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-        return with_prefix(figures, split)
+        return with_prefix(metrics, split)
 
     def for_card(self) -> dict[str, Any]:
         rows = self.data.splits
@@ -274,14 +270,12 @@ class AnsweringTask(Task):
         }
 
 
-def span_losses(logits: tuple[Tensor, Tensor], batch: Batch) -> Tensor:
-    """The loss of each window, the mean of those of its first and its last token, `(windows,)`."""
-    pairs = zip(logits, LABELS, strict=True)
-    return sum(F.cross_entropy(scores, batch[name], reduction="none") for scores, name in pairs) / 2
-
-
 def load_task(run: Run) -> AnsweringTask:
-    return task_of_rows(run, AnsweringTask, load_questions, build_answerer)
+    with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
+        questions = load_questions(run.args)
+        run, metrics = choose_metrics(run, AnsweringTask, questions)
+        model, tokenizer = build_answerer(run.args, questions)
+        return task_of_rows(AnsweringTask, run, questions, metrics, model=model, tokenizer=tokenizer)
 
 
 def prepare(argv: list[str] | None = None) -> Loop:

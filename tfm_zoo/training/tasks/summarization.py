@@ -14,7 +14,7 @@ from tfm_zoo.training import data
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import Run, start_run
-from tfm_zoo.training.task import task_of_rows
+from tfm_zoo.training.task import choose_metrics, task_of_rows
 from tfm_zoo.training.tasks.text_to_text import SIDES, TextPairs, TextToTextOptions, TextToTextTask, build_writer
 
 TEXT_COLUMNS = [["text"], ["article"], ["document"], ["dialogue"]]
@@ -38,7 +38,7 @@ class SummarizationOptions(TextToTextOptions):
 class Summaries(TextPairs):
     """Splits whose columns "source" and "target" hold texts and their summaries."""
 
-    measures = TextPairs.measures._replace(metrics=["rouge"])
+    usual_metrics = TextPairs.usual_metrics._replace(names=["rouge"])
 
 
 def load_summaries(args: SummarizationOptions) -> Summaries:
@@ -63,11 +63,15 @@ class SummarizationTask(TextToTextTask):
     args: SummarizationOptions
 
     pipeline_tag = "summarization"
-    titles = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", **TextToTextTask.titles}
+    metric_titles = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", **TextToTextTask.metric_titles}
 
 
 def load_task(run: Run) -> SummarizationTask:
-    return task_of_rows(run, SummarizationTask, load_summaries, build_writer)
+    with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
+        pairs = load_summaries(run.args)
+        run, metrics = choose_metrics(run, SummarizationTask, pairs)
+        writer = build_writer(run.args, pairs)
+        return task_of_rows(SummarizationTask, run, pairs, metrics, **writer._asdict())
 
 
 def prepare(argv: list[str] | None = None) -> Loop:

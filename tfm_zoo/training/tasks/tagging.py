@@ -1,6 +1,6 @@
 """Tagging: a label for each word of a text, such as names of persons and places, or parts of speech.
 
-Read from top to bottom: the options, the data, the model, the task (its loss is the model's own), and `prepare`.
+Read from top to bottom: the options, the data, the model, the task with its losses, and `prepare`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import tokenizers.pre_tokenizers as splitting
 import torch.nn.functional as F
 from datasets import Dataset, DatasetDict
-from torch import Tensor, nn
+from torch import nn
 from transformers import (
     AutoModelForTokenClassification,
     DataCollatorForTokenClassification,
-    PreTrainedConfig,
+    PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
@@ -28,7 +28,7 @@ from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
 from tfm_zoo.training.new_models import new_for_texts
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run, start_run
-from tfm_zoo.training.task import Batch, Task, inputs_of, task_of_rows, with_prefix
+from tfm_zoo.training.task import Batch, Task, choose_metrics, inputs_of, task_of_rows, with_prefix
 
 HEAD = Head(AutoModelForTokenClassification, "token classifier")
 WORD_COLUMNS = [["tokens"], ["words"]]
@@ -54,17 +54,16 @@ class TaggedTexts(data.Data):
 
     label_names: list[str]
 
-    measures = data.Measures(["seqeval"], TWO_ROWS, TWO_ROWS, "f1")
+    usual_metrics = data.UsualMetrics(["seqeval"], TWO_ROWS, TWO_ROWS, "f1")
 
     def texts(self) -> Iterator[str]:
         """The training texts. Read when iterated."""
         return map(" ".join, self.splits["train"]["words"])
 
-    def encode(self, tokenizer: PreTrainedTokenizerBase, args: TaggingOptions, config: PreTrainedConfig) -> DatasetDict:
+    def encode(self, args: TaggingOptions, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> DatasetDict:
         """The splits as token ids, with label ids in the column "labels", -100 where a token has no label; `notes`
         then say how many words had to be left out."""
-
-        label2id = config.label2id
+        label2id = model.config.label2id
 
         def encode_batch(rows: dict[str, list], all_tokens: bool) -> dict[str, list]:
             options = {"is_split_into_words": True, "truncation": True, "max_length": args.max_seq_length}
@@ -177,7 +176,7 @@ class TaggingTask(Task):
 
     pipeline_tag = "token-classification"
     collator_class = DataCollatorForTokenClassification
-    titles = {
+    metric_titles = {
         "f1": "F1 (entities)",
         "precision": "precision (entities)",
         "recall": "recall (entities)",
@@ -185,29 +184,30 @@ class TaggingTask(Task):
         "loss": "loss per word",
     }
 
-    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The loss, the prediction and the label of each token, each `(rows, width)`."""
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+        """The summed loss of each text `(rows,)`, and the prediction and the label of each token, `(rows, width)`."""
         labels = batch["labels"]
         logits = model(**inputs_of(batch)).logits.float()
         losses = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
-        values = {"loss": losses, "predictions": logits.argmax(-1), "references": labels}
         width = -(-self.args.max_seq_length // 8) * 8  # the most tokens in a row
-        gap = (0, width - labels.shape[1])
-        return {name: F.pad(each, gap, value=IGNORED) for name, each in values.items()}
+        ids = {"predictions": logits.argmax(-1), "references": labels}
+        return {
+            "loss": losses.sum(dim=1),
+            **{name: F.pad(each, (0, width - labels.shape[1]), value=IGNORED) for name, each in ids.items()},
+        }
 
-    def figures(self, measured: dict[str, Tensor], split: str) -> dict[str, float]:
-        """The mean loss of the words, and the metrics of their tags."""
-        labelled, names = measured["references"] != IGNORED, self.model.config.id2label
+    def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
+        labelled, names = computed["references"] != IGNORED, self.model.config.id2label
         predictions, references = (
-            [[names[index] for index in row[kept].tolist()] for row, kept in zip(ids, labelled, strict=True)]
-            for ids in (measured["predictions"], measured["references"])
+            [[names[index] for index in row[kept].tolist()] for row, kept in zip(computed[ids], labelled, strict=True)]
+            for ids in ("predictions", "references")
         )
-        figures, others = self.metrics(list(predictions), list(references))
-        self.by_kind = others.get("by_kind", {})
-        return {"loss": measured["loss"][labelled].double().mean().item(), **figures}
+        scores = self.metrics(predictions, references)
+        self.by_kind = scores.others.get("by_kind", {})
+        return {**super().compute_metrics(computed, split), **scores.figures}
 
-    def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
-        """Figures of the final split. The card's scores by kind are of it, too."""
+    def final_metrics(self, best: nn.Module, state: TrainState) -> dict[str, float]:
+        """Metrics of the final split. The card's scores by kind are of it, too."""
         return with_prefix(self.evaluate(best, self.final_split), self.final_split)
 
     def for_card(self) -> dict[str, Any]:
@@ -220,7 +220,11 @@ class TaggingTask(Task):
 
 
 def load_task(run: Run) -> TaggingTask:
-    return task_of_rows(run, TaggingTask, load_tagged_texts, build_tagger)
+    with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
+        texts = load_tagged_texts(run.args)
+        run, metrics = choose_metrics(run, TaggingTask, texts)
+        model, tokenizer = build_tagger(run.args, texts)
+        return task_of_rows(TaggingTask, run, texts, metrics, model=model, tokenizer=tokenizer)
 
 
 def prepare(argv: list[str] | None = None) -> Loop:

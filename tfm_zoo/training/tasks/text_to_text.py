@@ -26,7 +26,7 @@ from typing_extensions import Self
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.pipelines.text_to_text import field_of_original, load_target_tokenizer
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.data import Data, Measures, vocabulary_digest
+from tfm_zoo.training.data import Data, UsualMetrics, vocabulary_digest
 from tfm_zoo.training.models import Head
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import TrainingOptions, option
@@ -58,7 +58,7 @@ class TextToTextOptions(TrainingOptions):
         **{"hidden_size": 128, "num_attention_heads": 4, "hidden_dropout": 0.0},  # the generated data have no noise
     }
     make_tokenizer: ClassVar = staticmethod(joint_bpe)
-    lengths: ClassVar = ("max_source_length", "max_target_length")
+    lengths: ClassVar = {"max_source_length": "tokenizer", "max_target_length": "target_tokenizer"}
     writes: ClassVar[str]  # what the model writes, such as a "translation"
     separate_vocabularies: ClassVar[bool] = False  # what stands for an option that translation alone has
     # Options in whose place source and target have their own
@@ -119,18 +119,17 @@ class TextPairs(Data):
     """Splits whose columns "source" and "target" hold texts."""
 
     text_columns = SIDES
-    measures = Measures([], predictions=["a text", "another"], references=["a text", "others"])
+    usual_metrics = UsualMetrics([], predictions=["a text", "another"], references=["a text", "others"])
 
     def encode(
         self,
-        tokenizer: PreTrainedTokenizerBase,
         args: TextToTextOptions,
-        config: Any = None,
-        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        model: PreTrainedModel | None,
+        tokenizer: PreTrainedTokenizerBase,
+        target_tokenizer: PreTrainedTokenizerBase,
     ) -> DatasetDict:
         """The splits as token ids, "input_ids" and "labels"; `notes` then say how many had to be truncated."""
         max_source, max_target = args.max_source_length, args.max_target_length
-        target_tokenizer = target_tokenizer or tokenizer
 
         def encode_batch(rows: dict[str, list[str]]) -> dict[str, list]:
             texts = [args.source_prefix + text for text in rows["source"]]
@@ -191,16 +190,23 @@ def new_writer(args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, writes
 class TargetTask(TokenTask):
     """An encoder-decoder learns to write targets, which are its labels."""
 
+    smoothing, smoothing_over = 0.0, "others"  # see [`label_smoothed_loss`]
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self.collate.model = self.model  # which makes the decoder's inputs of the labels
 
-    def measure(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """The summed loss and the number of tokens of each target, each `(batch,)`. Labels are not smoothed, so that
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+        """The summed loss of each target's tokens, `(batch,)`. Labels are smoothed in training alone, so that a split's
         perplexity is the text's."""
-        labelled = batch["labels"] != IGNORED
-        losses = F.cross_entropy(*labelled_logits(model, batch, self.is_zoo), reduction="none")
-        return {"loss": sums_of_rows(losses[:, None], labelled)[:, 0], "tokens": labelled.sum(dim=1)}
+        labelled, epsilon = batch["labels"] != IGNORED, self.smoothing if model.training else 0.0
+        if self.is_zoo and model.training and not epsilon:  # in chunks, of which no logits are held
+            return {"loss": model(**batch, use_cache=False, num_items_in_batch=1).loss[None]}
+        options = {"logits_to_keep": labelled} if self.is_zoo else {}  # an official model makes those of all positions
+        logits = model(**inputs_of(batch), use_cache=False, **options).logits
+        logits = logits if self.is_zoo else logits[labelled]  # `(tokens, vocab_size)`
+        losses = label_smoothed_loss(logits, batch["labels"][labelled], epsilon, self.smoothing_over)
+        return {"loss": sums_of_rows(losses, labelled)}
 
 
 @dataclass(kw_only=True)
@@ -221,6 +227,7 @@ class TextToTextTask(TargetTask):
         lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
         self.batch_tokens = args.per_device_train_batch_tokens
         self.lengths = lengths if self.batch_tokens else list(map(sum, lengths))
+        self.smoothing, self.smoothing_over = args.label_smoothing_factor, args.label_smoothing_over
         self.max_length = args.max_target_length + 1  # of a written text, with the token that every one starts with
         args.set_generation(self.model.generation_config, self.max_length)
         self.has_two = self.target_tokenizer is not self.tokenizer
@@ -231,13 +238,8 @@ class TextToTextTask(TargetTask):
             config.task_specific_params = {self.pipeline_tag: {"prefix": args.source_prefix, **folder}}
 
     @classmethod
-    def figures_of(cls, args: TextToTextOptions, scores: Sequence[str]) -> list[str]:
-        return super().figures_of(args, scores if args.num_eval_texts else ())
-
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
-        """The mean loss over the target's tokens, with smoothed labels."""
-        smoothing = self.args.label_smoothing_factor, self.args.label_smoothing_over
-        return label_smoothed_loss(*labelled_logits(model, batch, self.is_zoo), *smoothing)
+    def metric_names(cls, args: TextToTextOptions, predicted: Sequence[str] = ()) -> list[str]:
+        return super().metric_names(args, predicted if args.num_eval_texts else ())
 
     def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
         """Loss and perplexity of a split, and the scores of the texts that are written for its first pairs."""
@@ -267,10 +269,9 @@ class TextToTextTask(TargetTask):
         whole.eval()
         texts: list[tuple[int, str]] = []
         batch_size = self.args.per_device_eval_batch_size
-        is_hidden = None if accelerator.is_main_process else True  # None: hidden only where stderr is not a terminal
         # The processes of a sharded model must generate equally often. One without rows left writes a text for nothing.
         starts = range(0, -(-len(order) // accelerator.num_processes), batch_size)
-        for start in tqdm(starts, desc="writing", leave=False, disable=is_hidden):
+        for start in tqdm(starts, desc="writing", leave=False, disable=self.hides_bars):
             rows = mine[start : start + batch_size]
             batch = collate([{"input_ids": sources[row]} for row in rows or order[:1]]).to(accelerator.device)
             ids = whole.generate(**batch, max_length=self.max_length, synced_gpus=sharded)
@@ -284,16 +285,16 @@ class TextToTextTask(TargetTask):
             state.log_history.append({"step": state.step, "samples": self.texts[: len(self.samples)]})
             print(f"--- samples after step {state.step}", *self.samples, "---", sep="\n", flush=True)
 
-    def final_figures(self, best: nn.Module, state: TrainState) -> dict[str, float]:
+    def final_metrics(self, best: nn.Module, state: TrainState) -> dict[str, float]:
         """Loss and scores of the final split; the texts that the model writes for it go to a file."""
         split = self.final_split
-        figures = super().evaluate(best, split)
-        figures |= self.score(best, split, len(self.splits[split]), self.args.num_samples)
+        metrics = super().evaluate(best, split)
+        metrics |= self.score(best, split, len(self.splits[split]), self.args.num_samples)
         if self.accelerator.is_main_process:
             lines = "".join(" ".join(text.split()) + "\n" for text in self.texts)
             # The file's name is that of transformers' examples.
             Path(self.args.output_dir, "generated_predictions.txt").write_text(lines, encoding="utf-8")
-        return with_prefix(figures, split)
+        return with_prefix(metrics, split)
 
     def save_tokenizer(self, folder: Path) -> None:
         super().save_tokenizer(folder)
@@ -313,24 +314,13 @@ class TextToTextTask(TargetTask):
         }
 
 
-def labelled_logits(model: nn.Module, batch: Batch, is_zoo: bool) -> tuple[Tensor, Tensor]:
-    """Logits `(tokens, vocab_size)` and labels `(tokens,)` of the target's tokens, without padding."""
-    labelled = batch["labels"] != IGNORED
-    if is_zoo:  # which makes no other logits; an official model makes those of all positions
-        logits = model(**inputs_of(batch), use_cache=False, logits_to_keep=labelled).logits
-    else:
-        logits = model(**inputs_of(batch), use_cache=False).logits[labelled]
-    return logits.float(), batch["labels"][labelled]
-
-
 def label_smoothed_loss(
     logits: Tensor,
     labels: Tensor,
     epsilon: float,
     over: Literal["others", "all"] = "others",
-    reduction: Literal["mean", "sum", "none"] = "mean",
 ) -> Tensor:
-    """Cross-entropy against labels that give the mass `epsilon` to other classes, evenly.
+    """Each position's cross-entropy against labels that give the mass `epsilon` to other classes, evenly.
 
     `"others"`: the label keeps `1 - epsilon`, and every other class gets `epsilon / (vocab_size - 1)`. This is
     Tensor2Tensor's definition, with which *Attention Is All You Need* was trained.
@@ -344,7 +334,7 @@ def label_smoothed_loss(
         epsilon: 0 (no smoothing) or more; at most 1, and of `"others"` at most `1 - 1 / vocab_size`.
 
     Returns:
-        A scalar: the mean over labelled positions, or the sum; or `(tokens,)`, 0 where there is no label.
+        `(tokens,)`, 0 where there is no label.
     """
     if over not in ("others", "all"):
         raise ValueError(f"over must be 'others' or 'all', not {over!r}")
@@ -353,4 +343,4 @@ def label_smoothed_loss(
     spread = epsilon * classes / (classes - 1) if over == "others" else epsilon
     if not 0 <= spread <= 1:
         raise ValueError(f"epsilon={epsilon} cannot be spread over {classes} classes ({over!r}): 0.1 is usual")
-    return F.cross_entropy(logits.float(), labels, reduction=reduction, label_smoothing=spread)
+    return F.cross_entropy(logits.float(), labels, reduction="none", label_smoothing=spread)

@@ -19,7 +19,7 @@ from tfm_zoo.training import data
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import Run, start_run
-from tfm_zoo.training.task import task_of_rows
+from tfm_zoo.training.task import choose_metrics, task_of_rows
 from tfm_zoo.training.tasks.text_to_text import (
     SIDES,
     TextPairs,
@@ -83,7 +83,7 @@ class ParallelTexts(TextPairs):
 
     languages: tuple[str, str]  # of source and target: names of columns, or codes that begin with them
 
-    measures = TextPairs.measures._replace(metrics=["sacrebleu", "chrf", "exact_match"])
+    usual_metrics = TextPairs.usual_metrics._replace(names=["sacrebleu", "chrf", "exact_match"])
 
 
 def load_parallel_texts(args: TranslationOptions) -> ParallelTexts:
@@ -168,15 +168,11 @@ class TranslationTask(TextToTextTask):
     data: ParallelTexts
 
     pipeline_tag = "translation"
-    titles = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact match", **TextToTextTask.titles}
+    metric_titles = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact match", **TextToTextTask.metric_titles}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.languages = language_codes(self.data.languages)
-
-    @property
-    def headline(self) -> list[str]:
-        return [name for name in self.score_names if name != "exact_match"]
 
     def for_card(self) -> dict[str, Any]:
         return {**super().for_card(), "pair": self.data.languages}
@@ -189,7 +185,11 @@ def language_codes(names: Iterable[str]) -> list[str] | None:
 
 
 def load_task(run: Run) -> TranslationTask:
-    return task_of_rows(run, TranslationTask, load_parallel_texts, build_translator)
+    with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
+        pairs = load_parallel_texts(run.args)
+        run, metrics = choose_metrics(run, TranslationTask, pairs)
+        writer = build_translator(run.args, pairs)
+        return task_of_rows(TranslationTask, run, pairs, metrics, **writer._asdict())
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
