@@ -169,6 +169,12 @@ class Recipe:
         forget_processes()
         return self.module.prepare(self.argv(**options))
 
+    def resumed(self, **options) -> Loop:
+        """The loop at its checkpoint."""
+        loop = self.prepare(**options)
+        loop.resume(loop.run.checkpoint)
+        return loop
+
     def trained(self, **options) -> Loop:
         """The loop after its last step: without final figures and card, which cost as much as a few steps."""
         loop = self.prepare(**options)

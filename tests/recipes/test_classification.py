@@ -137,7 +137,7 @@ def test_a_resumed_head_reads_what_it_did(finetune, caplog):
     assert finetune.trained(resume_from_checkpoint="auto", **options).state.step == 2
     assert "new weights" not in caplog.text and "Continuing from" in caplog.text
     with pytest.raises(ValueError, match="classifier_pooling was mean and is None"):
-        finetune.prepare(resume_from_checkpoint="auto", **options | {"classifier_pooling": None})
+        finetune.resumed(resume_from_checkpoint="auto", **options | {"classifier_pooling": None})
 
 
 def test_padding_to_the_maximum_changes_nothing_but_shapes(finetune, tmp_path):

@@ -198,7 +198,7 @@ def test_a_run_goes_on_with_its_own_data_alone(recipe, documents, task, option, 
     train.trained(train_file=tmp_path / "documents" / "train-*.txt", **options)
     moved = shutil.move(tmp_path / "documents", tmp_path / "moved")
     options |= {"train_file": moved / "train-*.txt", "resume_from_checkpoint": "auto"}
-    assert train.prepare(**options).state.step == 1
+    assert train.resumed(**options).state.step == 1
     other_text = {"validation_file": documents / "train-0.txt"}
     for message, change in {
         was: option,
@@ -206,10 +206,10 @@ def test_a_run_goes_on_with_its_own_data_alone(recipe, documents, task, option, 
         "validation texts? was": other_text,
     }.items():
         with pytest.raises(ValueError, match=f"another run: .*{message}"):
-            train.prepare(**options | change)
+            train.resumed(**options | change)
     (moved / "train-2.txt").write_text("cat fox .\ndog .\n")
     with pytest.raises(ValueError, match=r"another run: .*training texts? was"):
-        train.prepare(**options)
+        train.resumed(**options)
 
 
 @pytest.mark.slow

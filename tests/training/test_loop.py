@@ -15,13 +15,14 @@ from safetensors.torch import load_file
 import tfm_zoo
 from tfm_zoo.training import run
 from tfm_zoo.training.loop import Loop, train, train_step
+from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import open_output, run_script
 from tfm_zoo.training.tasks.classification import ONE_LABEL, ClassificationTask, LabelledTexts
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingTask
 from tfm_zoo.training.tasks.pretraining import PretrainingTask
 from tfm_zoo.training.tasks.question_answering import AnsweringTask
 from tfm_zoo.training.tasks.tagging import TaggingTask
-from tfm_zoo.training.tasks.text_to_text import TextToTextOptions, TextToTextTask
+from tfm_zoo.training.tasks.text_to_text import TextToTextTask
 
 from ..recipes.conftest import CLOCK, forget_processes
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
@@ -52,8 +53,9 @@ def test_what_has_no_label_changes_nothing(head, task_class):
     """A forward pass without a label adds nothing to its step; a step without one neither moves nor decays a weight."""
     forget_processes()
     batch = ragged_batch(head, labels=True)
-    empty = batch | {name: torch.full_like(batch[name], -100) for name in task_class.losses.values() if name in batch}
-    needed = {"accelerator": Accelerator(cpu=True), "args": TextToTextOptions(), "is_zoo": True}
+    labels = {*task_class.losses.values(), "end_positions"} & batch.keys()
+    empty = batch | {name: torch.full_like(batch[name], -100) for name in labels}
+    needed = {"accelerator": Accelerator(cpu=True), "args": TrainingOptions(), "is_zoo": True}
 
     def trained(*steps):
         task, model = task_class.__new__(task_class), tiny_model(head, **NO_DROPOUT).train()
@@ -211,12 +213,12 @@ def test_what_a_launcher_decides_is_part_of_a_run(loop, trained, monkeypatch):
     options = {"max_train_steps": 2, "checkpointing_steps": 1}
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     first = trained(**options)
-    assert "--mixed_precision bf16 --resume_from_checkpoint auto" in first.how_to_go_on()
+    assert "--mixed_precision bf16 --resume_from_checkpoint auto" in first.resume_command()
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION")
     again = {"output_dir": first.output_dir, "resume_from_checkpoint": first.output_dir / "checkpoint-1"}
     with pytest.raises(ValueError, match="another run: mixed_precision was bf16 and is no"):
-        loop(**options, **again)
-    assert loop(**options, **again, mixed_precision="bf16").state.step == 1
+        trained(**options, **again)
+    assert trained(**options, **again, mixed_precision="bf16").state.step == 2
 
     passes = {"per_device_train_batch_size": 4, "max_train_steps": 1}
     asked = trained(gradient_accumulation_steps=2, **passes)
@@ -313,15 +315,32 @@ def test_resuming_with_other_options_is_refused(trained, tmp_path):
 
 
 def test_a_run_goes_on_with_batches_of_another_size(trained, caplog):
-    """At the same place, if the number of steps is the same: the schedule depends on it."""
+    """At the same place."""
     options = {"checkpointing_steps": 2, "save_total_limit": 9, "max_train_steps": 6}
     folder = trained(per_device_train_batch_size=4, **options).output_dir
     again = {"output_dir": folder, "resume_from_checkpoint": folder / "checkpoint-2", "per_device_train_batch_size": 3}
     resumed = trained(**options | again)
     assert caplog.text.count("Continuing with global_batch_size 3, which was 4") == 1
     assert resumed.state.step == 6 and resumed.state.train_examples == 2 * 4 + 4 * 3
-    with pytest.raises(ValueError, match="another run: total_steps was 6 and is 7"):
-        trained(**options | again | {"max_train_steps": 7})
+
+
+def test_a_run_becomes_longer_and_logs_less_often(trained, caplog):
+    """From there on it is the longer run, whose warm-up is longer, too. It cannot become shorter than it is."""
+    options = {"checkpointing_steps": 3, "num_train_epochs": 1, "warmup_steps": 0.25}
+    first, longer = trained(**options), options | {"num_train_epochs": 2}
+    whole = trained(**longer)
+    again = {"output_dir": first.output_dir, "resume_from_checkpoint": "auto", "logging_steps": 2}
+    resumed = trained(**longer | again)
+    assert caplog.text.count("Continuing with total_steps 8, which was 4: the learning rate follows") == 1
+    assert logged(resumed, "learning_rate")[3:] == logged(whole, "learning_rate")[3::2][:3]
+    *each, sixth, eighth = logged(resumed, "loss")  # the last two are means of two steps
+    assert resumed.results()["train_loss"] == pytest.approx((sum(each) + 2 * sixth + 2 * eighth) / 8)
+    for other, message in [
+        ({"num_train_epochs": 1}, "checkpoint-6 is of step 6, and the run has 4: give more num_train_epochs"),
+        ({"warmup_steps": 0.5}, "another run: warmup_steps was 2 and is 4"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            trained(**longer | again | other)
 
 
 def test_the_model_of_a_dead_run_is_not_the_best(loop, caplog):

@@ -36,8 +36,9 @@ STAGING = ".unfinished"
 #: files that describe the others: deleted before the others are replaced, and written last
 LAST = (STATE_FILE, manifest.FILE)
 #: facts that a resumed run may change, and what then differs from a run without interruption
-CHANGES = {
+RESUME_WARNINGS = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
+    "total_steps": "the learning rate follows the schedule of a run of that length",
     "global_batch_size": "examples follow in the same order, but a step takes more of them, or fewer",
 }
 
@@ -117,9 +118,11 @@ def check_identity(state: TrainState, identity: Mapping[str, Any], may_differ: C
     # Version 0.1 recorded few options. What is not recorded is not compared. Version 0.2 recorded the only column of
     # labels by its name, and not in a list.
     differing = [name for name, now in identity.items() if now not in (was := recorded.get(name, now), [was])]
-    for name in {"num_processes", *may_differ}.intersection(differing):
+    for name in ["num_processes", "total_steps", *may_differ]:
+        if name not in differing:
+            continue
         differing.remove(name)
-        logger.warning(f"Continuing with {name} {identity[name]}, which was {recorded[name]}: {CHANGES[name]}")
+        logger.warning(f"Continuing with {name} {identity[name]}, which was {recorded[name]}: {RESUME_WARNINGS[name]}")
     if differing:
         changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in differing)
         raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}")

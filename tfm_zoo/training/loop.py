@@ -18,6 +18,7 @@ from accelerate.utils import DistributedType, broadcast_object_list, send_to_dev
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
+from transformers import PreTrainedModel
 
 from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.hub.gathering import own_class, whole
@@ -45,7 +46,7 @@ def train(loop: "Loop") -> dict[str, float]:
         loop.train()
     except KeyboardInterrupt:
         if accelerator.is_main_process:
-            print(f"\n{loop.how_to_go_on()}", file=sys.stderr)
+            print(f"\n{loop.resume_command()}", file=sys.stderr)
         raise
     if loop.adapters:
         loop.adapters.remove()
@@ -66,24 +67,12 @@ class Loop:
     """Trains the model of a task, and saves it in `output_dir` whenever it is the best by `metric_for_best_model`."""
 
     def __init__(self, run: Run, task: Task):
-        run = replace(run, args=task.args)
-        self.run, self.task, self.is_open = run, task, False
-        self.accelerator, self.args = run.accelerator, run.args
-        self.output_dir = Path(run.args.output_dir)
+        self.run, self.task, self.is_open = replace(run, args=task.args), task, False
+        self.accelerator, self.args = run.accelerator, task.args
+        self.output_dir = Path(self.args.output_dir)
         for note in task.data.notes if task.data else ():
             logger.warning(note)
-        if self.args.gradient_checkpointing:
-            # Not reentrant, so that gradients reach the layers above frozen embeddings.
-            options, old = {"use_reentrant": False}, task.model.gradient_checkpointing_enable
-            getattr(task.model, "activation_checkpointing_enable", old)(options)  # its name in later releases
-        self.adapters = Adapters(task.model, self.args) if self.args.lora_rank else None
-        if self.args.freeze:
-            freeze(task.model, self.args.freeze)
-        if self.adapters or self.args.freeze:
-            logger.info(what_learns(task.model))
-        every = self.args.gradual_unfreezing
-        self.unfreezing = GradualUnfreezing(task.model, every) if every else None
-
+        self._choose_what_learns(task.model)
         self.batches, loading = self._make_batches()
         # From pinned memory a batch is copied while the device computes.
         loading["pin_memory"] = self.accelerator.device.type != "cpu"
@@ -95,8 +84,8 @@ class Loop:
         if self.accelerator.is_fsdp2:
             shard_shared_tables(self.accelerator, task.model)
         optimizer = create_optimizer(task.model, self.args)
-        phases = self.args.phases(self.total_steps, len(self.batches))
-        self.scheduler = create_schedules(optimizer, self.args, phases, task.model.config.hidden_size)
+        self.phases = self.args.phases(self.total_steps, len(self.batches))
+        self.scheduler = create_schedules(optimizer, self.args, self.phases, task.model.config.hidden_size)
         self.accelerator.register_for_checkpointing(self.scheduler)
         self.model, self.optimizer = self.accelerator.prepare(task.model, optimizer)
         set_seed(self.args.seed, device_specific=True)  # each process has its own dropout
@@ -112,27 +101,19 @@ class Loop:
             **task.facts,
         }
         self.state = checkpoints.TrainState(run=checkpoints.identity(facts, self.args))
-        if run.checkpoint:
-            # With several phases the size of batches has to stay: the number of steps in a phase follows from it.
-            may_differ = ["global_batch_size"] if self.batches.may_change and len(phases) == 1 else []
-            state = checkpoints.TrainState.read(run.checkpoint)
-            # Before the weights of another run are loaded.
-            checkpoints.check_identity(state, self.state.run, may_differ)
-            check_processes(self.accelerator, state.run.get("num_processes"))
-            self.accelerator.load_state(str(run.checkpoint))
-            # The main process decides which step's model the folder holds, and tells the others.
-            kept = self.output_dir / checkpoints.STATE_FILE
-            kept_step = checkpoints.TrainState.read(self.output_dir).best_step if kept.exists() else None
-            if state.best_step not in (None, broadcast_object_list([kept_step])[0]):
-                logger.warning(
-                    f"{self.output_dir} no longer holds the best model of {run.checkpoint.name}, that of step"
-                    f" {state.best_step}: choosing the best anew"
-                )
-                state.best_metric = state.best_step = None
-            size = state.run.get("global_batch_size", self.batches.global_batch_size)
-            step = self.batches.step_after(state.step_in_epoch, size)
-            self.state = replace(state, run=self.state.run, step_in_epoch=step)
-            logger.info(f"Continuing from {run.checkpoint}, step {self.state.step} of {self.total_steps}")
+
+    def _choose_what_learns(self, model: PreTrainedModel) -> None:
+        args = self.args
+        if args.gradient_checkpointing:
+            # Not reentrant, so that gradients reach the layers above frozen embeddings.
+            options, old = {"use_reentrant": False}, model.gradient_checkpointing_enable
+            getattr(model, "activation_checkpointing_enable", old)(options)  # its name in later releases
+        self.adapters = Adapters(model, args) if args.lora_rank else None
+        if args.freeze:
+            freeze(model, args.freeze)
+        if self.adapters or args.freeze:
+            logger.info(what_learns(model))
+        self.unfreezing = GradualUnfreezing(model, args.gradual_unfreezing) if args.gradual_unfreezing else None
 
     def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, dict[str, Any]]:
         """The global batches, the same for any number of processes; and the arguments of a `DataLoader` for them."""
@@ -163,12 +144,44 @@ class Loop:
         return self.state.step >= self.total_steps or bool(patience and self.state.evaluations_without_gain >= patience)
 
     def open(self) -> None:
-        """Make and lock the folder, and open the repository. Training begins with it; all processes call it."""
+        """Go on from the checkpoint, if there is one; make and lock the folder, and open the repository. Training
+        begins with it; all processes call it."""
         if not self.is_open:
+            if self.run.checkpoint:
+                self.resume(self.run.checkpoint)
             self.run, self.is_open = open_output(self.run), True
             name = self.run.args.run_name
             own = {tracker: {keyword: name} for tracker, keyword in RUN_NAMES.items()} if name else {}
             self.accelerator.init_trackers(self.run.name, tracker_values(self.run.args), own)
+
+    def resume(self, checkpoint: Path) -> None:
+        """Go on from a checkpoint of this run. Nothing is written."""
+        state = checkpoints.TrainState.read(checkpoint)
+        # With several phases the size of batches has to stay: the number of steps in a phase follows from it.
+        may_differ = ["global_batch_size"] if self.batches.may_change and len(self.phases) == 1 else []
+        # Before the weights of another run are loaded. A run that became longer warms up for longer.
+        steps = state.run.get("total_steps", self.total_steps)
+        checkpoints.check_identity(state, self.state.run | {"warmup_steps": self.args.warmup_of(steps)}, may_differ)
+        if state.step > self.total_steps:
+            raise ValueError(
+                f"resume_from_checkpoint: {checkpoint} is of step {state.step}, and the run has {self.total_steps}:"
+                " give more num_train_epochs or max_train_steps"
+            )
+        check_processes(self.accelerator, state.run.get("num_processes"))
+        self.accelerator.load_state(str(checkpoint))
+        # The main process decides which step's model the folder holds, and tells the others.
+        kept = self.output_dir / checkpoints.STATE_FILE
+        kept_step = checkpoints.TrainState.read(self.output_dir).best_step if kept.exists() else None
+        if state.best_step not in (None, broadcast_object_list([kept_step])[0]):
+            logger.warning(
+                f"{self.output_dir} no longer holds the best model of {checkpoint.name}, that of step"
+                f" {state.best_step}: choosing the best anew"
+            )
+            state.best_metric = state.best_step = None
+        size = state.run.get("global_batch_size", self.batches.global_batch_size)
+        step = self.batches.step_after(state.step_in_epoch, size)
+        self.state = replace(state, run=self.state.run, step_in_epoch=step)
+        logger.info(f"Continuing from {checkpoint}, step {self.state.step} of {self.total_steps}")
 
     def train(self) -> None:
         """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""
@@ -229,7 +242,7 @@ class Loop:
             logger.info(f"step {state.step} of {self.total_steps}: stopped, after {patience} without a gain")
         state.loss_sum += accelerator.reduce(window_loss, "sum").item()
 
-    def how_to_go_on(self) -> str:
+    def resume_command(self) -> str:
         """The command with which a run that was stopped goes on."""
         found = [int(path.name.split("-")[1]) for path in checkpoints.complete_checkpoints(self.output_dir)]
         place = f"goes on from step {found[-1]}" if found else "begins again, as no checkpoint was saved yet"
@@ -256,9 +269,10 @@ class Loop:
 
     def log_losses(self, loss_sum: float, grad_norm: Tensor | float | None) -> float:
         """Log and return the mean loss of the steps since the last entry; `loss_sum` is the sum of their losses."""
-        state, every = self.state, self.args.logging_steps
+        state = self.state
         state.loss_sum += loss_sum
-        mean = loss_sum / (state.step % every or every)
+        last = next((entry["step"] for entry in reversed(state.log_history) if "loss" in entry), 0)
+        mean = loss_sum / (state.step - last)
         if not math.isfinite(mean):
             raise FloatingPointError(f"the loss is {mean} at step {state.step}: try a lower learning_rate")
         learning_rate = self.scheduler.get_last_lr()[0]

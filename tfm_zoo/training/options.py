@@ -292,7 +292,7 @@ class TrainingOptions(DataOptions):
         1800, "Seconds that a process waits for others, as while one tokenizes.", at_least=1, resume=False
     )
 
-    logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
+    logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1, resume=False)
     eval_steps: int | None = option(
         None, "Steps between evaluations; default: after each epoch.", at_least=1, resume=False
     )

@@ -92,7 +92,7 @@ class TaskTrainer(Trainer):
     ) -> Tensor:
         """A batch's part of the mean loss over all items of a step: the task's loss, or the caller's."""
         if self.compute_loss_func is not None:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch.sum())
         losses = self.task.sum_losses(self.task.compute_batch(model, inputs))
         # The Trainer averages over processes; times their number, the average is the sum.
         return (losses * self.accelerator.num_processes / num_items_in_batch).sum()
