@@ -39,7 +39,7 @@ from tfm_zoo.training.data import digest
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.new_models import new_model, new_tokenizer
-from tfm_zoo.training.options import option, option_metadata
+from tfm_zoo.training.options import option
 from tfm_zoo.training.parsing import parse_options, read_yaml
 from tfm_zoo.training.report import device, shortened
 from tfm_zoo.training.run import Run, end_training, run_script, start_accelerator
@@ -56,11 +56,29 @@ from tfm_zoo.training.tasks.language_modeling import (
 logger = logging.getLogger(__name__)
 DEFAULT = Path(__file__).parent / "configs" / "architectures.yaml"
 EXPLODED = 2.0  # times the loss of a uniform guess: training ends there
-#: options of language modelling that a comparison does not offer; they keep their defaults
-NOT_OFFERED = [each for each in fields(LanguageModelingOptions) if option_metadata(each, "compare") == "never"]
+#: how variants share the options of language modelling; all have the same value of those that are not named here
+SHARING = {
+    "each variant may have its own": "learning_rate warmup_steps",
+    "results depend on the configuration and the tokens that they lead to, which are recorded, or not at all": """
+        dataset_name dataset_config_name train_file validation_file validation_split_percentage text_column_name
+        train_split_name document_separator block_size model_type config_name config_overrides variants tokenizer_name
+        tokenizer_vocab_size trust_remote_code preprocessing_num_workers dataloader_num_workers output_dir
+        overwrite_output_dir with_tracking report_to run_name""",
+    "not offered: they keep their defaults": """
+        model_name_or_path model_revision model_class streaming chat_template_path optim optim_args num_train_epochs
+        freeze gradual_unfreezing lora_rank lora_alpha lora_dropout lora_target_modules bf16 fp16 metric_for_best_model
+        greater_is_better early_stopping_patience checkpointing_steps save_total_limit resume_from_checkpoint
+        sample_prompt sample_length num_samples top_p temperature push_to_hub hub_model_id hub_token hub_private_repo
+        hub_revision""",
+}
+OWN, FREE, LEFT_OUT = map(str.split, SHARING.values())
 OFFERED = make_dataclass(
     "OfferedOptions",
-    [(each.name, each.type, field(default=each.default, init=False)) for each in NOT_OFFERED],
+    [
+        (n.name, n.type, field(default=n.default, init=False))
+        for n in fields(LanguageModelingOptions)
+        if n.name in LEFT_OUT
+    ],
     bases=(LanguageModelingOptions,),
     frozen=True,
 )
@@ -74,17 +92,10 @@ class ComparisonOptions(OFFERED):
         None,
         "A mapping of names to the fields of the configuration that each variant changes (YAML or JSON), or a YAML file"
         " that has such a mapping under 'variants'. learning_rate and warmup_steps may stand among the fields.",
-        compare="free",
     )
-    config_overrides: str | None = option(
-        None, "Fields of the configuration that all variants share.", "base", compare="free"
-    )
-    output_dir: str = option(
-        "output", "Folder for the table, the picture, and a folder of each variant.", compare="free"
-    )
-    overwrite_output_dir: bool = option(
-        False, "Train again the variants whose results `output_dir` holds.", compare="free"
-    )
+    config_overrides: str | None = option(None, "Fields of the configuration that all variants share.", "base")
+    output_dir: str = option("output", "Folder for the table, the picture, and a folder of each variant.")
+    overwrite_output_dir: bool = option(False, "Train again the variants whose results `output_dir` holds.")
     max_train_steps: int = option(200, "Optimiser steps of each variant: the budget.", "max_steps", at_least=1)
     eval_steps: int | None = option(None, "Steps between two evaluations; default: a tenth of the budget.", at_least=1)
     metric_for_best_model: str | None = field(default="loss", init=False)
@@ -94,9 +105,9 @@ class ComparisonOptions(OFFERED):
         super().__post_init__()
         self.changes()  # so that a mistake shows when the options are read
 
-    def resolved(self) -> Self:
+    def with_defaults(self) -> Self:
         """As for all tasks, with the steps between two evaluations."""
-        return replace(super().resolved(), eval_steps=self.eval_steps or max(1, self.max_train_steps // 10))
+        return replace(super().with_defaults(), eval_steps=self.eval_steps or max(1, self.max_train_steps // 10))
 
     def changes(self) -> dict[str, dict[str, Any]]:
         """What each variant changes, by its name."""
@@ -134,11 +145,11 @@ class Variant:
 
 def make_variants(args: ComparisonOptions, tokenizer: PreTrainedTokenizerBase) -> list[Variant]:
     """The variants, each with its folder in `output_dir` and a valid configuration, one that can read the blocks."""
-    variants, own = [], [each.name for each in fields(args) if option_metadata(each, "compare") == "own"]
+    variants = []
     for name, changes in args.changes().items():
         try:
-            options = {key: float(value) for key, value in changes.items() if key in own}
-            changed = {key: value for key, value in changes.items() if key not in own}
+            options = {key: float(value) for key, value in changes.items() if key in OWN}
+            changed = {key: value for key, value in changes.items() if key not in OWN}
             options["config_overrides"] = json.dumps(args.overrides() | changed)
             # What is in its folder without a result was stopped before its end.
             folder = str(Path(args.output_dir) / "variants" / name)
@@ -203,11 +214,6 @@ class Comparison:
 
     def settings(self, variant: Variant) -> dict[str, Any]:
         """All that the result of a variant depends on."""
-        counted = [
-            each.name
-            for each in fields(variant.args)
-            if each.init and option_metadata(each, "compare") in ("same", "own")
-        ]
         facts = {
             "mixed_precision": self.accelerator.mixed_precision,  # as it was launched
             "text and tokenizer": digest(self.tokens.values()),
@@ -215,7 +221,8 @@ class Comparison:
             "number of processes": self.accelerator.num_processes,
             "device": device(),
         }
-        options = {name: getattr(variant.args, name) for name in counted}
+        names = [each.name for each in fields(variant.args) if each.init and each.name not in FREE]
+        options = {name: getattr(variant.args, name) for name in names}
         return results.as_json(options | facts | results.settings_of(variant.config))
 
     def read_results(self) -> dict[str, Result]:
@@ -337,7 +344,7 @@ def prepare(argv: list[str] | None = None) -> Comparison:
     """Read options and data, and check every variant: all that a user can get wrong."""
     args = parse_options(ComparisonOptions, argv, DEFAULT).as_launched()
     accelerator = start_accelerator(args)
-    args = args.resolved()
+    args = args.with_defaults()
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(args)
         tokenizer = new_tokenizer(args, corpus.texts())

@@ -14,8 +14,8 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from tfm_zoo.hub.cards import table
-from tfm_zoo.training.checkpoints import TrainState, staged
-from tfm_zoo.training.data import counted
+from tfm_zoo.training.checkpoints import TrainState, atomic_folder
+from tfm_zoo.training.data import pluralize
 from tfm_zoo.training.report import command_line, device
 from tfm_zoo.visualization import TrainedModel, plot_comparison
 
@@ -51,7 +51,7 @@ class Result:
     def write(self, folder: Path) -> None:
         """Write the last file of a variant, in one move: a folder that has it is finished."""
         values = {name: value for name, value in asdict(self).items() if name != "log_history"}
-        with staged(folder) as staging:
+        with atomic_folder(folder) as staging:
             (staging / FILE).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
@@ -100,14 +100,14 @@ def write_report(comparison: Any, results: Sequence[Result]) -> None:
         comparison=comparison,
         table=table([row(result, levels) for result in results]),
         first=results[0],
-        processes=counted(comparison.accelerator.num_processes, "process"),
+        processes=pluralize(comparison.accelerator.num_processes, "process"),
         device=device(),
         on_gpu=torch.cuda.is_available(),
         command=command_line(),
     )
     (output_dir / "comparison.md").write_text(text, encoding="utf-8")
     steps = max(result.steps for result in results)
-    title = f"{counted(len(results), 'variant')} on {comparison.dataset}, at most {steps} steps"
+    title = f"{pluralize(len(results), 'variant')} on {comparison.dataset}, at most {steps} steps"
     plot_comparison([curves(result) for result in results], output_dir / "comparison.png", levels, title)
 
 

@@ -22,7 +22,7 @@ from tfm_zoo.models.losses import FEW, IGNORED
 from tfm_zoo.training import report
 from tfm_zoo.training.loop import train, train_step
 from tfm_zoo.training.run import end_training, start_accelerator
-from tfm_zoo.training.sharding import whole_weights
+from tfm_zoo.training.sharding import gather_state_dict
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions, PretrainingTask
 
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_config, tiny_model
@@ -130,7 +130,7 @@ def unequal(file: str, precision: str = "no") -> None:
         loss_sum, norm = train_step(task, model, optimizer, schedule, share)
         found["losses"].append(accelerator.reduce(loss_sum, "sum").item())
         found["norms"].append(float(norm))
-    weights = whole_weights(accelerator, model)
+    weights = gather_state_dict(accelerator, model)
     if accelerator.is_main_process:
         found["weights"] = sorted({str(weight.dtype) for weight in weights.values()})
         Path(file).write_text(json.dumps(found))

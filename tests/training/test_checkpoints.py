@@ -12,13 +12,13 @@ from accelerate import Accelerator
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.checkpoints import (
     TrainState,
+    atomic_folder,
     check_identity,
     find_checkpoint,
-    holds_a_dead_run,
     holds_a_run,
     identity,
+    is_killed_run,
     save_checkpoint,
-    staged,
 )
 from tfm_zoo.training.tasks.classification import ClassificationOptions
 
@@ -82,15 +82,15 @@ def test_a_pickle_that_holds_code_is_not_loaded(accelerator, tmp_path):
 
 
 def test_only_a_killed_run_may_begin_again(tmp_path):
-    assert not holds_a_dead_run(tmp_path / "nowhere")
+    assert not is_killed_run(tmp_path / "nowhere")
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).touch()
-    assert holds_a_run(tmp_path) and not holds_a_dead_run(tmp_path)  # a model, whoever made it
+    assert holds_a_run(tmp_path) and not is_killed_run(tmp_path)  # a model, whoever made it
     for sign in ("trainer_state.json", ".unfinished", "checkpoint-3"):
         (tmp_path / sign).touch()
-        assert holds_a_dead_run(tmp_path)
+        assert is_killed_run(tmp_path)
         (tmp_path / "all_results.json").touch()
-        assert not holds_a_dead_run(tmp_path)
+        assert not is_killed_run(tmp_path)
         for name in (sign, "all_results.json"):
             (tmp_path / name).unlink()
 
@@ -118,7 +118,7 @@ def test_a_failed_save_changes_nothing_and_no_manifest_stands_beside_what_it_doe
         return {path.name: path.read_text() for path in tmp_path.iterdir()}
 
     def save(then: type[BaseException] | None = None) -> None:
-        with staged(tmp_path) as folder:
+        with atomic_folder(tmp_path) as folder:
             for name in names:
                 (folder / name).write_text("new")
             if then:

@@ -16,7 +16,7 @@ from tfm_zoo.training.new_models import new_tokenizer, tokens_to_learn
 from tfm_zoo.training.tasks.classification import ONE_LABEL, ClassificationOptions, LabelledTexts, build_classifier
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
 from tfm_zoo.training.tasks.pretraining import PAIRS, PretrainingOptions, new_encoder
-from tfm_zoo.training.tasks.text_to_text import TextToTextOptions, new_writer
+from tfm_zoo.training.tasks.text_to_text import TextToTextOptions, new_seq2seq
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
 from ..recipes.conftest import TINY
@@ -105,7 +105,7 @@ def test_every_task_asks_for_as_many_tokens_as_the_configuration_has():
     args = TextToTextOptions(**sizes)
     tokenizer = new_tokenizer(args, TEXTS)
     encoder = new_encoder(PretrainingOptions(**named), PAIRS, TEXTS)
-    for model, made in (encoder, build(**named), (new_writer(args, tokenizer, "text"), tokenizer)):
+    for model, made in (encoder, build(**named), (new_seq2seq(args, tokenizer, "text"), tokenizer)):
         assert model.config.vocab_size == len(made) == 650
     model, tokenizer = new_encoder(PretrainingOptions(config_name="bert-base", config_overrides=SMALL), PAIRS, TEXTS)
     assert type(model) is tfm_zoo.TfmBertForPreTraining
@@ -124,7 +124,7 @@ def test_a_model_that_is_not_there_or_does_not_fit_its_tokenizer_is_named(checkp
     (tmp_path / "runs" / "imdb").mkdir(parents=True)
     monkeypatch.setattr("tfm_zoo.training.models.download", refuse)
     for args, message in [
-        (ClassificationOptions(train_file="a.csv").resolved(), "'sentence-transformers/.*', the default: neither"),
+        (ClassificationOptions(train_file="a.csv").with_defaults(), "'sentence-transformers/.*', the default: neither"),
         (LanguageModelingOptions(model_name_or_path="runs/imdb"), ".*: the folder has no config.json, and so holds no"),
         (LanguageModelingOptions(model_name_or_path="runs/imbd"), "'runs/imbd': no such folder"),
     ]:

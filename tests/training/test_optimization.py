@@ -49,8 +49,8 @@ def test_schedules_by_name(name, steps, expected):
 def test_default_learning_rates(schedule, new, checkpoint):
     options = TrainingOptions(lr_scheduler_type=schedule, dataset_name="generated")
     for name, expected in ((None, new), ("bert", checkpoint)):
-        assert replace(options, model_name_or_path=name).resolved().learning_rate == expected
-    assert replace(options, learning_rate=0.3).resolved().learning_rate == 0.3
+        assert replace(options, model_name_or_path=name).with_defaults().learning_rate == expected
+    assert replace(options, learning_rate=0.3).with_defaults().learning_rate == 0.3
 
 
 def test_without_decay_it_is_adam_with_its_options():

@@ -8,7 +8,7 @@ from transformers import GenerationConfig, MBart50Tokenizer, MBartTokenizer
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
 from tfm_zoo.data import built_in_data
-from tfm_zoo.training.options import fitted
+from tfm_zoo.training.options import cap_lengths
 from tfm_zoo.training.tasks.summarization import SummarizationOptions, load_summaries
 from tfm_zoo.training.tasks.translation import TranslationOptions, load_parallel_texts, set_languages
 from tfm_zoo.training.tokenizers import joint_bpe
@@ -104,9 +104,9 @@ def test_pairs_are_encoded_and_truncated_where_they_are_long(tmp_path):
 
 def test_options_that_are_more_than_the_model_takes_are_cut(caplog):
     names = ("max_source_length", "max_target_length")
-    args = fitted(TranslationOptions(max_source_length=50, max_target_length=20), 32, *names)
+    args = cap_lengths(TranslationOptions(max_source_length=50, max_target_length=20), 32, *names)
     assert (args.max_source_length, args.max_target_length) == (32, 20)
-    fitted(TranslationOptions(), 32, "max_target_length")
+    cap_lengths(TranslationOptions(), 32, "max_target_length")
     assert caplog.messages == [
         "max_source_length 50 is more than the model takes: using 32",
         "the default of max_target_length, 128, is more than the model takes: using 32",

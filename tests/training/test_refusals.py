@@ -358,9 +358,9 @@ def test_data(folder, task, name, options, message):
     if name in ("sentences", "longer"):
         options = options | {"source_lang": "en", "target_lang": "de"}
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        load(options_class(**train | {"seed": 0} | common | options | files).resolved())
+        load(options_class(**train | {"seed": 0} | common | options | files).with_defaults())
 
 
 def test_what_a_stream_lacks_is_no_fault_of_texts_in_memory(folder):
     for options in ({"max_train_samples": 3}, {"gradual_unfreezing": "epoch"}, {"checkpointing_steps": "epoch"}):
-        PretrainingOptions(train_file=str(folder / "small.txt"), **options).resolved()
+        PretrainingOptions(train_file=str(folder / "small.txt"), **options).with_defaults()

@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig
 
 from tfm_zoo.data import built_in_data
 from tfm_zoo.data.row_files import rows_of_files
-from tfm_zoo.training.data import in_order
+from tfm_zoo.training.data import natural_sort
 from tfm_zoo.training.models import label_fields
 from tfm_zoo.training.tasks import classification as text_data
 from tfm_zoo.training.tasks.classification import ClassificationOptions, load_texts
@@ -84,7 +84,7 @@ def test_labels_keep_their_names_and_numbers_their_order(tmp_path):
     assert data.label_names == ["zebra", "ant", "bee"]
     assert "test" not in data.splits and "'test' is not labelled" in data.notes[0]
     assert load(dataset_name=saved(tmp_path / "10", train=texts(40, (10, 9, 2)))).label_names == ["2", "9", "10"]
-    assert in_order(["m²", "--1", "²", "10", "-2"]) == ["-2", "10", "--1", "m²", "²"]
+    assert natural_sort(["m²", "--1", "²", "10", "-2"]) == ["-2", "10", "--1", "m²", "²"]
 
 
 def test_pairs_and_label_ids(tmp_path):
@@ -176,14 +176,14 @@ def test_no_network_and_no_data_means_the_built_in_set(monkeypatch):
         raise ConnectionError("no network")
 
     monkeypatch.setattr(text_data, "load_dataset", unreachable)
-    assert ClassificationOptions().resolved().dataset_name == built_in_data.NAME
+    assert ClassificationOptions().with_defaults().dataset_name == built_in_data.NAME
     assert asked == ["stanfordnlp/imdb"]
     # What was asked for by name is never replaced.
-    assert ClassificationOptions(dataset_name="user/data").resolved().dataset_name == "user/data"
+    assert ClassificationOptions(dataset_name="user/data").with_defaults().dataset_name == "user/data"
     with pytest.raises(ValueError, match="dataset_name 'user/data': no such folder, and the Hub cannot be reached"):
         load(dataset_name="user/data")
     monkeypatch.setattr(text_data, "load_dataset", lambda name: None)
-    assert ClassificationOptions().resolved().dataset_name == "stanfordnlp/imdb"
+    assert ClassificationOptions().with_defaults().dataset_name == "stanfordnlp/imdb"
 
 
 MANY = "40 labels for 40 rows: is label_column_name the right column?"

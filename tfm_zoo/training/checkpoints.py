@@ -34,7 +34,7 @@ RESULTS_FILE = "all_results.json"  # a run that has it is finished
 MANIFEST_FILE = "files.json"
 STAGING = ".unfinished"
 #: files that describe the others: deleted before the others are replaced, and written last
-LAST = (STATE_FILE, manifest.FILE)
+WRITE_LAST = (STATE_FILE, manifest.FILE)
 #: facts that a resumed run may change, and what then differs from a run without interruption
 RESUME_WARNINGS = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
@@ -199,7 +199,7 @@ def holds_a_run(output_dir: Path) -> bool:
     return any((output_dir / name).exists() for name in names) or any(output_dir.glob("checkpoint-*"))
 
 
-def holds_a_dead_run(output_dir: Path) -> bool:
+def is_killed_run(output_dir: Path) -> bool:
     """Whether a folder holds a run of a recipe that was killed: its files, but no results."""
     # If it was killed while it replaced files, only the staging folder shows that they are a recipe's.
     signs = chain.from_iterable(map(output_dir.glob, (STATE_FILE, f"{STAGING}*", "checkpoint-*")))
@@ -207,7 +207,7 @@ def holds_a_dead_run(output_dir: Path) -> bool:
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[Path]:
+def atomic_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder whose files replace those of `folder` at the end, but not if an error is raised.
 
     A process that is killed while it replaces files leaves old ones beside new ones, but neither manifest nor state.
@@ -217,9 +217,11 @@ def staged(folder: Path) -> Iterator[Path]:
     staging.mkdir(parents=True)
     try:
         yield staging
-        files = sorted(_files(staging), key=lambda path: path.name in LAST)
-        _sync(path for path in files if path.suffix == ".safetensors" or path.name in LAST)  # not all: syncing is slow
-        for name in {path.name for path in files}.intersection(LAST):
+        files = sorted(_files(staging), key=lambda path: path.name in WRITE_LAST)
+        _sync(
+            path for path in files if path.suffix == ".safetensors" or path.name in WRITE_LAST
+        )  # not all: syncing is slow
+        for name in {path.name for path in files}.intersection(WRITE_LAST):
             (folder / name).unlink(missing_ok=True)
         for path in files:
             target = folder / path.relative_to(staging)

@@ -35,7 +35,7 @@ Rows = TypeVar("Rows", Dataset, IterableDataset)
 VALIDATION = ("valid", "val", "dev", "development")  # other names of the validation split
 
 
-def counted(number: int, thing: str) -> str:
+def pluralize(number: int, thing: str) -> str:
     """A number and what it counts, for log, errors and cards: "1 row", "2 rows", "2 processes"."""
     plural = "" if number == 1 else "es" if thing.endswith("s") else "s"
     return f"{number:,} {thing}{plural}"
@@ -236,7 +236,7 @@ def divide(rows: Mapping[str, Dataset], args: DataOptions, notes: list[str], see
         raise ValueError("there is no validation split: give a validation_split_percentage above 0")
     if sizes and sum(sizes.values()) >= len(train):
         roles = " and a ".join(sizes)
-        raise ValueError(f"train has {counted(len(train), 'row')}: too few to cut a {roles} split from it")
+        raise ValueError(f"train has {pluralize(len(train), 'row')}: too few to cut a {roles} split from it")
     if sizes:
         train, rest = train.train_test_split(test_size=sum(sizes.values()), seed=seed).values()
     else:
@@ -244,7 +244,7 @@ def divide(rows: Mapping[str, Dataset], args: DataOptions, notes: list[str], see
     splits, taken = {**rows, "train": train}, 0
     for role, size in sizes.items():
         were = "was" if size == 1 else "were"
-        notes.append(f"There is no {role} split: {counted(size, 'row')} of train {were} taken for it (seed {seed}).")
+        notes.append(f"There is no {role} split: {pluralize(size, 'row')} of train {were} taken for it (seed {seed}).")
         splits[role] = rest.select(range(taken, taken + size))
         taken += size
     for role in args.roles:
@@ -260,7 +260,7 @@ def class_names(feature: Any) -> list[str] | None:
     return feature.names if isinstance(feature, ClassLabel) else None
 
 
-def in_order(names: Iterable[str]) -> list[str]:
+def natural_sort(names: Iterable[str]) -> list[str]:
     """Names in order: whole numbers by value, and after them all others by the alphabet."""
     is_whole = re.compile(r"(-?\d+)(\.0+)?").fullmatch
     return sorted(names, key=lambda name: (0, int(found[1]), name) if (found := is_whole(name)) else (1, 0, name))
@@ -273,22 +273,22 @@ def each_label(labels: Iterable[str | list[str]]) -> list[str]:
 
 def known_labels(rows: Mapping[str, Dataset], column: str, names: list[str] | None) -> list[str]:
     """The names of the labels that a column holds, by default those in the train split. Refuses others elsewhere."""
-    names = names or in_order(set(each_label(rows["train"][column])))
+    names = names or natural_sort(set(each_label(rows["train"][column])))
     for name, split in rows.items():
         if unknown := sorted(set(each_label(split[column])) - set(names)):
             raise ValueError(f"split {name!r} has labels that train lacks: {unknown}; train has {names}")
     return names
 
 
-def tell_labels(labels: Sequence[str], number: int, names: Sequence[str], thing: str = "row") -> None:
+def log_label_counts(labels: Sequence[str], number: int, names: Sequence[str], thing: str = "row") -> None:
     """Log how often each label occurs among the `number` rows (or words) to train on; warn of what cannot be meant."""
     counts, shown = Counter(labels), 12
     found = ", ".join(f"{name} {counts[name]:,}" for name in names[:shown])
     more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
-    logger.info(f"{counted(len(names), 'label')} in {counted(number, thing)} to train on: {found}{more}")
+    logger.info(f"{pluralize(len(names), 'label')} in {pluralize(number, thing)} to train on: {found}{more}")
     rare = [name for name in names if counts[name] < 2]
     if 2 * len(names) > number:
-        logger.warning(f"{len(names):,} labels for {counted(number, thing)}: is label_column_name the right column?")
+        logger.warning(f"{len(names):,} labels for {pluralize(number, thing)}: is label_column_name the right column?")
     elif rare:
         few = ", ".join(f"{name!r} ({counts[name]})" for name in rare[:shown])
         logger.warning(f"labels with one {thing} or none to train on, which can hardly be learnt: {few}")

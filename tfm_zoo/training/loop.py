@@ -25,12 +25,12 @@ from tfm_zoo.hub.gathering import own_class, whole
 from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints, lora
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
-from tfm_zoo.training.data import counted, vocabulary_digest
+from tfm_zoo.training.data import pluralize, vocabulary_digest
 from tfm_zoo.training.lora import Adapters
 from tfm_zoo.training.optimization import GradualUnfreezing, create_optimizer, create_schedules, freeze, what_learns
 from tfm_zoo.training.report import Report
 from tfm_zoo.training.run import Run, end_training, open_output, tracker_values
-from tfm_zoo.training.sharding import check_processes, load_saved, shard_shared_tables, unwrapped, whole_weights
+from tfm_zoo.training.sharding import check_processes, gather_state_dict, load_saved, shard_shared_tables, unwrapped
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task, sums, with_prefix
 
@@ -191,8 +191,8 @@ class Loop:
         unit = " tokens" if self.task.batch_tokens else ""
         work = (
             f"{batches.size or 'a stream of'} {self.task.name_of_examples}",
-            f"{counted(self.total_steps, 'step')} of {batches.global_batch_size}{unit}",
-            f"on {counted(accelerator.num_processes, 'process')}",
+            f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}{unit}",
+            f"on {pluralize(accelerator.num_processes, 'process')}",
         )
         logger.info(f"{own_class(model).__name__}, {self.parameters:,} parameters: {', '.join(work)}")
         progress = tqdm(total=self.total_steps, initial=state.step, disable=self.task.hides_bars)
@@ -238,7 +238,7 @@ class Loop:
                     break
         progress.close()
         if state.step < self.total_steps:
-            patience = counted(args.early_stopping_patience, "evaluation")
+            patience = pluralize(args.early_stopping_patience, "evaluation")
             logger.info(f"step {state.step} of {self.total_steps}: stopped, after {patience} without a gain")
         state.loss_sum += accelerator.reduce(window_loss, "sum").item()
 
@@ -288,14 +288,14 @@ class Loop:
 
     def save_best(self) -> None:
         """Save the model, the best so far, and its tokenizer, all files or none. All processes call it."""
-        weights = whole_weights(self.accelerator, self.model)
+        weights = gather_state_dict(self.accelerator, self.model)
         if self.accelerator.is_main_process:
             model, plain = unwrapped(self.accelerator, self.model), weights
             if self.adapters:
                 plain = self.adapters.merged(weights)
             if self.adapters or self.accelerator.distributed_type == DistributedType.DEEPSPEED:
                 model = whole(model, plain)  # DeepSpeed's weights may differ in dtype from those of the wrapped model
-            with checkpoints.staged(self.output_dir) as folder:
+            with checkpoints.atomic_folder(self.output_dir) as folder:
                 if self.adapters:
                     self.adapters.save(weights, folder / lora.FOLDER)
                 model.save_pretrained(folder, state_dict=plain)

@@ -39,7 +39,7 @@ def new_model(head: Head, args: TrainingOptions, config: PreTrainedConfig, **fie
     # With the same seed the official model and the converted one start with the same weights.
     model = head.auto_class.from_config(config, dtype=models.WEIGHTS, trust_remote_code=args.trust_remote_code)
     if args.tokenizer_name is None and args.tokenizer_vocab_size is None:
-        weigh_embeddings(model)
+        warn_if_mostly_embeddings(model)
     return tfm_zoo.from_official(model, head.zoo_class(config), **fields) if becomes_zoo else model
 
 
@@ -73,7 +73,7 @@ def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedToke
     return args.make_tokenizer(texts, tokens_to_learn(args, args.small_vocab_size))
 
 
-def weigh_embeddings(model: PreTrainedModel) -> None:
+def warn_if_mostly_embeddings(model: PreTrainedModel) -> None:
     """Warn of a new model most of whose parameters are embeddings of the tokens that were found in its texts."""
     tokens, width = model.get_input_embeddings().weight.shape
     others = model.num_parameters() - tokens * width

@@ -23,23 +23,10 @@ AnyOptions = TypeVar("AnyOptions", bound="TrainingOptions")
 BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
 
 
-def option(
-    default: Any,
-    help: str,
-    *aliases: str,
-    resume: bool = True,
-    compare: Literal["same", "own", "free", "never"] = "same",
-    **bounds: float,
-) -> Any:
+def option(default: Any, help: str, *aliases: str, resume: bool = True, **bounds: float) -> Any:
     """A dataclass field with a help text, further names for the command line and YAML, and bounds (`at_least=1`).
-
-    Args:
-        resume: whether the option is part of a run's identity, so that a resumed run must have the same value.
-        compare: what it is to a comparison of architectures. Variants have the "same" value, or each may have its
-            "own"; "free": results do not depend on it, or only through the configuration and the tokens, which are
-            recorded; "never": comparisons do not offer it.
-    """
-    own = {"bounds": bounds, "resume": resume, "compare": compare}
+    `resume`: whether it is part of a run's identity, so that a resumed run must have the same value."""
+    own = {"bounds": bounds, "resume": resume}
     return field(
         default=default, metadata=OptionMetadata(help=help, aliases=[f"--{alias}" for alias in aliases], own=own)
     )
@@ -53,7 +40,7 @@ class OptionMetadata(dict):
 
 
 def option_metadata(option_field: Any, name: str, default: Any = None) -> Any:
-    """What an option says of itself: its "bounds", "resume" or "compare"."""
+    """What an option says of itself: its "bounds", or "resume"."""
     return option_field.metadata.get("own", {}).get(name, default)
 
 
@@ -72,21 +59,13 @@ class DataOptions:
     streaming: ClassVar[bool] = False
     train_split_name: ClassVar[str | None] = None
 
-    dataset_name: str | None = option(
-        None, "Hub id or folder; default: 'generated', the built-in one.", resume=False, compare="free"
-    )
-    dataset_config_name: str | None = option(None, "Configuration of the data set.", compare="free")
-    train_file: str | None = option(
-        None, "CSV, TSV, JSON (lines) or Parquet, instead of dataset_name.", resume=False, compare="free"
-    )
-    validation_file: str | None = option(None, "Such a file to validate on.", resume=False, compare="free")
-    test_file: str | None = option(None, "Such a file to test on.", resume=False, compare="free")
-    validation_split_percentage: float = option(
-        10, "Of train, if there is no validation split.", at_least=0, compare="free"
-    )
-    test_split_percentage: float = option(
-        0, "Of train to test on, if there is no test split.", at_least=0, compare="free"
-    )
+    dataset_name: str | None = option(None, "Hub id or folder; default: 'generated', the built-in one.", resume=False)
+    dataset_config_name: str | None = option(None, "Configuration of the data set.")
+    train_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet, instead of dataset_name.", resume=False)
+    validation_file: str | None = option(None, "Such a file to validate on.", resume=False)
+    test_file: str | None = option(None, "Such a file to test on.", resume=False)
+    validation_split_percentage: float = option(10, "Of train, if there is no validation split.", at_least=0)
+    test_split_percentage: float = option(0, "Of train to test on, if there is no test split.", at_least=0)
     max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
     max_eval_samples: int | None = option(None, "Likewise for each split to evaluate on.", at_least=1)
 
@@ -158,48 +137,33 @@ class TrainingOptions(DataOptions):
         None,
         f"Zoo or official checkpoint; default: {default_model}, with built-in data a small new model.",
         resume=False,
-        compare="never",
     )
     model_revision: str | None = option(
-        None, "Branch, tag or commit of a checkpoint on the Hub; default: the main branch.", compare="never"
+        None, "Branch, tag or commit of a checkpoint on the Hub; default: the main branch."
     )
-    model_type: str | None = option(
-        None, "Type of a new model in its default size (llama); default: a small model.", compare="free"
-    )
+    model_type: str | None = option(None, "Type of a new model in its default size (llama); default: a small model.")
     config_name: str | None = option(
-        None, f"Configuration of a new model: Hub id, folder or {', '.join(NAMED_CONFIGS)}.", compare="free"
+        None, f"Configuration of a new model: Hub id, folder or {', '.join(NAMED_CONFIGS)}."
     )
-    config_overrides: str | None = option(
-        None, "Fields of a new model: 'hidden_size=256,mlp_type=gated' or a mapping.", compare="free"
-    )
-    tokenizer_name: str | None = option(
-        None, "Default: the checkpoint's, or one made from the texts.", resume=False, compare="free"
-    )
+    config_overrides: str | None = option(None, "Fields of a new model: 'hidden_size=256,mlp_type=gated' or a mapping.")
+    tokenizer_name: str | None = option(None, "Default: the checkpoint's, or one made from the texts.", resume=False)
     tokenizer_vocab_size: int | None = option(
-        None,
-        "The most tokens of a tokenizer made from the texts; default: as the named configuration, or small model.",
-        compare="free",
+        None, "The most tokens of a tokenizer made from the texts; default: as the named configuration, or small model."
     )
-    model_class: Literal["zoo", "native"] = option(
-        "zoo", "'native' keeps an official checkpoint's own class.", compare="never"
-    )
-    trust_remote_code: bool = option(
-        False, "Run code that a checkpoint or metric on the Hub brings.", resume=False, compare="free"
-    )
+    model_class: Literal["zoo", "native"] = option("zoo", "'native' keeps an official checkpoint's own class.")
+    trust_remote_code: bool = option(False, "Run code that a checkpoint or metric on the Hub brings.", resume=False)
 
     # The data
-    preprocessing_num_workers: int | None = option(
-        None, "Processes that tokenize.", at_least=1, resume=False, compare="free"
-    )
+    preprocessing_num_workers: int | None = option(None, "Processes that tokenize.", at_least=1, resume=False)
     max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length", at_least=1)
     pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
     group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
 
     # The run
     output_dir: str = option(
-        "output", "Folder for the best model, its card, the figures and the checkpoints.", resume=False, compare="free"
+        "output", "Folder for the best model, its card, the figures and the checkpoints.", resume=False
     )
-    overwrite_output_dir: bool = option(False, "Replace the run that `output_dir` holds.", resume=False, compare="free")
+    overwrite_output_dir: bool = option(False, "Replace the run that `output_dir` holds.", resume=False)
     seed: int = option(42, "Seed of splits, shuffling, new weights and dropout.")
 
     per_device_train_batch_size: int = option(
@@ -214,31 +178,23 @@ class TrainingOptions(DataOptions):
         "Workers per process that prepare batches; default: 0, for a stream up to 4, as cores allow.",
         at_least=0,
         resume=False,
-        compare="free",
     )
 
     learning_rate: float | None = option(
         None,
         "Highest rate; default: 5e-5, of adapters 5e-4, of a new model 1e-3. For 'noam' a factor, usually 1.",
         above=0,
-        compare="own",
     )
     weight_decay: float = option(0.01, "AdamW's weight decay; biases and norms are left out.", at_least=0)
     optim: str = option(
-        "adamw_torch",
-        "Optimiser, by transformers' name (adafactor, adamw_torch_fused, ...) or torch's (SGD, ...).",
-        compare="never",
+        "adamw_torch", "Optimiser, by transformers' name (adafactor, adamw_torch_fused, ...) or torch's (SGD, ...)."
     )
-    optim_args: str | None = option(
-        None, "More arguments of the optimiser: 'momentum=0.9,nesterov=True'.", compare="never"
-    )
+    optim_args: str | None = option(None, "More arguments of the optimiser: 'momentum=0.9,nesterov=True'.")
     adam_beta1: float = option(0.9, "AdamW's decay of the mean of gradients.", at_least=0, below=1)
     adam_beta2: float = option(0.999, "AdamW's decay of the mean of squared gradients.", at_least=0, below=1)
     adam_epsilon: float = option(1e-8, "AdamW's epsilon.", above=0)
     max_grad_norm: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", at_least=0)
-    num_train_epochs: float = option(
-        3.0, "Passes over the training data; may be a fraction.", above=0, resume=False, compare="never"
-    )
+    num_train_epochs: float = option(3.0, "Passes over the training data; may be a fraction.", above=0, resume=False)
     max_train_steps: int | None = option(
         None, "Steps; overrides num_train_epochs.", "max_steps", at_least=1, resume=False
     )
@@ -249,29 +205,24 @@ class TrainingOptions(DataOptions):
         None, """More arguments of the schedule, as a mapping: '{"num_cycles": 2}'."""
     )
     warmup_steps: float = option(
-        0.1, "Steps of warm-up; below 1, a share of all.", "num_warmup_steps", "warmup_ratio", at_least=0, compare="own"
+        0.1, "Steps of warm-up; below 1, a share of all.", "num_warmup_steps", "warmup_ratio", at_least=0
     )
     layerwise_lr_decay: float | None = option(
         None, "Learning rate of each layer, as a share of that of the layer above it.", above=0, at_most=1
     )
     freeze: list[str] | None = option(
-        None, "Parameters that do not learn: whole parts of names, with *, ?, [...]: 'layers.[0-3]'.", compare="never"
+        None, "Parameters that do not learn: whole parts of names, with *, ?, [...]: 'layers.[0-3]'."
     )
     gradual_unfreezing: str | None = option(
-        None,
-        "At first only the head learns; every N steps, or 'epoch', one more layer does, the embeddings last.",
-        compare="never",
+        None, "At first only the head learns; every N steps, or 'epoch', one more layer does, the embeddings last."
     )
     lora_rank: int = option(
-        0,
-        "Learn adapters of this rank (LoRA) and the head, and not the whole model; 0: no adapters.",
-        at_least=0,
-        compare="never",
+        0, "Learn adapters of this rank (LoRA) and the head, and not the whole model; 0: no adapters.", at_least=0
     )
-    lora_alpha: float = option(16, "Adapters count alpha / rank times.", above=0, compare="never")
-    lora_dropout: float = option(0.0, "Dropout of what adapters read.", at_least=0, below=1, compare="never")
+    lora_alpha: float = option(16, "Adapters count alpha / rank times.", above=0)
+    lora_dropout: float = option(0.0, "Dropout of what adapters read.", at_least=0, below=1)
     lora_target_modules: list[str] | None = option(
-        None, "Names of the layers with adapters, such as q_proj v_proj; default: all linear ones.", compare="never"
+        None, "Names of the layers with adapters, such as q_proj v_proj; default: all linear ones."
     )
     gradient_checkpointing: bool = option(
         False, "Recompute activations in the backward pass: less memory.", resume=False
@@ -284,8 +235,8 @@ class TrainingOptions(DataOptions):
         "Precision of the forward pass; default: that of `accelerate launch`. bf16 is faster on GPUs, and on CPUs with"
         " AVX512_BF16 or AMX.",
     )
-    bf16: bool = option(False, "The same as mixed_precision bf16.", resume=False, compare="never")
-    fp16: bool = option(False, "The same as mixed_precision fp16.", resume=False, compare="never")
+    bf16: bool = option(False, "The same as mixed_precision bf16.", resume=False)
+    fp16: bool = option(False, "The same as mixed_precision fp16.", resume=False)
     torch_compile: bool = option(False, "Compile the model: takes minutes, and pays off with few different lengths.")
     torch_compile_backend: str = option("inductor", "torch's name for the compiler.")
     ddp_timeout: int = option(
@@ -302,48 +253,35 @@ class TrainingOptions(DataOptions):
         " trust_remote_code); default: the usual metrics of the task.",
     )
     metric_for_best_model: str | None = option(
-        None,
-        "Figure that picks the best model; of a tie, the lower loss. Default: the task's, else the loss.",
-        compare="never",
+        None, "Figure that picks the best model; of a tie, the lower loss. Default: the task's, else the loss."
     )
-    greater_is_better: bool | None = option(
-        None, "Default: false for loss, mse, mae and perplexity, else true.", compare="never"
-    )
+    greater_is_better: bool | None = option(None, "Default: false for loss, mse, mae and perplexity, else true.")
     early_stopping_patience: int | None = option(
-        None, "Stop after this many evaluations without a gain.", at_least=1, resume=False, compare="never"
+        None, "Stop after this many evaluations without a gain.", at_least=1, resume=False
     )
 
     checkpointing_steps: str | None = option(
-        None, "Steps between two checkpoints, or 'epoch'; default: none.", resume=False, compare="never"
+        None, "Steps between two checkpoints, or 'epoch'; default: none.", resume=False
     )
-    save_total_limit: int | None = option(2, "How many checkpoints to keep.", at_least=1, resume=False, compare="never")
+    save_total_limit: int | None = option(2, "How many checkpoints to keep.", at_least=1, resume=False)
     resume_from_checkpoint: str | None = option(
         None,
         "A checkpoint, or 'auto': the newest in output_dir, and if there is none yet, from the beginning.",
         resume=False,
-        compare="never",
     )
 
-    with_tracking: bool = option(
-        False, "Log to all trackers of Accelerate that are installed.", resume=False, compare="free"
-    )
+    with_tracking: bool = option(False, "Log to all trackers of Accelerate that are installed.", resume=False)
     report_to: list[str] | None = option(
-        None, "Trackers (wandb, ...), 'all' or 'none'; default: all if with_tracking.", resume=False, compare="free"
+        None, "Trackers (wandb, ...), 'all' or 'none'; default: all if with_tracking.", resume=False
     )
-    run_name: str | None = option(
-        None, "Name of the run in the trackers; default: that of the recipe.", resume=False, compare="free"
-    )
+    run_name: str | None = option(None, "Name of the run in the trackers; default: that of the recipe.", resume=False)
 
-    push_to_hub: bool = option(False, "Upload the best model to the Hub.", resume=False, compare="never")
-    hub_model_id: str | None = option(
-        None, "Repository to push to; default: the name of output_dir.", resume=False, compare="never"
-    )
-    hub_token: str | None = option(
-        None, "Token for the Hub; default: the one of `hf auth login`.", resume=False, compare="never"
-    )
-    hub_private_repo: bool | None = option(None, "Make the Hub repository private.", resume=False, compare="never")
+    push_to_hub: bool = option(False, "Upload the best model to the Hub.", resume=False)
+    hub_model_id: str | None = option(None, "Repository to push to; default: the name of output_dir.", resume=False)
+    hub_token: str | None = option(None, "Token for the Hub; default: the one of `hf auth login`.", resume=False)
+    hub_private_repo: bool | None = option(None, "Make the Hub repository private.", resume=False)
     hub_revision: str | None = option(
-        None, "Branch to push to, created if it does not exist; default: the main one.", resume=False, compare="never"
+        None, "Branch to push to, created if it does not exist; default: the main one.", resume=False
     )
 
     def __post_init__(self) -> None:
@@ -378,7 +316,7 @@ class TrainingOptions(DataOptions):
         passes = max(own, int(asked) if asked.isdecimal() else 1)
         return replace(self, gradient_accumulation_steps=passes, mixed_precision=precision)
 
-    def resolved(self) -> Self:
+    def with_defaults(self) -> Self:
         """These options with the defaults that depend on others: the data set, the model, the learning rate."""
         args = self if self.source else self.with_default_data()
         if args.default_model and not (args.model_name_or_path or args.new_model_options or args.is_generated):
@@ -469,7 +407,7 @@ def is_zoo(config: PreTrainedConfig) -> bool:
     return config.model_type.startswith("tfm_")
 
 
-def fitted(options: AnyOptions, longest: int, *names: str) -> AnyOptions:
+def cap_lengths(options: AnyOptions, longest: int, *names: str) -> AnyOptions:
     """The options. Of the named lengths, those above `longest`, the most tokens that the model takes, become that."""
     for name in names:
         length = getattr(options, name)

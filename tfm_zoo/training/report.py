@@ -23,7 +23,7 @@ from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, write_card
 from tfm_zoo.hub.model_card import tags_of
 from tfm_zoo.proof.origin import TESTED
 from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
-from tfm_zoo.training.data import counted
+from tfm_zoo.training.data import pluralize
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Task
 from tfm_zoo.utils.locking import atomic_file
@@ -145,7 +145,7 @@ class Report:
             "command": command_line(),
             "paths_are_cut": any(shortened(value) != value for _, value in map(name_and_value, sys.argv[1:])),
             "mixed_precision": self.run.accelerator.mixed_precision,
-            "processes": counted(self.run.accelerator.num_processes, "process"),
+            "processes": pluralize(self.run.accelerator.num_processes, "process"),
             "device": device(),
             "versions": [f"{module.__name__} {module.__version__}" for module in VERSIONED],
             **task.for_card(),
@@ -194,4 +194,4 @@ def device() -> str:
     """What the run computed on."""
     if torch.cuda.is_available():
         return torch.cuda.get_device_name()
-    return f"CPU, {counted(torch.get_num_threads(), 'thread')}"
+    return f"CPU, {pluralize(torch.get_num_threads(), 'thread')}"

@@ -69,7 +69,7 @@ def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[st
     args = parse_options(options_class, argv).as_launched()
     accelerator = start_accelerator(args)
     # The main process decides for all: others may not reach what it reaches over the network.
-    args = broadcast_object_list([args.resolved() if accelerator.is_main_process else None])[0]
+    args = broadcast_object_list([args.with_defaults() if accelerator.is_main_process else None])[0]
     return Run(name, accelerator, args, check_output_dir(accelerator, args))
 
 
@@ -245,7 +245,7 @@ def check_output_dir(accelerator: Accelerator, args: TrainingOptions) -> Path | 
 def check_replaceable(output_dir: Path, args: TrainingOptions, checkpoint: Path | None) -> None:
     """Refuse a folder that holds a run which is neither continued from `checkpoint` nor to be replaced."""
     resumes = checkpoints.asks_to_resume(args.resume_from_checkpoint)
-    may_replace = args.overwrite_output_dir or (resumes and checkpoints.holds_a_dead_run(output_dir))
+    may_replace = args.overwrite_output_dir or (resumes and checkpoints.is_killed_run(output_dir))
     if checkpoint is None and checkpoints.holds_a_run(output_dir) and not may_replace:
         lacks = " and no checkpoint to go on from" if resumes else ""
         has_checkpoint = checkpoints.complete_checkpoints(output_dir)

@@ -57,7 +57,7 @@ def check_processes(accelerator: Accelerator, before: int | None) -> None:
         )
 
 
-def whole_weights(accelerator: Accelerator, model: nn.Module) -> dict[str, Tensor]:
+def gather_state_dict(accelerator: Accelerator, model: nn.Module) -> dict[str, Tensor]:
     """The whole weights of a prepared model, on the main process, as precise as the optimiser has them.
 
     All processes call it. Accelerate would return the weights that DeepSpeed computes with, rounded in bf16.

@@ -21,7 +21,7 @@ from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import Data
 from tfm_zoo.training.metrics import Metrics, load_metrics
 from tfm_zoo.training.models import longest_input
-from tfm_zoo.training.options import TrainingOptions, fitted, is_zoo
+from tfm_zoo.training.options import TrainingOptions, cap_lengths, is_zoo
 from tfm_zoo.training.run import Run
 from tfm_zoo.utils.quiet import shown_bars
 
@@ -196,7 +196,7 @@ def task_of_rows(task_class: type[Task], run: Run, data: Data, metrics: Metrics,
     fields of the task."""
     accelerator, model, tokenizer = run.accelerator, made["model"], made["tokenizer"]
     longest = longest_input(model.config, tokenizer)
-    args = fitted(run.args, longest, *run.args.lengths)
+    args = cap_lengths(run.args, longest, *run.args.lengths)
     for name, reader in args.lengths.items():
         check_room(getattr(args, name), made[reader], name, pair=data.are_pairs)
     with shown_bars(accelerator.is_main_process):

@@ -14,7 +14,7 @@ from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.models import ModelAndTokenizer, longest_input
-from tfm_zoo.training.options import fitted, option
+from tfm_zoo.training.options import cap_lengths, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.streaming.sentences import split_sentences
 from tfm_zoo.training.streaming.streams import Stream
@@ -115,7 +115,7 @@ def task_of_documents(
         documents = load_documents(args)
         model, tokenizer = build(args, documents)
     longest = longest_input(model.config, tokenizer)
-    args = fitted(args, longest, "max_seq_length")
+    args = cap_lengths(args, longest, "max_seq_length")
     make_examples = make_examples_for(args, documents, tokenizer, longest)
 
     stream = partial(Stream, make_examples=make_examples, seed=args.seed, chunk_size=args.block_documents)
@@ -145,6 +145,6 @@ def task_of_documents(
 
 
 def sizes_for_card(splits: Mapping[str, Any]) -> dict[str, str]:
-    """How many examples are trained on, if they were counted, and how many are validated on."""
+    """How many examples are trained on, if they were pluralize, and how many are validated on."""
     size, validation = splits["train"].size, len(splits["validation"])
-    return {"train": f"{size:,} an epoch" if size else "not counted", "validation": f"{validation:,}"}
+    return {"train": f"{size:,} an epoch" if size else "not pluralize", "validation": f"{validation:,}"}

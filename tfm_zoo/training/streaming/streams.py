@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from tfm_zoo.training.batches import Division
-from tfm_zoo.training.data import counted
+from tfm_zoo.training.data import pluralize
 from tfm_zoo.training.streaming.reading import Found, Position, assign_texts, read_part
 from tfm_zoo.training.streaming.texts import CHARACTERS, TextSource
 
@@ -139,7 +139,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         step = gcd(self.num_processes, stream.readers)
         if step < self.num_processes:  # fewer readers than processes, or a number of these that is no power of two
             logger.warning(
-                f"The texts have {counted(stream.readers, 'reader')} for {self.num_processes} processes: each text is"
+                f"The texts have {pluralize(stream.readers, 'reader')} for {self.num_processes} processes: each text is"
                 f" read and tokenized by {self.num_processes // step} of them"
             )
         self.readers = range(self.process_index % step, stream.readers, step)

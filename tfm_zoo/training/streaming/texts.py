@@ -11,7 +11,7 @@ from datasets import Dataset, IterableDataset
 from typing_extensions import Self
 
 from tfm_zoo.data.row_files import matching_files
-from tfm_zoo.training.data import counted, digest
+from tfm_zoo.training.data import digest, pluralize
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
 
@@ -34,17 +34,13 @@ class StreamOptions(TrainingOptions):
     group_by_length: ClassVar = False
 
     model_name_or_path: str | None = option(
-        None, "Zoo or official checkpoint, Hub id or folder; else a new model.", resume=False, compare="never"
+        None, "Zoo or official checkpoint, Hub id or folder; else a new model.", resume=False
     )
-    text_column_name: str | None = option(
-        None, "Column of the texts; default: 'text', or the only one.", compare="free"
-    )
-    streaming: bool = option(False, "Read the training texts while training; needs max_train_steps.", compare="never")
-    train_split_name: str | None = option(
-        None, "Split to train on; default: the one that begins with 'train'.", compare="free"
-    )
+    text_column_name: str | None = option(None, "Column of the texts; default: 'text', or the only one.")
+    streaming: bool = option(False, "Read the training texts while training; needs max_train_steps.")
+    train_split_name: str | None = option(None, "Split to train on; default: the one that begins with 'train'.")
 
-    def resolved(self) -> Self:
+    def with_defaults(self) -> Self:
         """As for all tasks. Refuses options that need the length of the data, which is unknown for a stream."""
         if self.streaming and self.max_train_samples:
             raise ValueError("max_train_samples is for texts in memory; with streaming give max_train_steps alone")
@@ -53,7 +49,7 @@ class StreamOptions(TrainingOptions):
         for name in ("gradual_unfreezing", "checkpointing_steps"):
             if self.streaming and getattr(self, name) == "epoch":
                 raise ValueError(f"{name} 'epoch': a stream has no epochs; give a number of steps")
-        return super().resolved()
+        return super().with_defaults()
 
     @property
     def files_identity(self) -> str | None:
@@ -77,7 +73,7 @@ class TextSource:
     ) -> Iterator[IterableDataset]:
         """The shards of a part of the texts, which has every `parts`-th of them, without the first `first`.
 
-        They are counted in the random order that `seed` gives or, without a seed, in their own order. Of texts in
+        They are pluralize in the random order that `seed` gives or, without a seed, in their own order. Of texts in
         memory, each part has every `parts`-th row, and these are one shard.
         """
         count = len(self.rows) if isinstance(self.rows, Dataset) else self.rows.num_shards
@@ -165,7 +161,7 @@ def hold_out(
     if not texts:
         raise ValueError(f"there is no text in the {'validation' if validation else 'train'} split")
     size = sum(map(len, texts))
-    first = f"the first {size:,} characters ({counted(len(texts), 'document')})"
+    first = f"the first {size:,} characters ({pluralize(len(texts), 'document')})"
     if not validation:
         train = replace(train, held_out=rows)
         if not any(train.first_texts(1)):

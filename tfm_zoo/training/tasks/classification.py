@@ -173,7 +173,7 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
     if len(names) < 2 and problem == ONE_LABEL:
         raise ValueError(f"classification needs two labels or more; {columns[0]!r} holds only {names}")
     splits = data.divide(rows, args, notes)
-    data.tell_labels(data.each_label(splits["train"]["label"]), len(splits["train"]), names)
+    data.log_label_counts(data.each_label(splits["train"]["label"]), len(splits["train"]), names)
     earlier = earlier_names(names) if data.Table(args, "train", first).is_delimited and problem == ONE_LABEL else {}
     return LabelledTexts(splits, own_splits, notes, texts, names, problem, earlier)
 
@@ -187,7 +187,7 @@ def earlier_names(names: Sequence[str]) -> dict[str, str]:
         found = [name.capitalize() for name in names]
     else:
         return {}
-    return dict(zip(names, found, strict=True)) if names != found == data.in_order({*found}) else {}
+    return dict(zip(names, found, strict=True)) if names != found == data.natural_sort({*found}) else {}
 
 
 def labelled_rows(texts: Sequence[str], columns: Sequence[str], problem: str, table: data.Table) -> Dataset | None:
@@ -199,7 +199,7 @@ def labelled_rows(texts: Sequence[str], columns: Sequence[str], problem: str, ta
     labels = READERS[problem](table, columns)
     missing = labels.count(None)
     if 0 < missing < len(labels):
-        found = f"{table} has {data.counted(missing, 'row')} without a label, the first is {{row}}"
+        found = f"{table} has {data.pluralize(missing, 'row')} without a label, the first is {{row}}"
         raise table.error(labels.index(None), found, columns[0])
     return None if missing else table.rows.select_columns([*texts]).add_column("label", labels)
 
@@ -213,7 +213,7 @@ def labelled_file(args: ClassificationOptions, label2id: Mapping[str, int]) -> t
         raise ValueError(f"{args.train_file!r} has no label in {columns}")
     labels = labelled["label"][:]
     if problem == ONE_LABEL and not {*labels} <= {*label2id}:
-        earlier = earlier_names(data.in_order({*labels}))
+        earlier = earlier_names(data.natural_sort({*labels}))
         labels = [earlier.get(label, label) for label in labels]
     if problem != NUMBERS and (unknown := sorted(set(data.each_label(labels)) - set(label2id))):
         raise ValueError(f"{args.train_file!r} has labels that the model lacks: {unknown}; it has {list(label2id)}")

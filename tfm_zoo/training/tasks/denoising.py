@@ -18,7 +18,7 @@ from tfm_zoo.training.new_models import new_tokenizer
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import Run, start_run
 from tfm_zoo.training.streaming.documents import DocumentOptions, Documents, sizes_for_card, task_of_documents
-from tfm_zoo.training.tasks.text_to_text import HEAD, TargetTask, new_writer
+from tfm_zoo.training.tasks.text_to_text import HEAD, TargetTask, new_seq2seq
 from tfm_zoo.training.tokenizers import SENTINEL, bpe_with_sentinels
 
 
@@ -129,11 +129,11 @@ def make_examples_for(
     return made
 
 
-def build_writer(args: DenoisingOptions, documents: Documents) -> ModelAndTokenizer:
+def build_seq2seq(args: DenoisingOptions, documents: Documents) -> ModelAndTokenizer:
     if not args.is_new:
         return HEAD.load(args)
     tokenizer = new_tokenizer(args, documents.train.first_texts())
-    return ModelAndTokenizer(new_writer(args, tokenizer, "span"), tokenizer)
+    return ModelAndTokenizer(new_seq2seq(args, tokenizer, "span"), tokenizer)
 
 
 @dataclass(kw_only=True)
@@ -152,7 +152,7 @@ class DenoisingTask(TargetTask):
 
 
 def load_task(run: Run) -> DenoisingTask:
-    return task_of_documents(run, DenoisingTask, build_writer, make_examples_for)
+    return task_of_documents(run, DenoisingTask, build_seq2seq, make_examples_for)
 
 
 def prepare(argv: list[str] | None = None) -> Loop:

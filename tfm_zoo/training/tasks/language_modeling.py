@@ -30,7 +30,7 @@ from tfm_zoo.training import data, models, sharding
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
-from tfm_zoo.training.options import fitted, option
+from tfm_zoo.training.options import cap_lengths, option
 from tfm_zoo.training.run import Run, start_run
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import StreamOptions, TextSource, hold_out
@@ -64,44 +64,36 @@ class LanguageModelingOptions(StreamOptions):
         None,
         "The most tokens of a tokenizer made from the training text, a byte-level BPE (257: bytes alone); default: as"
         f" many as the named configuration has, or {small_vocab_size}.",
-        compare="free",
     )
     train_file: str | None = option(
-        None, "A text file (one document), CSV, TSV, JSON (lines) or Parquet.", resume=False, compare="free"
+        None, "A text file (one document), CSV, TSV, JSON (lines) or Parquet.", resume=False
     )
     chat_template_path: str | None = option(
-        None, "Not taken any more: `recipes/minimal_sft.py` learns conversations.", resume=False, compare="never"
+        None, "Not taken any more: `recipes/minimal_sft.py` learns conversations.", resume=False
     )
     max_train_samples: int | None = option(None, "Use this many training blocks, the first ones.", at_least=1)
-    block_size: int | None = option(
-        None, "Tokens per block; default: what the model takes, at most 1024.", at_least=2, compare="free"
-    )
+    block_size: int | None = option(None, "Tokens per block; default: what the model takes, at most 1024.", at_least=2)
     document_separator: str | None = option(
-        None,
-        "Text between documents, such as a line break if each row is a line; default: the end-of-text token.",
-        compare="free",
+        None, "Text between documents, such as a line break if each row is a line; default: the end-of-text token."
     )
     sample_prompt: str | None = option(
-        None, "Text that samples continue; default: none, they begin a text.", resume=False, compare="never"
+        None, "Text that samples continue; default: none, they begin a text.", resume=False
     )
-    sample_length: int = option(100, "Tokens of a sample; 0: no samples.", at_least=0, resume=False, compare="never")
-    num_samples: int = option(1, "Samples drawn at each evaluation.", at_least=1, resume=False, compare="never")
+    sample_length: int = option(100, "Tokens of a sample; 0: no samples.", at_least=0, resume=False)
+    num_samples: int = option(1, "Samples drawn at each evaluation.", at_least=1, resume=False)
     top_p: float = option(
         0.95,
         "Nucleus sampling: draw from the likeliest tokens that hold this much probability.",
         above=0,
         at_most=1,
         resume=False,
-        compare="never",
     )
-    temperature: float = option(
-        1.0, "Below 1, likely tokens are drawn more often.", above=0, resume=False, compare="never"
-    )
+    temperature: float = option(1.0, "Below 1, likely tokens are drawn more often.", above=0, resume=False)
 
-    def resolved(self) -> Self:
+    def with_defaults(self) -> Self:
         if self.chat_template_path:
             raise ValueError(f"chat_template_path {self.chat_template_path!r} is for conversations: {CONVERSE}")
-        return super().resolved()
+        return super().with_defaults()
 
 
 @dataclass
@@ -146,7 +138,7 @@ class Corpus(data.Data):
             encoded[name] = in_a_row(split)
             if len(encoded[name]) < 2:
                 raise ValueError(
-                    f"split {name!r} holds {data.counted(len(encoded[name]), 'token')}: too few to predict any"
+                    f"split {name!r} holds {data.pluralize(len(encoded[name]), 'token')}: too few to predict any"
                 )
         return encoded
 
@@ -373,7 +365,7 @@ def load_task(run: Run) -> LanguageModelingTask:
         with shown_bars(run.accelerator.is_main_process):
             tokens = corpus.encode(tokenizer, args)
     longest = models.longest_input(model.config, tokenizer)
-    args = fitted(replace(args, block_size=args.block_size or min(1024, longest)), longest, "block_size")
+    args = cap_lengths(replace(args, block_size=args.block_size or min(1024, longest)), longest, "block_size")
     sampler = Sampler(args, tokenizer, model.generation_config, longest)
     if args.is_new:
         model.generation_config = sampler.config

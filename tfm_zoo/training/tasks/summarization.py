@@ -15,7 +15,7 @@ from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import Run, start_run
 from tfm_zoo.training.task import choose_metrics, task_of_rows
-from tfm_zoo.training.tasks.text_to_text import SIDES, TextPairs, TextToTextOptions, TextToTextTask, build_writer
+from tfm_zoo.training.tasks.text_to_text import SIDES, TextPairs, TextToTextOptions, TextToTextTask, build_seq2seq
 
 TEXT_COLUMNS = [["text"], ["article"], ["document"], ["dialogue"]]
 SUMMARY_COLUMNS = [["summary"], ["highlights"]]
@@ -70,8 +70,8 @@ def load_task(run: Run) -> SummarizationTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         pairs = load_summaries(run.args)
         run, metrics = choose_metrics(run, SummarizationTask, pairs)
-        writer = build_writer(run.args, pairs)
-        return task_of_rows(SummarizationTask, run, pairs, metrics, **writer._asdict())
+        parts = build_seq2seq(run.args, pairs)
+        return task_of_rows(SummarizationTask, run, pairs, metrics, **parts._asdict())
 
 
 def prepare(argv: list[str] | None = None) -> Loop:

@@ -118,7 +118,7 @@ def load_tagged_texts(args: TaggingOptions) -> TaggedTexts:
         raise ValueError(f"two tags or more are needed; {tags!r} holds only {names}")
     texts = TaggedTexts(data.divide(rows, args, notes), own_splits, notes, names)
     train = data.each_label(texts.splits["train"]["tags"])
-    data.tell_labels(train, len(train), names, "word")
+    data.log_label_counts(train, len(train), names, "word")
     return texts
 
 
@@ -134,7 +134,7 @@ def _tagged(word_column: str, tag_column: str, table: data.Table) -> Dataset:
         if not _is_list_of((str, int), tags):
             raise table.wrong(row, f"label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
         if len(words) != len(tags):
-            sizes = f"{data.counted(len(words), 'word')} and {data.counted(len(tags), 'tag')}"
+            sizes = f"{data.pluralize(len(words), 'word')} and {data.pluralize(len(tags), 'tag')}"
             raise table.wrong(row, f"{sizes}; each word needs one")
         found["words"].append(words)
         found["tags"].append([names[tag] if names else str(tag) for tag in tags])

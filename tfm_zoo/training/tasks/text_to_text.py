@@ -39,7 +39,7 @@ SIDES = ("source", "target")  # the columns of pairs
 TARGET_TOKENIZER = "target_tokenizer"  # the folder, beside the model, of a tokenizer that targets have of their own
 
 
-class Writer(NamedTuple):
+class Seq2SeqParts(NamedTuple):
     """A model, and the tokenizers of what it reads and of what it writes, which are most often one."""
 
     model: PreTrainedModel
@@ -67,7 +67,7 @@ class TextToTextOptions(TrainingOptions):
     group_by_length: ClassVar = False
 
     model_name_or_path: str | None = option(
-        None, "Zoo or official checkpoint, Hub id or folder; else a new model.", resume=False, compare="never"
+        None, "Zoo or official checkpoint, Hub id or folder; else a new model.", resume=False
     )
 
     # The data
@@ -99,8 +99,8 @@ class TextToTextOptions(TrainingOptions):
     )
     num_samples: int = option(4, "Samples printed at each evaluation, and put into the card.", at_least=0, resume=False)
 
-    def resolved(self) -> Self:
-        args = super().resolved()
+    def with_defaults(self) -> Self:
+        args = super().with_defaults()
         return replace(args, num_beams=4) if args.is_new and args.num_beams is None else args
 
     def set_generation(self, config: GenerationConfig, max_length: int) -> None:
@@ -153,22 +153,24 @@ class TextPairs(Data):
         return encoded.remove_columns("truncated")
 
 
-def build_writer(args: TextToTextOptions, pairs: TextPairs) -> Writer:
+def build_seq2seq(args: TextToTextOptions, pairs: TextPairs) -> Seq2SeqParts:
     """The checkpoint with its tokenizers; or a new model with those named, or made from the texts."""
     if not args.is_new:
         model, tokenizer = HEAD.load(args)
         target_tokenizer = load_target_tokenizer(model, trust_remote_code=args.trust_remote_code)
-        return Writer(model, tokenizer, target_tokenizer or tokenizer)
+        return Seq2SeqParts(model, tokenizer, target_tokenizer or tokenizer)
     if args.separate_vocabularies:
         tokenizer, target_tokenizer = (new_tokenizer(args, pairs.splits["train"][side]) for side in SIDES)
         sizes = {"decoder_vocab_size": len(target_tokenizer), "share_encoder_decoder_embeddings": False}
     else:
         tokenizer = target_tokenizer = new_tokenizer(args, pairs.texts())
         sizes = {}
-    return Writer(new_writer(args, tokenizer, args.writes, **sizes), tokenizer, target_tokenizer)
+    return Seq2SeqParts(new_seq2seq(args, tokenizer, args.writes, **sizes), tokenizer, target_tokenizer)
 
 
-def new_writer(args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, writes: str, **sizes: int) -> PreTrainedModel:
+def new_seq2seq(
+    args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, writes: str, **sizes: int
+) -> PreTrainedModel:
     """A model with new weights; `sizes` are those of a vocabulary that targets have of their own."""
     for token in ("pad_token", "eos_token"):
         if getattr(tokenizer, token) is None:
@@ -315,10 +317,7 @@ class TextToTextTask(TargetTask):
 
 
 def label_smoothed_loss(
-    logits: Tensor,
-    labels: Tensor,
-    epsilon: float,
-    over: Literal["others", "all"] = "others",
+    logits: Tensor, labels: Tensor, epsilon: float, over: Literal["others", "all"] = "others"
 ) -> Tensor:
     """Each position's cross-entropy against labels that give the mass `epsilon` to other classes, evenly.
 

@@ -22,11 +22,11 @@ from tfm_zoo.training.run import Run, start_run
 from tfm_zoo.training.task import choose_metrics, task_of_rows
 from tfm_zoo.training.tasks.text_to_text import (
     SIDES,
+    Seq2SeqParts,
     TextPairs,
     TextToTextOptions,
     TextToTextTask,
-    Writer,
-    build_writer,
+    build_seq2seq,
 )
 
 NESTED = "translation"  # a column of mappings from language to text, as many data sets on the Hub have it
@@ -132,12 +132,12 @@ def _pairs(languages: Sequence[str | None], table: data.Table) -> Dataset:
     return Dataset.from_dict(texts)
 
 
-def build_translator(args: TranslationOptions, pairs: ParallelTexts) -> Writer:
+def build_translator(args: TranslationOptions, pairs: ParallelTexts) -> Seq2SeqParts:
     """The model and its tokenizers, set to the pair of languages if they know many."""
-    writer = build_writer(args, pairs)
+    parts = build_seq2seq(args, pairs)
     if not args.is_new:
-        set_languages(writer.model, writer.tokenizer, *pairs.languages)
-    return writer
+        set_languages(parts.model, parts.tokenizer, *pairs.languages)
+    return parts
 
 
 def set_languages(
@@ -188,8 +188,8 @@ def load_task(run: Run) -> TranslationTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         pairs = load_parallel_texts(run.args)
         run, metrics = choose_metrics(run, TranslationTask, pairs)
-        writer = build_translator(run.args, pairs)
-        return task_of_rows(TranslationTask, run, pairs, metrics, **writer._asdict())
+        parts = build_translator(run.args, pairs)
+        return task_of_rows(TranslationTask, run, pairs, metrics, **parts._asdict())
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
