@@ -30,6 +30,25 @@ def test_evaluations_measure_the_loss_that_is_trained(recipe, task):
     assert logged(loop, "eval_loss") == pytest.approx(logged(loop, "loss"), rel=1e-5)
 
 
+def test_labels_weigh_what_they_are_told_and_are_smoothed_in_training_alone(finetune):
+    """By the order of the log: bad, good. The loss is that of torch."""
+    options = {"class_weights": [0.5, 3.0], "label_smoothing_factor": 0.2, "model_name_or_path": None}
+    options |= {"per_device_train_batch_size": 100, "learning_rate": 1e-12, "max_train_steps": 1}
+    options |= {"config_overrides": f"{SIZES},hidden_dropout=0", "validation_file": finetune.options["train_file"]}
+    loop = finetune.trained(**options)
+    rows = loop.task.splits["train"]
+    batch = loop.task.collate([*rows.select_columns(["input_ids", "attention_mask", "labels"])])
+    with torch.no_grad():
+        logits, labels = loop.model.eval()(batch["input_ids"], batch["attention_mask"]).logits, batch["labels"]
+    weights = torch.tensor([0.5, 3.0])[labels]
+    for key, epsilon in (("loss", 0.2), ("eval_loss", 0.0)):
+        losses = torch.nn.functional.cross_entropy(logits, labels, label_smoothing=epsilon, reduction="none")
+        assert logged(loop, key) == pytest.approx([((weights * losses).sum() / weights.sum()).item()], rel=1e-5)
+    for wrong in ([1.0], [1.0, -1.0]):
+        with pytest.raises(ValueError, match="expected a number of at least 0 for each of "):
+            finetune.prepare(class_weights=wrong, overwrite_output_dir=True)
+
+
 def test_a_figure_of_a_regression_is_better_if_its_error_is_smaller(recipe):
     loop = recipe("number").trained(max_train_steps=3, eval_steps=1, learning_rate=1e-2)
     assert loop.results()["eval_mse"] == min(logged(loop, "eval_mse"))

@@ -340,7 +340,7 @@ def train_step(
     if not mine.any() and not items.any():  # nor in another process: momentum and decay must not move weights
         scheduler.step()
         return loss_sum.sum(), 0.0
-    items = items.clamp(min=1)
+    items = items.where(items > 0, 1)
     for number, batch in enumerate(micro_batches, 1):
         accelerator.sync_gradients = is_last = number == len(micro_batches)
         with nullcontext() if is_last or args.sync_each_batch else accelerator.no_sync(model):

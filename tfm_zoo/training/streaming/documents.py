@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 from accelerate.utils import gather_object
 from datasets import Dataset
 from torch import Tensor
-from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerBase
+from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
-from tfm_zoo.training.models import ModelAndTokenizer, longest_input
-from tfm_zoo.training.options import cap_lengths, option
+from tfm_zoo.training.models import longest_input
+from tfm_zoo.training.options import option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.streaming.sentences import split_sentences
 from tfm_zoo.training.streaming.streams import Stream
@@ -97,27 +97,19 @@ class Padding(DataCollatorForSeq2Seq):
 
 
 def task_of_documents(
-    run: Run,
     task_class: type[Task],
-    build: Callable[[Any, Documents], ModelAndTokenizer],
-    make_examples_for: Callable[[Any, Documents, PreTrainedTokenizerBase, int], Any],
+    run: Run,
+    documents: Documents,
+    make_examples: Any,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
 ) -> Task:
     """The task of a run whose data are documents: to train on, a [`Stream`], and to validate on, a list of examples.
 
-    Args:
-        build: the model and its tokenizer, from the options and the documents.
-        make_examples_for: the `make_examples` of a [`Stream`], from the options, the documents, the tokenizer and the
-            number of tokens that the model takes. It has `longest`, the most tokens of an example, and `needs`, what
-            documents must have for an example to be made, which an error says.
+    `make_examples`, that of the [`Stream`], has `longest`, the most tokens of an example, and `needs`, what documents
+    must have for an example to be made, which an error says.
     """
-    args, accelerator = run.args.with_best_metric(task_class.metric_names(run.args)), run.accelerator
-    with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
-        documents = load_documents(args)
-        model, tokenizer = build(args, documents)
-    longest = longest_input(model.config, tokenizer)
-    args = cap_lengths(args, longest, "max_seq_length")
-    make_examples = make_examples_for(args, documents, tokenizer, longest)
-
+    args, accelerator = run.args, run.accelerator
     stream = partial(Stream, make_examples=make_examples, seed=args.seed, chunk_size=args.block_documents)
     examples = stream(documents.train).with_readers()
     validation = list(stream(documents.validation).first_pass())
@@ -135,7 +127,9 @@ def task_of_documents(
         args=args,
         data=documents,
         splits={"train": examples, "validation": validation},
-        collate=collator(Padding, tokenizer, accelerator, longest, max_length=make_examples.longest),
+        collate=collator(
+            Padding, tokenizer, accelerator, longest_input(model.config, tokenizer), make_examples.longest
+        ),
         facts={
             "train_files": args.files_identity,
             "training texts": documents.train.identity,

@@ -11,9 +11,10 @@ from functools import partial
 from math import isfinite
 from typing import Any, ClassVar, Literal
 
+import torch
 import torch.nn.functional as F
 from datasets import ClassLabel, Dataset, DatasetDict, List, Value, load_dataset
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 from typing_extensions import Self
 
@@ -69,6 +70,12 @@ class ClassificationOptions(TrainingOptions):
     )
     problem_type: Literal[ONE_LABEL, ANY_LABELS, NUMBERS] | None = option(
         None, "Default: multi-label for lists and several columns, else one label for each text."
+    )
+    class_weights: list[float] | None = option(
+        None, "How much each label counts in the loss, in the order in which the log names them; of one label a text."
+    )
+    label_smoothing_factor: float = option(
+        0.0, "Label smoothing, of one label a text: what labels give to all.", at_least=0, below=1
     )
 
     # The run
@@ -347,6 +354,8 @@ class ClassificationTask(Task):
     args: ClassificationOptions
     data: LabelledTexts
 
+    weights: Tensor | None = None  # of the labels in the loss, `(labels,)`
+
     pipeline_tag = "text-classification"
     metric_titles = {
         "accuracy": "accuracy",
@@ -358,14 +367,28 @@ class ClassificationTask(Task):
     def __post_init__(self) -> None:
         super().__post_init__()
         pooling = getattr(self.model.config, "classifier_pooling", "cls")
+        names, labels = self.data.label_names, self.model.config.label2id
+        if weights := self.args.class_weights:
+            if self.data.problem != ONE_LABEL or len(weights) != len(names) or min(weights) < 0:
+                raise ValueError(f"class_weights {weights}: expected a number of at least 0 for each of {names}")
+            self.weights = torch.tensor([weights[names.index(name)] for name in sorted(labels, key=labels.get)])
         self.facts["classifier_pooling"] = None if pooling in ("cls", "late") else pooling
+
+    def count_items(self, batch: Batch) -> Batch:
+        if self.weights is None:
+            return super().count_items(batch)
+        return {"loss_items": self.weights.to(batch["labels"].device)[batch["labels"]]}
 
     def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
         """The losses, the prediction and the label, or labels, of each example."""
         labels, problem = batch["labels"], self.data.problem
         logits = model(**inputs_of(batch)).logits.float()
+        options = {"reduction": "none"}
+        if problem == ONE_LABEL:
+            options["label_smoothing"] = self.args.label_smoothing_factor if model.training else 0.0
+        losses = LOSSES[problem](logits, labels.view_as(logits) if problem == NUMBERS else labels, **options)
         return {
-            "loss": LOSSES[problem](logits, labels.view_as(logits) if problem == NUMBERS else labels, reduction="none"),
+            "loss": losses if self.weights is None else losses * self.count_items(batch)["loss_items"],
             "predictions": predicted(logits, problem),
             "references": labels.long() if problem == ANY_LABELS else labels,
         }

@@ -5,7 +5,7 @@ The documents are loaded by `streaming/documents.py`.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count, takewhile
 from typing import Any, ClassVar
 
@@ -13,11 +13,17 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.models import ModelAndTokenizer
+from tfm_zoo.training.models import ModelAndTokenizer, longest_input
 from tfm_zoo.training.new_models import new_tokenizer
-from tfm_zoo.training.options import option
+from tfm_zoo.training.options import cap_lengths, option
 from tfm_zoo.training.run import Run, start_run
-from tfm_zoo.training.streaming.documents import DocumentOptions, Documents, sizes_for_card, task_of_documents
+from tfm_zoo.training.streaming.documents import (
+    DocumentOptions,
+    Documents,
+    load_documents,
+    sizes_for_card,
+    task_of_documents,
+)
 from tfm_zoo.training.tasks.text_to_text import HEAD, TargetTask, new_seq2seq
 from tfm_zoo.training.tokenizers import SENTINEL, bpe_with_sentinels
 
@@ -120,15 +126,6 @@ def random_parts(total: int, parts: int, rng: np.random.Generator) -> np.ndarray
     return np.diff(cuts, prepend=0, append=total)
 
 
-def make_examples_for(
-    args: DenoisingOptions, documents: Documents, tokenizer: PreTrainedTokenizerBase, longest: int
-) -> SpanCorruption:
-    made = SpanCorruption(tokenizer, args.max_seq_length, args.noise_density, args.mean_noise_span_length)
-    if made.longest > longest:
-        raise ValueError(f"noise_density {args.noise_density}: {made.longest} tokens to write, of {longest} at most")
-    return made
-
-
 def build_seq2seq(args: DenoisingOptions, documents: Documents) -> ModelAndTokenizer:
     if not args.is_new:
         return HEAD.load(args)
@@ -152,7 +149,18 @@ class DenoisingTask(TargetTask):
 
 
 def load_task(run: Run) -> DenoisingTask:
-    return task_of_documents(run, DenoisingTask, build_seq2seq, make_examples_for)
+    args = run.args.with_best_metric(DenoisingTask.metric_names(run.args))
+    with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
+        documents = load_documents(args)
+        model, tokenizer = build_seq2seq(args, documents)
+    longest = longest_input(model.config, tokenizer)
+    args = cap_lengths(args, longest, "max_seq_length")
+    examples = SpanCorruption(tokenizer, args.max_seq_length, args.noise_density, args.mean_noise_span_length)
+    if examples.longest > longest:
+        raise ValueError(
+            f"noise_density {args.noise_density}: {examples.longest} tokens to write, of {longest} at most"
+        )
+    return task_of_documents(DenoisingTask, replace(run, args=args), documents, examples, model, tokenizer)
 
 
 def prepare(argv: list[str] | None = None) -> Loop:

@@ -6,7 +6,7 @@ are loaded by `streaming/documents.py`, and cut into sentences, and pairs of seg
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice, pairwise
 from typing import Any, ClassVar
 
@@ -20,12 +20,18 @@ from transformers.utils import ModelOutput
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.models import Head, ModelAndTokenizer
+from tfm_zoo.training.models import Head, ModelAndTokenizer, longest_input
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
-from tfm_zoo.training.options import option
+from tfm_zoo.training.options import cap_lengths, option
 from tfm_zoo.training.run import Run, start_run
 from tfm_zoo.training.sharding import is_sharded, unwrapped
-from tfm_zoo.training.streaming.documents import DocumentOptions, Documents, sizes_for_card, task_of_documents
+from tfm_zoo.training.streaming.documents import (
+    DocumentOptions,
+    Documents,
+    load_documents,
+    sizes_for_card,
+    task_of_documents,
+)
 from tfm_zoo.training.streaming.sentences import Text, join, segments, sentence_pairs
 from tfm_zoo.training.streaming.texts import CHARACTERS
 from tfm_zoo.training.task import Batch, Task, inputs_of, sums_of_rows
@@ -176,20 +182,6 @@ class PretrainingExamples:
                 yield np.array([ids, begins], dtype=np.int32)
 
 
-def make_examples_for(
-    args: PretrainingOptions, documents: Documents, tokenizer: PreTrainedTokenizerBase, longest: int
-) -> PretrainingExamples:
-    return PretrainingExamples(
-        tokenizer,
-        documents.split,
-        Masking(tokenizer, args.mlm_probability),
-        args.max_seq_length,
-        pairs=args.next_sentence_prediction,
-        short_probability=args.short_seq_prob,
-        whole_words=args.whole_word_mask,
-    )
-
-
 class PairsHead(Head):
     """The head that predicts next sentences besides masked tokens."""
 
@@ -302,7 +294,21 @@ def losses_and_hits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def load_task(run: Run) -> PretrainingTask:
-    return task_of_documents(run, PretrainingTask, build_encoder, make_examples_for)
+    args = run.args.with_best_metric(PretrainingTask.metric_names(run.args))
+    with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
+        documents = load_documents(args)
+        model, tokenizer = build_encoder(args, documents)
+    args = cap_lengths(args, longest_input(model.config, tokenizer), "max_seq_length")
+    examples = PretrainingExamples(
+        tokenizer,
+        documents.split,
+        Masking(tokenizer, args.mlm_probability),
+        args.max_seq_length,
+        pairs=args.next_sentence_prediction,
+        short_probability=args.short_seq_prob,
+        whole_words=args.whole_word_mask,
+    )
+    return task_of_documents(PretrainingTask, replace(run, args=args), documents, examples, model, tokenizer)
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
