@@ -63,11 +63,7 @@ CARDS = {
     "classification": ("text-classification", "accuracy f1", []),
     **{kind: ("text-classification", figures, [says]) for kind, (_, figures, says) in PROBLEMS.items()},
     "causal_lm": ("text-generation", "loss perplexity", ["1 thread)", "1 process "]),
-    "pretraining": (
-        "fill-mask",
-        "mlm_accuracy nsp_accuracy",
-        [FREQUENCY, "15% of the tokens", PANELS],
-    ),
+    "pretraining": ("fill-mask", "mlm_accuracy nsp_accuracy", [FREQUENCY, "15% of the tokens", PANELS]),
     "denoising": ("text2text-generation", "loss perplexity", [SPANS, "<extra_id_0>"]),
     "translation": ("translation", "bleu chrf exact_match", [TOKENS, SMOOTHED, "tok:13a", "8 pairs were translated"]),
     "tagging": ("token-classification", "precision recall f1 accuracy", ["to find *person*, *place* in texts", PLACE]),

@@ -3,11 +3,7 @@
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from transformers import (
-    AutoModelForMaskedLM,
-    BertConfig,
-    BertForPreTraining,
-)
+from transformers import AutoModelForMaskedLM, BertConfig, BertForPreTraining
 
 import tfm_zoo
 from tfm_zoo.training.task import sums

@@ -14,17 +14,7 @@ from tfm_zoo.training.loop import train
 from tfm_zoo.training.tasks.translation import language_codes
 from tfm_zoo.training.tokenizers import joint_bpe
 
-from .conftest import (
-    FIELDS_OF_MARIAN,
-    MARIAN,
-    ROOT,
-    SIZES,
-    Recipe,
-    history,
-    imported,
-    logged,
-    written,
-)
+from .conftest import FIELDS_OF_MARIAN, MARIAN, ROOT, SIZES, Recipe, history, imported, logged, written
 
 TASKS = ("translation", "text2text-generation")
 TRANSLATE = ROOT / "recipes" / "translate.py"

@@ -200,7 +200,7 @@ SETS = {
             "same": ["one"] * 10,
             "emptied": [1.0, 0.0, None] + [1.0] * 7,  # as `datasets` reads an empty cell among whole numbers
             "blank": ["a", "b", " \t"] + ["c"] * 7,
-        },
+        }
     },
     "without_train": {split: {"text": ["a", "b"], "label": [0, 1]} for split in ("validation", "test")},
 }

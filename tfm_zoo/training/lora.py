@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 FOLDER = "adapter"
 ADAPTER = "default"  # PEFT's name of the only one
 #: how the class of a model ends -> PEFT's name of its task
-TASKS = {
-    "SequenceClassification": "SEQ_CLS",
-    "TokenClassification": "TOKEN_CLS",
-    "QuestionAnswering": "QUESTION_ANS",
-}
+TASKS = {"SequenceClassification": "SEQ_CLS", "TokenClassification": "TOKEN_CLS", "QuestionAnswering": "QUESTION_ANS"}
 
 
 class Adapters:

@@ -84,11 +84,7 @@ class TaskTrainer(Trainer):
         return batches, items
 
     def compute_loss(
-        self,
-        model: nn.Module,
-        inputs: Batch,
-        return_outputs: bool = False,
-        num_items_in_batch: Tensor | None = None,
+        self, model: nn.Module, inputs: Batch, return_outputs: bool = False, num_items_in_batch: Tensor | None = None
     ) -> Tensor:
         """A batch's part of the mean loss over all items of a step: the task's loss, or the caller's."""
         if self.compute_loss_func is not None:
