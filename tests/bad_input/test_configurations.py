@@ -9,6 +9,7 @@ from huggingface_hub.errors import StrictDataclassError
 from tfm_zoo import (
     TfmBertConfig,
     TfmBertModel,
+    TfmDebertaConfig,
     TfmEncoderDecoderConfig,
     TfmEncoderDecoderModel,
     TfmGPTConfig,
@@ -114,7 +115,9 @@ ENCODER = [
     ({"hidden_sizes": "pre"}, r"no field 'hidden_sizes'\. Is it 'hidden_size'"),
 ]
 DECODER = [
-    ({"hidden_size": 30}, "hidden_size=30 .* num_attention_heads=4.* head_dim"),
+    ({"sliding_window": 3} | LINEAR, "sliding_window=3"),
+    ({"layer_types": ["full_attention"] * 2} | LINEAR, "makes every layer linear"),
+    ({"norm_position": "post", "use_parallel_residual": True}, "use_parallel_residual=True .* it goes with 'pre'"),
     ({"layer_types": ["full_attention"]}, r"num_hidden_layers.*2.*layer_types.*1"),  # transformers' own words
     ({"layer_types": ["chunked_attention"] * 2}, "layer_types=.*chunked.* should name one of full_attention, sl"),
     (MIXED, "layer_types=.* sliding_window=None"),
@@ -142,7 +145,6 @@ DECODER = [
     ),
 ]
 ENCODER_DECODER = [
-    ({"hidden_size": 30}, "hidden_size=30 .* num_attention_heads=4.* head_dim"),
     ({"encoder_layers": 0}, "num_hidden_layers=0 must be at least 1"),
     *field("must be at least 1", {"decoder_layers": 0, "decoder_vocab_size": -1}),
     (
@@ -166,17 +168,28 @@ ENCODER_DECODER = [
     ({"use_parallel_residual": True, "norm_position": "pre"}, "use_parallel_residual=True .*cross-attention"),
     ({"sliding_window": 1}, "sliding_window=1 must be at least 2, for a cache"),
 ]
+CONVOLUTION = {"conv_kernel_size": 3}
+DEBERTA = [
+    ({"pos_att_type": ["p2p"]}, r"pos_att_type=\['p2p'\] should name 'c2p', 'p2c' or both"),
+    ({"pos_att_type": []}, r"pos_att_type=\[\] should name"),
+    ({"position_buckets": 46}, "position_buckets=46 .* max_relative_positions=24"),
+    ({"conv_kernel_size": 4}, "conv_kernel_size=4 should be odd"),
+    (CONVOLUTION | {"conv_groups": 5}, "conv_groups=5 should divide hidden_size=32"),
+    ({"conv_act": "relu"}, "conv_act='relu' has no effect without conv_kernel_size"),
+    ({"num_key_value_heads": 2}, "num_key_value_heads=2 is a field of other families"),
+    ({"layer_types": ["linear_attention"] * 2}, "choose no linear layer"),
+]
+FAMILIES = {
+    **{TfmBertConfig: ENCODER, TfmGPTConfig: DECODER, TfmEncoderDecoderConfig: ENCODER_DECODER},
+    TfmDebertaConfig: DEBERTA,
+}
 
 
 @pytest.mark.parametrize(
     ("family", "fields", "message"),
     [
         pytest.param(family, *case, id=f"{family.model_type}-{case[1]}")
-        for family, cases in (
-            (TfmBertConfig, ENCODER),
-            (TfmGPTConfig, DECODER),
-            (TfmEncoderDecoderConfig, ENCODER_DECODER),
-        )
+        for family, cases in FAMILIES.items()
         for case in cases
     ],
 )
@@ -186,23 +199,20 @@ def test_fields(family, fields, message):
     assert re.search(message, str(error.value), flags=re.DOTALL), error.value
 
 
-@pytest.mark.parametrize(
-    ("family", "names"),
-    [
+def test_two_names_of_one_field(tmp_path):
+    """Of the same value, too: who reads it learns one name of two."""
+    for family, names in (
         (TfmBertConfig, {"hidden_size": 48, "n_embd": 96}),
-        (TfmBertConfig, {"hidden_size": 96, "n_embd": 96}),  # the same value, but who reads it learns one name of two
+        (TfmBertConfig, {"hidden_size": 96, "n_embd": 96}),
         (TfmBertConfig, {"n_embd": 48, "d_model": 96}),
         (TfmEncoderDecoderConfig, {"num_hidden_layers": 2, "encoder_layers": 4}),
-    ],
-    ids=str,
-)
-def test_two_names_of_one_field(family, names, tmp_path):
-    message = " and ".join(f"{name}={value}" for name, value in names.items()) + " are names of one field"
-    with pytest.raises(ValueError, match=message):
-        family(**names)
-    family().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=r"\w+=\d+ and \w+=\d+ are names of one field"):
-        family.from_pretrained(tmp_path, **names)
+    ):
+        message = " and ".join(f"{name}={value}" for name, value in names.items()) + " are names of one field"
+        with pytest.raises(ValueError, match=message):
+            family(**names)
+        family().save_pretrained(tmp_path)
+        with pytest.raises(ValueError, match=r"\w+=\d+ and \w+=\d+ are names of one field"):
+            family.from_pretrained(tmp_path, **names)
 
 
 NO_HEADS = {"hidden_size": 100, "num_attention_heads": 12}

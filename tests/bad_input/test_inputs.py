@@ -55,24 +55,29 @@ def both_caches(rows: int = 2, source: int = 7, **fields) -> transformers.Cache:
 THREE_HEADS = {"num_attention_heads": 3, "head_dim": 8}
 NO_IDS = {"input_ids": None}
 NO_TARGET = {"decoder_input_ids": None}
+#: of the models of all families
+EVERYWHERE = [
+    (NO_IDS, "one of input_ids and inputs_embeds .* neither"),
+    ({"inputs_embeds": states(2, 7, 32)}, "one of input_ids and inputs_embeds .* both"),
+    ({"input_ids": IDS[0]}, r"^input_ids of shape \(7,\) .*\(batch, length\)"),
+    ({"input_ids": IDS.float()}, "^input_ids of type torch.float32 should be integers"),
+    ({"input_ids": IDS + 50}, r"^input_ids holds 64, .*\(vocab_size\).* 0 to 60"),
+    ({"input_ids": IDS - 3}, "^input_ids holds -2, .*vocab_size.* 0 to 60"),
+    (NO_IDS | {"inputs_embeds": states(2, 7, 31)}, r"inputs_embeds of shape \(2, 7, 31\) .*32"),
+    ({"input_ids": LONG}, "^inputs of 28 tokens .*24 positions .*truncation=True"),
+    ({"position_ids": IDS + 10}, "^position_ids holds 24, .*max_position_embeddings"),
+    ({"position_ids": IDS[:, :6]}, r"^position_ids of shape \(2, 6\) .*\(2, 7\)"),
+    *no_tensors(input_ids=IDS.tolist(), attention_mask=ONES.tolist(), position_ids=IDS.tolist()),
+]
 #: of the class `Tfm` + name, beside ids (of both sides), which `None` leaves out
 CASES = {
     "BertModel": [
-        (NO_IDS, "Exactly one of input_ids and inputs_embeds .* neither"),
-        ({"inputs_embeds": states(2, 7, 32)}, "Exactly one of .* both"),
-        ({"input_ids": IDS[0]}, r"input_ids of shape \(7,\) .*\(batch, length\)"),
-        ({"input_ids": IDS + 50}, "input_ids holds 64, .*vocab_size.* 0 to 60"),
-        ({"input_ids": IDS - 3}, "input_ids holds -2, .*vocab_size.* 0 to 60"),
-        (NO_IDS | {"inputs_embeds": states(2, 7, 31)}, r"inputs_embeds of shape \(2, 7, 31\) .*32"),
+        *EVERYWHERE,
         (NO_IDS | {"inputs_embeds": states(7, 32)}, r"inputs_embeds of shape \(7, 32\) .*\(batch, length, 32\)"),
-        ({"input_ids": LONG}, "inputs of 28 tokens .*24 positions .*truncation=True"),
         (NO_IDS | {"inputs_embeds": states(1, 25, 32)}, "inputs of 25 tokens .*24 positions"),
-        ({"position_ids": IDS + 10}, "position_ids holds 24, .*max_position_embeddings"),
-        ({"position_ids": IDS[:, :6]}, r"position_ids of shape \(2, 6\) .*\(2, 7\)"),
         ({"token_type_ids": 2 * ONES}, "token_type_ids holds 2, .*type_vocab_size.* 0 to 1"),
         ({"token_type_ids": ONES[:, :6]}, r"token_type_ids of shape \(2, 6\) .*\(2, 7\)"),
         *shapes("attention_mask", r"\(2, 7\)", (2, 6), (2, 7, 7), (2, 1, 7, 6), (2, 3, 7, 7), (3, 1, 7, 7)),
-        *no_tensors(input_ids=IDS.tolist(), attention_mask=ONES.tolist(), position_ids=IDS.tolist()),
         *no_tensors(input_ids=BatchEncoding({"input_ids": IDS}), attention_mask=ONES.numpy()),
         *no_tensors(input_ids="a text", attention_mask={"full_attention": None}),
         # PEFT's prefix tuning passes one, and the mask that goes with it.
@@ -114,14 +119,8 @@ CASES = {
         (NO_IDS | dict.fromkeys(("start_positions", "end_positions"), ONES[0, :1]), "one of .* neither"),
     ],
     "GPTModel": [
-        (NO_IDS, "one of .* neither"),
-        ({"input_ids": IDS[0]}, r"input_ids of shape \(7,\) .*\(batch, length\)"),
-        (NO_IDS | {"inputs_embeds": states(2, 7, 31)}, r"inputs_embeds of shape \(2, 7, 31\) .*32"),
-        ({"input_ids": IDS.float()}, r"input_ids of type torch.float32 should be integers"),
-        ({"input_ids": -ONES}, "input_ids holds -1, .*vocab_size.* 0 to 60"),
-        ({"input_ids": LONG}, "^inputs of 28 tokens .*24 positions .*truncation=True"),
+        *EVERYWHERE,
         ({"past_key_values": cache_of(20)}, "^inputs of 27 tokens .*24 positions"),
-        ({"position_ids": IDS[:, :6]}, r"position_ids of shape \(2, 6\) .*\(2, 7\)"),
         ({"past_key_values": ((ONES, ONES),)}, "past_key_values is a tuple.* Cache"),
         (
             {"past_key_values": cache_of(head_dim=6)},
@@ -138,9 +137,6 @@ CASES = {
         ({"attention_mask": {"sliding_attention": None}}, "no mask for layers of full_attention"),
     ],
     "GPTForCausalLM": [
-        ({"inputs_embeds": states(2, 7, 32)}, "one of .* both"),
-        ({"input_ids": IDS + 50}, "input_ids holds 64, .*vocab_size.* 0 to 60"),
-        ({"position_ids": IDS + 10}, "position_ids holds 24, .*max_position_emb"),
         ({"labels": IDS + 50}, "labels holds 64, .*vocab_size.* 0 to 60"),
         ({"labels": -ONES}, "labels holds -1, .*vocab_size.* 0 to 60"),
         ({"shift_labels": IDS + 50}, "^shift_labels holds 64, .* 0 to 60"),
@@ -160,23 +156,16 @@ CASES = {
         ({"start_positions": ONES[0, :1], "end_positions": ONES[0, :2]}, r"start_positions of shape \(1,\) .*\(2,\)")
     ],
     "EncoderDecoderModel": [
-        (NO_IDS, "one of input_ids and inputs_embeds .* neither"),
-        ({"inputs_embeds": states(2, 7, 32)}, "one of input_ids and .* both"),
+        *EVERYWHERE,
         ({"decoder_inputs_embeds": states(2, 3, 32)}, "one of decoder_input_ids and .* both"),
         (NO_IDS | NO_TARGET | {"inputs_embeds": states(2, 7, 32)}, "Neither decoder_input_ids nor .* labels"),
-        ({"input_ids": IDS[0]}, r"^input_ids of shape \(7,\) .*\(batch, length\)"),
         ({"input_ids": IDS[0]} | NO_TARGET, r"^input_ids of shape \(7,\) .*\(batch, length\)"),
         ({"decoder_input_ids": TARGET[0]}, r"decoder_input_ids of shape \(3,\) .*\(batch, length\)"),
         ({"input_ids": IDS[:, :0]}, "hold no token"),
         ({"decoder_input_ids": TARGET[:, :0]}, "hold no token"),
-        ({"position_ids": TARGET.view(3, 2)}, r"^position_ids of shape \(3, 2\) .*\(2, 7\)"),
-        (NO_IDS | {"inputs_embeds": states(2, 7, 31)}, r"inputs_embeds of shape \(2, 7, 31\) .*32"),
         (NO_TARGET | {"decoder_inputs_embeds": states(2, 3, 31)}, r"decoder_inputs_embeds of shape \(2, 3, 31\) .*32"),
-        ({"input_ids": IDS + 50}, r"^input_ids holds 64, .*\(vocab_size\).* 0 to 60"),
         ({"decoder_input_ids": TARGET + 55}, r"decoder_input_ids holds 63, .*\(decoder_vocab_size\).* 0 to 60"),
-        ({"input_ids": LONG}, "^inputs of 28 tokens .*24 positions .*truncation"),
         ({"decoder_input_ids": LONG}, "^decoder_inputs of 28 tokens .*24 positions"),
-        *no_tensors(input_ids=[[1, 2]], attention_mask=[[1] * 7] * 2),
         *no_tensors(decoder_input_ids=[[1, 2]], decoder_attention_mask=[[1] * 5] * 2),
         ({"decoder_input_ids": TARGET.repeat(2, 1)}, "source is a batch of 2 .*target.* of 4"),
         *shapes("attention_mask", r"\(2, 7\)", (2, 6), (2, 3), (2, 7, 7), (2, 1, 7, 7), (3, 7)),

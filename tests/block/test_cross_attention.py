@@ -9,10 +9,9 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import flash_attention_mask
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel
-from tfm_zoo.models.source import default_mask
 
 from ..precision import assert_same
-from ..tiny import ragged_batch, tiny_config, tiny_model
+from ..tiny import ragged_batch, tiny_model
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -39,37 +38,35 @@ AttentionInterface.register("flash_lengths_in_torch", lengths_attention)
 AttentionMaskInterface.register("flash_lengths_in_torch", flash_attention_mask)
 
 
-@pytest.mark.parametrize("side", ["right", "left", "holes"])
-def test_lengths_of_the_source_reach_the_kernel(side):
+@torch.no_grad()
+def test_lengths_of_the_source_reach_the_kernel():
     """transformers would take the last columns of the source's mask for the target's own."""
-    model = tiny_model(HEAD)
-    batch = ragged_batch(HEAD, side=side)
-    search = {name: batch[name] for name in ("input_ids", "attention_mask")} | {"num_beams": 3, "max_new_tokens": 6}
-    with torch.no_grad():
+    for side in ("right", "left", "holes"):
+        model, batch = tiny_model(HEAD), ragged_batch(HEAD, side=side)
+        search = {name: batch[name] for name in ("input_ids", "attention_mask")} | {"num_beams": 3, "max_new_tokens": 6}
         expected, generated = model(**batch).logits, model.generate(**search)
         model.config._attn_implementation = "flash_lengths_in_torch"  # its setter would look for a kernel on the Hub
-        assert_same(model(**batch, use_cache=True).logits, expected)
-        assert_same(model(**batch, use_cache=False).logits, expected)
+        for use_cache in (True, False):
+            assert_same(model(**batch, use_cache=use_cache).logits, expected, f"{side}, use_cache={use_cache}")
         assert torch.equal(model.generate(**search), generated)
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
-def test_rows_that_are_equal_have_gradients_of_their_own(use_cache):
+def test_rows_that_are_equal_have_gradients_of_their_own():
     model = tiny_model(TfmEncoderDecoderModel)
-    embeds = torch.randn(1, 5, 32).repeat(2, 1, 1).requires_grad_()
-    target = torch.randint(3, 61, (2, 4))
-    outputs = model(inputs_embeds=embeds, decoder_input_ids=target, use_cache=use_cache)
-    outputs.last_hidden_state[1].square().sum().backward()
-    assert embeds.grad[0].abs().max() == 0 and embeds.grad[1].abs().max() > 0
+    for use_cache in (True, False):
+        embeds = torch.randn(1, 5, 32).repeat(2, 1, 1).requires_grad_()
+        outputs = model(inputs_embeds=embeds, decoder_input_ids=torch.randint(3, 61, (2, 4)), use_cache=use_cache)
+        outputs.last_hidden_state[1].square().sum().backward()
+        assert embeds.grad[0].abs().max() == 0 and embeds.grad[1].abs().max() > 0
 
 
+@torch.no_grad()
 def test_positions_of_each_side():
     model = tiny_model(TfmEncoderDecoderModel, position_embedding_type="learned")
     batch = ragged_batch(TfmEncoderDecoderModel)
-    with torch.no_grad():
-        plain = model(**batch)
-        source = model(**batch, position_ids=torch.arange(9)[None] + 3)
-        target = model(**batch, decoder_position_ids=torch.arange(7)[None] + 3)
+    plain = model(**batch)
+    source = model(**batch, position_ids=torch.arange(9)[None] + 3)
+    target = model(**batch, decoder_position_ids=torch.arange(7)[None] + 3)
     assert not torch.allclose(source.encoder_last_hidden_state, plain.encoder_last_hidden_state, atol=1e-3)
     assert torch.equal(target.encoder_last_hidden_state, plain.encoder_last_hidden_state)
     assert not torch.allclose(target.last_hidden_state, plain.last_hidden_state, atol=1e-3)
@@ -77,47 +74,35 @@ def test_positions_of_each_side():
         model(**batch, decoder_position_ids=torch.arange(3)[None])
 
 
-@pytest.mark.parametrize("dtype", [torch.long, torch.bool, torch.float])
-def test_positions_after_a_target_that_is_padded_at_its_left(dtype):
-    """Counted over real tokens, they go on from the real ones in the cache."""
+@torch.no_grad()
+def test_positions_after_a_target_that_is_padded_at_its_left():
+    """Counted over real tokens, they go on from the real ones in the cache, whatever the type of the mask."""
     model = tiny_model(HEAD, position_ids_from_padding=True, pad_token_id=1, bos_token_id=0, decoder_start_token_id=2)
     source = torch.randint(3, 61, (2, 5))
     target = torch.tensor([[1, 1, 5, 6, 7], [3, 4, 5, 6, 7]])
-    mask = (target != 1).to(dtype)
-    with torch.no_grad():
+    for dtype in (torch.long, torch.bool, torch.float):
+        mask = (target != 1).to(dtype)
         whole = model(source, decoder_input_ids=target, decoder_attention_mask=mask).logits
-        first = model(source, decoder_input_ids=target[:, :4], decoder_attention_mask=mask[:, :4], use_cache=True)
-        last = model(
-            source,
-            decoder_input_ids=target[:, 4:],
-            decoder_attention_mask=mask,
-            past_key_values=first.past_key_values,
-        ).logits
-    assert_same(last, whole[:, -1:])
+        begun = {"decoder_input_ids": target[:, :4], "decoder_attention_mask": mask[:, :4]}
+        past = model(source, **begun, use_cache=True).past_key_values
+        rest = {"decoder_input_ids": target[:, 4:], "decoder_attention_mask": mask}
+        assert_same(model(source, **rest, past_key_values=past).logits, whole[:, -1:], str(dtype))
 
 
+@torch.no_grad()
 def test_an_end_that_is_padding_too_says_nothing_of_padding():
+    """Without a mask padding is known by its id, unless that is an end's."""
     ids = torch.tensor([[5, 6, 2]])
-    family = HEAD.config_class
-    assert default_mask(tiny_config(family, pad_token_id=2), ids, None) is None
-    assert default_mask(tiny_config(family, pad_token_id=2, eos_token_id=[3, 2]), ids, None) is None
-    assert default_mask(tiny_config(family, pad_token_id=6), ids, None).tolist() == [[1, 0, 1]]
-
-
-@pytest.mark.parametrize("kind", ["interleaved", "halves", "tensor2tensor"])
-def test_sinusoids_of_any_length_in_a_table_of_one_size(kind):
-    """Processes that train together send each other their buffers: one that grew in one of them would end all."""
-    model = tiny_model(TfmEncoderDecoderModel, sinusoid_type=kind)
-    positions = model.encoder.embeddings.embed_positions
-    before = positions.table.clone()
-    far = positions(torch.tensor([[0, 511, 512, 4000]]))
-    assert positions.table.shape == before.shape == (512, 32)
-    assert_same(far, positions.sinusoids(torch.tensor([[0, 511, 512, 4000]])))
-    assert_same(far[0, :2], before[[0, 511]])
-    with torch.no_grad():
-        model(torch.randint(3, 61, (1, 600)), decoder_input_ids=torch.tensor([[1]]))
-    with pytest.raises(ValueError, match="position_ids holds -1"):
-        model(torch.tensor([[5]]), decoder_input_ids=torch.tensor([[1]]), position_ids=torch.tensor([[-1]]))
+    for fields, mask in (
+        ({"pad_token_id": 2}, [[1, 1, 1]]),
+        ({"pad_token_id": 2, "eos_token_id": [3, 2]}, [[1, 1, 1]]),
+        ({"pad_token_id": 6}, [[1, 0, 1]]),
+    ):
+        model = tiny_model(HEAD, **fields)
+        made, wanted = (
+            model(ids, decoder_input_ids=ids, **given).logits for given in ({}, {"attention_mask": torch.tensor(mask)})
+        )
+        assert_same(made, wanted, str(fields))
 
 
 def test_gradients_reach_the_weights_that_are_returned():

@@ -14,70 +14,54 @@ from ..tiny import ragged_batch, tiny_model
 
 pytestmark = pytest.mark.usefixtures("double")
 
+HEAD = TfmEncoderDecoderForConditionalGeneration
 BEAMS = 3
 
 
-@pytest.mark.parametrize(
-    ("rows", "number"),
-    [("aaabbbccc", 3), ("aaaaaa", 6), ("aabbb", 1), ("abc", 1), ("a", 1), ("aabbaa", 2), ("aaaabb", 2)],
-)
-def test_rows_that_are_the_same(rows, number):
-    states = torch.tensor([ord(row) for row in rows]).float()[:, None, None].expand(-1, 2, 4)
-    assert equal_rows(states, None) == number
-    other_mask = torch.ones(len(rows), 2)
-    other_mask[0, 1] = 0
-    assert equal_rows(states, other_mask) == 1
+def test_rows_that_are_the_same():
+    groups = {"aaabbbccc": 3, "aaaaaa": 6, "aabbb": 1, "abc": 1, "a": 1, "aabbaa": 2, "aaaabb": 2}
+    for rows, number in groups.items():
+        states = torch.tensor([ord(row) for row in rows]).float()[:, None, None].expand(-1, 2, 4)
+        assert equal_rows(states, None) == number, rows
+        other_mask = torch.ones(len(rows), 2).index_fill(0, torch.tensor([0]), 0)
+        assert equal_rows(states, other_mask) == 1, rows
 
 
-def step(model, cache: EncoderDecoderCache, tokens: torch.Tensor, encoder_outputs, mask: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        return model(
-            decoder_input_ids=tokens, encoder_outputs=encoder_outputs, attention_mask=mask, past_key_values=cache
-        ).logits
-
-
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("across", [False, True], ids=["within sentences", "across sentences"])
-def test_beams_are_as_rows_of_their_own(across, attention):
+@torch.no_grad()
+def test_beams_are_as_rows_of_their_own(across):
     """Each row decodes what it would alone, after beams have changed places too."""
-    model = tiny_model(TfmEncoderDecoderForConditionalGeneration)
-    model.set_attn_implementation(attention)
-    batch = ragged_batch(TfmEncoderDecoderForConditionalGeneration)
-    ids, mask = (batch[name].repeat_interleave(BEAMS, dim=0) for name in ("input_ids", "attention_mask"))
-    with torch.no_grad():
-        encoded = model.get_encoder()(batch["input_ids"], batch["attention_mask"])
-    encoded.last_hidden_state = encoded.last_hidden_state.repeat_interleave(BEAMS, dim=0)
-    generator = torch.Generator().manual_seed(1)
-    first, second = (torch.randint(3, 61, (len(ids), length), generator=generator) for length in (2, 1))
-
-    cache = EncoderDecoderCache(DynamicCache(config=model.config), TfmSourceCache())
-    step(model, cache, first, encoded, mask)
-    sources = cache.cross_attention_cache
-    assert sources.layers[0].keys.shape[0] == len(batch["input_ids"])
-    order = torch.arange(len(ids)).view(-1, BEAMS).flip(1).flatten()
-    if across:
-        order = order.flip(0)
-        ids, mask = ids[order], mask[order]
-        encoded.last_hidden_state = encoded.last_hidden_state[order]
-    cache.reorder_cache(order)
-    assert sources.beams == (1 if across else BEAMS)
-    cached = step(model, cache, second, encoded, mask)
-    with torch.no_grad():
+    model, batch = tiny_model(HEAD), ragged_batch(HEAD)
+    encoded = model.get_encoder()(batch["input_ids"], batch["attention_mask"]).last_hidden_state
+    first, second = (torch.randint(3, 61, (12, length)) for length in (2, 1))
+    order = torch.arange(12).view(-1, BEAMS).flip(1).flatten()
+    order = order.flip(0) if across else order
+    for attention in ("eager", "sdpa"):
+        model.set_attn_implementation(attention)
+        cache = EncoderDecoderCache(DynamicCache(config=model.config), TfmSourceCache())
+        ids, mask, states = (
+            each.repeat_interleave(BEAMS, dim=0) for each in (batch["input_ids"], batch["attention_mask"], encoded)
+        )
+        model(encoder_outputs=(states,), attention_mask=mask, decoder_input_ids=first, past_key_values=cache)
+        sources = cache.cross_attention_cache
+        assert sources.layers[0].keys.shape[0] == len(batch["input_ids"])
+        ids, mask, states = (each[order] if across else each for each in (ids, mask, states))
+        cache.reorder_cache(order)
+        assert sources.beams == (1 if across else BEAMS)
+        target = {"attention_mask": mask, "decoder_input_ids": second, "past_key_values": cache}
         whole = model(ids, mask, torch.cat((first[order], second), dim=1)).logits
-    assert_same(cached, whole[:, -1:])
+        assert_same(model(encoder_outputs=(states,), **target).logits, whole[:, -1:], attention)
 
 
 @pytest.mark.parametrize("grad_mode", [torch.no_grad, torch.inference_mode])
 def test_a_mask_that_is_changed_in_place(grad_mode):
-    model = tiny_model(TfmEncoderDecoderForConditionalGeneration)
-    states, ids = torch.randn(2, 6, model.config.hidden_size), torch.tensor([[5], [6]])
-    logits = []
+    model, logits = tiny_model(HEAD), []
+    given = {"encoder_outputs": (torch.randn(2, 6, 32),), "decoder_input_ids": torch.tensor([[5], [6]])}
     for is_in_place in (True, False):
         with grad_mode():
             mask, cache = torch.ones(2, 6, dtype=torch.long), None
             for _ in range(2):
-                inputs = {"encoder_outputs": (states,), "attention_mask": mask, "decoder_input_ids": ids}
-                outputs = model(**inputs, past_key_values=cache, use_cache=True)
+                outputs = model(**given, attention_mask=mask, past_key_values=cache, use_cache=True)
                 cache = outputs.past_key_values
                 mask = mask if is_in_place else mask.clone()
                 mask[:, 2:] = 0
@@ -86,9 +70,9 @@ def test_a_mask_that_is_changed_in_place(grad_mode):
 
 
 def test_attention_weights_of_beams():
-    model = tiny_model(TfmEncoderDecoderForConditionalGeneration)
+    model = tiny_model(HEAD)
     model.set_attn_implementation("eager")
-    batch = ragged_batch(TfmEncoderDecoderForConditionalGeneration)
+    batch = ragged_batch(HEAD)
     rows = {name: states.repeat_interleave(2, dim=0) for name, states in batch.items()}
     rows["decoder_input_ids"] = torch.randint(3, 61, (8, 3), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -100,30 +84,18 @@ def test_attention_weights_of_beams():
         assert_same(one, other)
 
 
-@pytest.mark.parametrize("change", ["batch_select_indices", "batch_repeat_interleave"])
-def test_rows_that_are_chosen_or_repeated(change):
-    cache = TfmSourceCache()
+def test_rows_that_are_chosen_or_repeated():
     states = torch.randn(2, 4, 5, 8)
-    cache.update(states, -states, 0)
-    cache.beams = BEAMS
     own = states.repeat_interleave(BEAMS, dim=0)
-    argument, expected = {
-        "batch_select_indices": (torch.tensor([4, 0]), own[[4, 0]]),
-        "batch_repeat_interleave": (2, own.repeat_interleave(2, dim=0)),
-    }[change]
-    getattr(cache, change)(argument)
-    assert_same(cache.layers[0].keys, expected)
-    assert_same(cache.layers[0].values, -expected)
-
-
-def test_a_window_is_none_on_the_source():
-    """`generate` makes the cache of the source as if the decoder's window were its own."""
-    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, sliding_window=3)
-    ids = torch.randint(3, 61, (2, 12), generator=torch.Generator().manual_seed(0))
-    cached, whole = (
-        model.generate(ids, max_new_tokens=8, do_sample=False, use_cache=use_cache) for use_cache in (True, False)
-    )
-    assert torch.equal(cached, whole)
+    for change, argument, expected in (
+        ("batch_select_indices", torch.tensor([4, 0]), own[[4, 0]]),
+        ("batch_repeat_interleave", 2, own.repeat_interleave(2, dim=0)),
+    ):
+        cache = TfmSourceCache()
+        cache.update(states, -states, 0)
+        cache.beams = BEAMS
+        getattr(cache, change)(argument)
+        assert_same((cache.layers[0].keys, cache.layers[0].values), (expected, -expected), change)
 
 
 def test_reordered_beams_are_not_copied_again_and_older_ones_stay(monkeypatch):
@@ -143,26 +115,19 @@ def test_reordered_beams_are_not_copied_again_and_older_ones_stay(monkeypatch):
     assert_same(before, states)
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda config: DynamicCache(config=config),
-        lambda config: StaticCache(config=config, max_cache_len=20),
-    ],
-    ids=["window", "more room"],
-)
-def test_a_cache_of_the_source_that_does_not_fit_is_not_used(make):
-    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, sliding_window=3)
-    ids = torch.randint(3, 61, (2, 8), generator=torch.Generator().manual_seed(0))
-    generated = []
-    for sources in (make(model.config), TfmSourceCache()):
+def test_a_cache_of_the_source_that_does_not_fit_is_not_used():
+    """`generate` makes that of the source as if the decoder's window were its own; a larger one has empty positions."""
+    model, ids = tiny_model(HEAD, sliding_window=3), torch.randint(3, 61, (2, 12))
+    options = {"max_new_tokens": 8, "do_sample": False, "use_cache": True}
+    whole = model.generate(ids, **options | {"use_cache": False})
+    assert torch.equal(model.generate(ids, **options), whole)
+    for sources in (DynamicCache(config=model.config), StaticCache(config=model.config, max_cache_len=20)):
         cache = EncoderDecoderCache(DynamicCache(config=model.config), sources)
-        generated.append(model.generate(ids, **{CACHE: cache}, max_new_tokens=5, do_sample=False))
-    assert torch.equal(*generated)
+        assert torch.equal(model.generate(ids, **{CACHE: cache}, **options), whole)
 
 
 def test_the_mask_of_a_source_is_made_anew_for_another_attention():
-    model = tiny_model(TfmEncoderDecoderForConditionalGeneration)
+    model = tiny_model(HEAD)
     ids, mask = torch.randint(3, 61, (2, 8)), torch.ones(2, 8, dtype=torch.long)
     mask[1, 5:] = 0
     tokens = torch.randint(3, 61, (2, 3))

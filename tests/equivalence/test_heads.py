@@ -106,54 +106,42 @@ def pair(request) -> Pair:
 
 
 def test_outputs(pair):
-    for attention, side in settings_of(pair.official_class):
-        check_outputs(pair, attention, side)
-
-
-def check_outputs(pair: Pair, attention: str, side: str) -> None:
     official_class, official, zoo_models = pair
-    pair.prepare(attention)
-    batch = ragged_batch(official_class, official, side, LONGEST if official_class.reads_padding(side) else LENGTHS)
-    masks = (batch["attention_mask"], target_mask(batch))
     encoder_states = "encoder_hidden_states" if official_class.is_encoder_decoder else "hidden_states"
-    with torch.no_grad():
-        expected = official(**batch, output_hidden_states=True)
-        assert len(expected[encoder_states]) == 4
-        for zoo in zoo_models:
-            outputs = zoo(**batch, output_hidden_states=True)
-            assert_same_outputs(outputs, expected, *masks)
-            padded = batch["attention_mask"].flatten(0, -2) == 0
-            may_skip = not (official_class.is_decoder or official_class.pools_last)
-            if may_skip and zoo.config.skip_padding and side == "right":
-                assert not outputs[encoder_states][1][padded].any(), "padding has been computed"
-        if official_class.is_decoder:
-            batch["position_ids"] = positions_of(batch)
-            expected, outputs = (model(**batch, output_hidden_states=True) for model in (official, zoo))
-            assert_same_outputs(outputs, expected, *masks)
+    may_skip = not (official_class.is_decoder or official_class.pools_last)
+    for attention, side in settings_of(official_class):
+        pair.prepare(attention)
+        batch = ragged_batch(official_class, official, side, LONGEST if official_class.reads_padding(side) else LENGTHS)
+        given = [batch, batch | {"position_ids": positions_of(batch)}] if official_class.is_decoder else [batch]
+        for inputs in given:
+            with torch.no_grad():
+                expected, *made = (model(**inputs, output_hidden_states=True) for model in (official, *zoo_models))
+            assert len(expected[encoder_states]) == 4
+            for zoo, outputs in zip(zoo_models, made, strict=True):
+                assert_same_outputs(outputs, expected, batch["attention_mask"], target_mask(batch))
+                if may_skip and zoo.config.skip_padding and side == "right":
+                    padded = batch["attention_mask"].flatten(0, -2) == 0
+                    assert not outputs[encoder_states][1][padded].any(), "padding has been computed"
 
 
 def test_loss_and_gradients(pair):
     """In two of the settings that `test_outputs` crosses: where there are several, each attention and each side."""
-    for attention, side in settings_of(pair.official_class)[:2]:
-        check_loss_and_gradients(pair, attention, side)
-
-
-def check_loss_and_gradients(pair: Pair, attention: str, side: str) -> None:
     official_class, official, zoo_models = pair
-    lengths = LONGEST if official_class.reads_padding(side, has_labels=True) else LENGTHS
-    batch = ragged_batch(official_class, official, side, lengths)
-    # A position that sees padding alone sees what is to come, in OpenAI GPT and in FSMT.
-    sees_ahead = not official_class.chooses_attention and side == "left"
-    for everywhere in (False,) if sees_ahead or official_class.ignores_padding else (True, False):
-        pair.prepare(attention, training=True)
-        labels = labels_for(official_class, official, batch, everywhere)
-        expected = loss_of(official, official_class, batch, labels)
-        expected.backward()
-        for zoo in zoo_models:
-            loss = loss_of(zoo, official_class, batch, labels)
-            loss.backward()
-            assert_same(loss, expected)
-            assert_same_gradients(zoo, official, official_class)
+    for attention, side in settings_of(official_class)[:2]:
+        lengths = LONGEST if official_class.reads_padding(side, has_labels=True) else LENGTHS
+        batch = ragged_batch(official_class, official, side, lengths)
+        # A position that sees padding alone sees what is to come, in OpenAI GPT and in FSMT.
+        sees_ahead = not official_class.chooses_attention and side == "left"
+        for everywhere in (False,) if sees_ahead or official_class.ignores_padding else (True, False):
+            pair.prepare(attention, training=True)
+            labels = labels_for(official_class, official, batch, everywhere)
+            expected = loss_of(official, official_class, batch, labels)
+            expected.backward()
+            for zoo in zoo_models:
+                loss = loss_of(zoo, official_class, batch, labels)
+                loss.backward()
+                assert_same(loss, expected)
+                assert_same_gradients(zoo, official, official_class)
 
 
 #: all but those of later architectures that add no dropout to their stacks
@@ -199,7 +187,6 @@ def test_published_size(name):
         assert_same_outputs(outputs, expected, batch["attention_mask"], target_mask(batch))
         labels = labels_for(official_class, official, batch, everywhere=False)
         losses = [loss_of(model, official_class, batch, labels) for model in (zoo, official)]
-        for loss in losses:
-            loss.backward()
+        sum(losses).backward()
         assert_same(*losses)
         assert_same_gradients(zoo, official, official_class)

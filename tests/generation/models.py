@@ -21,9 +21,9 @@ ARCHITECTURES = {
     "mistral": "MistralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
 }
-#: of them, those that are tried in every way: with learned positions; with an official class that has no cache; with
-#: rotary positions and layers with and without a window
-IN_EVERY_WAY = ("gpt2", "openai-gpt", "qwen2")
+#: of them, those that differ most: with learned positions; with an official class that has no cache; with rotary
+#: positions and layers with and without a window
+MAIN = ("gpt2", "openai-gpt", "qwen2")
 #: those whose parts others have: compared in fewer ways
 LATER = {
     "qwen3": "Qwen3ForCausalLM",

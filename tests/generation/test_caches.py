@@ -10,11 +10,11 @@ from transformers import DynamicCache, QuantizedCache, StaticCache
 from tests.precision import assert_same
 from tfm_zoo.models.compat import CACHE
 
-from .models import IN_EVERY_WAY, LENGTHS, NEW_TOKENS, VOCABULARY, assert_varied, generate, pair, prompts
+from .models import LENGTHS, MAIN, NEW_TOKENS, VOCABULARY, assert_varied, generate, pair, prompts
 
 pytestmark = pytest.mark.usefixtures("double")
 
-EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", IN_EVERY_WAY)
+EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", MAIN)
 LENGTH = max(LENGTHS) + NEW_TOKENS
 WINDOW = 4
 CACHES = {
@@ -23,74 +23,62 @@ CACHES = {
     "static, given": lambda config: StaticCache(config=config, max_cache_len=LENGTH),
     "static and roomy": lambda config: StaticCache(config=config, max_cache_len=2 * LENGTH),
 }
-BY_NAME = ["dynamic", "static", "offloaded", "offloaded_static"]
+#: offloaded ones copy on a stream of their own, which a CPU has not
+BY_NAME = ["dynamic", "static", *(["offloaded", "offloaded_static"] if torch.accelerator.is_available() else [])]
 
 
-@pytest.mark.parametrize("kind", [*BY_NAME, *CACHES])
 @EVERY_ARCHITECTURE
-def test_as_without_a_cache(architecture, kind):
+def test_as_without_a_cache(architecture):
     """The same tokens, and scores, by a cache's name or with one that is given."""
-    if kind.startswith("offloaded") and not torch.accelerator.is_available():
-        pytest.skip("they copy on a stream of their own, which a CPU has not")
     model, _ = pair(architecture)
     wanted = generate(model, prompts(), use_cache=False)
     assert_varied(wanted.sequences)
-    cache = CACHES[kind](model.config) if kind in CACHES else None
-    made = generate(model, prompts(), **({CACHE: cache} if cache is not None else {"cache_implementation": kind}))
-    assert made.sequences.equal(wanted.sequences)
-    assert_same(made.scores, wanted.scores)
-    if cache is not None:
-        assert made.past_key_values is cache and cache.get_seq_length() == LENGTH - 1
+    for kind in (*BY_NAME, *CACHES):
+        cache = CACHES[kind](model.config) if kind in CACHES else None
+        made = generate(model, prompts(), **({"cache_implementation": kind} if cache is None else {CACHE: cache}))
+        assert made.sequences.equal(wanted.sequences), kind
+        assert_same(made.scores, wanted.scores, kind)
+        if cache is not None:
+            assert made.past_key_values is cache and cache.get_seq_length() == LENGTH - 1, kind
 
 
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("architecture", ["bloom", "falcon_rw"])
-def test_holes_with_a_static_cache(architecture, attention):
+def test_holes_with_a_static_cache(architecture):
     """For it `generate` says only who attends to whom: what ALiBi leaves out of distances follows from that."""
-    model = copy.deepcopy(pair(architecture)[0])
-    model.set_attn_implementation(attention)
-    inputs = prompts()
+    model, inputs = copy.deepcopy(pair(architecture)[0]), prompts()
     inputs["attention_mask"][0, 3:6] = inputs["attention_mask"][3, 5] = 0
-    wanted, made = (
-        generate(model, inputs, **options) for options in ({"use_cache": False}, {"cache_implementation": "static"})
-    )
-    assert made.sequences.equal(wanted.sequences)
-    assert_same(made.scores, wanted.scores)
+    for attention in ("eager", "sdpa"):
+        model.set_attn_implementation(attention)
+        ways = {"use_cache": False}, {"cache_implementation": "static"}
+        wanted, made = (generate(model, inputs, **options) for options in ways)
+        assert made.sequences.equal(wanted.sequences)
+        assert_same(made.scores, wanted.scores, attention)
 
 
-@pytest.mark.parametrize("architecture", ["mistral", "qwen2"])
-@pytest.mark.parametrize("name", ["dynamic", "static"])
-def test_windows_hold_what_they_need(architecture, name):
-    model, _ = pair(architecture)
-    cache = generate(model, prompts(), cache_implementation=name).past_key_values
-    held = [layer.keys.shape[2] for layer in cache.layers]
-    window = WINDOW - 1 if name == "dynamic" else WINDOW  # a static one has room for the next
-    whole = LENGTH - 1
-    for kind, positions in zip(model.config.layer_types, held, strict=True):
-        assert positions == (window if kind == "sliding_attention" else whole)
+def test_windows_hold_what_they_need():
+    model, _ = pair("qwen2")
+    for name, window in (("dynamic", WINDOW - 1), ("static", WINDOW)):  # a static one has room for the next
+        cache = generate(model, prompts(), cache_implementation=name).past_key_values
+        wanted = [window if kind == "sliding_attention" else LENGTH - 1 for kind in model.config.layer_types]
+        assert [layer.keys.shape[2] for layer in cache.layers] == wanted, name
 
 
 @pytest.mark.parametrize("backend", ["fp8", "hqq"])
-@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
-def test_quantised_cache(architecture, backend):
+def test_quantised_cache(backend):
     """Keys and values of the past in eight bits: as in the official class, and nearly as in full precision."""
     options = {"backend": backend}
     if backend == "fp8":
         pytest.importorskip("transformers", "5.21")
-    if backend == "hqq":
+    else:
         pytest.importorskip("hqq")
         options |= {"nbits": 8, "axis_key": 1, "axis_value": 1, "q_group_size": 8, "residual_length": 4}
-    ours, theirs = (
-        generate(model, prompts(), cache_implementation="quantized", cache_config=options)
-        for model in pair(architecture)
-    )
+    models, how = pair("gpt2"), {"cache_implementation": "quantized", "cache_config": options}
+    ours, theirs = (generate(model, prompts(), **how) for model in models)
     assert isinstance(ours.past_key_values, QuantizedCache)
     assert ours.sequences.equal(theirs.sequences)
-    exact = generate(pair(architecture)[0], prompts())
-    first = exact.sequences[:, max(LENGTHS)]
-    assert first.equal(ours.sequences[:, max(LENGTHS)])
-    difference = (ours.scores[1] - exact.scores[1]).norm() / exact.scores[1].norm()
-    assert 0 < difference < 0.1
+    exact, first = generate(models[0], prompts()), max(LENGTHS)
+    assert exact.sequences[:, first].equal(ours.sequences[:, first])
+    assert 0 < (ours.scores[1] - exact.scores[1]).norm() / exact.scores[1].norm() < 0.1
 
 
 def chat(model, turns: list[torch.LongTensor], cache=None) -> list[torch.LongTensor]:
@@ -146,23 +134,3 @@ def test_one_past_with_two_futures(architecture):
                 wanted = model(seen[branch], attention_mask=mask, use_cache=False).logits[:, -1]
                 logits = model(ids, attention_mask=mask, **{name: cache}).logits[:, -1]
                 assert_same(logits, wanted)
-
-
-@EVERY_ARCHITECTURE
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_pieces_add_up_to_the_whole(architecture, side):
-    """One pass over a text against pieces of several lengths with a cache, at the tokens that are not padding."""
-    model, _ = pair(architecture)
-    inputs = prompts()
-    ids, mask = inputs["input_ids"], inputs["attention_mask"]
-    if side == "right":
-        ids, mask = ids.flip(1), mask.flip(1)
-    with torch.no_grad():
-        whole = model(ids, attention_mask=mask).logits
-        cache, logits = None, []
-        for first, last in ((0, 3), (3, 4), (4, 8), (8, 9)):
-            outputs = model(ids[:, first:last], attention_mask=mask[:, :last], past_key_values=cache)
-            cache = outputs.past_key_values
-            logits.append(outputs.logits)
-    real = mask.bool()
-    assert_same(torch.cat(logits, dim=1)[real], whole[real])

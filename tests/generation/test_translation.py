@@ -18,6 +18,7 @@ NEW_TOKENS = 12
 #: each token once: what a small random model says is not one token over and over
 VARIED = {"no_repeat_ngram_size": 1}
 BEAMS = {"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.6}
+STRATEGIES = (VARIED, VARIED | BEAMS)
 ROTARY = {"position_embedding_type": "rotary", "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}}
 ARCHITECTURES = {
     "the paper's": {},
@@ -45,7 +46,6 @@ ARCHITECTURES = {
     },
     "windowed": {"sliding_window": 3, "position_embedding_type": "none"},
 }
-EVERY_ARCHITECTURE = pytest.mark.parametrize("fields", ARCHITECTURES.values(), ids=ARCHITECTURES)
 
 
 def make(seed: int = 0, **fields) -> TfmEncoderDecoderForConditionalGeneration:
@@ -69,21 +69,17 @@ def assert_generated(made, wanted) -> None:
     assert_same(made.scores, wanted.scores)
 
 
-@pytest.mark.parametrize("strategy", [VARIED, VARIED | BEAMS], ids=["greedy", "beams"])
-@EVERY_ARCHITECTURE
-def test_cached_as_not_cached(fields, strategy):
-    model = make(**fields)
-    wanted = generate(model, sources(), use_cache=False, **strategy)
-    assert_varied(wanted.sequences, 1)
-    assert_generated(generate(model, sources(), **strategy), wanted)
-    assert_generated(generate(model, sources(), cache_implementation="static", **strategy), wanted)
-    for cache in (
-        DynamicCache(config=model.config.get_text_config(decoder=True)),
-        EncoderDecoderCache(
-            StaticCache(config=model.config.get_text_config(decoder=True), max_cache_len=40), DynamicCache()
-        ),
-    ):
-        assert_generated(generate(model, sources(), **{CACHE: cache}, **strategy), wanted)
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_cached_as_not_cached(name):
+    model = make(**ARCHITECTURES[name])
+    config = model.config.get_text_config(decoder=True)
+    for strategy in STRATEGIES:
+        wanted = generate(model, sources(), use_cache=False, **strategy)
+        assert_varied(wanted.sequences, 1)
+        both = EncoderDecoderCache(StaticCache(config=config, max_cache_len=40), DynamicCache())
+        ways = [{}, {"cache_implementation": "static"}, {CACHE: DynamicCache(config=config)}, {CACHE: both}]
+        for options in ways:
+            assert_generated(generate(model, sources(), **options, **strategy), wanted)
 
 
 @pytest.mark.parametrize(
@@ -121,51 +117,33 @@ def test_the_source_is_read_once(options):
     assert {len(calls) for calls in projected} == {wanted}
 
 
-@pytest.mark.parametrize("strategy", [VARIED, VARIED | BEAMS], ids=["greedy", "beams"])
-def test_other_forms_of_the_source(strategy):
+def test_other_forms_of_the_source():
     model, batch = make(), sources()
-    wanted = generate(model, batch, **strategy)
-    encoded = model.get_encoder()(**batch).last_hidden_state
-    calls = count_calls(model.get_encoder())
-    mask = {"attention_mask": batch["attention_mask"]}
-    for inputs in (mask, batch):
-        outputs = BaseModelOutput(last_hidden_state=encoded)  # `generate` writes to it
-        assert_generated(generate(model, {"encoder_outputs": outputs} | inputs, **strategy), wanted)
-    assert not calls
-    embedded = model.get_input_embeddings()(batch["input_ids"])
-    assert_generated(generate(model, {"inputs_embeds": embedded} | mask, **strategy), wanted)
-    # Where no mask is given, padding is known by its id.
-    assert_generated(generate(model, {"input_ids": batch["input_ids"]}, **strategy), wanted)
-    assert_generated(generate(model, {"inputs": batch["input_ids"]}, **strategy), wanted)
+    encoded, embedded = model.get_encoder()(**batch).last_hidden_state, model.get_input_embeddings()(batch["input_ids"])
+    calls, mask = count_calls(model.get_encoder()), {"attention_mask": batch["attention_mask"]}
+    for strategy in STRATEGIES:
+        wanted = generate(model, batch, **strategy)
+        calls.clear()
+        for inputs in (mask, batch):
+            outputs = BaseModelOutput(last_hidden_state=encoded)  # `generate` writes to it
+            assert_generated(generate(model, {"encoder_outputs": outputs} | inputs, **strategy), wanted)
+        assert not calls
+        assert_generated(generate(model, {"inputs_embeds": embedded} | mask, **strategy), wanted)
+        # Where no mask is given, padding is known by its id.
+        for name in ("input_ids", "inputs"):
+            assert_generated(generate(model, {name: batch["input_ids"]}, **strategy), wanted)
 
 
-@pytest.mark.parametrize("strategy", [VARIED, VARIED | BEAMS], ids=["greedy", "beams"])
-def test_a_target_that_is_begun(strategy):
+def test_a_target_that_is_begun():
     """`decoder_input_ids` are gone on with; the start is put before those that lack it."""
-    model = make()
-    begun = torch.tensor([[7, 8], [9, 10], [11, 12], [13, 14]])
+    model, begun = make(), torch.tensor([[7, 8], [9, 10], [11, 12], [13, 14]])
     started = torch.cat((torch.ones(4, 1, dtype=torch.long), begun), dim=1)
-    wanted = generate(model, sources() | {"decoder_input_ids": started}, use_cache=False, **strategy)
-    rows = strategy.get("num_return_sequences", 1)
-    assert wanted.sequences[:, :3].equal(started.repeat_interleave(rows, dim=0))
-    for ids in (started, begun):
-        assert_generated(generate(model, sources() | {"decoder_input_ids": ids}, **strategy), wanted)
-
-
-def test_attention_to_the_source_is_returned():
-    model = make()
-    model.set_attn_implementation("eager")
-    asked = {"output_attentions": True, "output_hidden_states": True}
-    made = generate(model, sources(), **VARIED | BEAMS, **asked)
-    assert [states.shape for states in made.encoder_hidden_states] == [(4, 9, 32)] * 3
-    assert [weights.shape for weights in made.encoder_attentions] == [(4, 4, 9, 9)] * 2
-    assert [len(step) for step in made.cross_attentions] == [3] * NEW_TOKENS
-    assert {weights.shape for step in made.cross_attentions for weights in step} == {(12, 4, 1, 9)}
-    padded = sources()["attention_mask"].repeat_interleave(3, dim=0) == 0
-    for step in made.cross_attentions:
-        assert all(weights.masked_select(padded[:, None, None]).abs().max() < 1e-6 for weights in step)
-    plain = generate(model, sources(), **VARIED | BEAMS)
-    assert plain.cross_attentions is None and plain.sequences.equal(made.sequences)
+    for strategy in STRATEGIES:
+        wanted = generate(model, sources() | {"decoder_input_ids": started}, use_cache=False, **strategy)
+        rows = strategy.get("num_return_sequences", 1)
+        assert wanted.sequences[:, :3].equal(started.repeat_interleave(rows, dim=0))
+        for ids in (started, begun):
+            assert_generated(generate(model, sources() | {"decoder_input_ids": ids}, **strategy), wanted)
 
 
 def test_a_start_that_is_missing():

@@ -7,7 +7,7 @@ import tfm_zoo
 from tfm_zoo import TfmBertModel
 
 from ..precision import assert_same
-from ..tiny import HEADS, NO_DROPOUT, SIZES, TWO_STACKS, ragged_batch, ragged_mask, tiny_decoder, tiny_model
+from ..tiny import ENCODERS, HEADS, NO_DROPOUT, SIZES, TWO_STACKS, ragged_batch, ragged_mask, tiny_decoder, tiny_model
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -22,36 +22,29 @@ PRE, POST = {"norm_position": "pre"}, {"norm_position": "post"}
 
 @EVERY_HEAD
 def test_a_tuple_instead_of_a_dict(head):
+    """A router that a model does not have is not missed, as in official classes: it has no logits."""
     model, batch = tiny_model(head), ragged_batch(head, labels=True)
     wanted = model(**batch, output_hidden_states=True).to_tuple()
+    routed = model(**batch, output_hidden_states=True, output_router_logits=True).to_tuple()
+    assert routed[len(wanted) :] in ((), ((),))
     by_argument = model(**batch, output_hidden_states=True, return_dict=False)
     model.config.return_dict, model.config.output_hidden_states = False, True
     by_config = model(**batch)
-    for result in (by_argument, by_config):
-        assert type(result) is tuple
+    assert type(by_argument) is type(by_config) is tuple
+    for result in (routed[: len(wanted)], by_argument, by_config):
         torch.testing.assert_close(result, wanted, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("training", [False, True])
 @EVERY_HEAD
-def test_a_batch_without_rows(head, training):
+def test_a_batch_without_rows(head):
     """Outputs without rows; a loss is that of torch for a mean over nothing."""
-    fields = {"position_embedding_type": "alibi"} if training else {"classifier_pooling": "late"}
-    model = tiny_model(head, **fields if head.config_class is tfm_zoo.TfmBertConfig or training else {}).train(training)
-    batch = ragged_batch(head, labels=True)
-    full, outputs = model(**batch), model(**{name: value[:0] for name, value in batch.items()})
-    for name, value in full.items():
-        if isinstance(value, torch.Tensor):
-            assert outputs[name].shape == (value[:0].shape if value.dim() else ()), name
-
-
-@EVERY_HEAD
-def test_a_router_that_a_model_does_not_have_is_not_missed(head):
-    """As in official classes."""
-    model, batch = tiny_model(head), ragged_batch(head)
-    wanted, outputs = model(**batch).to_tuple(), model(**batch, output_router_logits=True).to_tuple()
-    assert_same(outputs[: len(wanted)], wanted)
-    assert outputs[len(wanted) :] in ((), ((),))  # no logits
+    batch, late = ragged_batch(head, labels=True), {"classifier_pooling": "late"} if head in ENCODERS else {}
+    for training, fields in ((False, late), (True, {"position_embedding_type": "alibi"})):
+        model = tiny_model(head, **fields).train(training)
+        full, outputs = model(**batch), model(**{name: value[:0] for name, value in batch.items()})
+        for name, value in full.items():
+            if isinstance(value, torch.Tensor):
+                assert outputs[name].shape == (value[:0].shape if value.dim() else ()), name
 
 
 @pytest.mark.parametrize(
@@ -140,29 +133,19 @@ def test_no_answer_stands_at_padding():
         assert logits[~real].max() < logits[real].min()
 
 
-def test_packed_sequences_do_not_see_each_other_in_evaluation_either():
-    model = tiny_decoder()
-    first, second = torch.arange(6).view(1, 6), torch.arange(10, 15).view(1, 5)
-    positions = torch.cat([torch.arange(6), torch.arange(5)]).view(1, 11)
-    packed = model(torch.cat([first, second], dim=1), position_ids=positions)
-    assert packed.past_key_values is None
-    apart = torch.cat([model(first).logits, model(second).logits], dim=1)
-    assert_same(packed.logits, apart)
-
-
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
 @pytest.mark.parametrize("fields", [{}, {"sliding_window": 2}], ids=["all", "window"])
-def test_positions_that_jump_forward_stay_in_their_sequence(fields, attention):
+def test_positions_that_jump_forward_stay_in_their_sequence(fields):
     """In training as in evaluation, where the official class has its cache; a sequence of one token is one too."""
     model = tiny_decoder(position_embedding_type="rotary", **NO_DROPOUT, **fields)
-    model.set_attn_implementation(attention)
-    ids, positions = torch.arange(1, 9).view(1, 8), torch.tensor([[0, 1, 2, 3, 20, 21, 22, 23]])
-    wanted = model(ids, torch.ones(1, 8), positions).logits
-    assert (wanted[:, 4:] - model(ids[:, 4:], position_ids=positions[:, 4:]).logits).abs().max() > 0.1
-    packed = torch.tensor([[0, 0, 1, 2, 5, 0, 0, 1]])
-    parts = zip(ids.split([1, 4, 1, 2], dim=1), packed.split([1, 4, 1, 2], dim=1), strict=True)
-    apart = torch.cat([model(part, position_ids=places).logits for part, places in parts], dim=1)
-    for training in (True, False):
-        model.train(training)
-        assert_same(model(ids, position_ids=positions).logits, wanted)
-        assert_same(model(ids, position_ids=packed).logits, apart)
+    ids, jumping = torch.arange(1, 9).view(1, 8), torch.tensor([[0, 1, 2, 3, 20, 21, 22, 23]])
+    packed, lengths = torch.tensor([[0, 0, 1, 2, 5, 0, 0, 1]]), [1, 4, 1, 2]
+    for attention in ("eager", "sdpa"):
+        model.set_attn_implementation(attention)
+        wanted = model.eval()(ids, torch.ones(1, 8), jumping).logits
+        assert (wanted[:, 4:] - model(ids[:, 4:], position_ids=jumping[:, 4:]).logits).abs().max() > 0.1
+        parts = zip(ids.split(lengths, dim=1), packed.split(lengths, dim=1), strict=True)
+        apart = torch.cat([model(part, position_ids=places).logits for part, places in parts], dim=1)
+        for training in (True, False):
+            model.train(training)
+            assert_same(model(ids, position_ids=jumping).logits, wanted, attention)
+            assert_same(model(ids, position_ids=packed).logits, apart, attention)

@@ -94,22 +94,19 @@ def test_missing_tables_are_reported(fields, tmp_path):
     assert loaded.get_parameter(absent).std().item() == pytest.approx(SIZES["initializer_range"], rel=0.1)
 
 
-@pytest.mark.parametrize("size", [80, 50])
-@pytest.mark.parametrize(
-    ("side", "fields", "groups"),
-    [("source", *tie) for tie in TIES.values()] + [("target", *tie) for tie in TIES.values() if {SOURCE} in tie[1]],
-)
-def test_resized(side, fields, groups, size, tmp_path):
+@EVERY_TIE
+def test_resized(fields, groups, tmp_path):
     """The source's vocabulary, and with shared embeddings the target's too; or the target's alone."""
-    model = make(final_logits_bias=size == 80 or groups != TIES["none"][1], **fields)
-    before, config = {name: tensor.clone() for name, tensor in model.state_dict().items()}, model.config
-    if side == "target":
-        model.resize_decoder_token_embeddings(size)
-        check_resized(model, before, groups, SIZES["vocab_size"], size, tmp_path)
-    else:
-        target = size if config.share_encoder_decoder_embeddings else config.decoder_vocab_size
-        model.resize_token_embeddings(size)
-        check_resized(model, before, groups, size, target, tmp_path)
+    for side, size in (("source", 80), ("source", 50), ("target", 80), ("target", 50)):
+        model = make(final_logits_bias=size == 80 or groups != TIES["none"][1], **fields)
+        before, config = {name: tensor.clone() for name, tensor in model.state_dict().items()}, model.config
+        if side == "source":
+            target = size if config.share_encoder_decoder_embeddings else config.decoder_vocab_size
+            model.resize_token_embeddings(size)
+            check_resized(model, before, groups, size, target, tmp_path)
+        elif {SOURCE} in groups:
+            model.resize_decoder_token_embeddings(size)
+            check_resized(model, before, groups, SIZES["vocab_size"], size, tmp_path)
 
 
 def test_resized_with_a_trained_bias():

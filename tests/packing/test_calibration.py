@@ -2,6 +2,7 @@
 
 import copy
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -26,9 +27,11 @@ from tfm_zoo.inference.packing.roundings import TOP, Rounding
 from tfm_zoo.inference.packing.weights import CalibratedWeight
 
 from ..tiny import ragged_batch, tiny_decoder, tiny_model
+from ..words import SENTENCES, make_tokenizer
 
 pytestmark = pytest.mark.skipif(not levels_of(ManyRowsInt8Product), reason="oneDNN multiplies no integers here")
 
+ENCODER, IDS = partial(tiny_model, TfmBertModel), {"input_ids": torch.arange(1, 7)[None]}
 GATED = {"norm_position": "pre", "mlp_type": "gated", "hidden_act": "silu", "position_embedding_type": "rotary"}
 
 
@@ -90,6 +93,9 @@ def test_near_and_saved(head, fields, tmp_path, caplog):
     model, batch = tiny_model(head, **fields), ragged_batch(head)
     twin = calibrated(copy.deepcopy(model))
     assert any(isinstance(each, CalibratedProduct) for each in products(twin))
+    if head is TfmBertModel:  # bytes go from product to product, through a feed-forward whose GELU the first computes
+        assert all(layer.mlp.up_proj.dtype == torch.uint8 for layer in twin.layers)
+        assert twin.state_dict()["layers.0.mlp.down_proj.weight"].dtype == torch.int8
     assert 0.97 < cosine(model, twin, batch) < 1
     assert "Calibrated" in caplog.text and "in the mean" in caplog.text
     twin.save_pretrained(tmp_path)
@@ -101,14 +107,6 @@ def test_near_and_saved(head, fields, tmp_path, caplog):
     assert vectors(loaded, batch).equal(vectors(twin, batch))
     state, other = twin.state_dict(), loaded.state_dict()
     assert state.keys() == other.keys() and all(state[name].equal(other[name]) for name in state)
-
-
-def test_bytes_go_from_product_to_product():
-    """Through a feed-forward whose GELU the first product computes, and in eight bits in the checkpoint."""
-    model = calibrated(tiny_model(TfmBertModel))
-    for layer in model.layers:
-        assert layer.mlp.up_proj.dtype == torch.uint8 and isinstance(layer.mlp.act_fn, torch.nn.Identity)
-    assert model.state_dict()["layers.0.mlp.down_proj.weight"].dtype == torch.int8
 
 
 def test_the_bound_is_kept(tmp_path, caplog):
@@ -150,44 +148,32 @@ def test_what_cannot_be_calibrated(caplog):
 
 def test_texts(tmp_path):
     """With a tokenizer that is given, or that of the model's folder."""
-    tokenizers = pytest.importorskip("tokenizers")
-    from transformers import PreTrainedTokenizerFast
-
-    words = {"[PAD]": 0, "[UNK]": 1, **{f"w{i}": i for i in range(2, 40)}}
-    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]", unk_token="[UNK]")
-    texts = [" ".join(f"w{2 + (i * j) % 37}" for j in range(1, 2 + i)) for i in range(12)]
-    model = tiny_model(TfmBertModel)
+    model, tokenizer = tiny_model(TfmBertModel), make_tokenizer()
     with pytest.raises(ValueError, match="Texts to calibrate with need"):
-        pack_weights(model, "int8", calibrate=texts)
+        pack_weights(model, "int8", calibrate=SENTENCES)
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    given = pack_weights(model, "int8", calibrate=texts, tokenizer=tokenizer)
-    found = pack_weights(TfmBertModel.from_pretrained(tmp_path), "int8", calibrate=texts)
+    given = pack_weights(model, "int8", calibrate=SENTENCES, tokenizer=tokenizer)
+    found = pack_weights(TfmBertModel.from_pretrained(tmp_path), "int8", calibrate=SENTENCES)
     assert vectors(given, ragged_batch()).equal(vectors(found, ragged_batch()))
 
 
 @pytest.mark.parametrize(
-    "options, reason",
+    "make, options, reason",
     [
-        ({"dtype": "bfloat16", "calibrate": [{}]}, "calibrate is for dtype='int8', not for 'bfloat16'"),
-        ({"calibrate": "a text"}, "not the str given"),
-        ({"calibrate": []}, "calibrate is empty"),
-        ({"calibrate": [1, 2]}, "it holds the int '1'"),
-        ({"calibrate": [{}], "least_cosine": 2}, "least_cosine=2 should be a number from 0 to 1"),
+        (ENCODER, {"dtype": "bfloat16", "calibrate": [{}]}, "calibrate is for dtype='int8', not for 'bfloat16'"),
+        (ENCODER, {"calibrate": "a text"}, "not the str given"),
+        (ENCODER, {"calibrate": []}, "calibrate is empty"),
+        (ENCODER, {"calibrate": [1, 2]}, "it holds the int '1'"),
+        (ENCODER, {"calibrate": [{}], "least_cosine": 2}, "least_cosine=2 should be a number from 0 to 1"),
+        (tiny_decoder, {"dtype": "int8", "calibrate": [IDS]}, "TfmGPTForCausalLM writes text"),
     ],
 )
-def test_refused(options, reason):
-    model = tiny_model(TfmBertModel)
+def test_refused(make, options, reason):
+    model = make()
     with pytest.raises(ValueError, match=reason):
         pack_weights(model, **options)
-    assert isinstance(model.layers[0].mlp.up_proj, torch.nn.Linear)
-
-
-def test_a_decoder_is_refused():
-    with pytest.raises(ValueError, match="TfmGPTForCausalLM writes text"):
-        pack_weights(tiny_decoder(), "int8", calibrate=[{"input_ids": torch.arange(1, 7)[None]}])
+    assert isinstance(model.base_model.layers[0].mlp.up_proj, torch.nn.Linear)
 
 
 def test_configuration():

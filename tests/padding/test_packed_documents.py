@@ -15,12 +15,10 @@ from tfm_zoo import (
     TfmEncoderDecoderForConditionalGeneration,
     TfmEncoderDecoderModel,
     TfmGPTModel,
-    from_official,
 )
 from tfm_zoo.models.kernels import varlen_attention_forward
 from tfm_zoo.models.padding import find_kept
 
-from ..official_models import BY_NAME, build_tiny
 from ..precision import MAX_DIFFERENCE, assert_same
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model, without_kernels
 from ..varlen import device
@@ -81,49 +79,42 @@ def pairs(is_causal: bool, dtype: torch.dtype = torch.bool) -> torch.Tensor:
     return torch.zeros(sees.shape).masked_fill(~sees, torch.finfo().min) if dtype.is_floating_point else sees.to(dtype)
 
 
-@pytest.mark.parametrize(
-    ("mask", "attention"),
-    [("no mask", "sdpa"), ("a mask of ones", "eager"), ("padding", "eager"), ("padding", "sdpa")]
-    + [(mask, "varlen") for mask in MASKS],
-)
+#: a mask, an implementation, whether padding is skipped, and whether the model is trained
+WAYS = [
+    *(("no mask", "sdpa", True, True), ("no mask", "sdpa", False, False), ("a mask of ones", "eager", True, False)),
+    *(("padding", "eager", True, True), ("padding", "sdpa", False, True), ("padding", "sdpa", True, False)),
+    *(("no mask", "varlen", True, True), ("a mask of ones", "varlen", True, False), ("padding", "varlen", True, True)),
+    ("padding", "varlen", False, True),
+]
+
+
 @pytest.mark.parametrize("name", MODELS)
-def test_documents_of_a_row_do_not_see_each_other(name, mask, attention):
+def test_documents_of_a_row_do_not_see_each_other(name):
     head, fields = MODELS[name]
-    for skip_padding, training in ((True, False), (True, True), (False, True)):
+    for way in WAYS:
+        mask, attention, skip_padding, training = way
         model = tiny_model(head, skip_padding=skip_padding, **NO_DROPOUT, **fields)
         model.set_attn_implementation(attention)
         with device() as kernel:
-            assert max(differences(model.train(training), MASKS[mask])) < MAX_DIFFERENCE
-        has_bias = model.config.has_position_bias
-        assert bool(kernel.calls) == (attention == "varlen" and skip_padding and not has_bias)
+            assert max(differences(model.train(training), MASKS[mask])) < MAX_DIFFERENCE, way
+        runs = attention == "varlen" and skip_padding and not model.config.has_position_bias
+        assert bool(kernel.calls) == runs, way
 
 
 @pytest.mark.parametrize("head", [TfmBertModel, TfmGPTModel])
 def test_a_row_may_begin_inside_a_document(head):
-    """As where a stream of documents is cut into blocks."""
-    model, ids = tiny_model(head, hidden_dropout=0.0), IDS[:1, :6]
-    states = [
-        model(torch.cat((first, ids[:, 1:]), dim=1), position_ids=torch.tensor([[3, 4, 5, 0, 1, 2]])).last_hidden_state
-        for first in (ids[:, :1], ids[:, :1] + 1)
-    ]
-    differs = (states[0] != states[1]).any(dim=2)[0].tolist()
-    assert differs == [True] * 3 + [False] * 3
-
-
-@pytest.mark.parametrize("padding", [0, 1])
-def test_a_padded_row_may_begin_inside_a_document(padding):
-    model, ids = tiny_model(TfmBertModel, add_pooling_layer=False, hidden_dropout=0.0), IDS[:1, :8]
-    given = {"attention_mask": torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1]])}
-    given["position_ids"] = torch.tensor([[padding, padding, 3, 4, 5, 0, 1, 2]])
-    states = [model(each, **given).last_hidden_state for each in (ids, ids + (torch.arange(8) == 2))]
-    assert (states[0] != states[1]).any(dim=2)[0].tolist() == [False] * 2 + [True] * 3 + [False] * 3
-
-
-def test_an_encoder_reads_positions_in_any_order():
-    model, ids = tiny_model(TfmBertModel), IDS[:1, :6]
-    order = torch.tensor([3, 5, 0, 4, 2, 1])
-    states = model(ids).last_hidden_state[:, order]
-    assert_same(model(ids[:, order], position_ids=order[None]).last_hidden_state, states)
+    """As where a stream of documents is cut into blocks; an encoder's row may be padded before it."""
+    model = tiny_model(head, hidden_dropout=0.0, **{"add_pooling_layer": False} if head is TfmBertModel else {})
+    positions = torch.tensor([[3, 4, 5, 0, 1, 2]])
+    cases = [(0, {"position_ids": positions})]
+    for value in (0, 1) if head is TfmBertModel else ():
+        padded = {"position_ids": nn.functional.pad(positions, (2, 0), value=value)}
+        cases.append((2, padded | {"attention_mask": nn.functional.pad(torch.ones(1, 6).long(), (2, 0))}))
+    for padding, given in cases:
+        ids, changed = IDS[:1, : padding + 6], (torch.arange(padding + 6) == padding).long()
+        states = [model(each, **given).last_hidden_state for each in (ids, ids + changed)]
+        differs = (states[0] != states[1]).any(dim=2)[0].tolist()
+        assert differs == [False] * padding + [True] * 3 + [False] * 3
 
 
 def test_rows_have_documents_of_their_own():
@@ -150,28 +141,28 @@ def test_flash_attention_gets_the_bounds_of_documents(name):
     head, fields = MODELS[name]
     model = tiny_model(head, **NO_DROPOUT, **fields)
     model.config._attn_implementation = "flash_by_bounds"  # its setter would look for a kernel on the Hub
-    for mask in MASKS.values():
+    for mask, training in (("no mask", True), ("a mask of ones", False), ("padding", True), ("padding", False)):
         if model.config.has_position_bias:
             with pytest.raises(ValueError, match="takes no bias of positions"):
-                differences(model, mask)
+                differences(model, MASKS[mask])
             continue
-        for training in (False, True):
-            with device() as kernel:
-                assert max(differences(model.train(training), mask)) < MAX_DIFFERENCE
-            assert kernel.calls
+        with device() as kernel:
+            assert max(differences(model.train(training), MASKS[mask])) < MAX_DIFFERENCE, mask
+        assert kernel.calls
 
 
 @pytest.mark.parametrize("reason", ["skip_padding", "hidden states", "hook", "frequencies"])
-@pytest.mark.parametrize("head", [TfmBertModel, TfmGPTModel])
-def test_flash_attention_without_the_bounds_is_refused(head, reason):
+def test_flash_attention_without_the_bounds_is_refused(reason):
     dynamic = {"rope_type": "dynamic", "factor": 2.0}
     fields = {"position_embedding_type": "rotary", "max_position_embeddings": 8, "rope_parameters": dynamic}
-    model = tiny_model(head, skip_padding=reason != "skip_padding", **fields if reason == "frequencies" else {})
-    model.config._attn_implementation = "flash_by_bounds"
-    if reason == "hook":
-        model.layers[0].register_forward_hook(lambda *args: None)
-    with pytest.raises(ValueError, match=r"begin anew within a row: choose sdpa\. Flash attention takes it only where"):
-        model(IDS, position_ids=POSITIONS, output_hidden_states=reason == "hidden states")
+    message = r"begin anew within a row: choose sdpa\. Flash attention takes it only where"
+    for head in (TfmBertModel, TfmGPTModel):
+        model = tiny_model(head, skip_padding=reason != "skip_padding", **fields if reason == "frequencies" else {})
+        model.config._attn_implementation = "flash_by_bounds"
+        if reason == "hook":
+            model.layers[0].register_forward_hook(lambda *args: None)
+        with pytest.raises(ValueError, match=message):
+            model(IDS, position_ids=POSITIONS, output_hidden_states=reason == "hidden states")
 
 
 @pytest.mark.slow
@@ -216,19 +207,6 @@ def test_masks_that_are_dropped_scale_one_sequence():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["BertModel", "MistralModel"])
-def test_official_classes_are_the_control(name):
-    """With a mask of ones transformers looks for no documents; without one it does in decoders without a cache."""
-    official = build_tiny(BY_NAME[name])
-    zoo = from_official(official)
-    leaks = {}
-    for mask in ("no mask", "a mask of ones"):
-        assert max(differences(zoo, MASKS[mask], with_gradients=False, use_cache=False)) < MAX_DIFFERENCE
-        leaks[mask] = max(differences(official, MASKS[mask], with_gradients=False, use_cache=False)) > 1e-3
-    assert leaks == {"no mask": name == "BertModel", "a mask of ones": True}
-
-
-@torch.no_grad()
 @without_kernels
 @pytest.mark.parametrize("name", ["ModernBERT", "Mistral", "BLOOM", "T5's encoder"])
 def test_flex_attention_keeps_them_apart(name):
@@ -241,31 +219,27 @@ def test_flex_attention_keeps_them_apart(name):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    ("attention", "dtype"),
-    [("eager", torch.bool), ("sdpa", torch.long), ("sdpa", torch.float)]
-    + [("varlen", dtype) for dtype in (torch.bool, torch.long, torch.float)],
-    ids=str,
-)
 @pytest.mark.parametrize("name", ["BERT", "GPT-2", "BLOOM", "T5's encoder"])
-def test_a_mask_of_pairs_keeps_them_apart(name, attention, dtype):
+def test_a_mask_of_pairs_keeps_them_apart(name):
     head, fields = MODELS[name]
     model = tiny_model(head, **fields)
-    model.set_attn_implementation(attention)
-    together = model(IDS, position_ids=POSITIONS, attention_mask=pairs(head is TfmGPTModel, dtype)).last_hidden_state
-    for row, places in documents():
-        alone = model(IDS[row : row + 1, places]).last_hidden_state[0]
-        assert_same(together[row, places], alone)
+    alone = [model(IDS[row : row + 1, places]).last_hidden_state[0] for row, places in documents()]
+    ways = [("eager", torch.bool), ("sdpa", torch.long), ("sdpa", torch.float)]
+    for attention, dtype in (*ways, ("varlen", torch.bool), ("varlen", torch.float)):
+        model.set_attn_implementation(attention)
+        mask = pairs(head is TfmGPTModel, dtype)
+        together = model(IDS, position_ids=POSITIONS, attention_mask=mask).last_hidden_state
+        assert_same([together[each] for each in documents()], alone, f"{attention}, {dtype}")
 
 
-@pytest.mark.parametrize("mask", MASKS)
 @torch.no_grad()
-def test_a_cache_takes_no_documents_that_share_a_row(mask):
+def test_a_cache_takes_no_documents_that_share_a_row():
     model = tiny_model(TfmGPTModel)
-    given = {"position_ids": POSITIONS, "attention_mask": MASKS[mask]}
-    assert model.eval()(IDS, **given).past_key_values is None
-    with pytest.raises(ValueError, match="a cache does not keep apart what is packed into a row: pass use_cache=False"):
-        model(IDS, **given, use_cache=True)
+    for mask in MASKS.values():
+        given = {"position_ids": POSITIONS, "attention_mask": mask}
+        assert model(IDS, **given).past_key_values is None
+        with pytest.raises(ValueError, match="a cache does not keep apart what is packed into a row: pass use_cache=F"):
+            model(IDS, **given, use_cache=True)
 
 
 def test_sources_do_not_share_a_row():
@@ -331,26 +305,26 @@ def test_other_orders_of_positions_are_no_documents():
 
 
 HOLES = torch.tensor([[1, 1, 1, 0, 1, 1, 1, 1, 0, 1, 1, 1], [0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 1, 0]])
-OF_REAL = HOLES.cumsum(1) - HOLES
+OF_REAL = HOLES.cumsum(1) - HOLES  # as trl counts, at padding too
 
 
-@pytest.mark.parametrize("at_padding", [OF_REAL, 0, 1, OF_REAL + 1], ids=["of trl", "zeros", "ones", "counted"])
-@pytest.mark.parametrize("dtype", [torch.bool, torch.long, torch.float])
 @pytest.mark.parametrize("name", ["BERT", "GPT-2", "rotary", "target"])
 @torch.no_grad()
-def test_padding_inside_a_row_begins_no_document(name, dtype, at_padding):
+def test_padding_inside_a_row_begins_no_document(name):
     """Only positions of real tokens count: theirs rise, so that each row is one document, with and without a cache."""
-    positions, side = torch.where(HOLES == 1, OF_REAL, at_padding), ""
-    head, fields = MODELS.get(name, (TfmEncoderDecoderModel if name == "target" else TfmGPTModel, {}))
-    given, fields = {}, fields if name != "rotary" else {"position_embedding_type": "rotary"}
-    if name == "target":
-        side, given = "decoder_", {"input_ids": IDS}
-    model = tiny_model(head, **fields).eval()
-    calls = [{}] if name == "BERT" else [{"use_cache": use} for use in (True, False)]
-    for options in calls:
-        inputs = {f"{side}input_ids": IDS, f"{side}attention_mask": HOLES.to(dtype), f"{side}position_ids": positions}
-        states = model(**given, **inputs, **options).last_hidden_state
-        for row, real in enumerate(HOLES.bool()):
-            source = {key: each[row : row + 1] for key, each in given.items()}
-            alone = model(**source, **{f"{side}input_ids": IDS[row : row + 1, real]}, **options).last_hidden_state
-            torch.testing.assert_close(states[row, real], alone[0], rtol=1e-4, atol=1e-5)
+    others = {"rotary": (TfmGPTModel, {"position_embedding_type": "rotary"}), "target": (TfmEncoderDecoderModel, {})}
+    head, fields = (others | MODELS)[name]
+    model, nothing = tiny_model(head, **fields), torch.tensor(0)
+    side, source = ("decoder_", {"input_ids": IDS}) if name == "target" else ("", {})
+    cases = [(torch.bool, OF_REAL), (torch.long, OF_REAL), (torch.float, OF_REAL), (torch.bool, nothing)]
+    cases += [(torch.long, nothing), (torch.float, nothing + 1), (torch.long, OF_REAL + 1)]
+    for options in [{}] if name == "BERT" else [{"use_cache": True}, {"use_cache": False}]:
+        for dtype, at_padding in cases:
+            padded = {"input_ids": IDS, "attention_mask": HOLES.to(dtype)}
+            padded["position_ids"] = torch.where(HOLES == 1, OF_REAL, at_padding)
+            padded = {f"{side}{key}": value for key, value in padded.items()}
+            states = model(**source | padded, **options).last_hidden_state
+            for row, real in enumerate(HOLES.bool()):
+                alone = {key: ids[row : row + 1] for key, ids in source.items()}
+                alone[f"{side}input_ids"] = IDS[row : row + 1, real]
+                assert_same(states[row, real], model(**alone, **options).last_hidden_state[0], f"{dtype}")

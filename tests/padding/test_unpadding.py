@@ -25,16 +25,14 @@ from tfm_zoo import (
     TfmGPTForSequenceClassification,
     TfmGPTForTokenClassification,
 )
-from tfm_zoo.models.batch import Layout
-from tfm_zoo.models.kernels import attend_apart, attend_padded
-from tfm_zoo.models.masks import apart, find_layouts
-from tfm_zoo.models.padding import find_kept, keep, restore
+from tfm_zoo.models.masks import find_layouts
 
 from ..precision import assert_same
 from ..tiny import LENGTHS, NO_DROPOUT, TARGET_LENGTHS, ragged_batch, ragged_mask, tiny_model
 
 pytestmark = pytest.mark.usefixtures("double")
 
+SIDES = TfmEncoderDecoderForConditionalGeneration
 REAL = sum(LENGTHS)
 ALL = len(LENGTHS) * max(LENGTHS)
 VARLEN_CALLS = []
@@ -54,7 +52,7 @@ def varlen_attention(module, query, key, value, attention_mask, scaling, dropout
         # A window of n counts the position itself: n - 1 on either side.
         seen = None if sliding_window is None else (places[:, None] - places).abs() < sliding_window
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-        outputs.append(nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scaling))
+        outputs.append(F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scaling))
     return torch.cat(outputs, dim=2).transpose(1, 2), None
 
 
@@ -65,49 +63,64 @@ ARCHITECTURES = {
     "rotary": {"position_embedding_type": "rotary", "num_key_value_heads": 2, "norm_position": "pre"},
     "window": {"sliding_window": 2, "position_embedding_type": "sinusoidal"},
     "counted": {"position_ids_from_padding": True, "classifier_pooling": "mean"},
+    "linear": {"layer_types": ["linear_attention", "full_attention"]},
 }
 
 
-def outputs_and_gradients(model, batch: dict) -> tuple:
-    mask = batch["attention_mask"].bool()
-    outputs = model(**batch)
-    outputs.last_hidden_state[mask].square().sum().add(outputs.pooler_output.sum()).backward()
-    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
-    return outputs.last_hidden_state[mask].detach(), outputs.pooler_output.detach(), gradients
+def count_rows(modules: Iterable[nn.Module]) -> list[int]:
+    """Fills with the number of states that each of these modules sees. (A hook would have padding computed.)"""
+    seen = []
+
+    def counted(forward, states):
+        seen.append(states.shape[:-1].numel())
+        return forward(states)
+
+    for module in modules:
+        module.forward = partial(counted, module.forward)
+    return seen
 
 
-@pytest.mark.parametrize("fields", [*ARCHITECTURES.values(), {"layer_types": ["linear_attention", "full_attention"]}])
-def test_sequence_lengths_reach_the_kernel(fields):
+def count_tokens(stack: nn.Module) -> list[int]:
+    return count_rows(layer.mlp for layer in stack.layers)
+
+
+def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_sequence_lengths_reach_the_kernel(name):
     """Of each layer that compares positions; a linear one, which has no kernel, keeps sequences apart itself."""
-    batch = ragged_batch()
-    reference = tiny_model(TfmBertModel, skip_padding=False, **fields)
-    model = tiny_model(TfmBertModel, **fields)
+    batch, results = ragged_batch(), []
+    mask = batch["attention_mask"].bool()
+    reference, model = (tiny_model(TfmBertModel, skip_padding=skip, **ARCHITECTURES[name]) for skip in (False, True))
     model.config._attn_implementation = "flash_varlen_in_torch"  # its setter would look for a kernel on the Hub
     VARLEN_CALLS.clear()
-    ours = outputs_and_gradients(model, batch)
+    for each in (model, reference):
+        outputs = each(**batch)
+        outputs.last_hidden_state[mask].square().sum().add(outputs.pooler_output.sum()).backward()
+        results.append((outputs.last_hidden_state[mask], outputs.pooler_output, gradients(each)))
     bounds = [0, *torch.tensor(LENGTHS).cumsum(0).tolist()]
     calls = len(model.layers) - model.layer_types.count("linear_attention")
     assert [(REAL, bounds, max(LENGTHS), max(LENGTHS))] * calls == VARLEN_CALLS
-    assert_same(ours, outputs_and_gradients(reference, batch))
+    assert_same(*results)
 
 
-@pytest.mark.parametrize("side", ["right", "left", "holes"])
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_attention_weights_are_those_of_the_padded_batch(name, side):
+@pytest.mark.parametrize("name", ["bert", "rotary", "window", "counted"])
+def test_attention_weights_are_those_of_the_padded_batch(name):
     """Asking for them keeps padding out of all but the attention call."""
-    batch = ragged_batch(side=side)
     fields = ARCHITECTURES[name] | {"classifier_pooling": "mean"}
     model, reference = (tiny_model(TfmBertModel, skip_padding=skip, **fields) for skip in (True, False))
-    computed = count_tokens(model.base_model)
-    mask = batch["attention_mask"].bool()
-    weights = []
-    for each in (model, reference):
-        each.set_attn_implementation("eager")
-        outputs = each(**batch, output_attentions=True)
-        weights.append([layer.transpose(1, 2)[mask] for layer in outputs.attentions])
-        assert [layer.shape for layer in outputs.attentions] == [(len(LENGTHS), 4, max(LENGTHS), max(LENGTHS))] * 2
-    assert computed == [REAL] * 2
-    assert_same(*weights)
+    computed, shape = count_tokens(model), (len(LENGTHS), 4, max(LENGTHS), max(LENGTHS))
+    for side in ("right", "left", "holes"):
+        batch, weights = ragged_batch(side=side), []
+        for each in (model, reference):
+            each.set_attn_implementation("eager")
+            attentions = each(**batch, output_attentions=True).attentions
+            assert [layer.shape for layer in attentions] == [shape] * 2
+            weights.append([layer.transpose(1, 2)[batch["attention_mask"].bool()] for layer in attentions])
+        assert_same(*weights, side)
+    assert {*computed} == {REAL}
 
 
 @pytest.mark.parametrize(("attention", "value"), [("eager", torch.nan), ("sdpa", torch.inf)])
@@ -126,11 +139,10 @@ def test_a_sequence_that_is_not_finite_leaves_others_as_they_are(head, attention
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_a_source_that_is_not_finite_leaves_others_as_they_are(attention):
-    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, **NO_DROPOUT).train()
+    model, batch, losses = tiny_model(SIDES, **NO_DROPOUT).train(), ragged_batch(SIDES, labels=True), []
     model.set_attn_implementation(attention)
-    batch = ragged_batch(TfmEncoderDecoderForConditionalGeneration, labels=True)
     embeds = model.get_input_embeddings()(batch.pop("input_ids")).detach()
-    batch["labels"][1], losses = -100, []
+    batch["labels"][1] = -100
     for value in (0.0, torch.nan):
         embeds[1, 2] = value
         losses.append(model(**batch, inputs_embeds=embeds).loss)
@@ -139,18 +151,18 @@ def test_a_source_that_is_not_finite_leaves_others_as_they_are(attention):
 
 
 @pytest.mark.parametrize(
-    ("fields", "dropout", "calls"),
+    ("fields", "calls"),
     [
-        ({}, 0.0, [2, 1, 1]),
-        ({"num_key_value_heads": 2, "position_embedding_type": "rotary"}, 0.0, [2, 1, 1]),
-        ({}, 0.1, [1, 1, 1, 1]),
+        ({}, [2, 1, 1]),
+        ({"num_key_value_heads": 2, "position_embedding_type": "rotary"}, [2, 1, 1]),
+        ({"attention_dropout": 0.1}, [1, 1, 1, 1]),
     ],
     ids=["BERT", "grouped queries", "dropout"],
 )
-def test_neighbours_of_one_length_are_one_call(fields, dropout, calls, monkeypatch):
+def test_neighbours_of_one_length_are_one_call(fields, calls, monkeypatch):
     """As in batches that are sorted by length; each gets what it would alone. With dropout each has its own call, on
     which the numbers that a seed draws depend."""
-    model = tiny_model(TfmBertModel, **NO_DROPOUT | {"attention_dropout": dropout} | fields)
+    model = tiny_model(TfmBertModel, **NO_DROPOUT | fields)
     kernel, seen = ALL_ATTENTION_FUNCTIONS["sdpa"], []
 
     def counted(module, query, *args, **kwargs):
@@ -159,83 +171,65 @@ def test_neighbours_of_one_length_are_one_call(fields, dropout, calls, monkeypat
 
     monkeypatch.setattr(AttentionInterface, "get_interface", lambda *args: counted)
     monkeypatch.setattr("tfm_zoo.models.kernels.dropped_attention_forward", counted)
-    lengths = [5, 5, 7, 5]
+    lengths, has_dropout = [5, 5, 7, 5], "attention_dropout" in fields
     ids, mask = torch.randint(1, 60, (4, 7)), (torch.arange(7) < torch.tensor(lengths)[:, None]).long()
-    states = model.train(dropout > 0)(ids, mask).last_hidden_state
+    states = model.train(has_dropout)(ids, mask).last_hidden_state
     assert seen == calls * len(model.layers)
-    for row, length in enumerate(lengths) if not dropout else ():
-        alone = model(ids[row : row + 1, :length]).last_hidden_state
-        assert_same(states[row : row + 1, :length], alone)
-
-
-def count_tokens(stack) -> list[int]:
-    """Fills with the number of tokens that each layer's feed-forward sees. (A hook would have padding computed.)"""
-    return count_rows(layer.mlp for layer in stack.layers)
-
-
-def count_rows(modules: Iterable[nn.Module]) -> list[int]:
-    """Fills with the number of states that each of these modules sees."""
-    seen = []
-
-    def counted(forward, states):
-        seen.append(states.shape[:-1].numel())
-        return forward(states)
-
-    for module in modules:
-        module.forward = partial(counted, module.forward)
-    return seen
-
-
-def case(name: str, computed: int, head: type = TfmBertModel, fields: dict | None = None, **inputs):
-    return pytest.param(head, fields or {}, ragged_batch(head) | inputs, computed, id=name)
+    for row, length in enumerate(lengths) if not has_dropout else ():
+        assert_same(states[row : row + 1, :length], model(ids[row : row + 1, :length]).last_hidden_state)
 
 
 LONG = {"rope_type": "longrope", "original_max_position_embeddings": 8, "rope_theta": 100.0, "factor": 3.0}
 LONG |= {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+LONG = {"position_embedding_type": "rotary", "rope_parameters": LONG}
 LEFT, LABELS_AT_PADDING = ragged_mask(side="left"), torch.where(ragged_mask().bool(), -100, 5)
+AT_LEFT = {"attention_mask": LEFT}
 ONE_IS_EMPTY = ragged_mask() * torch.tensor([[1], [0], [1], [1]])
 ANSWERS = {"start_positions": torch.zeros(4).long(), "end_positions": torch.zeros(4).long()}
+OF_TOKENS = ragged_batch(TfmBertForMaskedLM, labels=True)
+TEXTS_AT_LEFT = ragged_batch(TfmGPTForSequenceClassification, "left")
 
 
 @pytest.mark.parametrize(
-    ("head", "fields", "batch", "computed"),
+    ("computed", "head", "fields", "inputs"),
     [
-        case("default", REAL),
-        case("boolean mask", REAL, attention_mask=ragged_mask().bool()),
-        case("float mask", REAL, attention_mask=ragged_mask().float()),
-        case("labels at tokens", REAL, TfmBertForMaskedLM, **ragged_batch(TfmBertForMaskedLM, labels=True)),
-        case("classes", REAL, TfmBertForSequenceClassification, labels=torch.tensor([0, 1, 1, 0])),
-        case("switched off", ALL, fields={"skip_padding": False}),
-        case("no padding", ALL, attention_mask=torch.ones_like(LEFT)),
-        case("no mask", ALL, attention_mask=None),
-        case("an empty sequence", ALL, attention_mask=ONE_IS_EMPTY),
-        case("a mask of pairs", ALL, attention_mask=torch.zeros(4, 1, 9, 9)),
-        case("a padded position is pooled", ALL, attention_mask=LEFT),
-        case("the mean is pooled", REAL, fields={"classifier_pooling": "mean"}, attention_mask=LEFT),
-        case("attention pools", REAL, fields={"classifier_pooling": "attention"}, attention_mask=LEFT),
-        case("nothing is pooled", REAL, fields={"add_pooling_layer": False}, attention_mask=LEFT),
-        case("labels at padding", ALL, TfmBertForMaskedLM, labels=LABELS_AT_PADDING),
-        case("answers to find", REAL, TfmBertForQuestionAnswering),
-        case("answers to learn", ALL, TfmBertForQuestionAnswering, **ANSWERS),
-        case("hidden states with gradients", ALL, output_hidden_states=True),
-        case("frequencies by length", ALL, fields={"position_embedding_type": "rotary", "rope_parameters": LONG}),
+        pytest.param(computed, head, fields, inputs, id=name)
+        for name, computed, head, fields, inputs in (
+            ("default", REAL, TfmBertModel, {}, {}),
+            ("boolean mask", REAL, TfmBertModel, {}, {"attention_mask": ragged_mask().bool()}),
+            ("float mask", REAL, TfmBertModel, {}, {"attention_mask": ragged_mask().float()}),
+            ("labels at tokens", REAL, TfmBertForMaskedLM, {}, OF_TOKENS),
+            ("classes", REAL, TfmBertForSequenceClassification, {}, {"labels": torch.tensor([0, 1, 1, 0])}),
+            ("texts", REAL, TfmGPTForSequenceClassification, {}, {"token_type_ids": None}),
+            ("texts, left", REAL, TfmGPTForSequenceClassification, {}, {"token_type_ids": None} | TEXTS_AT_LEFT),
+            ("switched off", ALL, TfmBertModel, {"skip_padding": False}, {}),
+            ("no padding", ALL, TfmBertModel, {}, {"attention_mask": torch.ones_like(LEFT)}),
+            ("no mask", ALL, TfmBertModel, {}, {"attention_mask": None}),
+            ("an empty sequence", ALL, TfmBertModel, {}, {"attention_mask": ONE_IS_EMPTY}),
+            ("a mask of pairs", ALL, TfmBertModel, {}, {"attention_mask": torch.zeros(4, 1, 9, 9)}),
+            ("a padded position is pooled", ALL, TfmBertModel, {}, AT_LEFT),
+            ("the mean is pooled", REAL, TfmBertModel, {"classifier_pooling": "mean"}, AT_LEFT),
+            ("attention pools", REAL, TfmBertModel, {"classifier_pooling": "attention"}, AT_LEFT),
+            ("nothing is pooled", REAL, TfmBertModel, {"add_pooling_layer": False}, AT_LEFT),
+            ("labels at padding", ALL, TfmBertForMaskedLM, {}, {"labels": LABELS_AT_PADDING}),
+            ("answers to find", REAL, TfmBertForQuestionAnswering, {}, {}),
+            ("answers to learn", ALL, TfmBertForQuestionAnswering, {}, ANSWERS),
+            ("hidden states with gradients", ALL, TfmBertModel, {}, {"output_hidden_states": True}),
+            ("frequencies by length", ALL, TfmBertModel, LONG, {}),
+        )
     ],
 )
-def test_tokens_computed(head, fields, batch, computed):
+def test_tokens_computed(computed, head, fields, inputs):
     """Skipped where it can be, and computed where its outputs count; the result is always the padded model's."""
+    batch = ragged_batch() | inputs
     model, reference = tiny_model(head, **fields), tiny_model(head, **fields | {"skip_padding": False})
     seen = count_tokens(model.base_model)
-    outputs = []
-    for each in (model, reference):
-        outputs.append(each(**batch))
+    outputs = [each(**batch)[0] for each in (model, reference)]
     assert seen == [computed] * 2
-    mask = batch["attention_mask"]
-    real = mask.bool() if computed == REAL else torch.ones(len(LENGTHS), max(LENGTHS), dtype=torch.bool)
-    ours, theirs = (each[0][real] if each[0].shape[:2] == real.shape else each[0] for each in outputs)
-    assert_same(ours, theirs)
+    real = batch["attention_mask"].bool() if computed == REAL else torch.ones(4, 9, dtype=torch.bool)
+    assert_same(*(each[real] if each.shape[:2] == real.shape else each for each in outputs))
 
 
-@pytest.mark.parametrize(("side", "attention"), [("right", "sdpa"), ("left", "eager"), ("holes", "sdpa")])
 @pytest.mark.parametrize(
     ("fields", "inputs", "computed"),
     [
@@ -248,118 +242,72 @@ def test_tokens_computed(head, fields, batch, computed):
     ],
     ids=["default", "counted", "no mask", "nothing is padding", "switched off", "hidden states"],
 )
-def test_tokens_of_a_source_computed(fields, inputs, computed, side, attention):
+def test_tokens_of_a_source_computed(fields, inputs, computed):
     """By the encoder, that is; the decoder reads the same of it, and every gradient is the same."""
-    head = TfmEncoderDecoderForConditionalGeneration
-    batch = ragged_batch(head, side, labels=True) | inputs
-    results = []
-    for skip in (True, False):
-        model = tiny_model(head, **{"skip_padding": skip, "hidden_dropout": 0.0} | fields).train()
-        model.set_attn_implementation(attention)
-        seen, decoded = (count_tokens(stack) for stack in (model.model.encoder, model.model.decoder))
-        outputs = model(**batch, return_logits=True)
-        outputs.loss.backward()
-        assert seen == [computed if skip else ALL] * 2 and decoded == [batch["labels"].numel()] * 3
-        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
-        results.append((outputs.logits, outputs.loss, gradients))
-    assert_same(*results)
+    for side, attention in (("right", "sdpa"), ("left", "eager"), ("holes", "sdpa")):
+        batch, results = ragged_batch(SIDES, side, labels=True) | inputs, []
+        for skip in (True, False):
+            model = tiny_model(SIDES, **{"skip_padding": skip, "hidden_dropout": 0.0} | fields).train()
+            model.set_attn_implementation(attention)
+            encoder, decoder = model.model.encoder, model.model.decoder
+            seen, decoded = count_tokens(encoder), count_tokens(decoder)
+            projected = count_rows(layer.encoder_attn.k_proj for layer in decoder.layers)
+            outputs = model(**batch, return_logits=True)
+            outputs.loss.backward()
+            assert seen == [computed if skip else ALL] * 2 and decoded == [batch["labels"].numel()] * 3, side
+            if not inputs.get("output_hidden_states"):  # keys and values are those of real tokens alone
+                assert projected == [computed if skip else ALL] * 3, side
+            results.append((outputs.logits, outputs.loss, gradients(model)))
+        assert_same(*results, side)
 
 
+def check_training(head: type, fields: dict, batch: dict, computed: int, padded: int, monkeypatch) -> None:
+    """In training a decoder computes so many tokens; the loss and every gradient are those of all of them. Attention
+    runs sequence by sequence or, as for a bias that is large, on the padded batch."""
+    place = "tfm_zoo.models.decoder_entrance.find_layouts"
+    for is_padded in (False, True):
+        monkeypatch.setattr(place, partial(find_layouts, shows_weights=is_padded))
+        results = []
+        for skip in (True, False):
+            model = tiny_model(head, **NO_DROPOUT | {"skip_padding": skip} | fields).train()
+            decoder = model.get_decoder()
+            seen = count_tokens(decoder)
+            outputs = model(**batch)
+            outputs.loss.backward()
+            assert seen == [computed if skip else padded] * len(decoder.layers)
+            results.append((outputs.loss, gradients(model)))
+        assert_same(*results)
+
+
+T5 = {"position_embedding_type": "none", "relative_attention_num_buckets": 8}
+LAST_LABELS = sum(TARGET_LENGTHS)
 WHOLE_TARGET = len(TARGET_LENGTHS) * max(TARGET_LENGTHS)
 
 
 @pytest.mark.parametrize(
     ("fields", "inputs", "computed"),
     [
-        ({}, {}, sum(TARGET_LENGTHS)),
-        ({"sliding_window": 2, "position_embedding_type": "rotary"}, {}, sum(TARGET_LENGTHS)),
-        ({"position_embedding_type": "none", "relative_attention_num_buckets": 8}, {}, sum(TARGET_LENGTHS)),
-        ({"attention_type": "linear"}, {}, sum(TARGET_LENGTHS)),
+        ({}, {}, LAST_LABELS),
+        ({"sliding_window": 2, "position_embedding_type": "rotary"}, {}, LAST_LABELS),
+        (T5, {}, LAST_LABELS),
+        ({"attention_type": "linear"}, {}, LAST_LABELS),
         ({}, {"labels": torch.tensor([[-100] * 6 + [5], [-100] * 7, [4] + [-100] * 6, [-100, 4] + [-100] * 5])}, 11),
         ({}, {"output_hidden_states": True}, WHOLE_TARGET),
-        ({}, {"decoder_attention_mask": torch.ones(4, 7)}, sum(TARGET_LENGTHS)),
-        ({}, {"decoder_attention_mask": ragged_mask((5, 2, 7, 4))}, sum(TARGET_LENGTHS)),
+        ({}, {"decoder_attention_mask": torch.ones(4, 7)}, LAST_LABELS),
+        ({}, {"decoder_attention_mask": ragged_mask((5, 2, 7, 4))}, LAST_LABELS),
     ],
     ids=["default", "window", "bias", "linear", "few labels", "hidden states", "mask", "padding in a mask"],
 )
-@pytest.mark.parametrize("is_padded", [False, True], ids=["split", "padded"])
-def test_tokens_of_a_target_computed(fields, inputs, computed, is_padded, monkeypatch):
-    """In training nobody reads what stands behind the last label; the loss and every gradient are the same."""
-    monkeypatch.setattr("tfm_zoo.models.decoder_entrance.find_layouts", partial(find_layouts, shows_weights=is_padded))
-    head = TfmEncoderDecoderForConditionalGeneration
-    batch = ragged_batch(head, labels=True) | inputs
-    results = []
-    for skip in (True, False):
-        model = tiny_model(head, skip_padding=skip, **NO_DROPOUT, **fields).train()
-        decoded = count_tokens(model.model.decoder)
-        outputs = model(**batch)
-        outputs.loss.backward()
-        assert outputs.logits is None and decoded == [computed if skip else WHOLE_TARGET] * 3
-        results.append((outputs.loss, {name: parameter.grad for name, parameter in model.named_parameters()}))
-    assert_same(*results)
-
-
-MADE = {"decoder_input_ids": None}  # of labels
-LAST_LABELS = sum(TARGET_LENGTHS)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "computed"),
-    [
-        (MADE, LAST_LABELS),
-        ({}, LAST_LABELS + 3),  # where labels end, three of the targets have one more token, and then padding
-        ({"decoder_attention_mask": ragged_mask(TARGET_LENGTHS)}, LAST_LABELS),
-        (MADE | {"decoder_attention_mask": ragged_mask(TARGET_LENGTHS)}, LAST_LABELS),
-        ({"decoder_attention_mask": ragged_mask((5, 2, 7, 4))}, LAST_LABELS + 2),
-        ({"decoder_attention_mask": ragged_mask(TARGET_LENGTHS, "left")}, WHOLE_TARGET),
-        ({"decoder_attention_mask": ragged_mask(TARGET_LENGTHS), "labels": torch.ones(4, 7).long()}, WHOLE_TARGET),
-        (MADE | {"return_logits": True}, WHOLE_TARGET),
-        (MADE | {"output_attentions": True}, WHOLE_TARGET),
-        (MADE | {"logits_to_keep": 2}, WHOLE_TARGET),
-    ],
-    ids=["made", "given", "mask", "made, mask", "longer mask", "left", "labels", "logits", "attentions", "some logits"],
-)
-@pytest.mark.parametrize("fields", [{}, {"position_embedding_type": "none", "relative_attention_num_buckets": 8}])
-@torch.no_grad()
-def test_tokens_of_a_target_evaluated(fields, inputs, computed):
-    """In evaluation the padding at the end of a target has no logits, and the others and the loss are the same."""
-    head = TfmEncoderDecoderForConditionalGeneration
-    batch = ragged_batch(head, labels=True) | inputs
-    model, reference = (tiny_model(head, skip_padding=skip, **fields) for skip in (True, False))
-    decoded = count_tokens(model.model.decoder)
-    outputs, expected = model(**batch), reference(**batch)
-    assert_same(outputs.loss, expected.loss)
-    assert decoded == [computed] * 3
-    assert outputs.logits.shape == expected.logits.shape
-    real = outputs.logits.any(dim=-1)
-    assert real.sum() == (LAST_LABELS if "output_attentions" in inputs else min(computed, real.numel()))
-    assert_same(outputs.logits[real], expected.logits[real])
-
-
-def test_source_read_without_its_padding():
-    """Its keys and values are made of real tokens alone, for an attention whose weights and gradients are the same."""
-    head = TfmEncoderDecoderForConditionalGeneration
-    results = []
-    for skip in (True, False):
-        model = tiny_model(head, skip_padding=skip, attention_bias=True).eval()
-        projected = count_rows(layer.encoder_attn.k_proj for layer in model.model.decoder.layers)
-        model(**ragged_batch(head, labels=True)).loss.backward()
-        assert projected == [REAL if skip else ALL] * 3
-        results.append([parameter.grad for parameter in model.parameters()])
-    assert_same(*results)
+def test_tokens_of_a_target_computed(fields, inputs, computed, monkeypatch):
+    """In training nobody reads what stands behind the last label."""
+    check_training(SIDES, fields, ragged_batch(SIDES, labels=True) | inputs, computed, WHOLE_TARGET, monkeypatch)
 
 
 FEW_LABELS = torch.tensor([-100, 3, 4, -100, 5, *[-100] * 4]).expand(4, -1).where(ragged_mask().bool(), -100)
 NEEDED = 5 + 3 + 1 + 5  # up to the last of these labels, or the first token
-AT_LEFT = {"attention_mask": LEFT, "labels": F.pad(torch.tensor([[5], [5], [-100], [5]]), (8, 0), value=-100)}
+LABELS_AT_LEFT = AT_LEFT | {"labels": F.pad(torch.tensor([[5], [5], [-100], [5]]), (8, 0), value=-100)}
 EXPERTS = {"num_local_experts": 3, "mlp_type": "gated", "mlp_bias": False, "hidden_act": "silu"}
-
-
-def test_an_evaluated_tagger_reads_what_is_behind_the_last_label():
-    model, batch = tiny_model(TfmGPTForTokenClassification, use_cache=False).eval(), ragged_batch()
-    del batch["token_type_ids"]
-    labels, real = FEW_LABELS.clamp(max=1), batch["attention_mask"] == 1
-    torch.testing.assert_close(model(**batch, labels=labels).logits[real], model(**batch).logits[real])
+ROTARY = {"position_embedding_type": "rotary"}
 
 
 @pytest.mark.parametrize(
@@ -367,143 +315,131 @@ def test_an_evaluated_tagger_reads_what_is_behind_the_last_label():
     [
         ({}, {}, REAL),
         ({"position_embedding_type": "alibi"}, {"labels": FEW_LABELS}, NEEDED),
-        ({"sliding_window": 2, "position_embedding_type": "rotary"}, AT_LEFT, REAL),
+        (ROTARY | {"sliding_window": 2}, LABELS_AT_LEFT, REAL),
         ({"attention_type": "linear"}, {"attention_mask": None, "labels": FEW_LABELS}, NEEDED),
         (EXPERTS, {"labels": FEW_LABELS}, NEEDED),
         (EXPERTS | {"output_router_logits": True}, {}, ALL),
-        ({"position_embedding_type": "rotary", "rope_parameters": LONG}, {}, ALL),
+        (LONG, {}, ALL),
         ({}, {"attention_mask": None, "labels": torch.ones(4, 9, dtype=torch.long)}, ALL),
         ({}, {"labels": LABELS_AT_PADDING}, ALL),
         ({}, {"return_logits": True}, ALL),
         ({"skip_padding": False}, {}, ALL),
         ({}, {"position_ids": torch.arange(9)[None]}, REAL),
-        ({"position_embedding_type": "rotary"}, AT_LEFT | {"position_ids": (LEFT.cumsum(1) - 1).clamp(min=0)}, REAL),
+        (ROTARY, LABELS_AT_LEFT | {"position_ids": (LEFT.cumsum(1) - 1).clamp(min=0)}, REAL),
     ],
 )
-@pytest.mark.parametrize("is_padded", [False, True], ids=["split", "padded"])
-def test_tokens_of_a_text_computed(fields, inputs, computed, is_padded, monkeypatch):
-    """By a decoder in training, up to the last label of each row; the loss and every gradient are the same."""
-    monkeypatch.setattr("tfm_zoo.models.decoder_entrance.find_layouts", partial(find_layouts, shows_weights=is_padded))
+def test_tokens_of_a_text_computed(fields, inputs, computed, monkeypatch):
+    """By a decoder in training, up to the last label of each row."""
     batch = ragged_batch(TfmGPTForCausalLM, labels=True) | inputs
-    results = []
-    for skip in (True, False):
-        model = tiny_model(TfmGPTForCausalLM, **NO_DROPOUT | {"skip_padding": skip} | fields).train()
-        seen = count_tokens(model.model)
-        loss = model(**batch).loss
-        loss.backward()
-        assert seen == [computed if skip else ALL] * 2
-        results.append((loss, {name: parameter.grad for name, parameter in model.named_parameters()}))
-    assert_same(*results)
+    check_training(TfmGPTForCausalLM, fields, batch, computed, ALL, monkeypatch)
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-def test_a_classifier_of_texts_computes_no_padding(side):
-    batch = ragged_batch(TfmGPTForSequenceClassification, side, labels=True)
-    model, reference = (tiny_model(TfmGPTForSequenceClassification, skip_padding=skip) for skip in (True, False))
-    seen = count_tokens(model.model)
-    assert_same(model(**batch).logits, reference(**batch).logits)
-    assert seen == [REAL] * 2
+MADE = {"decoder_input_ids": None}  # of labels
+MASKED_TARGET = {"decoder_attention_mask": ragged_mask(TARGET_LENGTHS)}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "computed"),
+    [
+        (MADE, LAST_LABELS),
+        ({}, LAST_LABELS + 3),  # where labels end, three of the targets have one more token, and then padding
+        (MASKED_TARGET, LAST_LABELS),
+        (MADE | MASKED_TARGET, LAST_LABELS),
+        ({"decoder_attention_mask": ragged_mask((5, 2, 7, 4))}, LAST_LABELS + 2),
+        ({"decoder_attention_mask": ragged_mask(TARGET_LENGTHS, "left")}, WHOLE_TARGET),
+        (MASKED_TARGET | {"labels": torch.ones(4, 7).long()}, WHOLE_TARGET),
+        (MADE | {"return_logits": True}, WHOLE_TARGET),
+        (MADE | {"output_attentions": True}, WHOLE_TARGET),
+        (MADE | {"logits_to_keep": 2}, WHOLE_TARGET),
+    ],
+    ids=["made", "given", "mask", "made, mask", "longer mask", "left", "labels", "logits", "attentions", "some logits"],
+)
+@torch.no_grad()
+def test_tokens_of_a_target_evaluated(inputs, computed):
+    """In evaluation the padding at the end of a target has no logits, and the others and the loss are the same."""
+    batch = ragged_batch(SIDES, labels=True) | inputs
+    for fields in ({}, T5):
+        model, reference = (tiny_model(SIDES, skip_padding=skip, **fields) for skip in (True, False))
+        decoded = count_tokens(model.model.decoder)
+        outputs, expected = model(**batch), reference(**batch)
+        assert_same(outputs.loss, expected.loss)
+        assert decoded == [computed] * 3
+        assert outputs.logits.shape == expected.logits.shape
+        real = outputs.logits.any(dim=-1)
+        assert real.sum() == (LAST_LABELS if "output_attentions" in inputs else min(computed, real.numel()))
+        assert_same(outputs.logits[real], expected.logits[real])
+
+
+def test_an_evaluated_tagger_reads_what_is_behind_the_last_label():
+    model, batch = tiny_model(TfmGPTForTokenClassification), ragged_batch(TfmGPTForTokenClassification)
+    real = batch["attention_mask"] == 1
+    assert_same(model(**batch, labels=FEW_LABELS.clamp(max=1)).logits[real], model(**batch).logits[real])
 
 
 def test_hidden_states_without_gradients_are_restored():
     model, reference = (tiny_model(TfmBertModel, skip_padding=skip) for skip in (True, False))
     batch, mask = ragged_batch(), ragged_mask().bool()
-    seen = count_tokens(model.base_model)
+    seen = count_tokens(model)
     with torch.no_grad():
         ours, theirs = (each(**batch, output_hidden_states=True).hidden_states for each in (model, reference))
     assert seen == [REAL] * 2
-    assert len(ours) == len(theirs) == 3
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.shape == other.shape
-        assert one[~mask].eq(0).all()
-        assert_same(one[mask], other[mask])
+    assert [each.shape for each in ours] == [(4, 9, 32)] * 3 and not any(each[~mask].any() for each in ours)
+    assert_same([each[mask] for each in ours], [each[mask] for each in theirs])
 
 
-def test_drop_and_restore():
-    mask = ragged_mask(side="holes")
-    kept = find_kept(mask)
-    states = torch.randn(*mask.shape, 5)
-    dropped = keep(states, kept)
-    assert dropped.shape == (1, REAL, 5)
-    assert restore(dropped, kept).equal(states * mask[..., None])
-    # A row that stands for every sequence, as position ids do.
-    assert keep(torch.arange(9)[None], kept).equal(torch.arange(9).expand(4, 9)[mask.bool()][None])
-
-
-def test_split_and_padded_are_one_attention():
-    """Called by themselves, on the same heads, they give the same result."""
-    mask = ragged_mask(side="holes")
-    kept = find_kept(mask)
-    torch.manual_seed(0)
-    heads = [torch.randn(1, 4, REAL, 8) for _ in range(3)]
-    allowed = mask.bool()[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
-
-    def attention(module, query, key, value, attention_mask, **kwargs):
-        attended = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=attention_mask)
-        return attended.transpose(1, 2), None
-
-    places = torch.arange(mask.shape[1])
-    near = allowed & ((places[:, None] - places).abs() <= 2)
-    for own, whole in ((None, allowed), (near, near)):
-        split = attend_apart(attention, apart(Layout(own), kept), None, *heads, None)[0]
-        restored = Layout(whole, mode="restored", queries=kept, keys=kept)
-        padded = attend_padded(attention, restored, None, *heads, whole)[0]
-        assert_same(split, padded)
-
-
+@torch.no_grad()
 def test_logits_at_padding_are_zero_with_and_without_labels():
-    batch = ragged_batch(TfmBertForMaskedLM, labels=True)
-    labels, padded = batch.pop("labels"), batch["attention_mask"] == 0
-    model = tiny_model(TfmBertForMaskedLM)
-    with torch.no_grad():
-        for logits in (model(**batch).logits, model(**batch, labels=labels).logits):
-            assert not logits[padded].any() and logits[~padded].any()
+    batch, model = ragged_batch(TfmBertForMaskedLM, labels=True), tiny_model(TfmBertForMaskedLM)
+    padded = batch["attention_mask"] == 0
+    for given in (batch, batch | {"labels": None}):
+        logits = model(**given).logits
+        assert not logits[padded].any() and logits[~padded].any()
 
 
 def test_mean_of_real_tokens_needs_to_know_them():
-    batch = ragged_batch()
-    mask = batch.pop("attention_mask")
-    pairs = mask[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
+    pairs = {"attention_mask": torch.ones(4, 1, 9, 9).long()}
     with pytest.raises(ValueError, match="classifier_pooling='mean' needs to know"):
-        tiny_model(TfmBertModel, classifier_pooling="mean")(**batch, attention_mask=pairs)
+        tiny_model(TfmBertModel, classifier_pooling="mean")(**ragged_batch() | pairs)
 
 
+@torch.no_grad()
 def test_hooks_see_padded_batches():
     """What captum and Opacus compute of a submodule's input; those that are known to take any shape change nothing."""
-    model, batch = tiny_model(TfmBertModel), ragged_batch()
-    with torch.no_grad():
-        wanted = model(**batch, output_hidden_states=True).last_hidden_state
-        assert wanted[batch["attention_mask"] == 0].eq(0).all()
-        shapes = []
-        hook = model.layers[1].mlp.register_forward_hook(lambda module, args, output: shapes.append(output.shape))
-        states = model(**batch).last_hidden_state
-        hook.remove()
-        assert shapes == [wanted.shape]
-        mlp, hooked = model.layers[1].mlp, deepcopy(model.layers[1].mlp)
-        hooked.register_forward_hook(lambda module, args, output: shapes.append(output.shape))
+    model, batch, shapes = tiny_model(TfmBertModel), ragged_batch(), []
+    wanted = model(**batch, output_hidden_states=True).last_hidden_state
+    padded = [wanted.shape]
+
+    def note(module, args, output) -> None:
+        shapes.append(output.shape)
+
+    hook = model.layers[1].mlp.register_forward_hook(note)
+    states = model(**batch).last_hidden_state
+    hook.remove()
+    assert shapes == padded
+    real = batch["attention_mask"] == 1
+    assert_same(states[real], wanted[real])
+    mlp, hooked = model.layers[1].mlp, deepcopy(model.layers[1].mlp)
+    hooked.register_forward_hook(note)
+    model(**batch)
+    model.layers[1].mlp = hooked  # which registers no hook
+    model(**batch)
+    model.layers[1].mlp = mlp
+    assert shapes == padded * 2
+    seen = {}
+    hook = model.layers[1].register_forward_pre_hook(seen.__setitem__)  # it is of no Python module
+    model(**batch)
+    hook.remove()
+    assert seen[model.layers[1]][0].shape == wanted.shape
+    assert model(**batch).last_hidden_state.equal(wanted)
+    tokens = count_tokens(model)
+    model.enable_input_require_grads()
+    with ModuleTracker():
         model(**batch)
-        model.layers[1].mlp = hooked  # which registers no hook
-        model(**batch)
-        model.layers[1].mlp = mlp
-        assert shapes == [wanted.shape] * 2
-        seen = {}
-        hook = model.layers[1].register_forward_pre_hook(seen.__setitem__)  # it is of no Python module
-        model(**batch)
-        hook.remove()
-        assert seen[model.layers[1]][0].shape == wanted.shape
-        real = batch["attention_mask"] == 1
-        assert_same(states[real], wanted[real])
-        assert model(**batch).last_hidden_state.equal(wanted)
-        tokens = count_tokens(model)
-        model.enable_input_require_grads()
-        with ModuleTracker():
-            model(**batch)
-        assert {*tokens} == {REAL}
-        tokens.clear()
-        handle = model.embeddings.register_forward_hook(neftune_post_forward_hook)  # reads the length of a row
-        model(**batch)
-        handle.remove()
-        assert {*tokens} == {ALL}
+    assert {*tokens} == {REAL}
+    tokens.clear()
+    model.embeddings.register_forward_hook(neftune_post_forward_hook)  # reads the length of a row
+    model(**batch)
+    assert {*tokens} == {ALL}
 
 
 @pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward", "full_backward_pre"])

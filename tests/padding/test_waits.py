@@ -91,17 +91,14 @@ def test_a_batch_is_waited_for_once(head, fields, batch, waits):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("attention", ["eager", "sdpa", "varlen"])
 @pytest.mark.parametrize("side", ["left", "full"])
 @pytest.mark.parametrize("head", [TfmGPTForCausalLM, SIDES])
-def test_no_decoding_step_waits(head, side, attention):
+def test_no_decoding_step_waits(head, side):
     """Once a prompt or a source has been read; with padding, or a mask that hides nothing."""
     batch = {name: each for name, each in ragged_batch(head, side="left").items() if name != "decoder_input_ids"}
     batch |= FULL if side == "full" else {}
     model, steps = tiny_model(head, use_cache=True, eos_token_id=None, **LEARNED), []
-    expected = model.generate(**batch, max_new_tokens=5)
-    model.set_attn_implementation(attention)
-    forward = model.forward
+    expected, forward = model.generate(**batch, max_new_tokens=5), model.forward
 
     @wraps(forward)
     def stepped(*args, **kwargs):
@@ -111,5 +108,8 @@ def test_no_decoding_step_waits(head, side, attention):
         return outputs
 
     model.forward = stepped
-    assert torch.equal(model.generate(**batch, max_new_tokens=5), expected)
-    assert len(steps) == 5 and steps[1:] == [0] * 4
+    for attention in ("eager", "sdpa", "varlen"):
+        model.set_attn_implementation(attention)
+        assert torch.equal(model.generate(**batch, max_new_tokens=5), expected)
+        assert len(steps) == 5 and steps[1:] == [0] * 4, attention
+        steps.clear()

@@ -1,0 +1,201 @@
+"""`torch.nn.TransformerEncoder`, `TransformerDecoder` and `Transformer` in the zoo's models, and back."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tests.precision import assert_same
+from tfm_zoo import (
+    TfmBertForSequenceClassification,
+    TfmBertModel,
+    TfmEncoderDecoderDecoder,
+    TfmEncoderDecoderForConditionalGeneration,
+)
+from tfm_zoo.converters import ConversionError, from_official, to_official
+
+pytestmark = pytest.mark.usefixtures("double")
+
+MASK = torch.tensor([[1] * 9, [1] * 4 + [0] * 5, [0] * 3 + [1] * 6])
+TARGET_MASK = torch.tensor([[1] * 7, [1] * 5 + [0] * 2, [1] * 6 + [0]])
+#: what of `nn.Transformer` is converted, and its settings
+CASES = [
+    (part, settings)
+    for part in ("encoder", "decoder", "whole")
+    for settings in (
+        {"final_norm": False},
+        {"activation": "gelu", "batch_first": False},
+        {"norm_first": True, "activation": F.silu, "batch_first": False, "final_norm": False},
+        {"norm_first": True},
+    )
+]
+CASES += [("encoder", {"activation": nn.GELU()})]
+EVERY_CASE = pytest.mark.parametrize(("part", "settings"), CASES, ids=str)
+
+
+def make(part: str = "whole", final_norm: bool = True, **settings) -> nn.Module:
+    settings = {"layer_norm_eps": 1e-6, "batch_first": True} | settings
+    transformer = nn.Transformer(32, 4, 3, 2, 48, **settings)
+    transformer.encoder.enable_nested_tensor = False
+    if not final_norm:
+        transformer.encoder.norm = transformer.decoder.norm = None
+    for parameter in transformer.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    return transformer if part == "whole" else transformer.get_submodule(part)
+
+
+def run(module: nn.Module, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """What torch's module gives, with the batch first, as it is given."""
+    padding, causal = {"src_key_padding_mask": MASK == 0}, torch.ones(7, 7, dtype=torch.bool).triu(1)
+    masks = {"tgt_mask": causal, "tgt_key_padding_mask": TARGET_MASK == 0, "memory_key_padding_mask": MASK == 0}
+    batch_first = next(each for each in module.modules() if isinstance(each, nn.MultiheadAttention)).batch_first
+    inputs = (source, target) if batch_first else (source.transpose(0, 1), target.transpose(0, 1))
+    if isinstance(module, nn.TransformerEncoder):
+        outputs = module(inputs[0], **padding)
+    elif isinstance(module, nn.TransformerDecoder):
+        outputs = module(*reversed(inputs), **masks)
+    else:
+        outputs = module(*inputs, **padding, **masks)
+    return outputs if batch_first else outputs.transpose(0, 1)
+
+
+def run_zoo(zoo: nn.Module, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    if isinstance(zoo, TfmBertModel):
+        inputs = {"inputs_embeds": source, "attention_mask": MASK}
+    elif isinstance(zoo, TfmEncoderDecoderDecoder):
+        inputs = {"encoder_hidden_states": source, "encoder_attention_mask": MASK}
+        inputs |= {"inputs_embeds": target, "attention_mask": TARGET_MASK}
+    else:
+        inputs = {"inputs_embeds": source, "attention_mask": MASK}
+        inputs |= {"decoder_inputs_embeds": target, "decoder_attention_mask": TARGET_MASK}
+    return zoo(**inputs).last_hidden_state
+
+
+def random_states(**options) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(3, 9, 32, **options), torch.randn(3, 7, 32, **options)
+
+
+@EVERY_CASE
+def test_outputs_and_gradients(part, settings):
+    module, states = make(part, dropout=0.0, **settings), random_states(requires_grad=True)
+    real = (MASK if part == "encoder" else TARGET_MASK) == 1
+    expected = run(module, *states)[real]
+    read = states[:1] if part == "encoder" else states
+    wanted = torch.autograd.grad(expected.square().sum(), [*read, *module.parameters()])
+    for skip_padding in (True, False):
+        zoo = from_official(module, skip_padding=skip_padding).train()
+        outputs = run_zoo(zoo, *states)[real]
+        assert_same(outputs, expected, "output")
+        learned = [*zoo.named_parameters()]
+        gradients = torch.autograd.grad(
+            outputs.square().sum(), [*read, *(each for _, each in learned)], allow_unused=True
+        )
+        assert_same(gradients[: len(read)], wanted[: len(read)], "gradient of the inputs")
+        # The converter's table takes the gradients to where the module has them.
+        for (_, parameter), gradient in zip(learned, gradients[len(read) :], strict=True):
+            parameter.data = torch.zeros_like(parameter) if gradient is None else gradient
+        converted, names = to_official(zoo).state_dict(), [name for name, _ in module.named_parameters()]
+        assert_same([converted[name] for name in names], wanted[len(read) :], "gradient")
+
+
+@EVERY_CASE
+def test_round_trip(part, settings):
+    module, states = make(part, **settings), random_states()
+    for name, dropout in module.named_modules():
+        is_after_attention = name.endswith("dropout1") or ("decoder" in (part, name[:7]) and name.endswith("dropout2"))
+        if is_after_attention:
+            dropout.p = 0.3
+    back = to_official(from_official(module))
+    assert type(back) is type(module) and back.state_dict().keys() == module.state_dict().keys()
+    assert all(torch.equal(back.state_dict()[name], tensor) for name, tensor in module.state_dict().items())
+    if settings.get("final_norm", True) and not isinstance(settings.get("activation"), nn.Module):
+        assert str(back) == str(module)
+    assert torch.equal(run(back, *states), run(module.eval(), *states))
+
+
+@torch.no_grad()
+def test_a_decoder_goes_on_from_its_cache_and_is_saved(tmp_path):
+    decoder, (source, target) = make("decoder", norm_first=True, dropout=0.0), random_states()
+    zoo, real = from_official(decoder), TARGET_MASK == 1
+    expected, inputs = run(decoder, source, target), {"encoder_hidden_states": source, "encoder_attention_mask": MASK}
+    first = zoo(inputs_embeds=target[:, :6], attention_mask=TARGET_MASK[:, :6], use_cache=True, **inputs)
+    options = {"attention_mask": TARGET_MASK, "past_key_values": first.past_key_values}
+    last = zoo(inputs_embeds=target[:, 6:], **options, **inputs).last_hidden_state
+    assert_same(last[real[:, 6:]], expected[:, 6:][real[:, 6:]], "last step")
+    zoo.save_pretrained(tmp_path)
+    assert str(to_official(TfmEncoderDecoderDecoder.from_pretrained(tmp_path))) == str(decoder)
+
+
+def test_configuration_says_what_the_module_is():
+    expected = {"vocab_size": 50, "position_embedding_type": "none", "norm_position": "pre", "final_norm": True}
+    expected |= {"norm_eps": 1e-6, "hidden_act": "relu"}
+    expected |= dict.fromkeys(("hidden_dropout", "attention_dropout", "activation_dropout"), 0.25)
+    for part, own in (
+        ("encoder", {"type_vocab_size": 0, "embedding_norm": False, "add_pooling_layer": False}),
+        ("whole", {"decoder_vocab_size": 50, "encoder_layers": 3, "decoder_layers": 2}),
+    ):
+        config = from_official(make(part, norm_first=True, dropout=0.25), vocab_size=50).config
+        assert {name: getattr(config, name) for name in expected | own} == expected | own
+
+
+def test_heads_on_top_are_initialised_anew(caplog):
+    ids = torch.tensor([[1, 2, 3]])
+    model = from_official(make("encoder"), TfmBertForSequenceClassification, vocab_size=50, num_labels=4)
+    assert model(ids).logits.shape == (1, 4) and "classifier.out_proj.weight" in caplog.text
+    caplog.clear()
+    vocabularies = {"vocab_size": 50, "decoder_vocab_size": 40, "pad_token_id": 0, "decoder_start_token_id": 1}
+    model = from_official(make(), TfmEncoderDecoderForConditionalGeneration, **vocabularies)
+    assert model(ids, decoder_input_ids=ids).logits.shape == (1, 3, 40)
+    assert "model.encoder.embeddings.embed_tokens.weight, model.decoder.embeddings.embed_tokens.weight" in caplog.text
+    assert len(caplog.messages) == 1
+    with pytest.raises(ConversionError, match="TfmEncoderDecoderForConditionalGeneration has no counterpart"):
+        to_official(model)
+
+
+def test_positions_that_the_module_has_not():
+    model = from_official(make("encoder"), position_embedding_type="rotary")
+    assert torch.equal(model.rotary_emb.inv_freq, TfmBertModel(model.config).rotary_emb.inv_freq)
+    for kind, zoo in (("rotary", model), ("sinusoidal", from_official(make(), position_embedding_type="sinusoidal"))):
+        with pytest.raises(ConversionError, match=f"position_embedding_type='{kind}'"):
+            to_official(zoo)
+
+
+class OwnLayer(nn.TransformerEncoderLayer):
+    """It may compute anything."""
+
+
+def changed(change, part: str = "whole") -> nn.Module:
+    module = make(part)
+    change(module)
+    return module
+
+
+def use_other_dropout(transformer: nn.Transformer) -> None:
+    for layer in transformer.decoder.layers:
+        layer.dropout2.p = 0.5
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        (lambda: make("encoder", bias=False), "bias=False"),
+        (lambda: make("encoder", activation=torch.tanh), "activation="),
+        (lambda: changed(lambda encoder: setattr(encoder, "norm", nn.RMSNorm(32)), "encoder"), "norm=RMSNorm"),
+        (lambda: nn.TransformerEncoder(make("encoder").layers[0], 0), "of 0 layers is not converted"),
+        (lambda: make(bias=False), "bias=False of an nn.TransformerEncoderLayer"),
+        (lambda: make(activation=torch.tanh), "activation="),
+        # torch itself forgets a module when it copies a decoder's layer, and computes ReLU
+        (lambda: make(activation=nn.SiLU()), "activation='silu' and 'relu'"),
+        (lambda: changed(lambda whole: setattr(whole.decoder, "norm", None)), "final_norm=True and False"),
+        (lambda: changed(use_other_dropout), "The attentions of an nn.TransformerDecoderLayer differ"),
+        (
+            lambda: changed(lambda whole: setattr(whole, "decoder", make("decoder", layer_norm_eps=1e-3))),
+            "layer_norm_eps=1e-06 and 0.001",
+        ),
+        (lambda: nn.Transformer(32, 4, custom_encoder=nn.Identity()), "whose encoder is Identity"),
+        (lambda: nn.TransformerEncoder(OwnLayer(32, 4, batch_first=True), 2), "test_torch_modules.OwnLayer, which"),
+    ],
+)
+def test_what_the_zoo_has_not_is_refused(module, message):
+    with pytest.raises(ConversionError, match=message):
+        from_official(module())
