@@ -223,6 +223,7 @@ NO_HEADS = {"hidden_size": 100, "num_attention_heads": 12}
     [
         (TfmBertModel, NO_HEADS, "hidden_size=100 .* num_attention_heads=12"),
         (TfmBertModel, {"position_embedding_type": "rotary"}, "rope_parameters=None should have those of 'full"),
+        (TfmBertModel, {"position_offset": 2}, "position_offset=2 is a field of other families"),
         (TfmGPTModel, {"layer_types": ["full_attention"]}, "num_hidden_layers=2 is not the length of layer_types="),
         (TfmGPTModel, {"num_experts_per_tok": 3}, "num_experts_per_tok=3 has no effect without num_local_experts"),
         (TfmEncoderDecoderModel, {"decoder_attention_heads": 3}, "decoder_attention_heads=3 should divide 32"),
@@ -244,7 +245,7 @@ def test_a_changed_configuration(head, changes, message, tmp_path):
     with pytest.raises(StrictDataclassError, match=message):
         config.save_pretrained(tmp_path / "after")
     assert not (tmp_path / "after").exists() or not list((tmp_path / "after").iterdir())
-    if changes is NO_HEADS:
+    if changes in (NO_HEADS, {"position_offset": 2}):
         with pytest.raises(ValueError, match=message):
             TfmBertConfig.from_pretrained(tmp_path / "before", **changes)
 

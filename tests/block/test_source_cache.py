@@ -69,21 +69,6 @@ def test_a_mask_that_is_changed_in_place(grad_mode):
     assert torch.equal(*logits)
 
 
-def test_attention_weights_of_beams():
-    model = tiny_model(HEAD)
-    model.set_attn_implementation("eager")
-    batch = ragged_batch(HEAD)
-    rows = {name: states.repeat_interleave(2, dim=0) for name, states in batch.items()}
-    rows["decoder_input_ids"] = torch.randint(3, 61, (8, 3), generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        shared = model(**rows, use_cache=True, output_attentions=True)
-        alone = model(**rows, use_cache=False, output_attentions=True)
-    assert shared.past_key_values.cross_attention_cache.beams == 2
-    for one, other in zip(shared.cross_attentions, alone.cross_attentions, strict=True):
-        assert one.shape == (8, 4, 3, 9)
-        assert_same(one, other)
-
-
 def test_rows_that_are_chosen_or_repeated():
     states = torch.randn(2, 4, 5, 8)
     own = states.repeat_interleave(BEAMS, dim=0)

@@ -10,31 +10,27 @@ from tfm_zoo import named_config as named
 from ..tiny import tiny_config
 
 SLIDING, FULL = "sliding_attention", "full_attention"
-LINEAR = {"rope_type": "linear", "factor": 2.0}
 
 
 @pytest.mark.parametrize(
     "override",
     [
         *({"norm_position": "pre"}, {"num_attention_heads": 8}, {"hidden_size": 64}),
-        {"position_embedding_type": "rotary", "rope_parameters": LINEAR},
+        {"position_embedding_type": "rotary", "rope_parameters": {"rope_type": "linear", "factor": 2.0}},
     ],
     ids=lambda override: next(iter(override)),
 )
 def test_override_of_a_saved_config(tmp_path, override):
+    """What was chosen stays chosen."""
     tiny_config().save_pretrained(tmp_path)
     changed = transformers.AutoConfig.from_pretrained(tmp_path, **override)
     assert changed.to_dict() == tiny_config(**override, name_or_path=str(tmp_path)).to_dict()
     assert changed.final_norm == (changed.norm_position == "pre")
     assert changed.head_dim == changed.hidden_size // changed.num_attention_heads
     assert changed.num_key_value_heads == changed.num_attention_heads
-
-
-def test_what_was_chosen_stays_chosen(tmp_path):
     chosen = {"final_norm": True, "head_dim": 4, "num_key_value_heads": 2}
     tiny_config(**chosen).save_pretrained(tmp_path)
-    changed = TfmBertConfig.from_pretrained(tmp_path, num_attention_heads=8)
-    assert chosen.items() <= changed.to_dict().items()
+    assert chosen.items() <= TfmBertConfig.from_pretrained(tmp_path, num_attention_heads=8).to_dict().items()
 
 
 NARROW = {"hidden_size": 96}
@@ -84,18 +80,8 @@ def test_layers_of_both_sides(tmp_path, given, override, layers):
 
 def test_what_the_decoder_is_read_as():
     config = tiny_config(TfmEncoderDecoderConfig, decoder_vocab_size=73)
-    for side, sizes in (({}, (2, 61)), ({"encoder": True}, (2, 61)), ({"decoder": True}, (3, 73))):
-        text = config.get_text_config(**side)
-        assert (text.num_hidden_layers, text.vocab_size) == sizes
-    assert (config.num_hidden_layers, config.vocab_size) == (2, 61)
-
-
-@pytest.mark.parametrize("layers", [1, 3])
-def test_the_number_of_layers_can_be_changed_before_the_model_is_made(layers):
-    config = tiny_config(TfmGPTConfig, use_cache=True)
-    config.num_hidden_layers = layers
-    model = TfmGPTForCausalLM(config).eval()
-    assert len(model.model.layers) == layers == len(model(torch.arange(6).view(1, 6)).past_key_values.layers)
+    texts = [config, *(config.get_text_config(**side) for side in ({}, {"encoder": True}, {"decoder": True}))]
+    assert [(text.num_hidden_layers, text.vocab_size) for text in texts] == [(2, 61)] * 3 + [(3, 73)]
 
 
 def test_layers_that_are_alike_follow_what_is_changed_later(tmp_path):

@@ -9,7 +9,7 @@ from transformers import DynamicCache, StaticCache
 from tests.equivalence.comparison import Pair, positions_of, ragged_batch
 from tests.official_models import BY_NAME, FALCON_RW, OFFICIAL_CLASSES, ROPE, build_tiny
 from tests.precision import assert_same
-from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM, named_config
+from tfm_zoo import TfmEncoderDecoderConfig, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM, named_config
 from tfm_zoo.converters import from_official
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -185,3 +185,4 @@ def test_published_parameter_counts():
             )
         model.tie_weights()
         assert model.num_parameters() == count, name
+    assert TfmEncoderDecoderConfig().to_diff_dict() == named_config("transformer-base").to_diff_dict()

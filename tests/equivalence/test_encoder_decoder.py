@@ -18,7 +18,7 @@ from tests.equivalence.comparison import (
 )
 from tests.official_models import BY_NAME, OFFICIAL_CLASSES, build_tiny
 from tests.precision import assert_same
-from tfm_zoo import TfmEncoderDecoderConfig, TfmEncoderDecoderForConditionalGeneration, named_config
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
 from tfm_zoo.converters import from_official
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -154,27 +154,3 @@ def test_embeddings_in_place_of_ids(name):
     for given in ({"decoder_inputs_embeds": target}, {"decoder_input_ids": ids}):
         logits, expected = (model(inputs_embeds=source, **given).logits for model in (zoo, official))
         assert_same(logits, expected, "logits")
-
-
-#: biases and weights of one attention, one feed-forward and one norm of the paper's base model
-ATTENTION, FEED_FORWARD, NORM = 4 * (512 * 512 + 512), 512 * 2048 + 2048 + 2048 * 512 + 512, 2 * 512
-
-
-def test_parameter_count_of_the_paper():
-    """Vaswani et al. 2017, base, for a source of 10,000 tokens and a target of 8,000: counted by hand, and by torch."""
-    encoder, decoder = 6 * (ATTENTION + FEED_FORWARD + 2 * NORM), 6 * (2 * ATTENTION + FEED_FORWARD + 3 * NORM)
-    with torch.device("meta"):
-        model = TfmEncoderDecoderForConditionalGeneration(
-            named_config("transformer-base", vocab_size=10_000, decoder_vocab_size=8_000)
-        )
-        module = nn.Transformer()  # with two norms more, after the last blocks
-    assert encoder + decoder == count(module) - 2 * NORM == 44_138_496
-    model.tie_weights()
-    assert count(model) == 512 * (10_000 + 8_000) + encoder + decoder == 53_354_496
-    assert count(model.model.encoder.layers) == encoder
-    assert count(model.model.decoder.layers) == decoder
-    assert TfmEncoderDecoderConfig().to_diff_dict() == named_config("transformer-base").to_diff_dict()
-
-
-def count(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())

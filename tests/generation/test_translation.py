@@ -22,14 +22,6 @@ STRATEGIES = (VARIED, VARIED | BEAMS)
 ROTARY = {"position_embedding_type": "rotary", "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}}
 ARCHITECTURES = {
     "the paper's": {},
-    "like BART": {
-        "position_embedding_type": "learned",
-        "position_offset": 2,
-        "embedding_norm": True,
-        "scale_embedding": False,
-        "final_logits_bias": True,
-    },
-    "like mBART": {"position_embedding_type": "learned", "norm_position": "pre", "start_with_last_token": True},
     "like FSMT": {
         "position_ids_from_padding": True,
         "sinusoid_type": "tensor2tensor",

@@ -36,25 +36,23 @@ def model():
     return tiny_model(TfmBertForSequenceClassification, num_labels=3)
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
 @pytest.mark.parametrize("pooling", ["cls", "mean", "attention"])
-@pytest.mark.parametrize("dense", [True, False])
 @torch.no_grad()
-def test_it_makes_logits_of_pooled_states(pooling, dense, side):
-    fields = {"classifier_pooling": pooling, "classifier_dense": dense, "num_labels": 3}
-    model = tiny_model(TfmBertForSequenceClassification, **fields)
-    batch = ragged_batch(TfmBertForSequenceClassification, side)
+def test_it_makes_logits_of_pooled_states(pooling):
     base = tiny_model(TfmBertModel, classifier_pooling=pooling, skip_padding=False)
-    base.load_state_dict(model.model.state_dict(), strict=False)
-    states, real = base(**batch).last_hidden_state, batch["attention_mask"].unsqueeze(-1)
-    if pooling == "attention":
-        scores = states @ model.model.pooler_query.weight.T
-        real = scores.masked_fill(real == 0, -torch.inf).softmax(dim=1)
-    pooled = states[:, 0] if pooling == "cls" else (states * real).sum(1) / real.sum(1)
-    logits = model(**batch).logits
-    assert_same(model.classifier(pooled.unsqueeze(1)), logits)  # as vLLM calls it
-    assert_same(model.classifier(pooled), logits)
-    assert model.model.pooler is None and model.base_model(**batch).pooler_output is None
+    for side, dense in (("right", True), ("left", False)):
+        fields = {"classifier_pooling": pooling, "classifier_dense": dense, "num_labels": 3}
+        model, batch = tiny_model(TfmBertForSequenceClassification, **fields), ragged_batch(side=side)
+        base.load_state_dict(model.model.state_dict(), strict=False)
+        states, real = base(**batch).last_hidden_state, batch["attention_mask"].unsqueeze(-1)
+        if pooling == "attention":
+            scores = states @ model.model.pooler_query.weight.T
+            real = scores.masked_fill(real == 0, -torch.inf).softmax(dim=1)
+        pooled = states[:, 0] if pooling == "cls" else (states * real).sum(1) / real.sum(1)
+        logits = model(**batch).logits
+        for given in (pooled, pooled.unsqueeze(1)):  # as vLLM calls it
+            assert_same(model.classifier(given), logits, side)
+        assert model.model.pooler is None and model.base_model(**batch).pooler_output is None
 
 
 def test_engines_make_it_on_the_meta_device():

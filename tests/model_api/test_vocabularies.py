@@ -44,10 +44,10 @@ def logits(model) -> torch.Tensor:
 
 
 def assert_tied(model, groups: list[set[str]]) -> None:
-    weights = {name: model.get_parameter(name) for name in (SOURCE, TARGET, HEAD)}
-    assert len({id(weight) for weight in weights.values()}) == len(groups)
-    for group in groups:
-        assert len({id(weights[name]) for name in group}) == 1, group
+    by_weight: dict[int, set[str]] = {}
+    for name in (SOURCE, TARGET, HEAD):
+        by_weight.setdefault(id(model.get_parameter(name)), set()).add(name)
+    assert list(by_weight.values()) == groups
 
 
 def assert_loads(folder, model, groups) -> None:
@@ -80,13 +80,11 @@ def test_saved_once_and_loaded(fields, groups, tmp_path):
         assert_loads(tmp_path, model, groups)
 
 
-@pytest.mark.parametrize("fields", [{}, {"decoder_vocab_size": 73}], ids=["one", "two"])
-def test_missing_tables_are_reported(fields, tmp_path):
+@pytest.mark.parametrize(("fields", "absent"), [({}, SOURCE), ({"decoder_vocab_size": 73}, TARGET)])
+def test_missing_tables_are_reported(fields, absent, tmp_path):
     """A target's table that lacks altogether starts anew, and is named; it is not the source's by accident."""
-    model = make(**fields)
-    model.save_pretrained(tmp_path)
+    make(**fields).save_pretrained(tmp_path)
     saved = load_file(tmp_path / "model.safetensors")
-    absent = SOURCE if not fields else TARGET
     kept = {name: tensor for name, tensor in saved.items() if name != absent}
     save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
     loaded, report = TfmEncoderDecoderForConditionalGeneration.from_pretrained(tmp_path, output_loading_info=True)
@@ -109,18 +107,9 @@ def test_resized(fields, groups, tmp_path):
             check_resized(model, before, groups, SIZES["vocab_size"], size, tmp_path)
 
 
-def test_resized_with_a_trained_bias():
-    model = make(lm_head_bias=True)
-    before = model.lm_head.bias.clone()
-    model.resize_token_embeddings(70)
-    after = dict(model.named_parameters())["lm_head.bias"]
-    assert after.shape == (70,) and after[: len(before)].equal(before) and after.requires_grad
-
-
 def check_resized(model, before: dict, groups: list, source: int, target: int, folder) -> None:
     config, after = model.config, model.state_dict()
-    assert (config.vocab_size, config.decoder_vocab_size) == (source, target)
-    assert model.lm_head.out_features == target
+    assert (config.vocab_size, config.decoder_vocab_size, model.lm_head.out_features) == (source, target, target)
     assert_tied(model, groups)
     sizes = {SOURCE: source, TARGET: target, HEAD: target, "lm_head.bias": target}
     for name in after:
@@ -143,6 +132,14 @@ def check_resized(model, before: dict, groups: list, source: int, target: int, f
         loaded(torch.tensor([[source]]), decoder_input_ids=torch.tensor([[1]]))
     with pytest.raises(ValueError, match=f"decoder_input_ids holds {target}.*decoder_vocab_size.* 0 to {target - 1}"):
         loaded(torch.tensor([[3]]), decoder_input_ids=torch.tensor([[target]]))
+
+
+def test_resized_with_a_trained_bias():
+    model = make(lm_head_bias=True)
+    before = model.lm_head.bias.clone()
+    model.resize_token_embeddings(70)
+    after = model.get_parameter("lm_head.bias")
+    assert after.shape == (70,) and after[: len(before)].equal(before) and after.requires_grad
 
 
 @pytest.mark.parametrize("head", ENCODER_DECODERS, ids=lambda head: head.__name__)
