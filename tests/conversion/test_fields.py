@@ -123,8 +123,6 @@ def test_every_field_there_and_back(table):
 
 
 SERIAL = {"new_decoder_architecture": False, "parallel_attn": False}
-SINUSOIDAL = {"position_embedding_type": "sinusoidal", "position_offset": 0, "embedding_norm": False}
-LEARNED = {"position_embedding_type": "learned", "position_offset": 2, "embedding_norm": True}
 APART = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
 TIED = {"share_encoder_decoder_embeddings": True, "tie_word_embeddings": True}
 TWO_VOCABULARIES = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 71}
@@ -137,20 +135,15 @@ LONGROPE = {"original_max_position_embeddings": 20, "rope_parameters": ROPE["lon
     [
         ("GPT2Model", {"n_inner": None}, {"intermediate_size": 128}),
         ("GPT2Model", {"embd_pdrop": 0.0, "resid_pdrop": 0.3}, {"embedding_dropout": 0.0, "hidden_dropout": 0.3}),
-        ("GPT2Model", {}, {"token_types_as_tokens": True, "norm_position": "pre", "final_norm": True}),
         ("OpenAIGPTModel", {"afn": "gelu"}, {"hidden_act": "gelu_new"}),
-        ("OpenAIGPTModel", {"afn": "silu"}, {"hidden_act": "silu"}),
-        ("OpenAIGPTModel", {}, {"norm_position": "post", "final_norm": False, "intermediate_size": 128}),
         ("LlamaModel", {"attention_bias": True}, {"attention_bias": True, "attention_output_bias": True}),
         ("LlamaModel", {"head_dim": None, "num_key_value_heads": None}, {"head_dim": 8, "num_key_value_heads": 4}),
         ("LlamaModel", {}, {"scaled_residual_init": False, "train_padding_embedding": False, "hidden_dropout": 0.0}),
         ("MistralModel", {"sliding_window": 3}, {"sliding_window": 3, "layer_types": [SLIDING] * 3}),
         ("MistralModel", {"sliding_window": None}, {"sliding_window": None, "layer_types": [FULL] * 3}),
-        ("Qwen2Model", {}, {"attention_bias": True, "attention_output_bias": False, "sliding_window": 4}),
         ("Qwen2Model", {"use_sliding_window": False}, {"layer_types": [FULL] * 3, "sliding_window": None}),
         ("Qwen2Model", {"sliding_window": None}, {"layer_types": [FULL] * 3, "sliding_window": None}),
         ("Qwen2Model", {"max_window_layers": 28}, {"layer_types": [FULL] * 3, "sliding_window": 4}),
-        ("Qwen2Model", {}, {"layer_types": [FULL, SLIDING, SLIDING]}),
         ("Qwen3MoeModel", {"use_sliding_window": True, "sliding_window": 4}, {"sliding_window": 4}),
         ("GPTJModel", {"n_embd": 88, "n_head": 2, "rotary_dim": 30}, {"head_dim": 44}),
         ("FalconModel", {"attention_dropout": 0.3}, {"attention_output_dropout": 0.0}),
@@ -161,27 +154,20 @@ LONGROPE = {"original_max_position_embeddings": 20, "rope_parameters": ROPE["lon
             ("LlamaForCausalLM", {"rope_parameters": rope, "head_dim": None}, {"rope_parameters": rope})
             for rope in ROPE.values()
         ),
-        ("MarianMTModel", {}, SINUSOIDAL | TIED | {"sinusoid_type": "halves", "final_logits_bias": True}),
-        ("MarianMTModel", {}, {"decoder_start_token_id": 3, "pad_token_id": 3, "start_with_last_token": False}),
+        ("MarianModel", {}, {"weight_init": "normal"}),
         ("MarianMTModel", {"tie_word_embeddings": False}, APART),
         ("MarianMTModel", TWO_VOCABULARIES, TWO_VOCABULARIES | {"tie_word_embeddings": True}),
         ("MarianMTModel", APART, APART | {"decoder_vocab_size": 99}),
-        ("MarianModel", {}, {"norm_position": "post", "final_norm": False, "weight_init": "normal"}),
-        ("MarianModel", {}, {"num_hidden_layers": 3, "encoder_layers": 3, "decoder_layers": 2}),
-        ("BartForConditionalGeneration", {}, LEARNED | TIED | {"final_logits_bias": True, "norm_position": "post"}),
         ("BartForConditionalGeneration", {"tie_word_embeddings": False}, APART),
         ("BartModel", {"scale_embedding": True, "max_position_embeddings": 9}, {"scale_embedding": True}),
         ("BartForSequenceClassification", {"classifier_dropout": 0.3}, {"classifier_dropout": 0.3}),
-        ("MBartModel", {}, LEARNED | {"norm_position": "pre", "final_norm": True, "start_with_last_token": True}),
-        ("MBartForConditionalGeneration", {}, TIED | {"decoder_start_token_id": None, "final_logits_bias": True}),
-        ("FSMTForConditionalGeneration", {}, SINUSOIDAL | APART | {"sinusoid_type": "tensor2tensor"}),
-        ("FSMTForConditionalGeneration", {}, {"position_ids_from_padding": True, "final_logits_bias": False}),
         ("FSMTForConditionalGeneration", {"src_vocab_size": 80}, {"vocab_size": 80, "decoder_vocab_size": 91}),
         ("FSMTForConditionalGeneration", {"tgt_vocab_size": 99, "tie_word_embeddings": True}, TIED),
     ],
     ids=str,
 )
 def test_what_a_field_means(name, fields, expected):
+    """(What the fields of tiny models mean, `tests/equivalence` compares.)"""
     original = build_tiny(BY_NAME[name], **deepcopy(fields))  # official classes write to some
     zoo = from_official(original)
     assert {key: getattr(zoo.config, key) for key in expected} == expected
