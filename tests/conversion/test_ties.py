@@ -22,15 +22,6 @@ WITH_HEADS = (
 )
 
 
-@pytest.mark.parametrize("name", ["BertForPreTraining", *WITH_HEADS])
-def test_tied_weights_stay_tied(name, tmp_path):
-    build_tiny(BY_NAME[name], tie_word_embeddings=True).save_pretrained(tmp_path)
-    zoo = from_official(tmp_path)
-    assert zoo.lm_head.weight is zoo.model.embeddings.embed_tokens.weight
-    official = to_official(zoo)
-    assert official.get_output_embeddings().weight is official.get_input_embeddings().weight
-
-
 @pytest.mark.parametrize("name", WITH_HEADS)
 @in_double()
 def test_untied_weights_stay_apart(name, tmp_path):
@@ -156,18 +147,6 @@ def test_bias_of_the_logits_that_is_trained():
     zoo(**BATCH, labels=IDS[:, :4]).loss.backward()
     assert zoo.lm_head.bias.grad.abs().sum() > 0
     assert torch.equal(to_official(zoo).final_logits_bias, original.final_logits_bias)
-
-
-@in_double()
-def test_no_bias_of_the_logits_is_one_of_zeros():
-    config = from_official(build_tiny(BY_NAME["MarianMTModel"])).config
-    zoo = TfmEncoderDecoderForConditionalGeneration(
-        type(config).from_dict(config.to_dict() | {"final_logits_bias": False})
-    ).eval()
-    assert zoo.lm_head.bias is None
-    official = to_official(zoo)
-    assert not official.final_logits_bias.any()
-    assert_same(official(**BATCH).logits, zoo(**BATCH).logits)
 
 
 @pytest.mark.parametrize("name", ["MarianMTModel", "FSMTForConditionalGeneration"])
