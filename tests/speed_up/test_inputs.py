@@ -128,8 +128,14 @@ def test_refusals_are_the_official_ones():
 GENERATORS = (*DECODERS, *SEQUENCES, "LlamaForCausalLM", "Gemma2ForCausalLM", "FalconForCausalLM", "MptForCausalLM")
 
 
-@pytest.mark.parametrize("name", GENERATORS)
-@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"do_sample": True}], ids=str)
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in GENERATORS),
+        *((name, {"num_beams": 3}) for name in (*SEQUENCES, "GPT2LMHeadModel", "LlamaForCausalLM")),
+        *((name, {"do_sample": True}) for name in ("GPT2LMHeadModel", "T5ForConditionalGeneration")),
+    ],
+)
 def test_tokens(name, options):
     official_class, official, [model] = pair_of(BY_NAME[name])
     for side in ("left", "right"):
