@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch.nn import functional as F
 
 from tests.precision import assert_same
-from tfm_zoo import TfmBertModel
+from tfm_zoo import TfmBertForMaskedLM, TfmBertModel
 from tfm_zoo.converters import ARCHITECTURES, ConversionError, from_official, to_official, to_state_dict
 from tfm_zoo.converters.choosing import table_for
 from tfm_zoo.converters.config_conversion import completed, to_zoo_config
@@ -32,26 +32,13 @@ JINA = CONFIG | {"position_embedding_type": "alibi", "feed_forward_type": "geglu
 SLOPES = torch.tensor([2**-2, 2**-4, 2**-6, 2**-8, 2**-1, 2**-3])  # of 4 heads, and two of those between them
 
 
-def weights_of(config: dict, seed: int = 0) -> dict[str, torch.Tensor]:
-    """Random tensors under the names that checkpoints have, each of which asks for its gradient."""
-    torch.manual_seed(seed)
-    tables = {"word": WORDS, "token_type": 2}
-    shapes = {f"embeddings.{name}_embeddings.weight": (rows, WIDTH) for name, rows in tables.items()}
-    norms, linears = ["embeddings.LayerNorm"], {}
-    for layer in (f"encoder.layer.{i}" for i in range(LAYERS)):
-        query = {"Wqkv": 3 * WIDTH} if config is MOSAIC else dict.fromkeys(("query", "key", "value"), WIDTH)
-        linears |= {f"{layer}.attention.self.{name}": (width, WIDTH) for name, width in query.items()}
-        linears |= {f"{layer}.attention.output.dense": (WIDTH, WIDTH), f"{layer}.mlp.wo": (WIDTH, INNER)}
-        shapes[f"{layer}.mlp.gated_layers.weight"] = (2 * INNER, WIDTH)
-        norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.mlp.layernorm"]
-    shapes = {f"bert.{name}": shape for name, shape in shapes.items()}
-    head = "cls.predictions"
-    linears = {f"bert.{name}": shape for name, shape in linears.items()} | {f"{head}.transform.dense": (WIDTH, WIDTH)}
-    shapes |= {f"{name}.weight": shape for name, shape in linears.items()} | {f"{head}.bias": (WORDS,)}
-    shapes |= {f"{name}.bias": shape[:1] for name, shape in linears.items()}
-    norms = [*(f"bert.{name}" for name in norms), f"{head}.transform.LayerNorm"]
-    shapes |= {f"{name}.{leaf}": (WIDTH,) for name in norms for leaf in ("weight", "bias")}
-    return {name: (torch.randn(shape) * 0.3).requires_grad_() for name, shape in shapes.items()}
+def weights_of(config: dict) -> dict[str, torch.Tensor]:
+    """Random tensors under the names that checkpoints have, which the reference reads; each asks for its gradient."""
+    table = table_for(config)
+    zoo = TfmBertForMaskedLM(to_zoo_config(table, completed(table, config), TfmBertForMaskedLM, {}))
+    shapes = to_state_dict(zoo, table.tensor_rules([table.head(TfmBertForMaskedLM)], zoo.config))
+    untied = {name: tensor.shape for name, tensor in shapes.items() if "predictions.decoder" not in name}
+    return {name: (torch.randn(shape) * 0.3).requires_grad_() for name, shape in untied.items()}
 
 
 def reference(weights: dict[str, torch.Tensor], ids: torch.Tensor, mask: torch.Tensor, segments: torch.Tensor):
@@ -109,17 +96,15 @@ def test_as_the_papers_say(config, tmp_path):
         assert_same(outputs.logits[side == 1], logits[side == 1], "logits")
     loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
     assert_same(outputs.loss, loss)
-    rules = ARCHITECTURES[zoo.config.official["model_type"]]
-    rules = rules.tensor_rules([rules.head(type(zoo))], zoo.config)
+    table = ARCHITECTURES[zoo.config.official["model_type"]]
+    rules = table.tensor_rules([table.head(type(zoo))], zoo.config)
     back = to_state_dict(zoo, rules)
     assert all(torch.equal(back[name], tensor) for name, tensor in weights.items())
-    for parameter, gradient in zip(
-        zoo.parameters(), torch.autograd.grad(outputs.loss, [*zoo.parameters()]), strict=True
-    ):
+    gradients = torch.autograd.grad(outputs.loss, [*zoo.parameters()])
+    for parameter, gradient in zip(zoo.parameters(), gradients, strict=True):
         parameter.data = gradient
-    gradients = dict(zip(weights, torch.autograd.grad(loss, [*weights.values()]), strict=True))
-    found = to_state_dict(zoo, rules)
-    assert_same({name: found[name] for name in gradients}, gradients, "gradient")
+    found, wanted = to_state_dict(zoo, rules), torch.autograd.grad(loss, [*weights.values()])
+    assert_same({name: found[name] for name in weights}, dict(zip(weights, wanted, strict=True)), "gradient")
 
 
 @pytest.mark.parametrize(
