@@ -69,6 +69,23 @@ EVERYWHERE = [
     ({"position_ids": IDS[:, :6]}, r"^position_ids of shape \(2, 6\) .*\(2, 7\)"),
     *no_tensors(input_ids=IDS.tolist(), attention_mask=ONES.tolist(), position_ids=IDS.tolist()),
 ]
+#: labels of words, of tokens and of sequences
+OF_WORDS = [
+    *no_tensors(labels=IDS.tolist()),
+    ({"labels": IDS + 50}, "labels holds 64, .*vocab_size.* 0 to 60"),
+    ({"labels": -ONES}, "labels holds -1, .*vocab_size.* 0 to 60"),
+    ({"labels": IDS[:, :6]}, r"labels of shape \(2, 6\) .*\(2, 7\)"),
+    ({"labels": IDS[0]}, r"labels of shape \(7,\) .*\(2, 7\)"),
+]
+OF_TOKENS = [
+    ({"labels": IDS}, "labels holds 14, .*num_labels.* 0 to 1"),
+    ({"labels": ONES[:, :6]}, r"labels of shape \(2, 6\) .*\(2, 7\)"),
+]
+OF_SEQUENCES = [
+    *no_tensors(labels=[0, 1]),
+    ({"labels": SENTENCES}, "labels holds 9, .*num_labels.* 0 to 1"),
+    ({"labels": ONES[0, :3]}, r"labels of shape \(3,\) .*\(2,\)"),
+]
 #: of the class `Tfm` + name, beside ids (of both sides), which `None` leaves out
 CASES = {
     "BertModel": [
@@ -87,10 +104,7 @@ CASES = {
         ),
     ],
     "BertForMaskedLM": [
-        *no_tensors(labels=IDS.tolist()),
-        ({"labels": IDS + 50}, "labels holds 64, .*vocab_size.* 0 to 60"),
-        ({"labels": -ONES}, "labels holds -1, .*vocab_size.* 0 to 60"),
-        ({"labels": IDS[:, :6]}, r"labels of shape \(2, 6\) .*\(2, 7\)"),
+        *OF_WORDS,
         ({"labels": ONES[..., None] + ONES[0, :3]}, r"labels of shape \(2, 7, 3\) .*\(2, 7\)"),
     ],
     "BertForPreTraining": [
@@ -99,16 +113,11 @@ CASES = {
     ],
     "BertForNextSentencePrediction": [({"labels": SENTENCES}, "labels holds 9, .*0 to 1")],
     "BertForSequenceClassification": [
-        *no_tensors(labels=[0, 1]),
-        ({"labels": SENTENCES}, "labels holds 9, .*num_labels.* 0 to 1"),
-        ({"labels": ONES[0, :3]}, r"labels of shape \(3,\) .*\(2,\)"),
+        *OF_SEQUENCES,
         ({"labels": ONES[0, 0]}, r"labels of shape \(\) .*\(2,\)"),
         ({"labels": ONES[:, :2]}, r"\(2, 2\) .*multi_label_classi"),
     ],
-    "BertForTokenClassification": [
-        ({"labels": IDS}, "labels holds 14, .*num_labels.* 0 to 1"),
-        ({"labels": ONES[:, :6]}, r"labels of shape \(2, 6\) .*\(2, 7\)"),
-    ],
+    "BertForTokenClassification": OF_TOKENS,
     "BertForMultipleChoice": [
         (NO_IDS, "Exactly one of input_ids and inputs_embeds .* neither"),
         ({}, r"input_ids of shape \(2, 7\) .*\(batch, choices, length\)"),
@@ -137,21 +146,12 @@ CASES = {
         ({"attention_mask": {"sliding_attention": None}}, "no mask for layers of full_attention"),
     ],
     "GPTForCausalLM": [
-        ({"labels": IDS + 50}, "labels holds 64, .*vocab_size.* 0 to 60"),
-        ({"labels": -ONES}, "labels holds -1, .*vocab_size.* 0 to 60"),
+        *OF_WORDS,
         ({"shift_labels": IDS + 50}, "^shift_labels holds 64, .* 0 to 60"),
         ({"labels": IDS, "shift_labels": IDS + 50}, "^shift_labels holds 64"),
-        ({"labels": IDS[:, :6]}, r"labels of shape \(2, 6\) .*\(2, 7\)"),
-        ({"labels": IDS[0]}, r"labels of shape \(7,\) .*\(2, 7\)"),
     ],
-    "GPTForSequenceClassification": [
-        ({"labels": SENTENCES}, "labels holds 9, .*num_labels.* 0 to 1"),
-        ({"labels": ONES[0, :3]}, r"labels of shape \(3,\) .*\(2,\)"),
-    ],
-    "GPTForTokenClassification": [
-        ({"labels": IDS}, "labels holds 14, .*num_labels.* 0 to 1"),
-        ({"labels": ONES[:, :6]}, r"labels of shape \(2, 6\) .*\(2, 7\)"),
-    ],
+    "GPTForSequenceClassification": OF_SEQUENCES,
+    "GPTForTokenClassification": OF_TOKENS,
     "GPTForQuestionAnswering": [
         ({"start_positions": ONES[0, :1], "end_positions": ONES[0, :2]}, r"start_positions of shape \(1,\) .*\(2,\)")
     ],

@@ -274,7 +274,7 @@ def test_saved_and_loaded(model, attention, side):
         torch.testing.assert_close(dict(loaded(**batch)), dict(model(**batch)), rtol=0, atol=0)
 
 
-@settings(COMMON, max_examples=200)
+@settings(COMMON, max_examples=150)
 @given(
     made=st.one_of(st.tuples(HEAD, architectures()), st.tuples(TRANSLATOR, translators())),
     attention=ATTENTION,

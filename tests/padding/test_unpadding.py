@@ -13,7 +13,6 @@ from torch.utils.module_tracker import ModuleTracker
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.neftune import neftune_post_forward_hook
 from transformers.masking_utils import flash_attention_mask
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from tfm_zoo import (
     TfmBertForMaskedLM,
@@ -148,35 +147,6 @@ def test_a_source_that_is_not_finite_leaves_others_as_they_are(attention):
         losses.append(model(**batch, inputs_embeds=embeds).loss)
     assert losses[0].isfinite()
     assert_same(*losses)
-
-
-@pytest.mark.parametrize(
-    ("fields", "calls"),
-    [
-        ({}, [2, 1, 1]),
-        ({"num_key_value_heads": 2, "position_embedding_type": "rotary"}, [2, 1, 1]),
-        ({"attention_dropout": 0.1}, [1, 1, 1, 1]),
-    ],
-    ids=["BERT", "grouped queries", "dropout"],
-)
-def test_neighbours_of_one_length_are_one_call(fields, calls, monkeypatch):
-    """As in batches that are sorted by length; each gets what it would alone. With dropout each has its own call, on
-    which the numbers that a seed draws depend."""
-    model = tiny_model(TfmBertModel, **NO_DROPOUT | fields)
-    kernel, seen = ALL_ATTENTION_FUNCTIONS["sdpa"], []
-
-    def counted(module, query, *args, **kwargs):
-        seen.append(len(query))
-        return kernel(module, query, *args, **kwargs)
-
-    monkeypatch.setattr(AttentionInterface, "get_interface", lambda *args: counted)
-    monkeypatch.setattr("tfm_zoo.models.kernels.dropped_attention_forward", counted)
-    lengths, has_dropout = [5, 5, 7, 5], "attention_dropout" in fields
-    ids, mask = torch.randint(1, 60, (4, 7)), (torch.arange(7) < torch.tensor(lengths)[:, None]).long()
-    states = model.train(has_dropout)(ids, mask).last_hidden_state
-    assert seen == calls * len(model.layers)
-    for row, length in enumerate(lengths) if not has_dropout else ():
-        assert_same(states[row : row + 1, :length], model(ids[row : row + 1, :length]).last_hidden_state)
 
 
 LONG = {"rope_type": "longrope", "original_max_position_embeddings": 8, "rope_theta": 100.0, "factor": 3.0}
