@@ -300,14 +300,6 @@ def test_one_sequence_needs_no_padding():
     assert model(IDS[:1]).logits.allclose(model(IDS, attention_mask=ONES).logits[:1], atol=1e-5)
 
 
-def test_resized_vocabulary_takes_new_ids():
-    model = tiny_model(tfm_zoo.TfmBertForMaskedLM)
-    model.resize_token_embeddings(SIZES["vocab_size"] + 4)
-    assert model(IDS + 50, labels=IDS + 50).logits.shape[-1] == SIZES["vocab_size"] + 4
-    with pytest.raises(ValueError, match="0 to 64"):
-        model(IDS + 51)
-
-
 def test_a_model_of_another_type(tmp_path):
     config = transformers.BertConfig(num_hidden_layers=1)
     config.save_pretrained(tmp_path)

@@ -42,19 +42,6 @@ def test_as_without_a_cache(architecture):
             assert made.past_key_values is cache and cache.get_seq_length() == LENGTH - 1, kind
 
 
-@pytest.mark.parametrize("architecture", ["bloom", "falcon_rw"])
-def test_holes_with_a_static_cache(architecture):
-    """For it `generate` says only who attends to whom: what ALiBi leaves out of distances follows from that."""
-    model, inputs = copy.deepcopy(pair(architecture)[0]), prompts()
-    inputs["attention_mask"][0, 3:6] = inputs["attention_mask"][3, 5] = 0
-    for attention in ("eager", "sdpa"):
-        model.set_attn_implementation(attention)
-        ways = {"use_cache": False}, {"cache_implementation": "static"}
-        wanted, made = (generate(model, inputs, **options) for options in ways)
-        assert made.sequences.equal(wanted.sequences)
-        assert_same(made.scores, wanted.scores, attention)
-
-
 def test_windows_hold_what_they_need():
     model, _ = pair("qwen2")
     for name, window in (("dynamic", WINDOW - 1), ("static", WINDOW)):  # a static one has room for the next

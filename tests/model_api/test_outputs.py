@@ -70,33 +70,6 @@ def test_hidden_states_and_attentions(head, fields):
 
 
 @pytest.mark.parametrize(
-    ("head", "fields"), [(head, PRE) for head in TWO_STACKS] + [(tfm_zoo.TfmEncoderDecoderModel, POST)]
-)
-def test_hidden_states_and_attentions_of_both_sides(head, fields):
-    model, batch = tiny_model(head, **fields), ragged_batch(head)
-    model.set_attn_implementation("eager")
-    outputs = model(**batch, output_hidden_states=True, output_attentions=True)
-    rows, source = batch["input_ids"].shape
-    target = batch.get("decoder_input_ids", batch["input_ids"]).shape[1]
-    encoded, decoded = ((rows, length, SIZES["hidden_size"]) for length in (source, target))
-    assert [states.shape for states in outputs.encoder_hidden_states] == [encoded] * 3
-    assert [states.shape for states in outputs.decoder_hidden_states] == [decoded] * 4
-    assert [weights.shape for weights in outputs.encoder_attentions] == [(rows, 4, source, source)] * 2
-    assert [weights.shape for weights in outputs.decoder_attentions] == [(rows, 4, target, target)] * 3
-    assert [weights.shape for weights in outputs.cross_attentions] == [(rows, 4, target, source)] * 3
-    last = model.base_model(**batch, output_hidden_states=True)
-    assert_same(outputs.encoder_hidden_states[-1], last.encoder_last_hidden_state)
-    assert_same(outputs.decoder_hidden_states[-1], last.last_hidden_state)
-    padded = batch["attention_mask"] == 0
-    for weights in outputs.cross_attentions:
-        assert_same(weights.sum(-1), torch.ones(weights.shape[:-1]))
-        assert weights.masked_select(padded[:, None, None, :]).abs().max() < 1e-6
-    for weights in outputs.decoder_attentions:
-        assert weights.triu(1).eq(0).all() and weights.tril()[:, :, 1:].gt(0).any(-1).all()
-    assert not [name for name in model(**batch) if name.endswith(("hidden_states", "attentions"))]
-
-
-@pytest.mark.parametrize(
     ("head", "fields"),
     [(head, {}) for head in WITH_EMBEDDINGS]
     + [(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, {name: False}) for name in UNLIKE_THE_DEFAULT],
@@ -110,16 +83,6 @@ def test_embeddings_stand_in_for_ids(head, fields):
         embed = model.base_model.decoder.get_input_embeddings()
         batch["decoder_inputs_embeds"] = embed(batch.pop("decoder_input_ids"))
         assert_same(dict(model(**batch)), dict(wanted))
-
-
-def test_positions_and_segments_are_read():
-    model, batch = tiny_model(TfmBertModel), ragged_batch()
-    mask = ragged_mask().bool()
-    default = model(**batch).last_hidden_state
-    given = model(**batch, position_ids=torch.arange(9)[None]).last_hidden_state
-    assert_same(given, default)
-    for changed in ({"position_ids": torch.arange(9).flip(0)[None]}, {"token_type_ids": 1 - batch["token_type_ids"]}):
-        assert (model(**batch | changed).last_hidden_state[mask] - default[mask]).abs().min(-1).values.gt(0).all()
 
 
 def test_no_answer_stands_at_padding():

@@ -118,17 +118,6 @@ def save_large(folder, shard: str = "5GB", **fields) -> None:
     model.save_pretrained(folder, max_shard_size=shard)
 
 
-def test_sizes(tmp_path):
-    """The blocks' weights take a quarter or an eighth of the bytes, and scales; embeddings stay as they are."""
-    save_large(tmp_path / "float32", hidden_size=256, num_hidden_layers=2)
-    whole = (tmp_path / "float32/model.safetensors").stat().st_size
-    for dtype, share in {"int8": 0.28, "int4": 0.18}.items():
-        config = TfmQuantizationConfig(dtype)
-        model = TfmGPTForCausalLM.from_pretrained(tmp_path / "float32", quantization_config=config)
-        model.save_pretrained(tmp_path / dtype)
-        assert (tmp_path / dtype / "model.safetensors").stat().st_size < share * whole
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
 def test_memory(tmp_path):
