@@ -10,7 +10,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 import tfm_zoo
 
-from ..tiny import SIZES, tiny_model
+from ..tiny import tiny_model
 
 IDS = torch.arange(1, 15).view(2, 7)
 ONES = torch.ones_like(IDS)
