@@ -72,7 +72,7 @@ def equal_share(config: Any) -> int:
 
 @dataclass(repr=False)  # that of transformers shows it as JSON
 class EncoderFields:
-    """Of encoders."""
+    """What encoders have beside the block."""
 
     num_hidden_groups: int | None = Follows("num_hidden_layers")  # of layers in a row that share weights (ALBERT)
     task_type_vocab_size: int = 0  # number of tasks, each with an embedding beside that of the segment (ERNIE)
@@ -98,7 +98,7 @@ class EncoderFields:
 
 @dataclass(repr=False)
 class WriterFields:
-    """Of language models that write one token after the other."""
+    """What families have that write one token after the other."""
 
     logit_scale: float | int = 1.0  # what logits, but not their bias, are multiplied by (T5)
     final_logit_softcapping: float | int | None = None  # logits become `cap * tanh(logits / cap)` (Gemma 2)
@@ -106,7 +106,7 @@ class WriterFields:
 
 @dataclass(repr=False)
 class DecoderFields:
-    """Of decoders without an encoder."""
+    """What decoders without an encoder have."""
 
     #: only tokens are `embedding_size` wide, and the last hidden states, which are projected to it (OPT-350M)
     project_tokens: bool = False
@@ -137,7 +137,7 @@ class DecoderFields:
 
 @dataclass(repr=False)
 class TwoStackFields:
-    """Of encoder-decoders."""
+    """What encoder-decoders have."""
 
     attribute_map: ClassVar[dict[str, str]] = ALIASES | {
         "encoder_attention_heads": "num_attention_heads",
@@ -167,6 +167,7 @@ class TwoStackFields:
     weight_init: Literal["xavier", "normal"] = "xavier"
 
 
+#: a family has the fields of those that it inherits from, and refuses all others
 PARTS = (EncoderFields, WriterFields, DecoderFields, TwoStackFields)
 
 

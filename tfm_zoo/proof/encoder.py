@@ -110,10 +110,8 @@ class Encoder:
 
     @property
     def counts_from_padding(self) -> bool:
-        """Whether positions begin behind the padding's, as RoBERTa's do: its table of positions then has padding."""
-        tables = [module for name, module in self.model.named_modules() if name.endswith("position_embeddings")]
-        has_padding = any(getattr(table, "padding_idx", None) is not None for table in tables)
-        return has_padding or getattr(self.model.config, "position_ids_from_padding", False)
+        """Whether positions begin behind the padding's."""
+        return counts_from_padding(self.model) or getattr(self.model.config, "position_ids_from_padding", False)
 
     def tokens(self, texts: Sequence[str], reading: Reading) -> dict[str, list[list[int]]]:
         """What the tokenizer makes of each text: `input_ids`, and what else the model reads."""
@@ -162,6 +160,12 @@ class Encoder:
     def vectors(self, texts: Sequence[str], reading: Reading) -> np.ndarray:
         """The vectors of texts, `(texts, size)`, float32."""
         return ended(self.states(texts, reading), reading)
+
+
+def counts_from_padding(model: Any) -> bool:
+    """Whether the table of an official model's positions has a row for padding, behind which they begin (RoBERTa)."""
+    tables = [module for name, module in model.named_modules() if name.endswith("position_embeddings")]
+    return any(getattr(table, "padding_idx", None) is not None for table in tables)
 
 
 def encoder_class(folder: Path, source: str, trust: dict[str, bool]) -> type:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .encoder import one_ended
+from .encoder import counts_from_padding, one_ended
 from .fingerprints import named, sequences, takes_all, temporarily
 from .poolings import POOLINGS
 from .reading import Reading
@@ -123,12 +123,8 @@ class Reference:
 
     @property
     def first_position(self) -> int:
-        has_padding = any(
-            getattr(module, "padding_idx", None) is not None
-            for name, module in self.model.named_modules()
-            if name.endswith("position_embeddings")
-        )
-        return (getattr(self.model.config, "pad_token_id", None) or 0) + 1 if has_padding else 0
+        padding = getattr(self.model.config, "pad_token_id", None) or 0
+        return padding + 1 if counts_from_padding(self.model) else 0
 
     def lost_parts(self) -> Iterator[Loss]:
         """Parts of the model: its pooler, biases outside of its layers, biases of attention, and how norms and
