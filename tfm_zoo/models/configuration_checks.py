@@ -88,7 +88,7 @@ class Idle(NamedTuple):
 
 def lacks(config: Any) -> Iterator[str]:
     """A family's fields are its own."""
-    for name in filter(config.is_chosen, sorted(config.lacks)):
+    for name in filter(config.is_chosen, sorted(config.lacks & vars(config).keys())):
         yield f"${name} is a field of other families, and not of {type(config).__name__}."
 
 

@@ -195,6 +195,8 @@ class TfmConfig(PreTrainedConfig):
     attribute_map: ClassVar[dict[str, str]] = ALIASES
     #: fields of other families, and their names in other configurations
     lacks: ClassVar[set[str]] = set()
+    #: field -> its default, or what makes it follow from others
+    defaults: ClassVar[dict[str, Any]] = {}
     rules: ClassVar[tuple[Rule, ...]] = RULES
 
     base_model_fsdp_plan: ClassVar[dict[str, str]] = dict.fromkeys(("embeddings", "layers.*"), "free_full_weight")
@@ -314,7 +316,9 @@ class TfmConfig(PreTrainedConfig):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)  # makes a dataclass of it
-        cls.lacks = set().union(*map(names_of, (TfmConfig, *PARTS))) - names_of(cls)
+        own, every = names_of(cls), set().union(*map(names_of, (TfmConfig, *PARTS)))
+        cls.lacks = every - own
+        cls.defaults = {name: getattr_static(cls, name, None) for name in own | every}
 
     def __new__(cls, *args, **given):
         cls.by_field(given)  # `__init__` forgets which fields were given
@@ -365,7 +369,7 @@ class TfmConfig(PreTrainedConfig):
 
     def is_chosen(self, name: str) -> bool:
         """Whether a field has another value than by default, or than the one that follows from other fields."""
-        value, default = vars(self).get(name), getattr_static(type(self), name, None)
+        value, default = vars(self).get(name), type(self).defaults.get(name)
         default = default.read(self, None) if isinstance(default, Stored) else default
         return value is not None and value != default
 
@@ -440,7 +444,9 @@ class TfmConfig(PreTrainedConfig):
     @classmethod
     def following_fields(cls) -> list[str]:
         """Names of the fields that follow from others while they are `None`."""
-        return [each.name for each in fields(cls) if isinstance(getattr_static(cls, each.name), Follows)]
+        return [
+            name for name, default in cls.defaults.items() if isinstance(default, Follows) and name not in cls.lacks
+        ]
 
     def to_dict(self) -> dict:
         """All fields with their values."""
