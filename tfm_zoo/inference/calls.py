@@ -14,6 +14,7 @@ from ..models.compat import CACHE
 from ..models.decoder_entrance import decoder_batch
 from ..models.inputs import is_traced, marks_padding, one_of
 from ..models.padding import restore_outputs
+from ..models.source import check_source
 from .caches import Recorded
 from .finding import Found
 from .modes import UnfollowedError
@@ -196,9 +197,9 @@ class Call:
             if places is not None:
                 real = torch.ones_like(places) if mask is None else real
                 note(read, Asked(real, places, is_causal=True))
-        enter = model.enter
         tokens = Tokens(given, position_ids=arguments.pop("position_ids", None))
-        batch = enter(tokens, mask, cache, cache is not None, arguments, states.shape[:2], source_mask, places)
+        batch = decoder_batch(model, tokens, mask, cache, cache is not None, arguments, places)
+        check_source(model.config, states.shape[:2], source_mask, tokens, cache)
         outputs = model(
             batch=batch,
             encoder_hidden_states=states,

@@ -185,7 +185,14 @@ def open_cache(model, given: Cache | None, use_cache: bool | None, batch: int) -
         ValueError: for a cache of another model or another number of sequences.
     """
     check_is_cache(given)
-    cache = unless_checkpointing(model, given)
+    cache = given
+    if given is not None and is_checkpointing(model):
+        if given.get_seq_length():
+            raise ValueError(
+                f"past_key_values holds {given.get_seq_length()} positions, which blocks that gradient checkpointing "
+                "runs twice cannot read: call gradient_checkpointing_disable(), or pass no cache."
+            )
+        cache = None
     seen = count_cached(model, cache, batch)
     # Training does not decode, and a cache would hold all keys and values a second time.
     wanted = not model.training and model.config.use_cache if use_cache is None else use_cache
@@ -193,18 +200,6 @@ def open_cache(model, given: Cache | None, use_cache: bool | None, batch: int) -
     if wanted and cache is None:
         cache = prepare_layers(DynamicCache(config=model.config), model.config)
     return cache, seen, wanted
-
-
-def unless_checkpointing(model, cache: Cache | None) -> Cache | None:
-    """The cache; with gradient checkpointing `None` for an empty one, and a `ValueError` for any other."""
-    if cache is None or not is_checkpointing(model):
-        return cache
-    if cache.get_seq_length():
-        raise ValueError(
-            f"past_key_values holds {cache.get_seq_length()} positions, which blocks that gradient "
-            "checkpointing runs twice cannot read: call gradient_checkpointing_disable(), or pass no cache."
-        )
-    return None
 
 
 def count_cached(model, cache: Cache | None, batch: int) -> int | None:

@@ -1,7 +1,7 @@
 """The entrance of decoders: like [`encoder_batch`] for encoders, with a cache."""
 
 import torch
-from transformers import Cache, DynamicCache
+from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from .batch import Batch, KeptTokens, Layout, Tokens
 from .cache import open_cache
@@ -38,6 +38,8 @@ def decoder_batch(
         ValueError: for inputs that do not fit each other, the cache or the model.
     """
     config, given = model.config, tokens.ids_or_embeddings
+    if isinstance(past_key_values, EncoderDecoderCache):
+        past_key_values = past_key_values.self_attention_cache
     cache, seen, returns_cache = open_cache(model, past_key_values, use_cache, batch=given.shape[0])
     is_callers = cache is not None and cache is past_key_values
 

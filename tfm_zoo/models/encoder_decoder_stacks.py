@@ -7,7 +7,6 @@ from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 
 from .batch import EVERYTHING, Batch, KeptTokens, Layout, Tokens
-from .cache import check_is_cache
 from .compat import ALL_ATTENTION_FUNCTIONS, OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .decoder_entrance import decoder_batch
@@ -201,46 +200,18 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         Args:
             encoder_hidden_states: `(batch, source length, hidden_size)`.
             encoder_attention_mask: the source's, as [`read_source`] takes it.
-            batch: made by [`enter`], in place of the target's inputs but `past_key_values` and `position_ids`.
+            batch: made by [`decoder_batch`], in place of the target's inputs but `past_key_values` and `position_ids`.
             source_kept: the real tokens in `encoder_attention_mask`, if they are known.
         """
         states, mask = encoder_hidden_states, encoder_attention_mask
         if batch is None:
             check_encoder_states(self.config, states)
             tokens = Tokens(one_of(input_ids, inputs_embeds, "decoder_"), position_ids=position_ids)
-            batch = self.enter(tokens, attention_mask, past_key_values, use_cache, kwargs, states.shape[:2], mask)
+            batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs)
+            check_source(self.config, states.shape[:2], mask, tokens, past_key_values)
         cache = two_sided_cache(past_key_values, batch, states.shape[1])
         source = read_source(self, states, mask, batch, cache, source_kept)
         # Flash attention recognises packed sequences by the positions that a caller passes.
         outputs = self.run(batch, source, position_ids=position_ids, return_dict=True, **kwargs)
         outputs.past_key_values = cache if batch.returns_cache else None  # of both sides: `run` knows the target's
         return restore_outputs(outputs, batch.kept)
-
-    def enter(
-        self,
-        tokens: Tokens,
-        attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
-        past_key_values: Cache | None,
-        use_cache: bool | None,
-        options: dict,
-        source_shape: tuple[int, int],
-        source_mask: torch.Tensor | None,
-        read_positions: torch.Tensor | None = None,
-    ) -> Batch:
-        """What the decoder reads of the target.
-
-        Args:
-            source_shape: (batch, source length).
-            source_mask: as [`read_source`] takes it.
-            options, read_positions: see [`decoder_batch`].
-
-        Raises:
-            ValueError: for inputs that do not fit each other, the source, the cache or the model.
-        """
-        check_is_cache(past_key_values)
-        cache = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
-        target_cache = past_key_values if cache is None else cache.self_attention_cache
-        batch = decoder_batch(self, tokens, attention_mask, target_cache, use_cache, options, read_positions)
-        shape = tokens.ids_or_embeddings.shape[:2]
-        check_source(self.config, source_shape, source_mask, shape, None if batch.cache is None else cache)
-        return batch

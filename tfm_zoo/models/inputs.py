@@ -1,6 +1,5 @@
 """A caller's arguments: refused where they do not fit, completed by counted positions, and read for documents."""
 
-import math
 from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import signature
@@ -15,7 +14,6 @@ from .compat import FUSED, can_return_tuple, is_functorch_wrapped_tensor
 
 Inputs = dict[str, Any]  # the arguments of a base model by name, `None` where a caller gives none
 IGNORED = -100  # the label of a position that has none
-VOCABULARY = "the vocabulary (vocab_size)"
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
 #: how the names of attention implementations begin that keep documents apart as told here (an engine does so itself)
 SEPARATED = ("eager", *FUSED, "flex_attention", "flash", "kernels-community/")
@@ -174,54 +172,6 @@ def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ign
     if low < 0 or high >= size:
         last = "" if size == maxsize else f" to {size - 1}"
         raise ValueError(f"{name} holds {low if low < 0 else high}, which is outside {table}: ids go from 0{last}.")
-
-
-def check_sequence_labels(config, tokens: torch.Tensor, labels: torch.Tensor | None) -> None:
-    """Raises a `ValueError` unless `labels` are values, or one class each, of the sequences `(batch, length, ...)`, or
-    of several classes whether each applies."""
-    check_tensor("labels", labels)
-    if labels is None:
-        return
-    batch, classes, problem = tokens.shape[:1], config.num_labels, config.problem_type
-    if problem == "multi_label_classification":
-        check_labels(labels, (*batch, classes), inputs="(batch, num_labels)")
-        check_values("labels", None if labels.is_floating_point() else labels, 2, f"the two marks of {problem}")
-    elif labels.is_floating_point() or problem == "regression" or classes == 1:
-        check_labels(labels, batch)
-    else:
-        several = "the inputs (for several classes of each, set problem_type='multi_label_classification')"
-        check_labels(labels, batch, classes, inputs=several)
-
-
-def check_labels(
-    labels: torch.Tensor | None,
-    shape: tuple[int, ...],
-    classes: int | None = None,
-    table: str = "the classes (num_labels)",
-    name: str = "labels",
-    inputs: str = "the inputs",
-) -> None:
-    """Raises a `ValueError` unless labels are of `shape`, each -100 or less than `classes`. With `classes=None` they
-    may have any value, and more dimensions.
-
-    `table`, `name` and `inputs` name the classes, the labels and what has that `shape` in the message.
-    """
-    check_tensor(name, labels)
-    if labels is None:
-        return
-    is_one_each = classes is None or labels.numel() == math.prod(shape)
-    if labels.shape[: len(shape)] != shape or not is_one_each:
-        raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as {inputs}.")
-    if classes is not None:
-        check_values(name, labels, classes, table, ignored=IGNORED)
-
-
-def check_answers(given: torch.Tensor, *ends: torch.LongTensor | None) -> torch.BoolTensor:
-    """Raises a `ValueError` unless the first and the last positions of answers are one each for the inputs. Returns
-    where answers are looked for, `(batch, length)`: everywhere."""
-    for name, each in zip(("start_positions", "end_positions"), ends, strict=True):
-        check_labels(each, given.shape[:1], name=name)
-    return given.new_ones(given.shape[:2], dtype=torch.bool)
 
 
 def count_positions(model, given: torch.Tensor, seen: int | torch.Tensor = 0) -> torch.LongTensor:

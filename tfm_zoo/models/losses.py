@@ -1,17 +1,69 @@
-"""Losses: over a vocabulary, where only labelled positions are projected, and few at a time; and of answers."""
+"""Labels, refused where they do not fit. Losses of classes, of answers and over a vocabulary, where only labelled
+positions are projected, and few at a time."""
+
+import math
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .inputs import IGNORED, is_traced
+from .inputs import IGNORED, check_tensor, check_values, is_traced
 from .kernels import soft_capped
 from .padding import has_hooks
 
+VOCABULARY = "the vocabulary (vocab_size)"
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
 FEW = 1 << 18  # up to this many logits are made at once
 MANY = 1 << 26  # the most logits in a chunk
 SHARDED = ("placements", "ds_tensor")  # attributes of a parameter of which each process holds a part: FSDP2, ZeRO-3
+
+
+def check_classes(config, tokens: torch.Tensor, labels: torch.Tensor | None) -> None:
+    """Raises a `ValueError` unless `labels` are values, or one class each, of the sequences `(batch, length, ...)`, or
+    of several classes whether each applies."""
+    check_tensor("labels", labels)
+    if labels is None:
+        return
+    batch, classes, problem = tokens.shape[:1], config.num_labels, config.problem_type
+    if problem == "multi_label_classification":
+        check_labels(labels, (*batch, classes), inputs="(batch, num_labels)")
+        check_values("labels", None if labels.is_floating_point() else labels, 2, f"the two marks of {problem}")
+    elif labels.is_floating_point() or problem == "regression" or classes == 1:
+        check_labels(labels, batch)
+    else:
+        several = "the inputs (for several classes of each, set problem_type='multi_label_classification')"
+        check_labels(labels, batch, classes, inputs=several)
+
+
+def check_labels(
+    labels: torch.Tensor | None,
+    shape: tuple[int, ...],
+    classes: int | None = None,
+    table: str = "the classes (num_labels)",
+    name: str = "labels",
+    inputs: str = "the inputs",
+) -> None:
+    """Raises a `ValueError` unless labels are of `shape`, each -100 or less than `classes`. With `classes=None` they
+    may have any value, and more dimensions.
+
+    `table`, `name` and `inputs` name the classes, the labels and what has that `shape` in the message.
+    """
+    check_tensor(name, labels)
+    if labels is None:
+        return
+    is_one_each = classes is None or labels.numel() == math.prod(shape)
+    if labels.shape[: len(shape)] != shape or not is_one_each:
+        raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as {inputs}.")
+    if classes is not None:
+        check_values(name, labels, classes, table, ignored=IGNORED)
+
+
+def check_answers(given: torch.Tensor, *ends: torch.LongTensor | None) -> torch.BoolTensor:
+    """Raises a `ValueError` unless the first and the last positions of answers are one each for the inputs. Returns
+    where answers are looked for, `(batch, length)`: everywhere."""
+    for name, each in zip(("start_positions", "end_positions"), ends, strict=True):
+        check_labels(each, given.shape[:1], name=name)
+    return given.new_ones(given.shape[:2], dtype=torch.bool)
 
 
 def sequence_loss(model: nn.Module, logits: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor | None:

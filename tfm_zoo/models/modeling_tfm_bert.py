@@ -22,20 +22,8 @@ from .configuration_tfm_bert import TfmBertConfig
 from .encoder_heads import POOLING, TfmPredictionHead, make_classifier, make_pooler, masked_tokens, pool, pools_first
 from .encoder_inputs import TfmTaskEmbedding, with_masks_dropped, with_tasks
 from .entrance import encoder_batch
-from .inputs import (
-    IGNORED,
-    VOCABULARY,
-    Inputs,
-    check_answers,
-    check_labels,
-    check_sequence_labels,
-    check_tensor,
-    given_in,
-    marks_padding,
-    one_of,
-    takes_inputs_of,
-)
-from .losses import answers, labelled, sequence_loss, token_loss
+from .inputs import Inputs, check_tensor, given_in, marks_padding, one_of, takes_inputs_of
+from .losses import VOCABULARY, answers, check_answers, check_classes, check_labels, labelled, sequence_loss, token_loss
 from .padding import restore_outputs
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack, passed_on
@@ -145,7 +133,7 @@ class TfmBertForSequenceClassification(TfmBertHead):
             labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is set
                 from the labels where it is `None`.
         """
-        check_sequence_labels(self.config, given_in(inputs), labels)
+        check_classes(self.config, given_in(inputs), labels)
         outputs, mask = self.model(**inputs, return_dict=True, **kwargs), inputs["attention_mask"]
         logits = pool(self.config, outputs[0], mask, self.classifier, self.model.pooler_query)
         loss = sequence_loss(self, logits, labels)
@@ -342,7 +330,7 @@ class TfmBertForReplacedTokenDetection(TfmBertHead):
         loss = None
         if labels is not None:
             scores, targets = logits.float(), labels.float().clamp(min=0)
-            weights = (labels != IGNORED).to(scores)
+            weights = labelled(labels).to(scores)
             weights = weights * mask.to(weights) if marks_padding(mask) else weights
             loss = F.binary_cross_entropy_with_logits(scores, targets, weights, reduction="sum") / weights.sum()
         return TokenClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))

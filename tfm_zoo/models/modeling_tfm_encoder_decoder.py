@@ -18,23 +18,16 @@ from .batch import Tokens
 from .cache import TfmGenerationMixin
 from .compat import CACHE, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
+from .decoder_entrance import decoder_batch
 from .encoder_decoder_stacks import TfmDecoderStack, TfmEncoderDecoderPreTrainedModel, TfmEncoderStack
 from .entrance import encoder_batch
-from .inputs import (
-    IGNORED,
-    Inputs,
-    check_answers,
-    check_labels,
-    check_sequence_labels,
-    given_in,
-    one_of,
-    takes_inputs_of,
-)
-from .losses import answers, labelled, sequence_loss, token_loss
+from .inputs import Inputs, given_in, one_of, takes_inputs_of
+from .losses import answers, check_answers, check_classes, check_labels, labelled, sequence_loss, token_loss
 from .next_tokens import next_tokens, positions_to_read, read_states
 from .source import (
     as_encoder_outputs,
     check_encoder_states,
+    check_source,
     default_mask,
     last_ends,
     shift_right,
@@ -127,16 +120,10 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             encoder_outputs = as_encoder_outputs(encoder_outputs)
             check_encoder_states(self.config, encoder_outputs.last_hidden_state)
             source_shape = encoder_outputs.last_hidden_state.shape[:2]
-        target_batch = self.decoder.enter(
-            Tokens(one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_"), position_ids=decoder_position_ids),
-            decoder_attention_mask,
-            past_key_values,
-            use_cache,
-            kwargs,
-            source_shape=source_shape,
-            source_mask=attention_mask,
-            read_positions=read_positions,
-        )
+        tokens = Tokens(one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_"), position_ids=decoder_position_ids)
+        options = (past_key_values, use_cache, kwargs, read_positions)
+        target_batch = decoder_batch(self.decoder, tokens, decoder_attention_mask, *options)
+        check_source(self.config, source_shape, attention_mask, tokens, past_key_values)
         if source_batch is not None:
             encoder_outputs = self.encoder(batch=source_batch, return_dict=True, **kwargs)
         outputs = self.decoder(
@@ -149,16 +136,9 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             return_dict=True,
             **kwargs,
         )
-        return Seq2SeqModelOutput(
-            last_hidden_state=outputs.last_hidden_state,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.hidden_states,
-            decoder_attentions=outputs.attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
-            encoder_attentions=encoder_outputs.attentions,
-        )
+        target = (outputs.last_hidden_state, outputs.past_key_values, outputs.hidden_states, outputs.attentions)
+        source = {f"encoder_{name}": value for name, value in encoder_outputs.items()}
+        return Seq2SeqModelOutput(*target, outputs.cross_attentions, **source)
 
 
 class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel, TfmGenerationMixin):
@@ -204,7 +184,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
             real = inputs["decoder_attention_mask"]
             if inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
                 inputs["decoder_input_ids"] = self.prepare_decoder_input_ids_from_labels(labels)
-                real = labels != IGNORED if real is None else real
+                real = labelled(labels) if real is None else real
             elif not self.training:  # (Training reads labelled positions alone, whatever is real.)
                 real = default_mask(self.config, inputs["decoder_input_ids"], real)
             shape, classes = given_in(inputs, "decoder_").shape[:2], self.config.decoder_vocab_size
@@ -273,7 +253,7 @@ class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedMode
                 f"{name} of shape {tuple(target.shape)} should be of shape {tuple(ids.shape)}, as input_ids: the "
                 "classifier reads the decoder where the source ends."
             )
-        check_sequence_labels(self.config, given_in(inputs), labels)
+        check_classes(self.config, given_in(inputs), labels)
         inputs["use_cache"] = inputs["use_cache"] if labels is None else False
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         logits = self.classification_head(read_states(outputs.last_hidden_state, read))

@@ -21,18 +21,8 @@ from .configuration_tfm_gpt import TfmGPTConfig
 from .counted_alibi import CountedLayouts, TfmCountedAlibi
 from .decoder_entrance import decoder_batch
 from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
-from .inputs import (
-    IGNORED,
-    VOCABULARY,
-    Inputs,
-    check_answers,
-    check_labels,
-    check_sequence_labels,
-    given_in,
-    one_of,
-    takes_inputs_of,
-)
-from .losses import answers, labelled, sequence_loss, token_loss
+from .inputs import IGNORED, Inputs, given_in, one_of, takes_inputs_of
+from .losses import VOCABULARY, answers, check_answers, check_classes, check_labels, labelled, sequence_loss, token_loss
 from .next_tokens import last_tokens, next_tokens, positions_to_read, read_states
 from .padding import restore_outputs
 from .pretrained import TfmPreTrainedModel
@@ -236,7 +226,7 @@ class TfmGPTForSequenceClassification(TfmGPTHead):
                 from the labels where it is `None`.
         """
         given = given_in(inputs)
-        check_sequence_labels(self.config, given, labels)
+        check_classes(self.config, given, labels)
         read = last_tokens(self.config, inputs["input_ids"], inputs["attention_mask"], given)
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         logits = self.score(read_states(outputs.last_hidden_state, read))

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
-from .batch import Batch, KeptTokens, Layout, Source
+from .batch import Batch, KeptTokens, Layout, Source, Tokens
 from .compat import FUSED, create_bidirectional_mask
 from .inputs import IGNORED, Inputs, check_tensor, is_traced, marks_padding
 from .kernels import takes_bounds
@@ -192,16 +192,13 @@ def check_source(
     config,
     shape: tuple[int, int],
     attention_mask: torch.Tensor | None,
-    target: tuple[int, int],
-    past_key_values: EncoderDecoderCache | None,
+    tokens: Tokens,
+    past_key_values: Cache | None,
 ) -> None:
-    """Raises a `ValueError` if a source does not fit its mask, the target, or a cache of a source.
-
-    Args:
-        shape: (batch, source length).
-        target: (batch, length).
-    """
+    """Raises a `ValueError` if a source of this `shape`, (batch, source length), does not fit its mask, the target's
+    `tokens`, or a cache of a source."""
     check_tensor("attention_mask", attention_mask)
+    target = tokens.ids_or_embeddings.shape[:2]
     if shape[0] != target[0]:
         raise ValueError(
             f"The source is a batch of {shape[0]} sequences, and the target (decoder_input_ids, or the labels that "
@@ -214,7 +211,7 @@ def check_source(
             raise ValueError(
                 f"attention_mask of shape {mask_shape} does not fit the source: it should be of shape {tuple(shape)}."
             )
-    if past_key_values is not None and past_key_values.is_updated.get(0):
+    if isinstance(past_key_values, EncoderDecoderCache) and past_key_values.is_updated.get(0):
         seen = past_key_values.cross_attention_cache.layers[0].keys.shape[2]
         if seen != shape[1]:
             raise ValueError(
