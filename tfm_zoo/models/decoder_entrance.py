@@ -24,13 +24,7 @@ SHOWN = ("output_hidden_states", "output_attentions", "output_router_logits")  #
 
 
 def decoder_batch(
-    model,
-    tokens: Tokens,
-    attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
-    past_key_values: Cache | None,
-    use_cache: bool | None,
-    options: dict,
-    read_positions: torch.Tensor | None = None,
+    model, tokens: Tokens, attention_mask, past_key_values, use_cache: bool | None, options: dict, read_positions=None
 ) -> Batch:
     """Makes the batch of a causal [`TfmStack`] from the inputs of [`TfmGPTModel`], and its further `options`.
 
@@ -74,11 +68,7 @@ def decoder_batch(
 
 
 def default_positions(
-    model,
-    given: torch.Tensor,
-    attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
-    cache: Cache | None,
-    seen: int | None,
+    model, given: torch.Tensor, attention_mask: object, cache: Cache | None, seen: int | None
 ) -> torch.LongTensor:
     """Positions `(batch or 1, length)` of the inputs, after the `seen` ones in the cache (`None`: only the device knows
     how many)."""
@@ -93,12 +83,7 @@ def default_positions(
 
 
 def decoder_layouts(
-    model,
-    given: torch.Tensor,
-    attention_mask: torch.Tensor | dict[str, torch.Tensor] | None,
-    cache: Cache | None,
-    documents: torch.LongTensor | None,
-    kept: KeptTokens | None,
+    model, given: torch.Tensor, attention_mask: object, cache: Cache | None, documents, kept: KeptTokens | None
 ) -> dict[str, Layout]:
     """Who attends to whom, for each type of layer; `documents` are [`documents_of`] the batch."""
     states, types = empty_states(model, given), model.layer_types

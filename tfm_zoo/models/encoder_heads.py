@@ -32,27 +32,20 @@ class TfmPredictionHead(nn.Module):
 
 
 def masked_tokens(
-    model: nn.Module,
-    hidden_states: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    labels: torch.LongTensor | None,
-    return_logits: bool | None,
-    num_items_in_batch: int | torch.Tensor | None = None,
+    model, states: torch.Tensor, attention_mask: object, labels, return_logits: bool | None, num_items_in_batch=None
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """The loss and the logits of `model.lm_head`, after `model.head`, each `None` if not asked for; `hidden_states` are
+    """The loss and the logits of `model.lm_head`, after `model.head`, each `None` if not asked for; `states` are
     `(batch, length, hidden_size)`, and the options those of [`TfmBertForMaskedLM`]."""
     if not makes_logits(model, labels, return_logits):
         if labels is None:
             return None, None
-        states, targets = labelled_only(hidden_states, labels)
+        states, targets = labelled_only(states, labels)
         return vocabulary_loss(model.head(states), model.lm_head, targets, num_items_in_batch), None
     kept = None
     if marks_padding(attention_mask) and model.config.skip_padding and not has_hooks(model.head, model.lm_head):
-        kept = unless_whole(
-            find_kept(attention_mask, reads_padding(attention_mask, labelled(labels)))
-        )  # as the encoder
-    states = hidden_states if kept is None else keep(hidden_states, kept)
-    logits = model.lm_head(model.head(states))
+        others = reads_padding(attention_mask, labelled(labels))
+        kept = unless_whole(find_kept(attention_mask, others))  # those that the encoder keeps
+    logits = model.lm_head(model.head(states if kept is None else keep(states, kept)))
     logits = logits if kept is None else restore(logits, kept)
     # (Few positions have a label: to copy theirs costs less than all in float32.)
     return None if labels is None else logits_loss(*labelled_only(logits, labels), num_items_in_batch), logits

@@ -46,7 +46,7 @@ def takes_inputs_of(base_model: type) -> Callable[[Callable], Callable]:
     _, *base, rest = signature(base_model.forward).parameters.values()
     base = [each for each in base if each.name not in ("read_positions", "batch")]
     names = [each.name for each in base]
-    place = max(index for index, name in enumerate(names, start=1) if name.endswith("inputs_embeds"))
+    place = max((index for index, name in enumerate(names, start=1) if name.endswith("inputs_embeds")), default=0)
 
     def decorate(forward: Callable) -> Callable:
         written = signature(forward)

@@ -31,14 +31,7 @@ class TfmLayer(GradientCheckpointingLayer):
     The arguments are those of [`TfmAttention`] but `sizes`, and the class of the feed-forward, by default [`TfmMLP`].
     """
 
-    def __init__(
-        self,
-        config,
-        layer_idx: int,
-        layer_type: str | None = None,
-        is_causal: bool = False,
-        mlp_class: type[nn.Module] | None = None,
-    ):
+    def __init__(self, config, layer_idx: int, layer_type: str | None = None, is_causal: bool = False, mlp_class=None):
         super().__init__()
         self.is_post_norm = config.norm_position == "post"
         self.is_parallel = config.use_parallel_residual

@@ -108,17 +108,13 @@ def labelled_only(hidden_states: torch.Tensor, labels: torch.LongTensor) -> tupl
 
 
 def vocabulary_loss(
-    hidden_states: torch.Tensor,
-    lm_head: nn.Module,
-    labels: torch.LongTensor,
-    num_items: int | torch.Tensor | None = None,
-    softcap: float | None = None,
+    states: torch.Tensor, lm_head: nn.Module, labels: torch.Tensor, num_items=None, softcap: float | None = None
 ) -> torch.Tensor:
-    """Cross-entropy of `lm_head(hidden_states)`, without holding all logits at once unless processes share `lm_head`
+    """Cross-entropy of `lm_head(states)`, without holding all logits at once unless processes share `lm_head`
     ([`is_divided`]); nan without any label.
 
     Args:
-        hidden_states: `(tokens, hidden_size)`.
+        states: `(tokens, hidden_size)`.
         lm_head: projection onto the vocabulary.
         labels: `(tokens,)`, -100 where there is none.
         num_items: divisor of the summed loss, for a step of several batches. `None`: the number of labels.
@@ -127,12 +123,12 @@ def vocabulary_loss(
     vocabulary = getattr(lm_head, "out_features", FEW)  # one of unknown width is taken for a wide one
     chunk = min(CHUNK, max(1, MANY // vocabulary))
     # Each call of a divided layer gathers its parts from all processes, so all processes must call it equally often.
-    if labels.numel() * vocabulary <= FEW or is_traced(hidden_states) or is_divided(lm_head):
-        return logits_loss(soft_capped(lm_head(hidden_states), softcap), labels, num_items)
+    if labels.numel() * vocabulary <= FEW or is_traced(states) or is_divided(lm_head):
+        return logits_loss(soft_capped(lm_head(states), softcap), labels, num_items)
     if torch.is_grad_enabled():
-        loss = ChunkedLoss.apply(lm_head, labels, softcap, chunk, hidden_states, *lm_head.parameters())
+        loss = ChunkedLoss.apply(lm_head, labels, softcap, chunk, states, *lm_head.parameters())
     else:
-        chunks = zip(hidden_states.split(chunk), labels.split(chunk), strict=True)
+        chunks = zip(states.split(chunk), labels.split(chunk), strict=True)
         loss = sum(logits_loss(soft_capped(lm_head(part), softcap), targets, num_items=1) for part, targets in chunks)
     return per_label(loss, labels, num_items)
 

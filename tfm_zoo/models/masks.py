@@ -85,13 +85,7 @@ def find_layouts(
 
 
 def padded_layout(
-    model,
-    states: torch.Tensor,
-    layer_type: str,
-    mask: torch.Tensor | None,
-    documents: torch.LongTensor | None = None,
-    in_blocks: bool = True,
-    **options,
+    model, states: torch.Tensor, layer_type: str, mask: object, documents=None, in_blocks: bool = True, **options
 ) -> Layout:
     """Who attends to whom in a padded batch, in the layers of one type.
 
@@ -138,13 +132,7 @@ def find_window(
 
 
 def kept_layout(
-    model,
-    layer_type: str,
-    make: Callable[[str, torch.Tensor | None], Layout],
-    mask: torch.Tensor | None,
-    states: torch.Tensor,
-    kept: KeptTokens,
-    shows_weights: bool = False,
+    model, layer_type: str, make: Callable, mask: object, states: torch.Tensor, kept: KeptTokens, shows_weights=False
 ) -> Layout:
     """Who attends to whom among the tokens that are kept, in the layers of one type. `make` makes [`padded_layout`] of
     a type and a mask; `shows_weights`: the caller asks for attention weights, which are those of the padded batch."""

@@ -14,7 +14,7 @@ from .modeling_tfm_bert import (
     TfmBertModel,
     TfmBertPreTrainedModel,
 )
-from .position_bias import IMPLEMENTATIONS
+from .position_bias import check_takes_bias
 
 
 class TfmDebertaPreTrainedModel(TfmBertPreTrainedModel):
@@ -45,12 +45,8 @@ class TfmDebertaModel(TfmDebertaPreTrainedModel, TfmBertModel):
 
     def run(self, batch: Batch, **kwargs):
         """As [`TfmStack`]; layers get embeddings and numbers of distances, and the mask."""
-        implementation, given = self.config._attn_implementation or "eager", batch.tokens.ids_or_embeddings
-        if implementation not in IMPLEMENTATIONS:
-            raise ValueError(
-                f"Attention {implementation!r} takes no bias of positions, and DeBERTa's scores have one: "
-                f"set_attn_implementation() should choose one of {', '.join(IMPLEMENTATIONS)}."
-            )
+        given = batch.tokens.ids_or_embeddings
+        check_takes_bias(self.config, "DeBERTa's scores have one")
         length = (given if batch.kept is None else batch.kept).shape[1]
         distances = self.distances.of_length(length, given.device, is_traced(given))
         own = {"embeddings": self.distances, "distances": distances, "padding_mask": batch.attention_mask}

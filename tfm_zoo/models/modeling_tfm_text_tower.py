@@ -10,7 +10,7 @@ from .compat import TransformersKwargs, Unpack, can_return_tuple, capture_output
 from .configuration_tfm_text_tower import TfmTextTowerConfig
 from .decoder_entrance import decoder_batch
 from .entrance import encoder_batch
-from .inputs import marks_padding, one_of
+from .inputs import Inputs, marks_padding, one_of, takes_inputs_of
 from .padding import restore_outputs
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack, passed_on
@@ -90,17 +90,11 @@ class TfmTextTowerForProjection(TfmTextTowerPreTrainedModel):
         self.text_projection = nn.Linear(width, config.projection_size, bias=False)
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.LongTensor,
-        attention_mask: torch.Tensor | None = None,
-        position_ids: torch.LongTensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> CLIPTextModelOutput:
+    @takes_inputs_of(TfmTextTowerModel)
+    def forward(self, inputs: Inputs, **kwargs) -> CLIPTextModelOutput:
         """Gives `text_embeds` `(batch, projection_size)`, and what [`TfmTextTowerModel`] gives, but not what is pooled;
         inputs as there."""
-        outputs = self.model(input_ids, attention_mask, position_ids, return_dict=True, **kwargs)
+        outputs = self.model(**inputs, return_dict=True, **kwargs)
         states, embeddings = outputs.last_hidden_state, self.text_projection(outputs.pooler_output)
         return CLIPTextModelOutput(text_embeds=embeddings, last_hidden_state=states, **passed_on(outputs))
 

@@ -1,7 +1,6 @@
 """Which tokens of a decoder are read, and the loss and the logits of its language-modelling head."""
 
 import torch
-from torch import nn
 
 from .decoder_entrance import needed_up_to
 from .inputs import IGNORED, marks_padding
@@ -11,46 +10,36 @@ from .padding import find_kept, has_hooks, keep, restore, unless_whole
 
 
 def next_tokens(
-    model: nn.Module,
-    hidden_states: torch.Tensor,
-    labels: torch.LongTensor | None,
-    logits_to_keep: int | torch.Tensor,
-    num_items_in_batch: int | torch.Tensor | None,
-    return_logits: bool | None,
-    read_positions: torch.Tensor | None = None,
+    model, states: torch.Tensor, labels, logits_to_keep, num_items, return_logits: bool | None, read_positions=None
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """The loss and the logits of `model.lm_head`, each `None` if not asked for.
 
     Args:
-        hidden_states: `(batch, length, hidden_size)`.
+        states: `(batch, length, hidden_size)`.
         labels: `(batch, length)`, what each position is to predict.
-        logits_to_keep, num_items_in_batch, return_logits: see [`TfmGPTForCausalLM`].
+        logits_to_keep, num_items, return_logits: see [`TfmGPTForCausalLM`].
         read_positions: `(batch, length)`; behind the last true one of a row, logits are zero. `None`: all are made.
     """
     if model.config.logit_scale != 1:
-        hidden_states = hidden_states * model.config.logit_scale
+        states = states * model.config.logit_scale
     softcap, logits, kept = model.config.final_logit_softcapping, None, None
     if makes_logits(model, labels, return_logits):
         # (Whoever chooses some by `logits_to_keep` reads all: see [`positions_to_read`].)
         kept = None if read_positions is None else unless_whole(find_kept(*needed_up_to(read_positions)))
         if kept is not None:
-            hidden_states, labels = keep(hidden_states, kept), keep(labels, kept)
-        logits = soft_capped(model.lm_head(select_positions(hidden_states, logits_to_keep)), softcap)
+            states, labels = keep(states, kept), keep(labels, kept)
+        logits = soft_capped(model.lm_head(select_positions(states, logits_to_keep)), softcap)
     if labels is None:
         return None, logits
     if isinstance(logits_to_keep, int) and logits is not None and logits.shape[:-1] == labels.shape:
-        loss = logits_loss(logits.flatten(0, 1), labels.flatten(), num_items_in_batch)
+        loss = logits_loss(logits.flatten(0, 1), labels.flatten(), num_items)
         return loss, logits if kept is None else restore(logits, kept)
-    states, targets = labelled_only(hidden_states, labels)
-    return vocabulary_loss(states, model.lm_head, targets, num_items_in_batch, softcap=softcap), logits
+    states, targets = labelled_only(states, labels)
+    return vocabulary_loss(states, model.lm_head, targets, num_items, softcap=softcap), logits
 
 
 def positions_to_read(
-    model: nn.Module,
-    labels: torch.LongTensor,
-    return_logits: bool | None = None,
-    logits_to_keep: int | torch.Tensor = 0,
-    real: torch.Tensor | None = None,
+    model, labels: torch.Tensor, return_logits: bool | None = None, logits_to_keep: int | torch.Tensor = 0, real=None
 ) -> torch.BoolTensor:
     """Where a language model reads the last hidden state of its base model, `(batch, length)`.
 

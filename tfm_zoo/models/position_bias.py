@@ -77,20 +77,26 @@ class TfmAlibi(TfmConstants):
         return (slopes[:, None] * -distances.abs() * self.scale).to(self.slopes.dtype)
 
 
+def check_takes_bias(config, cause: str) -> str:
+    """The attention implementation. Raises a `ValueError`, which names the `cause`, if it takes no bias of scores."""
+    implementation = config._attn_implementation or "eager"
+    if implementation not in IMPLEMENTATIONS:
+        raise ValueError(
+            f"Attention {implementation!r} takes no bias of positions, and {cause}: set_attn_implementation() should "
+            f"choose one of {', '.join(IMPLEMENTATIONS)}."
+        )
+    return implementation
+
+
 class BiasedLayouts:
     """The layouts of a batch with the position bias of a [`TfmStack`] in their masks, made for each layer in turn."""
 
     def __init__(self, model: nn.Module, batch: Batch):
         config, layer_types = model.config, model.layer_types
-        implementation = config._attn_implementation or "eager"
-        if implementation not in IMPLEMENTATIONS:
-            raise ValueError(
-                f"Attention {implementation!r} takes no bias of positions, and the model has one "
-                f"(position_embedding_type={config.position_embedding_type!r}, relative_attention_num_buckets="
-                f"{config.relative_attention_num_buckets}): "
-                f"set_attn_implementation() should choose one of {', '.join(IMPLEMENTATIONS)}."
-            )
-        self.bias, self.layouts, self.implementation = model.position_bias, batch.layouts, implementation
+        kind, buckets = config.position_embedding_type, config.relative_attention_num_buckets
+        cause = f"the model has one (position_embedding_type={kind!r}, relative_attention_num_buckets={buckets})"
+        self.implementation = check_takes_bias(config, cause)
+        self.bias, self.layouts = model.position_bias, batch.layouts
         self.is_shared = not (self.bias.is_per_layer or runs_backward_apart(model))
         self.current: dict[str, Layout] = {}
         given = batch.tokens.ids_or_embeddings

@@ -18,12 +18,7 @@ from .padding import bounds_of, every_token, find_kept, has_hooks, keep, unless_
 
 
 def read_source(
-    model,
-    states: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    target: Batch,
-    cache: EncoderDecoderCache | None,
-    kept: KeptTokens | None = None,
+    model, states: torch.Tensor, attention_mask: object, target: Batch, cache: Cache | None, kept: KeptTokens | None
 ) -> Source:
     """What the decoder `model` reads of the source: its states, once for all beams of a sentence, and which are seen.
 
@@ -189,11 +184,7 @@ def as_encoder_outputs(outputs: object) -> BaseModelOutput:
 
 
 def check_source(
-    config,
-    shape: tuple[int, int],
-    attention_mask: torch.Tensor | None,
-    tokens: Tokens,
-    past_key_values: Cache | None,
+    config, shape: tuple[int, int], attention_mask: object, tokens: Tokens, past_key_values: Cache | None
 ) -> None:
     """Raises a `ValueError` if a source of this `shape`, (batch, source length), does not fit its mask, the target's
     `tokens`, or a cache of a source."""
