@@ -49,12 +49,23 @@ silenced_tokenizing = partial(silenced, "transformers.tokenization_utils_base")
 silenced_reading = partial(silenced, *(f"datasets.packaged_modules.{kind}.{kind}" for kind in ("csv", "json")))
 #: Accelerate writes tied weights once: loading ties them again
 silenced_checkpoint = partial(silenced, "accelerate.utils.other")
-#: the caller lists the parameters that a model initialises
-silenced_loading = partial(silenced, "transformers.modeling_utils", bars="transformers.utils.logging")
 #: a metric is a file of a few lines
 silenced_metrics = partial(silenced, "evaluate", bars="evaluate.utils.logging")
 #: torch's exporter warns of packages that it could do without, and of axes that it joins as they have the same size
 silenced_export = partial(silenced, "torch.onnx", warns=False)
+
+
+@contextmanager
+def silenced_loading() -> Iterator[None]:
+    """While it is open, transformers shows no bar and does not list the parameters that a model initialises. The logger
+    is switched off: with a higher level, transformers checks more."""
+    logger = logging.getLogger("transformers.modeling_utils")
+    before, logger.disabled = logger.disabled, True
+    try:
+        with silenced(bars="transformers.utils.logging"):
+            yield
+    finally:
+        logger.disabled = before
 
 
 @contextmanager
