@@ -15,8 +15,8 @@ from tfm_zoo import TfmGPTConfig, TfmGPTForCausalLM, from_official
 
 # isort: split
 import torch
-from datasets import DatasetDict, load_dataset
-from transformers import AutoTokenizer, GPT2Tokenizer, pipeline, set_seed
+from datasets import load_dataset
+from transformers import AutoTokenizer, GPT2Tokenizer, set_seed
 from trl import SFTConfig, SFTTrainer, TrlParser
 
 REPLIES = ["What a pity.", "How nice!"]  # to negative and to positive reviews
@@ -26,7 +26,10 @@ TEMPLATE = (
     "{% if message['role'] == 'assistant' %}{% generation %}{{ text }}{% endgeneration %}"
     "{% else %}{{ text }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}"
 )
+# trl's defaults are for GPUs; without one, processes share the CPU
 HAS_GPU = torch.accelerator.is_available()
+DEFAULTS = {"assistant_only_loss": True, "eval_strategy": "epoch", "save_strategy": "no", "output_dir": "output"}
+DEFAULTS |= {"bf16": HAS_GPU, "use_cpu": not HAS_GPU, "gradient_checkpointing": None, "learning_rate": None}
 
 
 @dataclass
@@ -35,48 +38,32 @@ class Options:
     dataset_name: str | None = None  # has `messages`, train and test; default: generated conversations
 
 
-def generated_conversations() -> DatasetDict:
-    """Reviews, each with a reply to it."""
-
-    def converse(row: dict) -> dict:
-        reply = {"role": "assistant", "content": REPLIES[row["label"]]}
-        return {"messages": [{"role": "user", "content": row["text"]}, reply]}
-
-    return generated_reviews().map(converse, remove_columns=["text", "label"])
+def reply_to(row: dict) -> dict:
+    said = {"user": row["text"], "assistant": REPLIES[row["label"]]}
+    return {"messages": [{"role": role, "content": text} for role, text in said.items()]}
 
 
 def main(argv: list[str] | None = None) -> list[float]:
-    """Train, save, reload and answer. Returns the loss on the test split after each epoch."""
+    """Train and save. Returns the loss on the test split after each epoch."""
     parser = TrlParser([Options, SFTConfig])
-    parser.set_defaults(output_dir="output", assistant_only_loss=True, eval_strategy="epoch", save_strategy="no")
-    # trl's defaults are for GPUs; without one, processes share the CPU
-    parser.set_defaults(bf16=HAS_GPU, use_cpu=not HAS_GPU, gradient_checkpointing=None, learning_rate=None)
+    parser.set_defaults(**DEFAULTS)
     options, settings = parser.parse_args_and_config(argv)
     settings.learning_rate = settings.learning_rate or (2e-5 if options.model_name_or_path else 2e-3)
     set_seed(settings.seed)
-
-    # The data, and a model that predicts the next token
-    dataset = load_dataset(options.dataset_name) if options.dataset_name else generated_conversations()
+    data = load_dataset(options.dataset_name) if options.dataset_name else generated_reviews().map(reply_to)
     if options.model_name_or_path:
         tokenizer = AutoTokenizer.from_pretrained(options.model_name_or_path)
         model = from_official(options.model_name_or_path, TfmGPTForCausalLM, dtype=torch.float32)
     else:
-        texts = (f"{said['role']}:{said['content']}" for row in dataset["train"] for said in row["messages"])
+        texts = (f"{said['role']}:{said['content']}" for row in data["train"] for said in row["messages"])
         tokenizer = GPT2Tokenizer().train_new_from_iterator(texts, vocab_size=1000)
         model = TfmGPTForCausalLM(TfmGPTConfig(vocab_size=len(tokenizer), **TINY))
     tokenizer.chat_template = tokenizer.chat_template or TEMPLATE
 
-    data = {"train_dataset": dataset["train"], "eval_dataset": dataset["test"]}
-    trainer = SFTTrainer(model, settings, processing_class=tokenizer, **data)
+    splits = {"train_dataset": data["train"], "eval_dataset": data["test"]}
+    trainer = SFTTrainer(model, settings, processing_class=tokenizer, **splits)
     trainer.train()
-
-    # The folder holds weights, tokenizer and the model's code: it loads where `tfm_zoo` is not installed
-    trainer.save_model()
-    if trainer.is_world_process_zero():
-        chat = pipeline("text-generation", settings.output_dir, trust_remote_code=True)
-        question = [{"role": "user", "content": "the plot was so hollow"}]
-        # pipelines sample unless told otherwise
-        print(chat(question, max_new_tokens=20, do_sample=False)[0]["generated_text"][-1])
+    trainer.save_model()  # weights, tokenizer and the model's code: the folder loads where there is no `tfm_zoo`
     return [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
 
 
