@@ -102,8 +102,9 @@ DIVISIONS = {0: (2, 2, 2), 1: (1, 4, 2), 7: (8, 1, 1), 12: (4, 3, 1), 35: (2, 1,
 
 
 @pytest.mark.parametrize("readers", [FEW_CHUNKS, MANY_READERS], ids=["one reader", "eight"])
-def test_the_same_examples_on_any_number_of_processes_and_from_any_step_on(source, readers):
+def test_the_same_examples_on_any_number_of_processes_and_from_any_step_on(source, readers, monkeypatch):
     """Between chunks and within them, over files and passes; the size of a batch may change, too."""
+    monkeypatch.setattr(reading, "TEXTS_PER_STATE", 10)
     stream = Stream(source, pieces, **readers)
     whole = examples(stream, 60)
     assert len({example["drawn"] for example in whole}) == len(whole) == 480
