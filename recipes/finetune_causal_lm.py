@@ -12,8 +12,8 @@ Conversations are for `minimal_sft.py`.
 The best model goes to `output_dir`, with tokenizer, code, card with samples, `all_results.json` and a picture of the
 training.
 
-Where a step is computed: the loss is the model's own (`TfmGPTForCausalLM.forward`), `train_step` in
-tfm_zoo/training/loop.py takes it. tfm_zoo/training/tasks/language_modeling.py has all else, from options to samples.
+Where a step is computed: `LanguageModelingTask.compute_batch` in tfm_zoo/training/tasks/language_modeling.py gives the
+losses, `train_step` in tfm_zoo/training/loop.py takes the step.
 """
 
 from tfm_zoo.training.loop import train

@@ -9,8 +9,8 @@ An official checkpoint becomes a zoo model; `--config_name`, `--model_type` or `
 train from nothing. `--help` lists the options; a YAML file given as `--config` sets them too.
 The best model goes to `output_dir`, with tokenizer, code, card, `all_results.json` and a picture of the training.
 
-Where a step is computed: the loss is the model's own (`TfmBertForSequenceClassification.forward`), `train_step` in
-tfm_zoo/training/loop.py takes it. tfm_zoo/training/tasks/classification.py has all else, from options to metrics.
+Where a step is computed: `ClassificationTask.compute_batch` in tfm_zoo/training/tasks/classification.py gives the
+losses, `train_step` in tfm_zoo/training/loop.py takes the step.
 """
 
 from tfm_zoo.training.loop import train

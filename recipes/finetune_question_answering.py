@@ -9,8 +9,8 @@ train from nothing. `--help` lists the options; a YAML file given as `--config` 
 The best model goes to `output_dir`, with tokenizer, code, card, answers, `all_results.json` and a picture
 of the training.
 
-Where a step is computed: `AnsweringTask.loss` in tfm_zoo/training/tasks/question_answering.py, which has all from
-options to metrics, is the loss, and `train_step` in tfm_zoo/training/loop.py takes the step.
+Where a step is computed: `AnsweringTask.compute_batch` in tfm_zoo/training/tasks/question_answering.py gives the
+losses, `train_step` in tfm_zoo/training/loop.py takes the step.
 """
 
 from tfm_zoo.training.loop import train

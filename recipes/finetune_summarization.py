@@ -8,8 +8,8 @@ A new model gets a tokenizer made from the texts; an official checkpoint becomes
 options; a YAML file given as `--config` sets them too. The best model goes to `output_dir`, with tokenizer, code, card
 with samples, `all_results.json` (ROUGE among them), summaries and a picture of the training.
 
-Where a step is computed: `label_smoothed_loss` in tfm_zoo/training/tasks/text_to_text.py is the loss, `train_step` in
-tfm_zoo/training/loop.py takes it. tfm_zoo/training/tasks/summarization.py has all else, from options to metrics.
+Where a step is computed: `TargetTask.compute_batch` in tfm_zoo/training/tasks/text_to_text.py gives the
+losses, `train_step` in tfm_zoo/training/loop.py takes the step.
 """
 
 from tfm_zoo.training.loop import train

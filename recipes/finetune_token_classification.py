@@ -8,8 +8,8 @@ An official checkpoint becomes a zoo model; `--config_name`, `--model_type` or `
 train from nothing. `--help` lists the options; a YAML file given as `--config` sets them too.
 The best model goes to `output_dir`, with tokenizer, code, card, `all_results.json` and a picture of the training.
 
-Where a step is computed: the loss is the model's own (its `forward`, in tfm_zoo/models), `train_step`
-in tfm_zoo/training/loop.py takes it. tfm_zoo/training/tasks/tagging.py has all else, from options to metrics.
+Where a step is computed: `TaggingTask.compute_batch` in tfm_zoo/training/tasks/tagging.py gives the
+losses, `train_step` in tfm_zoo/training/loop.py takes the step.
 """
 
 from tfm_zoo.training.loop import train

@@ -9,8 +9,8 @@ A new model gets a tokenizer made from the documents; an official checkpoint bec
 options; a YAML file given as `--config` sets them too. The best model goes to `output_dir`, with tokenizer, code, card,
 `all_results.json` and a picture of the training; `recipes/finetune_classification.py` fine-tunes it.
 
-Where a step is computed: `losses` in tfm_zoo/training/tasks/pretraining.py, which has all from options and examples to
-metrics, is the loss, and `train_step` in tfm_zoo/training/loop.py takes the step.
+Where a step is computed: `PretrainingTask.compute_batch` in tfm_zoo/training/tasks/pretraining.py gives the
+losses, `train_step` in tfm_zoo/training/loop.py takes the step.
 """
 
 from tfm_zoo.training.loop import train

@@ -9,8 +9,8 @@ A new model gets a tokenizer made from the documents; an official checkpoint bec
 options; a YAML file given as `--config` sets them too. The best model goes to `output_dir`, with tokenizer, code, card,
 `all_results.json` and a picture of the training; `train_translation.py` and `finetune_summarization.py` fine-tune it.
 
-Where a step is computed: the loss is the model's own, `train_step` in tfm_zoo/training/loop.py takes it.
-tfm_zoo/training/tasks/denoising.py has all else, from options to examples.
+Where a step is computed: `TargetTask.compute_batch` in tfm_zoo/training/tasks/text_to_text.py gives the
+losses, `train_step` in tfm_zoo/training/loop.py takes the step.
 """
 
 from tfm_zoo.training.loop import train

@@ -53,7 +53,7 @@ def noted(recipe: str, argv: list[str], folder: str, last: int) -> None:
     compute_batch = loop.task.compute_batch
 
     def note(model: nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        if not model.training:
+        if not torch.is_grad_enabled():
             return compute_batch(model, batch)
         if loop.state.step == last:
             raise StoppedError

@@ -230,7 +230,7 @@ def shipped(path: Path) -> dict[str, dict]:
     return {v.name: {key: x for key, x in v.config.to_dict().items() if first.get(key) != x} for v in variants}
 
 
-def test_shipped_variants_change_what_they_say_and_are_as_large_as_what_they_are_compared_with():
+def test_shipped_variants_change_what_they_say():
     for path, axes in (
         (CONFIGS[0], "norm_position norm_type position_embedding_type attention_type sliding_window"),
         (CONFIGS[2], "norm_bias norm_position first_norm use_parallel_residual embedding_size layer_types"),
@@ -238,18 +238,6 @@ def test_shipped_variants_change_what_they_say_and_are_as_large_as_what_they_are
         changes = shipped(path)
         assert changes.pop("base") == {} and all(changes.values())
         assert {*axes.split()} <= {field for fields in changes.values() for field in fields}
-
-    values = yaml.safe_load(CONFIGS[0].read_text())
-    sizes = {"vocab_size": 512, "max_position_embeddings": values["block_size"]} | values["config_overrides"]
-    configs = (tfm_zoo.TfmGPTConfig(**sizes | fields) for fields in ({}, values["variants"]["SwiGLU"]))
-    plain, gated = (tfm_zoo.TfmGPTForCausalLM(config).num_parameters() for config in configs)
-    assert gated == pytest.approx(plain, rel=0.01)
-
-    # Experts work with as many parameters as the dense base, and have as many as the wide one, but for routers.
-    base = yaml.safe_load(CONFIGS[3].read_text())["config_overrides"]
-    dense, wide, experts = (tfm_zoo.TfmGPTConfig(**base | fields) for fields in shipped(CONFIGS[3]).values())
-    assert experts.moe_intermediate_size * experts.num_experts_per_tok == dense.intermediate_size
-    assert experts.moe_intermediate_size * experts.num_local_experts == wide.intermediate_size
 
 
 def test_loss_of_frequencies():

@@ -8,7 +8,6 @@ import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 from transformers import HfArgumentParser
 
-from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.parsing import parse_options
 from tfm_zoo.training.tasks.classification import ClassificationOptions
 from tfm_zoo.training.tasks.denoising import DenoisingOptions
@@ -63,12 +62,6 @@ def test_names_that_other_scripts_use(config):
     assert parse("--warmup_ratio", "0.2")["warmup_steps"] == 0.2
 
 
-def test_translation_trains_as_the_paper_unless_told_otherwise():
-    paper = {"adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9, "weight_decay": 0}
-    paper |= {"label_smoothing_factor": 0.1, "label_smoothing_over": "others"}
-    assert paper.items() <= parse(options=TranslationOptions).items()
-
-
 @pytest.mark.parametrize("written", ["a_b=8, c=1e-3,d=gated", "{a_b: 8, c: 1e-3, d: gated}"])
 def test_overrides_of_a_configuration(config, written):
     options = parse_options(LanguageModelingOptions, [config(f"config_overrides: {written}")])
@@ -84,11 +77,6 @@ def test_shipped_files_fit_the_recipes_and_accelerate():
             assert options[key] == (json.dumps(value) if isinstance(value, dict) else value), (name, key)
     for path in LAUNCHERS.values():
         assert load_config_from_file(str(path)).num_processes == 2  # it refuses keys that it does not know
-
-
-def test_number_of_steps():
-    assert TrainingOptions(num_train_epochs=1.5, warmup_steps=0.1).number_of_steps(100) == (150, 15)
-    assert TrainingOptions(max_train_steps=7, warmup_steps=3).number_of_steps(100) == (7, 3)
 
 
 @pytest.mark.parametrize("options", [*SHIPPED][:3] + [*SHIPPED][4:])

@@ -3,26 +3,11 @@
 from dataclasses import asdict
 
 import pytest
-from huggingface_hub import ModelCard, ModelCardData
 
-from tfm_zoo.hub.cards import licence_of, write_card
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.report import command_line
 from tfm_zoo.training.run import tracker_values
 from tfm_zoo.visualization import plot_runs, plot_training
-
-
-def test_a_card_is_filled_and_replaced_but_never_a_persons(tmp_path):
-    data = ModelCardData(library_name="transformers", license="mit", datasets=["stanfordnlp/imdb"])
-    assert all(write_card(tmp_path, f"# {title}", data, "here") for title in ("First", "Second"))
-    card = ModelCard.load(tmp_path / "README.md")
-    assert (card.data.license, card.data.datasets) == ("mit", ["stanfordnlp/imdb"])
-    assert "# Second" in card.text and "# First" not in card.text
-    assert licence_of(str(tmp_path)) == "mit"
-    (tmp_path / "README.md").write_text("# Mine\n")
-    assert not write_card(tmp_path, "# Third", data, "here")
-    assert (tmp_path / "README.md").read_text() == "# Mine\n"
-    assert licence_of(str(tmp_path)) is licence_of(str(tmp_path / "nowhere")) is None
 
 
 @pytest.mark.parametrize(

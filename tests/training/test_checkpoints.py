@@ -16,11 +16,9 @@ from tfm_zoo.training.checkpoints import (
     check_identity,
     find_checkpoint,
     holds_a_run,
-    identity,
     is_killed_run,
     save_checkpoint,
 )
-from tfm_zoo.training.tasks.classification import ClassificationOptions
 
 from ..recipes.conftest import forget_processes
 
@@ -138,17 +136,6 @@ def test_a_failed_save_changes_nothing_and_no_manifest_stands_beside_what_it_doe
         assert "zoo_manifest.json" not in found() or set(found().values()) == {"new"}
         assert ("zoo_manifest.json" in found()) == (moves == len(names))
     assert found() == dict.fromkeys(names, "new")
-
-
-def test_every_option_counts_that_does_not_say_otherwise():
-    args = ClassificationOptions()
-    counted = identity({}, args).keys()
-    assert {"metric_for_best_model", "greater_is_better", "mixed_precision", "label_column_name"} <= counted
-    where = {"output_dir", "model_name_or_path", "tokenizer_name", "dataset_name", "train_file", "hub_token"}
-    how_divided = {"per_device_train_batch_size", "gradient_accumulation_steps", "num_train_epochs", "max_train_steps"}
-    how_often = {"eval_steps", "checkpointing_steps", "resume_from_checkpoint", "early_stopping_patience"}
-    assert not (where | how_divided | how_often) & counted
-    assert identity({"warmup_steps": 7, "total_steps": 70}, args)["warmup_steps"] == 7  # a fact, and not the option
 
 
 EVALUATED = {"best_metric": 0.7, "best_step": 4, "log_history": [{"step": 4, "eval_loss": 0.7, "eval_f1": 0.5}]}

@@ -6,10 +6,8 @@ from time import process_time
 
 import numpy as np
 import pytest
-from transformers import DataCollatorForTokenClassification
 
-from tfm_zoo.training.streaming.documents import Padding
-from tfm_zoo.training.streaming.sentences import segments, sentence_pairs, split_sentences
+from tfm_zoo.training.streaming.sentences import sentence_pairs, split_sentences
 from tfm_zoo.training.tasks.pretraining import Masking, PretrainingExamples
 from tfm_zoo.training.tokenizers import learned_word_piece
 
@@ -99,13 +97,6 @@ def test_pairs_are_filled_up_and_cut_to_the_room():
     assert len(begins) > 5 and min(begins) > 20 and max(first[-1] for first, *_ in made) < 80
 
 
-def test_segments_are_of_one_document_and_hold_all_of_it():
-    made = [segment[0].tolist() for segment in segments(corpus(), 25)]
-    assert [*chain.from_iterable(made)] == [token for document in corpus() for token in tokens_of(document)]
-    assert all(len({token // 10_000 for token in segment}) == 1 and len(segment) <= 25 for segment in made)
-    assert sum(len(segment) < 25 for segment in made) <= len(corpus())
-
-
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_masking_of_a_million_tokens(tokenizer, whole_words):
     """Of which each hundredth is special."""
@@ -182,20 +173,6 @@ def test_examples_of_masked_tokens_alone_hold_the_documents_and_may_mask_whole_w
                 assert chosen[place - 1] == chosen[place]
                 parts.append(chosen[place])
     assert sum(parts) > 50
-
-
-@pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize(("options", "multiple"), [({}, 1), ({"pairs": False}, 8)], ids=["pairs", "segments"])
-def test_padding_is_that_of_transformers(options, side, multiple):
-    tokenizer = learned_word_piece([" ".join(WORDS)], 600)
-    tokenizer.padding_side = side
-    examples = make(tokenizer, **options)(documents_of_words(), rng())[-9:]
-    assert len({len(example["labels"]) for example in examples}) > 1
-    batch = Padding(tokenizer, multiple)(examples)
-    expected = DataCollatorForTokenClassification(tokenizer, pad_to_multiple_of=multiple)(examples)
-    assert set(batch) == set(expected) and batch["input_ids"].shape[1] % multiple == 0
-    for name, values in batch.items():
-        assert values.dtype == expected[name].dtype and values.equal(expected[name]), name
 
 
 def test_nothing_comes_of_nothing_and_a_document_by_itself_is_not_tokenized_in_vain(tokenizer, monkeypatch):

@@ -9,7 +9,8 @@ from datasets import Dataset
 
 from tfm_zoo import TfmBertForSequenceClassification
 from tfm_zoo.training.batches import TokenBatchSampler
-from tfm_zoo.training.optimization import freeze
+from tfm_zoo.training.optimization import create_optimizer, freeze
+from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.parsing import parse_options
 from tfm_zoo.training.streaming.documents import load_documents
 from tfm_zoo.training.tasks.classification import ClassificationOptions, load_texts
@@ -119,6 +120,18 @@ CALLS = [
     (lambda: frozen("classifier", "layer.[0-3]"), r"freeze 'layer\.\[0-3\]': .* near: \['layers\.0', 'layers"),
     (lambda: frozen("layers.[7-9]"), r"near: \['layers\.[01]', 'layers\.[01]', 'layers"),
     (lambda: frozen(""), "freeze '': "),
+    (lambda: step_of(optim="adamw_troch"), "neither transformers' name .* nor torch's; near: \\['adamw_torch'"),
+    (lambda: step_of(optim="lr_scheduler"), "neither transformers' name"),  # a module of torch.optim
+    (lambda: step_of(optim="schedule_free_adamw"), "needs a loop of its own: as_trainer"),
+    (lambda: step_of(optim="SGD", optim_args="momentun=0.9"), "optim_args 'momentun=0.9': .*momentun"),
+    (lambda: TrainingOptions(bf16=True, fp16=True), "give one precision, not bf16"),
+    (lambda: TrainingOptions(bf16=True, mixed_precision="no"), "give one precision, not bf16"),
+    (lambda: TrainingOptions(model_revision="v2"), "model_revision .*: give model_name_or_path"),
+    (lambda: TrainingOptions(lr_scheduler_kwargs="num_cycles=2"), "lr_scheduler_kwargs 'num_cycles=2': not a mapping"),
+    (
+        lambda: TrainingOptions().with_best_metric(["loss"]).with_best_metric(["f1"]),
+        "metric_for_best_model 'loss': exp",
+    ),
     (lambda: frozen("*"), r"freeze \['\*'\]: nothing is left to learn"),
     (lambda: frozen("model", "classifier"), r"freeze \['model', 'classifier'\]: nothing is left to learn"),
 ]
@@ -126,6 +139,10 @@ CALLS = [
 
 def smoothed(epsilon: float, over: str) -> None:
     label_smoothed_loss(torch.zeros(2, 7), torch.tensor([3, -100]), epsilon, over)
+
+
+def step_of(**options: str) -> None:
+    create_optimizer(torch.nn.Linear(3, 3), TrainingOptions(learning_rate=0.5, **options))
 
 
 def frozen(*patterns: str) -> None:

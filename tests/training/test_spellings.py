@@ -44,20 +44,6 @@ def test_optimisers_are_named_as_in_transformers_or_torch(optim, optim_args, kin
         assert group["weight_decay"] == decay and {name: group[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("values", "wrong"),
-    [
-        ({"optim": "adamw_troch"}, "neither transformers' name of an optimiser nor torch's; near: \\['adamw_torch'"),
-        ({"optim": "lr_scheduler"}, "neither transformers' name"),  # a module of torch.optim
-        ({"optim": "schedule_free_adamw"}, "needs a loop of its own: as_trainer"),
-        ({"optim": "SGD", "optim_args": "momentun=0.9"}, "optim 'SGD' with optim_args 'momentun=0.9': .*momentun"),
-    ],
-)
-def test_an_optimiser_that_is_not_there_is_refused(values, wrong):
-    with pytest.raises(ValueError, match=wrong):
-        create_optimizer(MODEL, options(**values))
-
-
 def test_arguments_of_a_schedule():
     def rates(**values) -> list[float]:
         args = options(warmup_steps=0, **values)
@@ -70,8 +56,6 @@ def test_arguments_of_a_schedule():
     for name in ("cosine", "noam"):
         with pytest.raises(ValueError, match=f"lr_scheduler_kwargs .* for '{name}'"):
             rates(lr_scheduler_type=name, lr_scheduler_kwargs="{cycles: 2}")
-    with pytest.raises(ValueError, match="lr_scheduler_kwargs 'num_cycles=2': not a mapping"):
-        options(lr_scheduler_kwargs="num_cycles=2")
 
 
 @pytest.mark.parametrize(
@@ -88,17 +72,9 @@ def test_precision_has_two_spellings(argv, precision):
     assert parse_options(ClassificationOptions, argv).as_launched().mixed_precision == precision
 
 
-@pytest.mark.parametrize("values", [{"bf16": True, "fp16": True}, {"bf16": True, "mixed_precision": "no"}])
-def test_two_precisions_are_refused(values):
-    with pytest.raises(ValueError, match="give one precision, not bf16"):
-        options(**values)
-
-
 def test_a_metric_may_be_named_as_in_the_log():
     args = options(metric_for_best_model="eval_f1").with_best_metric(["loss", "f1"])
     assert args.metric_for_best_model == "f1" and args.higher_is_better
-    with pytest.raises(ValueError, match="metric_for_best_model 'f2'"):
-        options(metric_for_best_model="eval_f2").with_best_metric(["loss", "f1"])
 
 
 def test_the_name_of_a_run_reaches_the_trackers(recipe):
@@ -125,8 +101,6 @@ def test_a_revision_of_a_checkpoint(checkpoint, monkeypatch, model_class):
     args = ClassificationOptions(model_name_or_path="user/model", model_revision="v2", model_class=model_class)
     model, _ = HEAD.load_with_labels(args, ["a", "b"])
     assert {*asked} == {("user/model", "v2")} and model.config.hidden_size == 32
-    with pytest.raises(ValueError, match="give model_name_or_path"):
-        ClassificationOptions(model_revision="v2")
 
 
 class Local:

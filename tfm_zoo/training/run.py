@@ -37,6 +37,7 @@ from transformers.integrations import unset_hf_deepspeed_config
 from tfm_zoo.hub import PushError
 from tfm_zoo.hub.uploading import open_repository
 from tfm_zoo.training import checkpoints
+from tfm_zoo.training.metrics.loading import find_metric
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.parsing import parse_options
 from tfm_zoo.training.sharding import is_sharded
@@ -67,6 +68,8 @@ class Run:
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:
     """Start the run of a recipe: options, processes, output folder. All processes call it."""
     args = parse_options(options_class, argv).as_launched()
+    for name in args.metrics or ():
+        find_metric(name, args.trust_remote_code)  # a wrong name is told before any work
     accelerator = start_accelerator(args)
     # The main process decides for all: others may not reach what it reaches over the network.
     args = broadcast_object_list([args.with_defaults() if accelerator.is_main_process else None])[0]

@@ -87,8 +87,9 @@ class Task(ABC):
     def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
         """The losses of the batch's items, under the names of `losses`, and what `compute_metrics` needs besides.
 
-        Each is a tensor with a row for each example, or with one row for all of them; losses may be summed. A model
-        that trains (`model.training`) may be given another loss, such as a smoothed one.
+        Each is a tensor with a row for each example, or with one row for all of them; losses may be summed. Where a
+        model learns (`torch.is_grad_enabled()`; DeepSpeed's wrapper always says that it trains), the losses may be
+        others, such as smoothed ones, and suffice.
         """
 
     def count_items(self, batch: Batch) -> Batch:

@@ -385,7 +385,7 @@ class ClassificationTask(Task):
         logits = model(**inputs_of(batch)).logits.float()
         options = {"reduction": "none"}
         if problem == ONE_LABEL:
-            options["label_smoothing"] = self.args.label_smoothing_factor if model.training else 0.0
+            options["label_smoothing"] = self.args.label_smoothing_factor if torch.is_grad_enabled() else 0.0
         losses = LOSSES[problem](logits, labels.view_as(logits) if problem == NUMBERS else labels, **options)
         return {
             "loss": losses if self.weights is None else losses * self.count_items(batch)["loss_items"],

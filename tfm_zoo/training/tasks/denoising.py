@@ -1,6 +1,6 @@
 """Pre-training of encoder-decoders by span corruption: they write what a text lacks (T5, Raffel et al. 2020).
 
-Read from top to bottom: the options, the examples, the model, the task (its loss is the model's own), and `prepare`.
+Read from top to bottom: the options, the examples, the model, the task with its losses, and `prepare`.
 The documents are loaded by `streaming/documents.py`.
 """
 

@@ -1,6 +1,6 @@
 """Causal language modelling of running text.
 
-Read from top to bottom: the options, the data, the model, the task (its loss is the model's own), and `prepare`.
+Read from top to bottom: the options, the data, the model, the task with its losses, and `prepare`.
 """
 
 import copy

@@ -246,9 +246,9 @@ class PretrainingTask(Task):
         and hit."""
         labels, options = batch["labels"], {}
         labelled = labels != IGNORED
-        has_loss = self.is_zoo and model.training and bool(labelled.any())
+        has_loss = self.is_zoo and torch.is_grad_enabled() and bool(labelled.any())
         # The parts of a sharded model cannot be called alone.
-        calls_head = self.is_zoo and not model.training and not is_sharded(self.accelerator)
+        calls_head = self.is_zoo and not torch.is_grad_enabled() and not is_sharded(self.accelerator)
         if has_loss or calls_head:  # logits are made for the labelled tokens alone
             options = {"labels": labels, "return_logits": False, "output_hidden_states": calls_head}
         outputs, computed = model(**inputs_of(batch), **options), {}

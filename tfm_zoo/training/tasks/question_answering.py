@@ -199,7 +199,7 @@ class AnsweringTask(Task):
         start, end = (each.float().masked_fill(padding, lowest) for each in scores)  # `(windows, length)`
         ends = zip((start, end), LABELS, strict=True)
         losses = sum(F.cross_entropy(each, batch[name], reduction="none") for each, name in ends) / 2
-        if model.training:
+        if torch.is_grad_enabled():
             return {"loss": losses}
         places = torch.arange(start.shape[1], device=start.device)
         context_start, context_end, no_answer = (batch[name][:, None] for name in CONTEXT)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import torch
 import torch.nn.functional as F
 from accelerate.utils import gather_object
 from datasets import DatasetDict
@@ -201,8 +202,8 @@ class TargetTask(TokenTask):
     def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
         """The summed loss of each target's tokens, `(batch,)`. Labels are smoothed in training alone, so that a split's
         perplexity is the text's."""
-        labelled, epsilon = batch["labels"] != IGNORED, self.smoothing if model.training else 0.0
-        if self.is_zoo and model.training and not epsilon:  # in chunks, of which no logits are held
+        labelled, epsilon = batch["labels"] != IGNORED, self.smoothing if torch.is_grad_enabled() else 0.0
+        if self.is_zoo and torch.is_grad_enabled() and not epsilon:  # in chunks, of which no logits are held
             return {"loss": model(**batch, use_cache=False, num_items_in_batch=1).loss[None]}
         options = {"logits_to_keep": labelled} if self.is_zoo else {}  # an official model makes those of all positions
         logits = model(**inputs_of(batch), use_cache=False, **options).logits
