@@ -10,8 +10,9 @@ from safetensors.torch import load_file
 
 import tfm_zoo
 from tfm_zoo import to_official
+from tfm_zoo.training.freezing import GradualUnfreezing, depths, freeze, freeze_base_model
 from tfm_zoo.training.loop import Loop, train
-from tfm_zoo.training.optimization import GradualUnfreezing, depths, freeze, freeze_base_model, parameter_groups
+from tfm_zoo.training.optimization import parameter_groups
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import ragged_batch, recompute_activations, tiny_model

@@ -9,7 +9,8 @@ from datasets import Dataset
 
 from tfm_zoo import TfmBertForSequenceClassification
 from tfm_zoo.training.batches import TokenBatchSampler
-from tfm_zoo.training.optimization import create_optimizer, freeze
+from tfm_zoo.training.freezing import freeze
+from tfm_zoo.training.optimization import create_optimizer
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.parsing import parse_options
 from tfm_zoo.training.streaming.documents import load_documents

@@ -26,11 +26,12 @@ from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints, lora
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.data import pluralize, vocabulary_digest
+from tfm_zoo.training.freezing import GradualUnfreezing, freeze, what_learns
 from tfm_zoo.training.lora import Adapters
-from tfm_zoo.training.optimization import GradualUnfreezing, create_optimizer, create_schedules, freeze, what_learns
+from tfm_zoo.training.optimization import create_optimizer, create_schedules
 from tfm_zoo.training.report import Report
 from tfm_zoo.training.run import Run, end_training, open_output, tracker_values
-from tfm_zoo.training.sharding import check_processes, gather_state_dict, load_saved, shard_shared_tables, unwrapped
+from tfm_zoo.training.sharding import check_processes, gather_state_dict, load_saved, shard_shared_tables
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task, sums, with_prefix
 
@@ -56,7 +57,7 @@ def train(loop: "Loop") -> dict[str, float]:
     results = loop.results() | final
     accelerator.log(final, step=loop.state.step)
     if accelerator.is_main_process:
-        outline = whole(unwrapped(accelerator, loop.model), {})  # without values: a card needs only shapes
+        outline = whole(task.unwrapped(loop.model), {})  # without values: a card needs only shapes
         Report(loop.run, task, outline, loop.state, results).finish()
     loop.model = None
     end_training(accelerator)
@@ -187,7 +188,7 @@ class Loop:
         """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""
         self.open()
         accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
-        model = unwrapped(accelerator, self.model)
+        model = self.task.unwrapped(self.model)
         unit = " tokens" if self.task.batch_tokens else ""
         work = (
             f"{batches.size or 'a stream of'} {self.task.name_of_examples}",
@@ -290,7 +291,7 @@ class Loop:
         """Save the model, the best so far, and its tokenizer, all files or none. All processes call it."""
         weights = gather_state_dict(self.accelerator, self.model)
         if self.accelerator.is_main_process:
-            model, plain = unwrapped(self.accelerator, self.model), weights
+            model, plain = self.task.unwrapped(self.model), weights
             if self.adapters:
                 plain = self.adapters.merged(weights)
             if self.adapters or self.accelerator.distributed_type == DistributedType.DEEPSPEED:

@@ -127,6 +127,10 @@ class Task(ABC):
         model.train()
         return self.compute_metrics(computed, split) | {"samples_per_second": len(self.splits[split]) / seconds}
 
+    def unwrapped(self, model: nn.Module) -> PreTrainedModel:
+        """The model inside the wrappers of engines, DDP and `torch.compile`."""
+        return self.accelerator.unwrap_model(model, keep_torch_compile=False)
+
     @property
     def hides_bars(self) -> bool | None:
         """Whether this process shows no bar; None: none unless stderr is a terminal."""

@@ -20,11 +20,11 @@ from typing_extensions import Self
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
+from tfm_zoo.training.freezing import freeze, freeze_base_model, what_learns
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.metrics import predicted
 from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, with_padding
 from tfm_zoo.training.new_models import known_config, new_for_texts
-from tfm_zoo.training.optimization import freeze, freeze_base_model, what_learns
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run, start_run
 from tfm_zoo.training.task import Batch, Task, choose_metrics, inputs_of, task_of_rows
@@ -380,18 +380,18 @@ class ClassificationTask(Task):
         return {"loss_items": self.weights.to(batch["labels"].device)[batch["labels"]]}
 
     def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
-        """The losses, the prediction and the label, or labels, of each example."""
-        labels, problem = batch["labels"], self.data.problem
+        """The losses and, in evaluations, the prediction and the label, or labels, of each example."""
+        labels, problem, learns = batch["labels"], self.data.problem, torch.is_grad_enabled()
         logits = model(**inputs_of(batch)).logits.float()
-        options = {"reduction": "none"}
-        if problem == ONE_LABEL:
-            options["label_smoothing"] = self.args.label_smoothing_factor if torch.is_grad_enabled() else 0.0
-        losses = LOSSES[problem](logits, labels.view_as(logits) if problem == NUMBERS else labels, **options)
-        return {
-            "loss": losses if self.weights is None else losses * self.count_items(batch)["loss_items"],
-            "predictions": predicted(logits, problem),
-            "references": labels.long() if problem == ANY_LABELS else labels,
-        }
+        options = {"label_smoothing": self.args.label_smoothing_factor * learns} if problem == ONE_LABEL else {}
+        targets = labels.view_as(logits) if problem == NUMBERS else labels
+        losses = LOSSES[problem](logits, targets, reduction="none", **options)
+        if self.weights is not None:
+            losses = losses * self.count_items(batch)["loss_items"]
+        if learns:
+            return {"loss": losses}
+        references = labels.long() if problem == ANY_LABELS else labels
+        return {"loss": losses, "predictions": predicted(logits, problem), "references": references}
 
     def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
         scores = self.metrics(computed["predictions"], computed["references"])

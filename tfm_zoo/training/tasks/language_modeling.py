@@ -328,14 +328,14 @@ class LanguageModelingTask(TokenTask):
         accelerator = self.accelerator
         if not self.sampler or sharding.is_sharded(accelerator) or not accelerator.is_main_process:
             return
-        if samples := self.sampler.draw(sharding.unwrapped(accelerator, model), state.step):
+        if samples := self.sampler.draw(self.unwrapped(model), state.step):
             state.log_history.append({"step": state.step, "samples": samples})
         for sample in samples:
             print(f"--- sample after step {state.step}\n{sample}\n---", flush=True)
 
     def final_metrics(self, best: nn.Module, state: TrainState) -> dict[str, float]:
         """No metrics are added, as there is no test split. The card gets samples of this model."""
-        whole, sharded = sharding.unwrapped(self.accelerator, best), sharding.is_sharded(self.accelerator)
+        whole, sharded = self.unwrapped(best), sharding.is_sharded(self.accelerator)
         self.samples = self.sampler.draw(whole, state.best_step, sharded)
         return {}
 

@@ -24,7 +24,7 @@ from tfm_zoo.training.models import Head, ModelAndTokenizer, longest_input
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import cap_lengths, option
 from tfm_zoo.training.run import Run, start_run
-from tfm_zoo.training.sharding import is_sharded, unwrapped
+from tfm_zoo.training.sharding import is_sharded
 from tfm_zoo.training.streaming.documents import (
     DocumentOptions,
     Documents,
@@ -265,7 +265,7 @@ class PretrainingTask(Task):
 
     def head_logits(self, model: nn.Module, outputs: ModelOutput, labelled: Tensor) -> Tensor:
         """The logits of labelled tokens, `(tokens, vocab_size)`."""
-        whole = unwrapped(self.accelerator, model)
+        whole = self.unwrapped(model)
         with self.accelerator.autocast():
             return whole.lm_head(whole.head(outputs.hidden_states[-1][labelled]))
 

@@ -31,7 +31,7 @@ from tfm_zoo.training.data import Data, UsualMetrics, vocabulary_digest
 from tfm_zoo.training.models import Head
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import TrainingOptions, option
-from tfm_zoo.training.sharding import is_sharded, unwrapped
+from tfm_zoo.training.sharding import is_sharded
 from tfm_zoo.training.task import Batch, TokenTask, inputs_of, sums_of_rows, with_prefix
 from tfm_zoo.training.tokenizers import joint_bpe
 
@@ -267,7 +267,7 @@ class TextToTextTask(TargetTask):
         accelerator, collate = self.accelerator, DataCollatorWithPadding(self.tokenizer)
         order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))  # the longest first: little padding
         mine = order[accelerator.process_index :: accelerator.num_processes]
-        whole, sharded = unwrapped(accelerator, model), is_sharded(accelerator)
+        whole, sharded = self.unwrapped(model), is_sharded(accelerator)
         training = whole.training
         whole.eval()
         texts: list[tuple[int, str]] = []
