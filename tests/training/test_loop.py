@@ -15,9 +15,8 @@ from safetensors.torch import load_file
 import tfm_zoo
 from tfm_zoo.training import run
 from tfm_zoo.training.loop import Loop, train, train_step
-from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import open_output, run_script
-from tfm_zoo.training.tasks.classification import ONE_LABEL, ClassificationTask, LabelledTexts
+from tfm_zoo.training.tasks.classification import ONE_LABEL, ClassificationOptions, ClassificationTask, LabelledTexts
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingTask
 from tfm_zoo.training.tasks.pretraining import PretrainingTask
 from tfm_zoo.training.tasks.question_answering import AnsweringTask
@@ -55,7 +54,7 @@ def test_what_has_no_label_changes_nothing(head, task_class):
     batch = ragged_batch(head, labels=True)
     labels = {*task_class.losses.values(), "end_positions"} & batch.keys()
     empty = batch | {name: torch.full_like(batch[name], -100) for name in labels}
-    needed = {"accelerator": Accelerator(cpu=True), "args": TrainingOptions(), "is_zoo": True}
+    needed = {"accelerator": Accelerator(cpu=True), "args": ClassificationOptions(), "is_zoo": True}
 
     def trained(*steps):
         task, model = task_class.__new__(task_class), tiny_model(head, **NO_DROPOUT).train()
