@@ -288,7 +288,7 @@ def test_list_of_all(monkeypatch):
         ("Roberta", 0, "RobertaForMaskedLM TfmBertForMaskedLM"),
         ("mmbert", 0, "ModernBertForMaskedLM"),
         *((name, 0, "") for name in ("SmolLM", "phi-4", "nllb", "pythia")),  # other names than their architecture's
-        ("gpt_oss", 1, "sink"),
+        *((name, 1, "sink") for name in ("gpt_oss", "gpt-oss")),
         ("robertta", 1, "'robertta'. Did you mean 'roberta'?"),
         *((name, 1, "Did you mean 'bart'?") for name in ("bart-large", "facebook/bart-large-cnn")),
         ("", 1, "no architecture named ''"),

@@ -170,7 +170,7 @@ def test_command(folder, tmp_path, monkeypatch):
     answer = json.loads(nothing.stdout)
     assert nothing.exit_code == 1 and answer.pop("error").startswith(f"{tmp_path} has no zoo_manifest.json")
     assert answer == {"source": str(tmp_path), "ok": False}
-    assert "it was not saved as a model of the zoo" in " ".join(run(tmp_path).output.split())
+    assert "which zoo models get when they are saved" in " ".join(run(tmp_path).output.split())
     monkeypatch.chdir(tmp_path)  # for what is nowhere, nothing is announced
     assert run("runs/nothere/x").output == "error: There is no folder 'runs/nothere/x'.\n"
     assert run("my-missing").output.startswith("error: 'my-missing' is neither a folder nor a model")

@@ -82,8 +82,8 @@ def find(name: str) -> Architecture:
         for each in (*architecture.models, architecture.title, *re.split(r"[()]", architecture.title), key)
         if each
     }
-    if name in REFUSED:
-        raise ValueError(f"The zoo does not convert {name!r}: {REFUSED[name]}.")
+    if reason := {plain(each): reason for each, reason in REFUSED.items()}.get(plain(name)):
+        raise ValueError(f"The zoo does not convert {name!r}: {reason}.")
     if plain(name) not in known:
         wanted = plain(name.rpartition("/")[2])  # a Hub id, or a published size, begins with an architecture's name
         near = [each for each in known if wanted.startswith(each)]

@@ -97,8 +97,8 @@ def check_source(source: str, revision: str | None = None, token: str | None = N
 
 def without_manifest(source: str | Path) -> str:
     """The error for a checkpoint that was not recorded."""
-    start = f"{source} has no {MANIFEST}: it was not saved as a model of the zoo, or where `tfm_zoo` was not imported."
-    return f"{start} `tfm-zoo record` writes one for any model, but an adapter."
+    start = f"{source} has no {MANIFEST}, which zoo models get when they are saved where tfm_zoo is imported."
+    return f"{start} `tfm-zoo record` writes one for any model except an adapter."
 
 
 def download(

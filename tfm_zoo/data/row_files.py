@@ -244,9 +244,7 @@ def find_columns(
             raise ValueError(f"{option_name} {name!r}: no such column; the columns are {listed(columns)}")
     names = asked or next((names for names in usual if set(names) <= set(columns)), None)
     if names is None:
-        raise ValueError(
-            f"give {option_name}: no usual name ({names_in(usual)}) is in the columns {listed(columns)}"
-        )
+        raise ValueError(f"give {option_name}: no usual name ({names_in(usual)}) is in the columns {listed(columns)}")
     return names
 
 

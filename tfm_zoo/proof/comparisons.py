@@ -129,7 +129,7 @@ def compare_files(saved: dict, folder: Path, verdict: Verdict) -> None:
     names = files_in(folder) - saved["code"].keys()
     if (recorded := saved.get("files")) is None:
         read = {name for name in names if name.endswith((".json", ".jinja", ".txt", ".model"))}
-        beside = f"loading reads what the manifest does not hold (`tfm-zoo record` adds it): {listed(read)}"
+        beside = f"not in the manifest, until `tfm-zoo record` adds them: {listed(read)}"
         verdict.warnings += [beside] if read else []
         return
     now = digests_of_files(folder, names)
