@@ -1,8 +1,7 @@
-"""How easy the documents read (Markdown): a row for each document, and one for all of them.
+"""How easy the documents read: a row for each of them, and one for all (Markdown).
 
-Counted is running text: paragraphs and items of lists, without code, tables and headings. Flesch's reading ease is
-high for short sentences of short words. From 60 on, it is plain English. A sentence is long beyond 25 words, and
-crowded with two or more of `;` and `:`. Tics are turns of phrase that readers stumbled over.
+Paragraphs and items of lists are counted, not code, tables and headings. Flesch's reading ease is high for short sentences
+of short words, and 60 is plain English. A sentence is long beyond 25 words, and crowded with two or more of `;` and `:`.
 """
 
 import re
@@ -22,7 +21,7 @@ LINK, SKIPPED = re.compile(r"!?\[([^\]]*)\]\([^)]*\)"), re.compile(r"^(\||#|:::|
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """The running text of a document: each paragraph, and each item of a list, on one line."""
+    """The paragraphs and items of lists of a document, each on one line."""
     text = BLOCK.sub("\n", re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL))
     for part in re.split(r"\n\s*\n|\n\s*(?:[-*]|\d+\.) ", "\n" + text):
         lines = [line for line in part.strip().splitlines() if not SKIPPED.match(line.strip())]
