@@ -11,8 +11,9 @@ from tests.documents.document import BLOCK, DOCUMENTS, SPAN
 
 TICS = (  # turns of phrase that readers stumbled over
     r"(?<!there )(?<!There )\b(?:is|are|was|were) no (?!longer\b|more\b)\w",
-    r"(?<![\"'\w=-])none(?![\"'\w-])(?! of\b)",
-    r"\b(?:of which|in the place of|hand on)\b|\bwhose\b[^.;:]* has not\b|; those there are\b",
+    r"(?<!or )(?<![\"'\w=-])none(?![\"'\w-])(?! of\b)",
+    r"(?<!each )(?<!one )(?<!some )\bof which\b|\b(?:in the place of|hand on)\b",
+    r"\bwhose\b[^.;:]* has not\b|; those there are\b",
 )
 LINK, SKIPPED = re.compile(r"!?\[([^\]]*)\]\([^)]*\)"), re.compile(r"^(\||#|:::|options:|---|!\[)")
 
