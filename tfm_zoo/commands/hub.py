@@ -34,14 +34,14 @@ def verify(
     manifest: Annotated[Path | None, typer.Option(help="The manifest or proof, if it is not with SOURCE.")] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", help="Of vectors: the model to compare with, if not the one that wrote them."),
+        typer.Option("--model", help="For vectors: the model to compare with, if not the one that wrote them."),
     ] = None,
-    rows: Annotated[int | None, typer.Option("--rows", help="Of vectors: how many rows are embedded again.")] = None,
+    rows: Annotated[int | None, typer.Option("--rows", help="For vectors: the number of rows to embed again.")] = None,
     whole: Annotated[
-        bool, typer.Option("--whole", help="Of vectors: read all files to their end, not just for ten seconds.")
+        bool, typer.Option("--whole", help="For vectors: read all files to their end, not just for ten seconds.")
     ] = False,
     against: Annotated[
-        str | None, typer.Option("--against", help="Of an export: the model that it was made from.")
+        str | None, typer.Option("--against", help="For an export: the model that it was made from.")
     ] = None,
     code_only: Annotated[
         bool, typer.Option("--code-only", help="Say whose code it is, and whether it was changed.")
@@ -51,7 +51,7 @@ def verify(
         bool, typer.Option("--run-changed", help="With --trust-remote-code: also run code that was changed since.")
     ] = False,
     card: Annotated[
-        bool, typer.Option("--card", help="If all is well, say so in the folder's card (README.md).")
+        bool, typer.Option("--card", help="If nothing differs, say so in the folder's card (README.md).")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON, for programs.")] = False,
     token: Token = None,
@@ -178,22 +178,22 @@ def record(
     ] = None,
     text_column: Annotated[
         str | None,
-        typer.Option("--text_column_name", "--text-column-name", help="Of vectors: the column of texts (text)."),
+        typer.Option("--text_column_name", "--text-column-name", help="For vectors: the column of texts (text)."),
     ] = None,
     vector_column: Annotated[
         str | None,
-        typer.Option("--vector_column_name", "--vector-column-name", help="Of vectors: their column (embedding)."),
+        typer.Option("--vector_column_name", "--vector-column-name", help="For vectors: their column (embedding)."),
     ] = None,
     texts: Annotated[
         Path | None,
         typer.Option(
-            "--texts", "--text_file", help="Of vectors: the file of the texts, if they are not in the same one."
+            "--texts", "--text_file", help="For vectors: the file of the texts, if they are not in the same one."
         ),
     ] = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Of vectors: the text put before each text.")] = None,
-    rows: Annotated[int, typer.Option("--rows", help="Of vectors: how many rows the proof keeps.")] = 64,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="For vectors: the text put before each text.")] = None,
+    rows: Annotated[int, typer.Option("--rows", help="For vectors: the number of rows in the proof.")] = 64,
     keep_texts: Annotated[
-        bool, typer.Option("--keep_texts", "--keep-texts", help="Of vectors: keep the texts of these rows, too.")
+        bool, typer.Option("--keep_texts", "--keep-texts", help="For vectors: keep the texts of these rows, too.")
     ] = False,
     create_pr: Annotated[
         bool, typer.Option("--create-pr", help="Open a pull request on the Hub that adds the manifest.")
@@ -203,7 +203,7 @@ def record(
     token: Token = None,
     debug: Debug = False,
 ) -> None:
-    """Write the manifest of any model that an Auto class loads, by which `verify` finds later what has changed.
+    """Write a manifest of any model that an Auto class loads. By it, `verify` later finds what has changed.
 
     It holds digests of all files and tensors, settings, and what the model computes for fixed inputs, layer by layer.
     It is written to zoo_manifest.json in the model's folder, or to --output. Check a model before you record it: verify
@@ -264,7 +264,9 @@ def push(
     ] = None,
     max_drop: Annotated[
         str | None,
-        typer.Option("--max_drop", "--max-drop", help="Refuse a quantised model that lost more than this: 0.5%."),
+        typer.Option(
+            "--max_drop", "--max-drop", help="Refuse a quantised model that lost more than this, such as 0.5%."
+        ),
     ] = None,
     token: Token = None,
     debug: Debug = False,

@@ -21,7 +21,7 @@ TITLES |= {"TfmGPT": "Decoders", "TfmEncoderDecoder": "Encoder-decoders"}
 
 def list_architectures(
     name: Annotated[
-        str | None, typer.Argument(help="One architecture, such as bert or xlm-roberta: all of its classes.")
+        str | None, typer.Argument(help="One architecture, such as bert: its classes, or why it is refused.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="A line for each architecture, with its heads.")] = False,
     debug: Debug = False,

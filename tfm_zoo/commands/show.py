@@ -145,7 +145,7 @@ def masks(out: Picture = Path("masks.png"), debug: Debug = False) -> None:
 
 
 def schedule(
-    names: Annotated[list[str], typer.Argument(help="Schedules of transformers, such as linear and cosine, and noam.")],
+    names: Annotated[list[str], typer.Argument(help="Schedules of transformers, such as linear or cosine; or noam.")],
     steps: Annotated[int, typer.Option(help="Number of optimiser steps.")] = 10_000,
     warmup_steps: Annotated[int, typer.Option(help="Number of steps in which the rate rises.")] = 1_000,
     learning_rate: Annotated[
