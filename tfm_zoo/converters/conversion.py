@@ -34,10 +34,10 @@ def from_official(
     Args:
         source: a Hub id, a local folder (safetensors or `.bin`, in one file or in shards), or an official model in
             memory (a transformers model, an `nn.TransformerEncoder`, an `nn.TransformerDecoder` or an
-            `nn.Transformer`), whose weights are copied. The zoo's decoders are causal: they compute what a decoder of
-            `torch.nn` computes with a causal mask, and not what it does without one.
-        model_class: a class of the zoo. `None`: the one for the head that the checkpoint holds. For another head, what
-            the checkpoint lacks is initialised and what the class does not need is left out; warnings list both.
+            `nn.Transformer`). Its weights are copied. The zoo's decoders are causal: they compute what a decoder of
+            `torch.nn` computes with a causal mask.
+        model_class: a class of the zoo. `None`: the one for the head that the checkpoint holds. For another head,
+            weights that the checkpoint lacks are initialised, and others are left out. Warnings list both.
         config_overrides: fields of the zoo's configuration; also `dtype` (default: the checkpoint's) and
             `attn_implementation`.
 

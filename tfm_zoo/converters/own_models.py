@@ -51,11 +51,11 @@ def from_state_dict(
     Args:
         state_dict: the weights, such as `torch.load("model.pt", weights_only=True)`. They are copied.
         rules: a [`Rename`], [`Split`], [`SplitHeads`], [`Interleaved`], [`Join`], [`Transpose`] or [`Row`] for each
-            tensor, with one's own name as `official`, and the name in `model_class(config).state_dict()` as `zoo`. In a
-            name, `{i}` stands for a layer's number; one that stops at a module stands for its weight and its bias.
+            tensor. `official` is your own name, and `zoo` the name in `model_class(config).state_dict()`. In a name,
+            `{i}` stands for a layer's number. The name of a module stands for its weight and its bias.
             [`NotConverted`] names what is not a weight, [`Sinusoids`] a fixed table of positions, checked against the
-            zoo's, and [`ZooOnly`] what starts at random. Their order makes no difference: of two rules for one
-            tensor, the one with fewer places in braces is taken, then the one with the longer name.
+            zoo's, and [`ZooOnly`] what starts at random. Their order makes no difference. The most specific rule wins:
+            the one with fewer places in braces, then the one with the longer name.
         model_class: a class of the zoo, made from `config`.
 
     Returns:
@@ -63,8 +63,8 @@ def from_state_dict(
 
     Raises:
         ConversionError: if tensors are missing, unexpected, of another shape, or filled by no rule, with a line for
-            each kind; and another line if other fields of the configuration would give the model the right layers and
-            biases. Also if two names of the state dict hold one tensor, and the configuration does not tie them.
+            each kind. Another line names fields of the configuration that would give the right layers and biases. Also
+            if two names of the state dict hold one tensor, and the configuration does not tie them.
     """
     if not isinstance(state_dict, Mapping):
         given = f"expected a state dict, got a {type(state_dict).__name__}"

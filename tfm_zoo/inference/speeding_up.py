@@ -19,20 +19,20 @@ NOTHING = "it holds no model of transformers that the zoo has a table for"
 
 
 def speed_up(model: Thing, dtype: str | None = None, calibrate: Iterable | None = None) -> Thing:
-    """Has the zoo compute an official model, or the official models that a thing holds: no padding, in place.
+    """Makes an official model skip padding, in place: the zoo computes it.
 
-    The object stays what it was: its class, configuration, parameters, state dict, checkpoints, hooks. Its `forward`
-    runs the zoo's on the same tensors, in training too. Before each call it is compared with what it was; whatever the
-    zoo does not follow, the official forward computes, and a warning says so once. `torch.compile` and
-    `torch.export` see the official forward.
+    The object keeps its class, configuration, parameters, state dict, checkpoints and hooks. Its `forward` runs the
+    zoo's on the same tensors, in training too. Before each call it is checked for changes. What the zoo does not
+    follow, the official forward computes, and a warning says so once. `torch.compile` and `torch.export` see the
+    official forward.
 
     Args:
-        model: a model of transformers; or a module or an object that holds some: a SentenceTransformer, a CrossEncoder,
-            a SparseEncoder, a pipeline, a Trainer, a model that PEFT has adapted.
-        dtype: of packed weights; see [`pack_weights`]. It is for inference on a CPU: training then raises an error.
+        model: a model of transformers, or an object that holds some: a SentenceTransformer, a CrossEncoder, a
+            SparseEncoder, a pipeline, a Trainer, a model of PEFT.
+        dtype: the type of packed weights (see [`pack_weights`]), for inference on a CPU. Training then raises an error.
             `None`: the zoo computes with the model's own tensors.
-        calibrate: texts, or batches of inputs, by which `"int8"` finds its scales; see [`pack_weights`]. The tokenizer
-            of texts is that of the thing, or of the folder that its model was loaded from.
+        calibrate: texts, or batches of inputs, by which `"int8"` finds its scales (see [`pack_weights`]). The tokenizer
+            is that of the object, or of the folder that its model was loaded from.
 
     Returns:
         The same object.
@@ -84,7 +84,7 @@ def install(found: Found, stand_in: BaseStandIn) -> None:
 
 
 def restore(model: Thing) -> Thing:
-    """Takes back what [`speed_up`] did, in place: the object computes as its classes say.
+    """Takes back what [`speed_up`] did, in place: the official classes compute again.
 
     Returns:
         The same object.

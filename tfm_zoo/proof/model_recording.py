@@ -44,8 +44,8 @@ def record(
 
     Raises:
         FileNotFoundError: if there is no such checkpoint.
-        ValueError: for a checkpoint that is loaded from elsewhere than its own files, such as an adapter, or whose code
-            may not be run; for one that does not load; for a Hub id without `output`.
+        ValueError: for a checkpoint that needs other files than its own, such as an adapter; for one whose code may not
+            be run, or that does not load; for a Hub id without `output`.
     """
     in_memory = isinstance(model, transformers.PreTrainedModel)
     if not in_memory and not isinstance(model, str | Path):

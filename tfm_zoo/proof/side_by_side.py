@@ -78,8 +78,8 @@ def compare(
 ) -> Comparison:
     """Runs two models, or modules, on a batch, and finds the first layer at which they differ.
 
-    Layers are the members of lists of modules, and correspond by their order. Where both models have parts of the same
-    names, all parts are compared. Of a padded batch only real tokens are, if it has an `attention_mask`.
+    Layers are the members of lists of modules, and correspond by their order. If both models have parts of the same
+    names, all parts are compared. With an `attention_mask`, only real tokens are compared.
 
     Args:
         one: a module; it is compared in evaluation mode.

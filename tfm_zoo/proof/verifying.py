@@ -54,12 +54,11 @@ def verify(
 ) -> Verdict:
     """Compares a checkpoint with its manifest: its files, and what a fresh process loads from them and computes.
 
-    A manifest shows accidents and drift: a file that was edited, a library that computes otherwise. It does not show a
-    forger's work, who can write a new one: whose bytes they are is what a signature shows, such as those of OpenSSF
-    model signing.
+    A manifest shows accidents and drift: a file that was edited, a library that computes otherwise. It cannot show
+    forgery, since a forger can write a new manifest. A signature, as of OpenSSF model signing, shows who wrote the bytes.
 
-    No code of the folder runs unless `trust_remote_code` says so: transformers' own classes load official models, and
-    the installed `tfm_zoo` loads models whose code is that of a release of it, file by file.
+    No code of the folder runs without `trust_remote_code`. transformers' own classes load official models. The installed
+    `tfm_zoo` loads models whose code is that of one of its releases, file by file.
 
     Args:
         source: a folder, or a Hub id.

@@ -19,10 +19,10 @@ class TfmQuantizationConfig(QuantizationConfigMixin):
     Args:
         dtype: `"int8"` or `"int4"`, as for [`pack_weights`].
         modules_to_not_convert: names of modules, or patterns of names, whose layers stay as they are; empty by default.
-        bill: what rounding has cost: see [`bill_of`].
-        inputs: of a model that was calibrated: the name of a layer -> one of `INPUTS`. Layers without a name here read
-            each row by a scale of its own.
-        least_cosine: of the vectors that it was calibrated on, to those before.
+        bill: what rounding has cost (see [`bill_of`]).
+        inputs: for a calibrated model: the name of a layer -> one of `INPUTS`. Other layers read each row by a scale of
+            its own.
+        least_cosine: for a calibrated model: the least cosine of its vectors to those before.
 
     Raises:
         ValueError: for another type, or another kind of inputs.

@@ -80,10 +80,10 @@ def pack_weights(
 ) -> PreTrainedModel:
     """Lays out the weights of every linear layer, the vocabulary's too, for the kernels of this CPU, in place.
 
-    This makes decoding faster, which spends its time reading weights. Products of the same input (query, key and value;
-    gate and up) are computed as one; so are a product of real numbers and the GELU behind it (`act_fn` becomes an
-    identity). Norms, attention and embeddings stay as they are, even an embedding tied to the vocabulary's projection.
-    Adapters of PEFT stay, too; the layers that they adapt are packed.
+    Decoding spends its time reading weights, and becomes faster. Products of the same input (query, key and value; gate
+    and up) are computed as one. So are a product of real numbers and the GELU behind it (`act_fn` becomes an identity).
+    Norms, attention and embeddings stay as they are, even an embedding tied to the vocabulary's projection. Adapters of
+    PEFT stay, too, and the layers that they adapt are packed.
 
     Args:
         model: a model in evaluation mode on a CPU. Packed, it cannot be trained, exported or resized, and can be saved
@@ -96,27 +96,26 @@ def pack_weights(
         compile: whether `generate` compiles its steps, which needs a C++ compiler. The first step then takes about a
             minute, and so does the first with another number of sequences or with much longer ones. Beam search is not
             compiled.
-        calibrate: for `"int8"`, which it makes faster in encoders and classifiers: some 128 texts of those that the
-            model will read, or batches of its inputs. How inputs become bytes is found on them, and no longer anew for
-            each row; bytes go from one product of a feed-forward to the next. The log says how near the vectors of
-            these texts stay, and which layers fell back.
-        tokenizer: of texts to calibrate with. `None`: that of the folder which the model was loaded from.
-        least_cosine: the bound for calibrated vectors, to those of the model as it was: layers that lose most read each
-            row by a scale of its own again, or stay in bfloat16, until the vector of every text keeps it. (A vector is
-            the mean of the last hidden states of a text's tokens.)
+        calibrate: for `"int8"` of encoders and classifiers, which it makes faster: about 128 texts like those that the
+            model will read, or batches of its inputs. They decide once how inputs are rounded, instead of each row. The
+            log says how near the vectors of these texts stay, and which layers fell back.
+        tokenizer: for texts to calibrate with. `None`: that of the folder that the model was loaded from.
+        least_cosine: the least cosine of a calibrated vector to that of the model as it was. Layers that lose most read
+            each row by a scale of its own again, or stay in bfloat16, until every text keeps it. (A vector is the mean
+            of the last hidden states of a text's tokens.)
 
     **The same vector for the same text.** A calibrated `"int8"` encoder gives a text the same numbers, bit for bit,
-    alone and in any batch, in any order, on any number of threads of a machine; so do its pooler and its classifier.
-    (Of layers that stay in bfloat16, and of attention within a window, this was seen, and follows from no rule.)
-    DeBERTa, whose distances are computed for the whole batch, does not, nor do other types promise it: `"int8"` without
-    calibration and `"bfloat16"` do so mostly, `"float32"` and `"int4"` do not.
+    alone and in any batch, in any order, with any number of threads. So do its pooler and its classifier. (For layers
+    in bfloat16, and for attention within a window, this was observed, but nothing guarantees it.) DeBERTa, which
+    computes distances for the whole batch, does not. `"int8"` without calibration and `"bfloat16"` mostly do, and
+    `"float32"` and `"int4"` do not.
 
     Returns:
         The same model.
 
     Raises:
         ValueError: for another type; for a model that is in training mode, not on a CPU, or quantised already; if steps
-            are to be compiled and cannot be; and if there is nothing to calibrate with.
+            cannot be compiled; and if there is nothing to calibrate with.
     """
     if calibrate is not None and dtype not in (None, "int8"):
         raise ValueError(f"calibrate is for dtype='int8', not for {dtype!r}.")
