@@ -28,8 +28,8 @@ WINDOW, TOKENS_PER_BATCH = 8192, 4096  # a batch of twice as many takes a tenth 
 class CorpusReader:
     """Reads texts through an encoder: `for result in reader(texts)`.
 
-    A window of texts is tokenized at once, sorted by length, and computed in batches of about as many tokens. So there is
-    almost no padding, and memory does not grow with the number of texts.
+    A window of texts is tokenized at once, sorted by length, and computed in batches of about as many tokens. So
+    there is almost no padding, and memory does not grow with the number of texts.
 
     Args:
         model: a model in evaluation mode, of the zoo or not, packed or not.

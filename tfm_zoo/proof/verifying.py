@@ -55,10 +55,10 @@ def verify(
     """Compares a checkpoint with its manifest: its files, and what a fresh process loads from them and computes.
 
     A manifest shows accidents and drift: a file that was edited, a library that computes otherwise. It cannot show
-    forgery, since a forger can write a new manifest. A signature, as of OpenSSF model signing, shows who wrote the bytes.
+    forgery, since a forger can write a new manifest. A signature (OpenSSF model signing) shows who wrote the bytes.
 
-    No code of the folder runs without `trust_remote_code`. transformers' own classes load official models. The installed
-    `tfm_zoo` loads models whose code is that of one of its releases, file by file.
+    No code of the folder runs without `trust_remote_code`. transformers' own classes load official models. The
+    installed `tfm_zoo` loads models whose code is that of one of its releases, file by file.
 
     Args:
         source: a folder, or a Hub id.
