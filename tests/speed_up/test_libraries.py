@@ -71,6 +71,9 @@ def test_cross_encoder(folder):
     pairs = [(text, TEXTS[0]) for text in TEXTS]
     expected = model.predict(pairs)
     np.testing.assert_allclose(speed_up(model).predict(pairs), expected, atol=1e-5)
+    features = model.preprocess(pairs)
+    first, second = (model(features)["scores"] for _ in range(2))  # the second time "scores" are among the inputs
+    assert torch.equal(first, second)
     assert not fell_back(model)
 
 

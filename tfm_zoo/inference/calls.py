@@ -25,7 +25,8 @@ from .twins import Twin
 READS = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds", "past_key_values", CACHE}
 READS |= {"use_cache", "output_attentions", "output_hidden_states", "return_dict", "task_type_ids"}
 READS |= {"encoder_hidden_states", "encoder_attention_mask", "output_router_logits"}
-IDLE = {"num_items_in_batch", "cache_position"}
+#: no official class reads them. (sentence-transformers writes outputs into its inputs, and calls a model with both.)
+IDLE = {"num_items_in_batch", "cache_position", "scores", "token_embeddings", "sentence_embedding", "causal_logits"}
 OF_ENCODERS = {"past_key_values", "encoder_hidden_states", "encoder_attention_mask"}
 
 
