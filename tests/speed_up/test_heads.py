@@ -11,7 +11,8 @@ from tests.equivalence.comparison import (
     ragged_batch,
     target_mask,
 )
-from tests.official_models import distinct
+from tests.equivalence.test_variations import VARIATIONS
+from tests.official_models import BY_NAME, distinct
 from tests.precision import assert_same
 from tests.speed_up.models import LENGTHS, LONGEST, fell_back, operations, pair_of, share_of
 
@@ -20,16 +21,18 @@ pytestmark = pytest.mark.usefixtures("double")
 #: all but FSMT, whose stacks speed_up leaves alone
 CLASSES = [each for each in distinct() if each.architecture.model_type != "fsmt"]
 QUICK = [each for each in distinct("rules") if each in CLASSES]
-REST = [pytest.param(each, marks=pytest.mark.slow) for each in CLASSES if each not in QUICK]
-
-
+#: and official fields that make another architecture
+REST = [(each, {}) for each in CLASSES if each not in QUICK]
+REST += [(BY_NAME[name], fields) for name, fields in VARIATIONS if BY_NAME.get(name) in CLASSES]
+CASES = [*((each, {}) for each in QUICK), *(pytest.param(each, marks=pytest.mark.slow) for each in REST)]
 #: the attention, the side of padding, and whether labels stand at padding, too
 SETTINGS = [("sdpa", "right", False), pytest.param(("eager", "left", True), marks=pytest.mark.slow)]
 
 
-@pytest.fixture(scope="module", params=[*QUICK, *REST], ids=str)
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}" if case[1] else str(case[0]))
 def pair(request):
-    return pair_of(request.param)
+    official_class, fields = request.param
+    return pair_of(official_class, **fields)
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
