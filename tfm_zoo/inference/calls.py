@@ -45,7 +45,7 @@ class Call:
         self.is_target = found.part == "decoder" and not self.is_decoder
         self.is_source = found.part == "encoder"
         self.is_encoder = not (self.is_target or self.is_decoder)
-        self.drops_masks = self.is_encoder and twin.model.config.dropped_token_id is not None  # ESM
+        self.drops_masks = self.is_encoder and getattr(twin.model.config, "dropped_token_id", None) is not None  # ESM
         self.fills_cache = found.architecture.model_type == "embedding_gemma"
         self.is_tower = family == "tfm_text_tower"
         official = type(found.owner).forward
