@@ -8,6 +8,7 @@ beginning to its end, pass after pass, by one reader or by several, which take i
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise, tee
+from operator import attrgetter
 from typing import Any
 
 from tfm_zoo.training.streaming.texts import CHARACTERS, TextSource
@@ -28,14 +29,9 @@ class Position:
     text: int = 0  # how many texts of the part come before it in this pass
     examples: int = 0  # how many examples the reader gave before the chunk, in all passes
 
-    @property
-    def order(self) -> tuple[int, int]:
-        """By this positions of a part are compared."""
-        return self.epoch, self.text
-
 
 Found = tuple[Position, str]  # a text, and where it was found
-Texts = dict[int, Iterator[Found]]  # by reader
+order_in_part = attrgetter("epoch", "text")
 
 
 def read_part(source: TextSource, seed: int, start: Position, part: int = 0, parts: int = 1) -> Iterator[Found]:
@@ -51,7 +47,7 @@ def read_part(source: TextSource, seed: int, start: Position, part: int = 0, par
 
 
 def read_pass(source: TextSource, seed: int, start: Position, part: int, parts: int) -> Iterator[Found]:
-    """The rest of a pass over a part."""
+    """The rest of a pass over a part. A text that is as long as two chunks or more is read in pieces that fill one."""
     state, skipped, number = start.state, start.pieces, start.text
     for index, shard in enumerate(source.shards([seed, start.epoch], start.shard, part, parts), start.shard):
         if state is not None:
@@ -60,7 +56,9 @@ def read_pass(source: TextSource, seed: int, start: Position, part: int, parts: 
         # In batches of one: read row by row in a worker of a `DataLoader`, a data set skips rows for other workers.
         rows = ({name: values[0] for name, values in batch.items()} for batch in shard.iter(batch_size=1))
         for text in source.texts(rows):
-            for piece in pieces_of(text):
+            begins = range(0, max(1, len(text) - CHARACTERS + 1), CHARACTERS)
+            for begin, end in pairwise([*begins, len(text)]):
+                piece = text[begin:end]
                 if pieces >= skipped and piece.strip():
                     yield Position(start.epoch, 0, index, state, pieces, number), piece
                     number += 1
@@ -70,39 +68,22 @@ def read_pass(source: TextSource, seed: int, start: Position, part: int, parts: 
         state, skipped = None, 0
 
 
-def pieces_of(text: str) -> Iterator[str]:
-    """A text, in pieces that each fill a chunk if it is as long as two chunks or more."""
-    begins = range(0, max(1, len(text) - CHARACTERS + 1), CHARACTERS)
-    return (text[begin:end] for begin, end in pairwise([*begins, len(text)]))
-
-
-def assign_texts(source: TextSource, seed: int, starts: Mapping[int, Position], readers: int) -> Texts:
-    """The texts of some of a source's readers, for each from its start on.
-
-    Args:
-        starts: where each of them begins, by its number. Reader `i` reads part `i` modulo the number of parts.
-        readers: how many there are in all.
-    """
-    parts, texts = source.parts_for(readers), {}
-    for part in {reader % parts for reader in starts}:
-        mine = {reader: start for reader, start in starts.items() if reader % parts == part}
-        texts |= share_part(source, seed, mine, readers, part, parts)
-    return texts
-
-
 def share_part(
-    source: TextSource, seed: int, starts: Mapping[int, Position], readers: int, part: int, parts: int
-) -> Texts:
-    """The texts of readers of one part. It is read once for all of them: what one of them has read and another has not
-    is kept in memory."""
+    source: TextSource, seed: int, starts: Mapping[int, Position], part: int, parts: int, readers: int
+) -> dict[int, Iterator[Found]]:
+    """The texts of readers of one part, for each from its start on. `readers` are all, and reader `i` reads part `i`
+    modulo `parts`.
+
+    The part is read once for all of them: what one of them has read and another has not is kept in memory.
+    """
 
     def owner(position: Position) -> int:
         return (position.text + position.epoch) % (readers // parts) * parts + part
 
     def texts_of(reader: int, found: Iterator[Found]) -> Iterator[Found]:
-        begin = starts[reader].order
-        return (each for each in found if owner(each[0]) == reader and each[0].order >= begin)
+        begin = order_in_part(starts[reader])
+        return (each for each in found if owner(each[0]) == reader and order_in_part(each[0]) >= begin)
 
-    first = min(starts.values(), key=lambda start: start.order)
+    first = min(starts.values(), key=order_in_part)
     found = (each for each in read_part(source, seed, first, part, parts) if owner(each[0]) in starts)
     return {reader: texts_of(reader, copy) for reader, copy in zip(starts, tee(found, len(starts)), strict=True)}

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from tfm_zoo.training.batches import Division
 from tfm_zoo.training.data import pluralize
-from tfm_zoo.training.streaming.reading import Found, Position, assign_texts, read_part
+from tfm_zoo.training.streaming.reading import Found, Position, read_part, share_part
 from tfm_zoo.training.streaming.texts import CHARACTERS, TextSource
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,11 @@ class Stream:
 
     def texts(self, starts: Mapping[int, Position]) -> dict[int, Iterator[Found]]:
         """The texts of these readers, for each from its start on."""
-        return assign_texts(self.source, self.seed, starts, self.readers)
+        parts, texts = self.source.parts_for(self.readers), {}
+        for part in {reader % parts for reader in starts}:  # shards may be few: then several readers share a part
+            mine = {reader: start for reader, start in starts.items() if reader % parts == part}
+            texts |= share_part(self.source, self.seed, mine, part, parts, self.readers)
+        return texts
 
     def chunks(self, reader: int, start: Position, texts: Iterator[Found]) -> Iterator[tuple[Position, list[str]]]:
         """The reader's texts from a position on in chunks, each with the position of its first text."""
