@@ -2,25 +2,34 @@
 
 A step is traced, with sdpa attention, in the files of the model: of an official class, transformers' modeling files.
 Counted are the files that run; the functions and their lines; and how often what runs stands in another file than what
-ran before, calls and returns alike.
+ran before, calls and returns alike. The run of `imdb.yaml` is traced from the recipe's `main` to the first
+`optimizer.step`: the files of `tfm_zoo/training` and `recipes` of which a function runs; their lines, whole, and those
+of the functions; and the frames of these files from `main`, included, to `optimizer.step`.
 """
 
 import ast
 import copy
+import importlib.util
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Annotated
+from unittest import mock
 
 import torch
 import transformers
 import typer
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import tfm_zoo
+
+from .batches import SHARED
+from .recipe_runs import make_runs
 
 PACKAGE = Path(tfm_zoo.__file__).parent
 RECIPES = PACKAGE.parent / "recipes"
@@ -164,6 +173,41 @@ def sizes() -> Iterator[list]:
             yield [f"`{room.relative_to(PACKAGE.parent)}/`", len(files), count_lines(files), arrows(files)]
 
 
+class Reached(BaseException):
+    """Ends a recipe where it has come to what is looked at."""
+
+
+def recipe_module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    with mock.patch.object(sys, "path", [str(RECIPES), *sys.path]):  # as for a script that is started
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return module
+
+
+def training(shared: Path) -> Iterator[list]:
+    """What a run goes through before its first step."""
+    run = make_runs(shared)["classification-imdb"]
+    if run.missing:
+        yield [f"left out: there is no {run.missing[0]}", "", "", "", ""]
+        return
+    main, found, frames = recipe_module(run.recipe).main, Trace((PACKAGE / "training", RECIPES)), []
+
+    def stop(*_: object) -> None:
+        sys.setprofile(None)
+        frames.extend(found.ours(sys._getframe()))
+        raise Reached
+
+    hook = register_optimizer_step_pre_hook(stop)
+    with tempfile.TemporaryDirectory() as folder, suppress(Reached):
+        _, *argv = run.command(Path(folder) / "run", config=RECIPES / "configs/imdb.yaml")
+        sys.setprofile(found)
+        main(argv)
+    hook.remove()
+    yield ["imdb.yaml", len(found.files), count_lines(found.files), found.lines(), len(frames)]
+
+
 def table(header: list[str], rows: Iterable[list]) -> None:
     print(f"| {' | '.join(header)} |\n|{' --- |' * len(header)}")
     for row in rows:
@@ -173,8 +217,11 @@ def table(header: list[str], rows: Iterable[list]) -> None:
 
 def main(
     list_functions: Annotated[bool, typer.Option("--list", help="Also list the functions that run.")] = False,
+    shared: Annotated[Path, typer.Option(help="Folder of data sets and checkpoints.")] = SHARED,
 ) -> None:
-    """Counts files, functions and lines of a step; and lines and imports of every room."""
+    """Counts files, functions and lines of a step and of a training run; and lines and imports of every room."""
     transformers.logging.disable_progress_bar()
     table(["step", "class", "files", "functions", "lines", "switches of file"], steps(list_functions))
     table(["code", "files", "lines", "imports between them"], sizes())
+    columns = ["run, to its first step", "files", "their lines", "lines of functions", "frames to `optimizer.step`"]
+    table(columns, training(shared))
