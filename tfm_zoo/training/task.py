@@ -133,7 +133,7 @@ class Task(ABC):
 
     @property
     def hides_bars(self) -> bool | None:
-        """Whether this process shows no bar; None: none unless stderr is a terminal."""
+        """What `tqdm` takes as `disable`. `None`: bars are shown where stderr is a terminal."""
         return None if self.accelerator.is_main_process else True
 
     def save_tokenizer(self, folder: Path) -> None:
