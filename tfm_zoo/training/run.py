@@ -68,9 +68,9 @@ class Run:
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:
     """Start the run of a recipe: options, processes, output folder. All processes call it."""
     args = parse_options(options_class, argv).as_launched()
-    for name in args.metrics or ():
-        find_metric(name, args.trust_remote_code)  # a wrong name is told before any work
     accelerator = start_accelerator(args)
+    for name in args.metrics or ():
+        find_metric(name, args.trust_remote_code)  # a wrong name is told before any data are read
     # The main process decides for all: others may not reach what it reaches over the network.
     args = broadcast_object_list([args.with_defaults() if accelerator.is_main_process else None])[0]
     return Run(name, accelerator, args, check_output_dir(accelerator, args))
