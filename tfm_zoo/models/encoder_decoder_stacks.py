@@ -152,8 +152,9 @@ class TfmCrossAttention(TfmAttention):
             query = norm_heads(self.q_norm, query)
         implementation = self.config._attn_implementation
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
-        attend = choose_kernel(attend, implementation, self, layout, query)
-        options = {"dropout": dropout_rate(self), "softcap": self.softcap}
+        dropout = dropout_rate(self)
+        attend = choose_kernel(attend, implementation, self, layout, query, dropout)
+        options = {"dropout": dropout, "softcap": self.softcap}
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **options)
         if weights is not None and rows != sources:
             weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)

@@ -25,9 +25,11 @@ def dropout_rate(module: nn.Module) -> float:
     return dropout.p if dropout.training else 0.0
 
 
-def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layout: Layout, query) -> Callable:
+def choose_kernel(
+    attend: Callable, implementation: str, module: nn.Module, layout: Layout, query: torch.Tensor, dropout: float
+) -> Callable:
     """The function that a layer's attention calls: `attend`, which transformers has for this implementation, or one
-    that is faster there; and around it, what the layout asks for. `query`: `(batch, heads, length, head_dim)`."""
+    that is faster there; and around it, what the layout asks for. `query` is `(batch, heads, length, head_dim)`."""
     if query.shape[0] == 0:
         return attend_nothing
     if layout.mode == "by_bounds":
@@ -37,17 +39,18 @@ def choose_kernel(attend: Callable, implementation: str, module: nn.Module, layo
             f"attn_logit_softcapping={module.softcap}: {implementation!r} has no soft cap; choose 'eager'."
         )
     is_fused = implementation in FUSED and query.device.type == "cpu"
+    # (Of keys that several heads share, transformers would make copies in a compiled step.)
+    is_shared_step = query.shape[2] == 1 and module.num_key_value_groups > 1
+    is_graph = torch.compiler.is_compiling() or torch.jit.is_tracing()
     if module.kernel is not None and is_fused and not is_traced(query):
         packed = module.kernel(module, layout, query)
         if packed is not None:
             return packed
     if module.layer_type == "linear_attention":
         attend = linear_attention_forward
-    elif is_fused and dropout_rate(module):
+    elif is_fused and dropout:
         attend = attend if is_traced(query) else dropped_attention_forward
-    elif is_fused and query.shape[2] == 1 and module.num_key_value_groups > 1:
-        attend = cpu_attention_forward  # (transformers would repeat all keys and values in a compiled step)
-    elif is_fused and attend is sdpa_attention_forward and not is_traced(query):
+    elif is_fused and (is_shared_step or (attend is sdpa_attention_forward and not is_graph)):
         attend = cpu_attention_forward
     elif layout.bias is not None:
         attend = partial(attend, position_bias=layout.bias)

@@ -104,7 +104,7 @@ class TfmAttention(nn.Module):
         self.config = config
         self.layer_idx = layer_idx
         self.layer_type = config.layer_type if layer_type is None else layer_type
-        self.is_rotary = bool(config.no_rope_layers[layer_idx])
+        self.is_rotary, self.turns_value = bool(config.no_rope_layers[layer_idx]), config.rotary_value
         self.is_causal = is_causal
         sizes = config if sizes is None else sizes
         heads, key_heads = sizes.num_attention_heads, sizes.num_key_value_heads
@@ -147,7 +147,7 @@ class TfmAttention(nn.Module):
         if position_embeddings is not None and self.is_rotary:
             counts, both = (query.shape[1], key.shape[1]), torch.cat((query, key), dim=1)
             query, key = rotate(both, *position_embeddings).split_with_sizes(counts, dim=1)
-            value = rotate(value, *position_embeddings) if self.config.rotary_value else value
+            value = rotate(value, *position_embeddings) if self.turns_value else value
         if past_key_values is not None and self.layer_type == "linear_attention":
             kwargs["state"] = past_key_values.layers[self.layer_idx]
         elif past_key_values is not None:
@@ -157,8 +157,9 @@ class TfmAttention(nn.Module):
 
         implementation = self.config._attn_implementation
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
-        attend = choose_kernel(attend, implementation, self, layout, query)
-        kwargs |= {"dropout": dropout_rate(self), "sliding_window": self.sliding_window, "softcap": self.softcap}
+        dropout = dropout_rate(self)
+        attend = choose_kernel(attend, implementation, self, layout, query, dropout)
+        kwargs |= {"dropout": dropout, "sliding_window": self.sliding_window, "softcap": self.softcap}
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **kwargs)
         width = query.shape[1] * self.head_dim  # not -1, which an empty batch leaves open
         return self.o_proj(output.reshape(*hidden_states.shape[:-1], width)), weights
