@@ -134,6 +134,8 @@ def repeat_heads(module: nn.Module, *states: torch.Tensor) -> tuple[torch.Tensor
 
 def cpu_attention_forward(module, query, key, value, attention_mask, scaling: float, **kwargs):
     """transformers' `"sdpa"` without what it asks for other devices: many short calls take half the time."""
+    if kwargs.get("cache") is not None:  # a paged one, which that writes to
+        return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     options = {"scale": scaling, "enable_gqa": module.num_key_value_groups > 1}
     options["is_causal"] = attention_mask is None and module.is_causal and query.shape[2] > 1
     return F.scaled_dot_product_attention(query, key, value, attention_mask, **options).transpose(1, 2), None
