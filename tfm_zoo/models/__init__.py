@@ -1,1 +1,1 @@
-import transformers  # noqa: F401, with which the zoo is plugged in: before its files here, of which none is half imported
+import transformers  # noqa: F401, with which the zoo is plugged in: before its files here, so that no file is half imported

@@ -97,7 +97,7 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
     def __init__(self, **kwargs):
         CacheLayerMixin.__init__(self)
         LinearAttentionLayer.__init__(self)
-        # Dicts, as in transformers since 5.14: of states by number, of which there is one.
+        # Dicts, as in transformers since 5.14: of states by number, and there is one.
         self.recurrent_states, self.has_previous_state = {0: None}, {0: False}
         self.is_recurrent_states_initialized = {0: False}
 
@@ -246,7 +246,7 @@ def check_is_cache(cache: object) -> None:
 
 
 def sizes_of(layer: CacheLayerMixin) -> tuple[int, int, int] | None:
-    """Sequences (0: none yet), heads and head size in a layer of a cache; `None` for a layer without tensors."""
+    """Sequences (0 at first), heads and head size in a layer of a cache; `None` for a layer without tensors."""
     state = getattr(layer, "recurrent_states", {}).get(0)
     if state is not None:  # (batch, heads, head_dim, head_dim + 1)
         return len(state) if layer.has_previous_state[0] else 0, state.shape[1], state.shape[2]

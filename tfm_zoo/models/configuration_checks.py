@@ -161,7 +161,7 @@ def position_bias(config: Any) -> Iterator[str]:
         yield "$position_embedding_type and $relative_attention_num_buckets are two biases of positions: choose one."
     if config.has_position_bias and config.has_linear_attention:
         biases = "$position_embedding_type and $relative_attention_num_buckets (or DeBERTa's distances)"
-        yield f"{biases} add to scores, of which linear attention has none: choose no linear layer."
+        yield f"{biases} add to scores, which linear attention lacks: choose no linear layer."
 
 
 #: of the families without cross-attention, in which all attention may be linear
@@ -171,7 +171,7 @@ RULES = (
     each("vocab_size hidden_size embedding_size num_hidden_layers num_attention_heads num_key_value_heads", *SIZE),
     heads,
     each("head_dim intermediate_size max_position_embeddings sliding_window", *SIZE),
-    each("type_vocab_size task_type_vocab_size position_offset", lambda count: count >= 0, "0 (none) or more"),
+    each("type_vocab_size task_type_vocab_size position_offset", lambda count: count >= 0, "0 or more"),
     each("hidden_dropout embedding_dropout attention_dropout activation_dropout attention_output_dropout", *RATE),
     each("final_dropout classifier_dropout", *RATE),
     each("norm_eps attention_scale attn_logit_softcapping logit_scale final_logit_softcapping", *FACTOR),

@@ -120,7 +120,7 @@ class DecoderFields:
     scale_attn_by_inverse_layer_idx: bool = False  # divide scores by the layer's number, from 1 on
     #: projections that add to the residual stream start smaller by the square root of their number (GPT-2, section 2.3)
     scaled_residual_init: bool = True
-    #: number of experts that feed-forwards consist of, each gated and without biases (Mixtral). `None`: there are none
+    #: number of experts that feed-forwards consist of, each gated and without biases (Mixtral). `None`: no experts
     num_local_experts: int | None = None
     num_experts_per_tok: int = 2  # how many of them a router chooses for each token
     moe_intermediate_size: int | None = Follows("intermediate_size")  # width inside an expert
@@ -260,7 +260,7 @@ class TfmConfig(PreTrainedConfig):
     norm_type: Literal[
         "layernorm", "zero_centered_layernorm", "plain_layernorm", "rmsnorm", "zero_centered_rmsnorm"
     ] = "layernorm"
-    norm_bias: bool | None = Follows(lambda config: config.norm_type in WITH_BIAS)  # the others have none
+    norm_bias: bool | None = Follows(lambda config: config.norm_type in WITH_BIAS)  # the others have no bias
     #: of queries and keys, before positions rotate them: of each head (Qwen3), or of all heads as one (OLMo 2)
     qk_norm: Literal["head", "whole"] | None = None
     norm_eps: float = 1e-5  # added to the variance (LayerNorm) or to the mean square (RMSNorm)
@@ -274,7 +274,7 @@ class TfmConfig(PreTrainedConfig):
     #: count real tokens only, by their ids (beside a cache by the mask), from row `pad_token_id + 1` on (RoBERTa)
     position_ids_from_padding: bool = False
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"  # see [`TfmSinusoidalPositions`]
-    #: for each layer, 1: rotary positions, 0: none (SmolLM3; the name is transformers')
+    #: for each layer, 1: rotary positions, 0: no positions (SmolLM3; the name is transformers')
     no_rope_layers: list[int] | None = Follows(lambda config: [1] * config.num_hidden_layers)
     #: buckets of distances, each with a learned bias for each head, which self-attention adds to scores (T5, MPNet)
     relative_attention_num_buckets: int | None = None

@@ -66,7 +66,7 @@ class TfmDebertaConfig(TfmBertConfig):
     position_buckets: int | None = 256
     norm_rel_ebd: Literal["layer_norm", "none"] = "layer_norm"  # of the embeddings of distances
     key_bias: bool = True  # in the projections of keys, of contents and of distances (not in DeBERTa v1)
-    conv_kernel_size: int = 0  # positions that a convolution beside the first layer sees; 0: none
+    conv_kernel_size: int = 0  # positions that a convolution beside the first layer sees; 0: no convolution
     conv_groups: int = 1
     conv_act: str = "tanh"
 

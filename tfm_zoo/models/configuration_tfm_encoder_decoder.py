@@ -29,7 +29,7 @@ def decoder_heads(config: Any) -> Iterator[str]:
 def two_stacks(config: Any) -> Iterator[str]:
     """What the decoder shares with the encoder fits both."""
     if any(isinstance(value, dict) for value in getattr(config, "rope_parameters", {}).values()):
-        yield "$rope_parameters differ by type of layer, of which there is one: they should be those of all layers."
+        yield "$rope_parameters differ by type of layer, but there is one type: give those of all layers."
     if config.share_encoder_decoder_embeddings and config.decoder_vocab_size != config.vocab_size:
         yield "$share_encoder_decoder_embeddings is for one size: $vocab_size and $decoder_vocab_size must be equal."
 
@@ -117,7 +117,7 @@ class TfmEncoderDecoderConfig(TwoStackFields, WriterFields, TfmConfig):
     @property
     def reads_source_again(self) -> bool:
         """Whether the base model takes the source for a target that a caller leaves out, as BART's does. Other official
-        ones ask for a target: sentence-transformers, which gives them none, means their encoder alone."""
+        ones ask for a target: sentence-transformers, which gives no target, means their encoder alone."""
         official = (self.official or {}).get("model_type")
         return official in (None, "bart", "mbart", "plbart", "mvp", "fsmt")
 

@@ -53,5 +53,5 @@ class TfmTextTowerConfig(TfmConfig):
     #: whose state stands for the text: the first `eos_token_id`, the `"highest"` id, the first of these (CLIP's first
     #: checkpoints), or the `"last"` position, which may be padding (SigLIP)
     pooled_position: Literal["end", "highest", "last"] = "end"
-    pooler_size: int | None = None  # width of a projection of that state with a bias (SigLIP). `None`: there is none
+    pooler_size: int | None = None  # width of a projection of that state with a bias (SigLIP). `None`: no projection
     projection_size: int = 512  # width of that of [`TfmTextTowerForProjection`], without a bias

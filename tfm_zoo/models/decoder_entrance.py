@@ -39,7 +39,7 @@ def decoder_batch(
 
     # (`is_decoder` without a cache here, too: continuous batching keeps one of its own.)
     check_inputs(model, tokens, attention_mask, seen=seen, is_decoder=True)
-    # (A paged cache keeps documents apart itself. A graph cannot tell them; with a caller's cache none are allowed.)
+    # (A paged cache keeps documents apart itself. A graph cannot tell them; with a caller's cache they are refused.)
     is_apart = options.get(CACHE) is not None or (is_callers and is_traced(given))
     documents = None if is_apart or tokens.position_ids is None else documents_of(model, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)

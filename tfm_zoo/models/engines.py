@@ -17,7 +17,7 @@ def check_pooling(config: Any) -> None:
     pooling, hint = config.classifier_pooling, "no engine pools in this way, so serve the model with transformers."
     if pooling == "mean":
         hint = (
-            "an engine pools by its own settings, the first position if they name none. Serve it with "
+            "an engine pools by its own settings, the first position by default. Serve it with "
             """--pooler-config '{"seq_pooling_type": "MEAN"}' and, to say that this is done, """
             """--hf-overrides '{"classifier_pooling": "cls"}'."""
         )

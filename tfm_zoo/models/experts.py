@@ -1,4 +1,4 @@
-"""Feed-forwards of experts, of which a router chooses a few for each token; the loss that keeps all of them in use."""
+"""Feed-forwards of experts: a router chooses a few for each token; the loss that keeps all of them in use."""
 
 import torch
 from torch import nn

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from .batch import Tokens
 from .compat import FUSED, can_return_tuple, is_functorch_wrapped_tensor
 
-Inputs = dict[str, Any]  # the arguments of a base model by name, `None` where a caller gives none
-IGNORED = -100  # the label of a position that has none
+Inputs = dict[str, Any]  # the arguments of a base model by name, `None` where a caller gives nothing
+IGNORED = -100  # the label of a position without one
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
 #: how the names of attention implementations begin that keep documents apart as told here (an engine does so itself)
 SEPARATED = ("eager", *FUSED, "flex_attention", "flash", "kernels-community/")
@@ -198,7 +198,7 @@ def count_in_mask(attention_mask: torch.Tensor) -> torch.LongTensor:
 
 def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTensor | None:
     """The number of each token's document, `(batch, length)`, where a caller's positions say that several are packed
-    into a row, so that none sees another. `None` if none are, if a mask of pairs says who attends to whom, and in an
+    into a row, so that each is apart. `None` without such, if a mask of pairs says who attends to whom, and in an
     engine, which knows it itself.
 
     A document begins where the positions of real tokens return to 0; in a decoder, which has no use for positions in

@@ -15,7 +15,7 @@ VOCABULARY = "the vocabulary (vocab_size)"
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
 FEW = 1 << 18  # up to this many logits are made at once
 MANY = 1 << 26  # the most logits in a chunk
-SHARDED = ("placements", "ds_tensor")  # attributes of a parameter of which each process holds a part: FSDP2, ZeRO-3
+SHARDED = ("placements", "ds_tensor")  # attributes of a parameter that processes divide: FSDP2, ZeRO-3
 
 
 def check_classes(config, tokens: torch.Tensor, labels: torch.Tensor | None) -> None:
@@ -116,7 +116,7 @@ def vocabulary_loss(
     Args:
         states: `(tokens, hidden_size)`.
         lm_head: projection onto the vocabulary.
-        labels: `(tokens,)`, -100 where there is none.
+        labels: `(tokens,)`, -100 where there is no label.
         num_items: divisor of the summed loss, for a step of several batches. `None`: the number of labels.
         softcap: logits become `softcap * tanh(logits / softcap)`.
     """
@@ -196,8 +196,8 @@ def per_label(loss: torch.Tensor, labels: torch.LongTensor, num_items: int | tor
 
 
 def answers(model: nn.Module, scores: torch.Tensor, *ends: torch.LongTensor | None) -> dict[str, torch.Tensor | None]:
-    """`start_logits` and `end_logits` `(batch, length)` of scores `(batch, length, 2)`, and the loss of the answers, of
-    which `ends` are the first and the last positions `(batch,)`."""
+    """`start_logits` and `end_logits` `(batch, length)` of scores `(batch, length, 2)`, and the loss of the answers:
+    `ends` are the first and the last positions `(batch,)`."""
     start_logits, end_logits = (each.squeeze(-1).contiguous() for each in scores.split(1, dim=-1))
     loss = model.loss_function(start_logits, end_logits, *ends)
     return {"loss": loss, "start_logits": start_logits, "end_logits": end_logits}

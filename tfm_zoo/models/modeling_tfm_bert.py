@@ -51,7 +51,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
       `config.task_type_vocab_size`, `task_type_ids` of this shape. `None`: the first;
     - `position_ids` `(batch or 1, length)`, from 0. `None`: counted from the left, padding included (BERT), or over
       real tokens, with -1 at padding (`config.position_ids_from_padding`). Where those of real tokens return to 0
-      within a row, another document begins, and none sees another, unless a mask of pairs says so;
+      within a row, another document begins, and sees no other, unless a mask of pairs says so;
     - `read_positions` `(batch, length)`, true where the caller reads the last hidden state: padding is computed if some
       of it is read. `None`: the caller reads real tokens only;
     - `output_hidden_states`, `output_attentions` and `return_dict`.
@@ -165,7 +165,7 @@ class TfmBertForTokenClassification(TfmBertHead):
         """Gives `logits` `(batch, length, num_labels)`, and the loss of the labels; inputs as for [`TfmBertModel`].
 
         Args:
-            labels: `(batch, length)`, classes, -100 where there is none.
+            labels: `(batch, length)`, classes, -100 where there is no label.
             num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
         """
         check_labels(labels, given_in(inputs).shape[:2], self.config.num_labels)

@@ -102,7 +102,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             if not self.config.reads_source_again:
                 raise ValueError(
-                    "Neither decoder_input_ids nor decoder_inputs_embeds is given. The encoder alone needs none, whose "
+                    "Neither decoder_input_ids nor decoder_inputs_embeds is given. The encoder needs no target; its "
                     "states sentence-transformers reads: convert with --head TfmEncoderDecoderEncoder, or save what "
                     "TfmEncoderDecoderEncoder.from_pretrained makes of this model's folder."
                 )
@@ -318,7 +318,7 @@ class TfmEncoderDecoderForTokenClassification(TfmEncoderDecoderPreTrainedModel):
         [`TfmEncoderDecoderEncoder`].
 
         Args:
-            labels: `(batch, length)`, classes, -100 where there is none.
+            labels: `(batch, length)`, classes, -100 where there is no label.
             num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
         """
         check_labels(labels, given_in(inputs).shape[:2], self.config.num_labels)

@@ -101,7 +101,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
                 first; or `(batch, 1, length, seen + length)`; or a dict of those by type of layer.
             position_ids: `(batch or 1, length)`. `None`: counted from the cache's length over all tokens, padding
                 included (but see `position_ids_from_mask`). Where those of real tokens do not rise within a row,
-                another document begins, and none sees another, unless a mask of pairs says so. A cache takes no such
+                another document begins, and sees no other, unless a mask of pairs says so. A cache takes no such
                 row.
             past_key_values: any cache of transformers; it is written to.
             inputs_embeds: `(batch, length, embedding_size)`, in place of `input_ids`.
@@ -257,7 +257,7 @@ class TfmGPTForTokenClassification(TfmGPTHead):
         """Gives `logits` `(batch, length, num_labels)`, and the loss of the labels; inputs as for [`TfmGPTModel`].
 
         Args:
-            labels: `(batch, length)`, classes, -100 where there is none.
+            labels: `(batch, length)`, classes, -100 where there is no label.
             num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
         """
         check_labels(labels, given_in(inputs).shape[:2], self.config.num_labels)

@@ -47,7 +47,7 @@ class TfmTextTowerModel(TfmStack, TfmTextTowerPreTrainedModel):
             input_ids: `(batch, length)`.
             attention_mask: `(batch, length)`, 1 at real tokens and 0 at padding, or `(batch, 1, length, length)`.
             position_ids: `(batch or 1, length)`, from 0. `None`: counted from the left, padding included. Where those
-                of real tokens begin anew within a row, another document begins, and none sees another.
+                of real tokens begin anew within a row, another document begins, and sees no other.
             kwargs: `output_hidden_states`, `output_attentions`, `return_dict`.
 
         Returns:

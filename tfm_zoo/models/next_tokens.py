@@ -97,6 +97,6 @@ def last_tokens(
 
 
 def only_last(positions: torch.BoolTensor) -> torch.BoolTensor:
-    """`(batch, length)`: true at the last true one of each row alone; at its first position if there is none."""
+    """`(batch, length)`: true at the last true one of each row alone; at its first position without one."""
     places = torch.arange(positions.shape[1], device=positions.device)
     return places == (positions * places).argmax(dim=1, keepdim=True)

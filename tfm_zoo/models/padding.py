@@ -85,8 +85,8 @@ def every_token(rows: int, length: int, device: torch.device) -> KeptTokens:
 
 
 def reads_padding(real: torch.Tensor, read_positions: torch.Tensor | None) -> torch.BoolTensor | None:
-    """`()`, whether some of the positions `(batch, length)` that a caller reads are padding; `None`: none is
-    read."""
+    """`()`, whether some of the positions `(batch, length)` that a caller reads are padding; `None`: no padding
+    is read."""
     return None if read_positions is None else (read_positions.to(real.device).bool() & (real == 0)).any()
 
 

@@ -107,7 +107,7 @@ def default_mask(
 
 
 def source_as_target(config, input_ids: torch.LongTensor | None) -> torch.LongTensor:
-    """Decoder inputs where a caller gives none: the source `(batch, length)`, shifted to the right."""
+    """Decoder inputs where a caller gives no inputs: the source `(batch, length)`, shifted to the right."""
     if input_ids is None or not config.share_encoder_decoder_embeddings:
         raise ValueError(
             "Neither decoder_input_ids nor decoder_inputs_embeds is given. They follow from labels, or from "
@@ -222,7 +222,7 @@ def check_encoder_states(config, states: torch.Tensor | None) -> None:
 
 
 def two_sided_cache(cache: Cache | None, target: Batch, length: int) -> EncoderDecoderCache | None:
-    """The caller's cache of both sides, or one around that of the target; `None` if the target has none, as under
+    """The caller's cache of both sides, or one around that of the target; `None` if the target has no cache, as under
     gradient checkpointing. An empty cache of the caller that does not fit a source of this `length` is left alone."""
     if target.cache is None:
         return None

@@ -137,7 +137,7 @@ class TfmStack:
         layers = [*self.layers]  # found sooner in a list
         for index in (self.order or range(len(layers)))[: self.depth]:
             layer, layouts = layers[index], batch.layouts if biased is None else biased.layouts_of(index)
-            layer_type = getattr(layer, "layer_type", None)  # an engine's stand-in has none
+            layer_type = getattr(layer, "layer_type", None)  # an engine's stand-in lacks it
             hidden_states = layer(
                 hidden_states,
                 *source,  # by position: gradient checkpointing looks for gradients there

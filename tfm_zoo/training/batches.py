@@ -33,7 +33,7 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
     start at any step of any epoch (`set_position`), and sees the same examples at the same step however a global batch
     is divided.
 
-    Every process gets the same number of micro-batches, and none is empty. So where a global batch does not divide
+    Every process gets the same number of micro-batches, and all have examples. So where a global batch does not divide
     evenly, one process may compute an example more than another, and a batch with fewer examples than processes goes to
     each of them whole: weight losses by the number of examples that were computed. With `lengths`, the number of tokens
     of each example, a global batch holds examples of similar length.

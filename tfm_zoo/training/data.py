@@ -125,12 +125,12 @@ class Table:
         return ValueError(message.replace("{row}", place) + note)
 
     def wrong(self, row: int, what: str, column: str | None = None) -> ValueError:
-        """The error for a row of which this is wrong."""
+        """The error for a row where this is wrong."""
         return self.error(row, f"{self}, {{row}}: {what}", column)
 
 
 class UsualMetrics(NamedTuple):
-    """The metrics of predictions, where the options name none."""
+    """The metrics of predictions, where the options name no metrics."""
 
     names: Sequence[str]
     predictions: Sequence[Any]  # those of two rows, on which metrics are tried, to learn the names of their results
@@ -201,7 +201,7 @@ def by_role(splits: Mapping[str, Rows], args: DataOptions) -> tuple[dict[str, Ro
         rows = {role: splits[name] for role, name in names.items() if name is not None}
         return rows, list(rows), notes
     if len(splits) > 1:
-        raise ValueError(f"no split to train on among {list(splits)}: none has a name that begins with 'train'")
+        raise ValueError(f"no split to train on among {list(splits)}: no name begins with 'train'")
     ((name, train),) = splits.items()
     return {"train": train}, [], [*notes, f"The data set has only the split {name!r}; all others are cut from it."]
 

@@ -327,7 +327,7 @@ def train_step(
     scheduler: torch.optim.lr_scheduler.LRScheduler,
     micro_batches: Sequence[Batch],
 ) -> tuple[Tensor, Tensor | float | None]:
-    """One optimiser step on one global batch, of which `micro_batches` are this process's share.
+    """One optimiser step on one global batch; `micro_batches` are this process's share.
 
     The gradient is that of the mean loss over the items (examples or tokens) of the global batch, however the batch was
     divided. Returns this process's part of that loss, which is the sum of the parts of all processes, and the

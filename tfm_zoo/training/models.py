@@ -164,7 +164,7 @@ def load_tokenizer(args: TrainingOptions) -> PreTrainedTokenizerBase:
 
 
 def _loaded(args: TrainingOptions, option_name: str, auto_class: type, file: str, kind: str, advice: str = "") -> Any:
-    """What an option names, loaded from a folder or from the Hub, of which `file` is asked for first."""
+    """What an option names, loaded from a folder or from the Hub, where `file` is asked for first."""
     name = getattr(args, option_name)
     refuse_pointers(name)
     revision = args.model_revision if option_name == "model_name_or_path" else None
@@ -193,7 +193,7 @@ def longest_input(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) 
 
 
 def with_padding(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer, with a padding token. If it has none, as GPT-2's, its end-of-text token becomes it."""
+    """The tokenizer, with a padding token. If it lacks one, as GPT-2's, its end-of-text token becomes it."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.pad_token is None:

@@ -261,12 +261,12 @@ class TrainingOptions(DataOptions):
     )
 
     checkpointing_steps: str | None = option(
-        None, "Steps between two checkpoints, or 'epoch'; default: none.", resume=False
+        None, "Steps between two checkpoints, or 'epoch'; default: no checkpoints.", resume=False
     )
     save_total_limit: int | None = option(2, "How many checkpoints to keep.", at_least=1, resume=False)
     resume_from_checkpoint: str | None = option(
         None,
-        "A checkpoint, or 'auto': the newest in output_dir, and if there is none yet, from the beginning.",
+        "A checkpoint, or 'auto': the newest in output_dir, or else the beginning.",
         resume=False,
     )
 
@@ -326,7 +326,7 @@ class TrainingOptions(DataOptions):
         return replace(args, learning_rate=args.learning_rate or usual_rate)
 
     def with_default_data(self) -> Self:
-        """These options with the data set that is used if they name none: the built-in one."""
+        """These options with the built-in data set if they name no other."""
         logger.warning("No data set and no file was named: using the built-in GENERATED data")
         return replace(self, dataset_name=built_in_data.NAME)
 

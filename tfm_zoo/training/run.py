@@ -260,7 +260,7 @@ def check_replaceable(output_dir: Path, args: TrainingOptions, checkpoint: Path 
 
 
 def check_writable(output_dir: Path) -> None:
-    """Refuse a folder in which, or in the parent of which, nothing can be written; leaves nothing behind."""
+    """Refuse a folder if nothing can be written in it or in its parent; leaves nothing behind."""
     existing = next(folder for folder in (output_dir, *output_dir.resolve().parents) if folder.exists())
     try:
         tempfile.TemporaryFile(dir=existing).close()

@@ -80,7 +80,7 @@ class Task(ABC):
 
     @property
     def final_split(self) -> str:
-        """The split that the best model is measured on: "test", or "validation" where there is none."""
+        """The split that the best model is measured on: "test", or "validation" if there is no test split."""
         return "test" if "test" in self.splits else "validation"
 
     @abstractmethod

@@ -13,8 +13,8 @@ What it is given depends on the task:
 | question answering | a text | a list of texts, each of them right; an empty one, where there is no answer |
 | translation, summarization | a text | a text |
 
-The best model has the highest figure, unless its name ends in loss, perplexity, mse or mae. For any other of
-which less is better, give `--greater_is_better false`.
+The best model has the highest figure, unless its name ends in loss, perplexity, mse or mae. For any other
+where less is better, give `--greater_is_better false`.
 """
 
 from .classifiers import for_trainer, predicted

@@ -92,7 +92,7 @@ class Padding(DataCollatorForSeq2Seq):
         super().__init__(tokenizer, pad_to_multiple_of=pad_to_multiple_of)
 
     def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-        # Labels that are arrays would become a tensor one by one, of which torch warns.
+        # Labels that are arrays would become a tensor one by one, and torch warns of that.
         return super().__call__([{**example, "labels": example["labels"].tolist()} for example in examples])
 
 

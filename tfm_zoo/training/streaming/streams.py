@@ -141,7 +141,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         if not self.steps_per_epoch:
             raise ValueError("a stream of unknown length needs max_train_steps")
         step = gcd(self.num_processes, stream.readers)
-        if step < self.num_processes:  # fewer readers than processes, or a number of these that is no power of two
+        if step < self.num_processes:  # fewer readers than processes, or a number of these that is not a power of two
             logger.warning(
                 f"The texts have {pluralize(stream.readers, 'reader')} for {self.num_processes} processes: each text is"
                 f" read and tokenized by {self.num_processes // step} of them"
@@ -154,7 +154,7 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         return self.steps_per_epoch
 
     def set_position(self, epoch: int, step: int = 0) -> None:
-        """Let the next iteration end with the epoch, of which `step` steps are done. It begins where the last ended."""
+        """Let the next iteration end with the epoch, after `step` steps of it. It begins where the last ended."""
         self.first_step = step
 
     def step_after(self, steps: int, global_batch_size: int) -> int:

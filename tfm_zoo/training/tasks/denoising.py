@@ -49,7 +49,7 @@ class DenoisingOptions(DocumentOptions):
 
 @dataclass
 class SpanCorruption:
-    """Turns documents into examples for a `Stream`: pieces of one document, of which random spans are left out.
+    """Turns documents into examples for a `Stream`: pieces of one document without random spans.
 
     Of *Thank you for inviting me to your party last week* the model may read *Thank you <extra_id_0> me to your party
     <extra_id_1> week* and write *<extra_id_0> for inviting <extra_id_1> last <extra_id_2>*; both end with the

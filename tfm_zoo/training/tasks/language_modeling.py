@@ -76,9 +76,7 @@ class LanguageModelingOptions(StreamOptions):
     document_separator: str | None = option(
         None, "Text between documents, such as a line break if each row is a line; default: the end-of-text token."
     )
-    sample_prompt: str | None = option(
-        None, "Text that samples continue; default: none, they begin a text.", resume=False
-    )
+    sample_prompt: str | None = option(None, "Text that samples continue; by default they begin a text.", resume=False)
     sample_length: int = option(100, "Tokens of a sample; 0: no samples.", at_least=0, resume=False)
     num_samples: int = option(1, "Samples drawn at each evaluation.", at_least=1, resume=False)
     top_p: float = option(
@@ -289,7 +287,7 @@ class Sampler:
         )
 
     def draw(self, model: PreTrainedModel, step: int, sharded: bool = False) -> list[str]:
-        """Samples of a model after `step` steps; none if `sample_length` is 0. If sharded, all processes call it."""
+        """Samples of a model after `step` steps, empty if `sample_length` is 0. If sharded, all processes call it."""
         if not self.length:
             return []
         training = model.training

@@ -148,7 +148,7 @@ def _questions(table: data.Table) -> Dataset:
             raise table.wrong(row, f"answer_column needs lists `text` and `answer_start`, not {answer!r}")
         if not answer["text"] and not args.version_2_with_negative:
             raise table.error(
-                row, f"{table}, {{row}} has no answer: give version_2_with_negative if questions may have none"
+                row, f"{table}, {{row}} has no answer: give version_2_with_negative if questions may lack one"
             )
         for text, start in zip(answer["text"], answer["answer_start"], strict=True):
             if not text or not context.startswith(text, start):

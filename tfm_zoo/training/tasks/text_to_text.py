@@ -94,7 +94,7 @@ class TextToTextOptions(TrainingOptions):
     )
     num_eval_texts: int = option(
         0,
-        "Validation pairs for which each evaluation writes a text, to be scored: the first; 0: none.",
+        "Validation pairs for which each evaluation writes a text, to be scored: the first; 0: no texts.",
         *("num_eval_translations", "num_eval_summaries"),
         at_least=0,
     )
@@ -203,7 +203,7 @@ class TargetTask(TokenTask):
         """The summed loss of each target's tokens, `(batch,)`. Labels are smoothed in training alone, so that a split's
         perplexity is the text's."""
         labelled, epsilon = batch["labels"] != IGNORED, self.smoothing if torch.is_grad_enabled() else 0.0
-        if self.is_zoo and torch.is_grad_enabled() and not epsilon:  # in chunks, of which no logits are held
+        if self.is_zoo and torch.is_grad_enabled() and not epsilon:  # in chunks, whose logits are not held
             return {"loss": model(**batch, use_cache=False, num_items_in_batch=1).loss[None]}
         options = {"logits_to_keep": labelled} if self.is_zoo else {}  # an official model makes those of all positions
         logits = model(**inputs_of(batch), use_cache=False, **options).logits

@@ -12,8 +12,8 @@ def f1(predictions: Sequence, references: Sequence) -> dict[str, float]:
     all labels together, which for one label is the accuracy.
 
     Args:
-        predictions: class ids `(examples,)`, of which those count that occur in predictions or references; or labels
-            as 0 and 1, `(examples, labels)`, of which all count.
+        predictions: class ids `(examples,)`, and those count that occur in predictions or references; or labels as
+            0 and 1, `(examples, labels)`, and all count.
         references: the right ones, of the same shape.
     """
     predictions, references = whole_numbers(predictions), whole_numbers(references)

@@ -46,8 +46,8 @@ def seqeval(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[
     """Precision, recall and F1 of all entities together (the micro average), the share of words whose tag is right, and
     `by_kind`, the scores of each kind of entity.
 
-    A predicted entity is right if its kind, its first and its last word are. Precision is 0 if none is predicted,
-    and recall is 0 if there are none.
+    A predicted entity is right if its kind, its first and its last word are. Precision is 0 if no entity is predicted,
+    and recall is 0 if there are no entities.
     """
     found, expected, common = Counter(), Counter(), Counter()
     for tags, right_tags in zip(predictions, references, strict=True):
@@ -62,7 +62,7 @@ def seqeval(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[
 
 
 def scores(common: int, found: int, expected: int) -> Scores:
-    """Precision, recall and F1 of `found` entities, of which `common` are among the `expected` ones."""
+    """Precision, recall and F1 of `found` entities; `common` are among the `expected` ones."""
     return Scores(common / max(found, 1), common / max(expected, 1), 2 * common / max(found + expected, 1), expected)
 
 

@@ -25,7 +25,7 @@ def squad(answers: Sequence[str], references: Sequence[Sequence[str]]) -> dict[s
 
 
 def word_f1(answer: str, reference: str) -> float:
-    """F1 of the words of an answer; 1 if both have none, 0 if one has none."""
+    """F1 of the words of an answer; 1 if both lack words, 0 if one lacks words."""
     given, right = normalised(answer).split(), normalised(reference).split()
     if not given or not right:
         return float(given == right)
