@@ -117,7 +117,7 @@ def source_as_target(config, input_ids: torch.LongTensor | None) -> torch.LongTe
 
 
 def target_in(config, inputs: Inputs) -> torch.Tensor:
-    """The target's ids or embeddings among the inputs of [`TfmEncoderDecoderModel`]. Where a caller gives none, the
+    """The target's ids or embeddings among the inputs of [`TfmEncoderDecoderModel`]. Where a caller gives no target, the
     source becomes the target: its ids are then among the inputs."""
     ids, embeddings = inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"]
     check_tensor("decoder_input_ids", ids)
