@@ -30,7 +30,9 @@ CASES = [
     )
 ]
 CASES += [("encoder", {"activation": nn.GELU()})]
-EVERY_CASE = pytest.mark.parametrize(("part", "settings"), CASES, ids=str)
+EVERY_CASE = pytest.mark.parametrize(
+    ("part", "settings"), CASES, ids=lambda value: value if isinstance(value, str) else "-".join(value)
+)
 
 
 def make(part: str = "whole", final_norm: bool = True, **settings) -> nn.Module:
