@@ -111,6 +111,7 @@ ENCODER = [
     (rope("default", partial_rotary_factor=1.5), r"partial_rotary_factor=1\.5 .* \(0, 1\]"),
     (rope("default", partial_rotary_factor=0.1), "partial_rotary_factor=0.1 .*head_dim=8 with a pair"),
     ({"qk_norm": "head", "norm_type": "plain_layernorm"}, "qk_norm='head' .*'plain_layernorm'"),
+    (rope("default", llama_4_scaling_beta=0.1), "llama_4_scaling_beta.* original_max_position_embeddings"),
     ({"norm_postion": "pre"}, r"no field 'norm_postion'\. Is it 'norm_position'"),
     ({"hidden_sizes": "pre"}, r"no field 'hidden_sizes'\. Is it 'hidden_size'"),
 ]
@@ -124,6 +125,8 @@ DECODER = [
     ({"token_types_as_tokens": True, "type_vocab_size": 2}, "token_types_as_tokens=True .* type_vocab_size=2"),
     (BY_PADDING, "from_padding=True is a field of other families"),
     ({"num_local_experts": 4}, "num_local_experts=4 .*'dense', mlp_bias=True"),
+    ({"lm_head_act": "relu"}, "lm_head_act='relu' has no effect without lm_head_transform"),
+    ({"lm_head_transform": True, "logit_scale": 2}, "logit_scale=2 .*lm_head_transform=True"),
     ({"project_tokens": True}, "project_tokens=True .*embedding_size=32 .*differ"),
     ({"renew_longrope_cache": True}, "renew_longrope_cache=True .*rope_type='longrope'"),
     ({"scale_alibi": True}, "scale_alibi=True .*position_embedding_type='learned'"),
@@ -136,7 +139,8 @@ DECODER = [
     ({"output_router_logits": True}, "output_router_logits=True .* num_local_experts=None"),
     *field(
         "has no effect without num_local_experts",
-        {"num_experts_per_tok": 4, "moe_intermediate_size": 7, "norm_topk_prob": False, "router_aux_loss_coef": 0.1},
+        {"num_experts_per_tok": 4, "moe_intermediate_size": 7, "norm_topk_prob": False, "router_aux_loss_coef": 0.1}
+        | {"shared_expert_intermediate_size": 7},
     ),
     *(
         case
@@ -167,6 +171,7 @@ ENCODER_DECODER = [
     ({"weight_init": "xavier", "initializer_range": 0.1}, "initializer_range=0.1 has .* without weight_init='normal'"),
     ({"use_parallel_residual": True, "norm_position": "pre"}, "use_parallel_residual=True .*cross-attention"),
     ({"sliding_window": 1}, "sliding_window=1 must be at least 2, for a cache"),
+    ({"norm_target_tokens": True}, "norm_target_tokens=True .*embedding_norm=False"),
 ]
 CONVOLUTION = {"conv_kernel_size": 3}
 DEBERTA = [

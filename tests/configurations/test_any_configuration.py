@@ -43,6 +43,7 @@ ROPES = [
     {"rope_type": "linear", "factor": 3.0},
     {"rope_type": "dynamic", "factor": 2.0},
     {"rope_type": "yarn", "factor": 4.0} | SIX,
+    {"rope_type": "yarn", "factor": 4.0, "llama_4_scaling_beta": 0.5} | SIX,
     {"rope_type": "longrope", "factor": 4.0} | SIX,
     {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | SIX,
 ]
@@ -56,7 +57,7 @@ FREE = {
     ),
     **dict.fromkeys(("final_norm", "attention_output_bias", "mlp_output_bias"), PERHAPS),
     **{"num_hidden_layers": (1, 2), "intermediate_size": range(1, 21), "type_vocab_size": range(3)},
-    **{"norm_position": ("post", "pre", "output", "both"), "qk_norm": (None, "head", "whole")},
+    **{"norm_position": ("post", "pre", "output", "both"), "qk_norm": (None, "head", "whole", "turned_head")},
     **{"norm_type": NORMS, "norm_bias": (None, False)},
     **{"position_embedding_type": ("learned", "sinusoidal", "rotary", "alibi", "none"), "mlp_type": ("dense", "gated")},
     **{"hidden_act": ACTIVATIONS, "sliding_window": (None, *range(2, 9)), "pad_token_id": range(4)},
@@ -133,7 +134,8 @@ def layer_by_layer(draw, fields: dict) -> dict:
         is_biased = "relative_attention_num_buckets" in fields or fields["position_embedding_type"] == "alibi"
         scoreless = [] if is_biased else ["linear_attention"]
         fields["layer_types"] = [one(draw, "full_attention", *scoreless, *slides) for _ in range(depth)]
-        if "rope_parameters" in fields and one(draw, *YES_OR_NO):
+        grows = "llama_4_scaling_beta" in fields.get("rope_parameters", {})
+        if "rope_parameters" in fields and not grows and one(draw, *YES_OR_NO):
             rope, other = fields["rope_parameters"], {"rope_type": "default", "rope_theta": 50.0}
             kinds = {kind: other if kind == "full_attention" else rope for kind in fields["layer_types"]}
             fields["rope_parameters"] = kinds
@@ -166,6 +168,8 @@ def architectures(draw) -> dict:
 def decoders(draw) -> dict:
     """The fields of a decoder. Padding is 0, by which a classifier finds the last token that the batches below have."""
     fields = beside_each_other(draw, draw(blocks())) | drawn(draw, OF_DECODERS) | {"pad_token_id": 0}
+    if one(draw, *YES_OR_NO):
+        fields |= {"lm_head_transform": True, "lm_head_act": one(draw, None, *ACTIVATIONS), "logit_scale": 1}
     kind = fields["position_embedding_type"]
     if kind != "sinusoidal":
         fields["position_ids_from_mask"] = one(draw, *YES_OR_NO)
@@ -177,7 +181,7 @@ def decoders(draw) -> dict:
     fields = layer_by_layer(draw, fields)
     if one(draw, *YES_OR_NO):
         fields |= {"type_vocab_size": 0, "token_types_as_tokens": True}
-    if "embedding_size" in fields and one(draw, *YES_OR_NO):
+    if "embedding_size" in fields and "lm_head_transform" not in fields and one(draw, *YES_OR_NO):
         fields |= {"project_tokens": True, "tie_word_embeddings": one(draw, *YES_OR_NO)}
     return of_experts(draw, fields)
 
@@ -190,6 +194,7 @@ def of_experts(draw, fields: dict) -> dict:
     fields |= {"mlp_bias": False, "mlp_output_bias": False}
     # torch's kernel takes multiples of 16 bytes
     sizes = {"num_local_experts": (2, 3, 4), "num_experts_per_tok": (1, 2), "moe_intermediate_size": (4, 12)}
+    sizes["shared_expert_intermediate_size"] = (None, 5)
     fields |= drawn(draw, sizes | dict.fromkeys(("norm_topk_prob", "output_router_logits"), YES_OR_NO))
     if one(draw, *YES_OR_NO):
         fields["mlp_layer_types"] = [one(draw, "sparse", "dense") for _ in range(fields["num_hidden_layers"])]
@@ -202,6 +207,7 @@ def translators(draw) -> dict:
     fields = draw(blocks()) | drawn(draw, OF_TRANSLATORS)
     fields |= one(draw, {}, {"lm_head_bias": True}, {"final_logits_bias": True})
     del fields["num_hidden_layers"]
+    fields["norm_target_tokens"] = fields["embedding_norm"] and one(draw, *YES_OR_NO)
     if fields["position_embedding_type"] == "sinusoidal":
         fields["sinusoid_type"] = one(draw, "interleaved", "halves", "tensor2tensor")
     is_grouped = fields["num_key_value_heads"] not in (None, fields["num_attention_heads"])

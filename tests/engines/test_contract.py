@@ -215,6 +215,7 @@ NARROW, EXPERTS = {"embedding_size": 16, "project_tokens": True}, {"mlp_type": "
 REFUSED = [
     (CLASSIFIER, {"classifier_pooling": "cls"}, None),
     (DECODER, {"logit_scale": 0.5}, None),
+    (DECODER, {"lm_head_transform": True}, "lm_head_transform=True .* with transformers"),
     (DECODER, {"lm_head_bias": True, "final_logit_softcapping": 3.0}, None),
     (DECODER, EXPERTS | {"num_local_experts": 4, "hidden_act": "silu"}, None),
     (CLASSIFIER, {"classifier_pooling": "mean"}, "='mean': .*seq_pooling_type.*MEAN.*--hf-overrides"),

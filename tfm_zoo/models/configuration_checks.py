@@ -144,6 +144,11 @@ def rotary_positions(config: Any) -> Iterator[str]:
     for layer_type in dict.fromkeys(config.layer_types) if is_rotary else ():
         own = parameters.get(layer_type, parameters)
         rope_type, share = own.get("rope_type"), own.get("partial_rotary_factor", 1.0)
+        if "llama_4_scaling_beta" in own and (own is not parameters or "original_max_position_embeddings" not in own):
+            yield (
+                "$rope_parameters have llama_4_scaling_beta, for which they should be one set for all layers, with "
+                "original_max_position_embeddings."
+            )
         if rope_type is None:
             yield f"$rope_parameters should have those of {layer_type!r} layers."
         if rope_type not in ("default", *ROPE_INIT_FUNCTIONS):
@@ -186,7 +191,7 @@ RULES = (
     needs("token_types_as_tokens", "type_vocab_size", 0),
     embeddings,
     needs("norm_bias", "norm_type", *WITH_BIAS),
-    needs("qk_norm", "norm_type", *WITH_BIAS, "rmsnorm", "zero_centered_rmsnorm"),
+    needs("qk_norm", "norm_type", *WITH_BIAS, "rmsnorm", "zero_centered_rmsnorm", "plain_rmsnorm"),
     needs("first_norm", "norm_position", "pre", "both"),
     needs("use_parallel_residual", "norm_position", "pre"),
     needs("num_ln_in_parallel_attn", "use_parallel_residual", True),

@@ -71,7 +71,16 @@ def equal_share(config: Any) -> int:
 
 
 @dataclass(repr=False)  # that of transformers shows it as JSON
-class EncoderFields:
+class LogitFields:
+    """What families have whose logits may follow further layers."""
+
+    lm_head_transform: bool = False  # a dense layer, activation and norm before the projection onto the vocabulary
+    lm_head_act: str | None = Follows("hidden_act")  # of that layer
+    classifier_bias: bool = True  # in that layer; in encoders also in the pooler, and in the classifier in its place
+
+
+@dataclass(repr=False)
+class EncoderFields(LogitFields):
     """What encoders have beside the block."""
 
     num_hidden_groups: int | None = Follows("num_hidden_layers")  # of layers in a row that share weights (ALBERT)
@@ -86,14 +95,12 @@ class EncoderFields:
     #: outputs are then averaged (EuroBERT)
     classifier_pooling: Literal["cls", "mean", "attention", "late"] = "cls"
     classifier_dense: bool = True  # a dense layer and activation in the classifier of sequences, before its projection
-    classifier_bias: bool = True  # in the dense layers of the pooler, of that classifier, and of `lm_head_transform`
     classifier_norm: bool = False  # after the activation of the pooler, or of the classifier in its place (ModernBERT)
     #: whether the heads for tokens and for answers have the layers of `lm_head_transform` too
     classifier_transform: bool = False
     sentence_dropout: float | int = 0.0  # before the classifier of sentences in pre-training (ALBERT)
     qa_dropout: float | int = 0.0  # before the question-answering head
-    lm_head_transform: bool = True  # a dense layer, activation and norm before the projection onto the vocabulary
-    lm_head_act: str | None = Follows("hidden_act")  # of the masked-language-modelling head
+    lm_head_transform: bool = True
 
 
 @dataclass(repr=False)
@@ -105,7 +112,7 @@ class WriterFields:
 
 
 @dataclass(repr=False)
-class DecoderFields:
+class DecoderFields(LogitFields):
     """What decoders without an encoder have."""
 
     #: only tokens are `embedding_size` wide, and the last hidden states, which are projected to it (OPT-350M)
@@ -124,6 +131,8 @@ class DecoderFields:
     num_local_experts: int | None = None
     num_experts_per_tok: int = 2  # how many of them a router chooses for each token
     moe_intermediate_size: int | None = Follows("intermediate_size")  # width inside an expert
+    #: width inside an expert that all tokens share, behind a gate of its own (Qwen2-MoE). `None`: no such expert
+    shared_expert_intermediate_size: int | None = None
     norm_topk_prob: bool = True  # whether the weights of the chosen experts are scaled to sum to one
     #: of each layer: `"sparse"`, with experts, or `"dense"`
     mlp_layer_types: list[str] | None = Follows(
@@ -157,6 +166,7 @@ class TwoStackFields:
     share_encoder_decoder_embeddings: bool | None = Follows(
         lambda config: config.decoder_vocab_size == config.vocab_size
     )
+    norm_target_tokens: bool = False  # they are not scaled, and normed before positions are added (Blenderbot-small)
     decoder_start_token_id: int | None = 1  # the decoder's first input, which precedes the target
     #: start with the last real token of the labels, and not with `decoder_start_token_id`: the language of the target
     #: (mBART) or the end of the sentence (FSMT)
@@ -198,6 +208,7 @@ class TfmConfig(PreTrainedConfig):
     #: field -> its default, or what makes it follow from others
     defaults: ClassVar[dict[str, Any]] = {}
     rules: ClassVar[tuple[Rule, ...]] = RULES
+    ignore_keys_at_rope_validation: ClassVar[set[str]] = {"llama_4_scaling_beta", "max_position_embeddings"}
 
     base_model_fsdp_plan: ClassVar[dict[str, str]] = dict.fromkeys(("embeddings", "layers.*"), "free_full_weight")
     #: pipeline parallelism of serving engines: inputs and outputs of each part
@@ -255,14 +266,15 @@ class TfmConfig(PreTrainedConfig):
     residual_multiplier: float | int = 1.0  # what sub-layers add is multiplied by it first (Granite)
     first_norm: bool = True  # a norm before the first attention (ModernBERT norms its embeddings instead)
     final_norm: bool | None = Follows(lambda config: config.norm_position != "post")  # a norm after the last block
-    #: Ba et al. 2016; Zhang and Sennrich 2019; both also with differences from one (Nemotron, Gemma), the former also
-    #: without weights (OLMo)
+    #: Ba et al. 2016; Zhang and Sennrich 2019; both also with differences from one (Nemotron, Gemma), and without
+    #: weights (OLMo, nanochat)
     norm_type: Literal[
-        "layernorm", "zero_centered_layernorm", "plain_layernorm", "rmsnorm", "zero_centered_rmsnorm"
+        "layernorm", "zero_centered_layernorm", "plain_layernorm", "rmsnorm", "zero_centered_rmsnorm", "plain_rmsnorm"
     ] = "layernorm"
     norm_bias: bool | None = Follows(lambda config: config.norm_type in WITH_BIAS)  # the others have no bias
-    #: of queries and keys, before positions rotate them: of each head (Qwen3), or of all heads as one (OLMo 2)
-    qk_norm: Literal["head", "whole"] | None = None
+    #: of queries and keys, before positions rotate them: of each head (Qwen3), or of all heads as one (OLMo 2); or of
+    #: each head after that (Hunyuan)
+    qk_norm: Literal["head", "whole", "turned_head"] | None = None
     norm_eps: float = 1e-5  # added to the variance (LayerNorm) or to the mean square (RMSNorm)
 
     # positions
@@ -405,7 +417,7 @@ class TfmConfig(PreTrainedConfig):
         plan |= {"self_attn.o_proj": "rowwise_split_input" if is_whole else "rowwise"}
         plan |= {"mlp.gate_proj": "colwise"} if self.mlp_type == "gated" else {}
         plan |= {"mlp.up_proj": "colwise", "mlp.down_proj": "rowwise"}
-        if self.qk_norm == "head" and not is_whole:
+        if self.qk_norm and not is_whole and self.norm_type != "plain_rmsnorm":
             plan |= dict.fromkeys(("self_attn.q_norm", "self_attn.k_norm"), "replicated_with_grad_allreduce")
         return {f"layers.*.{name}": style for name, style in plan.items()}
 
@@ -435,6 +447,11 @@ class TfmConfig(PreTrainedConfig):
     def has_linear_attention(self) -> bool:
         """Whether a layer has linear attention."""
         return "linear_attention" in self.layer_types
+
+    @property
+    def scales_queries(self) -> bool:
+        """Whether queries grow with their position, by this number among the rotary parameters (Ministral 3)."""
+        return "llama_4_scaling_beta" in (getattr(self, "rope_parameters", None) or {})
 
     @property
     def has_position_bias(self) -> bool:

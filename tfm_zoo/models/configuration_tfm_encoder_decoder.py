@@ -64,6 +64,8 @@ class TfmEncoderDecoderConfig(TwoStackFields, WriterFields, TfmConfig):
         each("use_parallel_residual", operator.not_, "False: cross-attention reads what attention added"),
         needs("final_logits_bias", "lm_head_bias", False),
         two_stacks,
+        needs("norm_target_tokens", "embedding_norm", True),
+        needs("norm_target_tokens", "embedding_norm", True),
         tokens("pad_token_id decoder_start_token_id", "decoder_vocab_size", "the target's vocabulary"),
         Idle("initializer_range", "weight_init", "normal"),
     )

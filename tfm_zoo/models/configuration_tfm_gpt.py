@@ -6,11 +6,13 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import MixtralConfig
 
-from .configuration_checks import CAUSAL, RULES, SCORES, WINDOW, Idle, Rule, each, needs
+from .configuration_checks import ACTIVATION, CAUSAL, RULES, SCORES, SIZE, WINDOW, Idle, Rule, each, needs
 from .configuration_tfm import DecoderFields, Follows, NormPosition, TfmConfig, WriterFields
 from .engines import serves_decoder
 
-OF_EXPERTS = "num_experts_per_tok moe_intermediate_size norm_topk_prob router_aux_loss_coef"
+OF_EXPERTS = (
+    "num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size norm_topk_prob router_aux_loss_coef"
+)
 
 
 def positions(config: Any) -> Iterator[str]:
@@ -64,7 +66,11 @@ class TfmGPTConfig(DecoderFields, WriterFields, TfmConfig):
         needs("scale_attn_by_inverse_layer_idx", "attention_type", "softmax"),
         positions,
         Idle(OF_EXPERTS, "num_local_experts"),
+        each("shared_expert_intermediate_size", *SIZE),
         experts,
+        needs("logit_scale project_tokens", "lm_head_transform", False),
+        Idle("lm_head_act classifier_bias", "lm_head_transform"),
+        each("lm_head_act", *ACTIVATION),
         serves_decoder,
     )
 

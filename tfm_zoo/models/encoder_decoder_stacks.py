@@ -175,6 +175,9 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
         self.add_stack(config.decoder_layer_types, config.decoder_vocab_size, is_causal=True)
+        if config.norm_target_tokens:
+            self.embeddings.token_projection, self.embeddings.norm = self.embeddings.norm, None
+            self.embeddings.embed_tokens.embed_scale = 1.0
         self.post_init()
 
     @property

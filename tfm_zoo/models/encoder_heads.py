@@ -15,10 +15,12 @@ from .padding import find_kept, has_hooks, keep, reads_padding, restore, unless_
 
 #: fields of the configuration that a pooler and its pooling read
 POOLING = ("classifier_pooling", "pooler_act", "pooler_dropout", "classifier_norm")
+#: those that say whether there is a [`TfmPredictionHead`], and what it is
+PREDICTION = ("lm_head_transform", "lm_head_act", "classifier_bias")
 
 
 class TfmPredictionHead(nn.Module):
-    """The layers between an encoder and its projection onto the vocabulary (or labels): dense, activation, norm."""
+    """The layers between a model and its projection onto the vocabulary (or labels): dense, activation, norm."""
 
     def __init__(self, config, width: int):
         super().__init__()

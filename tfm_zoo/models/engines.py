@@ -43,6 +43,8 @@ def serves_decoder(config: Any) -> Iterator[str]:
             "$project_tokens projects the last hidden states to $embedding_size, and an engine's logits read "
             "$hidden_size: serve the model with transformers."
         )
+    if config.lm_head_transform:
+        yield "$lm_head_transform adds layers that an engine skips: serve the model with transformers."
     if config.logit_scale != 1 and (config.lm_head_bias or config.final_logit_softcapping is not None):
         yield (
             "$logit_scale scales logits before their bias and their cap, and an engine scales them after $lm_head_bias "

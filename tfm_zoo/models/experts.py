@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from .compat import ACT2FN, use_experts_implementation
 from .inputs import marks_padding
+from .layers import TfmMLP
 
 
 class TfmSparseMLP(nn.Module):
@@ -21,6 +22,19 @@ class TfmSparseMLP(nn.Module):
         tokens = hidden_states.flatten(0, -2)
         _, weights, chosen = self.gate(tokens)
         return self.experts(tokens, chosen, weights).view_as(hidden_states)
+
+
+class TfmSharedMLP(TfmSparseMLP):
+    """The same, and a feed-forward of all tokens, of which each takes the share that a gate says (Qwen2-MoE)."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.shared_expert = TfmMLP(config, config.shared_expert_intermediate_size)
+        self.shared_expert_gate = nn.Linear(config.hidden_size, 1, bias=False)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        shared = self.shared_expert_gate(hidden_states).sigmoid() * self.shared_expert(hidden_states)
+        return super().forward(hidden_states) + shared
 
 
 class TfmRouter(nn.Module):

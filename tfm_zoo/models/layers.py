@@ -45,7 +45,8 @@ class TfmLayer(GradientCheckpointingLayer):
             self.mlp_norm = None
 
     def add_attention(self, config, layer_idx: int, **options) -> None:
-        self.add_sub_layer("self_attn", TfmAttention(config, layer_idx, **options), config)
+        attention = attention_class(config)(config, layer_idx, **options)
+        self.add_sub_layer("self_attn", attention, config)
 
     def add_sub_layer(self, name: str, module: nn.Module, config, dropout: float | None = None) -> None:
         """Makes the modules of a sub-layer: itself, its norms, its dropout (by default that of attention's output)."""
@@ -142,12 +143,7 @@ class TfmAttention(nn.Module):
         query = self.q_proj(hidden_states).unflatten(-1, shape).transpose(1, 2)  # (batch, heads, length, head_dim)
         key = self.k_proj(hidden_states).unflatten(-1, shape).transpose(1, 2)
         value = self.v_proj(hidden_states).unflatten(-1, shape).transpose(1, 2)
-        if self.q_norm is not None:
-            query, key = norm_heads(self.q_norm, query), norm_heads(self.k_norm, key)
-        if position_embeddings is not None and self.is_rotary:
-            counts, both = (query.shape[1], key.shape[1]), torch.cat((query, key), dim=1)
-            query, key = rotate(both, *position_embeddings).split_with_sizes(counts, dim=1)
-            value = rotate(value, *position_embeddings) if self.turns_value else value
+        query, key, value = self.place(query, key, value, position_embeddings)
         if past_key_values is not None and self.layer_type == "linear_attention":
             kwargs["state"] = past_key_values.layers[self.layer_idx]
         elif past_key_values is not None:
@@ -164,14 +160,50 @@ class TfmAttention(nn.Module):
         width = query.shape[1] * self.head_dim  # not -1, which an empty batch leaves open
         return self.o_proj(output.reshape(*hidden_states.shape[:-1], width)), weights
 
+    def place(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, position_embeddings):
+        """Norms and turns queries, keys and values `(batch, heads, length, head_dim)`, as far as the model does."""
+        if self.q_norm is not None:
+            query, key = norm_heads(self.q_norm, query), norm_heads(self.k_norm, key)
+        if position_embeddings is not None and self.is_rotary:
+            counts, both = (query.shape[1], key.shape[1]), torch.cat((query, key), dim=1)
+            query, key = rotate(both, *position_embeddings).split_with_sizes(counts, dim=1)
+            value = rotate(value, *position_embeddings) if self.turns_value else value
+        return query, key, value
+
+
+class TfmNormedLastAttention(TfmAttention):
+    """The same, with norms of queries and keys after positions have turned them (Hunyuan)."""
+
+    def place(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, position_embeddings):
+        if position_embeddings is not None and self.is_rotary:
+            query, key = (rotate(each, *position_embeddings) for each in (query, key))
+        return norm_heads(self.q_norm, query), norm_heads(self.k_norm, key), value
+
+
+class TfmScaledQueryAttention(TfmAttention):
+    """The same, with queries that grow with their position (Ministral 3), as the third of `position_embeddings` says:
+    `(batch, 1, length, 1)`."""
+
+    def place(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, position_embeddings):
+        *rotation, scale = position_embeddings
+        query, key, value = super().place(query, key, value, rotation)
+        return query * scale, key, value
+
+
+def attention_class(config) -> type[TfmAttention]:
+    """The class of self-attention."""
+    if config.scales_queries:
+        return TfmScaledQueryAttention
+    return TfmNormedLastAttention if config.qk_norm == "turned_head" else TfmAttention
+
 
 class TfmMLP(nn.Module):
     """`down(act(up(x)))`, or gated (Shazeer 2020): `down(act(gate(x)) * up(x))`; `(..., hidden_size)` in and out,
-    `(..., intermediate_size)` inside."""
+    `(..., inner)` inside, by default `intermediate_size`."""
 
-    def __init__(self, config):
+    def __init__(self, config, inner: int | None = None):
         super().__init__()
-        width, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        width, inner, bias = config.hidden_size, inner or config.intermediate_size, config.mlp_bias
         self.is_gated = config.mlp_type == "gated"
         self.gate_proj = nn.Linear(width, inner, bias=bias) if self.is_gated else None
         self.up_proj = nn.Linear(width, inner, bias=bias)

@@ -24,6 +24,7 @@ from .entrance import encoder_batch
 from .inputs import Inputs, given_in, one_of, takes_inputs_of
 from .losses import answers, check_answers, check_classes, check_labels, labelled, sequence_loss, token_loss
 from .next_tokens import next_tokens, positions_to_read, read_states
+from .norms import multiplier
 from .source import (
     as_encoder_outputs,
     check_encoder_states,
@@ -154,6 +155,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
         self.model = TfmEncoderDecoderModel(config)
         sizes, bias = (config.hidden_size, config.decoder_vocab_size), config.lm_head_bias
         self.lm_head = TfmOutputProjection(*sizes) if config.final_logits_bias else nn.Linear(*sizes, bias=bias)
+        self.head = multiplier(config.logit_scale)
         shared = config.share_encoder_decoder_embeddings
         ties = {"lm_head.weight": f"model.{SOURCE if shared else TARGET}"}
         self._tied_weights_keys = ties if config.tie_word_embeddings else None

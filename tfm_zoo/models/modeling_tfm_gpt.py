@@ -1,5 +1,7 @@
 """The decoder family: GPT's wiring and heads (Radford et al. 2018, 2019) around the shared block."""
 
+from collections import OrderedDict
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -20,10 +22,12 @@ from .compat import CACHE, OutputRecorder, TransformersKwargs, Unpack, can_retur
 from .configuration_tfm_gpt import TfmGPTConfig
 from .counted_alibi import CountedLayouts, TfmCountedAlibi
 from .decoder_entrance import decoder_batch
-from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
+from .encoder_heads import PREDICTION, TfmPredictionHead
+from .experts import TfmExperts, TfmRouter, TfmSharedMLP, TfmSparseMLP, load_balancing_loss
 from .inputs import IGNORED, Inputs, given_in, one_of, takes_inputs_of
 from .losses import VOCABULARY, answers, check_answers, check_classes, check_labels, labelled, sequence_loss, token_loss
 from .next_tokens import last_tokens, next_tokens, positions_to_read, read_states
+from .norms import multiplier
 from .padding import restore_outputs
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack, passed_on
@@ -69,7 +73,9 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         self.post_init()
 
     def mlp_class(self, layer_idx: int) -> type[nn.Module]:
-        return TfmSparseMLP if self.config.mlp_layer_types[layer_idx] == "sparse" else super().mlp_class(layer_idx)
+        if self.config.mlp_layer_types[layer_idx] == "dense":
+            return super().mlp_class(layer_idx)
+        return TfmSparseMLP if self.config.shared_expert_intermediate_size is None else TfmSharedMLP
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
@@ -141,11 +147,14 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
 
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_rep"}
-    head_fields = ("lm_head_bias", "logit_scale", "final_logit_softcapping")
+    head_fields = (*PREDICTION, "lm_head_bias", "logit_scale", "final_logit_softcapping")
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
-        self.lm_head = nn.Linear(config.output_size, config.vocab_size, bias=config.lm_head_bias)
+        has_layers, width = config.lm_head_transform, config.output_size
+        width = config.embedding_size if has_layers else width
+        self.head = TfmPredictionHead(config, width) if has_layers else multiplier(config.logit_scale)
+        self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
     @takes_inputs_of(TfmGPTModel)
@@ -212,9 +221,15 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
 class TfmGPTForSequenceClassification(TfmGPTHead):
     """The decoder with a classifier (or a regressor) on the last real token of each sequence."""
 
+    head_fields = PREDICTION
+
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
         self.score = nn.Linear(config.output_size, config.num_labels, bias=False)
+        if config.lm_head_transform:
+            head, dropout = TfmPredictionHead(config, config.hidden_size), nn.Dropout(config.classifier_dropout)
+            out_proj = nn.Linear(config.hidden_size, config.num_labels, bias=config.classifier_bias)
+            self.score = nn.Sequential(OrderedDict(head=head, dropout=dropout, out_proj=out_proj))
         self.post_init()
 
     @takes_inputs_of(TfmGPTModel)

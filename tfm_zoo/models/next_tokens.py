@@ -12,7 +12,7 @@ from .padding import find_kept, has_hooks, keep, restore, unless_whole
 def next_tokens(
     model, states: torch.Tensor, labels, logits_to_keep, num_items, return_logits: bool | None, read_positions=None
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """The loss and the logits of `model.lm_head`, each `None` if not asked for.
+    """The loss and the logits of `model.lm_head`, after `model.head`, each `None` if not asked for.
 
     Args:
         states: `(batch, length, hidden_size)`.
@@ -20,8 +20,8 @@ def next_tokens(
         logits_to_keep, num_items, return_logits: see [`TfmGPTForCausalLM`].
         read_positions: `(batch, length)`; behind the last true one of a row, logits are zero. `None`: all are made.
     """
-    if model.config.logit_scale != 1:
-        states = states * model.config.logit_scale
+    if model.head is not None:
+        states = model.head(states)
     softcap, logits, kept = model.config.final_logit_softcapping, None, None
     if makes_logits(model, labels, return_logits):
         # (Whoever chooses some by `logits_to_keep` reads all: see [`positions_to_read`].)

@@ -126,6 +126,17 @@ class TfmRotaryEmbedding(TfmConstants):
         return tuple(torch.cat((half, half), dim=-1).to(hidden_states.dtype) for half in (cos, sin))
 
 
+class TfmGrowingRotaryEmbedding(TfmRotaryEmbedding):
+    """The same, and by how much queries grow beyond the positions that training began with (Ministral 3)."""
+
+    def forward(self, hidden_states: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, ...]:
+        """The third is `(batch, 1, length, 1)`."""
+        own = self.config.rope_parameters
+        stretches = (position_ids / own["original_max_position_embeddings"]).floor()
+        scale = 1 + own["llama_4_scaling_beta"] * (1 + stretches).log()
+        return *super().forward(hidden_states, position_ids), scale[:, None, :, None].to(hidden_states.dtype)
+
+
 class TfmRotaryByLayerType(nn.ModuleDict):
     """A [`TfmRotaryEmbedding`] for each type of layer, where their parameters differ (ModernBERT)."""
 
@@ -145,7 +156,9 @@ def make_rotary(config, layer_types: list[str]) -> nn.Module | None:
     if config.position_embedding_type != "rotary":
         return None
     own = [layer_type for layer_type in dict.fromkeys(layer_types) if layer_type in config.rope_parameters]
-    return TfmRotaryByLayerType(config, own) if own else TfmRotaryEmbedding(config)
+    if own:
+        return TfmRotaryByLayerType(config, own)
+    return TfmGrowingRotaryEmbedding(config) if config.scales_queries else TfmRotaryEmbedding(config)
 
 
 def follows_length(rotary: nn.Module | None, length: int) -> bool:

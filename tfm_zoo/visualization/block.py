@@ -14,8 +14,11 @@ from ..models.configuration_tfm import TfmConfig
 from .figures import check_suffix, save
 
 COLOURS = {"embedding": "#f6d9c6", "norm": "#eef0c4", "attention": "#f7c9a8", "feed-forward": "#bfe0ee"}
-NORM_NAMES = {"layernorm": "LayerNorm", "plain_layernorm": "LayerNorm without weights", "rmsnorm": "RMSNorm"}
-NORM_NAMES |= {f"zero_centered_{kind.lower()}": f"{kind} (1 + weight)" for kind in ("LayerNorm", "RMSNorm")}
+NORM_NAMES = {
+    f"{prefix}{norm.lower()}": f"{norm}{text}"
+    for norm in ("LayerNorm", "RMSNorm")
+    for prefix, text in {"": "", "plain_": " without weights", "zero_centered_": " (1 + weight)"}.items()
+}
 WIDTH, HEIGHT, GAP = 4.2, 0.72, 0.42  # of a box, and between two
 COLUMNS = 32  # of letters in a box
 RADIUS = 6.5  # points, of the circle of a sum
