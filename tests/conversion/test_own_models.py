@@ -242,8 +242,9 @@ def test_rotated_channels_of_each_kind_of_layer():
         fields = FIELDS | {"position_embedding_type": "rotary", "sliding_window": 4}
         return TfmGPTConfig(**fields, layer_types=layer_types, rope_parameters=rope_parameters)
 
-    assert rule.of(config(kinds, dict.fromkeys(kinds, rotary["full_attention"]))).rotated == 4
-    assert rule.of(config(kinds[:1] * 2, rotary)).rotated == 4  # no layer slides
+    half = (0, 2, 1, 3, 4, 5, 6, 7)
+    assert rule.of(config(kinds, dict.fromkeys(kinds, rotary["full_attention"]))).channels == half
+    assert rule.of(config(kinds[:1] * 2, rotary)).channels == half  # no layer slides
     with pytest.raises(ConversionError, match=r"Interleaved.'\{i\}.w'. needs .* differ in partial_rotary_factor"):
         rule.of(config(kinds, rotary))
 

@@ -136,38 +136,43 @@ class Interleaved(TensorRule):
     """Queries or keys whose rotated channels form pairs side by side; the zoo has the first channels of all
     pairs, then the second ones."""
 
-    head_dim: int = 0
-    rotated: int = 0  # channels of each head that are rotated, which come first
+    channels: tuple[int, ...] = ()  # of a head: the zoo's channel in each official place
 
     def of(self, config: "PreTrainedConfig") -> TensorRule:
         if config.position_embedding_type != "rotary":
             raise ConversionError(
-                f"Interleaved({self.official!r}) is for rotary positions, and the model has position_embedding_type="
-                f"{config.position_embedding_type!r}: use Rename."
+                f"{type(self).__name__}({self.official!r}) is for rotary positions, and the model has "
+                f"position_embedding_type={config.position_embedding_type!r}: use Rename."
             )
         parameters = config.rope_parameters
         by_type = [parameters.get(layer_type, parameters) for layer_type in config.layer_types]
         rotated, *others = {int(config.head_dim * own.get("partial_rotary_factor", 1.0)) for own in by_type}
         if others:
             raise ConversionError(
-                f"Interleaved({self.official!r}) needs as many rotated channels in all layers, and rope_parameters="
-                f"{parameters} differ in partial_rotary_factor."
+                f"{type(self).__name__}({self.official!r}) needs as many rotated channels in all layers, and "
+                f"rope_parameters={parameters} differ in partial_rotary_factor."
             )
-        return replace(self, head_dim=config.head_dim, rotated=rotated)
+        first, second = range(rotated // 2), range(rotated // 2, rotated)  # of each pair
+        return replace(self, channels=(*self.in_order(first, second), *range(rotated, config.head_dim)))
+
+    def in_order(self, first: range, second: range) -> tuple[int, ...]:
+        return tuple(channel for pair in zip(first, second, strict=True) for channel in pair)
 
     def to_zoo(self, tensors: Tensors) -> Tensors:
-        return [self.reordered(tensors[0], (-1, 2))]
+        return [self.reordered(tensors[0], sorted(range(len(self.channels)), key=self.channels.__getitem__))]
 
     def to_official(self, tensors: Tensors) -> Tensors:
-        return [self.reordered(tensors[0], (2, -1))]
+        return [self.reordered(tensors[0], self.channels)]
 
-    def reordered(self, tensor: "torch.Tensor", pairs: tuple[int, int]) -> "torch.Tensor":
-        """Reads the rotated channels of each head as a matrix of shape `pairs`, and writes its transpose."""
-        import torch
+    def reordered(self, tensor: "torch.Tensor", channels: Sequence[int]) -> "torch.Tensor":
+        return tensor.unflatten(0, (-1, len(channels)))[:, list(channels)].flatten(0, 1)
 
-        heads = tensor.unflatten(0, (-1, self.head_dim))
-        rotated = heads[:, : self.rotated].unflatten(1, pairs).transpose(1, 2).flatten(1, 2)
-        return torch.cat((rotated, heads[:, self.rotated :]), dim=1).flatten(0, 1)
+
+class TurnedBackwards(Interleaved):
+    """Queries or keys that positions turn the other way round: as if the channels of each pair were exchanged."""
+
+    def in_order(self, first: range, second: range) -> tuple[int, ...]:
+        return (*second, *first)
 
 
 class Join(TensorRule):

@@ -13,11 +13,11 @@ class Form(NamedTuple):
     """How the official class lays out what it caches, where the zoo does not do so.
 
     Args:
-        rotated: channels of a key that are rotated in pairs side by side; 0 if pairs stand as in the zoo.
+        channels: of a key, the zoo's channel in each official place; `None` if they stand as in the zoo.
         copies: how often each key and value head is kept: once for every query head that reads it (Falcon).
     """
 
-    rotated: int = 0
+    channels: tuple[int, ...] | None = None
     copies: int = 1
 
     @property
@@ -25,10 +25,7 @@ class Form(NamedTuple):
         return self == Form()
 
     def of_keys(self, keys: torch.Tensor) -> torch.Tensor:
-        if self.rotated:
-            pairs = keys[..., : self.rotated].unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2)
-            keys = torch.cat((pairs, keys[..., self.rotated :]), dim=-1)
-        return self.of_values(keys)
+        return self.of_values(keys if self.channels is None else keys[..., self.channels])
 
     def of_values(self, heads: torch.Tensor) -> torch.Tensor:
         return heads if self.copies == 1 else heads.repeat_interleave(self.copies, dim=1)

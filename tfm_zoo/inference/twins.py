@@ -185,9 +185,9 @@ def make_twin(found: Found, config: PreTrainedConfig) -> Twin:
 
 
 def form_of(found: Found, config: PreTrainedConfig, steps: list[Step]) -> Form:
-    rotated = next((step.rule.rotated for step in steps if isinstance(step.rule, Interleaved)), 0)
+    channels = next((step.rule.channels for step in steps if isinstance(step.rule, Interleaved)), None)
     is_repeated = found.architecture.model_type == "falcon" and config.new_decoder_architecture
-    return Form(rotated, config.num_attention_heads // config.num_kv_heads if is_repeated else 1)
+    return Form(channels, config.num_attention_heads // config.num_kv_heads if is_repeated else 1)
 
 
 def get(slot: Slot) -> torch.Tensor:

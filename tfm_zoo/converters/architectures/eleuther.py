@@ -69,13 +69,13 @@ class InFourBlocks(Interleaved):
     def to_zoo(self, tensors: Tensors) -> Tensors:
         blocks = tensors[0].unflatten(0, (4, 3, -1))
         query, value, key = (blocks[:, part].flatten(0, 1).clone() for part in range(3))
-        return [self.reordered(query, (-1, 2)), self.reordered(key, (-1, 2)), value]
+        return [*super().to_zoo([query]), *super().to_zoo([key]), value]
 
     def to_official(self, tensors: Tensors) -> Tensors:
         import torch
 
         query, key, value = tensors
-        parts = (self.reordered(query, (2, -1)), value, self.reordered(key, (2, -1)))
+        parts = (*super().to_official([query]), value, *super().to_official([key]))
         return [torch.stack([part.unflatten(0, (4, -1)) for part in parts], dim=1).flatten(0, 2)]
 
 
