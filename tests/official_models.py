@@ -19,12 +19,12 @@ from tfm_zoo.converters.official_names import is_converted
 SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 LIKE_LLAMA = (
     *("llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite"),
-    *("phi", "phi3", "starcoder2", "gpt_neox", "mixtral", "qwen3_moe", "plbart", "mvp", "embedding_gemma"),
-    *("seed_oss", "arcee", "jais2", "nemotron", "apertus"),
+    *("phi", "phi3", "starcoder2", "gpt_neox", "mixtral", "qwen2_moe", "qwen3_moe", "plbart", "mvp", "embedding_gemma"),
+    *("seed_oss", "arcee", "jais2", "nemotron", "apertus", "hunyuan_v1_dense", "nanochat", "ministral3"),
     *("helium", "ernie4_5", "glm", "glm4", "stablelm", "cohere", "cohere2", "exaone4", "persimmon", "vaultgemma"),
     *("olmoe", "granitemoe", "olmo"),
 )
-LIKE_BART = ("marian", "bart", "mbart", "plbart", "mvp", "fsmt", "m2m_100", "pegasus", "blenderbot")
+LIKE_BART = ("marian", "bart", "mbart", "plbart", "mvp", "fsmt", "m2m_100", "pegasus", "blenderbot", "blenderbot-small")
 LIKE_T5 = ("t5", "mt5", "umt5")
 TEXT_TOWERS = ("clip_text_model", "siglip_text_model", "siglip2_text_model")
 WITH_CLASSIFIER = ("bart", "mbart", "plbart", "mvp")
@@ -76,6 +76,9 @@ BY_KIND = {
 }
 MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
 PARTIAL = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.75}
+#: queries grow within the lengths that are tried
+GROWING = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 10.0, "original_max_position_embeddings": 4}
+GROWING |= {"llama_4_scaling_beta": 0.7, "mscale": 1.0, "mscale_all_dim": 1.0}
 TINY_PHI = without(TINY_LLAMA, "rms_norm_eps") | {"layer_norm_eps": 1e-3}
 TINY_GEMMA = TINY_LLAMA | {
     "hidden_activation": "gelu_pytorch_tanh",
@@ -148,6 +151,9 @@ TINY_OF = {
         "rope_parameters": BY_KIND,
         **SPECIAL_TOKENS,
     },
+    "modernbert-decoder": without(TINY, "hidden_act", "layer_norm_eps")
+    | {"hidden_activation": "silu", "norm_eps": 1e-3, "local_attention": 8, "rope_parameters": BY_KIND}
+    | {"classifier_bias": True, **SPECIAL_TOKENS},
     "nomic_bert": TINY | {"head_dim": 6, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
     "gte": TINY | {"type_vocab_size": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
     "jina_embeddings_v3": TINY
@@ -186,6 +192,9 @@ TINY_OF = {
     "mixtral": TINY_LLAMA
     | {"num_local_experts": 4, "sliding_window": 4, "head_dim": 10, "output_router_logits": True}
     | {"router_aux_loss_coef": 0.5},
+    "qwen2_moe": TINY_LLAMA
+    | {"num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "mlp_only_layers": [1]}
+    | {"shared_expert_intermediate_size": 28, "use_sliding_window": True, "sliding_window": 4},
     "qwen3_moe": TINY_LLAMA
     | {"num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "mlp_only_layers": [1], "head_dim": 10},
     "mpt": TINY_ALIBI | {"d_model": 48, "n_layers": 3, "n_heads": 6, "max_seq_len": 40, "no_bias": True},
@@ -194,6 +203,10 @@ TINY_OF = {
     "jais2": TINY_PHI,
     "nemotron": without(TINY_PHI, "layer_norm_eps") | {"head_dim": 8, "norm_eps": 1e-3, "rope_parameters": PARTIAL},
     "apertus": TINY_LLAMA | {"hidden_act": "xielu", "head_dim": 10},
+    "hunyuan_v1_dense": TINY_LLAMA
+    | {"head_dim": 10, "rope_parameters": {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0, "rope_theta": 100.0}},
+    "nanochat": TINY_LLAMA | {"hidden_act": "relu2", "attention_bias": True, "final_logit_softcapping": 3.0},
+    "ministral3": TINY_LLAMA | {"head_dim": 10, "sliding_window": 6, "rope_parameters": GROWING},
     "helium": TINY_LLAMA | {"head_dim": 8, "attention_bias": True},
     "ernie4_5": TINY_LLAMA | {"head_dim": 10, "use_bias": True},
     "glm": TINY_LLAMA | {"head_dim": 8, "rope_parameters": PARTIAL},
@@ -224,6 +237,7 @@ TINY_OF = {
     "mvp": TINY_BART,
     "pegasus": TINY_BART | {"scale_embedding": True},
     "blenderbot": TINY_BART | {"scale_embedding": True},
+    "blenderbot-small": TINY_BART | {"scale_embedding": True},
     "t5": TINY_T5,
     "mt5": TINY_T5 | {"feed_forward_proj": "gated-silu"},
     "umt5": TINY_T5,
@@ -257,6 +271,7 @@ NO_DROPOUT_OF = {
     "electra": NO_DROPOUT | {"summary_last_dropout": 0.0},
     "eurobert": {"attention_dropout": 0.0},
     "modernbert": {},
+    "modernbert-decoder": {},
     "albert": {"classifier_dropout_prob": 0.0},
 }
 #: each dropout with a rate of its own
@@ -290,6 +305,8 @@ DROPOUT_OF = {
     "electra": DROPOUT | {"summary_last_dropout": 0.4},
     "eurobert": {"attention_dropout": 0.2},
     "albert": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout_prob": 0.3},
+    # (Official decoders drop states of all positions before a classifier, of which it reads one.)
+    "modernbert-decoder": {"attention_dropout": 0.2, "embedding_dropout": 0.1, "mlp_dropout": 0.3},
     "modernbert": {
         "attention_dropout": 0.2,
         "embedding_dropout": 0.1,
@@ -424,10 +441,11 @@ LATER = (
     *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
     *("phi", "phi3", "gpt_bigcode", "starcoder2", "gpt_neox", "gptj", "opt", "falcon", "bloom", "mpt"),
     *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite", "pegasus", "blenderbot"),
-    *("mpnet", "mt5", "umt5", "mixtral", "qwen3_moe", "embedding_gemma"),
+    "blenderbot-small",
+    *("mpnet", "mt5", "umt5", "mixtral", "qwen2_moe", "qwen3_moe", "embedding_gemma"),
     *("megatron-bert", "roberta-prelayernorm", "data2vec-text", "bert-generation", "ernie", "roformer", "esm"),
     *TEXT_TOWERS,
-    *("nemotron", "apertus"),
+    *("nemotron", "apertus", "hunyuan_v1_dense", "nanochat", "ministral3", "modernbert-decoder"),
     *("seed_oss", "arcee", "jais2", "helium", "ernie4_5", "glm", "glm4", "stablelm", "cohere", "cohere2", "exaone4"),
     *("persimmon", "vaultgemma", "gpt_neo", "biogpt", "olmoe", "granitemoe", "xglm", "codegen", "olmo"),
 )

@@ -40,7 +40,7 @@ def test_a_table_is_data():
 #: official names that are not aliases of a field: they stand for several, for a part of one, or for a head's
 NO_ALIASES = {
     *("bias", "enable_bias", "use_bias", "use_qkv_bias", "attention_out_bias", "window_size", "decoder_bias"),
-    *("classifier_activation", "classifier_dropout_prob", "seq_classif_dropout", "summary_activation"),
+    *("qkv_bias", "classifier_activation", "classifier_dropout_prob", "seq_classif_dropout", "summary_activation"),
     *("summary_last_dropout", "parallel_attn", "word_embed_proj_dim"),
 }
 

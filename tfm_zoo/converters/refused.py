@@ -6,14 +6,8 @@ PICTURES = "it reads pictures too; its text tower is converted where that is sav
 QK_POST_NORM = "jina-bert-v2-qk-post-norm"  # whose `model_type` is BERT's: the name of its code tells
 REFUSED = {  # `model_type` -> why it is not converted
     QK_POST_NORM: "it adds what attention reads twice, each time before a norm",
-    "modernbert-decoder": "its language model has a dense layer and a norm before its logits",
-    "hunyuan_v1_dense": "it norms queries and keys after their rotation",
-    "nanochat": "it norms queries and keys after their rotation",
-    "ministral3": "it scales queries by their position",
     "phimoe": "its router chooses experts one after the other (SparseMixer)",
-    "qwen2_moe": "it has an expert that all tokens share",
     "gpt_oss": "each head has a learned sink in its softmax",
-    "blenderbot-small": "its decoder norms tokens before positions are added, and its encoder their sum",
     "nllb-moe": "the official class sends every first choice of a sparse layer to one expert",
     "switch_transformers": "its experts have a capacity for each row, beyond which they leave out tokens",
     "t5gemma": "its two stacks have configurations of their own, with widths, windows and caps that may differ",

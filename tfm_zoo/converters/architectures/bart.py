@@ -1,5 +1,5 @@
 """BART (Lewis et al. 2019), and the encoder-decoders that share its code: mBART, PLBart, MVP, Marian, FSMT, M2M100,
-Pegasus, Blenderbot.
+Pegasus, Blenderbot and its small model.
 """
 
 from ..architecture import Architecture, Head
@@ -233,4 +233,21 @@ BLENDERBOT = bart_relative(
     config=(*PRE_NORM, *NO_LAYERDROP, *constants(position_embedding_type="learned"), *LOGITS_BIAS),
     tensors=(*NORMS, *LEARNED_POSITIONS),
     encoder="BlenderbotEncoder",
+)
+#: its model of 90M: BART, whose decoder norms tokens before their positions are added
+BLENDERBOT_SMALL = bart_relative(
+    *("blenderbot-small", "Blenderbot-small", "BlenderbotSmall"),
+    config=(
+        *CONFIG,
+        *NO_LAYERDROP,
+        *same("vocab_size"),
+        *constants(position_embedding_type="learned", embedding_norm=True, norm_target_tokens=True),
+        *ALL_TIED,
+        *LOGITS_BIAS,
+    ),
+    tensors=(
+        *LEARNED_POSITIONS,
+        Rename("encoder.layernorm_embedding", "encoder.embeddings.norm"),
+        Rename("decoder.layernorm_embedding", "decoder.embeddings.token_projection"),
+    ),
 )

@@ -1,23 +1,29 @@
 """Decoders whose feed-forwards are experts.
 
-Mixtral (Jiang et al. 2024) is otherwise Mistral, Qwen3-MoE (Yang et al. 2025) Qwen3, Granite-MoE (2024) Granite; OLMoE
-(Muennighoff et al. 2024) has the norms of queries and keys of OLMo 2, and others where LLaMA has them.
+Mixtral (Jiang et al. 2024) is otherwise Mistral, Qwen2-MoE (Qwen team 2024) Qwen2, Qwen3-MoE (Yang et al. 2025) Qwen3,
+Granite-MoE (2024) Granite; OLMoE (Muennighoff et al. 2024) has the norms of queries and keys of OLMo 2, and others
+where LLaMA has them.
 """
 
-from ..config_rules import Computed, Fields, Requires, constants, only, same
+from ..config_rules import Computed, Field, Fields, Requires, amended, constants, only, same
 from ..tensor_rules import PerExpert, Rename
 from .granite import GRANITE
-from .llama import HEAD_NORMS, TENSORS, WINDOW, llama
+from .llama import HEAD_NORMS, TENSORS, WINDOW, WINDOWS, llama
 
 ROUTER = (
     *same("num_local_experts", "num_experts_per_tok", "output_router_logits", "router_aux_loss_coef"),
     Requires("num_local_experts", lambda count: count is not None, "a number"),
 )
+#: for classes that have no other name for their number
+QWEN_ROUTER = amended(
+    ROUTER,
+    Computed("num_local_experts", lambda official: official.get("num_experts"), lambda count: {"num_experts": count}),
+)
 EXPERTS = tuple(
     Rename(f"layers.{{i}}.mlp.{name}", f"layers.{{i}}.mlp.{name}")
     for name in ("gate.weight", "experts.gate_up_proj", "experts.down_proj")
 )
-#: of Qwen3-MoE and OLMoE in files
+#: of Qwen2-MoE, Qwen3-MoE and OLMoE in files
 STORED_EXPERTS = (
     PerExpert(
         tuple(f"layers.{{i}}.mlp.experts.{{e}}.{name}_proj.weight" for name in ("gate", "up")),
@@ -54,6 +60,24 @@ MIXTRAL = llama(
         PerExpert("layers.{i}.block_sparse_moe.experts.{e}.w2.weight", "layers.{i}.mlp.experts.down_proj"),
     ),
 )
+SHARED_EXPERT = tuple(
+    Rename(f"layers.{{i}}.mlp.{name}", f"layers.{{i}}.mlp.{name}")
+    for name in ("shared_expert_gate", *(f"shared_expert.{part}_proj" for part in ("gate", "up", "down")))
+)
+#: with an expert that all tokens share
+QWEN2_MOE = llama(
+    *("qwen2_moe", "Qwen2-MoE", "Qwen2Moe"),
+    *QWEN_ROUTER,
+    *WINDOWS,
+    *same("moe_intermediate_size", "norm_topk_prob", "shared_expert_intermediate_size"),
+    Field("qkv_bias", "attention_bias"),
+    Computed("mlp_layer_types", mlp_layer_types, dense_layers),
+    *constants(attention_output_bias=False, mlp_bias=False),
+    models=("Qwen1.5-MoE",),
+    tensors=(*TENSORS, *EXPERTS, *SHARED_EXPERT),
+    stored=STORED_EXPERTS,
+    tokenizer="Qwen2Tokenizer",
+)
 QWEN3_MOE = llama(
     *("qwen3_moe", "Qwen3-MoE", "Qwen3Moe"),
     *ROUTER,
@@ -67,8 +91,7 @@ QWEN3_MOE = llama(
 )
 OLMOE = llama(
     *("olmoe", "OLMoE", "Olmoe"),
-    *ROUTER,
-    Computed("num_local_experts", lambda official: official.get("num_experts"), lambda count: {"num_experts": count}),
+    *QWEN_ROUTER,
     *same("attention_bias", "norm_topk_prob"),
     *constants(mlp_bias=False, qk_norm="whole"),
     *only(clip_qkv=None),

@@ -1,12 +1,14 @@
 """Decoders that are LLaMA with another feed-forward, other norms or another rotation: a few rules each.
 
-In GLM, Helium, ERNIE 4.5 and Cohere, rotated channels form pairs side by side. In Cohere 2 and Exaone 4, layers that
-see everything have no positions.
+In GLM, Helium, ERNIE 4.5 and Cohere, rotated channels form pairs side by side; nanochat turns them the other way. In
+Cohere 2 and Exaone 4, layers that see everything have no positions.
 """
 
+from typing import Any
+
 from ..architecture import Architecture
-from ..config_rules import Computed, Field, Fields, amended, choice, constants, ignored, only, same
-from ..tensor_rules import Interleaved, Rename, Split
+from ..config_rules import Computed, Field, Fields, Requires, amended, choice, constants, ignored, only, same
+from ..tensor_rules import Interleaved, Rename, Split, TurnedBackwards
 from .decoder_family import (
     ROTARY_SHARE,
     WITHOUT_ANSWERS,
@@ -15,7 +17,7 @@ from .decoder_family import (
     megatron_block,
     token_classifier_dropout,
 )
-from .llama import ALWAYS_A_WINDOW, BODY, FIELDS, HEAD_NORMS, TENSORS, llama
+from .llama import ALWAYS_A_WINDOW, BODY, FIELDS, HEAD_NORMS, TENSORS, head_dim, llama
 from .olmo import TENSORS as OUTPUT_NORMS
 from .projections import GATE_UP, QKV
 
@@ -34,6 +36,11 @@ def rotates(official: Fields) -> list[int]:
     """For each layer, whether it has positions: with a window, only those that slide."""
     is_mixed = official.get("sliding_window") is not None
     return [int(not is_mixed or layer_type == "sliding_attention") for layer_type in official["layer_types"]]
+
+
+def grows(parameters: dict[str, Any]) -> bool:
+    """Whether rotary parameters say how queries grow with their position."""
+    return {"llama_4_scaling_beta", "original_max_position_embeddings"} <= parameters.keys()
 
 
 #: of Cohere 2 and Exaone 4; their layers say which have positions
@@ -179,6 +186,64 @@ EXAONE4 = llama(
     *constants(attention_bias=False, mlp_bias=False, norm_position="output", qk_norm="head"),
     *ignored("sliding_window_pattern"),  # where there are no `layer_types`, it makes them
     tensors=OUTPUT_NORMS,
+    tokenizer="PreTrainedTokenizerFast",
+)
+
+
+def static_rotation(official: Fields) -> dict[str, Any] | None:
+    """The rotary parameters of Hunyuan, whose `alpha` makes those that it calls dynamic plain ones of another base."""
+    parameters = official.get("rope_parameters")
+    if not (parameters and parameters["rope_type"] == "dynamic" and parameters.get("alpha")):
+        return parameters
+    width = head_dim(official)
+    theta = parameters["rope_theta"] * parameters["alpha"] ** (width / (width - 2))
+    return {"rope_type": "default", "rope_theta": theta}
+
+
+#: Tencent 2025, the dense models: norms of queries and keys after positions have turned them
+HUNYUAN = llama(
+    *("hunyuan_v1_dense", "Hunyuan", "HunYuanDenseV1"),
+    *same("attention_bias"),
+    *constants(mlp_bias=False, qk_norm="turned_head"),
+    Computed("rope_parameters", static_rotation, lambda parameters: {"rope_parameters": parameters}),
+    *ignored("eod_token_id"),
+    models=("Hunyuan-MT",),
+    tensors=(
+        Rename("layers.{i}.self_attn.query_layernorm", "layers.{i}.self_attn.q_norm"),
+        Rename("layers.{i}.self_attn.key_layernorm", "layers.{i}.self_attn.k_norm"),
+        *TENSORS,
+    ),
+    heads=("Model", "ForCausalLM", "ForSequenceClassification"),
+    tokenizer="PreTrainedTokenizerFast",
+)
+KEEPS_LENGTHS = ("default", "linear", "dynamic", "llama3")
+#: Karpathy 2025: norms without weights, of the embeddings and of heads too, and squared ReLU in place of a gate. The
+#: norms of heads stand after their rotation, which leaves a head as long as it was: before it they are the same.
+NANOCHAT = llama(
+    *("nanochat", "nanochat", "NanoChat"),
+    *same("attention_bias", "final_logit_softcapping"),
+    *constants(mlp_type="dense", mlp_bias=False, norm_type="plain_rmsnorm", qk_norm="head", embedding_norm=True),
+    Requires(
+        "rope_parameters",
+        lambda parameters: (parameters or {}).get("rope_type", "default") in KEEPS_LENGTHS,
+        f"rope_type one of {', '.join(KEEPS_LENGTHS)}",
+    ),
+    tensors=(
+        *(TurnedBackwards(name, name) for name in QKV[:2]),
+        Rename("layers.{i}.mlp.fc1", "layers.{i}.mlp.up_proj"),
+        Rename("layers.{i}.mlp.fc2", "layers.{i}.mlp.down_proj"),
+        *BODY,
+    ),
+    heads=ONLY_LANGUAGE,
+    tokenizer="PreTrainedTokenizerFast",
+)
+#: Mistral AI 2025: Mistral with queries that grow with their position. (The models that read pictures hold it in parts
+#: of other names.)
+MINISTRAL3 = llama(
+    *("ministral3", "Ministral 3", "Ministral3"),
+    *same("sliding_window", "head_dim"),
+    *constants(attention_bias=False, mlp_bias=False),
+    Requires("rope_parameters", grows, "with llama_4_scaling_beta and original_max_position_embeddings"),
     tokenizer="PreTrainedTokenizerFast",
 )
 #: Elsen et al. 2023: packed queries, keys and values, LayerNorm of heads too, and squared ReLU in place of a gate
