@@ -6,6 +6,7 @@ from importlib import import_module
 import pytest
 import torch
 from torch import nn
+from transformers import AutoModelForMaskedLM
 
 from tests.equivalence.comparison import (
     FIRST,
@@ -69,17 +70,36 @@ def test_labels_alone(official_class):
     assert not evaluated.logits[~real].any()
 
 
-@pytest.mark.parametrize("name", ["BartModel", "MBartForConditionalGeneration"])
+@pytest.mark.parametrize("is_tied", [True, False])
+@pytest.mark.parametrize(
+    "name", ["BartModel", "MBartForConditionalGeneration", "PLBartForSequenceClassification", "MvpForQuestionAnswering"]
+)
 @torch.no_grad()
-def test_source_alone(name):
-    """It is decoded itself, shifted to the right: the denoising that BART was trained for."""
-    official = build_tiny(BY_NAME[name])
+def test_source_alone(name, is_tied):
+    """It is decoded itself, shifted to the right: the denoising that BART was trained for. Embeddings that are not tied
+    have one vocabulary all the same."""
+    official = build_tiny(BY_NAME[name], tie_word_embeddings=is_tied)
     zoo = from_official(official)
     for side in ("right", "left"):
         batch = ragged_batch(BY_NAME[name], official, side, LENGTHS)
         source = {name: batch[name] for name in ("input_ids", "attention_mask")}
         expected, outputs = (model(**source, output_hidden_states=True) for model in (official, zoo))
         assert_same_outputs(outputs, expected, batch["attention_mask"])
+
+
+@pytest.mark.parametrize("name", ["Bart", "MBart", "Mvp"])
+@torch.no_grad()
+def test_masked_tokens(name, tmp_path):
+    """The Auto class for masked tokens loads a language model, as it does officially; a source alone is denoised."""
+    official_class = BY_NAME[f"{name}ForConditionalGeneration"]
+    original = build_tiny(official_class)
+    original.save_pretrained(tmp_path / "official")
+    from_official(original).save_pretrained(tmp_path / "zoo")
+    zoo, official = (AutoModelForMaskedLM.from_pretrained(tmp_path / side) for side in ("zoo", "official"))
+    assert type(zoo) is TfmEncoderDecoderForConditionalGeneration
+    batch = ragged_batch(official_class, official, "right", LENGTHS)
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    assert_same_outputs(zoo(**source), official(**source), batch["attention_mask"])
 
 
 @EVERY_TRANSLATOR

@@ -19,6 +19,6 @@ FAMILIES = {
 
 
 def auto_class_of(config_class: type[TfmConfig], name: str) -> str | None:
-    """The Auto class that loads the class `name`; of several, the most general, which has the shortest name."""
-    autos = [auto for auto, target in config_class.auto_classes.items() if target == name]
-    return config_class.other_auto_classes.get(name) or min(autos, key=len, default=None)
+    """The Auto class that loads the class `name`; of several, the first, which is the most general."""
+    autos = (auto for auto, target in config_class.auto_classes.items() if target == name)
+    return config_class.other_auto_classes.get(name) or next(autos, None)

@@ -45,6 +45,7 @@ class TfmEncoderDecoderConfig(TwoStackFields, WriterFields, TfmConfig):
         "AutoConfig": "TfmEncoderDecoderConfig",
         "AutoModel": "TfmEncoderDecoderModel",
         "AutoModelForSeq2SeqLM": "TfmEncoderDecoderForConditionalGeneration",
+        "AutoModelForMaskedLM": "TfmEncoderDecoderForConditionalGeneration",  # which denoises, as in BART
         "AutoModelForSequenceClassification": "TfmEncoderDecoderForSequenceClassification",
         "AutoModelForTokenClassification": "TfmEncoderDecoderForTokenClassification",
         "AutoModelForQuestionAnswering": "TfmEncoderDecoderForQuestionAnswering",
@@ -122,6 +123,12 @@ class TfmEncoderDecoderConfig(TwoStackFields, WriterFields, TfmConfig):
         ones ask for a target: sentence-transformers, which gives no target, means their encoder alone."""
         official = (self.official or {}).get("model_type")
         return official in (None, "bart", "mbart", "plbart", "mvp", "fsmt")
+
+    @property
+    def has_one_vocabulary(self) -> bool:
+        """Whether the decoder can read the source's tokens, as in BART even if nothing is tied."""
+        official = (self.official or {}).get("model_type")
+        return self.share_encoder_decoder_embeddings or official in ("bart", "mbart", "plbart", "mvp")
 
     @property
     def decoder_layer_types(self) -> list[str]:

@@ -108,7 +108,7 @@ def default_mask(
 
 def source_as_target(config, input_ids: torch.LongTensor | None) -> torch.LongTensor:
     """Decoder inputs where a caller gives no inputs: the source `(batch, length)`, shifted to the right."""
-    if input_ids is None or not config.share_encoder_decoder_embeddings:
+    if input_ids is None or not config.has_one_vocabulary:
         raise ValueError(
             "Neither decoder_input_ids nor decoder_inputs_embeds is given. They follow from labels, or from "
             "input_ids where source and target have one vocabulary (share_encoder_decoder_embeddings)."
