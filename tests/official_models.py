@@ -26,6 +26,7 @@ LIKE_LLAMA = (
 )
 LIKE_BART = ("marian", "bart", "mbart", "plbart", "mvp", "fsmt", "m2m_100", "pegasus", "blenderbot", "blenderbot-small")
 LIKE_T5 = ("t5", "mt5", "umt5")
+DEBERTAS = ("deberta", "deberta-v2", "deberta-v2-absolute")
 TEXT_TOWERS = ("clip_text_model", "siglip_text_model", "siglip2_text_model")
 WITH_CLASSIFIER = ("bart", "mbart", "plbart", "mvp")
 
@@ -141,6 +142,7 @@ TINY_OF = {
     "electra": TINY | {"embedding_size": 16, "summary_activation": "tanh"},
     # with distances that fill every bucket, and others beyond
     "deberta-v2": TINY | DEBERTA | {"position_buckets": 8, "max_relative_positions": 10, "conv_kernel_size": 3},
+    "deberta-v2-absolute": TINY | {"pooler_dropout": 0.0},
     "deberta": TINY | DEBERTA | {"max_relative_positions": 9, "position_biased_input": False},
     "albert": TINY | {"embedding_size": 16, "num_hidden_groups": 2, **SPECIAL_TOKENS},
     "modernbert": {name: value for name, value in TINY.items() if name not in ("hidden_act", "layer_norm_eps")}
@@ -412,7 +414,7 @@ class OfficialClass:
     def differs_at_padding(self) -> bool:
         """Whether padding has states of its own: through ModernBERT's windows it may see nothing; in Falcon's eager
         attention, in MPT's and in GPT-Neo's what sees padding alone sees all, as all padding does in DeBERTa."""
-        return self.architecture.model_type in ("modernbert", "falcon", "mpt", "gpt_neo", "deberta", "deberta-v2")
+        return self.architecture.model_type in ("modernbert", "falcon", "mpt", "gpt_neo", *DEBERTAS)
 
     def reads_padding(self, side: str, has_labels: bool = False) -> bool:
         """Whether the head of such a class reads padding, all of it or the first position's."""
@@ -434,7 +436,7 @@ OFFICIAL_CLASSES = [
 LABELS_OF_PADDING = ("XLMRobertaXLForTokenClassification", "BioGptForTokenClassification")
 #: architectures whose official classes have one implementation of attention
 WITHOUT_CHOICE = ("openai-gpt", "fsmt", "mpnet", "gemma2", "gptj", "bloom", "mpt", "megatron-bert", "roformer", "mvp")
-WITHOUT_CHOICE += ("deberta", "deberta-v2", "vaultgemma", "gpt_neo", "codegen", "xglm")
+WITHOUT_CHOICE += (*DEBERTAS, "vaultgemma", "gpt_neo", "codegen", "xglm")
 #: architectures made of parts of those above
 LATER = (
     *("xlm-roberta", "camembert", "plbart", "mvp"),
@@ -442,6 +444,7 @@ LATER = (
     *("phi", "phi3", "gpt_bigcode", "starcoder2", "gpt_neox", "gptj", "opt", "falcon", "bloom", "mpt"),
     *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite", "pegasus", "blenderbot"),
     "blenderbot-small",
+    "deberta-v2-absolute",
     *("mpnet", "mt5", "umt5", "mixtral", "qwen2_moe", "qwen3_moe", "embedding_gemma"),
     *("megatron-bert", "roberta-prelayernorm", "data2vec-text", "bert-generation", "ernie", "roformer", "esm"),
     *TEXT_TOWERS,

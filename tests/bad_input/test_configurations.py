@@ -180,6 +180,7 @@ DEBERTA = [
     ({"position_buckets": 46}, "position_buckets=46 .* max_relative_positions=24"),
     ({"conv_kernel_size": 4}, "conv_kernel_size=4 should be odd"),
     (CONVOLUTION | {"conv_groups": 5}, "conv_groups=5 should divide hidden_size=32"),
+    ({"project_before_norm": True}, "project_before_norm=True .*embedding_size=32 is hidden_size=32"),
     ({"conv_act": "relu"}, "conv_act='relu' has no effect without conv_kernel_size"),
     ({"num_key_value_heads": 2}, "num_key_value_heads=2 is a field of other families"),
     ({"layer_types": ["linear_attention"] * 2}, "choose no linear layer"),

@@ -43,6 +43,8 @@ VARIATIONS = [
     ("XLMRobertaXLForMultipleChoice", {"tie_word_embeddings": False, "pad_token_id": 3}),
     ("embedding_gemma-Gemma3TextModel", {"attention_bias": True, "sliding_window": 3, "num_key_value_heads": 4}),
     ("DebertaV2ForMaskedLM", DEBERTA_V3),
+    ("DebertaV2ForMaskedLM", DEBERTA_V3 | {"embedding_size": 20, "legacy": True}),
+    ("DebertaForMaskedLM", {"embedding_size": 20, "position_biased_input": True}),
     ("DebertaV2ForTokenClassification", DEBERTA_V3 | {"position_buckets": -1, "pos_att_type": "c2p"} | DEBERTA_ODD),
     (
         "DebertaV2Model",

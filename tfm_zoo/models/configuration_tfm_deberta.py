@@ -20,6 +20,8 @@ def distances(config: Any) -> Iterator[str]:
         yield "$conv_kernel_size should be odd, for a convolution that has a middle."
     if config.conv_kernel_size and config.hidden_size % config.conv_groups:
         yield "$conv_groups should divide $hidden_size."
+    if config.project_before_norm and config.embedding_size == config.hidden_size:
+        yield "$project_before_norm has no effect where $embedding_size is $hidden_size."
 
 
 @strict
@@ -65,6 +67,8 @@ class TfmDebertaConfig(TfmBertConfig):
     #: on each side of a position; the first half hold one distance each, later ones more and more. `None`: one for each
     position_buckets: int | None = 256
     norm_rel_ebd: Literal["layer_norm", "none"] = "layer_norm"  # of the embeddings of distances
+    #: narrower embeddings are projected before their norm, without a bias, as officially; else as in ELECTRA
+    project_before_norm: bool = False
     key_bias: bool = True  # in the projections of keys, of contents and of distances (not in DeBERTa v1)
     conv_kernel_size: int = 0  # positions that a convolution beside the first layer sees; 0: no convolution
     conv_groups: int = 1

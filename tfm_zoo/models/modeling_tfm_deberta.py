@@ -1,5 +1,9 @@
 """DeBERTa (He et al. 2020, 2021): the encoder family with disentangled attention instead of its own."""
 
+from collections import OrderedDict
+
+from torch import nn
+
 from .batch import Batch, KeptTokens
 from .configuration_tfm_deberta import TfmDebertaConfig
 from .disentangled import TfmDisentangledLayer, TfmDistanceEmbeddings
@@ -14,6 +18,7 @@ from .modeling_tfm_bert import (
     TfmBertModel,
     TfmBertPreTrainedModel,
 )
+from .norms import make_norm
 from .position_bias import check_takes_bias
 
 
@@ -36,6 +41,10 @@ class TfmDebertaModel(TfmDebertaPreTrainedModel, TfmBertModel):
     def __init__(self, config: TfmDebertaConfig, add_pooling_layer: bool | None = None):
         super().__init__(config, add_pooling_layer)
         self.distances = TfmDistanceEmbeddings(config)
+        if config.project_before_norm:
+            projection = nn.Linear(config.embedding_size, config.hidden_size, bias=False)
+            self.embeddings.norm = nn.Sequential(OrderedDict(projection=projection, norm=make_norm(config)))
+            self.embeddings.projection = None
         self.post_init()
 
     def counts_padding(self, kept: KeptTokens) -> bool:

@@ -1,5 +1,7 @@
-"""DeBERTa (He et al. 2020), and its versions 2 and 3 (He et al. 2021), among them mDeBERTa."""
+"""DeBERTa (He et al. 2020), and its versions 2 and 3 (He et al. 2021), among them mDeBERTa; and what is left of these
+without their distances, which is BERT."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from ..architecture import Architecture, Head
@@ -13,10 +15,11 @@ from ..config_rules import (
     Requires,
     amended,
     constants,
+    ignored,
     only,
     same,
 )
-from ..tensor_rules import NotConverted, Rename, SplitHeads, TensorRule
+from ..tensor_rules import NotConverted, Rename, SplitHeads, TensorRule, When
 from .bert import CLASSIFIER, FIELDS, QUESTION_ANSWERING, SEQUENCE_CLASSIFIER, TENSORS
 from .projections import QKV
 
@@ -62,33 +65,49 @@ def is_tied(official: Fields) -> bool:
     return official.get("tie_word_embeddings", True) or not is_older
 
 
-class OneWidth(ConfigRule):
-    """Embeddings, heads and poolers, whose widths old configurations may name, are as wide as the model."""
+def embedding_size(official: Fields) -> int:
+    return official.get("embedding_size", official["hidden_size"])
 
+
+def is_narrow(config: Any) -> bool:
+    return config.embedding_size != config.hidden_size
+
+
+@dataclass(frozen=True)
+class OneWidth(ConfigRule):
+    """Heads and poolers, whose widths old configurations may name, are as wide as the model."""
+
+    takes_narrow_embeddings: bool = True
     zoo = None
 
     def refused(self, official: Fields) -> dict[str, str]:
         width, heads = official["hidden_size"], official["num_attention_heads"]
-        widths = {"embedding_size": width, "pooler_hidden_size": width, "attention_head_size": width // heads}
+        widths = {"pooler_hidden_size": width, "attention_head_size": width // heads}
+        widths |= {} if self.takes_narrow_embeddings else {"embedding_size": width}
         return {name: str(wanted) for name, wanted in widths.items() if official.get(name, wanted) != wanted}
 
 
-CONFIG = amended(
+BOTH = amended(
     FIELDS,
     *same("pooler_dropout"),
     Field("pooler_hidden_act", "pooler_act"),
     Computed("classifier_dropout", classifier_rate, lambda rate: {"cls_dropout": rate}),
     Computed("position_embedding_type", position_type, lambda kind: {"position_biased_input": kind == "learned"}),
-    Computed("pos_att_type", products),
-    Computed("max_relative_positions", most, lambda number: {"max_relative_positions": number}),
     Computed("tie_word_embeddings", is_tied, lambda tied: {"tie_word_embeddings": tied, "legacy": True}),
     *constants(add_pooling_layer=False),
+)
+CONFIG = (
+    *BOTH,
+    OneWidth(),
+    Computed("embedding_size", embedding_size),
+    *constants(project_before_norm=lambda zoo: zoo["embedding_size"] != zoo["hidden_size"]),
+    Computed("pos_att_type", products),
+    Computed("max_relative_positions", most, lambda number: {"max_relative_positions": number}),
     *only(relative_attention=True),
     Always("relative_attention", True),
     Requires(
         "pos_att_type", lambda names: sorted(names or ()) in (["c2p"], ["p2c"], ["c2p", "p2c"]), "c2p, p2c or both"
     ),
-    OneWidth(),
 )
 MASKED_LM = (
     Rename("cls.predictions.transform.dense", "head.dense", also="lm_predictions.lm_head.dense"),
@@ -108,41 +127,57 @@ TOKEN_DROPOUT = constants(classifier_dropout=None)
 
 
 def deberta(
-    model_type: str, title: str, name: str, config: tuple[ConfigRule, ...], tensors: tuple[TensorRule, ...]
+    model_type: str,
+    title: str,
+    name: str,
+    config: tuple[ConfigRule, ...],
+    tensors: tuple[TensorRule, ...],
+    zoo: str = "TfmDeberta",
+    **options: Any,
 ) -> Architecture:
-    """The table for official classes whose names begin with `name`."""
+    """The table for official classes whose names begin with `name`; those of the zoo begin with `zoo`."""
     heads = (
-        Head(f"{name}Model", "TfmDebertaModel"),
-        Head(f"{name}ForMaskedLM", "TfmDebertaForMaskedLM", MASKED_LM),
-        Head(f"{name}ForSequenceClassification", "TfmDebertaForSequenceClassification", TEXT_CLASSIFIER),
-        Head(f"{name}ForTokenClassification", "TfmDebertaForTokenClassification", (CLASSIFIER,), TOKEN_DROPOUT),
-        Head(f"{name}ForQuestionAnswering", "TfmDebertaForQuestionAnswering", (QUESTION_ANSWERING,), (LabelCount(2),)),
-        Head(f"{name}ForMultipleChoice", "TfmDebertaForMultipleChoice", CHOICES),
+        Head(f"{name}Model", f"{zoo}Model"),
+        Head(f"{name}ForMaskedLM", f"{zoo}ForMaskedLM", MASKED_LM),
+        Head(f"{name}ForSequenceClassification", f"{zoo}ForSequenceClassification", TEXT_CLASSIFIER),
+        Head(f"{name}ForTokenClassification", f"{zoo}ForTokenClassification", (CLASSIFIER,), TOKEN_DROPOUT),
+        Head(f"{name}ForQuestionAnswering", f"{zoo}ForQuestionAnswering", (QUESTION_ANSWERING,), (LabelCount(2),)),
+        Head(f"{name}ForMultipleChoice", f"{zoo}ForMultipleChoice", CHOICES),
     )
     return Architecture(
         model_type=model_type,
         title=title,
         prefix="deberta",
-        config=(*CONFIG, *config),
-        tensors=(Rename("encoder.rel_embeddings", "distances"), *tensors, *TENSORS),
-        heads=heads if model_type == "deberta-v2" else heads[:-1],
+        config=config,
+        tensors=(*tensors, *TENSORS),
+        heads=heads if name == "DebertaV2" else heads[:-1],
         tokenizer=f"{name}Tokenizer",
+        **options,
     )
+
+
+DISTANCES = (
+    Rename("encoder.rel_embeddings", "distances"),
+    Rename("embeddings.embed_proj", "embeddings.norm.projection"),
+    When("embeddings.LayerNorm", "embeddings.norm.norm", condition=is_narrow),
+)
+PROJECTIONS = tuple(
+    Rename(f"{ATTENTION}.{name}_proj", f"layers.{{i}}.self_attn.{name[0]}_proj") for name in ("query", "key", "value")
+)
 
 
 DEBERTA_V2 = deberta(
     *("deberta-v2", "DeBERTa v2 and v3", "DebertaV2"),
     (
+        *CONFIG,
         with_default("share_att_key", False),
         with_default("position_buckets", -1, none=-1),
         Computed("norm_rel_ebd", norm_of_distances),
         *(with_default(*pair) for pair in {"conv_kernel_size": 0, "conv_groups": 1, "conv_act": "tanh"}.items()),
     ),
     (
-        *(
-            Rename(f"{ATTENTION}.{name}_proj", f"layers.{{i}}.self_attn.{name[0]}_proj")
-            for name in ("query", "key", "value")
-        ),
+        *DISTANCES,
+        *PROJECTIONS,
         *(
             Rename(f"{ATTENTION}.{name}", f"layers.{{i}}.self_attn.{name}")
             for name in ("pos_key_proj", "pos_query_proj")
@@ -155,14 +190,38 @@ DEBERTA_V2 = deberta(
 DEBERTA = deberta(
     *("deberta", "DeBERTa", "Deberta"),
     (
+        *CONFIG,
         *constants(share_att_key=False, position_buckets=None, norm_rel_ebd="none", key_bias=False, conv_kernel_size=0),
         *only(talking_head=False),
     ),
     (
+        *DISTANCES,
         SplitHeads(f"{ATTENTION}.in_proj.weight", tuple(f"{name}.weight" for name in QKV), by_group=True),
         Rename(f"{ATTENTION}.q_bias", "layers.{i}.self_attn.q_proj.bias"),
         Rename(f"{ATTENTION}.v_bias", "layers.{i}.self_attn.v_proj.bias"),
         Rename(f"{ATTENTION}.pos_proj", "layers.{i}.self_attn.pos_key_proj"),
         Rename(f"{ATTENTION}.pos_q_proj", "layers.{i}.self_attn.pos_query_proj"),
     ),
+)
+
+
+def has_no_distances(fields: Fields) -> bool:
+    return not fields.get("relative_attention", False)
+
+
+DEBERTA_ABSOLUTE = deberta(
+    *("deberta-v2-absolute", "DeBERTa v2 without distances", "DebertaV2"),
+    (
+        *BOTH,
+        OneWidth(takes_narrow_embeddings=False),
+        Always("relative_attention", False),
+        Requires("pos_att_type", lambda names: not names, "None: it would scale scores"),
+        Requires("norm_rel_ebd", lambda name: name == "none", "'none'"),
+        *only(conv_kernel_size=0),
+        *ignored("max_relative_positions", "position_buckets", "share_att_key"),
+    ),
+    PROJECTIONS,
+    zoo="TfmBert",
+    variant_of="deberta-v2",
+    is_variant=has_no_distances,
 )
