@@ -1,21 +1,25 @@
 """The tables of official architectures, as data: whoever lists them waits for nothing, and finds what they promise."""
 
+import re
 import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from transformers import CONFIG_MAPPING
+from transformers import CONFIG_MAPPING, GenerationConfig
 
 import tfm_zoo
 from tests.official_models import TINY, TINY_OF
 from tests.tiny import HEADS
 from tfm_zoo.converters import ARCHITECTURES
+from tfm_zoo.converters.checkpoint import Checkpoint
+from tfm_zoo.converters.choosing import architecture_of
 from tfm_zoo.converters.config_conversion import completed, to_zoo_config
 from tfm_zoo.converters.config_rules import Field
+from tfm_zoo.converters.errors import ConversionError
 from tfm_zoo.converters.limits import positions_of
-from tfm_zoo.converters.refused import REFUSED
+from tfm_zoo.converters.refused import QK_POST_NORM, REFUSED
 
 OFFICIAL = {name: table for name, table in ARCHITECTURES.items() if table.library == "transformers"}
 #: imports the tables without `tfm_zoo/__init__.py`, which registers classes with transformers
@@ -41,7 +45,7 @@ def test_a_table_is_data():
 NO_ALIASES = {
     *("bias", "enable_bias", "use_bias", "use_qkv_bias", "attention_out_bias", "window_size", "decoder_bias"),
     *("qkv_bias", "classifier_activation", "classifier_dropout_prob", "seq_classif_dropout", "summary_activation"),
-    *("summary_last_dropout", "parallel_attn", "word_embed_proj_dim"),
+    *("summary_last_dropout", "parallel_attn", "word_embed_proj_dim", "pooler_hidden_act"),
 }
 
 
@@ -59,6 +63,17 @@ def test_heads_name_classes_of_one_family():
     assert not REFUSED.keys() & ARCHITECTURES.keys()
     for table in ARCHITECTURES.values():
         assert {head.zoo.config_class.model_type for head in table.heads} == {table.family}
+
+
+@pytest.mark.parametrize("model_type", REFUSED)
+def test_who_is_refused_learns_why(model_type):
+    """An architecture is told by its `model_type`, or by the name of its code."""
+    config = {"model_type": model_type, "auto_map": {"AutoModel": model_type}}
+    with pytest.raises(
+        ConversionError, match=re.escape(f"{model_type!r}, which the zoo does not convert: {REFUSED[model_type]}.")
+    ):
+        architecture_of(Checkpoint("a folder", config, {}, GenerationConfig()))
+    assert model_type in CONFIG_MAPPING or model_type == QK_POST_NORM
 
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)

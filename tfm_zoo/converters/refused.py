@@ -6,8 +6,11 @@ PICTURES = "it reads pictures too; its text tower is converted where that is sav
 QK_POST_NORM = "jina-bert-v2-qk-post-norm"  # whose `model_type` is BERT's: the name of its code tells
 REFUSED = {  # `model_type` -> why it is not converted
     QK_POST_NORM: "it adds what attention reads twice, each time before a norm",
-    "phimoe": "its router chooses experts one after the other (SparseMixer)",
-    "gpt_oss": "each head has a learned sink in its softmax",
+    "phimoe": "its router chooses experts one after the other, and in training at random (SparseMixer)",
+    "gpt_oss": "each head has a learned sink in its softmax, which no kernel but eager attention computes",
+    "bitnet": "its checkpoints hold weights of three values, which its layers unpack as they multiply",
+    "encoder-decoder": "its two halves are models of their own, such as BERTs, with configurations of their own; "
+    "from_official converts the encoder, loaded and saved by itself",
     "nllb-moe": "the official class sends every first choice of a sparse layer to one expert",
     "switch_transformers": "its experts have a capacity for each row, beyond which they leave out tokens",
     "t5gemma": "its two stacks have configurations of their own, with widths, windows and caps that may differ",

@@ -34,7 +34,8 @@ FIELDS = (
     Following("classifier_dropout", classifier_rate),
 )
 HAS_SEGMENTS = Requires("type_vocab_size", lambda size: size > 0, "at least 1")
-ENCODER = only(is_decoder=False, add_cross_attention=False)
+AS_DECODER = "False: as a decoder, such as that of sentence-transformers' TSDAE, leave it to the official class"
+ENCODER = tuple(Requires(name, lambda value: not value, AS_DECODER) for name in ("is_decoder", "add_cross_attention"))
 CONFIG = (
     *FIELDS,
     *only(position_embedding_type="absolute"),
