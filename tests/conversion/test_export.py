@@ -59,6 +59,7 @@ def make(head: str, **fields):
     ("head", "fields", "official"),
     [
         ("BertForMaskedLM", {}, "BertForMaskedLM"),
+        ("BertForMaskedLM", {"position_embedding_type": "none"}, "DebertaV2ForMaskedLM"),
         ("BertForPreTraining", {"hidden_act": "gelu_new", "norm_eps": 1e-5}, "BertForPreTraining"),
         ("BertForQuestionAnswering", {"pooler_act": "relu", "lm_head_act": "silu"}, "BertForQuestionAnswering"),
         ("BertForMaskedLM", {"position_ids_from_padding": True, "pad_token_id": 1}, "RobertaForMaskedLM"),
@@ -127,7 +128,7 @@ def test_the_nearest_class_computes_the_same(head, fields, official, caplog):
             ("BertForMaskedLM", {}, {name: value})
             for name, value in {
                 **{"norm_position": "output", "embedding_norm": False, "mlp_type": "gated", "num_key_value_heads": 2},
-                **{"position_embedding_type": "none", "attention_bias": False, "lm_head_transform": False},
+                **{"attention_bias": False, "lm_head_transform": False},
             }.items()
         ),
         ("BertForSequenceClassification", {}, {"classifier_pooling": "mean"}),

@@ -71,14 +71,15 @@ NEMOTRON = llama(
     base=FIELDS,
     tokenizer="PreTrainedTokenizerFast",
 )
+#: for classes whose own default is scaled, and warns of a model of few positions
+PLAIN_WITHOUT = RotaryParameters(lambda parameters: parameters or {"rope_type": "default", "rope_theta": 10000.0})
 XIELU = tuple(f"layers.{{i}}.mlp.act_fn.{tensor}" for tensor in ("alpha_p", "alpha_n", "beta", "eps"))
 #: Apertus (Swiss AI 2025): norms of heads, and xIELU, an activation with weights, in place of a gate
 APERTUS = llama(
     *("apertus", "Apertus", "Apertus"),
     *same("attention_bias"),
     *constants(mlp_type="dense", mlp_bias=False, qk_norm="head"),
-    # (Its own default is scaled, and warns of a model of few positions.)
-    RotaryParameters(lambda parameters: parameters or {"rope_type": "default", "rope_theta": 10000.0}),
+    PLAIN_WITHOUT,
     tensors=(
         Rename("layers.{i}.attention_layernorm", "layers.{i}.self_attn_norm"),
         Rename("layers.{i}.feedforward_layernorm", "layers.{i}.mlp_norm"),
@@ -243,6 +244,7 @@ MINISTRAL3 = llama(
     *("ministral3", "Ministral 3", "Ministral3"),
     *same("sliding_window", "head_dim"),
     *constants(attention_bias=False, mlp_bias=False),
+    PLAIN_WITHOUT,
     Requires("rope_parameters", grows, "with llama_4_scaling_beta and original_max_position_embeddings"),
     tokenizer="PreTrainedTokenizerFast",
 )
