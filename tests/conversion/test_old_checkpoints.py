@@ -217,6 +217,34 @@ def test_configurations_of_old(name, fields, tmp_path):
         assert_same(zoo(**batch, use_cache=False).logits, native(**batch, use_cache=False).logits)
 
 
+#: what stands in `config.json` of nomic-embed-text-v1.5 and nomic-bert-2048, with other sizes
+NOMIC = {
+    **{"n_embd": 32, "n_layer": 3, "n_head": 4, "n_inner": 48, "n_positions": 8192, "vocab_size": 99},
+    **{"layer_norm_epsilon": 1e-3, "resid_pdrop": 0.0, "attn_pdrop": 0.0, "embd_pdrop": 0.0, "type_vocab_size": 2},
+    **{"activation_function": "swiglu", "rotary_emb_base": 100, "rotary_emb_fraction": 1.0, "use_flash_attn": True},
+    **dict.fromkeys(("prenorm", "causal", "parallel_block", "use_rms_norm", "rotary_emb_interleaved"), False),
+    **dict.fromkeys(("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "reorder_and_upcast_attn"), False),
+    **{"rotary_emb_scale_base": None, "rotary_scaling_factor": None, "pad_vocab_size_multiple": 64},
+    **{"model_type": "nomic_bert", "auto_map": {"AutoModel": "nomic-ai/nomic-bert-2048--modeling.NomicBertModel"}},
+}
+
+
+@pytest.mark.parametrize("head", ["Model", "ForMaskedLM"])
+def test_nomic_embed_as_it_is_published(head, tmp_path):
+    """Its configuration has GPT-2's names, its tensors those of flash-attention, and its code is not run."""
+    original = build_tiny(BY_NAME[f"NomicBert{head}"], head_dim=None)
+    original.save_pretrained(tmp_path)  # tensors have their published names there
+    (tmp_path / "config.json").write_text(json.dumps(NOMIC | {"architectures": [f"NomicBert{head}"]}))
+    zoo = from_official(tmp_path)
+    models = [model.double() for model in (to_official(zoo), zoo, original)]  # outside, as above
+    with in_double():
+        back, made, expected = (model(IDS)[0] for model in models)
+        assert_same((back, made), (expected, expected))
+    edit_config(tmp_path, prenorm=True)
+    with pytest.raises(ConversionError, match="prenorm=True is not converted"):
+        from_official(tmp_path)
+
+
 #: heads that `architectures` alone tells: choices, ModernBERT's kinds of labels, and T5's
 UNTOLD = (
     *("MultipleChoice", "ModernBertForTokenClassification", "ModernBertForQuestionAnswering"),

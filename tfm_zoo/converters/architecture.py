@@ -1,7 +1,7 @@
 """What a table says about one official architecture."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
@@ -53,6 +53,8 @@ class Architecture:
     config: tuple[ConfigRule, ...]
     tensors: tuple[TensorRule, ...]  # for the tensors of its base model, under their names in it
     stored: tuple[TensorRule, ...] = ()  # for files whose tensors have other names or pieces
+    #: what files call fields of the configuration -> what the official class calls them
+    stored_fields: Mapping[str, str] = field(default_factory=dict)
     heads: tuple[Head, ...]  # every head that both sides have; the base model, if both have that, first
     #: the class of its encoder, where sentence-transformers reads that alone; T5's is one of the heads
     encoder: str | None = None

@@ -78,6 +78,8 @@ def convert(
         )
     # A module of torch has settings in place of a configuration.
     fields = settings_of(checkpoint.model) if architecture.library == "torch" else checkpoint.config
+    if checkpoint.model is None:
+        fields = {architecture.stored_fields.get(name, name): value for name, value in fields.items()}
     fields = completed(architecture, fields, checkpoint.title)
     config = to_zoo_config(architecture, fields, model_class, config_overrides)
     skeleton = skeleton_of(model_class, config)

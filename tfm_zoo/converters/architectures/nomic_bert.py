@@ -2,7 +2,7 @@
 which are BERT with rotary positions. The first two have a gated feed-forward."""
 
 from ..architecture import Architecture, Head
-from ..config_rules import Computed, Fields, LabelCount, amended, constants, same
+from ..config_rules import Computed, Fields, LabelCount, amended, constants, only, same
 from ..tensor_rules import NotConverted, Rename, Split, TensorRule
 from .bert import (
     CLASSIFIER,
@@ -62,16 +62,28 @@ def pooled(prefix: str) -> tuple[TensorRule, ...]:
     return (Rename(f"{prefix}.pooler.dense", "classifier.dense"), SEQUENCE_CLASSIFIER)
 
 
+#: GPT-2's names in the files of nomic-embed-text v1 and v1.5 and of nomic-bert-2048, whose own code no longer loads.
+#: (The official class does not know them: it takes the sizes of these models in their place.)
+PUBLISHED_FIELDS = {
+    **{"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"},
+    **{"n_inner": "intermediate_size", "n_positions": "max_position_embeddings", "rotary_emb_base": "rope_theta"},
+    **{"resid_pdrop": "hidden_dropout_prob", "attn_pdrop": "attention_probs_dropout_prob"},
+    "layer_norm_epsilon": "layer_norm_eps",
+}
 NOMIC_MASKED_LM = masked_lm("cls.predictions", "transform.dense", "transform.layer_norm")
 NOMIC_BERT = Architecture(
     model_type="nomic_bert",
     title="NomicBERT",
+    models=("nomic-embed-text v1 and v1.5",),
     prefix="nomic_bert",
     other_prefixes=("bert",),  # the prefix in files
     config=(
         *CONFIG,
         *constants(mlp_type="gated", attention_bias=False, mlp_bias=False, add_pooling_layer=False),
         HAS_SEGMENTS,
+        *only(prenorm=False, parallel_block=False, causal=False, use_rms_norm=False, activation_function="swiglu"),
+        *only(qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False),
+        *only(rotary_emb_fraction=1.0, rotary_emb_interleaved=False, rotary_scaling_factor=None, num_experts=0),
     ),
     tensors=(*EMBEDDINGS, *BLOCKS, *GATED_MLP),
     stored=(
@@ -79,6 +91,7 @@ NOMIC_BERT = Architecture(
         Rename("encoder.layers.{i}.mlp.fc11", "layers.{i}.mlp.up_proj"),
         Rename("encoder.layers.{i}.mlp.fc12", "layers.{i}.mlp.gate_proj"),
     ),
+    stored_fields=PUBLISHED_FIELDS,
     heads=(
         Head("NomicBertModel", "TfmBertModel"),
         Head("NomicBertForMaskedLM", "TfmBertForMaskedLM", NOMIC_MASKED_LM),
