@@ -47,7 +47,12 @@ LATER = {
     "bloom": "BloomForCausalLM",
     "mpt": "MptForCausalLM",
     "mixtral": "MixtralForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
+    "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
+    "nanochat": "NanoChatForCausalLM",
+    "ministral3": "Ministral3ForCausalLM",
+    "modernbert-decoder": "ModernBertDecoderForCausalLM",
 }
 #: those that read a source with an encoder
 TRANSLATORS = {
@@ -57,6 +62,7 @@ TRANSLATORS = {
     "m2m_100": "M2M100ForConditionalGeneration",
     "pegasus": "PegasusForConditionalGeneration",
     "blenderbot": "BlenderbotForConditionalGeneration",
+    "blenderbot-small": "BlenderbotSmallForConditionalGeneration",
     "t5": "T5ForConditionalGeneration",
     "fsmt": "FSMTForConditionalGeneration",
 }
