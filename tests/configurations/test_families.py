@@ -34,7 +34,7 @@ def another(value: Any) -> Any:
         case list():
             return value[:-1]
         case str():
-            return "relu"
+            return "gelu" if value == "relu" else "relu"
         case None:
             return 3
 
