@@ -145,10 +145,7 @@ def rotary_positions(config: Any) -> Iterator[str]:
         own = parameters.get(layer_type, parameters)
         rope_type, share = own.get("rope_type"), own.get("partial_rotary_factor", 1.0)
         if "llama_4_scaling_beta" in own and (own is not parameters or "original_max_position_embeddings" not in own):
-            yield (
-                "$rope_parameters have llama_4_scaling_beta, for which they should be one set for all layers, with "
-                "original_max_position_embeddings."
-            )
+            yield "$rope_parameters with llama_4_scaling_beta are one set, with original_max_position_embeddings."
         if rope_type is None:
             yield f"$rope_parameters should have those of {layer_type!r} layers."
         if rope_type not in ("default", *ROPE_INIT_FUNCTIONS):

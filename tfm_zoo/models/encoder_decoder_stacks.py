@@ -136,7 +136,7 @@ class TfmCrossAttention(TfmAttention):
                 key, value = restore(key, restored), restore(value, restored)
             key, value = (each.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for each in (key, value))
             if self.k_norm is not None:
-                key = norm_heads(self.k_norm, key)
+                key = norm_heads(self, self.k_norm, key)
             if cache is not None:
                 key, value = cache.update(key, value, self.layer_idx)
                 past_key_values.is_updated[self.layer_idx] = True
@@ -149,7 +149,7 @@ class TfmCrossAttention(TfmAttention):
         width, beams = query.shape[-1], max(rows, 1) // max(sources, 1)
         query = query.view(sources, beams * length, width // self.head_dim, self.head_dim).transpose(1, 2)
         if self.q_norm is not None:
-            query = norm_heads(self.q_norm, query)
+            query = norm_heads(self, self.q_norm, query)
         implementation = self.config._attn_implementation
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
         dropout = dropout_rate(self)

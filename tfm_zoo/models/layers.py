@@ -45,8 +45,7 @@ class TfmLayer(GradientCheckpointingLayer):
             self.mlp_norm = None
 
     def add_attention(self, config, layer_idx: int, **options) -> None:
-        attention = attention_class(config)(config, layer_idx, **options)
-        self.add_sub_layer("self_attn", attention, config)
+        self.add_sub_layer("self_attn", TfmAttention(config, layer_idx, **options), config)
 
     def add_sub_layer(self, name: str, module: nn.Module, config, dropout: float | None = None) -> None:
         """Makes the modules of a sub-layer: itself, its norms, its dropout (by default that of attention's output)."""
@@ -105,7 +104,6 @@ class TfmAttention(nn.Module):
         self.config = config
         self.layer_idx = layer_idx
         self.layer_type = config.layer_type if layer_type is None else layer_type
-        self.is_rotary, self.turns_value = bool(config.no_rope_layers[layer_idx]), config.rotary_value
         self.is_causal = is_causal
         sizes = config if sizes is None else sizes
         heads, key_heads = sizes.num_attention_heads, sizes.num_key_value_heads
@@ -121,6 +119,11 @@ class TfmAttention(nn.Module):
         self.o_proj = nn.Linear(query_width, config.hidden_size, bias=config.attention_output_bias)
         self.q_norm = make_head_norm(sizes, heads)
         self.k_norm = make_head_norm(sizes, key_heads)
+        #: methods that queries, keys and values pass in this order
+        order = ("turned", "normed", "grown") if config.qk_norm == "turned_head" else ("normed", "turned", "grown")
+        is_turned = config.position_embedding_type == "rotary" and config.no_rope_layers[layer_idx]
+        taken = {"normed": config.qk_norm, "turned": is_turned, "grown": config.scales_queries}
+        self.steps = [step for step in order if taken[step]]
         self.sliding_window = None
         if self.layer_type == "sliding_attention":
             # Kernels that take bounds read this width, the position itself included; the others read the layout.
@@ -136,14 +139,15 @@ class TfmAttention(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """`(batch, length, hidden_size)` in and out, and attention weights `(batch, heads, length, keys)` or `None`.
 
-        `position_embeddings`: cosines and sines of rotary positions, each `(batch, length, rotated channels)`.
+        `position_embeddings`: what `rotary_emb` of the model gives for the positions, such as cosines and sines.
         `past_key_values`: keys and values (linear attention: a state) of earlier positions, to which it adds these.
         """
         shape = (-1, self.head_dim)
         query = self.q_proj(hidden_states).unflatten(-1, shape).transpose(1, 2)  # (batch, heads, length, head_dim)
         key = self.k_proj(hidden_states).unflatten(-1, shape).transpose(1, 2)
         value = self.v_proj(hidden_states).unflatten(-1, shape).transpose(1, 2)
-        query, key, value = self.place(query, key, value, position_embeddings)
+        for step in self.steps:
+            query, key, value = getattr(self, step)(query, key, value, position_embeddings)
         if past_key_values is not None and self.layer_type == "linear_attention":
             kwargs["state"] = past_key_values.layers[self.layer_idx]
         elif past_key_values is not None:
@@ -160,41 +164,17 @@ class TfmAttention(nn.Module):
         width = query.shape[1] * self.head_dim  # not -1, which an empty batch leaves open
         return self.o_proj(output.reshape(*hidden_states.shape[:-1], width)), weights
 
-    def place(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, position_embeddings):
-        """Norms and turns queries, keys and values `(batch, heads, length, head_dim)`, as far as the model does."""
-        if self.q_norm is not None:
-            query, key = norm_heads(self.q_norm, query), norm_heads(self.k_norm, key)
-        if position_embeddings is not None and self.is_rotary:
-            counts, both = (query.shape[1], key.shape[1]), torch.cat((query, key), dim=1)
-            query, key = rotate(both, *position_embeddings).split_with_sizes(counts, dim=1)
-            value = rotate(value, *position_embeddings) if self.turns_value else value
-        return query, key, value
+    def normed(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, _: tuple) -> tuple:
+        return norm_heads(self, self.q_norm, query), norm_heads(self, self.k_norm, key), value
 
+    def turned(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rotary: tuple) -> tuple:
+        counts, both = (query.shape[1], key.shape[1]), torch.cat((query, key), dim=1)
+        query, key = rotate(both, *rotary[:2]).split_with_sizes(counts, dim=1)
+        return query, key, rotate(value, *rotary[:2]) if self.config.rotary_value else value
 
-class TfmNormedLastAttention(TfmAttention):
-    """The same, with norms of queries and keys after positions have turned them (Hunyuan)."""
-
-    def place(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, position_embeddings):
-        if position_embeddings is not None and self.is_rotary:
-            query, key = (rotate(each, *position_embeddings) for each in (query, key))
-        return norm_heads(self.q_norm, query), norm_heads(self.k_norm, key), value
-
-
-class TfmScaledQueryAttention(TfmAttention):
-    """The same, with queries that grow with their position (Ministral 3), as the third of `position_embeddings` says:
-    `(batch, 1, length, 1)`."""
-
-    def place(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, position_embeddings):
-        *rotation, scale = position_embeddings
-        query, key, value = super().place(query, key, value, rotation)
-        return query * scale, key, value
-
-
-def attention_class(config) -> type[TfmAttention]:
-    """The class of self-attention."""
-    if config.scales_queries:
-        return TfmScaledQueryAttention
-    return TfmNormedLastAttention if config.qk_norm == "turned_head" else TfmAttention
+    def grown(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rotary: tuple) -> tuple:
+        """Queries grow with their position (Ministral 3)."""
+        return query * rotary[2], key, value
 
 
 class TfmMLP(nn.Module):

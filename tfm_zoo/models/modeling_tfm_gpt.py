@@ -73,9 +73,8 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         self.post_init()
 
     def mlp_class(self, layer_idx: int) -> type[nn.Module]:
-        if self.config.mlp_layer_types[layer_idx] == "dense":
-            return super().mlp_class(layer_idx)
-        return TfmSparseMLP if self.config.shared_expert_intermediate_size is None else TfmSharedMLP
+        sparse = TfmSparseMLP if self.config.shared_expert_intermediate_size is None else TfmSharedMLP
+        return sparse if self.config.mlp_layer_types[layer_idx] == "sparse" else super().mlp_class(layer_idx)
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):

@@ -25,18 +25,6 @@ class TfmRMSNorm(nn.Module):
         return weight * wide.to(hidden_states.dtype)
 
 
-class TfmPlainRMSNorm(nn.Module):
-    """The same without a weight (nanochat)."""
-
-    def __init__(self, hidden_size: int, eps: float = 1e-6):
-        super().__init__()
-        self.width, self.eps = hidden_size, eps
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        wide = hidden_states.float()
-        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)).to(hidden_states.dtype)
-
-
 class TfmZeroCenteredRMSNorm(TfmRMSNorm):
     """The same with `1 + weight` in place of the weight (Gemma), in float32; models start it at zero."""
 
@@ -59,7 +47,7 @@ NORMS = {
     "zero_centered_layernorm": TfmZeroCenteredLayerNorm,
     "plain_layernorm": partial(nn.LayerNorm, elementwise_affine=False),
     "rmsnorm": TfmRMSNorm,
-    "plain_rmsnorm": TfmPlainRMSNorm,
+    "plain_rmsnorm": partial(nn.RMSNorm, elementwise_affine=False),
     "zero_centered_rmsnorm": TfmZeroCenteredRMSNorm,
 }
 
@@ -89,12 +77,12 @@ def multiplier(factor: float) -> nn.Module | None:
 
 def make_head_norm(config, heads: int) -> nn.Module | None:
     """The norm of this many heads of queries or keys, if the model has one."""
-    width = config.head_dim * (heads if config.qk_norm == "whole" else 1)
-    return make_norm(config, width) if config.qk_norm else None
+    widths = {"whole": heads * config.head_dim}
+    return make_norm(config, widths.get(config.qk_norm, config.head_dim)) if config.qk_norm else None
 
 
-def norm_heads(norm: nn.Module, heads: torch.Tensor) -> torch.Tensor:
-    """Norms `(batch, heads, length, head_dim)`: each head, or all heads of a position as one if `norm` is that wide."""
+def norm_heads(attention, norm: nn.Module, heads: torch.Tensor) -> torch.Tensor:
+    """Norms `(batch, heads, length, head_dim)`: each head, or all heads of a position as one."""
     states = heads.transpose(1, 2)  # as they were projected: nothing is copied
-    width = norm.weight.shape[0] if hasattr(norm, "weight") else norm.width  # (engines put norms of their own here)
-    return norm(states.reshape(*states.shape[:2], -1, width)).view(states.shape).transpose(1, 2)
+    whole = states.flatten(2) if attention.config.qk_norm == "whole" else states
+    return norm(whole).view(states.shape).transpose(1, 2)

@@ -127,10 +127,10 @@ class TfmRotaryEmbedding(TfmConstants):
 
 
 class TfmGrowingRotaryEmbedding(TfmRotaryEmbedding):
-    """The same, and by how much queries grow beyond the positions that training began with (Ministral 3)."""
+    """The same, and by how much queries grow beyond the positions that training began with (Ministral 3), a third
+    tensor `(batch, 1, length, 1)`."""
 
     def forward(self, hidden_states: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, ...]:
-        """The third is `(batch, 1, length, 1)`."""
         own = self.config.rope_parameters
         stretches = (position_ids / own["original_max_position_embeddings"]).floor()
         scale = 1 + own["llama_4_scaling_beta"] * (1 + stretches).log()
@@ -156,9 +156,8 @@ def make_rotary(config, layer_types: list[str]) -> nn.Module | None:
     if config.position_embedding_type != "rotary":
         return None
     own = [layer_type for layer_type in dict.fromkeys(layer_types) if layer_type in config.rope_parameters]
-    if own:
-        return TfmRotaryByLayerType(config, own)
-    return TfmGrowingRotaryEmbedding(config) if config.scales_queries else TfmRotaryEmbedding(config)
+    of_all = TfmGrowingRotaryEmbedding if config.scales_queries else TfmRotaryEmbedding
+    return TfmRotaryByLayerType(config, own) if own else of_all(config)
 
 
 def follows_length(rotary: nn.Module | None, length: int) -> bool:

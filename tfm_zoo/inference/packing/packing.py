@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 #: a module of the zoo -> its layers that read the same input. (By name: a checkpoint's own code defines other classes.)
 JOINED = {
-    **{f"Tfm{kind}Attention": ("q_proj", "k_proj", "v_proj") for kind in ("", "NormedLast", "ScaledQuery")},
+    "TfmAttention": ("q_proj", "k_proj", "v_proj"),
     "TfmCrossAttention": ("k_proj", "v_proj"),
     "TfmMLP": ("gate_proj", "up_proj"),
 }
