@@ -117,8 +117,8 @@ def source_as_target(config, input_ids: torch.LongTensor | None) -> torch.LongTe
 
 
 def target_in(config, inputs: Inputs) -> torch.Tensor:
-    """The target's ids or embeddings among the inputs of [`TfmEncoderDecoderModel`]. Where a caller gives no target, the
-    source becomes the target: its ids are then among the inputs."""
+    """The target's ids or embeddings among the inputs of [`TfmEncoderDecoderModel`]. By default the source becomes the
+    target: its ids are then among the inputs."""
     ids, embeddings = inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"]
     check_tensor("decoder_input_ids", ids)
     if ids is None and embeddings is None:
