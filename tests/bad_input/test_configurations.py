@@ -43,7 +43,7 @@ ENCODER = [
         | {"intermediate_size": 0, "max_position_embeddings": 0, "sliding_window": 0, "embedding_size": 0},
     ),
     ({"num_key_value_heads": 3}, "num_attention_heads=4 .* num_key_value_heads=3"),
-    ({"type_vocab_size": -1}, "type_vocab_size=-1 .* 0 .* or more"),
+    ({"type_vocab_size": -1}, "type_vocab_size=-1 .* 0 or more"),
     ({"relative_attention_num_buckets": 3}, "relative_attention_num_buckets=3 .* at least 4"),
     ({"relative_attention_num_buckets": 32, "relative_attention_max_distance": 16}, "=32 .*max_distance=16"),
     ({"relative_attention_num_buckets": 8} | LINEAR, "buckets=8 .* no linear layer"),

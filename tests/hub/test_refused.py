@@ -114,8 +114,8 @@ CASES = [
     (lambda _: None, (partial(verify, dtype="float33"),), "dtype='float33' should be one of: auto, float"),
     (lose_all_but_the_configuration, PUSH[:1], r"it has no zoo_manifest\.json, no code, no weights\."),
     (delete(SHARD), PUSH[:1], f"it has no {SHARD}"),
-    (writing("positions.py", "\n"), PUSH[:1], r"positions.py has been changed\. It is not what was saved"),
-    (change_a_weight, PUSH[:1], r"weights changed: .*\. It is not what was saved"),
+    (writing("positions.py", "\n"), PUSH[:1], r"positions.py has been changed\. It differs from what was saved"),
+    (change_a_weight, PUSH[:1], r"weights changed: .*\. It differs from what was saved"),
 ]
 
 

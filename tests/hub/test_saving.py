@@ -50,7 +50,7 @@ def test_code_full_map_and_manifest_are_saved_by_every_head(head, checkpoints, h
     assert auto_map == {auto: f"{family.modeling_file}.{name}" for auto, name in (family.auto_classes | own).items()}
     assert {file.name: file.read_bytes() for file in folder.glob("*.py")} == code_of(family)
     verdict, saved = verify(folder), json.loads((folder / FILE).read_text())
-    assert verdict.ok and verdict.figures["bit_for_bit"] and not verdict.warnings, verdict
+    assert verdict.ok and not verdict.warnings, verdict
     outputs = [output for name, output in saved["fingerprint"]["outputs"].items() if name != "loss"]
     assert all(len(set(output["values"])) > 1 for output in outputs)
 

@@ -23,7 +23,7 @@ from .editing import edit
 
 AVAILABLE = "transformers.utils.import_utils.is_serve_available"
 ASKED = {"messages": [{"role": "user", "content": "who saw the film"}], "max_tokens": 5, "temperature": 0.0}
-HEAD_OF_HELP = "FORCE_MODEL, is a folder or a Hub id"
+HEAD_OF_HELP = "MODEL (FORCE_MODEL below) is a folder"
 
 
 def serve(*words: object):
