@@ -55,6 +55,13 @@ def test_code_full_map_and_manifest_are_saved_by_every_head(head, checkpoints, h
     assert all(len(set(output["values"])) > 1 for output in outputs)
 
 
+def test_a_saved_model_gives_as_many_states_as_before(tmp_path):
+    """What transformers puts on the layers of a model to catch their states is there once."""
+    model = tiny_model(TfmGPTForCausalLM, output_hidden_states=True)
+    model.save_pretrained(tmp_path)
+    assert len(model(torch.arange(5, 9)[None]).hidden_states) == model.config.num_hidden_layers + 1
+
+
 @TIED
 def test_tied_weights_are_saved_once(head, tmp_path):
     """They load where they lack, from one file and from shards; copies that engines give are not saved twice. A head

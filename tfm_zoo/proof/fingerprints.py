@@ -168,6 +168,8 @@ def compute(
             with suppress(Exception):  # a head whose labels have another form is compared without its loss
                 loss = named(functional_call(plain, weights or {}, kwargs=inputs | given))["loss"]
                 computed |= {"outputs": computed["outputs"] | {"loss": sample_of(loss, VALUES)}, "labels": labels}
+    if (name := "_output_capturing_hooks_installed") in vars(plain):  # on parts that the model shares: once is enough
+        setattr(model, name, True)
     return computed
 
 
