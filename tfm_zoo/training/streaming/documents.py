@@ -139,6 +139,6 @@ def task_of_documents(
 
 
 def sizes_for_card(splits: Mapping[str, Any]) -> dict[str, str]:
-    """How many examples are trained on, if they were pluralize, and how many are validated on."""
+    """How many examples are trained on, if they were counted, and how many are validated on."""
     size, validation = splits["train"].size, len(splits["validation"])
-    return {"train": f"{size:,} an epoch" if size else "not pluralize", "validation": f"{validation:,}"}
+    return {"train": f"{size:,} an epoch" if size else "not counted", "validation": f"{validation:,}"}

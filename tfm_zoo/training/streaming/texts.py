@@ -73,7 +73,7 @@ class TextSource:
     ) -> Iterator[IterableDataset]:
         """The shards of a part of the texts, which has every `parts`-th of them, without the first `first`.
 
-        They are pluralize in the random order that `seed` gives or, without a seed, in their own order. Of texts in
+        They are counted in the random order that `seed` gives or, without a seed, in their own order. Of texts in
         memory, each part has every `parts`-th row, and these are one shard.
         """
         count = len(self.rows) if isinstance(self.rows, Dataset) else self.rows.num_shards
