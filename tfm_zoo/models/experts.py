@@ -25,7 +25,7 @@ class TfmSparseMLP(nn.Module):
 
 
 class TfmSharedMLP(TfmSparseMLP):
-    """The same, and a feed-forward of all tokens, and each token takes the share that a gate says (Qwen2-MoE)."""
+    """The same beside a feed-forward that all tokens share. A gate says how much of it a token takes (Qwen2-MoE)."""
 
     def __init__(self, config):
         super().__init__(config)
