@@ -1,0 +1,182 @@
+"""`python -m benchmarks stores ENCODER`: seconds in which `tfm-zoo verify` names what changed under a store of vectors,
+or what an export has lost. Each is a process of its own, whose imports count.
+
+ENCODER is a BERT with the files of sentence-transformers. RoBERTa and MPNet stand in at its sizes, with random weights.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated
+
+import openvino
+import pandas as pd
+import torch
+import transformers
+import typer
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import AutoModel, PreTrainedModel
+
+from tests.proof.encoders import texts
+from tfm_zoo import CorpusReader
+from tfm_zoo.corpus.run import CorpusRun
+from tfm_zoo.corpus.source import Corpus
+
+VERIFY = "from tfm_zoo.cli import app; app()"
+#: what a release of transformers could do
+POSITIONS = """
+import torch; from transformers.models.roberta.modeling_roberta import RobertaEmbeddings as embeddings
+embeddings.create_position_ids_from_input_ids = staticmethod(
+    lambda ids, *_, **__: torch.arange(ids.shape[1]).expand_as(ids))
+"""
+BIAS = """
+import torch; from transformers.models.mpnet.modeling_mpnet import MPNetEncoder as encoder
+encoder.compute_position_bias = lambda self, x, *_, **__: torch.zeros(
+    x.shape[0], self.config.num_attention_heads, x.shape[1], x.shape[1])
+"""
+
+
+def change_file(path: Path, change: Callable[[dict], dict]) -> None:
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+
+def change_weights(model: Path, change: Callable[[dict], None]) -> None:
+    tensors = load_file(model / "model.safetensors")
+    change(tensors)
+    save_file(tensors, model / "model.safetensors", metadata={"format": "pt"})
+
+
+def another_release(tensors: dict) -> None:
+    tensors.update({name: each * 1.01 for name, each in tensors.items() if each.is_floating_point()})
+
+
+def nudge(tensors: dict) -> None:
+    tensors["encoder.layer.1.output.dense.weight"][3, 5] += 1e-3
+
+
+def swap(store: Path) -> None:
+    for old, new in ((0, "aside"), (1, 0), ("aside", 1)):
+        part_of(store, old).rename(part_of(store, new))
+
+
+def part_of(store: Path, number: int | str) -> Path:
+    return store / (f"part-{number:06}.parquet" if isinstance(number, int) else number)
+
+
+def edit(store: Path) -> None:
+    rows = pd.read_parquet(part_of(store, 2))
+    rows.at[7, "embedding"] = -rows.at[7, "embedding"]
+    rows.to_parquet(part_of(store, 2))
+
+
+#: fault -> what makes it, of a model's folder and its store
+FAULTS: dict[str, Callable[[Path, Path], object]] = {
+    "nothing has changed": lambda model, store: None,
+    "another release of the model": lambda model, store: change_weights(model, another_release),
+    "one weight off by 1e-3": lambda model, store: change_weights(model, nudge),
+    "a tokenizer that keeps capitals": lambda model, store: change_file(
+        model / "tokenizer_config.json", lambda found: found | {"do_lower_case": False}
+    ),
+    "truncation 128 for 256": lambda model, store: change_file(
+        model / "sentence_bert_config.json", lambda found: found | {"max_seq_length": 128}
+    ),
+    "cls for the mean": lambda model, store: change_file(
+        model / "1_Pooling/config.json",
+        lambda found: found | {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False},
+    ),
+    "no normalisation": lambda model, store: change_file(model / "modules.json", lambda found: found[:2]),
+    "a prompt dropped": lambda model, store: change_file(
+        model / "config_sentence_transformers.json", lambda found: found | {"prompts": {}, "default_prompt_name": None}
+    ),
+    "a part exchanged": lambda model, store: shutil.copy(part_of(store, 1), part_of(store, 3)),
+    "two parts swapped": lambda model, store: swap(store),
+    "a row edited": lambda model, store: edit(store),
+}
+#: a fault of the library, and the class that it is in
+RELEASES = {"RoBERTa's positions from 0": (POSITIONS, "Roberta"), "another attention bias": (BIAS, "MPNet")}
+
+
+def verify(fault: str, *words: object, before: str = "") -> None:
+    """Prints the seconds of `tfm-zoo verify`, and the first line that tells what it found."""
+    start = perf_counter()
+    command = [sys.executable, "-c", before + VERIFY, "verify", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    took, said = perf_counter() - start, " ".join((done.stdout or done.stderr).split())
+    said = re.sub(r"/\S*/", "", said)
+    print(f"{fault:32} {took:5.1f} s  exit {done.returncode}  {said[:200]}", flush=True)
+
+
+def embed(model: Path, rows: Path, store: Path) -> Path:
+    reader = CorpusReader.from_pretrained(str(model))
+    CorpusRun(Corpus.open(data_files=[str(rows)], keep=("text",)), reader, store, rows_per_part=1024)()
+    return store
+
+
+def stand_in(encoder: Path, kind: str, folder: Path) -> Path:
+    """The encoder's files, with random weights of another class."""
+    shutil.copytree(encoder, folder)
+    own = transformers.AutoConfig.from_pretrained(encoder)
+    names = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    fields = {name: getattr(own, name) for name in names} | {"max_position_embeddings": 514}
+    model_class = getattr(transformers, f"{kind}Model")
+    model_class(model_class.config_class(**fields)).save_pretrained(folder)
+    return folder
+
+
+class States(nn.Module):
+    """A model that has lost its pooler."""
+
+    def __init__(self, model: PreTrainedModel):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask, token_type_ids):
+        return self.model(input_ids, attention_mask, token_type_ids)[0]
+
+
+def judge_exports(encoder: Path, folder: Path) -> None:
+    import gguf
+
+    from tests.proof.test_exports import write_bert
+
+    model = AutoModel.from_pretrained(encoder, attn_implementation="eager").eval()
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    inputs = dict.fromkeys(names, torch.ones(2, 7, dtype=torch.long))
+    axes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=512)}
+    options = {"input_names": names, "output_names": ["last_hidden_state"], "dynamic_shapes": (axes,) * 3}
+    torch.onnx.export(States(model), (*inputs.values(),), folder / "lost.onnx", **options, verbose=False)
+    openvino.save_model(openvino.convert_model(model, example_input=inputs), folder / "rounded.xml")
+    write_bert(model, folder / "lost.gguf", gguf)
+    verify("ONNX without the pooler", folder / "lost.onnx", "--against", encoder)
+    verify("OpenVINO in bfloat16", folder / "rounded.xml", "--against", encoder)
+    verify("GGUF without the pooler", folder / "lost.gguf", "--against", encoder)
+
+
+def main(
+    encoder: Annotated[Path, typer.Argument(help="a folder")],
+    rows: Annotated[int, typer.Option(help="Texts of the store.")] = 4096,
+) -> None:
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        table = root / "texts.parquet"
+        pd.DataFrame({"text": [f"{number} {text}" for number, text in enumerate(texts(rows))]}).to_parquet(table)
+        prompted = Path(shutil.copytree(encoder, root / "encoder"))
+        prompts = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
+        change_file(prompted / "config_sentence_transformers.json", lambda found: found | prompts)
+        store = embed(prompted, table, root / "store")
+        for fault, change in FAULTS.items():
+            model, copy = (Path(shutil.copytree(each, root / f"{each.name}-now")) for each in (prompted, store))
+            change(model, copy)
+            verify(fault, copy, "--model", model)
+            shutil.rmtree(model), shutil.rmtree(copy)
+        for fault, (patch, kind) in RELEASES.items():
+            model = stand_in(prompted, kind, root / kind)
+            verify(fault, embed(model, table, root / f"{kind}-store"), "--model", model, before=patch)
+        judge_exports(encoder, root)
