@@ -21,7 +21,7 @@ import tfm_zoo
 from tests.official_models import BY_NAME, build_tiny
 from tests.padding.test_packed_documents import IDS, MODELS, POSITIONS, documents
 from tests.tiny import tiny_model
-from tfm_zoo.models.compat import CACHE
+from tfm_zoo.models.batch import CACHE
 
 from .pairs import Settings, train
 from .speed import results

@@ -6,7 +6,6 @@ import torch
 from transformers import Cache
 
 from ..models.batch import KeptTokens
-from ..models.padding import restore
 
 
 class Form(NamedTuple):
@@ -52,4 +51,4 @@ class Recorded:
         return 0
 
     def whole(self, states: torch.Tensor) -> torch.Tensor:
-        return states if self.kept is None else restore(states.transpose(1, 2), self.kept).transpose(1, 2)
+        return states if self.kept is None else self.kept.restore(states.transpose(1, 2)).transpose(1, 2)

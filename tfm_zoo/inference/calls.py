@@ -9,11 +9,9 @@ from torch import nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.utils import ModelOutput
 
-from ..models.batch import Tokens
-from ..models.compat import CACHE
+from ..models.batch import CACHE, Tokens, is_traced, marks_padding
 from ..models.decoder_entrance import decoder_batch
-from ..models.inputs import is_traced, marks_padding, one_of
-from ..models.padding import restore_outputs
+from ..models.inputs import one_of
 from ..models.source import check_source
 from .caches import Recorded
 from .finding import Found
@@ -167,7 +165,7 @@ class Call:
         batch = decoder_batch(model, tokens, mask, None, False, arguments, places)
         if cache is not None:
             batch = batch._replace(cache=Recorded(cache, batch.kept, self.twin.form))
-        outputs = restore_outputs(model.run(batch, return_dict=True, **arguments), batch.kept)
+        outputs = model.compute(batch, **arguments)
         outputs.past_key_values = cache
         return outputs
 

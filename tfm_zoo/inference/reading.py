@@ -11,11 +11,8 @@ import torch
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from ..models.batch import KeptTokens
-from ..models.decoder_entrance import needed_up_to
-from ..models.inputs import IGNORED
-from ..models.next_tokens import only_last
-from ..models.padding import find_kept, reads_padding, unless_whole
+from ..models.batch import IGNORED, KeptTokens
+from ..models.decoder_entrance import needed_up_to, only_last
 
 
 class Asked(NamedTuple):
@@ -31,8 +28,8 @@ class Asked(NamedTuple):
         if states.dim() != 3 or states.shape[:2] != self.mask.shape:
             return None
         if self.is_causal:
-            return unless_whole(find_kept(*needed_up_to(self.places, self.mask)))
-        return unless_whole(find_kept(self.mask, reads_padding(self.mask, self.places)))
+            return KeptTokens.find(needed_up_to(self.places, self.mask), self.places)
+        return KeptTokens.find(self.mask, self.places)
 
 
 class Read(NamedTuple):

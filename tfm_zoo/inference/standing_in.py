@@ -11,9 +11,7 @@ from torch import nn
 from transformers import Cache, PreTrainedConfig
 
 from ..converters.errors import ConversionError
-from ..models.inputs import is_traced
-from ..models.padding import keep
-from ..models.padding import restore as restore_padding
+from ..models.batch import is_traced
 from .calls import Call, TracedError
 from .finding import found_in
 from .modes import Modes, UnfollowedError
@@ -116,7 +114,7 @@ class ProjectionStandIn(StandIn):
         kept = asked[-1].kept(input) if self.is_on and asked and not is_traced(input) else None
         if kept is None:
             return self.official(input)
-        output = restore_padding(self.official(keep(input, kept)), kept)
+        output = kept.restore(self.official(kept.keep(input)))
         if self.is_lowest:
             real = torch.zeros(kept.shape, dtype=torch.bool, device=input.device)
             real.view(-1)[kept.indices] = True

@@ -8,7 +8,7 @@ from operator import eq
 import torch
 from torch import nn
 
-from ..models.padding import is_shapeless
+from ..models.batch import is_shapeless
 from .twins import changed_linear
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

@@ -3,8 +3,10 @@ whether a caller's cache fits; and `generate` with these caches."""
 
 import torch
 from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMixin
+from transformers.cache_utils import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
+from transformers.masking_utils import create_masks_for_generate
 
-from .compat import CACHE, CacheLayerMixin, DynamicLayer, LinearAttentionLayer, create_masks_for_generate
+from .batch import CACHE
 from .inputs import check_tensor
 from .layers import is_checkpointing
 
@@ -29,7 +31,12 @@ class TfmGrowingLayer(DynamicLayer):
         before = self.get_seq_length()
         length = before + key_states.shape[-2]
         if not self.has_space(length):
-            self.buffers = tuple(reserve(states, length) for states in (self.keys, self.values))
+            room = length + max(length // 2, 64)
+            self.buffers = tuple(
+                each.new_empty(*each.shape[:2], room, each.shape[3]) for each in (self.keys, self.values)
+            )
+            for buffer, states in zip(self.buffers, (self.keys, self.values), strict=True):
+                buffer[:, :, :before] = states
         for buffer, states in zip(self.buffers, (key_states, value_states), strict=True):
             buffer[:, :, before:length] = states
         return self.hand_out(length)
@@ -67,14 +74,6 @@ def need_gradient(*states: torch.Tensor) -> bool:
 def is_writable(states: torch.Tensor) -> bool:
     """Whether a tensor may be written to: one made in inference mode only within it."""
     return torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or not states.is_inference()
-
-
-def reserve(states: torch.Tensor, length: int) -> torch.Tensor:
-    """A larger tensor that begins with `states`, for `length` positions and half as many again."""
-    batch, heads, before, width = states.shape
-    buffer = states.new_empty(batch, heads, length + max(length // 2, 64), width)
-    buffer[:, :, :before] = states
-    return buffer
 
 
 def prepare_layers(cache: Cache, config) -> Cache:
@@ -158,10 +157,7 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
 
 def add_states(cache: Cache, config) -> None:
     """Replaces the linear-attention layers of a cache, which may be the caller's, by layers that count positions.
-
-    Raises:
-        ValueError: for a cache without a state for a layer of linear attention, or with one that was not counted.
-    """
+    Raises a `ValueError` for a cache that lacks a state for such a layer, or has one that was not counted."""
     if not config.has_linear_attention:
         return
     config = config.get_text_config(decoder=True)
@@ -179,12 +175,12 @@ def add_states(cache: Cache, config) -> None:
 
 def open_cache(model, given: Cache | None, use_cache: bool | None, batch: int) -> tuple[Cache | None, int | None, bool]:
     """The cache that a forward pass reads and writes, the number of positions in it (`None`: only the device knows),
-    and whether it is returned; `given` and `use_cache` are the caller's. Without a cache that is wanted, a new one.
-
-    Raises:
-        ValueError: for a cache of another model or another number of sequences.
-    """
-    check_is_cache(given)
+    and whether it is returned; `given` and `use_cache` are the caller's. Without a cache that is wanted, a new one."""
+    if given is not None and not isinstance(given, Cache):
+        raise ValueError(
+            f"past_key_values is a {type(given).__name__}; it should be a Cache of transformers, such as "
+            "DynamicCache(config=model.config)."
+        )
     cache = given
     if given is not None and is_checkpointing(model):
         if given.get_seq_length():
@@ -203,11 +199,8 @@ def open_cache(model, given: Cache | None, use_cache: bool | None, batch: int) -
 
 
 def count_cached(model, cache: Cache | None, batch: int) -> int | None:
-    """Checks a cache, and returns the number of positions in it; `None` if only the device knows that.
-
-    Raises:
-        ValueError: for a cache of another model or another number of sequences.
-    """
+    """The number of positions in a cache; `None` if only the device knows that. Raises a `ValueError` for the cache of
+    another model, or of another number of sequences."""
     if cache is None:
         return 0
     if "linear_attention" in model.layer_types:
@@ -236,15 +229,6 @@ def count_cached(model, cache: Cache | None, batch: int) -> int | None:
     return seen if isinstance(seen, int) else None
 
 
-def check_is_cache(cache: object) -> None:
-    """Raises a `ValueError` for what is neither `None` nor one of transformers' caches."""
-    if cache is not None and not isinstance(cache, Cache):
-        raise ValueError(
-            f"past_key_values is a {type(cache).__name__}; it should be a Cache of transformers, such as "
-            "DynamicCache(config=model.config)."
-        )
-
-
 def sizes_of(layer: CacheLayerMixin) -> tuple[int, int, int] | None:
     """Sequences (0 at first), heads and head size in a layer of a cache; `None` for a layer without tensors."""
     state = getattr(layer, "recurrent_states", {}).get(0)
@@ -267,7 +251,17 @@ class TfmGenerationMixin(GenerationMixin):
         return super().generate(inputs, *args, **kwargs)
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, mode, *sizes: int):
-        self.check_positions_for(sizes[-1], model_kwargs.get("position_ids"))
+        # The positions of all tokens that are to be read, those of the prompt included (not the last that is written).
+        most, tokens = getattr(self.model, "decoder", self.model).num_positions, sizes[-1]
+        position_ids = model_kwargs.get("position_ids")
+        if most is not None and position_ids is not None and tokens > most:  # they do not count the padding at the left
+            tokens -= position_ids.shape[1] - 1 - int(position_ids[:, -1].max())
+        if most is not None and tokens > most:
+            raise ValueError(
+                f"The prompt and the new tokens would be {tokens + 1}, as max_new_tokens or max_length says, and the "
+                f"model has {most} positions (max_position_embeddings): ask for at least {tokens - most} fewer, or "
+                "shorten the prompt."
+            )
         is_callers = model_kwargs.get(CACHE) is not None
         prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, *sizes)
         cache = model_kwargs.get(CACHE)
@@ -277,19 +271,6 @@ class TfmGenerationMixin(GenerationMixin):
         elif cache is not None:
             prepare_layers(cache, self.config)
         return prepared
-
-    def check_positions_for(self, tokens: int, position_ids: torch.LongTensor | None) -> None:
-        """Raises a `ValueError` if the model lacks positions for all `tokens` that `generate` is to read, those of the
-        prompt, with these positions `(batch, length)`, included. (The last token that it writes is not read.)"""
-        most, padding = getattr(self.model, "decoder", self.model).num_positions, 0
-        if most is not None and position_ids is not None and tokens > most:  # they do not count the padding at the left
-            padding = position_ids.shape[1] - 1 - int(position_ids[:, -1].max())
-        if most is not None and tokens - padding > most:
-            raise ValueError(
-                f"The prompt and the new tokens would be {tokens - padding + 1}, as max_new_tokens or max_length says, "
-                f"and the model has {most} positions (max_position_embeddings): ask for at least "
-                f"{tokens - padding - most} fewer, or shorten the prompt."
-            )
 
     @staticmethod
     def create_masks_for_generate(config, **kwargs) -> dict:

@@ -10,10 +10,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from .compat import ACT2FN, ROPE_INIT_FUNCTIONS
-from .norms import WITH_BIAS
+from transformers.activations import ACT2FN
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 Rule = Callable[[Any], Iterator[str]]
+WITH_BIAS = ("layernorm", "zero_centered_layernorm")  # norms that may have one
 LAYER_TYPES = ("full_attention", "sliding_attention", "linear_attention")
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
 #: the last two arguments of [`each`]

@@ -10,8 +10,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
-from .configuration_checks import RULES, Idle, Rule, broken
-from .norms import WITH_BIAS
+from .configuration_checks import RULES, WITH_BIAS, Idle, Rule, broken
 
 logger = logging.get_logger(__name__)
 
@@ -177,6 +176,12 @@ class TwoStackFields:
     weight_init: Literal["xavier", "normal"] = "xavier"
 
 
+def auto_classes_of(prefix: str, heads: str = "", **others: str) -> dict[str, str]:
+    """`Auto...` class -> class of a family: for heads that have the names of their Auto classes, and for `others`."""
+    named = {f"AutoModelFor{head}": f"{prefix}For{head}" for head in heads.split()}
+    return {"AutoConfig": f"{prefix}Config", "AutoModel": f"{prefix}Model"} | named | others
+
+
 #: a family has the fields of those that it inherits from, and refuses all others
 PARTS = (EncoderFields, WriterFields, DecoderFields, TwoStackFields)
 
@@ -207,6 +212,8 @@ class TfmConfig(PreTrainedConfig):
     lacks: ClassVar[set[str]] = set()
     #: field -> its default, or what makes it follow from others
     defaults: ClassVar[dict[str, Any]] = {}
+    #: those that follow from others while they are `None`
+    following_fields: ClassVar[list[str]] = []
     rules: ClassVar[tuple[Rule, ...]] = RULES
     ignore_keys_at_rope_validation: ClassVar[set[str]] = {"llama_4_scaling_beta", "max_position_embeddings"}
 
@@ -331,6 +338,7 @@ class TfmConfig(PreTrainedConfig):
         own, every = names_of(cls), set().union(*map(names_of, (TfmConfig, *PARTS)))
         cls.lacks = every - own
         cls.defaults = {name: getattr_static(cls, name, None) for name in own | every}
+        cls.following_fields = [name for name in own if isinstance(cls.defaults[name], Follows)]
 
     def __new__(cls, *args, **given):
         cls.by_field(given)  # `__init__` forgets which fields were given
@@ -354,7 +362,7 @@ class TfmConfig(PreTrainedConfig):
         self.auto_map = self.full_auto_map()
         self.validate_fields()
         # A value that a field would have anyway changes with the other field, as it does once it is saved and loaded.
-        vars(self).update({name: None for name in self.following_fields() if not self.is_chosen(name)})
+        vars(self).update({name: None for name in self.following_fields if not self.is_chosen(name)})
 
     def validate_fields(self) -> None:
         """Raises a `ValueError` if the fields do not fit each other. A configuration may have been changed since it was
@@ -364,11 +372,8 @@ class TfmConfig(PreTrainedConfig):
 
     @classmethod
     def by_field(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """The given values by the names of their fields. (An alias that is `None` says nothing.)
-
-        Raises:
-            ValueError: for two names of one field, unless they are aliases with the same value.
-        """
+        """The given values by the names of their fields. (An alias that is `None` says nothing.) Raises a `ValueError`
+        for two names of one field, unless they are aliases with the same value."""
         names = {}
         for name, value in given.items():
             if value is not None or name not in cls.attribute_map:
@@ -458,34 +463,25 @@ class TfmConfig(PreTrainedConfig):
         """Whether a bias of positions is added to the scores."""
         return self.position_embedding_type == "alibi" or self.relative_attention_num_buckets is not None
 
-    @classmethod
-    def following_fields(cls) -> list[str]:
-        """Names of the fields that follow from others while they are `None`."""
-        return [
-            name for name, default in cls.defaults.items() if isinstance(default, Follows) and name not in cls.lacks
-        ]
-
     def to_dict(self) -> dict:
         """All fields with their values."""
-        values = {name: getattr(self, name) for name in self.following_fields()}
+        values = {name: getattr(self, name) for name in self.following_fields}
         # While transformers saves, it adds an entry to `auto_map` with the file of the saved class: this drops it.
         values = super().to_dict() | values | {"auto_map": self.full_auto_map()}
         return {name: value for name, value in values.items() if name not in self.lacks}
 
     def to_diff_dict(self) -> dict:
         """What `config.json` holds. A field that follows from others is `None` there, so that it changes with them."""
-        chosen = {name: vars(self)[name] if self.is_chosen(name) else None for name in self.following_fields()}
+        chosen = {name: vars(self)[name] if self.is_chosen(name) else None for name in self.following_fields}
         return super().to_diff_dict() | chosen
 
     @classmethod
     def from_dict(cls, config_dict: dict, **kwargs):
-        """Makes a configuration from saved fields and overrides (`kwargs`), checked together.
+        """Makes a configuration from saved fields and overrides (`kwargs`), checked together. Raises a `ValueError` for
+        the fields of another type of model.
 
         Saved values that have no effect, which earlier versions took, are left out. Those of other families give a
         warning; so does a name that looks like a misspelt field, but becomes an attribute: a tool may have written it.
-
-        Raises:
-            ValueError: for the fields of another type of model.
         """
         model_type = config_dict.get("model_type") or cls.model_type
         if model_type != cls.model_type:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 
 from .configuration_checks import ACTIVATION, RATE, RULES, SCORES, Idle, Rule, each, needs, tokens
-from .configuration_tfm import EncoderFields, Stored, TfmConfig
+from .configuration_tfm import EncoderFields, Stored, TfmConfig, auto_classes_of
 from .engines import serves_encoder, window_in_engine
 
 
@@ -25,18 +25,12 @@ class TfmBertConfig(EncoderFields, TfmConfig):
 
     model_type = "tfm_bert"
     modeling_file: ClassVar[str] = "modeling_tfm_bert"
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "TfmBertConfig",
-        "AutoModel": "TfmBertModel",
-        "AutoModelForTextEncoding": "TfmBertModel",
-        "AutoModelForPreTraining": "TfmBertForPreTraining",
-        "AutoModelForMaskedLM": "TfmBertForMaskedLM",
-        "AutoModelForNextSentencePrediction": "TfmBertForNextSentencePrediction",
-        "AutoModelForSequenceClassification": "TfmBertForSequenceClassification",
-        "AutoModelForTokenClassification": "TfmBertForTokenClassification",
-        "AutoModelForQuestionAnswering": "TfmBertForQuestionAnswering",
-        "AutoModelForMultipleChoice": "TfmBertForMultipleChoice",
-    }
+    auto_classes: ClassVar[dict[str, str]] = auto_classes_of(
+        "TfmBert",
+        "PreTraining MaskedLM NextSentencePrediction SequenceClassification TokenClassification QuestionAnswering "
+        "MultipleChoice",
+        AutoModelForTextEncoding="TfmBertModel",
+    )
     other_auto_classes: ClassVar[dict[str, str]] = {"TfmBertForReplacedTokenDetection": "AutoModelForPreTraining"}
     rules: ClassVar[tuple[Rule, ...]] = (
         *(*RULES, SCORES),

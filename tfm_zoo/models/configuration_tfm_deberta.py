@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 
 from .configuration_checks import ACTIVATION, Idle, Rule, each
-from .configuration_tfm import ALIASES, Follows
+from .configuration_tfm import ALIASES, Follows, auto_classes_of
 from .configuration_tfm_bert import TfmBertConfig
 
 
@@ -31,16 +31,11 @@ class TfmDebertaConfig(TfmBertConfig):
 
     model_type = "tfm_deberta"
     modeling_file: ClassVar[str] = "modeling_tfm_deberta"
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "TfmDebertaConfig",
-        "AutoModel": "TfmDebertaModel",
-        "AutoModelForMaskedLM": "TfmDebertaForMaskedLM",
-        "AutoModelForPreTraining": "TfmDebertaForReplacedTokenDetection",
-        "AutoModelForSequenceClassification": "TfmDebertaForSequenceClassification",
-        "AutoModelForTokenClassification": "TfmDebertaForTokenClassification",
-        "AutoModelForQuestionAnswering": "TfmDebertaForQuestionAnswering",
-        "AutoModelForMultipleChoice": "TfmDebertaForMultipleChoice",
-    }
+    auto_classes: ClassVar[dict[str, str]] = auto_classes_of(
+        "TfmDeberta",
+        "MaskedLM SequenceClassification TokenClassification QuestionAnswering MultipleChoice",
+        AutoModelForPreTraining="TfmDebertaForReplacedTokenDetection",
+    )
     other_auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES | {"pooler_hidden_act": "pooler_act"}
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -61,7 +56,9 @@ class TfmDebertaConfig(TfmBertConfig):
     #: what scores add to the product of contents: `"c2p"`, of a query with its distance from the key, `"p2c"`, of a key
     #: with its distance from the query
     pos_att_type: list[str] | None = Follows(lambda config: ["c2p", "p2c"])
-    attention_scale: float | int | None = Follows(lambda config: (config.head_dim * config.num_products) ** -0.5)
+    attention_scale: float | int | None = Follows(
+        lambda config: (config.head_dim * (1 + len(config.pos_att_type))) ** -0.5  # for each product in the sum
+    )
     share_att_key: bool = True  # distances are projected as contents are; else by matrices of their own
     max_relative_positions: int | None = Follows("max_position_embeddings")  # all distances from this one on are alike
     #: on each side of a position; the first half hold one distance each, later ones more and more. `None`: one for each
@@ -85,11 +82,6 @@ class TfmDebertaConfig(TfmBertConfig):
     relative_attention_num_buckets: ClassVar[None]
     relative_attention_max_distance: ClassVar[int]
     relative_attention_per_layer: ClassVar[bool]
-
-    @property
-    def num_products(self) -> int:
-        """How many products a score is the sum of."""
-        return 1 + len(self.pos_att_type)
 
     @property
     def bucket_span(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 
 from .configuration_checks import CAUSAL, RULES, SIZE, WINDOW, Idle, Rule, each, needs, tokens
-from .configuration_tfm import Follows, PositionEmbedding, TfmConfig, TwoStackFields, WriterFields
+from .configuration_tfm import Follows, PositionEmbedding, TfmConfig, TwoStackFields, WriterFields, auto_classes_of
 
 STACKS = ("encoder", "decoder")
 
@@ -41,16 +41,13 @@ class TfmEncoderDecoderConfig(TwoStackFields, WriterFields, TfmConfig):
     model_type = "tfm_encoder_decoder"
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache"]
     modeling_file: ClassVar[str] = "modeling_tfm_encoder_decoder"
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "TfmEncoderDecoderConfig",
-        "AutoModel": "TfmEncoderDecoderModel",
-        "AutoModelForSeq2SeqLM": "TfmEncoderDecoderForConditionalGeneration",
-        "AutoModelForMaskedLM": "TfmEncoderDecoderForConditionalGeneration",  # which denoises, as in BART
-        "AutoModelForSequenceClassification": "TfmEncoderDecoderForSequenceClassification",
-        "AutoModelForTokenClassification": "TfmEncoderDecoderForTokenClassification",
-        "AutoModelForQuestionAnswering": "TfmEncoderDecoderForQuestionAnswering",
-        "AutoModelForTextEncoding": "TfmEncoderDecoderEncoder",
-    }
+    auto_classes: ClassVar[dict[str, str]] = auto_classes_of(
+        "TfmEncoderDecoder",
+        "SequenceClassification TokenClassification QuestionAnswering",
+        AutoModelForSeq2SeqLM="TfmEncoderDecoderForConditionalGeneration",
+        AutoModelForMaskedLM="TfmEncoderDecoderForConditionalGeneration",  # which denoises, as in BART
+        AutoModelForTextEncoding="TfmEncoderDecoderEncoder",
+    )
     other_auto_classes: ClassVar[dict[str, str]] = {"TfmEncoderDecoderEncoder": "AutoModel"}
     base_model_fsdp_plan: ClassVar[dict[str, str]] = {
         f"{stack}.{part}": "free_full_weight" for stack in STACKS for part in ("embeddings", "layers.*")
@@ -65,7 +62,6 @@ class TfmEncoderDecoderConfig(TwoStackFields, WriterFields, TfmConfig):
         each("use_parallel_residual", operator.not_, "False: cross-attention reads what attention added"),
         needs("final_logits_bias", "lm_head_bias", False),
         two_stacks,
-        needs("norm_target_tokens", "embedding_norm", True),
         needs("norm_target_tokens", "embedding_norm", True),
         tokens("pad_token_id decoder_start_token_id", "decoder_vocab_size", "the target's vocabulary"),
         Idle("initializer_range", "weight_init", "normal"),
@@ -123,14 +119,3 @@ class TfmEncoderDecoderConfig(TwoStackFields, WriterFields, TfmConfig):
         ones ask for a target: sentence-transformers, which gives no target, means their encoder alone."""
         official = (self.official or {}).get("model_type")
         return official in (None, "bart", "mbart", "plbart", "mvp", "fsmt")
-
-    @property
-    def has_one_vocabulary(self) -> bool:
-        """Whether the decoder can read the source's tokens, as in BART even if nothing is tied."""
-        official = (self.official or {}).get("model_type")
-        return self.share_encoder_decoder_embeddings or official in ("bart", "mbart", "plbart", "mvp")
-
-    @property
-    def decoder_layer_types(self) -> list[str]:
-        """The type of self-attention of each of the decoder's layers."""
-        return [self.layer_type] * self.decoder_layers

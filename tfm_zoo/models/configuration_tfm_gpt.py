@@ -7,7 +7,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import MixtralConfig
 
 from .configuration_checks import ACTIVATION, CAUSAL, RULES, SCORES, SIZE, WINDOW, Idle, Rule, each, needs
-from .configuration_tfm import DecoderFields, Follows, NormPosition, TfmConfig, WriterFields
+from .configuration_tfm import DecoderFields, Follows, NormPosition, TfmConfig, WriterFields, auto_classes_of
 from .engines import serves_decoder
 
 OF_EXPERTS = (
@@ -51,14 +51,9 @@ class TfmGPTConfig(DecoderFields, WriterFields, TfmConfig):
     model_type = "tfm_gpt"
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "cache"]
     modeling_file: ClassVar[str] = "modeling_tfm_gpt"
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "TfmGPTConfig",
-        "AutoModel": "TfmGPTModel",
-        "AutoModelForCausalLM": "TfmGPTForCausalLM",
-        "AutoModelForSequenceClassification": "TfmGPTForSequenceClassification",
-        "AutoModelForTokenClassification": "TfmGPTForTokenClassification",
-        "AutoModelForQuestionAnswering": "TfmGPTForQuestionAnswering",
-    }
+    auto_classes: ClassVar[dict[str, str]] = auto_classes_of(
+        "TfmGPT", "CausalLM SequenceClassification TokenClassification QuestionAnswering"
+    )
     rules: ClassVar[tuple[Rule, ...]] = (
         *(*RULES, SCORES),
         each("sliding_window", *WINDOW),

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 
 from .configuration_checks import RULES, SCORES, SIZE, Rule, each
-from .configuration_tfm import ALIASES, NormPosition, TfmConfig
+from .configuration_tfm import ALIASES, NormPosition, TfmConfig, auto_classes_of
 
 
 def pooling(config: Any) -> Iterator[str]:
@@ -21,11 +21,9 @@ class TfmTextTowerConfig(TfmConfig):
 
     model_type = "tfm_text_tower"
     modeling_file: ClassVar[str] = "modeling_tfm_text_tower"
-    auto_classes: ClassVar[dict[str, str]] = {
-        "AutoConfig": "TfmTextTowerConfig",
-        "AutoModel": "TfmTextTowerModel",
-        "AutoModelForTextEncoding": "TfmTextTowerModel",
-    }
+    auto_classes: ClassVar[dict[str, str]] = auto_classes_of(
+        "TfmTextTower", AutoModelForTextEncoding="TfmTextTowerModel"
+    )
     other_auto_classes: ClassVar[dict[str, str]] = {"TfmTextTowerForProjection": "AutoModel"}
     attribute_map: ClassVar[dict[str, str]] = ALIASES | {"projection_dim": "projection_size"}
     rules: ClassVar[tuple[Rule, ...]] = (*RULES, SCORES, each("pooler_size projection_size", *SIZE), pooling)

@@ -2,9 +2,7 @@
 
 import torch
 
-from .batch import Batch
-from .inputs import count_in_mask, is_traced, marks_padding
-from .padding import is_split
+from .batch import Batch, count_in_mask, is_traced, marks_padding
 from .position_bias import BiasedLayouts, TfmAlibi, spread
 
 
@@ -39,7 +37,10 @@ class CountedLayouts(BiasedLayouts):
     def __init__(self, model, batch: Batch):
         super().__init__(model, batch)
         self.known = known = key_positions(batch.attention_mask, self.device)
-        has_gaps = known is not None and (is_traced(known) or is_split(known >= 0))
+        has_gaps = known is not None and is_traced(known)
+        if known is not None and not has_gaps:  # padding may stand between the tokens of a row
+            begins = (known[:, 1:] >= 0) & (known[:, :-1] < 0)
+            has_gaps = bool((begins.sum(dim=1) + (known[:, 0] >= 0) > 1).any())
         self.reads_positions = isinstance(self.bias, TfmCountedAlibi) and (self.bias.is_rounded or has_gaps)
 
     def of_pairs(self, distances, is_later, layer: int, keys: int, *starts: int | torch.Tensor) -> torch.Tensor:

@@ -1,24 +1,12 @@
-"""The entrance of decoders: like [`encoder_batch`] for encoders, with a cache."""
+"""The entrance of decoders, like [`encoder_batch`] with a cache; and which positions their heads read."""
 
 import torch
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
-from .batch import Batch, KeptTokens, Layout, Tokens
+from .batch import CACHE, Batch, KeptTokens, Layout, Tokens, is_traced, marks_padding
 from .cache import open_cache
-from .compat import CACHE
-from .inputs import (
-    asks_for,
-    check_inputs,
-    count_in_mask,
-    count_positions,
-    counted,
-    documents_of,
-    is_traced,
-    marks_padding,
-)
-from .kernels import takes_bounds
-from .masks import empty_states, find_layouts, hides_only_padding, pair_mask, shown_keys
-from .padding import find_kept, keep_tokens, reads_padding, unless_padding_counts
+from .entrance import empty_states, find_layouts, hides_only_padding, pair_mask, shown_keys
+from .inputs import asks_for, check_inputs, default_positions, documents_of
 
 SHOWN = ("output_hidden_states", "output_attentions", "output_router_logits")  # what each layer computes
 
@@ -26,11 +14,8 @@ SHOWN = ("output_hidden_states", "output_attentions", "output_router_logits")  #
 def decoder_batch(
     model, tokens: Tokens, attention_mask, past_key_values, use_cache: bool | None, options: dict, read_positions=None
 ) -> Batch:
-    """Makes the batch of a causal [`TfmStack`] from the inputs of [`TfmGPTModel`], and its further `options`.
-
-    Raises:
-        ValueError: for inputs that do not fit each other, the cache or the model.
-    """
+    """Makes the batch of a causal [`TfmStack`] from the inputs of [`TfmGPTModel`], and its further `options`. Raises a
+    `ValueError` for inputs that do not fit each other, the cache or the model."""
     config, given = model.config, tokens.ids_or_embeddings
     if isinstance(past_key_values, EncoderDecoderCache):
         past_key_values = past_key_values.self_attention_cache
@@ -51,35 +36,25 @@ def decoder_batch(
     if is_packed:
         cache, returns_cache = None, False
     if tokens.position_ids is None:
-        tokens = tokens._replace(position_ids=default_positions(model, given, attention_mask, cache, seen))
+        seen = cache.get_seq_length() if seen is None else seen  # that only the device knows
+        tokens = tokens._replace(position_ids=default_positions(model, given, attention_mask, seen))
 
     kept = None
     if cache is None and not any(asks_for(config, options, name) for name in SHOWN):
-        if documents is None:
-            kept = kept_up_to_read(model, attention_mask, read_positions)
-        elif is_packed and takes_bounds(model, empty_states(model, given)):  # others tell documents apart by a mask
+        if documents is None and (attention_mask is None or marks_padding(attention_mask)):
+            # Whoever evaluates inspects the model, and gets the official states at padding too.
+            if read_positions is None and attention_mask is not None and model.training:
+                read_positions = attention_mask.bool()
+            if read_positions is not None:  # no earlier position sees those behind the last of them
+                real = None if attention_mask is None else attention_mask.to(read_positions)
+                kept = KeptTokens.find(needed_up_to(read_positions, real), read_positions)
+        elif is_packed and model.takes_bounds(empty_states(model, given)):  # others tell documents apart by a mask
             real = torch.ones_like(documents) if attention_mask is None else attention_mask
-            kept = find_kept(real, reads_padding(real, read_positions), documents)
-    kept = unless_padding_counts(model, kept)
-    tokens = keep_tokens(tokens, kept)
+            kept = KeptTokens.find(real, read_positions, documents)
+    kept = model.skips(kept)
 
     layouts = decoder_layouts(model, given, attention_mask, cache, documents, kept)
-    return Batch(tokens, layouts, kept, cache, returns_cache, attention_mask)
-
-
-def default_positions(
-    model, given: torch.Tensor, attention_mask: object, cache: Cache | None, seen: int | None
-) -> torch.LongTensor:
-    """Positions `(batch or 1, length)` of the inputs, after the `seen` ones in the cache (`None`: only the device knows
-    how many)."""
-    length, has_mask = given.shape[1], marks_padding(attention_mask)
-    if has_mask and model.config.position_ids_from_mask:
-        return counted(model, count_in_mask(attention_mask.to(given.device))[:, -length:])
-    if has_mask and model.config.position_ids_from_padding and seen != 0:
-        seen = attention_mask[:, :-length].bool().sum(dim=1, keepdim=True)
-    elif seen is None:
-        seen = cache.get_seq_length()
-    return count_positions(model, given, seen)
+    return Batch(tokens.only(kept), layouts, kept, cache, returns_cache, attention_mask)
 
 
 def decoder_layouts(
@@ -111,26 +86,21 @@ def decoder_layouts(
     return find_layouts(model, states, attention_mask, kept, **options)
 
 
-def kept_up_to_read(model, attention_mask, read_positions: torch.Tensor | None) -> KeptTokens | None:
-    """The real tokens of a batch up to the last one that is read of each row, since no earlier position sees others
-    ([`find_kept`])."""
-    if not (attention_mask is None or marks_padding(attention_mask)):
-        return None
-    # Whoever evaluates inspects the model, and gets the official states at padding too.
-    if read_positions is None and attention_mask is not None and model.training:
-        read_positions = attention_mask.bool()
-    if read_positions is None:
-        return None
-    real = None if attention_mask is None else attention_mask.to(read_positions)
-    return find_kept(*needed_up_to(read_positions, real))
-
-
-def needed_up_to(
-    read_positions: torch.BoolTensor, real: torch.BoolTensor | None = None
-) -> tuple[torch.BoolTensor, torch.BoolTensor | None]:
-    """The positions of each row up to the last one that is read, and of them the `real` ones, if they are given; and
-    whether others are read. Each is `(batch, length)`; they are what [`find_kept`] takes."""
+def needed_up_to(read_positions: torch.BoolTensor, real: torch.BoolTensor | None = None) -> torch.BoolTensor:
+    """The positions of each row up to the last one that is read, and of them the `real` ones, if they are given. Each
+    is `(batch, length)`."""
     needed = read_positions.flip(1).cumsum(dim=1).flip(1) > 0
     whole = torch.ones_like(needed) if real is None else real
-    needed = (needed & whole) | (whole & (whole.cumsum(dim=1) == 1))  # a row without any would have no output
-    return needed, None if real is None else reads_padding(real, read_positions)
+    return (needed & whole) | (whole & (whole.cumsum(dim=1) == 1))  # a row without any would have no output
+
+
+def read_states(hidden_states: torch.Tensor, positions: torch.BoolTensor) -> torch.Tensor:
+    """`(batch, hidden_size)`, the states at the one true position `(batch, length)` of each row."""
+    index = positions.to(hidden_states.device).int().argmax(dim=1)
+    return hidden_states[torch.arange(index.shape[0], device=index.device), index]  # `len` would fix it in a graph
+
+
+def only_last(positions: torch.BoolTensor) -> torch.BoolTensor:
+    """`(batch, length)`: true at the last true one of each row alone; at its first position without one."""
+    places = torch.arange(positions.shape[1], device=positions.device)
+    return places == (positions * places).argmax(dim=1, keepdim=True)

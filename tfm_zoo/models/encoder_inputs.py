@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from .batch import Tokens
-from .inputs import check_values, is_traced, marks_padding
+from .batch import Tokens, is_traced, marks_padding
+from .inputs import check_values
 
 MASKED = 0.15 * 0.8  # of the tokens that ESM-2 was trained with
 

@@ -1,12 +1,33 @@
-"""The entrance of encoders: a caller's arguments, then which tokens are computed, then who attends to whom."""
+"""The entrance of encoders: a caller's arguments, then which tokens are computed, then who attends to whom, in a padded
+batch or among the tokens which are kept of it."""
+
+from functools import partial
 
 import torch
+from transformers import masking_utils
 
-from .batch import EVERYTHING, Batch, Tokens
-from .compat import CACHE
-from .inputs import asks_for, check_inputs, count_positions, documents_of, is_traced, marks_padding
-from .masks import empty_states, find_layouts, hides_only_padding
-from .padding import find_kept, keep_tokens, leave_out, unless_padding_counts
+from .batch import EVERYTHING, FUSED, Batch, KeptTokens, Layout, Tokens, Window, is_traced, marks_padding, reads_freely
+from .inputs import asks_for, check_inputs, default_positions, documents_of
+
+BLOCKS_FROM = 4  # attention runs in blocks for inputs at least this many windows long
+
+
+def padding_mask(config, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs):
+    """The mask of linear attention: which of the inputs `(batch, length, ...)` are real."""
+    return None if attention_mask is None else attention_mask[:, -inputs_embeds.shape[1] :].to(inputs_embeds.device)
+
+
+#: type of layer -> what makes a mask for it: transformers' functions, of encoders and of decoders
+ENCODER_MASKS = {
+    "full_attention": masking_utils.create_bidirectional_mask,
+    "sliding_attention": masking_utils.create_bidirectional_sliding_window_mask,
+    "linear_attention": padding_mask,
+}
+DECODER_MASKS = {
+    "full_attention": masking_utils.create_causal_mask,
+    "sliding_attention": masking_utils.create_sliding_window_causal_mask,
+    "linear_attention": padding_mask,
+}
 
 
 def encoder_batch(
@@ -15,7 +36,7 @@ def encoder_batch(
     """Makes an encoder's batch from the inputs of [`TfmBertModel`], and its further `options`. `reads_first`: the
     caller reads the first position of each sequence, even if it is padding; `takes_documents`: several may be packed
     into a row."""
-    if any(options.get(name) is not None for name in ("past_key_values", CACHE)):
+    if any(options.get(name) is not None for name in ("past_key_values", "cache")):
         raise ValueError("past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; use prompt tuning.")
     given = tokens.ids_or_embeddings
     check_inputs(model, tokens, attention_mask)
@@ -24,21 +45,147 @@ def encoder_batch(
     if documents is not None and not (takes_documents or is_traced(documents)):
         raise ValueError("position_ids begin anew within a row: each source should be a row of its own, padded.")
     if tokens.position_ids is None:
-        tokens = tokens._replace(position_ids=count_positions(model, given))
+        tokens = tokens._replace(position_ids=default_positions(model, given))
     tokens = model.complete_tokens(tokens, mask, documents, options)
 
     kept = None
+    if documents is None and marks_padding(mask) and reads_freely(mask) and mask.all():
+        mask = None
     if marks_padding(mask):
-        mask, kept = leave_out(mask, read_positions, reads_first, documents)
+        if reads_first:
+            first = torch.arange(mask.shape[1], device=mask.device)[None] == 0
+            read_positions = first if read_positions is None else read_positions.to(mask.device).bool() | first
+        kept = KeptTokens.find(mask, read_positions, documents, or_all=True)
+        mask = None if kept is not None and sum(kept.lengths) == mask.numel() else mask
     elif mask is None and documents is not None:
-        kept = find_kept(torch.ones_like(documents), documents=documents)
+        kept = KeptTokens.find(torch.ones_like(documents), documents=documents)
     if mask is None and documents is None and hides_only_padding(model, given):
         return Batch(tokens, dict.fromkeys(model.layer_types, EVERYTHING))
     # A caller who asks for hidden states gets copies with the padding restored, to which no gradient would flow.
     is_copied = torch.is_grad_enabled() and asks_for(model.config, options, "output_hidden_states")
     has_bias = documents is not None and model.position_bias is not None
-    kept = None if is_copied or has_bias else unless_padding_counts(model, kept)
-    tokens = keep_tokens(tokens, kept)
+    kept = None if is_copied or has_bias else model.skips(kept)
     states, shows_weights = empty_states(model, given), asks_for(model.config, options, "output_attentions")
     layouts = find_layouts(model, states, mask, kept, shows_weights, documents=documents)
-    return Batch(tokens, layouts, kept, attention_mask=mask)
+    return Batch(tokens.only(kept), layouts, kept, attention_mask=mask)
+
+
+def hides_only_padding(model, given: torch.Tensor) -> bool:
+    """Whether an encoder, or a decoder's one new token, needs a mask for padding alone: no layer has a window, and the
+    implementation takes a plain mask or none (flex attention's is one of blocks). In a graph nobody can tell."""
+    is_plain = model.config._attn_implementation in ("eager", *FUSED)
+    return is_plain and "sliding_attention" not in model.layer_types and not is_traced(given)
+
+
+def empty_states(model, given: torch.Tensor) -> torch.Tensor:
+    """`(batch, length, 0)`, with the dtype and device of the hidden states of these ids or embeddings, which is all
+    that mask functions read."""
+    dtype = given.dtype if given.is_floating_point() else model.embeddings.embed_tokens.weight.dtype
+    return given.new_empty(*given.shape[:2], 0, dtype=dtype if dtype.is_floating_point else model.dtype)
+
+
+def pair_mask(config, mask: object, states: torch.Tensor) -> object:
+    """A mask of who attends to whom in the form that attention reads. A caller's may be of numbers to add, or true (or
+    1) where a query sees a key; it may also be one that only the implementation knows."""
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or mask.is_floating_point():
+        return mask
+    sees, lowest = mask.bool(), torch.finfo(states.dtype).min
+    return sees if config._attn_implementation in FUSED else added_to_scores(sees, states.dtype, lowest)
+
+
+def shown_keys(mask: torch.Tensor, states: torch.Tensor) -> torch.BoolTensor | None:
+    """A mask of padding `(batch, keys)` for queries that all see the same keys, `(batch, 1, 1, keys)`; `None` if it
+    hides nothing, as far as one can tell."""
+    sees = mask.to(states.device).bool()[:, None, None]
+    return None if reads_freely(sees) and sees.all() else sees
+
+
+def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype, unseen: float = -torch.inf) -> torch.Tensor:
+    """Makes a mask of numbers from one that is true where a query sees a key. (sdpa would do it in every call.)"""
+    return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill_(~sees, unseen)
+
+
+def find_layouts(
+    model, states: torch.Tensor, mask: object, kept: KeptTokens | None, shows_weights: bool = False, **options
+) -> dict[str, Layout]:
+    """Who attends to whom, for each type of layer of the model, by the caller's mask: all tokens, or those `kept`.
+
+    Args:
+        states: [`empty_states`].
+        shows_weights: whether the caller asks for attention weights, which are those of the padded batch.
+        options: those of [`padded_layout`].
+    """
+    layouts, mask = {}, pair_mask(model.config, mask, states)
+    implementation = model.config._attn_implementation or "eager"
+    for each in dict.fromkeys(model.layer_types):
+        make, is_linear = partial(padded_layout, model, states, each, **options), each == "linear_attention"
+        # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device.
+        can_split = states.device.type == "cpu" and (is_linear or implementation in ("eager", *FUSED))
+        if kept is None:
+            layouts[each] = make(mask)
+        elif not is_linear and model.takes_bounds(states):
+            layouts[each] = Layout(mode="by_bounds", queries=kept, keys=kept)
+        elif shows_weights or not can_split:
+            layouts[each] = make(mask)._replace(mode="restored", queries=kept, keys=kept)
+        else:  # no padding is left to be hidden, only what a window or, in eager attention, causality hides
+            is_limited = each == "sliding_attention" or (implementation == "eager" and model.is_causal)
+            layouts[each] = apart(make(None) if is_limited else EVERYTHING, kept)
+    return layouts
+
+
+def padded_layout(
+    model, states: torch.Tensor, layer_type: str, mask: object, documents=None, in_blocks: bool = True, **options
+) -> Layout:
+    """Who attends to whom in a padded batch, in the layers of one type.
+
+    Args:
+        states: [`empty_states`].
+        mask: the caller's, as [`pair_mask`].
+        documents: [`documents_of`] the batch.
+        in_blocks: whether attention may run in blocks: where there are no earlier positions.
+        options: what transformers' mask functions take besides.
+    """
+    config, masks = model.config, DECODER_MASKS if model.is_causal else ENCODER_MASKS
+    if documents is not None:
+        # (A graph cannot tell whether there are several.)
+        if "flash" in (config._attn_implementation or "") and not (config.has_position_bias or is_traced(documents)):
+            raise ValueError(
+                "position_ids begin anew within a row: choose sdpa. Flash attention takes it only where no padding is "
+                "computed (for skip_padding, hooks, outputs of layers, labels at it, or scaled rotary positions)."
+            )
+        options["and_mask_function"] = lambda row, head, query, key: documents[row, query] == documents[row, key]
+    elif in_blocks and layer_type == "sliding_attention":
+        window = find_window(config, states, mask, model.is_causal)
+        if window is not None:
+            return Layout(window=window)
+    return Layout(masks[layer_type](config=config, inputs_embeds=states, attention_mask=mask, **options))
+
+
+def find_window(
+    config, states: torch.Tensor, attention_mask: torch.Tensor | None, is_causal: bool = False
+) -> Window | None:
+    """The window for attention in blocks. `None` where a mask is needed, or is as fast: without sdpa, with a bias of
+    positions, with a mask of pairs, in a graph, and for short inputs. `is_causal`: it ends at the position itself,
+    which it then counts."""
+    size, length = config.sliding_window, states.shape[1]
+    if config._attn_implementation not in FUSED or config.has_position_bias:
+        return None
+    if is_traced(states) or length < BLOCKS_FROM * size:
+        return None
+    if attention_mask is not None and not (marks_padding(attention_mask) and attention_mask.shape[1] == length):
+        return None
+    places = torch.arange(length, dtype=torch.int32, device=states.device).unsqueeze(0)
+    if attention_mask is not None:
+        places = places.where(attention_mask.to(states.device).bool(), Window.far)
+    return Window(places, size - 1, 0) if is_causal else Window(places, size, size)
+
+
+def apart(layout: Layout, kept: KeptTokens) -> Layout:
+    """A layout of a padded batch, cut into one for each sequence of the tokens that are kept."""
+    parts = [EVERYTHING] * len(kept.lengths)
+    if layout.window is not None:  # distances are those in the padded batch
+        columns = (kept.indices % kept.shape[1]).split(kept.lengths)
+        parts = [Layout(window=layout.window._replace(places=each.unsqueeze(0))) for each in columns]
+    elif layout.mask is not None:
+        parts = [Layout(each) for each in kept.cut(layout.mask)]
+    return Layout(mode="apart", queries=kept, keys=kept, parts=parts)

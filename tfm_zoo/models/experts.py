@@ -3,38 +3,33 @@
 import torch
 from torch import nn
 from torch.nn import functional as F
+from transformers.activations import ACT2FN
+from transformers.integrations import use_experts_implementation
 
-from .compat import ACT2FN, use_experts_implementation
-from .inputs import marks_padding
+from .batch import marks_padding
 from .layers import TfmMLP
 
 
 class TfmSparseMLP(nn.Module):
-    """A weighted sum of a few of `num_local_experts` gated feed-forwards, chosen for each token (Shazeer et al. 2017):
-    `(batch, length, hidden_size)` in and out."""
+    """A weighted sum of a few of `num_local_experts` gated feed-forwards, chosen for each token (Shazeer et al. 2017);
+    and of one that all share, with a gate that says how much of it a token takes (Qwen2-MoE), if there is one."""
 
     def __init__(self, config):
         super().__init__()
         self.gate = TfmRouter(config)
         self.experts = TfmExperts(config)
+        inner = config.shared_expert_intermediate_size
+        self.shared_expert = TfmMLP(config, inner) if inner else None
+        self.shared_expert_gate = nn.Linear(config.hidden_size, 1, bias=False) if inner else None
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """`(batch, length, hidden_size)` in and out."""
         tokens = hidden_states.flatten(0, -2)
         _, weights, chosen = self.gate(tokens)
-        return self.experts(tokens, chosen, weights).view_as(hidden_states)
-
-
-class TfmSharedMLP(TfmSparseMLP):
-    """The same beside a feed-forward that all tokens share. A gate says how much of it a token takes (Qwen2-MoE)."""
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.shared_expert = TfmMLP(config, config.shared_expert_intermediate_size)
-        self.shared_expert_gate = nn.Linear(config.hidden_size, 1, bias=False)
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        shared = self.shared_expert_gate(hidden_states).sigmoid() * self.shared_expert(hidden_states)
-        return super().forward(hidden_states) + shared
+        output = self.experts(tokens, chosen, weights).view_as(hidden_states)
+        if self.shared_expert is None:
+            return output
+        return output + self.shared_expert_gate(hidden_states).sigmoid() * self.shared_expert(hidden_states)
 
 
 class TfmRouter(nn.Module):

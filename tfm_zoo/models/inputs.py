@@ -1,19 +1,15 @@
 """A caller's arguments: refused where they do not fit, completed by counted positions, and read for documents."""
 
-from collections.abc import Callable, Mapping
-from functools import wraps
-from inspect import signature
+from collections.abc import Mapping
 from sys import maxsize
 from typing import Any
 
 import torch
 from torch.nn import functional as F
 
-from .batch import Tokens
-from .compat import FUSED, can_return_tuple, is_functorch_wrapped_tensor
+from .batch import FUSED, Tokens, count_in_mask, is_traced, marks_padding, reads_freely
 
 Inputs = dict[str, Any]  # the arguments of a base model by name, `None` where a caller gives nothing
-IGNORED = -100  # the label of a position without one
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
 #: how the names of attention implementations begin that keep documents apart as told here (an engine does so itself)
 SEPARATED = ("eager", *FUSED, "flex_attention", "flash", "kernels-community/")
@@ -34,40 +30,6 @@ def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, p
 def given_in(inputs: Inputs, prefix: str = "") -> torch.Tensor:
     """[`one_of`] the ids and the embeddings among a base model's inputs."""
     return one_of(inputs[f"{prefix}input_ids"], inputs[f"{prefix}inputs_embeds"], prefix)
-
-
-def takes_inputs_of(base_model: type) -> Callable[[Callable], Callable]:
-    """Makes a head's `forward(self, inputs, labels, *, options, **kwargs)` one that is called with the arguments of its
-    base model, which it gets as `inputs`, but for `read_positions`, which a head says itself.
-
-    In the signature that callers see, as in those of official classes, labels stand behind the embeddings, and what the
-    head takes by name stands last.
-    """
-    _, *base, rest = signature(base_model.forward).parameters.values()
-    base = [each for each in base if each.name not in ("read_positions", "batch")]
-    names = [each.name for each in base]
-    place = max((index for index, name in enumerate(names, start=1) if name.endswith("inputs_embeds")), default=0)
-
-    def decorate(forward: Callable) -> Callable:
-        written = signature(forward)
-        this, _, *own, _ = written.parameters.values()
-        labels = [each for each in own if each.kind == each.POSITIONAL_OR_KEYWORD]
-        options = [each.replace(kind=each.POSITIONAL_OR_KEYWORD) for each in own if each.kind == each.KEYWORD_ONLY]
-        shown = written.replace(parameters=[this, *base[:place], *labels, *base[place:], *options, rest])
-        places = [*shown.parameters][1:-1]
-
-        @wraps(forward)
-        def called(self, *args, **kwargs):
-            by_place = dict(zip(places, args, strict=False))
-            if len(args) > len(places) or any(name in kwargs for name in by_place):
-                shown.bind(self, *args, **kwargs)  # it says which, in a TypeError
-            kwargs |= by_place
-            return forward(self, {name: kwargs.pop(name, None) for name in names}, **kwargs)
-
-        called.__signature__ = shown
-        return can_return_tuple(called)
-
-    return decorate
 
 
 def check_tensor(name: str, value: object) -> None:
@@ -105,7 +67,19 @@ def check_inputs(model, tokens: Tokens, attention_mask: object, seen: int | None
         # Not `in`: in a graph, sizes may be symbols, which have no hash.
         if each is not None and each.shape != (batch, length) and each.shape != (1, length):
             raise ValueError(f"{prefix}{name} of shape {tuple(each.shape)} should be of shape ({batch}, {length}).")
-    check_ids(model, tokens)
+    embeddings, segments = model.embeddings, tokens.token_type_ids
+    # The table may have been resized; an adapter around it has no size, and an engine's later processes have no table.
+    rows = getattr(getattr(embeddings, "embed_tokens", None), "num_embeddings", model.vocab_size)
+    vocabulary = f"the vocabulary ({prefix}vocab_size)"
+    ids = given if are_ids else None
+    check_values(f"{prefix}input_ids", ids, rows, vocabulary)
+    if segments is not None and embeddings.token_types_as_tokens:
+        check_values("token_type_ids", segments, rows, vocabulary)
+    elif segments is not None and embeddings.embed_token_types is not None:
+        check_values("token_type_ids", segments, model.config.type_vocab_size, "the segments (type_vocab_size)")
+    if model.num_positions is not None:
+        at_padding = -1 if model.config.position_ids_from_padding or model.config.position_ids_from_mask else None
+        check_values(f"{prefix}position_ids", tokens.position_ids, model.num_positions, POSITIONS, at_padding)
 
 
 def check_pair_mask(model, attention_mask: torch.Tensor, batch: int, length: int, seen: int, is_decoder: bool) -> None:
@@ -126,23 +100,6 @@ def check_pair_mask(model, attention_mask: torch.Tensor, batch: int, length: int
         )
 
 
-def check_ids(model, tokens: Tokens) -> None:
-    """Raises a `ValueError` for a token, a segment or a position that was passed and has no row in its table."""
-    prefix, embeddings, segments = model.argument_prefix, model.embeddings, tokens.token_type_ids
-    # The table may have been resized; an adapter around it has no size, and an engine's later processes have no table.
-    rows = getattr(getattr(embeddings, "embed_tokens", None), "num_embeddings", model.vocab_size)
-    vocabulary = f"the vocabulary ({prefix}vocab_size)"
-    ids = tokens.ids_or_embeddings if tokens.ids_or_embeddings.dim() == 2 else None
-    check_values(f"{prefix}input_ids", ids, rows, vocabulary)
-    if segments is not None and embeddings.token_types_as_tokens:
-        check_values("token_type_ids", segments, rows, vocabulary)
-    elif segments is not None and embeddings.embed_token_types is not None:
-        check_values("token_type_ids", segments, model.config.type_vocab_size, "the segments (type_vocab_size)")
-    if model.num_positions is not None:
-        at_padding = -1 if model.config.position_ids_from_padding or model.config.position_ids_from_mask else None
-        check_values(f"{prefix}position_ids", tokens.position_ids, model.num_positions, POSITIONS, at_padding)
-
-
 def check_length(model, tokens: int) -> None:
     """Raises a `ValueError` for more tokens than the model has positions."""
     most = model.num_positions
@@ -151,13 +108,6 @@ def check_length(model, tokens: int) -> None:
             f"{model.argument_prefix}inputs of {tokens} tokens do not fit into the model, which has {most} positions "
             f"(max_position_embeddings): a tokenizer cuts texts with truncation=True, max_length={most}."
         )
-
-
-def counted(model, position_ids: torch.LongTensor) -> torch.LongTensor:
-    """The same positions, which were counted over tokens; raises a `ValueError` if there are too many."""
-    if reads_freely(position_ids) and position_ids.numel():
-        check_length(model, int(position_ids.max()) + 1)
-    return position_ids
 
 
 def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ignored: int | None = None) -> None:
@@ -174,26 +124,32 @@ def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ign
         raise ValueError(f"{name} holds {low if low < 0 else high}, which is outside {table}: ids go from 0{last}.")
 
 
-def count_positions(model, given: torch.Tensor, seen: int | torch.Tensor = 0) -> torch.LongTensor:
-    """Default positions `(batch or 1, length)`, from 0; raises a `ValueError` if there are more than the model has.
+def default_positions(
+    model, given: torch.Tensor, mask: object = None, seen: int | torch.Tensor = 0
+) -> torch.LongTensor:
+    """Positions `(batch or 1, length)` where a caller's are missing, from 0; raises a `ValueError` if there are more
+    than the model has.
 
-    All tokens are counted, after the `seen` ones in a cache; with `config.position_ids_from_padding` only real tokens,
-    and padding has position -1. All `inputs_embeds` count as real tokens.
+    All tokens are counted, after the `seen` ones in a cache. Only real tokens are, by the mask or by their ids, with
+    `config.position_ids_from_mask` or `position_ids_from_padding`; padding then has position -1, and all
+    `inputs_embeds` count as real.
     """
-    config, length = model.config, given.shape[1]
-    if config.position_ids_from_padding and given.dim() == 2:
+    config, length, has_mask = model.config, given.shape[1], marks_padding(mask)
+    if config.position_ids_from_padding and has_mask and not (isinstance(seen, int) and seen == 0):
+        seen = mask[:, :-length].bool().sum(dim=1, keepdim=True)
+    if config.position_ids_from_mask and has_mask:
+        positions = count_in_mask(mask.to(given.device))[:, -length:]
+    elif config.position_ids_from_padding and given.dim() == 2:
         real = given != config.pad_token_id
-        return counted(model, (real.cumsum(dim=1) + seen) * real - 1)
-    if not isinstance(seen, int):
-        return counted(model, (torch.arange(length, device=given.device) + seen).view(-1, length))
-    check_length(model, seen + length)
-    return torch.arange(seen, seen + length, device=given.device).unsqueeze(0)
-
-
-def count_in_mask(attention_mask: torch.Tensor) -> torch.LongTensor:
-    """Positions, counted over the real tokens of a mask `(batch, seen + length)` of padding; -1 at padding."""
-    real = attention_mask.long()
-    return real.cumsum(dim=1) * real - 1
+        positions = (real.cumsum(dim=1) + seen) * real - 1
+    elif isinstance(seen, int):
+        check_length(model, seen + length)
+        return torch.arange(seen, seen + length, device=given.device).unsqueeze(0)
+    else:
+        positions = (torch.arange(length, device=given.device) + seen).view(-1, length)
+    if reads_freely(positions) and positions.numel():
+        check_length(model, int(positions.max()) + 1)
+    return positions
 
 
 def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTensor | None:
@@ -203,9 +159,7 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
 
     A document begins where the positions of real tokens return to 0; in a decoder, which has no use for positions in
     another order, wherever they do not rise. (A graph, in which nobody can tell, numbers them too.)
-
-    Raises:
-        ValueError: for a model with a part that would carry one document into the next.
+    Raises a `ValueError` for a model with a part that would carry one document into the next.
     """
     shape, implementation = tokens.ids_or_embeddings.shape[:2], model.config._attn_implementation or "eager"
     is_limited = attention_mask is not None and not marks_padding(attention_mask)
@@ -234,26 +188,6 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
             )
     documents = documents * is_packed
     return documents if counts is None else F.pad(documents, (1, 0)).gather(1, counts)  # padding: that before it
-
-
-def reads_freely(states: torch.Tensor) -> bool:
-    """Whether the host can read a tensor's values without waiting for its device."""
-    return states.device.type == "cpu" and not is_traced(states)
-
-
-def marks_padding(attention_mask: object) -> bool:
-    """Whether a mask is one of padding, `(batch, length)`, and not one of who attends to whom."""
-    return isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2
-
-
-def is_traced(states: torch.Tensor) -> bool:
-    """Whether a graph is being made, or a function transformed, in which the values of a tensor cannot be read."""
-    is_stand_in = type(states) is not torch.Tensor or states.is_meta  # such as a fake tensor
-    if is_stand_in or torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return True
-    if is_functorch_wrapped_tensor(states):  # asked last: torch.compile cannot trace it
-        return True
-    return states.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def asks_for(config, options: dict, name: str) -> bool:

@@ -11,12 +11,16 @@ from itertools import groupby
 import torch
 from torch import nn
 from torch.nn import functional as F
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .batch import FAR, Layout, Window
-from .compat import FUSED, sdpa_attention_forward, varlen_attn
-from .inputs import is_traced
+from .batch import FUSED, Layout, Window, is_traced
+from .compat import varlen_attn
 from .linear_attention import linear_attention_forward
-from .padding import keep, restore
+
+ALL_ATTENTION_FUNCTIONS.register("varlen", ALL_ATTENTION_FUNCTIONS["sdpa"])
+ALL_MASK_ATTENTION_FUNCTIONS.register("varlen", ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
 
 
 def dropout_rate(module: nn.Module) -> float:
@@ -214,18 +218,18 @@ def attend_by_bounds(attend: Callable, layout: Layout, module, query, key, value
     for side, kept in (("q", layout.queries), ("k", layout.keys)):
         kwargs[f"cu_seq_lens_{side}"], kwargs[f"max_length_{side}"] = kept.bounds, max(kept.lengths)
     if key.shape[::2] == layout.keys.shape:  # a source's, not in one row yet
-        key, value = (keep(heads.transpose(1, 2), layout.keys).transpose(1, 2) for heads in (key, value))
+        key, value = (layout.keys.keep(heads.transpose(1, 2)).transpose(1, 2) for heads in (key, value))
     return attend(module, query, key, value, None, **kwargs)
 
 
 def attend_padded(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
     """Calls a kernel on the padded batch, restored for this call only."""
     query, key, value = (
-        heads if kept is None else restore(heads.transpose(1, 2), kept).transpose(1, 2)
+        heads if kept is None else kept.restore(heads.transpose(1, 2)).transpose(1, 2)
         for heads, kept in ((query, layout.queries), (key, layout.keys), (value, layout.keys))
     )
     output, weights = attend(module, query, key, value, attention_mask, **kwargs)
-    return output if layout.queries is None else keep(output, layout.queries), weights
+    return output if layout.queries is None else layout.queries.keep(output), weights
 
 
 #: the mode of a layout -> what calls a kernel
@@ -264,8 +268,8 @@ def attend_in_blocks(attend: Callable, window: Window, module, query, key, value
         return parts.permute(0, 2, 1, 4, 3).flatten(0, 1)
 
     places = window.places.expand(batch, -1)
-    queries = F.pad(places, (0, gap), value=FAR).unflatten(1, (blocks, block))
-    keys = F.pad(places, sides, value=FAR).unfold(1, span, block)
+    queries = F.pad(places, (0, gap), value=window.far).unflatten(1, (blocks, block))
+    keys = F.pad(places, sides, value=window.far).unfold(1, span, block)
     distances = queries.unsqueeze(-1) - keys.unsqueeze(-2)
     mask = ((distances <= window.left) & (distances >= -window.right)).flatten(0, 1).unsqueeze(1)
     output, _ = attend(module, in_blocks(query), beside(key), beside(value), mask, **kwargs)

@@ -7,9 +7,10 @@ that it returns: both have to stay in this form.
 import torch
 from torch import nn
 from transformers import Cache, GradientCheckpointingLayer
+from transformers.activations import ACT2FN
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .batch import EVERYTHING, Layout
-from .compat import ACT2FN, ALL_ATTENTION_FUNCTIONS, CACHE
+from .batch import CACHE, EVERYTHING, Layout
 from .kernels import choose_kernel, dropout_rate, eager_attention_forward
 from .norms import make_head_norm, make_norm, multiplier, norm_heads
 from .positions import rotate
@@ -60,25 +61,19 @@ class TfmLayer(GradientCheckpointingLayer):
     def forward(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
         """Hidden states `(batch, length, hidden_size)` in and out; `kwargs` are those of [`TfmAttention`]."""
         if not self.is_parallel:
-            return self.feed(self.attend(hidden_states, **kwargs))
+            return self.sub_layer("mlp", self.sub_layer("self_attn", hidden_states, **kwargs))
         normed = self.self_attn_norm(hidden_states)
         attended = self.self_attn_dropout(self.self_attn(normed, **kwargs)[0])
         fed = self.mlp(normed if self.mlp_norm is None else self.mlp_norm(hidden_states))
         return hidden_states + (attended + self.mlp_dropout(fed))  # summed as in the official classes
 
-    def attend(self, hidden_states: torch.Tensor, **kwargs) -> torch.Tensor:
-        norm = self.self_attn_norm
-        attended = self.self_attn(hidden_states if self.is_post_norm else norm(hidden_states), **kwargs)[0]
-        return self.add(hidden_states, attended, norm, self.self_attn_output_norm, self.self_attn_dropout)
-
-    def feed(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        norm = self.mlp_norm
-        fed = self.mlp(hidden_states if self.is_post_norm else norm(hidden_states))
-        return self.add(hidden_states, fed, norm, self.mlp_output_norm, self.mlp_dropout)
-
-    def add(self, hidden_states: torch.Tensor, output: torch.Tensor, norm, output_norm, dropout) -> torch.Tensor:
-        """Adds a sub-layer's output to the residual stream, through the norms and the dropout of this sub-layer."""
+    def sub_layer(self, name: str, hidden_states: torch.Tensor, *args, **kwargs) -> torch.Tensor:
+        """Adds the output of a sub-layer to the residual stream, through its norms and its dropout."""
+        norm, output_norm = getattr(self, f"{name}_norm"), getattr(self, f"{name}_output_norm")
+        output = getattr(self, name)(hidden_states if self.is_post_norm else norm(hidden_states), *args, **kwargs)
+        output = output[0] if isinstance(output, tuple) else output  # (attention returns weights, too)
         output = output if output_norm is None else output_norm(output)
+        dropout = getattr(self, f"{name}_dropout")
         hidden_states = hidden_states + (dropout(output) if dropout.training else output)
         return norm(hidden_states) if self.is_post_norm else hidden_states
 
@@ -201,12 +196,3 @@ class TfmMLP(nn.Module):
 def is_checkpointing(model) -> bool:
     """Whether gradient checkpointing runs each block a second time, and so would write to a cache twice."""
     return model.training and model.layers[0].gradient_checkpointing
-
-
-def runs_backward_apart(model) -> bool:
-    """Whether re-entrant gradient checkpointing runs the backward pass of each block by itself. Then blocks must not
-    share a tensor that has a graph. (transformers checkpoints in this way if it is asked to.)"""
-    if not is_checkpointing(model):
-        return False
-    options = getattr(model.layers[0]._gradient_checkpointing_func, "keywords", {})
-    return options.get("use_reentrant", True)  # torch's default

@@ -13,8 +13,7 @@ from contextlib import nullcontext
 
 import torch
 from torch.nn import functional as F
-
-from .compat import CacheLayerMixin
+from transformers.cache_utils import CacheLayerMixin
 
 CHUNK = 64  # positions that a causal pass compares one by one; those before them enter through their sum
 

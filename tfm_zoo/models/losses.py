@@ -1,93 +1,55 @@
-"""Labels, refused where they do not fit. Losses of classes, of answers and over a vocabulary, where only labelled
-positions are projected, and few at a time."""
+"""Losses over a vocabulary: only labelled positions are projected, and few at a time."""
 
-import math
+from collections.abc import Callable
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .inputs import IGNORED, check_tensor, check_values, is_traced
+from .batch import IGNORED, KeptTokens, has_hooks, is_traced
 from .kernels import soft_capped
-from .padding import has_hooks
 
-VOCABULARY = "the vocabulary (vocab_size)"
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
 FEW = 1 << 18  # up to this many logits are made at once
 MANY = 1 << 26  # the most logits in a chunk
 SHARDED = ("placements", "ds_tensor")  # attributes of a parameter that processes divide: FSDP2, ZeRO-3
 
 
-def check_classes(config, tokens: torch.Tensor, labels: torch.Tensor | None) -> None:
-    """Raises a `ValueError` unless `labels` are values, or one class each, of the sequences `(batch, length, ...)`, or
-    of several classes whether each applies."""
-    check_tensor("labels", labels)
-    if labels is None:
-        return
-    batch, classes, problem = tokens.shape[:1], config.num_labels, config.problem_type
-    if problem == "multi_label_classification":
-        check_labels(labels, (*batch, classes), inputs="(batch, num_labels)")
-        check_values("labels", None if labels.is_floating_point() else labels, 2, f"the two marks of {problem}")
-    elif labels.is_floating_point() or problem == "regression" or classes == 1:
-        check_labels(labels, batch)
-    else:
-        several = "the inputs (for several classes of each, set problem_type='multi_label_classification')"
-        check_labels(labels, batch, classes, inputs=several)
+def vocabulary_outputs(
+    model: nn.Module,
+    states: torch.Tensor,
+    labels: torch.LongTensor | None,
+    return_logits: bool | None = None,
+    num_items: int | torch.Tensor | None = None,
+    logits_to_keep: int | torch.Tensor = 0,
+    find: Callable[[], KeptTokens | None] | None = None,
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """The loss and the logits of `model.lm_head`, after `model.head`, each `None` if not asked for.
 
-
-def check_labels(
-    labels: torch.Tensor | None,
-    shape: tuple[int, ...],
-    classes: int | None = None,
-    table: str = "the classes (num_labels)",
-    name: str = "labels",
-    inputs: str = "the inputs",
-) -> None:
-    """Raises a `ValueError` unless labels are of `shape`, each -100 or less than `classes`. With `classes=None` they
-    may have any value, and more dimensions.
-
-    `table`, `name` and `inputs` name the classes, the labels and what has that `shape` in the message.
+    Args:
+        states: `(batch, length, hidden_size)`.
+        labels: `(batch, length)`, what each position is to predict.
+        return_logits, num_items, logits_to_keep: see [`TfmGPTForCausalLM`].
+        find: finds the tokens that logits are made of; those of others are zero. `None`: all.
     """
-    check_tensor(name, labels)
-    if labels is None:
-        return
-    is_one_each = classes is None or labels.numel() == math.prod(shape)
-    if labels.shape[: len(shape)] != shape or not is_one_each:
-        raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as {inputs}.")
-    if classes is not None:
-        check_values(name, labels, classes, table, ignored=IGNORED)
-
-
-def check_answers(given: torch.Tensor, *ends: torch.LongTensor | None) -> torch.BoolTensor:
-    """Raises a `ValueError` unless the first and the last positions of answers are one each for the inputs. Returns
-    where answers are looked for, `(batch, length)`: everywhere."""
-    for name, each in zip(("start_positions", "end_positions"), ends, strict=True):
-        check_labels(each, given.shape[:1], name=name)
-    return given.new_ones(given.shape[:2], dtype=torch.bool)
-
-
-def sequence_loss(model: nn.Module, logits: torch.Tensor, labels: torch.Tensor | None) -> torch.Tensor | None:
-    """The loss of a classifier's `logits` `(batch, num_labels)`, which reads values and marks as floats."""
-    if labels is None:
-        return None
-    problem = model.config.problem_type or ("regression" if model.config.num_labels == 1 else None)
-    if problem in ("regression", "multi_label_classification") and not labels.is_floating_point():
-        labels = labels.float()
-    return model.loss_function(labels=labels, pooled_logits=logits, config=model.config)
-
-
-def token_loss(
-    model: nn.Module, logits: torch.Tensor, labels: torch.Tensor | None, num_items: int | torch.Tensor | None
-) -> torch.Tensor | None:
-    """The loss of a classifier of tokens, whose `logits` are `(batch, length, num_labels)`."""
-    if labels is None:
-        return None
-    return model.loss_function(logits, labels, config=model.config, num_items_in_batch=num_items)
-
-
-def labelled(labels: torch.LongTensor | None) -> torch.BoolTensor | None:
-    """`(batch, length)`, true where there is a label; `None` without labels."""
-    return None if labels is None else labels != IGNORED
+    softcap = getattr(model.config, "final_logit_softcapping", None)
+    head = model.head or (lambda states: states)
+    if not makes_logits(model, labels, return_logits):
+        if labels is None:
+            return None, None
+        states, targets = labelled_only(states, labels)
+        return vocabulary_loss(head(states), model.lm_head, targets, num_items, softcap), None
+    kept = None if find is None or has_hooks(model.head, model.lm_head) else find()
+    if kept is not None:
+        states, labels = kept.keep(states), labels if labels is None else kept.keep(labels)
+    states, loss = head(states), None
+    logits = soft_capped(model.lm_head(select_positions(states, logits_to_keep)), softcap)
+    if labels is not None and isinstance(logits_to_keep, int) and logits.shape[:-1] == labels.shape:
+        loss = logits_loss(logits.flatten(0, 1), labels.flatten(), num_items)
+    elif labels is not None:
+        states, targets = labelled_only(states, labels)
+        loss = vocabulary_loss(states, model.lm_head, targets, num_items, softcap)
+    return loss, logits if kept is None else kept.restore(logits)
 
 
 def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logits: bool | None) -> bool:
@@ -97,13 +59,24 @@ def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logit
     return return_logits or has_hooks(model.lm_head, getattr(model, "head", None))  # hooks see every position
 
 
+def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
+    """The hidden states to make logits of; see [`TfmGPTForCausalLM`]."""
+    if isinstance(logits_to_keep, int):
+        return hidden_states[:, -logits_to_keep:] if logits_to_keep else hidden_states
+    if logits_to_keep.dim() == 1:
+        return hidden_states[:, logits_to_keep]
+    if logits_to_keep.dtype == torch.bool:
+        return hidden_states[logits_to_keep]
+    return hidden_states.take_along_dim(logits_to_keep[..., None], dim=1)
+
+
 def labelled_only(hidden_states: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.Tensor, torch.LongTensor]:
     """Hidden states (or logits) `(tokens, width)` and labels `(tokens,)` of labelled tokens; of all tokens in a graph,
     whose sizes cannot depend on values."""
     states, targets = hidden_states.flatten(0, 1), labels.flatten().to(hidden_states.device)
     if is_traced(labels):
         return states, targets
-    places = labelled(targets).nonzero().flatten()
+    places = (targets != IGNORED).nonzero().flatten()
     return states.index_select(0, places), targets.index_select(0, places)
 
 
@@ -193,14 +166,6 @@ def per_label(loss: torch.Tensor, labels: torch.LongTensor, num_items: int | tor
     """A summed loss, divided by `num_items`, which may lie on another device, or by the number of labels."""
     count = (labels != IGNORED).sum() if num_items is None else num_items
     return loss / (count.to(loss.device) if isinstance(count, torch.Tensor) else count)
-
-
-def answers(model: nn.Module, scores: torch.Tensor, *ends: torch.LongTensor | None) -> dict[str, torch.Tensor | None]:
-    """`start_logits` and `end_logits` `(batch, length)` of scores `(batch, length, 2)`, and the loss of the answers:
-    `ends` are the first and the last positions `(batch,)`."""
-    start_logits, end_logits = (each.squeeze(-1).contiguous() for each in scores.split(1, dim=-1))
-    loss = model.loss_function(start_logits, end_logits, *ends)
-    return {"loss": loss, "start_logits": start_logits, "end_logits": end_logits}
 
 
 def is_divided(layer: nn.Module) -> bool:

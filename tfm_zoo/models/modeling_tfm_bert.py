@@ -1,33 +1,31 @@
 """The encoder family: BERT's wiring and heads (Devlin et al. 2018) around the shared block."""
 
 from collections import OrderedDict
+from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers.modeling_outputs import (
-    BaseModelOutputWithPooling,
-    MaskedLMOutput,
-    MultipleChoiceModelOutput,
-    NextSentencePredictorOutput,
-    QuestionAnsweringModelOutput,
-    SequenceClassifierOutput,
-    TokenClassifierOutput,
-)
+from transformers import modeling_outputs
+from transformers.activations import ACT2FN
 from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
+from transformers.processing_utils import Unpack
+from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
 
-from .batch import Tokens
-from .compat import ACT2FN, TransformersKwargs, Unpack, can_return_tuple
+from .batch import KeptTokens, Tokens, marks_padding
 from .configuration_tfm_bert import TfmBertConfig
-from .encoder_heads import POOLING, TfmPredictionHead, make_classifier, make_pooler, masked_tokens, pool, pools_first
 from .encoder_inputs import TfmTaskEmbedding, with_masks_dropped, with_tasks
+from .engines import check_pooling
 from .entrance import encoder_batch
-from .inputs import Inputs, check_tensor, given_in, marks_padding, one_of, takes_inputs_of
-from .losses import VOCABULARY, answers, check_answers, check_classes, check_labels, labelled, sequence_loss, token_loss
-from .padding import restore_outputs
+from .heads import Head, QuestionAnswering, SequenceClassification, TfmPredictionHead, TokenClassification, labelled
+from .inputs import Inputs, check_tensor, given_in, one_of
+from .losses import vocabulary_outputs
+from .norms import make_norm
 from .pretrained import TfmPreTrainedModel
-from .stack import TfmStack, passed_on
+from .stack import TfmStack
 
+#: fields of the configuration that a pooler and its pooling read
+POOLING = ("classifier_pooling", "pooler_act", "pooler_dropout", "classifier_norm")
 #: a sequence classifier keeps its pooler in its head: names there -> names in the other models
 POOLER = {rf"^classifier\.{name}\.": f"model.pooler.{name}." for name in ("dense", "norm")}
 
@@ -71,15 +69,31 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
             self.embeddings.embed_token_types = TfmTaskEmbedding(config)
         # (It pools, too, where a classifier takes the pooler's place, and leaves `pooler_query` here.)
         self.pools = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
-        self.pooler = make_pooler(config) if self.pools else None
-        is_weighted = self.pools and config.classifier_pooling == "attention"  # by a score of each state
-        self.pooler_query = nn.Linear(config.hidden_size, 1, bias=False) if is_weighted else None
+        self.pooler, self.pooler_query, width = None, None, config.hidden_size
+        if self.pools:
+            dense = nn.Linear(width, width, bias=config.classifier_bias)
+            layers = OrderedDict(
+                dropout=nn.Dropout(config.pooler_dropout), dense=dense, act_fn=ACT2FN[config.pooler_act]
+            )
+            self.pooler = nn.Sequential(layers | {"norm": make_norm(config)} if config.classifier_norm else layers)
+            if config.classifier_pooling == "attention":  # by a score of each state
+                self.pooler_query = nn.Linear(width, 1, bias=False)
         self.post_init()
 
     def complete_tokens(self, tokens: Tokens, mask: object, documents: torch.Tensor | None, options: dict) -> Tokens:
         if self.config.task_type_vocab_size:
             tokens = with_tasks(self.config, tokens, options.pop("task_type_ids", None))
         return tokens if self.config.dropped_token_id is None else with_masks_dropped(self, tokens, mask, documents)
+
+    def pool(self, states: torch.Tensor, mask: torch.Tensor | None, layers: nn.Module) -> torch.Tensor:
+        """Applies `layers`, a pooler or a classifier, `(batch, length, width)` to `(batch, outputs)`: they read the
+        first position, or a mean over real tokens ([`mean_of`]); "late" averages their outputs for real tokens."""
+        if self.config.classifier_pooling == "cls":
+            return layers(states[:, 0])
+        if self.config.classifier_pooling == "late":
+            outputs = layers(states)
+            return mean_of(outputs.view(*states.shape[:2], outputs.shape[-1]), mask)
+        return layers(mean_of(states, mask, self.pooler_query))
 
     @can_return_tuple
     def forward(
@@ -91,29 +105,44 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         read_positions: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutputWithPooling:
+    ) -> modeling_outputs.BaseModelOutputWithPooling:
         """Inputs and outputs as the class documents them."""
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-        reads_first = self.pools and pools_first(self.config, attention_mask)
-        batch = encoder_batch(self, tokens, attention_mask, kwargs, read_positions, reads_first)
-        outputs = restore_outputs(self.run(batch, return_dict=True, **kwargs), batch.kept)
-        pooled = self.pooler and pool(self.config, outputs[0], attention_mask, self.pooler, self.pooler_query)
-        return BaseModelOutputWithPooling(pooler_output=pooled, **outputs)
+        pooling = self.config.classifier_pooling if self.pools else None
+        check_tensor("attention_mask", attention_mask)
+        if pooling not in (None, "cls") and not (attention_mask is None or marks_padding(attention_mask)):
+            raise ValueError(
+                f"attention_mask of shape {tuple(attention_mask.shape)} does not say which tokens are real, which "
+                f"classifier_pooling={pooling!r} needs to know: it should be of shape (batch, length)."
+            )
+        batch = encoder_batch(self, tokens, attention_mask, kwargs, read_positions, reads_first=pooling == "cls")
+        outputs = self.compute(batch, **kwargs)
+        pooled = self.pooler and self.pool(outputs[0], attention_mask, self.pooler)
+        return modeling_outputs.BaseModelOutputWithPooling(pooler_output=pooled, **outputs)
 
 
-class TfmBertHead(TfmBertPreTrainedModel):
+def mean_of(states: torch.Tensor, mask: torch.Tensor | None, query: nn.Module | None = None) -> torch.Tensor:
+    """`(batch, length, width)` to `(batch, width)`: the mean of the real tokens; if there is a `query`, weighted by the
+    softmax of the scores `(batch, length, 1)` that it gives them."""
+    if query is not None:
+        scores = query(states).float()
+        if mask is not None:
+            scores = scores.masked_fill(mask.to(scores.device).unsqueeze(-1) == 0, torch.finfo(scores.dtype).min)
+        return (states * scores.softmax(dim=1).to(states)).sum(dim=1)
+    if mask is None:
+        return states.mean(dim=1)
+    real = mask.to(states).unsqueeze(-1)
+    return (states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+
+
+class TfmBertHead(Head, TfmBertPreTrainedModel):
     """The encoder, to which a subclass adds a head."""
 
     model_class = TfmBertModel
-    has_pooler = True
-
-    def __init__(self, config: TfmBertConfig):
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.model = self.model_class(config, add_pooling_layer=self.has_pooler)
+    model_options = {"add_pooling_layer": True}
 
 
-class TfmBertForSequenceClassification(TfmBertHead):
+class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
     """The encoder with a classifier (or a regressor), which takes the place of the pooler."""
 
     other_names = {r"^(model\.)?pooler\.": "classifier.", r"^classifier\.(?=weight|bias)": "classifier.out_proj."}
@@ -121,29 +150,22 @@ class TfmBertForSequenceClassification(TfmBertHead):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        self.classifier = make_classifier(config, self.model.pooler)
-        self.model.pooler = None
+        check_pooling(config)
+        read = dict((self.model.pooler if config.classifier_dense else self.model.pooler[:1]).named_children())
+        # (An engine gives it `(rows, 1, width)`.)
+        layers = {"flatten": nn.Flatten(0, -2), **read, "out_dropout": nn.Dropout(config.classifier_dropout)}
+        out_proj = nn.Linear(config.hidden_size, config.num_labels)
+        self.classifier, self.model.pooler = nn.Sequential(OrderedDict(layers, out_proj=out_proj)), None
         self.post_init()
 
-    @takes_inputs_of(TfmBertModel)
-    def forward(self, inputs: Inputs, labels: torch.Tensor | None = None, **kwargs) -> SequenceClassifierOutput:
-        """Gives `logits` `(batch, num_labels)`, and the loss of the labels; inputs as for [`TfmBertModel`].
-
-        Args:
-            labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is set
-                from the labels where it is `None`.
-        """
-        check_classes(self.config, given_in(inputs), labels)
-        outputs, mask = self.model(**inputs, return_dict=True, **kwargs), inputs["attention_mask"]
-        logits = pool(self.config, outputs[0], mask, self.classifier, self.model.pooler_query)
-        loss = sequence_loss(self, logits, labels)
-        return SequenceClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
+    def classify(self, states: torch.Tensor, inputs: Inputs, _: None) -> torch.Tensor:
+        return self.model.pool(states, inputs["attention_mask"], self.classifier)
 
 
-class TfmBertForTokenClassification(TfmBertHead):
+class TfmBertForTokenClassification(TokenClassification, TfmBertHead):
     """The encoder with a classifier on every position."""
 
-    has_pooler = False
+    model_options = {"add_pooling_layer": False}
     head_fields = ("classifier_transform", "classifier_dropout")
 
     def __init__(self, config: TfmBertConfig):
@@ -153,32 +175,15 @@ class TfmBertForTokenClassification(TfmBertHead):
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    @takes_inputs_of(TfmBertModel)
-    def forward(
-        self,
-        inputs: Inputs,
-        labels: torch.LongTensor | None = None,
-        *,
-        num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
-    ) -> TokenClassifierOutput:
-        """Gives `logits` `(batch, length, num_labels)`, and the loss of the labels; inputs as for [`TfmBertModel`].
-
-        Args:
-            labels: `(batch, length)`, classes, -100 where there is no label.
-            num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
-        """
-        check_labels(labels, given_in(inputs).shape[:2], self.config.num_labels)
-        outputs = self.model(**inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
-        logits = self.classifier(self.dropout(self.head(outputs.last_hidden_state)))
-        loss = token_loss(self, logits, labels, num_items_in_batch)
-        return TokenClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
+    def classify(self, states: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.dropout(self.head(states)))
 
 
-class TfmBertForQuestionAnswering(TfmBertHead):
+class TfmBertForQuestionAnswering(QuestionAnswering, TfmBertHead):
     """The encoder with scores for the first and the last token of an answer."""
 
-    has_pooler = False
+    model_options = {"add_pooling_layer": False}
+    reads_padding = False
     head_fields = ("classifier_transform", "qa_dropout")
 
     def __init__(self, config: TfmBertConfig):
@@ -188,30 +193,8 @@ class TfmBertForQuestionAnswering(TfmBertHead):
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
-    @takes_inputs_of(TfmBertModel)
-    def forward(
-        self,
-        inputs: Inputs,
-        start_positions: torch.LongTensor | None = None,
-        end_positions: torch.LongTensor | None = None,
-        **kwargs,
-    ) -> QuestionAnsweringModelOutput:
-        """Gives `start_logits` and `end_logits` `(batch, length)`, the lowest number at padding (with `skip_padding`,
-        without a loss), and the loss, a softmax over all positions, padded ones too; inputs as for [`TfmBertModel`].
-
-        Args:
-            start_positions: `(batch,)`, the first of the answer; one behind the sequence does not count in the loss.
-            end_positions: `(batch,)`, its last.
-        """
-        everywhere, mask = check_answers(given_in(inputs), start_positions, end_positions), inputs["attention_mask"]
-        has_answers = start_positions is not None and end_positions is not None
-        read = everywhere if has_answers else None
-        outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
-        scores = self.qa_outputs(self.dropout(self.head(outputs.last_hidden_state)))
-        if not has_answers and self.config.skip_padding and marks_padding(mask):
-            scores = scores.masked_fill(mask.to(scores.device)[..., None] == 0, torch.finfo(scores.dtype).min)
-        found = answers(self, scores, start_positions, end_positions)
-        return QuestionAnsweringModelOutput(**found, **passed_on(outputs))
+    def score(self, states: torch.Tensor) -> torch.Tensor:
+        return self.qa_outputs(self.dropout(self.head(states)))
 
 
 class TfmBertForMultipleChoice(TfmBertHead):
@@ -226,8 +209,7 @@ class TfmBertForMultipleChoice(TfmBertHead):
         self.classifier = nn.Linear(config.hidden_size, 1)
         self.post_init()
 
-    @takes_inputs_of(TfmBertModel)
-    def forward(self, inputs: Inputs, labels: torch.LongTensor | None = None, **kwargs) -> MultipleChoiceModelOutput:
+    def forward(self, inputs: Inputs, labels: torch.LongTensor | None = None, **kwargs) -> ModelOutput:
         """Gives `logits` `(batch, choices)`, and the loss of `labels` `(batch,)`, the right choices; inputs as for
         [`TfmBertModel`], but of shape `(batch, choices, length)`."""
         given, ids = given_in(inputs), inputs["input_ids"]
@@ -235,7 +217,7 @@ class TfmBertForMultipleChoice(TfmBertHead):
         if given.dim() != (4 if ids is None else 3):
             shape = f"(batch, choices, length{width})"
             raise ValueError(f"{name} of shape {tuple(given.shape)} should be of shape {shape}.")
-        check_labels(labels, given.shape[:1], given.shape[1], "the choices")
+        self.check_labels(labels, given.shape[:1], given.shape[1], "the choices")
         inputs |= {"task_type_ids": kwargs.pop("task_type_ids")} if "task_type_ids" in kwargs else {}
         for name, each in inputs.items():
             check_tensor(name, each)
@@ -243,7 +225,7 @@ class TfmBertForMultipleChoice(TfmBertHead):
         outputs = self.model(**rows, return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output)).view(given.shape[:2])
         loss = None if labels is None else F.cross_entropy(logits, labels.view(-1))
-        return MultipleChoiceModelOutput(loss=loss, logits=logits, **passed_on(outputs))
+        return self.headed(modeling_outputs.MultipleChoiceModelOutput, outputs, loss=loss, logits=logits)
 
 
 class TfmBertForNextSentencePrediction(TfmBertHead):
@@ -257,21 +239,20 @@ class TfmBertForNextSentencePrediction(TfmBertHead):
         self.seq_relationship = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
-    @takes_inputs_of(TfmBertModel)
-    def forward(self, inputs: Inputs, labels: torch.LongTensor | None = None, **kwargs) -> NextSentencePredictorOutput:
+    def forward(self, inputs: Inputs, labels: torch.LongTensor | None = None, **kwargs) -> ModelOutput:
         """Gives `logits` `(batch, 2)`, and the loss of `labels` `(batch,)`, 0 where the second segment continues the
         first, 1 where it does not; inputs as for [`TfmBertModel`]."""
-        check_labels(labels, given_in(inputs).shape[:1], 2, "the two classes")
+        self.check_labels(labels, given_in(inputs).shape[:1], 2, "the two classes")
         outputs = self.model(**inputs, return_dict=True, **kwargs)
         logits = self.seq_relationship(outputs.pooler_output)
         loss = None if labels is None else F.cross_entropy(logits, labels.view(-1))
-        return NextSentencePredictorOutput(loss=loss, logits=logits, **passed_on(outputs))
+        return self.headed(modeling_outputs.NextSentencePredictorOutput, outputs, loss=loss, logits=logits)
 
 
 class TfmBertForMaskedLM(TfmBertHead):
     """The encoder with a masked-language-modelling head."""
 
-    has_pooler = False
+    model_options = {"add_pooling_layer": False}
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_rep"}
     head_fields = ("lm_head_act", "lm_head_transform", "lm_head_bias")
@@ -283,7 +264,6 @@ class TfmBertForMaskedLM(TfmBertHead):
         self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
-    @takes_inputs_of(TfmBertModel)
     def forward(
         self,
         inputs: Inputs,
@@ -292,7 +272,7 @@ class TfmBertForMaskedLM(TfmBertHead):
         return_logits: bool | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
         **kwargs,
-    ) -> MaskedLMOutput:
+    ) -> modeling_outputs.MaskedLMOutput:
         """Gives `logits` `(batch, length, vocab_size)`, zero at padding that was skipped (all of it, unless a label
         stands at some), and the loss of the labels; inputs as for [`TfmBertModel`].
 
@@ -302,17 +282,23 @@ class TfmBertForMaskedLM(TfmBertHead):
                 are made in any case.
             num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
         """
-        check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, VOCABULARY)
+        self.check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, self.vocabulary)
         outputs = self.model(**inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
-        options = (labels, return_logits, num_items_in_batch)
-        loss, logits = masked_tokens(self, outputs[0], inputs["attention_mask"], *options)
-        return MaskedLMOutput(loss=loss, logits=logits, **passed_on(outputs))
+        find = partial(self.real_or_labelled, inputs["attention_mask"], labels)
+        loss, logits = vocabulary_outputs(self, outputs[0], labels, return_logits, num_items_in_batch, find=find)
+        return self.headed(modeling_outputs.MaskedLMOutput, outputs, loss=loss, logits=logits)
+
+    def real_or_labelled(self, mask: object, labels: torch.LongTensor | None) -> KeptTokens | None:
+        """The tokens that the encoder has kept."""
+        if not (marks_padding(mask) and self.config.skip_padding):
+            return None
+        return KeptTokens.find(mask, labelled(labels))
 
 
 class TfmBertForReplacedTokenDetection(TfmBertHead):
     """The encoder with ELECTRA's head, which tells tokens that a generator has replaced (Clark et al. 2020)."""
 
-    has_pooler = False
+    model_options = {"add_pooling_layer": False}
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
@@ -320,11 +306,10 @@ class TfmBertForReplacedTokenDetection(TfmBertHead):
         self.detector = nn.Sequential(OrderedDict(dense=dense, act_fn=ACT2FN[config.hidden_act], out_proj=score))
         self.post_init()
 
-    @takes_inputs_of(TfmBertModel)
-    def forward(self, inputs: Inputs, labels: torch.LongTensor | None = None, **kwargs) -> TokenClassifierOutput:
+    def forward(self, inputs: Inputs, labels: torch.LongTensor | None = None, **kwargs) -> ModelOutput:
         """Gives `logits` `(batch, length)`, above 0 where a token looks replaced, and the loss of `labels` of this
         shape (1 where it was, 0 where not; -100 and padding do not count); inputs as for [`TfmBertModel`]."""
-        check_labels(labels, given_in(inputs).shape[:2], 2, "the two classes")
+        self.check_labels(labels, given_in(inputs).shape[:2], 2, "the two classes")
         outputs, mask = self.model(**inputs, return_dict=True, **kwargs), inputs["attention_mask"]
         logits = self.detector(outputs.last_hidden_state).squeeze(-1)
         loss = None
@@ -333,13 +318,13 @@ class TfmBertForReplacedTokenDetection(TfmBertHead):
             weights = labelled(labels).to(scores)
             weights = weights * mask.to(weights) if marks_padding(mask) else weights
             loss = F.binary_cross_entropy_with_logits(scores, targets, weights, reduction="sum") / weights.sum()
-        return TokenClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
+        return self.headed(modeling_outputs.TokenClassifierOutput, outputs, loss=loss, logits=logits)
 
 
 class TfmBertForPreTraining(TfmBertForMaskedLM):
     """The encoder with two pre-training heads: masked language modelling, and next sentences (ALBERT: their order)."""
 
-    has_pooler = True
+    model_options = {"add_pooling_layer": True}
     other_names = POOLER
     head_fields = (*TfmBertForMaskedLM.head_fields, "sentence_dropout", *POOLING)
 
@@ -349,7 +334,6 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
         self.seq_relationship = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
-    @takes_inputs_of(TfmBertModel)
     def forward(
         self,
         inputs: Inputs,
@@ -367,13 +351,14 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
             next_sentence_label: as the labels of [`TfmBertForNextSentencePrediction`].
         """
         shape = given_in(inputs).shape
-        check_labels(labels, shape[:2], self.config.vocab_size, VOCABULARY)
-        check_labels(next_sentence_label, shape[:1], 2, "the two classes", name="next_sentence_label")
+        self.check_labels(labels, shape[:2], self.config.vocab_size, self.vocabulary)
+        self.check_labels(next_sentence_label, shape[:1], 2, "the two classes", name="next_sentence_label")
         outputs = self.model(**inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
-        loss, prediction_logits = masked_tokens(self, outputs[0], inputs["attention_mask"], labels, return_logits)
+        find = partial(self.real_or_labelled, inputs["attention_mask"], labels)
+        loss, prediction_logits = vocabulary_outputs(self, outputs[0], labels, return_logits, find=find)
         logits = self.seq_relationship(self.dropout(outputs.pooler_output))
         if next_sentence_label is not None:
             sentence_loss = F.cross_entropy(logits, next_sentence_label.view(-1))
             loss = sentence_loss if loss is None else loss + sentence_loss
         made = {"prediction_logits": prediction_logits, "seq_relationship_logits": logits}
-        return BertForPreTrainingOutput(loss=loss, **made, **passed_on(outputs))
+        return self.headed(BertForPreTrainingOutput, outputs, loss=loss, **made)

@@ -4,42 +4,301 @@ from collections import OrderedDict
 
 import torch
 from torch import nn
-from transformers import Cache, EncoderDecoderCache
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    Seq2SeqLMOutput,
-    Seq2SeqModelOutput,
-    Seq2SeqQuestionAnsweringModelOutput,
-    Seq2SeqSequenceClassifierOutput,
-    TokenClassifierOutput,
-)
+from transformers import Cache, EncoderDecoderCache, modeling_outputs
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils.output_capturing import OutputRecorder
 
-from .batch import Tokens
+from .batch import CACHE, EVERYTHING, IGNORED, Batch, KeptTokens, Layout, Tokens, has_hooks, is_traced
 from .cache import TfmGenerationMixin
-from .compat import CACHE, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
-from .decoder_entrance import decoder_batch
-from .encoder_decoder_stacks import TfmDecoderStack, TfmEncoderDecoderPreTrainedModel, TfmEncoderStack
+from .decoder_entrance import decoder_batch, needed_up_to, only_last, read_states
 from .entrance import encoder_batch
-from .inputs import Inputs, given_in, one_of, takes_inputs_of
-from .losses import answers, check_answers, check_classes, check_labels, labelled, sequence_loss, token_loss
-from .next_tokens import next_tokens, positions_to_read, read_states
-from .norms import multiplier
+from .heads import Head, QuestionAnswering, SequenceClassification, TokenClassification, labelled, takes_inputs_of
+from .inputs import Inputs, check_tensor, given_in, one_of
+from .kernels import choose_kernel, dropout_rate, eager_attention_forward
+from .layers import TfmAttention, TfmLayer
+from .losses import makes_logits, vocabulary_outputs
+from .norms import multiplier, norm_heads
+from .position_bias import TfmBiasTable
+from .pretrained import TfmPreTrainedModel
 from .source import (
+    TfmSourceCache,
     as_encoder_outputs,
     check_encoder_states,
     check_source,
     default_mask,
-    last_ends,
+    read_source,
     shift_right,
     source_as_target,
+    takes_source,
     target_in,
-    with_shared_source,
 )
-from .stack import passed_on
-from .vocabularies import TfmOutputProjection
+from .stack import TfmStack
 
 SOURCE, TARGET = "encoder.embeddings.embed_tokens.weight", "decoder.embeddings.embed_tokens.weight"
+
+
+class TfmOutputProjection(nn.Linear):
+    """A projection onto the vocabulary with an untrained bias, which is a saved buffer (Marian, BART)."""
+
+    def __init__(self, in_features: int, out_features: int):
+        super().__init__(in_features, out_features, bias=False)
+        del self.bias
+        self.register_buffer("bias", torch.zeros(out_features))
+
+
+class TfmEncoderDecoderPreTrainedModel(TfmPreTrainedModel):
+    """Base of the family's models."""
+
+    config_class = TfmEncoderDecoderConfig
+    reads_target = False  # whether `forward` needs `decoder_input_ids`
+    _no_split_modules = ["TfmLayer", "TfmCrossLayer"]  # not the embeddings, which the two stacks may share
+    _can_compile_fullgraph = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if self.config.weight_init == "xavier" and isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight)
+        elif self.config.weight_init == "xavier" and isinstance(module, nn.Embedding):
+            # (The rows of a bias are as wide as there are heads.)
+            width = self.config.hidden_size if isinstance(module, TfmBiasTable) else module.embedding_dim
+            init.normal_(module.weight, std=width**-0.5)
+            if module.padding_idx is not None and not getattr(module.weight, "_is_hf_initialized", False):
+                init.zeros_(module.weight[module.padding_idx])
+
+    def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
+        """What is tied depends on `share_encoder_decoder_embeddings` too, not on `tie_word_embeddings` alone."""
+        if all_submodels:
+            return super().get_expanded_tied_weights_keys(all_submodels=True)
+        return dict(self._tied_weights_keys or {})
+
+    def init_parallel_plans(self) -> None:
+        """Keeps the entries of the configuration's plans, which name both stacks, for modules that this model has."""
+        super().init_parallel_plans()
+        # Tensor parallelism cannot shard a bias that is a buffer: the head stays whole, with what it is tied to.
+        whole = ("embed_tokens", "lm_head") if self.config.final_logits_bias else ()
+        for name in ("_tp_plan", "_fsdp_plan"):
+            plan = getattr(self, name).items()
+            plan = {key: style for key, style in plan if hasattr(self, key.partition(".")[0])}
+            setattr(self, name, {key: style for key, style in plan.items() if not key.endswith(whole)})
+
+    def _resize_token_embeddings(
+        self, new_num_tokens: int | None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """Resizes the source's embeddings, and the target's if they are shared, for `resize_token_embeddings`."""
+        for name in ("decoder_vocab_size", "share_encoder_decoder_embeddings"):
+            setattr(self.config, name, getattr(self.config, name))  # no longer derived from the source's size
+        sizes = (new_num_tokens, pad_to_multiple_of, mean_resizing)
+        embeddings = self._get_resized_embeddings(self.get_input_embeddings(), *sizes)
+        self.set_input_embeddings(embeddings)
+        if self.config.share_encoder_decoder_embeddings:
+            self.resize_output(embeddings.num_embeddings, mean_resizing)
+        return embeddings
+
+    def resize_decoder_token_embeddings(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """`resize_token_embeddings` for a target with its own vocabulary: its embeddings and the output projection.
+        Raises a `ValueError` for a model whose target has no embeddings of its own."""
+        decoder = getattr(self.base_model, "decoder", None)
+        if decoder is None or self.config.share_encoder_decoder_embeddings:
+            shared = f"share_encoder_decoder_embeddings={self.config.share_encoder_decoder_embeddings}"
+            raise ValueError(
+                f"The target of this {type(self).__name__} has no embeddings of its own ({shared}): "
+                "call resize_token_embeddings."
+            )
+        sizes = (new_num_tokens, pad_to_multiple_of, mean_resizing)
+        embeddings = self._get_resized_embeddings(decoder.get_input_embeddings(), *sizes)
+        decoder.set_input_embeddings(embeddings)
+        self.resize_output(embeddings.num_embeddings, mean_resizing)
+        self.tie_weights()
+        return embeddings
+
+    def resize_output(self, size: int, mean_resizing: bool) -> None:
+        """Gives the output projection, if any, the size of the target's vocabulary."""
+        self.config.decoder_vocab_size = size
+        old = self.get_output_embeddings()
+        if old is None:
+            return
+        is_trained = old.weight.requires_grad
+        new = self._get_resized_lm_head(old, size, mean_resizing=mean_resizing).requires_grad_(is_trained)
+        if new is not old and self.config.final_logits_bias:
+            resized, kept = new, min(old.out_features, size)  # the other biases become zero
+            new = TfmOutputProjection(resized.in_features, resized.out_features)
+            new.weight, new.bias = resized.weight, torch.zeros_like(resized.bias.detach())
+            new.bias[:kept] = resized.bias.detach()[:kept]
+            new._is_hf_initialized = True  # or transformers would give it new weights
+        self.set_output_embeddings(new)
+
+
+class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
+    """The encoder: its embeddings and its blocks."""
+
+    def __init__(self, config: TfmEncoderDecoderConfig):
+        super().__init__(config)
+        self.add_stack([config.layer_type] * config.num_hidden_layers, config.vocab_size)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        token_type_ids: torch.LongTensor | None = None,
+        read_positions: torch.Tensor | None = None,
+        batch: Batch | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        """Inputs and outputs as documented at [`TfmEncoderDecoderEncoder`], and:
+
+        Args:
+            batch: made by [`encoder_batch`], in place of the inputs.
+        """
+        if batch is None:
+            tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
+            mask = default_mask(self.config, input_ids, attention_mask)
+            batch = encoder_batch(self, tokens, mask, kwargs, read_positions)
+        return BaseModelOutput(**self.compute(batch, **kwargs))
+
+
+class TfmCrossLayer(TfmLayer):
+    """A [`TfmLayer`] with attention to the source, in slots of its own."""
+
+    def add_attention(self, config, layer_idx: int, sizes, **options) -> None:
+        super().add_attention(config, layer_idx, sizes=sizes, **options)
+        cross_attention = TfmCrossAttention(config, layer_idx, layer_type="full_attention", sizes=sizes)
+        self.add_sub_layer("encoder_attn", cross_attention, config)
+
+    def forward(self, hidden_states: torch.Tensor, *source: object, **kwargs) -> torch.Tensor:
+        """Hidden states `(batch, length, hidden_size)` in and out; `source` are the fields of a [`Source`]."""
+        hidden_states = self.sub_layer("self_attn", hidden_states, **kwargs)
+        return self.sub_layer("mlp", self.sub_layer("encoder_attn", hidden_states, *source))
+
+
+class TfmCrossAttention(TfmAttention):
+    """Attention of the decoder to the encoder's last hidden state, without positions and windows."""
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        restored: KeptTokens | None = None,
+        layout: Layout = EVERYTHING,
+        past_key_values: EncoderDecoderCache | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Returns what [`TfmAttention`] returns.
+
+        Args:
+            hidden_states: `(rows, length, hidden_size)`, the decoder's. Consecutive rows may read the same source, as
+                the beams of a sentence do.
+            encoder_hidden_states, restored, layout, past_key_values: the fields of a [`Source`], in their order and
+                shapes; the states are not read once the cache holds their keys and values.
+        """
+        cache = None if past_key_values is None else past_key_values.cross_attention_cache
+        if cache is not None and past_key_values.is_updated.get(self.layer_idx):
+            key, value = cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
+        else:
+            key, value = self.k_proj(encoder_hidden_states), self.v_proj(encoder_hidden_states)
+            if restored is not None:
+                key, value = restored.restore(key), restored.restore(value)
+            key, value = (each.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for each in (key, value))
+            if self.k_norm is not None:
+                key = norm_heads(self, self.k_norm, key)
+            if cache is not None:
+                key, value = cache.update(key, value, self.layer_idx)
+                past_key_values.is_updated[self.layer_idx] = True
+
+        rows, length, _ = hidden_states.shape
+        # The rows that read one source are laid end to end, as if they were one row. (Where the layout names tokens of
+        # the target, the whole batch is one row, which a kernel reads by bounds, or which is restored.)
+        sources = key.shape[0] if layout.mode == "whole" else 1
+        query = self.q_proj(hidden_states)  # tensor parallelism leaves some of the heads to other processes
+        width, beams = query.shape[-1], max(rows, 1) // max(sources, 1)
+        query = query.view(sources, beams * length, width // self.head_dim, self.head_dim).transpose(1, 2)
+        if self.q_norm is not None:
+            query = norm_heads(self, self.q_norm, query)
+        implementation = self.config._attn_implementation
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
+        dropout = dropout_rate(self)
+        attend = choose_kernel(attend, implementation, self, layout, query, dropout)
+        options = {"dropout": dropout, "softcap": self.softcap}
+        output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **options)
+        if weights is not None and rows != sources:
+            weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
+        return self.o_proj(output.reshape(rows, length, width)), weights
+
+
+class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
+    """The decoder: its embeddings and its blocks."""
+
+    argument_prefix = "decoder_"
+    layer_class = TfmCrossLayer
+    _can_record_outputs = {
+        "hidden_states": TfmCrossLayer,
+        "attentions": OutputRecorder(TfmAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(TfmCrossAttention, index=1, layer_name="encoder_attn"),
+    }
+
+    def __init__(self, config: TfmEncoderDecoderConfig):
+        super().__init__(config)
+        self.add_stack([config.layer_type] * config.decoder_layers, config.decoder_vocab_size, is_causal=True)
+        if config.norm_target_tokens:
+            self.embeddings.token_projection, self.embeddings.norm = self.embeddings.norm, None
+            self.embeddings.embed_tokens.embed_scale = 1.0
+        self.post_init()
+
+    @property
+    def depth(self) -> int:
+        return self.config.decoder_layers
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        batch: Batch | None = None,
+        source_kept: KeptTokens | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Inputs as the decoder's of [`TfmEncoderDecoderModel`], and:
+
+        Args:
+            encoder_hidden_states: `(batch, source length, hidden_size)`.
+            encoder_attention_mask: the source's, as [`read_source`] takes it.
+            batch: made by [`decoder_batch`], in place of the target's inputs but `past_key_values` and `position_ids`.
+            source_kept: the real tokens in `encoder_attention_mask`, if they are known.
+        """
+        states, mask = encoder_hidden_states, encoder_attention_mask
+        if batch is None:
+            check_encoder_states(self.config, states)
+            tokens = Tokens(one_of(input_ids, inputs_embeds, "decoder_"), position_ids=position_ids)
+            batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs)
+            check_source(self.config, states.shape[:2], mask, tokens, past_key_values)
+        cache = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
+        if batch.cache is None:  # as under gradient checkpointing
+            cache = None
+        elif cache is None or not (
+            cache.is_updated.get(0) or takes_source(cache.cross_attention_cache, states.shape[1])
+        ):
+            cache = EncoderDecoderCache(batch.cache, TfmSourceCache())  # an empty one that does not fit is left alone
+        source = read_source(self, states, mask, batch, cache, source_kept)
+        # Flash attention recognises packed sequences by the positions that a caller passes.
+        outputs = self.compute(batch, source, position_ids=position_ids, **kwargs)
+        outputs.past_key_values = cache if batch.returns_cache else None  # of both sides: `run` knows the target's
+        return outputs
 
 
 class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
@@ -69,7 +328,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: torch.Tensor | dict[str, torch.Tensor] | None = None,
-        encoder_outputs: BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
+        encoder_outputs: modeling_outputs.BaseModelOutput | tuple[torch.Tensor, ...] | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
@@ -79,7 +338,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         decoder_position_ids: torch.LongTensor | None = None,
         read_positions: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> Seq2SeqModelOutput:
+    ) -> modeling_outputs.Seq2SeqModelOutput:
         """
         Args:
             input_ids, attention_mask, inputs_embeds, token_type_ids, position_ids: the source, as for [`TfmBertModel`];
@@ -112,37 +371,43 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             past_key_values = kwargs.pop("cache")
         attention_mask = default_mask(self.config, input_ids, attention_mask)
         # Both sides are checked before either of them runs.
-        source_batch = None
+        source, kept = None, None
         if encoder_outputs is None:
             tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-            source_batch = encoder_batch(self.encoder, tokens, attention_mask, kwargs, takes_documents=False)
+            source = encoder_batch(self.encoder, tokens, attention_mask, kwargs, takes_documents=False)
             source_shape = tokens.ids_or_embeddings.shape[:2]
         else:
-            encoder_outputs = as_encoder_outputs(encoder_outputs)
-            check_encoder_states(self.config, encoder_outputs.last_hidden_state)
+            encoder_outputs = as_encoder_outputs(self.config, encoder_outputs)
             source_shape = encoder_outputs.last_hidden_state.shape[:2]
         tokens = Tokens(one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_"), position_ids=decoder_position_ids)
         options = (past_key_values, use_cache, kwargs, read_positions)
-        target_batch = decoder_batch(self.decoder, tokens, decoder_attention_mask, *options)
+        target = decoder_batch(self.decoder, tokens, decoder_attention_mask, *options)
         check_source(self.config, source_shape, attention_mask, tokens, past_key_values)
-        if source_batch is not None:
-            encoder_outputs = self.encoder(batch=source_batch, return_dict=True, **kwargs)
+        if source is not None:
+            encoder_outputs = self.encoder(batch=source, return_dict=True, **kwargs)
+            attention_mask, kept = source.attention_mask, source.kept
         outputs = self.decoder(
-            batch=target_batch,
+            batch=target,
             encoder_hidden_states=encoder_outputs.last_hidden_state,
-            encoder_attention_mask=attention_mask if source_batch is None else source_batch.attention_mask,
-            source_kept=None if source_batch is None else source_batch.kept,
+            encoder_attention_mask=attention_mask,
+            source_kept=kept,
             past_key_values=past_key_values,
             position_ids=decoder_position_ids,
             return_dict=True,
             **kwargs,
         )
-        target = (outputs.last_hidden_state, outputs.past_key_values, outputs.hidden_states, outputs.attentions)
-        source = {f"encoder_{name}": value for name, value in encoder_outputs.items()}
-        return Seq2SeqModelOutput(*target, outputs.cross_attentions, **source)
+        own = (outputs.last_hidden_state, outputs.past_key_values, outputs.hidden_states, outputs.attentions)
+        of_encoder = {f"encoder_{name}": value for name, value in encoder_outputs.items()}
+        return modeling_outputs.Seq2SeqModelOutput(*own, outputs.cross_attentions, **of_encoder)
 
 
-class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel, TfmGenerationMixin):
+class TfmEncoderDecoderHead(Head, TfmEncoderDecoderPreTrainedModel):
+    """The encoder and the decoder, to which a subclass adds a head."""
+
+    model_class = TfmEncoderDecoderModel
+
+
+class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenerationMixin):
     """The encoder and the decoder with a projection onto the target's vocabulary, by default tied to its embeddings."""
 
     reads_target = True
@@ -152,7 +417,6 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
 
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
-        self.model = TfmEncoderDecoderModel(config)
         sizes, bias = (config.hidden_size, config.decoder_vocab_size), config.lm_head_bias
         self.lm_head = TfmOutputProjection(*sizes) if config.final_logits_bias else nn.Linear(*sizes, bias=bias)
         self.head = multiplier(config.logit_scale)
@@ -161,7 +425,6 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
         self._tied_weights_keys = ties if config.tie_word_embeddings else None
         self.post_init()
 
-    @takes_inputs_of(TfmEncoderDecoderModel)
     def forward(
         self,
         inputs: Inputs,
@@ -171,7 +434,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
         num_items_in_batch: int | torch.Tensor | None = None,
         return_logits: bool | None = None,
         **kwargs,
-    ) -> Seq2SeqLMOutput:
+    ) -> modeling_outputs.Seq2SeqLMOutput:
         """Gives `logits` `(batch, positions, decoder_vocab_size)`, and the loss of the labels; inputs as for
         [`TfmEncoderDecoderModel`]. Beside a loss, without gradients, and unless they are asked for (`return_logits`,
         `logits_to_keep`), logits after the last real token of a row are zero (`config.skip_padding`).
@@ -190,13 +453,23 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
             elif not self.training:  # (Training reads labelled positions alone, whatever is real.)
                 real = default_mask(self.config, inputs["decoder_input_ids"], real)
             shape, classes = given_in(inputs, "decoder_").shape[:2], self.config.decoder_vocab_size
-            check_labels(labels, shape, classes, "the vocabulary (decoder_vocab_size)", inputs="the decoder's inputs")
+            self.check_labels(
+                labels, shape, classes, "the vocabulary (decoder_vocab_size)", inputs="the decoder's inputs"
+            )
             inputs["use_cache"] = False  # whatever the caller says: a loss decodes nothing
-            read = positions_to_read(self, labels, return_logits, logits_to_keep, real)
+            read = labels != IGNORED
+            if makes_logits(self, labels, return_logits):
+                # Whoever asks for logits, or evaluates with gradients, gets what the official class computes, digit for
+                # digit: all. Else logits at padding may be zero. (A mask that does not fit is refused later.)
+                asks = return_logits or not isinstance(logits_to_keep, int) or logits_to_keep or has_hooks(self.lm_head)
+                is_known = self.config.skip_padding and getattr(real, "shape", None) == labels.shape
+                may_skip = is_known and not (asks or torch.is_grad_enabled())
+                read = read | real.to(read.device).bool() if may_skip else torch.ones_like(read)
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
-        options = (logits_to_keep, num_items_in_batch, return_logits, read)
-        loss, logits = next_tokens(self, outputs.last_hidden_state, labels, *options)
-        return Seq2SeqLMOutput(loss=loss, logits=logits, **passed_on(outputs))
+        find = None if read is None else lambda: KeptTokens.find(needed_up_to(read))
+        options = (return_logits, num_items_in_batch, logits_to_keep, find)
+        loss, logits = vocabulary_outputs(self, outputs.last_hidden_state, labels, *options)
+        return self.headed(modeling_outputs.Seq2SeqLMOutput, outputs, loss=loss, logits=logits)
 
     def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):
         """As in transformers, but the default of `attention_mask` is made from `pad_token_id`, as in `forward`."""
@@ -210,8 +483,11 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
         prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
         cache = model_kwargs.get(CACHE)
         if isinstance(cache, EncoderDecoderCache) and not is_callers:
-            length = model_kwargs["encoder_outputs"][0].shape[1]
-            model_kwargs[CACHE] = with_shared_source(cache, length)
+            source, length = cache.cross_attention_cache, model_kwargs["encoder_outputs"][0].shape[1]
+            is_static = any(hasattr(layer, "max_cache_len") for layer in source.layers)
+            if not (is_static and takes_source(source, length)):  # beams then share their source
+                source = TfmSourceCache(offloading=source.offloading)
+                model_kwargs[CACHE] = EncoderDecoderCache(cache.self_attention_cache, source)
         return prepared
 
     def _supports_default_dynamic_cache(self) -> bool:
@@ -223,31 +499,34 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderPreTrainedModel
         return shift_right(self.config, labels)
 
 
-class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedModel):
-    """A classifier (or a regressor) of the source, on the decoder's state at the last end-of-sequence token."""
+class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEncoderDecoderHead):
+    """A classifier (or a regressor) of the source, on the state at its last end-of-sequence token. Each source
+    has one, and `decoder_input_ids` have the shape of `input_ids`."""
 
+    output_class = modeling_outputs.Seq2SeqSequenceClassifierOutput
     head_fields = ("classifier_dropout",)
 
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
-        self.num_labels = config.num_labels
-        self.model = TfmEncoderDecoderModel(config)
         dense, out_proj = (nn.Linear(config.hidden_size, width) for width in (config.hidden_size, config.num_labels))
         dropout, out_dropout = nn.Dropout(config.classifier_dropout), nn.Dropout(config.classifier_dropout)
         layers = OrderedDict(dropout=dropout, dense=dense, act_fn=nn.Tanh(), out_dropout=out_dropout, out_proj=out_proj)
         self.classification_head = nn.Sequential(layers)
         self.post_init()
 
-    @takes_inputs_of(TfmEncoderDecoderModel)
-    def forward(self, inputs: Inputs, labels: torch.Tensor | None = None, **kwargs) -> Seq2SeqSequenceClassifierOutput:
-        """Gives `logits` `(batch, num_labels)`, and the loss of the labels; inputs as for [`TfmEncoderDecoderModel`].
-
-        Args:
-            input_ids: `(batch, length)`, each with an end-of-sequence token; `decoder_input_ids` have the same shape.
-            labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is set
-                from the labels where it is `None`.
-        """
-        ids, read = inputs["input_ids"], last_ends(self.config, inputs["input_ids"])
+    def read_by(self, inputs: Inputs) -> torch.BoolTensor:
+        ids, end = inputs["input_ids"], self.config.eos_token_id
+        check_tensor("input_ids", ids)
+        if ids is None or end is None:
+            name = "input_ids" if ids is None else "eos_token_id"
+            raise ValueError(f"{name}=None: the classifier reads the state at the last end-of-sequence token.")
+        if ids.dim() != 2:
+            raise ValueError(f"input_ids of shape {tuple(ids.shape)} should be of shape (batch, length).")
+        # ONNX does not know `torch.isin`.
+        ends = (ids.unsqueeze(-1) == torch.tensor(end, device=ids.device).view(-1)).any(dim=-1)
+        if not is_traced(ids) and not ends.any(dim=1).all():
+            row = int((~ends.any(dim=1)).nonzero()[0])
+            raise ValueError(f"Sequence {row} of input_ids has no eos_token_id={end} in it.")
         target = target_in(self.config, inputs)
         if target.shape[:2] != ids.shape:
             name = "decoder_input_ids" if inputs["decoder_inputs_embeds"] is None else "decoder_inputs_embeds"
@@ -255,12 +534,10 @@ class TfmEncoderDecoderForSequenceClassification(TfmEncoderDecoderPreTrainedMode
                 f"{name} of shape {tuple(target.shape)} should be of shape {tuple(ids.shape)}, as input_ids: the "
                 "classifier reads the decoder where the source ends."
             )
-        check_classes(self.config, given_in(inputs), labels)
-        inputs["use_cache"] = inputs["use_cache"] if labels is None else False
-        outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
-        logits = self.classification_head(read_states(outputs.last_hidden_state, read))
-        loss = sequence_loss(self, logits, labels)
-        return Seq2SeqSequenceClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
+        return only_last(ends)
+
+    def classify(self, states: torch.Tensor, inputs: Inputs, read: torch.BoolTensor) -> torch.Tensor:
+        return self.classification_head(read_states(states, read))
 
 
 class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
@@ -284,7 +561,7 @@ class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
         self.encoder.set_input_embeddings(value)
 
     @takes_inputs_of(TfmEncoderStack)
-    def forward(self, inputs: Inputs, **kwargs) -> BaseModelOutput:
+    def forward(self, inputs: Inputs, **kwargs) -> modeling_outputs.BaseModelOutput:
         """Inputs and outputs as for [`TfmBertModel`]; without a mask, `pad_token_id` says what is padding."""
         return self.encoder(**inputs, return_dict=True, **kwargs)
 
@@ -293,70 +570,33 @@ class TfmEncoderDecoderDecoder(TfmDecoderStack):
     """The decoder alone, which reads the states of any encoder. It is loaded by its own class, and by no Auto class."""
 
 
-class TfmEncoderDecoderForTokenClassification(TfmEncoderDecoderPreTrainedModel):
+class TfmEncoderDecoderForTokenClassification(TokenClassification, TfmEncoderDecoderHead):
     """The encoder with a classifier on every position of the source, as in T5."""
 
+    model_class = TfmEncoderDecoderEncoder
     _keys_to_ignore_on_load_unexpected = [r"^(model\.)?decoder\.", r"^lm_head\."]
     head_fields = ("classifier_dropout",)
 
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
-        self.num_labels = config.num_labels
-        self.model = TfmEncoderDecoderEncoder(config)
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    @takes_inputs_of(TfmEncoderDecoderEncoder)
-    def forward(
-        self,
-        inputs: Inputs,
-        labels: torch.LongTensor | None = None,
-        *,
-        num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
-    ) -> TokenClassifierOutput:
-        """Gives `logits` `(batch, length, num_labels)`, and the loss of the labels; inputs as for
-        [`TfmEncoderDecoderEncoder`].
-
-        Args:
-            labels: `(batch, length)`, classes, -100 where there is no label.
-            num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
-        """
-        check_labels(labels, given_in(inputs).shape[:2], self.config.num_labels)
-        outputs = self.model(**inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
-        logits = self.classifier(self.dropout(outputs.last_hidden_state))
-        loss = token_loss(self, logits, labels, num_items_in_batch)
-        return TokenClassifierOutput(loss=loss, logits=logits, **passed_on(outputs))
+    def classify(self, states: torch.Tensor) -> torch.Tensor:
+        return self.classifier(self.dropout(states))
 
 
-class TfmEncoderDecoderForQuestionAnswering(TfmEncoderDecoderPreTrainedModel):
+class TfmEncoderDecoderForQuestionAnswering(QuestionAnswering, TfmEncoderDecoderHead):
     """Scores for the first and the last token of an answer, on the decoder, which reads the source again."""
 
     reads_target = True
+    output_class = modeling_outputs.Seq2SeqQuestionAnsweringModelOutput
 
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
-        self.model = TfmEncoderDecoderModel(config)
         self.qa_outputs = nn.Linear(config.hidden_size, 2)
         self.post_init()
 
-    @takes_inputs_of(TfmEncoderDecoderModel)
-    def forward(
-        self,
-        inputs: Inputs,
-        start_positions: torch.LongTensor | None = None,
-        end_positions: torch.LongTensor | None = None,
-        **kwargs,
-    ) -> Seq2SeqQuestionAnsweringModelOutput:
-        """Gives `start_logits` and `end_logits` `(batch, length)`, and the loss; inputs as for
-        [`TfmEncoderDecoderModel`].
-
-        Args:
-            start_positions: `(batch,)`, the first of the answer; one behind the sequence does not count in the loss.
-            end_positions: `(batch,)`, its last.
-        """
-        everywhere = check_answers(target_in(self.config, inputs), start_positions, end_positions)
-        outputs = self.model(**inputs, read_positions=everywhere, return_dict=True, **kwargs)
-        found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
-        return Seq2SeqQuestionAnsweringModelOutput(**found, **passed_on(outputs))
+    def searched(self, inputs: Inputs) -> torch.Tensor:
+        return target_in(self.config, inputs)

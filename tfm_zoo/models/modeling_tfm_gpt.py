@@ -5,32 +5,24 @@ from collections import OrderedDict
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import Cache
+from transformers import Cache, modeling_outputs
 from transformers import initialization as init
-from transformers.modeling_outputs import (
-    BaseModelOutputWithPastAndCrossAttentions,
-    CausalLMOutputWithPast,
-    MoeCausalLMOutputWithPast,
-    QuestionAnsweringModelOutput,
-    SequenceClassifierOutputWithPast,
-    TokenClassifierOutput,
-)
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils.output_capturing import OutputRecorder
 
-from .batch import Tokens
+from .batch import CACHE, IGNORED, Tokens, marks_padding
 from .cache import TfmGenerationMixin
-from .compat import CACHE, OutputRecorder, TransformersKwargs, Unpack, can_return_tuple
 from .configuration_tfm_gpt import TfmGPTConfig
 from .counted_alibi import CountedLayouts, TfmCountedAlibi
-from .decoder_entrance import decoder_batch
-from .encoder_heads import PREDICTION, TfmPredictionHead
-from .experts import TfmExperts, TfmRouter, TfmSharedMLP, TfmSparseMLP, load_balancing_loss
-from .inputs import IGNORED, Inputs, given_in, one_of, takes_inputs_of
-from .losses import VOCABULARY, answers, check_answers, check_classes, check_labels, labelled, sequence_loss, token_loss
-from .next_tokens import last_tokens, next_tokens, positions_to_read, read_states
+from .decoder_entrance import decoder_batch, only_last, read_states
+from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
+from .heads import Head, QuestionAnswering, SequenceClassification, TfmPredictionHead, TokenClassification, labelled
+from .inputs import Inputs, given_in, one_of
+from .losses import makes_logits, vocabulary_outputs
 from .norms import multiplier
-from .padding import restore_outputs
 from .pretrained import TfmPreTrainedModel
-from .stack import TfmStack, passed_on
+from .stack import TfmStack
 
 
 class TfmGPTPreTrainedModel(TfmPreTrainedModel):
@@ -73,8 +65,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         self.post_init()
 
     def mlp_class(self, layer_idx: int) -> type[nn.Module]:
-        sparse = TfmSparseMLP if self.config.shared_expert_intermediate_size is None else TfmSharedMLP
-        return sparse if self.config.mlp_layer_types[layer_idx] == "sparse" else super().mlp_class(layer_idx)
+        return TfmSparseMLP if self.config.mlp_layer_types[layer_idx] == "sparse" else super().mlp_class(layer_idx)
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
@@ -98,7 +89,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         use_cache: bool | None = None,
         read_positions: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
+    ) -> modeling_outputs.BaseModelOutputWithPastAndCrossAttentions:
         """
         Args:
             input_ids: `(batch, length)`, the tokens after those in the cache; or else `inputs_embeds`.
@@ -129,16 +120,13 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
         # Flash attention recognises packed sequences by the positions that a caller passes.
-        return restore_outputs(self.run(batch, position_ids=position_ids, return_dict=True, **kwargs), batch.kept)
+        return self.compute(batch, position_ids=position_ids, **kwargs)
 
 
-class TfmGPTHead(TfmGPTPreTrainedModel):
+class TfmGPTHead(Head, TfmGPTPreTrainedModel):
     """The decoder, to which a subclass adds a head."""
 
-    def __init__(self, config: TfmGPTConfig):
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.model = TfmGPTModel(config)
+    model_class = TfmGPTModel
 
 
 class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
@@ -146,7 +134,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
 
     _tied_weights_keys = {"lm_head.weight": "model.embeddings.embed_tokens.weight"}
     _tp_plan = {"lm_head": "colwise_rep"}
-    head_fields = (*PREDICTION, "lm_head_bias", "logit_scale", "final_logit_softcapping")
+    head_fields = (*TfmPredictionHead.fields, "lm_head_bias", "logit_scale", "final_logit_softcapping")
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
@@ -156,7 +144,6 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
-    @takes_inputs_of(TfmGPTModel)
     def forward(
         self,
         inputs: Inputs,
@@ -166,7 +153,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         num_items_in_batch: int | torch.Tensor | None = None,
         return_logits: bool | None = None,
         **kwargs,
-    ) -> CausalLMOutputWithPast | MoeCausalLMOutputWithPast:
+    ) -> modeling_outputs.CausalLMOutputWithPast | modeling_outputs.MoeCausalLMOutputWithPast:
         """Gives `logits` `(batch, positions, vocab_size)`, and the loss of the labels; inputs as for [`TfmGPTModel`].
 
         Args:
@@ -183,22 +170,24 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         targets, read = kwargs.pop("shift_labels", None), None
         if labels is not None or targets is not None:
             shape, name = given_in(inputs).shape[:2], "labels" if targets is None else "shift_labels"
-            check_labels(labels, shape)
+            self.check_labels(labels, shape)
             targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if targets is None else targets
-            check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)
+            self.check_labels(targets, shape, self.config.vocab_size, self.vocabulary, name=name)
             # A label's own position counts as read, too: leaving out just the last token of full rows gains nothing.
             placed = targets if labels is None else labels.where(labels != IGNORED, targets)
-            read = positions_to_read(self, placed, return_logits)
+            read = placed != IGNORED
+            read = torch.ones_like(read) if makes_logits(self, placed, return_logits) else read
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
-        states, options = outputs.last_hidden_state, (logits_to_keep, num_items_in_batch, return_logits)
-        loss, logits = next_tokens(self, states, targets, *options)
+        options = (return_logits, num_items_in_batch, logits_to_keep)
+        loss, logits = vocabulary_outputs(self, outputs.last_hidden_state, targets, *options)
         router_logits = outputs.get("router_logits")
         if not router_logits:
-            return CausalLMOutputWithPast(loss=loss, logits=logits, **passed_on(outputs))
+            return self.headed(modeling_outputs.CausalLMOutputWithPast, outputs, loss=loss, logits=logits)
         balance = load_balancing_loss(router_logits, self.config, inputs["attention_mask"])
         loss = None if loss is None else loss + self.config.router_aux_loss_coef * balance.to(loss.device)
-        routing = {"aux_loss": balance, "router_logits": router_logits}
-        return MoeCausalLMOutputWithPast(loss=loss, logits=logits, **routing, **passed_on(outputs))
+        return self.headed(
+            modeling_outputs.MoeCausalLMOutputWithPast, outputs, loss=loss, logits=logits, aux_loss=balance
+        )
 
     def prepare_inputs_for_generation(
         self,
@@ -217,10 +206,11 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         return super().prepare_inputs_for_generation(input_ids, **kwargs)
 
 
-class TfmGPTForSequenceClassification(TfmGPTHead):
+class TfmGPTForSequenceClassification(SequenceClassification, TfmGPTHead):
     """The decoder with a classifier (or a regressor) on the last real token of each sequence."""
 
-    head_fields = PREDICTION
+    output_class = modeling_outputs.SequenceClassifierOutputWithPast
+    head_fields = TfmPredictionHead.fields
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
@@ -231,24 +221,31 @@ class TfmGPTForSequenceClassification(TfmGPTHead):
             self.score = nn.Sequential(OrderedDict(head=head, dropout=dropout, out_proj=out_proj))
         self.post_init()
 
-    @takes_inputs_of(TfmGPTModel)
-    def forward(self, inputs: Inputs, labels: torch.Tensor | None = None, **kwargs) -> SequenceClassifierOutputWithPast:
-        """Gives `logits` `(batch, num_labels)`, and the loss of the labels; inputs as for [`TfmGPTModel`].
+    def read_by(self, inputs: Inputs) -> torch.BoolTensor:
+        """The last token that is not `pad_token_id` or, for embeddings and models without that id, not masked."""
+        given, ids, mask, padding = (
+            given_in(inputs),
+            inputs["input_ids"],
+            inputs["attention_mask"],
+            self.config.pad_token_id,
+        )
+        rows, length = given.shape[:2]
+        if ids is not None and padding is not None:
+            return only_last(ids != padding)
+        if marks_padding(mask):
+            return only_last(mask[:, -length:] != 0)
+        if ids is None or rows == 1:
+            return only_last(torch.ones((rows, length), dtype=torch.bool, device=given.device))
+        raise ValueError(
+            f"Neither attention_mask nor config.pad_token_id says which tokens of the {rows} sequences are padding: "
+            "give one of them."
+        )
 
-        Args:
-            labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is set
-                from the labels where it is `None`.
-        """
-        given = given_in(inputs)
-        check_classes(self.config, given, labels)
-        read = last_tokens(self.config, inputs["input_ids"], inputs["attention_mask"], given)
-        outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
-        logits = self.score(read_states(outputs.last_hidden_state, read))
-        loss = sequence_loss(self, logits, labels)
-        return SequenceClassifierOutputWithPast(loss=loss, logits=logits, **passed_on(outputs))
+    def classify(self, states: torch.Tensor, inputs: Inputs, read: torch.BoolTensor) -> torch.Tensor:
+        return self.score(read_states(states, read))
 
 
-class TfmGPTForTokenClassification(TfmGPTHead):
+class TfmGPTForTokenClassification(TokenClassification, TfmGPTHead):
     """The decoder with a classifier on every position."""
 
     head_fields = ("classifier_dropout",)
@@ -259,52 +256,17 @@ class TfmGPTForTokenClassification(TfmGPTHead):
         self.score = nn.Linear(config.output_size, config.num_labels)
         self.post_init()
 
-    @takes_inputs_of(TfmGPTModel)
-    def forward(
-        self,
-        inputs: Inputs,
-        labels: torch.LongTensor | None = None,
-        *,
-        num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs,
-    ) -> TokenClassifierOutput:
-        """Gives `logits` `(batch, length, num_labels)`, and the loss of the labels; inputs as for [`TfmGPTModel`].
+    def read_by(self, labels: torch.LongTensor | None) -> torch.BoolTensor | None:
+        return labelled(labels) if self.training else None  # (evaluated, what is behind the last label is read, too)
 
-        Args:
-            labels: `(batch, length)`, classes, -100 where there is no label.
-            num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
-        """
-        check_labels(labels, given_in(inputs).shape[:2], self.config.num_labels)
-        read = labelled(labels) if self.training else None  # (evaluated, what is behind the last label is read, too)
-        outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
-        logits = self.score(self.dropout(outputs.last_hidden_state))
-        loss = token_loss(self, logits, labels, num_items_in_batch)
-        return TokenClassifierOutput(loss=loss, logits=logits, **passed_on(outputs, CACHE))
+    def classify(self, states: torch.Tensor) -> torch.Tensor:
+        return self.score(self.dropout(states))
 
 
-class TfmGPTForQuestionAnswering(TfmGPTHead):
+class TfmGPTForQuestionAnswering(QuestionAnswering, TfmGPTHead):
     """The decoder with scores for the first and the last token of an answer."""
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
         self.qa_outputs = nn.Linear(config.output_size, 2)
         self.post_init()
-
-    @takes_inputs_of(TfmGPTModel)
-    def forward(
-        self,
-        inputs: Inputs,
-        start_positions: torch.LongTensor | None = None,
-        end_positions: torch.LongTensor | None = None,
-        **kwargs,
-    ) -> QuestionAnsweringModelOutput:
-        """Gives `start_logits` and `end_logits` `(batch, length)`, and the loss; inputs as for [`TfmGPTModel`].
-
-        Args:
-            start_positions: `(batch,)`, the first of the answer; one behind the sequence does not count in the loss.
-            end_positions: `(batch,)`, its last.
-        """
-        everywhere = check_answers(given_in(inputs), start_positions, end_positions)
-        outputs = self.model(**inputs, read_positions=everywhere, return_dict=True, **kwargs)
-        found = answers(self, self.qa_outputs(outputs.last_hidden_state), start_positions, end_positions)
-        return QuestionAnsweringModelOutput(**found, **passed_on(outputs, CACHE))

@@ -52,11 +52,8 @@ NORMS = {
 }
 
 
-WITH_BIAS = ("layernorm", "zero_centered_layernorm")  # or without, as `norm_bias` says
-
-
 def make_norm(config, width: int | None = None) -> nn.Module:
-    options = {"bias": config.norm_bias} if config.norm_type in WITH_BIAS else {}
+    options = {"bias": config.norm_bias} if "layernorm" in config.norm_type else {}
     return NORMS[config.norm_type](width or config.hidden_size, eps=config.norm_eps, **options)
 
 

@@ -5,10 +5,8 @@ import math
 import torch
 from torch import nn
 
-from .batch import Batch, Layout
-from .compat import FUSED
-from .layers import runs_backward_apart
-from .masks import among, columns_of
+from .batch import FUSED, Batch, Layout
+from .layers import is_checkpointing
 from .positions import TfmConstants
 
 IMPLEMENTATIONS = ("eager", *FUSED, "flex_attention")  # the attention implementations that take a bias
@@ -97,20 +95,21 @@ class BiasedLayouts:
         cause = f"the model has one (position_embedding_type={kind!r}, relative_attention_num_buckets={buckets})"
         self.implementation = check_takes_bias(config, cause)
         self.bias, self.layouts = model.position_bias, batch.layouts
-        self.is_shared = not (self.bias.is_per_layer or runs_backward_apart(model))
+        # (Under re-entrant checkpointing, blocks must not share a tensor that has a graph.)
+        self.is_shared = not (self.bias.is_per_layer or is_checkpointing(model))
         self.current: dict[str, Layout] = {}
         given = batch.tokens.ids_or_embeddings
         self.sequences, self.queries = given.shape[:2] if batch.kept is None else batch.kept.shape
         # Found before the layers run: they add to the cache.
-        self.spans = {each: self.span(batch.cache, layer_types.index(each)) for each in dict.fromkeys(layer_types)}
+        self.spans = {}
+        for each in dict.fromkeys(layer_types):
+            # The number of keys, where the first stands among all, and how far it is from the first query.
+            self.spans[each] = (self.queries, 0, 0)
+            if batch.cache is not None:
+                layer = layer_types.index(each)
+                keys, first = batch.cache.get_mask_sizes(self.queries, layer)
+                self.spans[each] = (keys, first, first - batch.cache.get_seq_length(layer))
         self.device = given.device
-
-    def span(self, cache, layer: int) -> tuple[int, int, int | torch.Tensor]:
-        """The number of keys of a layer, where the first stands among all, and how far it is from the first query."""
-        if cache is None:
-            return self.queries, 0, 0
-        keys, first = cache.get_mask_sizes(self.queries, layer)
-        return keys, first, first - cache.get_seq_length(layer)
 
     def layouts_of(self, layer: int) -> dict[str, Layout]:
         """The layouts of layer number `layer`, by type of layer."""
@@ -121,22 +120,23 @@ class BiasedLayouts:
         return made  # (From the attribute, torch.compile would read those of the first layer under flex attention.)
 
     def biased(self, layout: Layout, layer: int, keys: int, first: int, distance: int | torch.Tensor) -> Layout:
-        """A layout with the bias of this layer; the last three arguments are its [`span`]."""
-        distances = distances_to(keys, self.queries, self.device) + distance
+        """A layout with the bias of this layer; the last three arguments are its span."""
+        steps = torch.arange(keys + self.queries, device=self.device)
+        distances = steps.where(steps < keys, steps - keys - self.queries) + distance  # as `spread` reads them
         is_later = distances > 0 if layout.mask is None and self.bias.is_causal and self.queries > 1 else None
         bias = self.of_pairs(distances, is_later, layer, keys, first, first - distance)
         if self.implementation == "flex_attention":
             return layout._replace(bias=bias.expand(self.sequences, -1, self.queries, -1))
         if layout.mode != "apart":
             return layout._replace(mask=masked(bias, layout.mask))
-        cut = zip(layout.parts, bias.expand(self.sequences, -1, -1, -1).split(1), columns_of(layout.keys), strict=True)
-        return layout._replace(parts=[Layout(masked(among(own, places), part.mask)) for part, own, places in cut])
+        parts = zip(layout.keys.cut(bias), layout.parts, strict=True)
+        return layout._replace(parts=[Layout(masked(own, part.mask)) for own, part in parts])
 
     def of_pairs(
         self, distances: torch.LongTensor, is_later: torch.BoolTensor | None, layer: int, keys: int, *starts: int
     ) -> torch.Tensor:
-        """The bias of each pair, `(1, heads, queries, keys)`, from [`distances_to`] keys and which of them are later
-        than the query and not seen; `starts` are the numbers of the first key and of the first query."""
+        """The bias of each pair, `(1, heads, queries, keys)`, from distances in the order of [`spread`], and which of
+        them are to later keys that are not seen; `starts` are the numbers of the first key and the first query."""
         values = self.bias(distances, layer).to(self.device)  # the bias may lie on another one (`device_map`)
         if is_later is not None:
             values = values.masked_fill(is_later, torch.finfo(values.dtype).min)
@@ -147,13 +147,6 @@ def masked(bias: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     if mask is None:
         return bias
     return bias.where(mask, torch.finfo(bias.dtype).min) if mask.dtype == torch.bool else mask + bias
-
-
-def distances_to(keys: int, queries: int, device: torch.device | None = None) -> torch.LongTensor:
-    """The distances from consecutive queries to consecutive keys, `(keys + queries,)`, in the order that `spread`
-    reads. The first query stands at the first key."""
-    steps = torch.arange(keys + queries, device=device)
-    return steps.where(steps < keys, steps - keys - queries)
 
 
 def spread(values: torch.Tensor, queries: int, keys: int) -> torch.Tensor:

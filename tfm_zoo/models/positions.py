@@ -5,9 +5,9 @@ from copy import copy
 
 import torch
 from torch import nn
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
 
-from .compat import ROPE_INIT_FUNCTIONS, dynamic_rope_update
-from .inputs import is_traced
+from .batch import is_traced
 
 
 class TfmConstants(nn.Module):
@@ -158,14 +158,6 @@ def make_rotary(config, layer_types: list[str]) -> nn.Module | None:
     own = [layer_type for layer_type in dict.fromkeys(layer_types) if layer_type in config.rope_parameters]
     of_all = TfmGrowingRotaryEmbedding if config.scales_queries else TfmRotaryEmbedding
     return TfmRotaryByLayerType(config, own) if own else of_all(config)
-
-
-def follows_length(rotary: nn.Module | None, length: int) -> bool:
-    """Whether a row of this `length` has other rotary frequencies than a shorter one (dynamic scaling, LongRoPE)."""
-    parts = () if rotary is None else (each for each in rotary.modules() if isinstance(each, TfmRotaryEmbedding))
-    scaled = (each for each in parts if each.rope_type == "longrope" or "dynamic" in each.rope_type)
-    known = ((each.config.rope_parameters, each.original_max_seq_len) for each in scaled)
-    return any(length >= (own.get("original_max_position_embeddings") or most) for own, most in known)
 
 
 def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:

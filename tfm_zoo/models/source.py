@@ -2,19 +2,34 @@
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional as F
 from transformers import Cache, DynamicCache, EncoderDecoderCache
+from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 
-from .batch import Batch, KeptTokens, Layout, Source, Tokens
-from .compat import FUSED, create_bidirectional_mask
-from .inputs import IGNORED, Inputs, check_tensor, is_traced, marks_padding
-from .kernels import takes_bounds
-from .masks import added_to_scores, pair_mask, shown_keys
-from .next_tokens import only_last
-from .padding import bounds_of, every_token, find_kept, has_hooks, keep, unless_whole
+from .batch import FUSED, IGNORED, Batch, KeptTokens, Layout, Tokens, bounds_of, has_hooks, is_traced, marks_padding
+from .entrance import added_to_scores, pair_mask, shown_keys
+from .inputs import Inputs, check_tensor
+
+
+class Source(NamedTuple):
+    """What the decoder of an encoder-decoder reads of the source.
+
+    Args:
+        states: `(sources, source length, hidden_size)`, the encoder's last hidden state, or `(1, tokens, hidden_size)`.
+        restored: the kept tokens that the states are of, where keys and values are restored to the padded source for
+            attention. `None`: they are used as they are.
+        layout: which positions of the source are seen.
+        cache: keeps keys and values of both sides; the source's are computed once in a generation.
+    """
+
+    states: torch.Tensor
+    restored: KeptTokens | None
+    layout: Layout
+    cache: EncoderDecoderCache | None
 
 
 def read_source(
@@ -43,18 +58,18 @@ def read_source(
     if not (is_new and model.config.skip_padding):
         kept = None
     elif kept is None and marks_padding(attention_mask):
-        kept = unless_whole(find_kept(attention_mask))
-    if kept is not None and cache is None and takes_bounds(model, states):
-        return Source(keep(states, kept), restored=None, layout=bounded(target, beams, kept), cache=cache)
+        kept = KeptTokens.find(attention_mask)
+    if kept is not None and cache is None and model.takes_bounds(states):
+        return Source(kept.keep(states), restored=None, layout=bounded(target, beams, kept), cache=cache)
     layout = source_layout(model, states, attention_mask, target, beams)
-    return Source(states if kept is None else keep(states, kept), kept, layout, cache)
+    return Source(states if kept is None else kept.keep(states), kept, layout, cache)
 
 
 def bounded(target: Batch, beams: int, keys: KeptTokens) -> Layout:
     """The layout of a kernel that takes the bounds of the source's tokens and of the target's, all or those kept."""
     kept, (rows, length) = target.kept, target.tokens.ids_or_embeddings.shape[:2]
     if kept is None:
-        kept = every_token(rows // beams, beams * length, keys.bounds.device)
+        kept = KeptTokens.all_of(rows // beams, beams * length, keys.bounds.device)
     elif len(kept.lengths) > len(keys.lengths):  # documents that share a row read one source
         counts = (kept.indices // kept.shape[1]).bincount(minlength=kept.shape[0])
         kept = kept._replace(lengths=counts.tolist(), bounds=bounds_of(counts))
@@ -80,10 +95,10 @@ def source_layout(
             attention_mask=mask,
             encoder_hidden_states=states,
         )
-    is_whole = mask is None and target.kept is not None and target.cache is None and takes_bounds(model, states)
+    is_whole = mask is None and target.kept is not None and target.cache is None and model.takes_bounds(states)
     if is_whole or marks_padding(mask):  # flash attention's, which transformers would apply to queries, too
-        keys = find_kept(mask) if marks_padding(mask) else None
-        return bounded(target, beams, keys or every_token(*states.shape[:2], states.device))
+        keys = KeptTokens.find(mask) if marks_padding(mask) else None
+        return bounded(target, beams, keys or KeptTokens.all_of(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
         # Official T5 adds its mask to these scores, so that of a source without real tokens all is seen alike.
         if implementation == "eager" or config.has_position_bias:
@@ -108,7 +123,9 @@ def default_mask(
 
 def source_as_target(config, input_ids: torch.LongTensor | None) -> torch.LongTensor:
     """Decoder inputs where a caller gives no inputs: the source `(batch, length)`, shifted to the right."""
-    if input_ids is None or not config.has_one_vocabulary:
+    official = (config.official or {}).get("model_type")  # in BART one vocabulary serves both, even if nothing is tied
+    is_shared = config.share_encoder_decoder_embeddings or official in ("bart", "mbart", "plbart", "mvp")
+    if input_ids is None or not is_shared:
         raise ValueError(
             "Neither decoder_input_ids nor decoder_inputs_embeds is given. They follow from labels, or from "
             "input_ids where source and target have one vocabulary (share_encoder_decoder_embeddings)."
@@ -130,9 +147,7 @@ def shift_right(config, ids: torch.LongTensor, name: str = "labels") -> torch.Lo
     """Decoder inputs for predicting `ids` `(batch, length)`, labels or ids, as `name` says: these, shifted right.
 
     The first input is `config.decoder_start_token_id`, or the last real token (`config.start_with_last_token`).
-
-    Raises:
-        ValueError: for another shape, or if the configuration lacks the id.
+    Raises a `ValueError` for another shape, or if the configuration lacks the id.
     """
     check_tensor(name, ids)
     if ids.dim() != 2 or ids.shape[1] == 0:
@@ -151,36 +166,19 @@ def shift_right(config, ids: torch.LongTensor, name: str = "labels") -> torch.Lo
     return F.pad(ids[:, :-1], (1, 0), value=start)
 
 
-def last_ends(config, input_ids: torch.LongTensor | None) -> torch.BoolTensor:
-    """`(batch, length)`, true at the last end-of-sequence token of each source."""
-    check_tensor("input_ids", input_ids)
-    if input_ids is None:
-        raise ValueError("input_ids=None: the classifier reads the state at their last end-of-sequence token.")
-    if config.eos_token_id is None:
-        raise ValueError("eos_token_id=None: the classifier reads the state at the last token with this id.")
-    if input_ids.dim() != 2:
-        raise ValueError(f"input_ids of shape {tuple(input_ids.shape)} should be of shape (batch, length).")
-    # ONNX does not know `torch.isin`.
-    end_ids = torch.tensor(config.eos_token_id, device=input_ids.device).view(-1)
-    ends = (input_ids.unsqueeze(-1) == end_ids).any(dim=-1)
-    if not is_traced(input_ids) and not ends.any(dim=1).all():
-        row = int((~ends.any(dim=1)).nonzero()[0])
-        raise ValueError(f"Sequence {row} of input_ids has no eos_token_id={config.eos_token_id} in it.")
-    return only_last(ends)
-
-
-def as_encoder_outputs(outputs: object) -> BaseModelOutput:
+def as_encoder_outputs(config, outputs: object) -> BaseModelOutput:
     """An encoder's outputs, which a user may pass as a mapping with the names of [`BaseModelOutput`] or as a tuple."""
-    if type(outputs) is BaseModelOutput:
-        return outputs
-    if isinstance(outputs, Mapping):
-        return BaseModelOutput(**{name: outputs.get(name) for name in BaseModelOutput.__dataclass_fields__})
     if isinstance(outputs, tuple | list):
-        return BaseModelOutput(*outputs[:3])
-    raise ValueError(
-        f"encoder_outputs is a {type(outputs).__name__}; it should be what the encoder returns, or a tuple that begins "
-        "with its last hidden state."
-    )
+        outputs = BaseModelOutput(*outputs[:3])
+    elif not isinstance(outputs, Mapping):
+        raise ValueError(
+            f"encoder_outputs is a {type(outputs).__name__}; it should be what the encoder returns, or a tuple that "
+            "begins with its last hidden state."
+        )
+    elif type(outputs) is not BaseModelOutput:
+        outputs = BaseModelOutput(**{name: outputs.get(name) for name in BaseModelOutput.__dataclass_fields__})
+    check_encoder_states(config, outputs.last_hidden_state)
+    return outputs
 
 
 def check_source(
@@ -219,26 +217,6 @@ def check_encoder_states(config, states: torch.Tensor | None) -> None:
             f"The encoder's last hidden state of shape {tuple(states.shape)} should be of shape (batch, source length, "
             f"{config.hidden_size}), as hidden_size says."
         )
-
-
-def two_sided_cache(cache: Cache | None, target: Batch, length: int) -> EncoderDecoderCache | None:
-    """The caller's cache of both sides, or one around that of the target; `None` if the target has no cache, as under
-    gradient checkpointing. An empty cache of the caller that does not fit a source of this `length` is left alone."""
-    if target.cache is None:
-        return None
-    if isinstance(cache, EncoderDecoderCache) and (
-        cache.is_updated.get(0) or takes_source(cache.cross_attention_cache, length)
-    ):
-        return cache
-    return EncoderDecoderCache(target.cache, TfmSourceCache())
-
-
-def with_shared_source(cache: EncoderDecoderCache, length: int) -> EncoderDecoderCache:
-    """A new cache of both sides, with a source that beams share; a static source of this `length` stays as it is."""
-    given: Cache = cache.cross_attention_cache
-    if any(hasattr(layer, "max_cache_len") for layer in given.layers) and takes_source(given, length):
-        return cache
-    return EncoderDecoderCache(cache.self_attention_cache, TfmSourceCache(offloading=given.offloading))
 
 
 class TfmSourceCache(DynamicCache):

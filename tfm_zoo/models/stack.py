@@ -6,14 +6,14 @@ from sys import maxsize
 import torch
 from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
-from transformers.utils import ModelOutput
+from transformers.utils.output_capturing import capture_outputs
 
-from .batch import Batch, KeptTokens, Tokens
-from .compat import capture_outputs
+from .batch import Batch, KeptTokens, Tokens, has_hooks
+from .kernels import takes_bounds
 from .layers import TfmLayer, TfmMLP
 from .norms import make_norm, multiplier
 from .position_bias import BiasedLayouts, make_position_bias
-from .positions import TfmSinusoidalPositions, follows_length, make_rotary
+from .positions import TfmRotaryEmbedding, TfmSinusoidalPositions, make_rotary
 
 
 class TfmScaledEmbedding(nn.Embedding):
@@ -84,6 +84,7 @@ class TfmStack:
     argument_prefix = ""  # stands before the names of arguments in errors: "decoder_" of an encoder-decoder
     layer_class = TfmLayer
     biased_layouts = BiasedLayouts
+    takes_bounds = takes_bounds
     #: of the configuration -> the part that then takes a row for one sequence
     of_whole_rows = {"has_linear_attention": "the state of linear attention", "round_alibi": "ALiBi rounded by places"}
 
@@ -120,8 +121,21 @@ class TfmStack:
         return tokens
 
     def counts_padding(self, kept: KeptTokens) -> bool:
-        """Whether padding counts in the places of tokens: whether rotary frequencies follow the rows' length."""
-        return follows_length(self.rotary_emb, kept.shape[1])
+        """Whether padding counts in the places of tokens: whether rotary frequencies follow the rows' length (dynamic
+        scaling, LongRoPE)."""
+        for part in () if self.rotary_emb is None else self.rotary_emb.modules():
+            if isinstance(part, TfmRotaryEmbedding) and (part.rope_type == "longrope" or "dynamic" in part.rope_type):
+                most = part.config.rope_parameters.get("original_max_position_embeddings")
+                if kept.shape[1] >= (most or part.original_max_seq_len):
+                    return True
+        return False
+
+    def skips(self, kept: KeptTokens | None) -> KeptTokens | None:
+        """The tokens that are kept. `None` if these are all, if padding is to be computed, if it counts in the places
+        of tokens, or if a hook sees it."""
+        if kept is None or kept.is_whole or not self.config.skip_padding:
+            return None
+        return None if self.counts_padding(kept) or has_hooks(*self._modules.values()) else kept
 
     @property
     def depth(self) -> int:
@@ -150,8 +164,12 @@ class TfmStack:
         hidden_states = hidden_states if self.projection is None else self.projection(hidden_states)
         return BaseModelOutputWithPastAndCrossAttentions(hidden_states, batch.cache if batch.returns_cache else None)
 
-
-def passed_on(outputs: ModelOutput, *left_out: str) -> dict[str, object]:
-    """The outputs of a base model that a head returns as they are: not its last states, nor what is `left_out`."""
-    left_out += ("last_hidden_state", "pooler_output", "router_logits")
-    return {name: value for name, value in outputs.items() if name not in left_out}
+    def compute(self, batch: Batch, *source: tuple, **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
+        """As `run`, whose arguments it takes; hidden states are of the whole padded batch, zero where tokens were not
+        kept."""
+        outputs, kept = self.run(batch, *source, return_dict=True, **kwargs), batch.kept
+        if kept is not None:
+            outputs.last_hidden_state, states = kept.restore(outputs.last_hidden_state), outputs.hidden_states
+            if states is not None:
+                outputs.hidden_states = tuple(None if each is None else kept.restore(each) for each in states)
+        return outputs

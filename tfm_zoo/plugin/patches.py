@@ -14,8 +14,11 @@ from transformers.models.auto import modeling_auto
 from ..families.auto_classes import FAMILIES
 from ..hub.adapters import check_base
 from ..inference.packing.linear import is_packed, refuse_conversion, refuse_resizing
-from ..models.modeling_tfm_encoder_decoder import TfmEncoderDecoderConfig, TfmEncoderDecoderEncoder
-from ..models.vocabularies import TwoVocabularies
+from ..models.modeling_tfm_encoder_decoder import (
+    TfmEncoderDecoderConfig,
+    TfmEncoderDecoderEncoder,
+    TfmEncoderDecoderPreTrainedModel,
+)
 from ..utils.importing import when_imported
 
 
@@ -132,7 +135,7 @@ def refuse_to_change_packed_models() -> None:
         (PreTrainedModel, "half"): lambda model: refuse_conversion(model, torch.Tensor.half),
         (PreTrainedModel, "float"): lambda model: refuse_conversion(model, torch.Tensor.float),
         (PreTrainedModel, "resize_token_embeddings"): refuse_resizing,
-        (TwoVocabularies, "resize_decoder_token_embeddings"): refuse_resizing,
+        (TfmEncoderDecoderPreTrainedModel, "resize_decoder_token_embeddings"): refuse_resizing,
     }
     for (owner, name), check in checks.items():
         setattr(owner, name, checked_if_packed(getattr(owner, name), check))

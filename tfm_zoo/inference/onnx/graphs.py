@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache, PreTrainedModel
-
-from ...models.compat import DynamicLayer
+from transformers.cache_utils import DynamicLayer
 
 
 class Graph(nn.Module):
