@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from tfm_zoo.models import kernels
 
 listed = torch.Tensor.tolist  # a test that counts its calls does not mean those of the kernel
-USERS = ("masks", "source", "decoder_entrance")  # modules that ask whether the kernel fits
 
 
 class Kernel:
@@ -54,8 +53,8 @@ def device(dtype: torch.dtype = torch.bfloat16, capability: tuple[int, int] = (8
         return takes_bounds(model, SimpleNamespace(is_cuda=True, device=states.device, dtype=dtype))
 
     takes_bounds, kernel = kernels.takes_bounds, Kernel()
-    places = [patch(f"tfm_zoo.models.{user}.takes_bounds", asked) for user in USERS]
-    places += [
+    places = [
+        patch("tfm_zoo.models.stack.TfmStack.takes_bounds", asked),
         patch.object(kernels, "varlen_attn", kernel),
         patch("torch.cuda.get_device_capability", lambda *_: capability),
     ]

@@ -16,8 +16,7 @@ from tfm_zoo import (
     to_official,
 )
 from tfm_zoo.converters import ConversionError
-from tfm_zoo.models.batch import Layout
-from tfm_zoo.models.compat import CACHE
+from tfm_zoo.models.batch import CACHE, Layout
 from tfm_zoo.models.layers import TfmAttention
 from tfm_zoo.models.linear_attention import CHUNK, feature_map
 

@@ -5,8 +5,8 @@ import torch
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
+from tfm_zoo.models.batch import CACHE
 from tfm_zoo.models.cache import TfmGrowingLayer
-from tfm_zoo.models.compat import CACHE
 from tfm_zoo.models.source import TfmSourceCache, equal_rows
 
 from ..precision import assert_same

@@ -86,7 +86,7 @@ def test_to_dict_holds_values(family):
     values = family().to_dict()
     assert values["num_key_value_heads"] == values["num_attention_heads"]
     assert values["head_dim"] == 64
-    assert None not in [values[name] for name in family.following_fields()]
+    assert None not in [values[name] for name in family.following_fields]
 
 
 #: fields without effect that versions 0.1 and 0.2 took and saved, and one that the family has not

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from transformers import DynamicCache, QuantizedCache, StaticCache
 
 from tests.precision import assert_same
-from tfm_zoo.models.compat import CACHE
+from tfm_zoo.models.batch import CACHE
 
 from .models import LENGTHS, MAIN, NEW_TOKENS, VOCABULARY, assert_varied, generate, pair, prompts
 

@@ -6,7 +6,7 @@ from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
-from tfm_zoo.models.compat import CACHE
+from tfm_zoo.models.batch import CACHE
 
 from ..precision import assert_same
 from ..tiny import ragged_batch, tiny_model

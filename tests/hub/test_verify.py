@@ -80,7 +80,7 @@ def test_code_that_loads_other_weights(afresh):
     assert verdict.warnings == ["it was saved without outputs to compare with, since it could not be run then"]
 
     path.write_text(text)
-    for code in (path, afresh / "encoder_heads.py"):
+    for code in (path, afresh / "losses.py"):
         code.write_text(re.sub(r"\b(self|model)\.head\b", r"\1.renamed_head", code.read_text()))
         accept(afresh, code.name)
     edit(afresh, manifest.FILE, fingerprint=outputs)

@@ -16,8 +16,8 @@ from tfm_zoo import (
     TfmEncoderDecoderModel,
     TfmGPTModel,
 )
+from tfm_zoo.models.batch import KeptTokens
 from tfm_zoo.models.kernels import varlen_attention_forward
-from tfm_zoo.models.padding import find_kept
 
 from ..precision import MAX_DIFFERENCE, assert_same
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model, without_kernels
@@ -119,7 +119,7 @@ def test_a_row_may_begin_inside_a_document(head):
 
 def test_rows_have_documents_of_their_own():
     """The first has as many as tokens, the second is one."""
-    assert find_kept(torch.ones(2, 3), documents=torch.tensor([[1, 2, 3], [0, 0, 0]])).lengths == [1, 1, 1, 3]
+    assert KeptTokens.find(torch.ones(2, 3), documents=torch.tensor([[1, 2, 3], [0, 0, 0]])).lengths == [1, 1, 1, 3]
 
 
 def bounded_attention(module, query, key, value, attention_mask, cu_seq_lens_q=None, **kwargs):

@@ -24,7 +24,7 @@ from tfm_zoo import (
     TfmGPTForSequenceClassification,
     TfmGPTForTokenClassification,
 )
-from tfm_zoo.models.masks import find_layouts
+from tfm_zoo.models.entrance import find_layouts
 
 from ..precision import assert_same
 from ..tiny import LENGTHS, NO_DROPOUT, TARGET_LENGTHS, ragged_batch, ragged_mask, tiny_model

@@ -48,7 +48,7 @@ def counted() -> Iterator[Counter]:
         return tolist(tensor)
 
     with ExitStack() as stack:
-        for module in ("inputs", "masks", "padding"):
+        for module in ("batch", "entrance", "inputs"):
             stack.enter_context(patch(f"tfm_zoo.models.{module}.reads_freely", lambda states: False))
         stack.enter_context(patch.object(torch.Tensor, "tolist", listed))
         with device(), waits:
