@@ -73,13 +73,7 @@ class KeptTokens(NamedTuple):
     bounds: torch.IntTensor
 
     @classmethod
-    def find(
-        cls,
-        needed: torch.Tensor,
-        read: torch.BoolTensor | None = None,
-        documents: torch.LongTensor | None = None,
-        or_all: bool = False,
-    ) -> "KeptTokens | None":
+    def find(cls, needed: torch.Tensor, read=None, documents=None, or_all: bool = False) -> "KeptTokens | None":
         """The tokens of a batch that are computed: entrances and heads ask here. Counting waits for the device, once.
 
         `None`: all tokens are computed, and rows stay rows, as hooks expect. That is so without padding; in a graph,

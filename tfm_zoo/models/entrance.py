@@ -109,27 +109,23 @@ def find_layouts(
     model, states: torch.Tensor, mask: object, kept: KeptTokens | None, shows_weights: bool = False, **options
 ) -> dict[str, Layout]:
     """Who attends to whom, for each type of layer of the model, by the caller's mask: all tokens, or those `kept`.
-
-    Args:
-        states: [`empty_states`].
-        shows_weights: whether the caller asks for attention weights, which are those of the padded batch.
-        options: those of [`padded_layout`].
-    """
-    layouts, mask = {}, pair_mask(model.config, mask, states)
-    implementation = model.config._attn_implementation or "eager"
+    `shows_weights`: the caller asks for attention weights, which are those of the padded batch; `options` are those of
+    [`padded_layout`], and `states` are [`empty_states`]."""
+    make, mask = partial(padded_layout, model, states, **options), pair_mask(model.config, mask, states)
+    if kept is None:
+        return {each: make(each, mask) for each in dict.fromkeys(model.layer_types)}
+    implementation, layouts = model.config._attn_implementation or "eager", {}
     for each in dict.fromkeys(model.layer_types):
-        make, is_linear = partial(padded_layout, model, states, each, **options), each == "linear_attention"
+        is_linear = each == "linear_attention"
         # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device.
         can_split = states.device.type == "cpu" and (is_linear or implementation in ("eager", *FUSED))
-        if kept is None:
-            layouts[each] = make(mask)
-        elif not is_linear and model.takes_bounds(states):
+        if not is_linear and model.takes_bounds(states):
             layouts[each] = Layout(mode="by_bounds", queries=kept, keys=kept)
         elif shows_weights or not can_split:
-            layouts[each] = make(mask)._replace(mode="restored", queries=kept, keys=kept)
+            layouts[each] = make(each, mask)._replace(mode="restored", queries=kept, keys=kept)
         else:  # no padding is left to be hidden, only what a window or, in eager attention, causality hides
             is_limited = each == "sliding_attention" or (implementation == "eager" and model.is_causal)
-            layouts[each] = apart(make(None) if is_limited else EVERYTHING, kept)
+            layouts[each] = apart(make(each, None) if is_limited else EVERYTHING, kept)
     return layouts
 
 

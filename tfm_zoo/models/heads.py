@@ -1,15 +1,10 @@
-"""What the heads of every family share: arguments, labels, and the heads for sequences, tokens and answers."""
-
-import math
-from collections.abc import Callable
-from functools import wraps
-from inspect import signature
+"""The heads for sequences, tokens and answers, as every family has them. They are parts of a [`Head`]."""
 
 import torch
 from torch import nn
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import QuestionAnsweringModelOutput, SequenceClassifierOutput, TokenClassifierOutput
-from transformers.utils import ModelOutput, can_return_tuple
+from transformers.utils import ModelOutput
 
 from .batch import IGNORED, marks_padding
 from .inputs import Inputs, check_tensor, check_values, given_in
@@ -31,85 +26,6 @@ class TfmPredictionHead(nn.Module):
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         """`(..., hidden_size)` to `(..., width)`."""
         return self.norm(self.act_fn(self.dense(hidden_states)))
-
-
-def takes_inputs_of(base_model: type) -> Callable[[Callable], Callable]:
-    """Makes a head's `forward(self, inputs, labels, *, options, **kwargs)` one that is called with the arguments of its
-    base model, which it gets as `inputs`, but for `read_positions`, which a head says itself.
-
-    In the signature that callers see, as in those of official classes, labels stand behind the embeddings, and what the
-    head takes by name stands last.
-    """
-    _, *base, rest = signature(base_model.forward).parameters.values()
-    base = [each for each in base if each.name not in ("read_positions", "batch")]
-    names = [each.name for each in base]
-    place = max((index for index, name in enumerate(names, start=1) if name.endswith("inputs_embeds")), default=0)
-
-    def decorate(forward: Callable) -> Callable:
-        written = signature(forward)
-        this, _, *own, _ = written.parameters.values()
-        labels = [each for each in own if each.kind == each.POSITIONAL_OR_KEYWORD]
-        options = [each.replace(kind=each.POSITIONAL_OR_KEYWORD) for each in own if each.kind == each.KEYWORD_ONLY]
-        shown = written.replace(parameters=[this, *base[:place], *labels, *base[place:], *options, rest])
-        places = [*shown.parameters][1:-1]
-
-        @wraps(forward)
-        def called(self, *args, **kwargs):
-            by_place = dict(zip(places, args, strict=False))
-            if len(args) > len(places) or any(name in kwargs for name in by_place):
-                shown.bind(self, *args, **kwargs)  # it says which, in a TypeError
-            kwargs |= by_place
-            return forward(self, {name: kwargs.pop(name, None) for name in names}, **kwargs)
-
-        called.__signature__ = shown
-        return can_return_tuple(called)
-
-    return decorate
-
-
-class Head:
-    """A base model, to which subclasses add a head. Their `forward(self, inputs, labels, *, options, **kwargs)` becomes
-    one that is called with the arguments of the base model ([`takes_inputs_of`])."""
-
-    model_class: type[nn.Module]
-    model_options: dict[str, bool] = {}
-    vocabulary = "the vocabulary (vocab_size)"  # as errors call it
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        if [*signature(cls.forward).parameters][1] == "inputs":  # and not those of a base model already
-            cls.forward = takes_inputs_of(cls.model_class)(cls.forward)
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.model = self.model_class(config, **self.model_options)
-
-    @staticmethod
-    def check_labels(
-        labels: torch.Tensor | None,
-        shape: tuple[int, ...],
-        classes: int | None = None,
-        table: str = "the classes (num_labels)",
-        name: str = "labels",
-        inputs: str = "the inputs",
-    ) -> None:
-        """Raises a `ValueError` unless labels are of `shape`, each -100 or less than `classes`. With `classes=None`
-        they may have any value, and more dimensions. The others name things in the message."""
-        check_tensor(name, labels)
-        if labels is None:
-            return
-        is_one_each = classes is None or labels.numel() == math.prod(shape)
-        if labels.shape[: len(shape)] != shape or not is_one_each:
-            raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as {inputs}.")
-        if classes is not None:
-            check_values(name, labels, classes, table, ignored=IGNORED)
-
-    @staticmethod
-    def headed(output_class: type[ModelOutput], outputs: ModelOutput, **own: object) -> ModelOutput:
-        """The outputs of a head: its `own`, and those of its base model for which the class has a field."""
-        fields = output_class.__dataclass_fields__.keys() - own.keys()
-        return output_class(**own, **{name: value for name, value in outputs.items() if name in fields})
 
 
 class SequenceClassification:

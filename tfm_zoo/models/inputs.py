@@ -1,13 +1,19 @@
-"""A caller's arguments: refused where they do not fit, completed by counted positions, and read for documents."""
+"""A caller's arguments: refused where they do not fit, completed by counted positions, and read for documents; and how
+a head takes those of its base model."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import signature
 from sys import maxsize
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional as F
+from transformers.utils import ModelOutput, can_return_tuple
 
-from .batch import FUSED, Tokens, count_in_mask, is_traced, marks_padding, reads_freely
+from .batch import FUSED, IGNORED, Tokens, count_in_mask, is_traced, marks_padding, reads_freely
 
 Inputs = dict[str, Any]  # the arguments of a base model by name, `None` where a caller gives nothing
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
@@ -42,12 +48,8 @@ def check_tensor(name: str, value: object) -> None:
 
 
 def check_inputs(model, tokens: Tokens, attention_mask: object, seen: int | None = 0, is_decoder: bool = False) -> None:
-    """Raises a `ValueError` where a caller's inputs do not fit each other or the model.
-
-    Args:
-        seen: number of positions in a cache, which the mask covers too. `None`: only the device knows.
-        is_decoder: a 4-D mask may then cover more keys: those of a static, sliding or paged cache.
-    """
+    """Raises a `ValueError` where a caller's inputs do not fit each other or the model. The mask also covers the `seen`
+    positions in a cache (`None`: only the device knows how many), or more keys, if it is 4-D and in a decoder."""
     given, prefix = tokens.ids_or_embeddings, model.argument_prefix
     by_type = is_decoder and isinstance(attention_mask, dict)  # a mask for each type of layer
     check_tensor(f"{prefix}attention_mask", None if by_type else attention_mask)
@@ -71,8 +73,7 @@ def check_inputs(model, tokens: Tokens, attention_mask: object, seen: int | None
     # The table may have been resized; an adapter around it has no size, and an engine's later processes have no table.
     rows = getattr(getattr(embeddings, "embed_tokens", None), "num_embeddings", model.vocab_size)
     vocabulary = f"the vocabulary ({prefix}vocab_size)"
-    ids = given if are_ids else None
-    check_values(f"{prefix}input_ids", ids, rows, vocabulary)
+    check_values(f"{prefix}input_ids", given if are_ids else None, rows, vocabulary)
     if segments is not None and embeddings.token_types_as_tokens:
         check_values("token_type_ids", segments, rows, vocabulary)
     elif segments is not None and embeddings.embed_token_types is not None:
@@ -127,13 +128,9 @@ def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ign
 def default_positions(
     model, given: torch.Tensor, mask: object = None, seen: int | torch.Tensor = 0
 ) -> torch.LongTensor:
-    """Positions `(batch or 1, length)` where a caller's are missing, from 0; raises a `ValueError` if there are more
-    than the model has.
-
-    All tokens are counted, after the `seen` ones in a cache. Only real tokens are, by the mask or by their ids, with
-    `config.position_ids_from_mask` or `position_ids_from_padding`; padding then has position -1, and all
-    `inputs_embeds` count as real.
-    """
+    """Positions `(batch or 1, length)` where a caller's are missing, from 0, after the `seen` ones in a cache. Raises a
+    `ValueError` if there are more than the model has. With `position_ids_from_mask` or `position_ids_from_padding` only
+    real tokens are counted, by the mask or by their ids; padding has position -1. `inputs_embeds` count as real."""
     config, length, has_mask = model.config, given.shape[1], marks_padding(mask)
     if config.position_ids_from_padding and has_mask and not (isinstance(seen, int) and seen == 0):
         seen = mask[:, :-length].bool().sum(dim=1, keepdim=True)
@@ -193,3 +190,77 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
 def asks_for(config, options: dict, name: str) -> bool:
     """Whether the caller, or else the configuration, asks for an output."""
     return getattr(config, name, False) if options.get(name) is None else options[name]
+
+
+def takes_inputs_of(base_model: type) -> Callable[[Callable], Callable]:
+    """Makes a head's `forward(self, inputs, labels, *, options, **kwargs)` one that is called with the arguments of its
+    base model, which it gets as `inputs`, but for `read_positions`, which a head says itself.
+
+    In the signature that callers see, as in those of official classes, labels stand behind the embeddings, and what the
+    head takes by name stands last.
+    """
+    _, *base, rest = signature(base_model.forward).parameters.values()
+    base = [each for each in base if each.name not in ("read_positions", "batch")]
+    names = [each.name for each in base]
+    place = max((index for index, name in enumerate(names, start=1) if name.endswith("inputs_embeds")), default=0)
+
+    def decorate(forward: Callable) -> Callable:
+        written = signature(forward)
+        this, _, *own, _ = written.parameters.values()
+        labels = [each for each in own if each.kind == each.POSITIONAL_OR_KEYWORD]
+        options = [each.replace(kind=each.POSITIONAL_OR_KEYWORD) for each in own if each.kind == each.KEYWORD_ONLY]
+        shown = written.replace(parameters=[this, *base[:place], *labels, *base[place:], *options, rest])
+        places = [*shown.parameters][1:-1]
+
+        @wraps(forward)
+        def called(self, *args, **kwargs):
+            by_place = dict(zip(places, args, strict=False))
+            if len(args) > len(places) or any(name in kwargs for name in by_place):
+                shown.bind(self, *args, **kwargs)  # it says which, in a TypeError
+            kwargs |= by_place
+            return forward(self, {name: kwargs.pop(name, None) for name in names}, **kwargs)
+
+        called.__signature__ = shown
+        return can_return_tuple(called)
+
+    return decorate
+
+
+class Head:
+    """A base model, to which subclasses add a head. Their `forward(self, inputs, labels, *, options, **kwargs)` becomes
+    one that is called with the arguments of the base model ([`takes_inputs_of`])."""
+
+    model_class: type[nn.Module]
+    model_options: dict[str, bool] = {}
+    vocabulary = "the vocabulary (vocab_size)"  # as errors call it
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if [*signature(cls.forward).parameters][1] == "inputs":  # and not those of a base model already
+            cls.forward = takes_inputs_of(cls.model_class)(cls.forward)
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = self.model_class(config, **self.model_options)
+
+    @staticmethod
+    def check_labels(
+        labels, shape: tuple, classes=None, table="the classes (num_labels)", name="labels", inputs="the inputs"
+    ) -> None:
+        """Raises a `ValueError` unless labels are of `shape`, each -100 or less than `classes`. With `classes=None`
+        they may have any value, and more dimensions. The others name things in the message."""
+        check_tensor(name, labels)
+        if labels is None:
+            return
+        is_one_each = classes is None or labels.numel() == math.prod(shape)
+        if labels.shape[: len(shape)] != shape or not is_one_each:
+            raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as {inputs}.")
+        if classes is not None:
+            check_values(name, labels, classes, table, ignored=IGNORED)
+
+    @staticmethod
+    def headed(output_class: type[ModelOutput], outputs: ModelOutput, **own: object) -> ModelOutput:
+        """The outputs of a head: its `own`, and those of its base model for which the class has a field."""
+        fields = output_class.__dataclass_fields__.keys() - own.keys()
+        return output_class(**own, **{name: value for name, value in outputs.items() if name in fields})

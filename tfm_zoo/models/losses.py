@@ -1,12 +1,10 @@
 """Losses over a vocabulary: only labelled positions are projected, and few at a time."""
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .batch import IGNORED, KeptTokens, has_hooks, is_traced
+from .batch import IGNORED, has_hooks, is_traced
 from .kernels import soft_capped
 
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
@@ -16,22 +14,11 @@ SHARDED = ("placements", "ds_tensor")  # attributes of a parameter that processe
 
 
 def vocabulary_outputs(
-    model: nn.Module,
-    states: torch.Tensor,
-    labels: torch.LongTensor | None,
-    return_logits: bool | None = None,
-    num_items: int | torch.Tensor | None = None,
-    logits_to_keep: int | torch.Tensor = 0,
-    find: Callable[[], KeptTokens | None] | None = None,
+    model, states: torch.Tensor, labels, return_logits=None, num_items=None, logits_to_keep=0, find=None
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """The loss and the logits of `model.lm_head`, after `model.head`, each `None` if not asked for.
-
-    Args:
-        states: `(batch, length, hidden_size)`.
-        labels: `(batch, length)`, what each position is to predict.
-        return_logits, num_items, logits_to_keep: see [`TfmGPTForCausalLM`].
-        find: finds the tokens that logits are made of; those of others are zero. `None`: all.
-    """
+    """The loss and the logits of `model.lm_head`, after `model.head`, for states `(batch, length, hidden_size)`; each
+    `None` if not asked for. The options are those of [`TfmGPTForCausalLM`]; `find()` gives the [`KeptTokens`] that
+    logits are made of; those of other tokens are zero."""
     softcap = getattr(model.config, "final_logit_softcapping", None)
     head = model.head or (lambda states: states)
     if not makes_logits(model, labels, return_logits):

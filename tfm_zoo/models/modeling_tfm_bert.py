@@ -17,8 +17,8 @@ from .configuration_tfm_bert import TfmBertConfig
 from .encoder_inputs import TfmTaskEmbedding, with_masks_dropped, with_tasks
 from .engines import check_pooling
 from .entrance import encoder_batch
-from .heads import Head, QuestionAnswering, SequenceClassification, TfmPredictionHead, TokenClassification, labelled
-from .inputs import Inputs, check_tensor, given_in, one_of
+from .heads import QuestionAnswering, SequenceClassification, TfmPredictionHead, TokenClassification, labelled
+from .inputs import Head, Inputs, check_tensor, given_in, one_of
 from .losses import vocabulary_outputs
 from .norms import make_norm
 from .pretrained import TfmPreTrainedModel
@@ -85,6 +85,17 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
             tokens = with_tasks(self.config, tokens, options.pop("task_type_ids", None))
         return tokens if self.config.dropped_token_id is None else with_masks_dropped(self, tokens, mask, documents)
 
+    def pools_first(self, attention_mask: torch.Tensor | None) -> bool:
+        """Whether the first position is pooled; raises a `ValueError` if a mean needs another mask."""
+        check_tensor("attention_mask", attention_mask)
+        pooling = self.config.classifier_pooling
+        if pooling != "cls" and not (attention_mask is None or marks_padding(attention_mask)):
+            raise ValueError(
+                f"attention_mask of shape {tuple(attention_mask.shape)} does not say which tokens are real, which "
+                f"classifier_pooling={pooling!r} needs to know: it should be of shape (batch, length)."
+            )
+        return pooling == "cls"
+
     def pool(self, states: torch.Tensor, mask: torch.Tensor | None, layers: nn.Module) -> torch.Tensor:
         """Applies `layers`, a pooler or a classifier, `(batch, length, width)` to `(batch, outputs)`: they read the
         first position, or a mean over real tokens ([`mean_of`]); "late" averages their outputs for real tokens."""
@@ -108,14 +119,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
     ) -> modeling_outputs.BaseModelOutputWithPooling:
         """Inputs and outputs as the class documents them."""
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-        pooling = self.config.classifier_pooling if self.pools else None
-        check_tensor("attention_mask", attention_mask)
-        if pooling not in (None, "cls") and not (attention_mask is None or marks_padding(attention_mask)):
-            raise ValueError(
-                f"attention_mask of shape {tuple(attention_mask.shape)} does not say which tokens are real, which "
-                f"classifier_pooling={pooling!r} needs to know: it should be of shape (batch, length)."
-            )
-        batch = encoder_batch(self, tokens, attention_mask, kwargs, read_positions, reads_first=pooling == "cls")
+        reads_first = self.pools and self.pools_first(attention_mask)
+        batch = encoder_batch(self, tokens, attention_mask, kwargs, read_positions, reads_first)
         outputs = self.compute(batch, **kwargs)
         pooled = self.pooler and self.pool(outputs[0], attention_mask, self.pooler)
         return modeling_outputs.BaseModelOutputWithPooling(pooler_output=pooled, **outputs)

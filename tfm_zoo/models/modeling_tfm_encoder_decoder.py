@@ -17,8 +17,8 @@ from .cache import TfmGenerationMixin
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .decoder_entrance import decoder_batch, needed_up_to, only_last, read_states
 from .entrance import encoder_batch
-from .heads import Head, QuestionAnswering, SequenceClassification, TokenClassification, labelled, takes_inputs_of
-from .inputs import Inputs, check_tensor, given_in, one_of
+from .heads import QuestionAnswering, SequenceClassification, TokenClassification, labelled
+from .inputs import Head, Inputs, check_tensor, given_in, one_of, takes_inputs_of
 from .kernels import choose_kernel, dropout_rate, eager_attention_forward
 from .layers import TfmAttention, TfmLayer
 from .losses import makes_logits, vocabulary_outputs

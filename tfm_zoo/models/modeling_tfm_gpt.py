@@ -17,8 +17,8 @@ from .configuration_tfm_gpt import TfmGPTConfig
 from .counted_alibi import CountedLayouts, TfmCountedAlibi
 from .decoder_entrance import decoder_batch, only_last, read_states
 from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
-from .heads import Head, QuestionAnswering, SequenceClassification, TfmPredictionHead, TokenClassification, labelled
-from .inputs import Inputs, given_in, one_of
+from .heads import QuestionAnswering, SequenceClassification, TfmPredictionHead, TokenClassification, labelled
+from .inputs import Head, Inputs, given_in, one_of
 from .losses import makes_logits, vocabulary_outputs
 from .norms import multiplier
 from .pretrained import TfmPreTrainedModel

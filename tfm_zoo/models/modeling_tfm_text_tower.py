@@ -12,8 +12,7 @@ from .batch import Tokens, marks_padding
 from .configuration_tfm_text_tower import TfmTextTowerConfig
 from .decoder_entrance import decoder_batch
 from .entrance import encoder_batch
-from .heads import Head
-from .inputs import Inputs, one_of
+from .inputs import Head, Inputs, one_of
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
 
