@@ -33,9 +33,7 @@ class StreamOptions(TrainingOptions):
     pad_to_max_length: ClassVar = False
     group_by_length: ClassVar = False
 
-    model_name_or_path: str | None = option(
-        None, "Zoo or official checkpoint, Hub id or folder; else a new model.", resume=False
-    )
+    model_name_or_path: str | None = option(None, "Zoo or official checkpoint, Hub id or folder; else a new model.")
     text_column_name: str | None = option(None, "Column of the texts; default: 'text', or the only one.")
     streaming: bool = option(False, "Read the training texts while training; needs max_train_steps.")
     train_split_name: str | None = option(None, "Split to train on; default: the one that begins with 'train'.")

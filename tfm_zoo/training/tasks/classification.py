@@ -56,9 +56,7 @@ class ClassificationOptions(TrainingOptions):
     )
 
     # The data
-    dataset_name: str | None = option(
-        None, f"Hub id, folder or 'generated' (built-in); default: {DEFAULT_DATASET}.", resume=False
-    )
+    dataset_name: str | None = option(None, f"Hub id, folder or 'generated' (built-in); default: {DEFAULT_DATASET}.")
     text_column_name: list[str] | None = option(
         None, f"One text column or two; default: first of {row_files.names_in(TEXT_COLUMNS)}.", "text_column_names"
     )
@@ -334,7 +332,7 @@ def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> Model
             name = args.model_type or model.config.model_type
             raise ValueError(
                 f"model_type {name!r} is not a sequence classifier with a tokenizer that ends no text with eos_token_id"
-                f" {end}: give another tokenizer_name, or a type without it; {HEAD.possible(but='tfm_encoder_decoder')}"
+                f" {end}: give another tokenizer_name, or the type of an encoder or a decoder"
             )
     else:
         model, tokenizer = HEAD.load_with_labels(args, texts.label_names, **fields)
