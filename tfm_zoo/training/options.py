@@ -169,7 +169,9 @@ class TrainingOptions(DataOptions):
     per_device_train_batch_size: int = option(16, "Training examples per process and forward pass.", at_least=1)
     per_device_eval_batch_size: int = option(32, "Evaluation examples per process and forward pass.", at_least=1)
     gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.", at_least=1)
-    dataloader_num_workers: int | None = option(None, "Workers per process; default: 0, of a stream 4.", at_least=0)
+    dataloader_num_workers: int | None = option(
+        None, "Workers per process; default: 0, of a stream up to 4.", at_least=0
+    )
 
     learning_rate: float | None = option(
         None, "Highest rate; default: 5e-5, of adapters 5e-4, of a new model 1e-3. For 'noam' a factor: 1.", above=0
@@ -190,7 +192,7 @@ class TrainingOptions(DataOptions):
     warmup_steps: float = option(
         0.1, "Steps of warm-up; below 1, a share of all.", "num_warmup_steps", "warmup_ratio", at_least=0
     )
-    layerwise_lr_decay: float | None = option(None, "Rate of a layer / of the layer above it.", above=0, at_most=1)
+    layerwise_lr_decay: float | None = option(None, "Rate of a layer, as a share of that above it.", above=0, at_most=1)
     freeze: list[str] | None = option(None, "Parameters that do not learn, by parts of names: 'layers.[0-3]'.")
     gradual_unfreezing: str | None = option(
         None, "At first only the head learns; every N steps, or 'epoch', one more layer does, the embeddings last."
