@@ -51,7 +51,7 @@ runpy.run_path(script, run_name="__main__")
 STREAMED = {"streaming": True, "dataloader_num_workers": 1}
 DROPPED = {"config_overrides": f"{SIZES},hidden_dropout=0.1"}
 TWO_PASSES = {"gradient_accumulation_steps": 2}
-DOWNWARDS = {"freeze": "embed_positions", "gradual_unfreezing": 5, "layerwise_lr_decay": 0.8}  # a layer in 5 steps
+DOWNWARDS = {"freeze": "embed_positions", "layerwise_lr_decay": 0.8}
 #: of each recipe: options, where it is killed (once more at the second place), and the number of steps
 KILLED = {
     # between two checkpoints in the second epoch, the first after freezing; and while a checkpoint is written

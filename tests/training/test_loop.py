@@ -286,12 +286,11 @@ def without_clock(made) -> dict:
 
 
 def test_resuming_with_other_options_is_refused(trained, tmp_path):
-    options = {"max_train_steps": 3, "checkpointing_steps": 2, "freeze": ["embeddings"], "gradual_unfreezing": 1}
+    options = {"max_train_steps": 3, "checkpointing_steps": 2, "freeze": ["embeddings"]}
     folder = trained(**options).output_dir
     for other, message in [
         ({"learning_rate": 2e-3}, r"learning_rate was 0\.001 and is 0\.002"),
         ({"freeze": "classifier"}, r"freeze was \['embeddings'\] and is \['classifier'\]"),
-        ({"gradual_unfreezing": "epoch"}, "gradual_unfreezing was 1 and is epoch"),
     ]:
         with pytest.raises(ValueError, match=f"another run: {message}"):
             trained(output_dir=folder, resume_from_checkpoint="auto", **options | other)

@@ -37,8 +37,6 @@ VALUES = {
         ("per_device_train_batch_size: 0", "per_device_train_batch_size must be at least 1, not 0"),
         ("learning_rate: 0", "learning_rate must be above 0"),
         ("checkpointing_steps: 5²", "checkpointing_steps must be a number of steps or 'epoch', not '5²'"),
-        ("gradual_unfreezing: 0", "gradual_unfreezing must be a number of steps or 'epoch', not '0'"),
-        ("freeze_epochs: 1\ngradual_unfreezing: epoch", "either freeze_epochs or gradual_unfreezing"),
         ("frozen_learning_rate: 0.1", "frozen_learning_rate is the head's while the rest is frozen: give freeze_ep"),
         ("layerwise_lr_decay: 1.5", "layerwise_lr_decay must be above 0 and at most 1, not 1.5"),
         ("validation_split_percentage: 100", "leave something to train on"),
@@ -245,7 +243,6 @@ STREAM = [
     ("small.txt", {}, "nothing is left to train on: .* or do not stream it"),
     ("small.txt", {"max_train_samples": 3}, "max_train_samples is for texts in memory"),
     ("small.txt", {"max_train_steps": None}, "streaming needs max_train_steps"),
-    ("small.txt", {"gradual_unfreezing": "epoch"}, "gradual_unfreezing 'epoch': a stream has no"),
     ("small.txt", {"checkpointing_steps": "epoch"}, "checkpointing_steps 'epoch': a stream has no"),
 ]
 #: by task: the file (and what stands in it) or data set to train on, options beside it, and what is said
@@ -363,5 +360,5 @@ def test_data(folder, task, name, options, message):
 
 
 def test_what_a_stream_lacks_is_no_fault_of_texts_in_memory(folder):
-    for options in ({"max_train_samples": 3}, {"gradual_unfreezing": "epoch"}, {"checkpointing_steps": "epoch"}):
+    for options in ({"max_train_samples": 3}, {"checkpointing_steps": "epoch"}):
         PretrainingOptions(train_file=str(folder / "small.txt"), **options).with_defaults()

@@ -123,7 +123,6 @@ ON_A_CPU = [
         *([] if torch.accelerator.is_available() else ON_A_CPU),
         (dict, {"report_to": ["tensorboard", "wandbb"]}, r"report_to 'wandbb' is not installed; choose from \['none'"),
         (None, {"freeze": ["embeddings"]}, f"freeze {SHARDED}"),
-        (None, {"gradual_unfreezing": "epoch"}, f"gradual_unfreezing {SHARDED}"),
         (None, {"freeze_epochs": 1}, f"freeze_epochs {SHARDED}"),
     ],
 )

@@ -25,7 +25,7 @@ from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints, lora
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.data import pluralize, vocabulary_digest
-from tfm_zoo.training.freezing import GradualUnfreezing, freeze, what_learns
+from tfm_zoo.training.freezing import freeze, what_learns
 from tfm_zoo.training.lora import Adapters
 from tfm_zoo.training.optimization import create_optimizer, create_schedules
 from tfm_zoo.training.report import write_report
@@ -115,7 +115,6 @@ class Loop:
             freeze(model, args.freeze)
         if self.adapters or args.freeze:
             logger.info(what_learns(model))
-        self.unfreezing = GradualUnfreezing(model, args.gradual_unfreezing) if args.gradual_unfreezing else None
 
     def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, dict[str, Any]]:
         """The global batches, the same for any number of processes; and the arguments of a `DataLoader` for them."""
@@ -198,8 +197,6 @@ class Loop:
             self.task.before_epoch(model, state.epoch)
             batches.set_position(state.epoch, state.step_in_epoch)
             for micro_batches in batches.steps(self.loader):
-                if self.unfreezing and self.unfreezing.advance(state.epoch, state.step):
-                    logger.info(f"step {state.step}: {what_learns(model)}")
                 loss, grad_norm = train_step(self.task, self.model, self.optimizer, self.scheduler, micro_batches)
                 window_loss += loss
                 state.train_examples += batches.examples(state.step_in_epoch)

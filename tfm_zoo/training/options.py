@@ -194,9 +194,6 @@ class TrainingOptions(DataOptions):
     )
     layerwise_lr_decay: float | None = option(None, "Rate of a layer, as a share of that above it.", above=0, at_most=1)
     freeze: list[str] | None = option(None, "Parameters that do not learn, by parts of names: 'layers.[0-3]'.")
-    gradual_unfreezing: str | None = option(
-        None, "At first only the head learns; every N steps, or 'epoch', one more layer does, the embeddings last."
-    )
     lora_rank: int = option(0, "Learn adapters of this rank (LoRA), and the head; 0: the whole model.", at_least=0)
     lora_alpha: float = option(16, "Adapters count alpha / rank times.", above=0)
     lora_dropout: float = option(0.0, "Dropout of what adapters read.", at_least=0, below=1)
@@ -251,10 +248,9 @@ class TrainingOptions(DataOptions):
         precisions = {name for name in ("bf16", "fp16") if getattr(self, name)} | ({self.mixed_precision} - {None})
         if len(precisions) > 1:
             raise ValueError(f"give one precision, not {' and '.join(sorted(precisions))}")
-        for name in ("checkpointing_steps", "gradual_unfreezing"):
-            steps = getattr(self, name)
-            if steps is not None and steps != "epoch" and not (steps.isdecimal() and int(steps) > 0):
-                raise ValueError(f"{name} must be a number of steps or 'epoch', not {steps!r}")
+        steps = self.checkpointing_steps
+        if steps is not None and steps != "epoch" and not (steps.isdecimal() and int(steps) > 0):
+            raise ValueError(f"checkpointing_steps must be a number of steps or 'epoch', not {steps!r}")
 
     def as_launched(self) -> Self:
         """These options with the forward passes per step that `accelerate launch` asks for, if they name no number."""

@@ -120,8 +120,7 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
     if unknown := [name for name in trackers if name not in known]:
         raise ValueError(f"report_to {unknown[0]!r} is not installed; choose from {known}")
     check_launcher()
-    names = ("gradual_unfreezing", "freeze_epochs", "freeze", "lora_rank")
-    freezing = next((name for name in names if getattr(args, name)), None)
+    freezing = next((name for name in ("freeze_epochs", "freeze", "lora_rank") if getattr(args, name)), None)
     on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
     if not with_deepspeed:
         silence_deepspeed()
@@ -137,7 +136,7 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
         # Parameters that do not learn yet get no gradient, and DDP must not wait for one.
         kwargs_handlers=[
-            DistributedDataParallelKwargs(find_unused_parameters=freezing not in (None, "freeze", "lora_rank")),
+            DistributedDataParallelKwargs(find_unused_parameters=freezing == "freeze_epochs"),
             InitProcessGroupKwargs(timeout=timedelta(seconds=args.ddp_timeout), **backend),
         ],
     )
@@ -227,9 +226,8 @@ def check_replaceable(output_dir: Path, args: TrainingOptions, checkpoint: Path 
     may_replace = args.overwrite_output_dir or (resumes and checkpoints.is_killed_run(output_dir))
     if checkpoint is None and checkpoints.holds_a_run(output_dir) and not may_replace:
         held = f"holds a run{' and no checkpoint to go on from' if resumes else ''}"
-        resume = (
-            " --resume_from_checkpoint auto to go on with it," if checkpoints.complete_checkpoints(output_dir) else ""
-        )
+        can_resume = checkpoints.complete_checkpoints(output_dir)
+        resume = " --resume_from_checkpoint auto to go on with it," if can_resume else ""
         advice = f"give another folder,{resume} or --overwrite_output_dir to replace it"
         raise FileExistsError(f"output_dir {args.output_dir!r} {held}: {advice}")
 

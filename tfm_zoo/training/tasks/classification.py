@@ -92,8 +92,6 @@ class ClassificationOptions(TrainingOptions):
             raise ValueError("frozen_learning_rate is the head's while the rest is frozen: give freeze_epochs, too")
         if self.freeze_epochs and self.lora_rank:
             raise ValueError("give either freeze_epochs or lora_rank: with adapters, the base model never learns")
-        if self.freeze_epochs and self.gradual_unfreezing:
-            raise ValueError("give either freeze_epochs or gradual_unfreezing: each says when the base model learns")
 
     def with_default_data(self) -> Self:
         """These options with the default data set, or where nobody can reach it the built-in one."""
