@@ -81,7 +81,7 @@ def make_runs(shared: Path) -> dict[str, Run]:
         "classification-frozen": classifier(
             max_train_samples=80, freeze_epochs=1, frozen_learning_rate=0.01, freeze="embeddings"
         ),
-        "classification-unfreezing": classifier(gradual_unfreezing=4, classifier_pooling="mean"),
+        "classification-mean": classifier(classifier_pooling="mean"),
         "classification-native": classifier(model_class="native", pad_to_max_length=True),
         "classification-bf16": classifier(mixed_precision="bf16"),
         "token-classification": Run("finetune_token_classification", GENERATED),

@@ -39,8 +39,7 @@ from tfm_zoo.training.data import digest
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.new_models import new_model, new_tokenizer
-from tfm_zoo.training.options import option
-from tfm_zoo.training.parsing import parse_options, read_yaml
+from tfm_zoo.training.options import option, parse_options, read_yaml
 from tfm_zoo.training.report import device, shortened
 from tfm_zoo.training.run import Run, end_training, run_script, start_accelerator
 from tfm_zoo.training.task import Task
@@ -66,7 +65,7 @@ SHARING = {
         overwrite_output_dir with_tracking report_to run_name""",
     "not offered: they keep their defaults": """
         model_name_or_path model_revision model_class streaming chat_template_path optim optim_args num_train_epochs
-        freeze gradual_unfreezing lora_rank lora_alpha lora_dropout lora_target_modules bf16 fp16 metric_for_best_model
+        freeze lora_rank lora_alpha lora_dropout lora_target_modules bf16 fp16 metric_for_best_model
         greater_is_better early_stopping_patience checkpointing_steps save_total_limit resume_from_checkpoint
         sample_prompt sample_length num_samples top_p temperature push_to_hub hub_model_id hub_token hub_private_repo
         hub_revision""",

@@ -19,17 +19,14 @@ from datasets import load_dataset
 from transformers import AutoTokenizer, GPT2Tokenizer, set_seed
 from trl import SFTConfig, SFTTrainer, TrlParser
 
-REPLIES = ["What a pity.", "How nice!"]  # to negative and to positive reviews
 # For a tokenizer without a chat template. What stands in `generation` is learnt: answers, and where they end.
-TEMPLATE = (
-    "{% for message in messages %}{{ message['role'] + ':' }}{% set text = message['content'] + eos_token %}"
-    "{% if message['role'] == 'assistant' %}{% generation %}{{ text }}{% endgeneration %}"
-    "{% else %}{{ text }}{% endif %}{% endfor %}{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}"
-)
+TEMPLATE = """{% for message in messages %}{{ message['role'] + ':' }}{% set text = message['content'] + eos_token -%}
+{% if message['role'] == 'assistant' %}{% generation %}{{ text }}{% endgeneration %}{% else %}{{ text }}{% endif -%}
+{% endfor %}{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}"""
 # trl's defaults are for GPUs; without one, processes share the CPU
-HAS_GPU = torch.accelerator.is_available()
 DEFAULTS = {"assistant_only_loss": True, "eval_strategy": "epoch", "save_strategy": "no", "output_dir": "output"}
-DEFAULTS |= {"bf16": HAS_GPU, "use_cpu": not HAS_GPU, "gradient_checkpointing": None, "learning_rate": None}
+DEFAULTS |= {"gradient_checkpointing": None, "learning_rate": None}
+DEFAULTS |= {"bf16": torch.accelerator.is_available(), "use_cpu": not torch.accelerator.is_available()}
 
 
 @dataclass
@@ -38,9 +35,9 @@ class Options:
     dataset_name: str | None = None  # has `messages`, train and test; default: generated conversations
 
 
-def reply_to(row: dict) -> dict:
-    said = {"user": row["text"], "assistant": REPLIES[row["label"]]}
-    return {"messages": [{"role": role, "content": text} for role, text in said.items()]}
+def reply_to(text: str, label: int) -> list[dict[str, str]]:
+    reply = ["What a pity.", "How nice!"][label]
+    return [{"role": "user", "content": text}, {"role": "assistant", "content": reply}]
 
 
 def main(argv: list[str] | None = None) -> list[float]:
@@ -48,18 +45,18 @@ def main(argv: list[str] | None = None) -> list[float]:
     parser = TrlParser([Options, SFTConfig])
     parser.set_defaults(**DEFAULTS)
     options, settings = parser.parse_args_and_config(argv)
-    settings.learning_rate = settings.learning_rate or (2e-5 if options.model_name_or_path else 2e-3)
+    name, data = options.model_name_or_path, options.dataset_name
+    settings.learning_rate = settings.learning_rate or (2e-5 if name else 2e-3)
     set_seed(settings.seed)
-    data = load_dataset(options.dataset_name) if options.dataset_name else generated_reviews().map(reply_to)
-    if options.model_name_or_path:
-        tokenizer = AutoTokenizer.from_pretrained(options.model_name_or_path)
-        model = from_official(options.model_name_or_path, TfmGPTForCausalLM, dtype=torch.float32)
+    data = load_dataset(data) if data else generated_reviews().map(lambda row: {"messages": reply_to(**row)})
+    if name:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        model = from_official(name, TfmGPTForCausalLM, dtype=torch.float32)
     else:
         texts = (f"{said['role']}:{said['content']}" for row in data["train"] for said in row["messages"])
         tokenizer = GPT2Tokenizer().train_new_from_iterator(texts, vocab_size=1000)
         model = TfmGPTForCausalLM(TfmGPTConfig(vocab_size=len(tokenizer), **TINY))
     tokenizer.chat_template = tokenizer.chat_template or TEMPLATE
-
     splits = {"train_dataset": data["train"], "eval_dataset": data["test"]}
     trainer = SFTTrainer(model, settings, processing_class=tokenizer, **splits)
     trainer.train()

@@ -29,8 +29,7 @@ from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.hub.cards import table
 from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints, data
-from tfm_zoo.training.options import DataOptions, option
-from tfm_zoo.training.parsing import parse_several
+from tfm_zoo.training.options import DataOptions, option, parse_several
 from tfm_zoo.training.report import command_line
 from tfm_zoo.training.run import check_writable, keep_few_kernels
 from tfm_zoo.training.tokenizers import word_piece_tokenizer

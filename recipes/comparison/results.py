@@ -14,9 +14,10 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from tfm_zoo.hub.cards import table
-from tfm_zoo.training.checkpoints import TrainState, atomic_folder
+from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import pluralize
 from tfm_zoo.training.report import command_line, device
+from tfm_zoo.utils.locking import atomic_file
 from tfm_zoo.visualization import TrainedModel, plot_comparison
 
 TEMPLATE = Path(__file__).with_name("results.md.j2")
@@ -50,9 +51,10 @@ class Result:
 
     def write(self, folder: Path) -> None:
         """Write the last file of a variant, in one move: a folder that has it is finished."""
+        folder.mkdir(parents=True, exist_ok=True)
         values = {name: value for name, value in asdict(self).items() if name != "log_history"}
-        with atomic_folder(folder) as staging:
-            (staging / FILE).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+        with atomic_file(folder / FILE) as file:
+            file.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> "Result | None":

@@ -6,7 +6,7 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Literal, Union, get_args, get_origin
 
-from tfm_zoo.training.options import TrainingOptions, option_metadata
+from tfm_zoo.training.options import MAY_CHANGE, TrainingOptions
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "recipes" / "options.md"
@@ -71,7 +71,7 @@ def kind(annotation: object) -> str:
 def row(each: Field) -> str:
     names = ", ".join(f"`{name}`" for name in (each.name, *(a.strip("-") for a in each.metadata.get("aliases", ()))))
     default = "" if each.default is None or each.default == "" else f"`{each.default}`"
-    kept = "kept" if option_metadata(each, "resume", True) else ""
+    kept = "" if each.name in MAY_CHANGE.split() else "kept"
     text = each.metadata.get("help", "").replace("|", "\\|").replace("<", "\\<")
     return f"| {names} | {kind(each.type)} | {default} | {kept} | {text} |"
 

@@ -2,15 +2,13 @@
 
 import re
 import shutil
-from itertools import pairwise
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import tfm_zoo
-from tfm_zoo import to_official
-from tfm_zoo.training.freezing import GradualUnfreezing, depths, freeze, freeze_base_model
+from tfm_zoo.training.freezing import depths, freeze, freeze_base_model
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.optimization import parameter_groups
 
@@ -50,7 +48,6 @@ DEPTHS = {
         | model.shared.weight model.decoder.embed_positions.weight model.encoder.layernorm_embedding.bias""",
 }
 FAMILIES = ["TfmBertForSequenceClassification", "TfmGPTForCausalLM", "TfmEncoderDecoderForConditionalGeneration"]
-BERT_DOWNWARDS = ("classifier.", "bert.encoder.layer.1.", "bert.encoder.layer.0.", "bert.embeddings.")
 HEAD = {f"classifier.{name}" for name in ("dense.weight", "dense.bias", "out_proj.weight", "out_proj.bias")}
 
 
@@ -125,25 +122,6 @@ def test_what_learns_above_frozen_layers_has_the_gradients_it_would_have(name):
         assert all(torch.equal(above[name], whole[name]) for name in above)
 
 
-def test_layers_learn_from_the_head_downwards():
-    """And never what is frozen by name; a head that is tied to the embeddings begins with the last layers. A run may be
-    resumed in the middle."""
-    for name, every, deepest in [
-        (FAMILIES[0], "10", {(3, 15): 1}),
-        ("DistilBertForSequenceClassification", "10", {(0, 0): 0, (0, 9): 0, (1, 10): 2, (1, 19): 2, (9, 99): 4}),
-        ("TfmGPTForCausalLM", "epoch", {(0, 0): 1, (1, 1): 2, (9, 9): 9}),
-        ("BartForConditionalGeneration", "epoch", {(0, 0): 1, (1, 1): 2, (9, 9): 9}),
-    ]:
-        model, seen = model_of(name), None
-        if "Distil" in name:
-            freeze(model, ["word_embeddings", "layer.2", "classifier.bias"])
-        may_learn, depth_of, unfreezing = learning(model), depths(model), GradualUnfreezing(model, every)
-        for (epoch, step), lowest in deepest.items():
-            assert unfreezing.advance(epoch, step) == (lowest != seen)
-            assert learning(model) == {name for name in may_learn if depth_of[name] <= lowest}
-            seen = lowest
-
-
 def test_rates_by_depth_and_decay_of_matrices_alone():
     model = model_of(FAMILIES[0])
     freeze_base_model(model)  # what is frozen now may learn later, and must be in the optimiser
@@ -155,27 +133,6 @@ def test_rates_by_depth_and_decay_of_matrices_alone():
         for name, depth in depths(model).items():
             decays = not (name.endswith("bias") or "norm" in name)
             assert of[name] == (pytest.approx(0.1 * (decay or 1) ** depth), 0.01 if decays else 0), name
-
-
-@pytest.mark.parametrize(
-    ("is_official", "every", "parts", "told"),
-    [
-        (False, 4, ("classifier.out_proj.", "model.layers.1.", "model.layers.0.", "model.embeddings."), "4 steps"),
-        (True, "epoch", BERT_DOWNWARDS, "epoch"),
-    ],
-    ids=["zoo", "native"],
-)
-def test_learning_from_the_head_downwards(loop, is_official, every, parts, told):
-    """4 steps an epoch; the model has two layers."""
-    model, frozen = (to_official(classifier()), "pooler") if is_official else (classifier(), "classifier.dense")
-    options = {"gradual_unfreezing": every, "freeze": frozen, "checkpointing_steps": "epoch", "num_train_epochs": 5}
-    made = loop(model, save_total_limit=9, **options)
-    train(made)
-    trained = [weights(made, step) for step in (4, 8, 12, 16, 20)]
-    for learnt, (before, after) in enumerate(pairwise(trained), start=2):
-        assert moved(before, after) == {name for name in before if name.startswith(parts[:learnt])}
-    card = (made.output_dir / "README.md").read_text()
-    assert f"| gradual unfreezing | a layer more every {told}, from the head downwards |" in card
 
 
 def test_the_first_step_is_as_long_as_the_rate_of_the_layer(loop):

@@ -109,7 +109,7 @@ def test_options_that_are_more_than_the_model_takes_are_cut(caplog):
     cap_lengths(TranslationOptions(), 32, "max_target_length")
     assert caplog.messages == [
         "max_source_length 50 is more than the model takes: using 32",
-        "the default of max_target_length, 128, is more than the model takes: using 32",
+        "max_target_length 128 is more than the model takes: using 32",
     ]
 
 

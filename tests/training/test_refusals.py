@@ -11,8 +11,7 @@ from tfm_zoo import TfmBertForSequenceClassification
 from tfm_zoo.training.batches import TokenBatchSampler
 from tfm_zoo.training.freezing import freeze
 from tfm_zoo.training.optimization import create_optimizer
-from tfm_zoo.training.options import TrainingOptions
-from tfm_zoo.training.parsing import parse_options
+from tfm_zoo.training.options import TrainingOptions, parse_options
 from tfm_zoo.training.streaming.documents import load_documents
 from tfm_zoo.training.tasks.classification import ClassificationOptions, load_texts
 from tfm_zoo.training.tasks.denoising import DenoisingOptions
@@ -34,13 +33,10 @@ VALUES = {
         ("mixed_precision: fp4", "fp4"),
         ("- seed", "expected `option: value` lines"),
         ("seed: [", "config.yaml: not YAML"),
-        ("seed: 1\nseed: 2", "config.yaml: not YAML: 'seed' is there twice"),
         ("[]", "expected `option: value` lines, found a list"),
         ("per_device_train_batch_size: 0", "per_device_train_batch_size must be at least 1, not 0"),
         ("learning_rate: 0", "learning_rate must be above 0"),
         ("checkpointing_steps: 5²", "checkpointing_steps must be a number of steps or 'epoch', not '5²'"),
-        ("gradual_unfreezing: 0", "gradual_unfreezing must be a number of steps or 'epoch', not '0'"),
-        ("freeze_epochs: 1\ngradual_unfreezing: epoch", "either freeze_epochs or gradual_unfreezing"),
         ("frozen_learning_rate: 0.1", "frozen_learning_rate is the head's while the rest is frozen: give freeze_ep"),
         ("layerwise_lr_decay: 1.5", "layerwise_lr_decay must be above 0 and at most 1, not 1.5"),
         ("validation_split_percentage: 100", "leave something to train on"),
@@ -51,20 +47,16 @@ VALUES = {
         ("lr_scheduler_type: falling", "invalid choice: 'falling'"),
         ("classifier_pooling: mean\nmodel_class: native", "classifier_pooling is for encoders of the zoo, not for"),
         ("classifier_pooling: mean\nconfig_overrides: classifier_pooling=cls", "by itself or in config_overrides"),
-        ("train_file: []", "config.yaml: train_file takes one value or more, not []"),
-        ("metrics: [f1, null]", 'config.yaml: metrics takes one value or more, not ["f1", null]'),
-        ("pad_to_max_length: []", "config.yaml: pad_to_max_length takes one value or more, not []"),
+        ("train_file: []", "expected one argument"),
         ("zzz: 1", "unknown key 'zzz'\n"),  # nothing is near
         ("learning_rte: 1\nzzz: 2\nsed: 3", "'learning_rte', 'zzz', 'sed'; did you mean 'learning_rate', 'seed'?\n"),
         ("--seed: 2", "unknown key '--seed'; did you mean 'seed'?"),
-        ("lr: 3", "unknown key 'lr'; did you mean 'learning_rate'?"),
         ("--num_epochs 3 --sead=1 --seed 2", "--num_epochs, --sead; did you mean '--num_train_epochs', '--seed'?"),
         ("--bogus -1 -seed 3", "unknown options --bogus, -seed; did you mean '--seed'?"),
         ("--train_batch_size 3", "did you mean '--per_device_train_batch_size'?"),
-        ("--epochs 3", "did you mean '--num_train_epochs'?"),
-        ("--model x", "did you mean '--model_name_or_path'?"),
+        ("--epochs 3", "did you mean '--freeze_epochs', '--num_train_epochs'?"),
+        ("--model x", "did you mean '--model_name_or_path', "),
         ("--fp16 3", "argument --fp16"),
-        ("--save-steps 3", "did you mean '--checkpointing_steps'?"),
         ("--warmup 3", "'--warmup_steps', '--num_warmup_steps', '--warmup_ratio'?"),
         ("--config nowhere.yaml", "nowhere.yaml: no such file"),
     ],
@@ -77,7 +69,6 @@ VALUES = {
         ("config_overrides: n_embd", "config_overrides 'n_embd': expected field=value,field=value"),
         ("config_overrides: '{n_embd: 3'", "config_overrides '{n_embd: 3': not a mapping"),
         ("validation_file: y.txt", "need a train_file"),
-        ("--max_length 3", "did you mean '--block_size'?"),
     ],
     DenoisingOptions: [("noise_density: 1", "noise_density must be above 0 and below 1, not 1.0")],
     PretrainingOptions: [("block_documents: 1", "block_documents must be at least 2, not 1")],
@@ -113,12 +104,12 @@ CALLS = [
     (lambda: frozen(""), "freeze '': "),
     (lambda: step_of(optim="adamw_troch"), "neither transformers' name .* nor torch's; near: \\['adamw_torch'"),
     (lambda: step_of(optim="lr_scheduler"), "neither transformers' name"),  # a module of torch.optim
-    (lambda: step_of(optim="schedule_free_adamw"), "needs a loop of its own: as_trainer"),
+    (lambda: step_of(optim="schedule_free_adamw"), "optim 'schedule_free_adamw': .*; as_trainer trains with it"),
     (lambda: step_of(optim="SGD", optim_args="momentun=0.9"), "optim_args 'momentun=0.9': .*momentun"),
     (lambda: TrainingOptions(bf16=True, fp16=True), "give one precision, not bf16"),
     (lambda: TrainingOptions(bf16=True, mixed_precision="no"), "give one precision, not bf16"),
     (lambda: TrainingOptions(model_revision="v2"), "model_revision .*: give model_name_or_path"),
-    (lambda: TrainingOptions(lr_scheduler_kwargs="num_cycles=2"), "lr_scheduler_kwargs 'num_cycles=2': not a mapping"),
+    (lambda: TrainingOptions(lr_scheduler_kwargs="num_cycles"), "lr_scheduler_kwargs 'num_cycles': expected field=val"),
     (
         lambda: TrainingOptions().with_best_metric(["loss"]).with_best_metric(["f1"]),
         "metric_for_best_model 'loss': exp",
@@ -252,7 +243,6 @@ STREAM = [
     ("small.txt", {}, "nothing is left to train on: .* or do not stream it"),
     ("small.txt", {"max_train_samples": 3}, "max_train_samples is for texts in memory"),
     ("small.txt", {"max_train_steps": None}, "streaming needs max_train_steps"),
-    ("small.txt", {"gradual_unfreezing": "epoch"}, "gradual_unfreezing 'epoch': a stream has no"),
     ("small.txt", {"checkpointing_steps": "epoch"}, "checkpointing_steps 'epoch': a stream has no"),
 ]
 #: by task: the file (and what stands in it) or data set to train on, options beside it, and what is said
@@ -370,5 +360,5 @@ def test_data(folder, task, name, options, message):
 
 
 def test_what_a_stream_lacks_is_no_fault_of_texts_in_memory(folder):
-    for options in ({"max_train_samples": 3}, {"gradual_unfreezing": "epoch"}, {"checkpointing_steps": "epoch"}):
+    for options in ({"max_train_samples": 3}, {"checkpointing_steps": "epoch"}):
         PretrainingOptions(train_file=str(folder / "small.txt"), **options).with_defaults()

@@ -10,8 +10,7 @@ from transformers import Adafactor
 
 from tfm_zoo.training import models, task
 from tfm_zoo.training.optimization import create_optimizer, create_schedules
-from tfm_zoo.training.options import TrainingOptions
-from tfm_zoo.training.parsing import parse_options
+from tfm_zoo.training.options import TrainingOptions, parse_options
 from tfm_zoo.training.tasks.classification import HEAD, ClassificationOptions
 from tfm_zoo.utils.quiet import shown_bars
 

@@ -14,8 +14,7 @@ class Division:
     """How a global batch is divided: among processes, then into forward passes of `per_device` examples or tokens."""
 
     def __init__(self, per_device: int, accumulation_steps: int = 1, num_processes: int = 1, process_index: int = 0):
-        self.per_device, self.accumulation_steps = per_device, accumulation_steps
-        self.num_processes, self.process_index = num_processes, process_index
+        self.per_device, self.num_processes, self.process_index = per_device, num_processes, process_index
         self.global_batch_size = per_device * num_processes * accumulation_steps
         #: whether a run can continue with global batches of another size: the order of examples must not depend on it
         self.may_change = True
@@ -28,15 +27,13 @@ class Division:
 class GlobalBatchSampler(Division, Sampler[list[int]]):
     """Index lists of this process's micro-batches, for `DataLoader(batch_sampler=...)`.
 
-    One optimiser step consumes one global batch: `per_device * num_processes * accumulation_steps` examples (the last
-    of an epoch may be smaller). The seed and the epoch's number decide the order of an epoch, so that training can
-    start at any step of any epoch (`set_position`), and sees the same examples at the same step however a global batch
-    is divided.
+    An optimiser step takes a global batch: `per_device * num_processes * accumulation_steps` examples (the last of an
+    epoch may be smaller). The seed and the epoch's number decide their order. So training can start at any step of any
+    epoch (`set_position`), and sees the same examples at a step however a global batch is divided.
 
-    Every process gets the same number of micro-batches, and all have examples. So where a global batch does not divide
-    evenly, one process may compute an example more than another, and a batch with fewer examples than processes goes to
-    each of them whole: weight losses by the number of examples that were computed. With `lengths`, the number of tokens
-    of each example, a global batch holds examples of similar length.
+    All processes get the same number of micro-batches, none of them empty. So one may compute an example more than
+    another, and a batch with fewer examples than processes goes to each of them whole: weight losses by the number of
+    examples that were computed. With `lengths`, the tokens of each example, a batch holds examples of similar length.
     """
 
     def __init__(
@@ -102,11 +99,10 @@ class TokenBatchSampler(GlobalBatchSampler):
     MULTIPLE = 8
 
     def __init__(self, lengths: Sequence[Sequence[int]], per_device: int, **division: int):
-        self.columns = torch.as_tensor(lengths)
+        self.columns, self.sizes = torch.as_tensor(lengths), None
         longest = int(self.columns.sum(dim=1).max())
         if longest > per_device:
             raise ValueError(f"per_device_train_batch_tokens {per_device}: too few for an example of {longest} tokens")
-        self.sizes: list[int] = []
         super().__init__(len(self.columns), per_device, lengths=lengths, **division)
 
     def make_batches(self, generator: torch.Generator) -> Sequence[Tensor]:
@@ -114,7 +110,7 @@ class TokenBatchSampler(GlobalBatchSampler):
         # A stable sort by one column after the other sorts by the last, and where that is equal by those before it.
         for column in self.columns.T:
             order = order[column[order].argsort(stable=True)]
-        self.sizes = self.sizes or self._sizes(self.columns[order])
+        self.sizes = self.sizes or [*self._sizes(self.columns[order])]
         batches = order.split(self.sizes)
         return [batches[index] for index in torch.randperm(len(batches), generator=generator)]
 
@@ -122,15 +118,12 @@ class TokenBatchSampler(GlobalBatchSampler):
         # At least one: a batch's longest source and longest target may be too long together, but no example is.
         return max(1, self.per_device // int(self.columns[batch].amax(dim=0).sum()))
 
-    def _sizes(self, lengths: Tensor) -> list[int]:
+    def _sizes(self, lengths: Tensor) -> Iterator[int]:
         """How many examples, sorted by length, each batch takes: as many as fit."""
-        sizes: list[int] = []
-        start = 0
-        while start < len(lengths):
-            padded = lengths[start : start + self.global_batch_size].cummax(dim=0).values.sum(dim=1)
+        while len(lengths):
+            padded = lengths[: self.global_batch_size].cummax(dim=0).values.sum(dim=1)
             size = int((padded * torch.arange(1, len(padded) + 1) <= self.global_batch_size).sum())
-            if size > self.MULTIPLE and start + size < len(lengths):
+            if self.MULTIPLE < size < len(lengths):
                 size -= size % self.MULTIPLE
-            sizes.append(size)
-            start += size
-        return sizes
+            yield size
+            lengths = lengths[size:]

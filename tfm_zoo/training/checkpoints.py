@@ -1,7 +1,7 @@
 """Checkpoints from which a killed run continues exactly where it was, and saving that leaves nothing half-written.
 
-A checkpoint is written under a temporary name, and renamed when it is complete. It records the sizes and digests of its
-files. So neither a killed run nor a broken copy leaves a folder that passes for a checkpoint.
+A checkpoint is written under a temporary name, and renamed when it is complete. So a killed run leaves no folder that
+passes for a checkpoint.
 """
 
 import json
@@ -10,8 +10,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import chain
 from pathlib import Path
@@ -21,9 +20,8 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from tfm_zoo.proof import manifest
-from tfm_zoo.proof.contents import digests_of_files
-from tfm_zoo.training.options import TrainingOptions, option_metadata
+from tfm_zoo.converters.sources import MANIFEST
+from tfm_zoo.training.options import MAY_CHANGE, TrainingOptions
 from tfm_zoo.utils.locking import atomic_file
 from tfm_zoo.utils.quiet import silenced_checkpoint
 
@@ -31,10 +29,9 @@ logger = logging.getLogger(__name__)
 
 STATE_FILE = "trainer_state.json"
 RESULTS_FILE = "all_results.json"  # a run that has it is finished
-MANIFEST_FILE = "files.json"
-STAGING = ".unfinished"
+UNFINISHED = ".*unfinished*"  # the folders of checkpoints and models that are being written
 #: files that describe the others: deleted before the others are replaced, and written last
-WRITE_LAST = (STATE_FILE, manifest.FILE)
+WRITE_LAST = (STATE_FILE, MANIFEST)
 #: facts that a resumed run may change, and what then differs from a run without interruption
 RESUME_WARNINGS = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
@@ -84,8 +81,8 @@ class TrainState:
 
 def identity(facts: Mapping[str, Any], args: TrainingOptions) -> dict[str, Any]:
     """What a resumed run must have in common with the run that it continues, in the types that JSON has: the facts of
-    its data, and all options but those that say `resume=False`."""
-    settings = {each.name: getattr(args, each.name) for each in fields(args) if option_metadata(each, "resume", True)}
+    its data, and all options but those of `MAY_CHANGE`."""
+    settings = {each.name: getattr(args, each.name) for each in fields(args) if each.name not in MAY_CHANGE.split()}
     # Facts, such as the number of steps, follow from the options. A fact replaces the option of the same name. Facts
     # stand first, so that errors name them first.
     return json.loads(json.dumps({**facts, **settings, **facts}))
@@ -105,18 +102,10 @@ def as_resolved(accelerator: Accelerator, args: TrainingOptions) -> dict[str, An
 
 def check_identity(state: TrainState, identity: Mapping[str, Any], may_differ: Collection[str] = ()) -> None:
     """Refuse to continue with the checkpoint of another run; warn of facts that differ and may."""
-    recorded, metric = state.run, identity.get("metric_for_best_model")
-    if "engine" not in recorded:  # earlier versions recorded options alone: where these were silent, nobody knows
+    recorded = state.run
+    if "engine" not in recorded:  # version 0.2 recorded options alone: where these were silent, nobody knows
         recorded = {n: value for n, value in recorded.items() if value or n not in ("mixed_precision", "torch_compile")}
-    if metric and "metric_for_best_model" not in recorded and state.best_step is not None:
-        figures = [entry.get(f"eval_{metric}") for entry in state.log_history if entry["step"] == state.best_step]
-        if state.best_metric not in figures:
-            raise ValueError(
-                f"resume_from_checkpoint: the checkpoint, of version 0.1, did not choose its best model by {metric!r}:"
-                " give the metric_for_best_model of its run"
-            )
-    # Version 0.1 recorded few options. What is not recorded is not compared. Version 0.2 recorded the only column of
-    # labels by its name, and not in a list.
+    # What is not recorded is not compared. Version 0.2 recorded the only column of labels by its name, not in a list.
     differing = [name for name, now in identity.items() if now not in (was := recorded.get(name, now), [was])]
     for name in ["num_processes", "total_steps", *may_differ]:
         if name not in differing:
@@ -131,7 +120,7 @@ def check_identity(state: TrainState, identity: Mapping[str, Any], may_differ: C
 def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Path, keep: int | None = None) -> Path:
     """Write `output_dir/checkpoint-<step>`, and delete the oldest beyond `keep`. All processes call it."""
     folder = output_dir / f"checkpoint-{state.step}"
-    staging = output_dir / f"{STAGING}-{folder.name}"
+    staging = output_dir / f".unfinished-{folder.name}"
     if accelerator.is_main_process:
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
@@ -141,34 +130,28 @@ def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Pat
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         state.write(staging)
-        sizes = {str(path.relative_to(staging)): path.stat().st_size for path in _files(staging)}
-        files = {"sizes": sizes, "sha256": digests_of_files(staging, sizes)}
-        (staging / MANIFEST_FILE).write_text(json.dumps(files, indent=1) + "\n", encoding="utf-8")
-        _sync(_files(staging))  # on the disk before the folder gets its name
-        shutil.rmtree(folder, ignore_errors=True)
+        for path in (path for path in staging.rglob("*") if path.is_file()):
+            with path.open("rb") as file:
+                os.fsync(file.fileno())  # on the disk before the folder gets its name
+        _remove(folder)
         staging.rename(folder)
         for old in complete_checkpoints(output_dir)[: -keep if keep else 0]:
-            shutil.rmtree(old)
+            _remove(old)
     accelerator.wait_for_everyone()
     return folder
 
 
-def is_complete(folder: Path, is_read: bool = False) -> bool:
-    """Whether every file that was written into a checkpoint still has its full length and, if it `is_read`, holds what
-    was written. (Version 0.2 recorded lengths alone.)"""
-    try:
-        files = json.loads((folder / MANIFEST_FILE).read_text(encoding="utf-8"))
-        sizes, digests = files.get("sizes", files), files.get("sha256", {})
-        has_sizes = all((folder / name).stat().st_size == size for name, size in sizes.items())
-        return has_sizes and (not is_read or digests_of_files(folder, digests) == digests)
-    except (OSError, ValueError):
-        return False
+def _remove(folder: Path) -> None:
+    """Delete a checkpoint, first of all its state: what is left of a killed deletion does not pass for a checkpoint."""
+    (folder / STATE_FILE).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def complete_checkpoints(output_dir: Path) -> list[Path]:
-    """The complete checkpoints in a folder, oldest first."""
-    folders = [path for path in output_dir.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
-    return sorted(filter(is_complete, folders), key=lambda path: int(path.name.split("-")[1]))
+    """The checkpoints in a folder, oldest first."""
+    folders = [path.parent for path in output_dir.glob(f"checkpoint-*/{STATE_FILE}")]
+    numbered = [folder for folder in folders if re.fullmatch(r"checkpoint-\d+", folder.name)]
+    return sorted(numbered, key=lambda folder: int(folder.name.split("-")[1]))
 
 
 def asks_to_resume(resume_from: str | None) -> bool:
@@ -180,10 +163,9 @@ def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
     """The checkpoint to continue from, if any: the folder named, or, for "auto" and "true", the newest whole one."""
     if not asks_to_resume(resume_from):
         return None
-    named = [] if resume_from.lower() in ("auto", "true") else [Path(resume_from)]
-    folders = named or reversed(complete_checkpoints(output_dir))
-    folder = next((folder for folder in folders if is_complete(folder, is_read=True)), None)
-    if named and folder is None:
+    if resume_from.lower() in ("auto", "true"):
+        folder = next(reversed(complete_checkpoints(output_dir)), None)
+    elif not ((folder := Path(resume_from)) / STATE_FILE).exists():
         raise FileNotFoundError(f"resume_from_checkpoint {resume_from!r}: not a complete checkpoint of a recipe")
     for path in folder.glob("custom_checkpoint_*.pkl") if folder else ():
         try:  # Accelerate would run what else it holds
@@ -201,41 +183,6 @@ def holds_a_run(output_dir: Path) -> bool:
 
 def is_killed_run(output_dir: Path) -> bool:
     """Whether a folder holds a run of a recipe that was killed: its files, but no results."""
-    # If it was killed while it replaced files, only the staging folder shows that they are a recipe's.
-    signs = chain.from_iterable(map(output_dir.glob, (STATE_FILE, f"{STAGING}*", "checkpoint-*")))
+    # If it was killed while it replaced files, only an unfinished folder shows that they are a recipe's.
+    signs = chain.from_iterable(map(output_dir.glob, (STATE_FILE, UNFINISHED, "checkpoint-*")))
     return any(signs) and not (output_dir / RESULTS_FILE).exists()
-
-
-@contextmanager
-def atomic_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder whose files replace those of `folder` at the end, but not if an error is raised.
-
-    A process that is killed while it replaces files leaves old ones beside new ones, but neither manifest nor state.
-    """
-    staging = folder / STAGING
-    shutil.rmtree(staging, ignore_errors=True)
-    staging.mkdir(parents=True)
-    try:
-        yield staging
-        files = sorted(_files(staging), key=lambda path: path.name in WRITE_LAST)
-        _sync(
-            path for path in files if path.suffix == ".safetensors" or path.name in WRITE_LAST
-        )  # not all: syncing is slow
-        for name in {path.name for path in files}.intersection(WRITE_LAST):
-            (folder / name).unlink(missing_ok=True)
-        for path in files:
-            target = folder / path.relative_to(staging)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(path, target)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
-def _sync(paths: Iterable[Path]) -> None:
-    for path in paths:
-        with open(path, "rb") as file:
-            os.fsync(file.fileno())

@@ -50,10 +50,9 @@ def load_source(args: DataOptions) -> Mapping[str, Rows]:
     try:
         return splits_of(args.dataset_name, args.dataset_config_name, args.streaming, args.columns_of_names)
     except ConnectionError as error:
-        raise ValueError(
-            f"dataset_name {args.dataset_name!r}: no such folder, and the Hub cannot be reached;"
-            f" {built_in_data.NAME!r} is a data set that needs neither"
-        ) from error
+        reason = "no such folder, and the Hub cannot be reached"
+        advice = f"{built_in_data.NAME!r} is a data set that needs neither"
+        raise ValueError(f"dataset_name {args.dataset_name!r}: {reason}; {advice}") from error
 
 
 def load_file(args: DataOptions, split: str, file: str) -> Dataset | IterableDataset:
@@ -117,11 +116,9 @@ class Table:
         """The error for a row. `{row}` in the message becomes its place: a line, if the split is one file of lines."""
         files = matching_files(self.args.files().get(self.name, ""))
         line = line_of(files[0], row) if len(files) == 1 else None
-        if line is None:
-            place, note = f"row {row}", " (rows are counted from 0, without a header)"
-        else:
-            place, note = f"line {line} of {files[0].name}", ""
+        place = f"row {row}" if line is None else f"line {line} of {files[0].name}"
         place += f"{' of' if line is None else ','} column {column!r}" if column else ""
+        note = " (rows are counted from 0, without a header)" if line is None else ""
         return ValueError(message.replace("{row}", place) + note)
 
     def wrong(self, row: int, what: str, column: str | None = None) -> ValueError:
@@ -168,7 +165,7 @@ def rows_by_role(
     args: DataOptions,
     splits: Mapping[str, Dataset],
     columns_of: Callable[[Table], Dataset | None],
-    filled: Sequence[str] = (),
+    filled: Sequence = (),
 ) -> tuple[dict[str, Dataset], list[str], list[str]]:
     """What [`by_role`] returns, for the columns of each split that the task reads (None: it has no labels), and for
     rows in which those of `filled` are not empty."""
@@ -185,15 +182,13 @@ def rows_by_role(
 def by_role(splits: Mapping[str, Rows], args: DataOptions) -> tuple[dict[str, Rows], list[str], list[str]]:
     """The splits "train" and, if there are any, "validation" and "test"; which of them the data set came with; notes.
 
-    Each is the first split whose name begins with that word; without one, "validation" is a split with a name of
-    `VALIDATION`. The only split of a data set is trained on, whatever its name; so is the one that `train_split_name`
-    names.
+    Each is the first split whose name begins with that word; "validation" may have a name of `VALIDATION`. The only
+    split of a data set is trained on, whatever its name; so is the one that `train_split_name` names.
     """
     if name := args.train_split_name:
         if name not in splits:
             raise ValueError(f"train_split_name {name!r}: no such split among {list(splits)}")
-        others = {other: rows for other, rows in splits.items() if other not in ("train", name)}
-        splits = {"train": splits[name], **others}
+        splits = {"train": splits[name], **{other: splits[other] for other in splits if other not in ("train", name)}}
     notes = [args.built_in_note] if args.is_generated else []
     names = {role: next((name for name in splits if name.startswith(role)), None) for role in args.roles}
     if names["train"] is not None:
@@ -209,25 +204,23 @@ def by_role(splits: Mapping[str, Rows], args: DataOptions) -> tuple[dict[str, Ro
 def without_empty(rows: Mapping[str, Dataset], columns: Sequence[str], notes: list[str]) -> dict[str, Dataset]:
     """The splits without the rows in which a text of these columns is blank, or a list empty; `notes` then say how
     many these were."""
+
+    def are_filled(*values: Any) -> bool:
+        return all(value.strip() if isinstance(value, str) else value for value in values)
+
     found, what = {}, " or ".join(map(repr, columns))
     for name, split in rows.items():
-        found[name] = split.filter(
-            lambda *values: all(value.strip() if isinstance(value, str) else value for value in values),
-            input_columns=[*columns],
-        )
+        found[name] = split.filter(are_filled, input_columns=[*columns])
         if left_out := len(split) - len(found[name]):
-            notes.append(
-                f"{left_out:,} of the {len(split):,} rows of the {name} split, whose {what} is empty, were left out."
-            )
+            of = f"{left_out:,} of the {len(split):,} rows of the {name} split"
+            notes.append(f"{of}, whose {what} is empty, were left out.")
     return found
 
 
 def divide(rows: Mapping[str, Dataset], args: DataOptions, notes: list[str], seed: int | None = None) -> DatasetDict:
-    """The splits "train", "validation" and, if there is one or a share is asked for, "test".
-
-    Those that are missing are cut from train, and a sentence about it is added to `notes`. Splits with more rows than
-    `max_train_samples` or `max_eval_samples` keep that many, which the seed picks, by default that of the options.
-    """
+    """The splits "train", "validation" and, if there is one or a share is asked for, "test". Those that are missing are
+    cut from train, and `notes` then say so. Of longer splits, the seed, by default the options', picks
+    `max_train_samples` or `max_eval_samples` rows."""
     train, seed = rows["train"], args.seed if seed is None else seed
     shares = {"validation": args.validation_split_percentage, "test": args.test_split_percentage}
     missing = {role: share for role, share in shares.items() if role not in rows and share > 0}
@@ -286,9 +279,8 @@ def log_label_counts(labels: Sequence[str], number: int, names: Sequence[str], t
     found = ", ".join(f"{name} {counts[name]:,}" for name in names[:shown])
     more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
     logger.info(f"{pluralize(len(names), 'label')} in {pluralize(number, thing)} to train on: {found}{more}")
-    rare = [name for name in names if counts[name] < 2]
     if 2 * len(names) > number:
         logger.warning(f"{len(names):,} labels for {pluralize(number, thing)}: is label_column_name the right column?")
-    elif rare:
-        few = ", ".join(f"{name!r} ({counts[name]})" for name in rare[:shown])
+    elif rare := [f"{name!r} ({counts[name]})" for name in names if counts[name] < 2]:
+        few = ", ".join(rare[:shown])
         logger.warning(f"labels with one {thing} or none to train on, which can hardly be learnt: {few}")

@@ -1,4 +1,4 @@
-"""Which parameters of a model learn: freezing by name, and unfreezing from the head down."""
+"""Which parameters of a model learn, and how far below the head they are."""
 
 import difflib
 import re
@@ -38,32 +38,6 @@ def freeze(model: PreTrainedModel, patterns: Sequence[str]) -> None:
             parameter.requires_grad_(False)
     if not any(parameter.requires_grad for _, parameter in named):
         raise ValueError(f"freeze {list(patterns)}: nothing is left to learn")
-
-
-class GradualUnfreezing:
-    """Lets a model learn from the head downwards: first the head, then one layer more at a time, the embeddings last.
-
-    From ULMFiT (Howard & Ruder 2018). A parameter that is frozen from the start stays frozen.
-    """
-
-    def __init__(self, model: PreTrainedModel, every: str):  # "epoch", or a number of steps
-        self.every, self.stage = every, -1
-        depth_of = depths(model)
-        self.parameters = [(p, depth_of[name]) for name, p in model.named_parameters() if p.requires_grad]
-        # If the head is tied to the embeddings, only a norm is left above the last layer. It learns with that layer,
-        # since a stage of its own would do little.
-        first = min((depth for p, depth in self.parameters if p.ndim >= 2), default=0)
-        self.stages = sorted({max(depth, first) for _, depth in self.parameters})  # the depths that learn in turn
-
-    def advance(self, epoch: int, step: int) -> bool:
-        """Unfreeze the layers that are due after this many epochs and steps; returns whether anything changed."""
-        stage = min(epoch if self.every == "epoch" else step // int(self.every), len(self.stages) - 1)
-        if stage == self.stage:
-            return False
-        self.stage = stage
-        for parameter, depth in self.parameters:
-            parameter.requires_grad_(depth <= self.stages[stage])
-        return True
 
 
 def depths(model: PreTrainedModel) -> dict[str, int]:

@@ -2,10 +2,7 @@
 
 import logging
 import math
-import os
-import shlex
 import sys
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -16,6 +13,8 @@ from typing import Any
 import torch
 from accelerate.utils import DistributedType, broadcast_object_list, send_to_device, set_seed
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel
@@ -26,14 +25,15 @@ from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints, lora
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.data import pluralize, vocabulary_digest
-from tfm_zoo.training.freezing import GradualUnfreezing, freeze, what_learns
+from tfm_zoo.training.freezing import freeze, what_learns
 from tfm_zoo.training.lora import Adapters
 from tfm_zoo.training.optimization import create_optimizer, create_schedules
-from tfm_zoo.training.report import Report
+from tfm_zoo.training.report import write_report
 from tfm_zoo.training.run import Run, end_training, open_output, tracker_values
-from tfm_zoo.training.sharding import check_processes, gather_state_dict, load_saved, shard_shared_tables
+from tfm_zoo.training.sharding import gather_state_dict, load_saved, shard_shared_tables
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task, sums, with_prefix
+from tfm_zoo.utils.locking import atomic_files
 
 logger = logging.getLogger(__name__)
 #: tracker -> its keyword for the name of a run
@@ -47,7 +47,8 @@ def train(loop: "Loop") -> dict[str, float]:
         loop.train()
     except KeyboardInterrupt:
         if accelerator.is_main_process:
-            print(f"\n{loop.resume_command()}", file=sys.stderr)
+            step = f"Stopped at step {loop.state.step} of {loop.total_steps}"
+            print(f"\n{step}: --resume_from_checkpoint auto goes on from the last checkpoint", file=sys.stderr)
         raise
     if loop.adapters:
         loop.adapters.remove()
@@ -58,7 +59,7 @@ def train(loop: "Loop") -> dict[str, float]:
     accelerator.log(final, step=loop.state.step)
     if accelerator.is_main_process:
         outline = whole(task.unwrapped(loop.model), {})  # without values: a card needs only shapes
-        Report(loop.run, task, outline, loop.state, results).finish()
+        write_report(loop.run, task, outline, loop.state, results)
     loop.model = None
     end_training(accelerator)
     return results
@@ -80,7 +81,7 @@ class Loop:
         # A generator of its own: starting an epoch must not change the random numbers of dropout.
         self.loader = DataLoader(**loading, generator=torch.Generator())
         # The schedule counts global batches. Prepared by Accelerate, it would count the batches of every process.
-        self.total_steps, warmup_steps = self.args.number_of_steps(len(self.batches))
+        self.total_steps = self.args.max_train_steps or max(1, round(self.args.num_train_epochs * len(self.batches)))
         self.parameters = task.model.num_parameters()  # before the model is sharded: then a process has only a part
         if self.accelerator.is_fsdp2:
             shard_shared_tables(self.accelerator, task.model)
@@ -96,7 +97,7 @@ class Loop:
             "global_batch_size": self.batches.global_batch_size,
             "num_processes": self.accelerator.num_processes,
             "total_steps": self.total_steps,
-            "warmup_steps": warmup_steps,
+            "warmup_steps": self.args.warmup_of(self.total_steps),
             "tokenizer": vocabulary_digest(task.tokenizer),
             **checkpoints.as_resolved(self.accelerator, self.args),
             **task.facts,
@@ -114,7 +115,6 @@ class Loop:
             freeze(model, args.freeze)
         if self.adapters or args.freeze:
             logger.info(what_learns(model))
-        self.unfreezing = GradualUnfreezing(model, args.gradual_unfreezing) if args.gradual_unfreezing else None
 
     def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, dict[str, Any]]:
         """The global batches, the same for any number of processes; and the arguments of a `DataLoader` for them."""
@@ -131,13 +131,12 @@ class Loop:
             workers = default_workers() if args.dataloader_num_workers is None else args.dataloader_num_workers
             # The stream yields tuples. As `collate_fn`, `tuple` leaves them as they are.
             return batches, {"dataset": batches, "batch_size": None, "collate_fn": tuple, "num_workers": workers}
-        division["seed"] = args.seed
         if task.batch_tokens:
-            batches = TokenBatchSampler(task.lengths, task.batch_tokens, **division)
+            batches = TokenBatchSampler(task.lengths, task.batch_tokens, seed=args.seed, **division)
         else:
-            batches = GlobalBatchSampler(len(examples), batch_size, lengths=task.lengths, **division)
-        loading = {"batch_sampler": batches, "collate_fn": task.collate}
-        return batches, {"dataset": examples, "num_workers": args.dataloader_num_workers or 0, **loading}
+            batches = GlobalBatchSampler(len(examples), batch_size, lengths=task.lengths, seed=args.seed, **division)
+        loading = {"dataset": examples, "batch_sampler": batches, "collate_fn": task.collate}
+        return batches, {**loading, "num_workers": args.dataloader_num_workers or 0}
 
     @property
     def is_finished(self) -> bool:
@@ -164,20 +163,15 @@ class Loop:
         steps = state.run.get("total_steps", self.total_steps)
         checkpoints.check_identity(state, self.state.run | {"warmup_steps": self.args.warmup_of(steps)}, may_differ)
         if state.step > self.total_steps:
-            raise ValueError(
-                f"resume_from_checkpoint: {checkpoint} is of step {state.step}, and the run has {self.total_steps}:"
-                " give more num_train_epochs or max_train_steps"
-            )
-        check_processes(self.accelerator, state.run.get("num_processes"))
+            steps = f"{checkpoint} is of step {state.step}, and the run has {self.total_steps}"
+            raise ValueError(f"resume_from_checkpoint: {steps}: give more num_train_epochs or max_train_steps")
         self.accelerator.load_state(str(checkpoint))
         # The main process decides which step's model the folder holds, and tells the others.
         kept = self.output_dir / checkpoints.STATE_FILE
         kept_step = checkpoints.TrainState.read(self.output_dir).best_step if kept.exists() else None
         if state.best_step not in (None, broadcast_object_list([kept_step])[0]):
-            logger.warning(
-                f"{self.output_dir} no longer holds the best model of {checkpoint.name}, that of step"
-                f" {state.best_step}: choosing the best anew"
-            )
+            lost = f"the best model of {checkpoint.name}, that of step {state.best_step}"
+            logger.warning(f"{self.output_dir} no longer holds {lost}: choosing the best anew")
             state.best_metric = state.best_step = None
         size = state.run.get("global_batch_size", self.batches.global_batch_size)
         step = self.batches.step_after(state.step_in_epoch, size)
@@ -190,12 +184,10 @@ class Loop:
         accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
         model = self.task.unwrapped(self.model)
         unit = " tokens" if self.task.batch_tokens else ""
-        work = (
-            f"{batches.size or 'a stream of'} {self.task.name_of_examples}",
-            f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}{unit}",
-            f"on {pluralize(accelerator.num_processes, 'process')}",
-        )
-        logger.info(f"{own_class(model).__name__}, {self.parameters:,} parameters: {', '.join(work)}")
+        examples = f"{batches.size or 'a stream of'} {self.task.name_of_examples}"
+        steps = f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}{unit}"
+        size = f"{own_class(model).__name__}, {self.parameters:,} parameters"
+        logger.info(f"{size}: {examples}, {steps}, on {pluralize(accelerator.num_processes, 'process')}")
         progress = tqdm(total=self.total_steps, initial=state.step, disable=self.task.hides_bars)
         # Each process sums the losses of its own examples. Where the sum is read, it is reduced over all processes.
         window_loss = torch.tensor(state.window_loss, device=accelerator.device) * accelerator.is_main_process
@@ -205,10 +197,7 @@ class Loop:
             self.task.before_epoch(model, state.epoch)
             batches.set_position(state.epoch, state.step_in_epoch)
             for micro_batches in batches.steps(self.loader):
-                if self.unfreezing and self.unfreezing.advance(state.epoch, state.step):
-                    logger.info(f"step {state.step}: {what_learns(model)}")
-                prepared = (self.model, self.optimizer, self.scheduler)
-                loss, grad_norm = train_step(self.task, *prepared, micro_batches)
+                loss, grad_norm = train_step(self.task, self.model, self.optimizer, self.scheduler, micro_batches)
                 window_loss += loss
                 state.train_examples += batches.examples(state.step_in_epoch)
                 state.step += 1
@@ -243,25 +232,11 @@ class Loop:
             logger.info(f"step {state.step} of {self.total_steps}: stopped, after {patience} without a gain")
         state.loss_sum += accelerator.reduce(window_loss, "sum").item()
 
-    def resume_command(self) -> str:
-        """The command with which a run that was stopped goes on."""
-        found = [int(path.name.split("-")[1]) for path in checkpoints.complete_checkpoints(self.output_dir)]
-        place = f"goes on from step {found[-1]}" if found else "begins again, as no checkpoint was saved yet"
-        launcher = ["accelerate", "launch"] if "ACCELERATE_MIXED_PRECISION" in os.environ else ["python"]
-        parser = ArgumentParser(add_help=False, allow_abbrev=False)
-        parser.add_argument("--resume_from_checkpoint", "--resume-from-checkpoint")
-        _, given = parser.parse_known_args(sys.argv)  # all but this option, which the next run has once
-        if (precision := self.accelerator.mixed_precision) != (self.args.mixed_precision or "no"):
-            given += ["--mixed_precision", precision]  # as it was launched
-        command = shlex.join([*launcher, *given, "--resume_from_checkpoint", "auto"])
-        return f"Stopped at step {self.state.step} of {self.total_steps}. This {place}: {command}"
-
     def evaluate(self) -> None:
         """Log the metrics of the model, and save it if it is the best so far."""
         metrics = self.task.evaluate(self.model)
         self.log(with_prefix(metrics, "validation") | {"train_runtime": self.state.train_seconds})
-        titled = {self.task.metric_titles.get(name, name): f"{value:.4f}" for name, value in metrics.items()}
-        shown = ", ".join(f"{title} {value}" for title, value in titled.items() if title != "samples_per_second")
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         logger.info(f"step {self.state.step}, validation: {shown}")
         best_by = metrics[self.args.metric_for_best_model]
         if self.state.is_best(best_by, self.args.higher_is_better, loss=metrics["loss"]):
@@ -296,7 +271,7 @@ class Loop:
                 plain = self.adapters.merged(weights)
             if self.adapters or self.accelerator.distributed_type == DistributedType.DEEPSPEED:
                 model = whole(model, plain)  # DeepSpeed's weights may differ in dtype from those of the wrapped model
-            with checkpoints.atomic_folder(self.output_dir) as folder:
+            with atomic_files(self.output_dir, checkpoints.WRITE_LAST) as folder:
                 if self.adapters:
                     self.adapters.save(weights, folder / lora.FOLDER)
                 model.save_pretrained(folder, state_dict=plain)
@@ -321,11 +296,7 @@ class Loop:
 
 
 def train_step(
-    task: Task,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    scheduler: torch.optim.lr_scheduler.LRScheduler,
-    micro_batches: Sequence[Batch],
+    task: Task, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler, micro_batches: Sequence[Batch]
 ) -> tuple[Tensor, Tensor | float | None]:
     """One optimiser step on one global batch; `micro_batches` are this process's share.
 
@@ -334,8 +305,7 @@ def train_step(
     gradient's norm before clipping.
     """
     accelerator, args = task.accelerator, task.args
-    counts = torch.stack([sums(task.count_items(batch)) for batch in micro_batches])
-    mine = counts.sum(dim=0)
+    mine = torch.stack([sums(task.count_items(batch)) for batch in micro_batches]).sum(dim=0)
     items = accelerator.reduce(mine.to(accelerator.device, non_blocking=True), "sum")
     loss_sum = torch.zeros(items.shape, device=accelerator.device)
     if not mine.any() and not items.any():  # nor in another process: momentum and decay must not move weights

@@ -1,6 +1,7 @@
 """Low-rank adapters (LoRA, Hu et al. 2021) instead of whole weights, by PEFT, which nothing else here imports."""
 
 import re
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,18 +33,17 @@ class Adapters:
         # What writes tokens is not a new head, and is most often tied to the embeddings.
         has_head = model.base_model_prefix in parts and model.get_output_embeddings() is None
         self.heads = [name for name in parts if name != model.base_model_prefix] if has_head else []
-        suffix = type(model).__name__.rpartition("For")[2]
+        task = "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"
         self.config = peft.LoraConfig(
             r=args.lora_rank,
             lora_alpha=args.lora_alpha,
             lora_dropout=args.lora_dropout,
             target_modules=args.lora_target_modules or "all-linear",
             exclude_modules=rf"({'|'.join(map(re.escape, self.heads))})(\..*)?" if has_head else None,
-            modules_to_save=None,  # the head is not a copy: it learns where it is
             # A model that was converted lies nowhere: the checkpoint that it comes from has modules of other names.
             base_model_name_or_path=args.model_name_or_path if model.name_or_path else None,
             revision=args.model_revision,
-            task_type=TASKS.get(suffix, "SEQ_2_SEQ_LM" if model.config.is_encoder_decoder else "CAUSAL_LM"),
+            task_type=TASKS.get(type(model).__name__.rpartition("For")[2], task),
         )
         for target in args.lora_target_modules or ():
             if not any(f".{name}".endswith(f".{target}") for name, _ in model.named_modules()):
@@ -64,15 +64,16 @@ class Adapters:
     def save(self, weights: dict[str, Tensor], folder: Path) -> None:
         """Save adapters and head, without the weights that they are for, as `PeftModel.from_pretrained` reads them."""
         heads = tuple(f"{name}." for name in self.heads)
-        kept = {name: weight for name, weight in weights.items() if ".lora_" in name or name.startswith(heads)}
+        kept = {
+            f"base_model.model.{name.replace(f'.{ADAPTER}.', '.')}": weight.contiguous()
+            for name, weight in weights.items()
+            if ".lora_" in name or name.startswith(heads)
+        }
         folder.mkdir()
-        names = {name: f"base_model.model.{name.replace(f'.{ADAPTER}.', '.')}" for name in kept}
-        save_file(
-            {names[name]: weight.contiguous() for name, weight in kept.items()}, folder / "adapter_model.safetensors"
-        )
-        self.config.inference_mode, self.config.modules_to_save = True, self.heads or None
-        self.config.save_pretrained(folder)
-        self.config.inference_mode, self.config.modules_to_save = False, None
+        save_file(kept, folder / "adapter_model.safetensors")
+        config = copy(self.config)
+        config.inference_mode, config.modules_to_save = True, self.heads or None
+        config.save_pretrained(folder)
 
     def remove(self) -> None:
         """Make the model an ordinary one again, with its own weights."""

@@ -15,7 +15,6 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 from transformers.models.auto.auto_factory import _get_model_class
 
 import tfm_zoo
-from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.converters.choosing import table_for
 from tfm_zoo.converters.limits import positions_of
 from tfm_zoo.converters.sources import download, is_path, which_is_meant
@@ -50,15 +49,9 @@ class Head:
         """Refuse a configuration if neither transformers nor the checkpoint's own code has a class with the head."""
         if not (self.official_class(config) or self.auto_class.__name__ in getattr(config, "auto_map", {})):
             where = f"{config.name_or_path!r}: " if config.name_or_path else ""
-            raise ValueError(f"{where}model_type {config.model_type!r} is not a {self.title}; {self.possible()}")
-
-    def possible(self, but: str | None = None) -> str:
-        """Which types have this head, in transformers and in the zoo, but for those of one family; for errors."""
-        known, name = transformers.CONFIG_MAPPING, self.auto_class.__name__
-        classes = self.auto_class._model_mapping
-        tables = [table for table in ARCHITECTURES.values() if table.model_type in known and table.family != but]
-        tables = [table for table in tables if name in known[table.family].auto_classes]
-        return f"these are: {', '.join(sorted(t.model_type for t in tables if known[t.model_type] in classes))}"
+            raise ValueError(
+                f"{where}model_type {config.model_type!r} is not a {self.title}; see docs/architectures.md"
+            )
 
     def official_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
         """transformers' class with this head for this configuration, if there is one."""
@@ -72,9 +65,7 @@ class Head:
             return None
         name = transformers.CONFIG_MAPPING[family].auto_classes.get(self.auto_class.__name__)
         if name is None:
-            raise ValueError(
-                f"model_type {config.model_type!r} becomes a {family!r}, which is not a {self.title}; {self.possible()}"
-            )
+            raise ValueError(f"model_type {config.model_type!r} becomes a {family!r}, which is not a {self.title}")
         return getattr(tfm_zoo, name)
 
     def config_of_checkpoint(self, args: TrainingOptions) -> PreTrainedConfig:
@@ -88,7 +79,8 @@ class Head:
 
     def load(self, args: TrainingOptions, replace_head: bool = False, **fields: Any) -> ModelAndTokenizer:
         """The checkpoint that the options name, with these fields changed and perhaps a new head; and its tokenizer."""
-        name, place, config = args.model_name_or_path, place_of(args), self.config_of_checkpoint(args)
+        name, revision, config = args.model_name_or_path, args.model_revision, self.config_of_checkpoint(args)
+        place = str(download(name, FILES, revision)) if revision and not Path(name).exists() else name
         goes_on = asks_to_resume(args.resume_from_checkpoint) and complete_checkpoints(Path(args.output_dir))
         with silenced("tfm_zoo") if goes_on else nullcontext():  # it has trained what the model lacks
             if args.becomes_zoo(config):
@@ -115,22 +107,16 @@ class Head:
         own = [*config.id2label.values()]  # (the config may have no label2id)
         is_misfit = has_head and config.num_labels != len(labels)
         if is_misfit and not args.ignore_mismatched_sizes:
-            raise ValueError(
-                f"{name!r} classifies into {config.num_labels} labels {own} and the data have"
-                f" {len(labels)}: {labels}; ignore_mismatched_sizes replaces its head"
+            found = (
+                f"{name!r} classifies into {config.num_labels} labels {own} and the data have {len(labels)}: {labels}"
             )
+            raise ValueError(f"{found}; ignore_mismatched_sizes replaces its head")
         if has_head and set(own) == set(labels):
             labels = [config.id2label[index] for index in range(len(labels))]
         elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in own):
             logger.warning(f"{name!r} classifies into {own}: its head now learns {labels}")
         replace_head = args.ignore_mismatched_sizes and (is_misfit or not has_head)
         return self.load(args, replace_head, **label_fields(labels), **fields)
-
-
-def place_of(args: TrainingOptions) -> str:
-    """Where the checkpoint lies: the folder or Hub id that was named, or where `model_revision` was downloaded to."""
-    name, revision = args.model_name_or_path, args.model_revision
-    return str(download(name, FILES, revision)) if revision and not Path(name).exists() else name
 
 
 def family_of(config: PreTrainedConfig) -> str | None:
@@ -148,10 +134,7 @@ def load_config(args: TrainingOptions, option_name: str) -> PreTrainedConfig:
         raise FileNotFoundError(f"{option_name} {name!r}: no such folder{which_is_meant(name).rstrip('.')}")
     if Path(name).is_dir() and not (Path(name) / "config.json").exists():
         raise FileNotFoundError(f"{option_name} {name!r}: the folder has no config.json, and so holds no model")
-    advice = (
-        "; without a connection, give a folder, or train a new model: a small one with --config_overrides "
-        "hidden_size=128, one of full size with --model_type"
-    )
+    advice = "; without a connection, give a folder, or train a new model, with --config_overrides hidden_size=128"
     if option_name == "config_name" and (near := difflib.get_close_matches(name, tfm_zoo.NAMED_CONFIGS, n=1)):
         advice = f"; did you mean the published size {near[0]!r}?"
     return _loaded(args, option_name, AutoConfig, "config.json", "checkpoint", advice)

@@ -11,8 +11,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 import tfm_zoo
 from tfm_zoo.training import models
 from tfm_zoo.training.models import Head, ModelAndTokenizer
-from tfm_zoo.training.options import TrainingOptions
-from tfm_zoo.training.parsing import nearest
+from tfm_zoo.training.options import TrainingOptions, nearest
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +37,6 @@ def new_model(head: Head, args: TrainingOptions, config: PreTrainedConfig, **fie
         config.update(fields)
     # With the same seed the official model and the converted one start with the same weights.
     model = head.auto_class.from_config(config, dtype=models.WEIGHTS, trust_remote_code=args.trust_remote_code)
-    if args.tokenizer_name is None and args.tokenizer_vocab_size is None:
-        warn_if_mostly_embeddings(model)
     return tfm_zoo.from_official(model, head.zoo_class(config), **fields) if becomes_zoo else model
 
 
@@ -71,17 +68,6 @@ def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedToke
     if args.tokenizer_name:
         return models.load_tokenizer(args)
     return args.make_tokenizer(texts, tokens_to_learn(args, args.small_vocab_size))
-
-
-def warn_if_mostly_embeddings(model: PreTrainedModel) -> None:
-    """Warn of a new model most of whose parameters are embeddings of the tokens that were found in its texts."""
-    tokens, width = model.get_input_embeddings().weight.shape
-    others = model.num_parameters() - tokens * width
-    if tokens * width > others:
-        logger.warning(
-            f"{tokens * width:,} of the model's {tokens * width + others:,} parameters are embeddings of {tokens:,}"
-            f" tokens: fewer train faster, such as --tokenizer_vocab_size {max(3, others // (400 * width)) * 100}"
-        )
 
 
 def tokens_to_learn(args: TrainingOptions, default: int) -> int:

@@ -7,28 +7,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-import yaml
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import Trainer
 from transformers.training_args import OptimizerNames
 
 from tfm_zoo.training.freezing import depths
-from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.training.options import TrainingOptions, as_mapping
 from tfm_zoo.utils.schedules import create_schedule
-
-TORCH_OPTIMIZERS = [name for name, each in vars(torch.optim).items() if isinstance(each, type)]
 
 
 def parameter_groups(
     model: nn.Module, learning_rate: float, weight_decay: float, layerwise_lr_decay: float | None = None
 ) -> list[dict[str, Any]]:
-    """Two groups for the optimiser: matrices decay; vectors, which are biases and norms, do not.
-
-    With `layerwise_lr_decay` there are two of each depth, the head's first, and each layer learns at that share of the
-    rate of the layer above it (discriminative fine-tuning, Howard & Ruder 2018; the factors are those of BEiT). Frozen
-    parameters are included, since they may learn later.
-    """
+    """Two groups for the optimiser: matrices decay; vectors, which are biases and norms, do not. With
+    `layerwise_lr_decay` there are two of each depth, the head's first, and a layer learns at that share of the rate of
+    the layer above it (Howard & Ruder 2018, BEiT). Frozen parameters are included: they may learn later."""
     depth_of = depths(model) if layerwise_lr_decay else {}
     groups: dict[tuple[int, bool], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
@@ -57,17 +51,12 @@ def optimizer_named(args: TrainingOptions) -> tuple[type[torch.optim.Optimizer],
     """The class and the arguments of an optimiser, by torch's name or one of transformers'."""
     kind = getattr(torch.optim, args.optim, None)
     if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer):
-        given = (pair.partition("=") for pair in (args.optim_args or "").replace(" ", "").split(",") if pair)
         adam = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
         own = adam if "betas" in inspect.signature(kind).parameters else {}
-        return kind, own | {name: yaml.safe_load(value) for name, _, value in given}
-    if args.optim.startswith(("apollo", "galore", "lomo", "adalomo", "schedule_free")):
-        raise ValueError(
-            f"optim {args.optim!r} needs a loop of its own: as_trainer(task, {{'optim': {args.optim!r}}}) has it"
-        )
+        return kind, own | as_mapping("optim_args", args.optim_args)
     names = [each.value for each in OptimizerNames]
     if args.optim not in names:
-        near = difflib.get_close_matches(args.optim, [*names, *TORCH_OPTIMIZERS], n=3)
+        near = difflib.get_close_matches(args.optim, [*names, *dir(torch.optim)], n=3)
         raise ValueError(
             f"optim {args.optim!r} is neither transformers' name of an optimiser nor torch's; near: {near}"
         )
@@ -75,8 +64,8 @@ def optimizer_named(args: TrainingOptions) -> tuple[type[torch.optim.Optimizer],
     settings = SimpleNamespace(optim=OptimizerNames(args.optim), **{name: getattr(args, name) for name in names})
     try:
         return Trainer.get_optimizer_cls_and_kwargs(settings)
-    except ImportError as error:
-        raise ValueError(f"optim {args.optim!r}: {error}") from error
+    except (AttributeError, ImportError) as error:  # one that needs the Trainer's own loop, or a library
+        raise ValueError(f"optim {args.optim!r}: {error}; as_trainer trains with it, if it is installed") from error
 
 
 def create_schedules(

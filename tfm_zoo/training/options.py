@@ -1,47 +1,59 @@
-"""Options of data and of training that tasks share. A task's own stand in its file, in one class derived from these."""
+"""Options of data and of training that tasks share, and how a recipe reads them: from YAML and the command line.
 
+A task's own options stand in its file, in one class derived from these.
+"""
+
+import difflib
+import json
 import logging
 import operator
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 import yaml
 from datasets import DatasetDict
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import HfArgumentParser, PreTrainedConfig, PreTrainedTokenizerBase
 from typing_extensions import Self
 
 from tfm_zoo.data import built_in_data
+from tfm_zoo.data.row_files import read_text
 from tfm_zoo.families.named_configs import NAMED_CONFIGS
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 from tfm_zoo.utils.schedules import SCHEDULES
 
 logger = logging.getLogger(__name__)
-AnyOptions = TypeVar("AnyOptions", bound="TrainingOptions")
+AnyOptions = TypeVar("AnyOptions")
 #: comparisons by the name of a bound (`at_least=1`); errors use the same names
 BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
-
-
-def option(default: Any, help: str, *aliases: str, resume: bool = True, **bounds: float) -> Any:
-    """A dataclass field with a help text, further names for the command line and YAML, and bounds (`at_least=1`).
-    `resume`: whether it is part of a run's identity, so that a resumed run must have the same value."""
-    own = {"bounds": bounds, "resume": resume}
-    return field(
-        default=default, metadata=OptionMetadata(help=help, aliases=[f"--{alias}" for alias in aliases], own=own)
-    )
+#: options that a resumed run may change: where data lie (their content is compared), how processes share the work, how
+#: long it lasts, what is logged, saved and pushed
+MAY_CHANGE = """
+    dataset_name train_file validation_file test_file model_name_or_path tokenizer_name trust_remote_code
+    preprocessing_num_workers dataloader_num_workers per_device_train_batch_size per_device_train_batch_tokens
+    per_device_eval_batch_size gradient_accumulation_steps gradient_checkpointing sync_each_batch ddp_timeout bf16 fp16
+    num_train_epochs max_train_steps early_stopping_patience logging_steps eval_steps sample_prompt sample_length
+    num_samples top_p temperature chat_template_path output_dir overwrite_output_dir checkpointing_steps
+    save_total_limit resume_from_checkpoint with_tracking report_to run_name push_to_hub hub_model_id hub_token
+    hub_private_repo hub_revision
+"""
 
 
 class OptionMetadata(dict):
-    """An option's metadata. `HfArgumentParser` passes what `keys` lists on to argparse, which does not know "own"."""
+    """An option's metadata. `HfArgumentParser` passes what `keys` lists on to argparse, which knows no "bounds"."""
 
     def keys(self) -> list[str]:
-        return [name for name in self if name != "own"]
+        return [name for name in self if name != "bounds"]
 
 
-def option_metadata(option_field: Any, name: str, default: Any = None) -> Any:
-    """What an option says of itself: its "bounds", or "resume"."""
-    return option_field.metadata.get("own", {}).get(name, default)
+def option(default: Any, help: str, *aliases: str, **bounds: float) -> Any:
+    """A dataclass field with a help text, further names for the command line and YAML, and bounds (`at_least=1`)."""
+    aliases = [f"--{alias}" for alias in aliases]
+    return field(default=default, metadata=OptionMetadata(help=help, aliases=aliases, bounds=bounds))
 
 
 @dataclass(frozen=True)
@@ -59,11 +71,11 @@ class DataOptions:
     streaming: ClassVar[bool] = False
     train_split_name: ClassVar[str | None] = None
 
-    dataset_name: str | None = option(None, "Hub id or folder; default: 'generated', the built-in one.", resume=False)
+    dataset_name: str | None = option(None, "Hub id or folder; default: 'generated', the built-in one.")
     dataset_config_name: str | None = option(None, "Configuration of the data set.")
-    train_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet, instead of dataset_name.", resume=False)
-    validation_file: str | None = option(None, "Such a file to validate on.", resume=False)
-    test_file: str | None = option(None, "Such a file to test on.", resume=False)
+    train_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet, instead of dataset_name.")
+    validation_file: str | None = option(None, "Such a file to validate on.")
+    test_file: str | None = option(None, "Such a file to test on.")
     validation_split_percentage: float = option(10, "Of train, if there is no validation split.", at_least=0)
     test_split_percentage: float = option(0, "Of train to test on, if there is no test split.", at_least=0)
     max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
@@ -71,7 +83,7 @@ class DataOptions:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            value, bounds = getattr(self, each.name), option_metadata(each, "bounds", {})  # None is always allowed
+            value, bounds = getattr(self, each.name), each.metadata.get("bounds", {})  # None is always allowed
             if value is not None and not all(BOUNDS[name](value, bound) for name, bound in bounds.items()):
                 expected = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items())
                 raise ValueError(f"{each.name} must be {expected}, not {value}")
@@ -106,8 +118,7 @@ class DataOptions:
 
 @dataclass(frozen=True)
 class TrainingOptions(DataOptions):
-    """The options of every recipe that trains: of its model, its data and its loop. Names are those of transformers'
-    examples.
+    """The options of every recipe that trains: of its model, its data and its loop, named as in transformers' examples.
 
     A task's class sets the class attributes that stand first, and adds its own options. It takes one away by making it
     a class attribute, which says what stands for it.
@@ -118,10 +129,7 @@ class TrainingOptions(DataOptions):
     #: type of the small new model that is made if no option names another, by `model_class`; and its fields
     small_type: ClassVar[Mapping[str, str]] = {"zoo": "tfm_bert", "native": "bert"}
     small_fields: ClassVar[Mapping[str, Any]] = {
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 256,
+        **{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
     }
     #: makes a tokenizer from texts, with at most this many tokens; `small_vocab_size` is the default number
     make_tokenizer: ClassVar[Callable[..., PreTrainedTokenizerBase]] = staticmethod(word_piece_tokenizer)
@@ -134,155 +142,96 @@ class TrainingOptions(DataOptions):
 
     # The model
     model_name_or_path: str | None = option(
-        None,
-        f"Zoo or official checkpoint; default: {default_model}, with built-in data a small new model.",
-        resume=False,
+        None, f"Zoo or official checkpoint; default: {default_model}, with built-in data a small new model."
     )
-    model_revision: str | None = option(
-        None, "Branch, tag or commit of a checkpoint on the Hub; default: the main branch."
-    )
+    model_revision: str | None = option(None, "Branch, tag or commit of a checkpoint on the Hub; default: main.")
     model_type: str | None = option(None, "Type of a new model in its default size (llama); default: a small model.")
     config_name: str | None = option(
         None, f"Configuration of a new model: Hub id, folder or {', '.join(NAMED_CONFIGS)}."
     )
     config_overrides: str | None = option(None, "Fields of a new model: 'hidden_size=256,mlp_type=gated' or a mapping.")
-    tokenizer_name: str | None = option(None, "Default: the checkpoint's, or one made from the texts.", resume=False)
-    tokenizer_vocab_size: int | None = option(
-        None, "The most tokens of a tokenizer made from the texts; default: as the named configuration, or small model."
-    )
+    tokenizer_name: str | None = option(None, "Default: the checkpoint's, or one made from the texts.")
+    tokenizer_vocab_size: int | None = option(None, "The most tokens of a new tokenizer; default: as the model has.")
     model_class: Literal["zoo", "native"] = option("zoo", "'native' keeps an official checkpoint's own class.")
-    trust_remote_code: bool = option(False, "Run code that a checkpoint or metric on the Hub brings.", resume=False)
+    trust_remote_code: bool = option(False, "Run code that a checkpoint or metric on the Hub brings.")
 
     # The data
-    preprocessing_num_workers: int | None = option(None, "Processes that tokenize.", at_least=1, resume=False)
+    preprocessing_num_workers: int | None = option(None, "Processes that tokenize.", at_least=1)
     max_seq_length: int = option(256, "Longer texts are truncated to this many tokens.", "max_length", at_least=1)
     pad_to_max_length: bool = option(False, "Pad to max_seq_length instead of the batch's longest text.")
     group_by_length: bool = option(False, "Put examples of similar length into the same batch.")
 
     # The run
-    output_dir: str = option(
-        "output", "Folder for the best model, its card, the figures and the checkpoints.", resume=False
-    )
-    overwrite_output_dir: bool = option(False, "Replace the run that `output_dir` holds.", resume=False)
+    output_dir: str = option("output", "Folder for the best model, its card, the figures and the checkpoints.")
+    overwrite_output_dir: bool = option(False, "Replace the run that `output_dir` holds.")
     seed: int = option(42, "Seed of splits, shuffling, new weights and dropout.")
 
-    per_device_train_batch_size: int = option(
-        16, "Training examples per process and forward pass.", at_least=1, resume=False
-    )
-    per_device_eval_batch_size: int = option(
-        32, "Evaluation examples per process and forward pass.", at_least=1, resume=False
-    )
-    gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.", at_least=1, resume=False)
+    per_device_train_batch_size: int = option(16, "Training examples per process and forward pass.", at_least=1)
+    per_device_eval_batch_size: int = option(32, "Evaluation examples per process and forward pass.", at_least=1)
+    gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.", at_least=1)
     dataloader_num_workers: int | None = option(
-        None,
-        "Workers per process that prepare batches; default: 0, for a stream up to 4, as cores allow.",
-        at_least=0,
-        resume=False,
+        None, "Workers per process; default: 0, of a stream up to 4.", at_least=0
     )
 
     learning_rate: float | None = option(
-        None,
-        "Highest rate; default: 5e-5, of adapters 5e-4, of a new model 1e-3. For 'noam' a factor, usually 1.",
-        above=0,
+        None, "Highest rate; default: 5e-5, of adapters 5e-4, of a new model 1e-3. For 'noam' a factor: 1.", above=0
     )
     weight_decay: float = option(0.01, "AdamW's weight decay; biases and norms are left out.", at_least=0)
-    optim: str = option(
-        "adamw_torch", "Optimiser, by transformers' name (adafactor, adamw_torch_fused, ...) or torch's (SGD, ...)."
-    )
+    optim: str = option("adamw_torch", "Optimiser, by transformers' name (adafactor, ...) or torch's (SGD, ...).")
     optim_args: str | None = option(None, "More arguments of the optimiser: 'momentum=0.9,nesterov=True'.")
     adam_beta1: float = option(0.9, "AdamW's decay of the mean of gradients.", at_least=0, below=1)
     adam_beta2: float = option(0.999, "AdamW's decay of the mean of squared gradients.", at_least=0, below=1)
     adam_epsilon: float = option(1e-8, "AdamW's epsilon.", above=0)
     max_grad_norm: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", at_least=0)
-    num_train_epochs: float = option(3.0, "Passes over the training data; may be a fraction.", above=0, resume=False)
-    max_train_steps: int | None = option(
-        None, "Steps; overrides num_train_epochs.", "max_steps", at_least=1, resume=False
-    )
+    num_train_epochs: float = option(3.0, "Passes over the training data; may be a fraction.", above=0)
+    max_train_steps: int | None = option(None, "Steps; overrides num_train_epochs.", "max_steps", at_least=1)
     lr_scheduler_type: Literal[SCHEDULES] = option(
-        "linear", "A schedule of transformers, or 'noam' (Vaswani et al. 2017), set by model width and warmup_steps."
+        "linear", "Schedule of transformers, or 'noam' (Vaswani et al. 2017)."
     )
-    lr_scheduler_kwargs: str | None = option(
-        None, """More arguments of the schedule, as a mapping: '{"num_cycles": 2}'."""
-    )
+    lr_scheduler_kwargs: str | None = option(None, "More arguments of the schedule: '{num_cycles: 2}'.")
     warmup_steps: float = option(
         0.1, "Steps of warm-up; below 1, a share of all.", "num_warmup_steps", "warmup_ratio", at_least=0
     )
-    layerwise_lr_decay: float | None = option(
-        None, "Learning rate of each layer, as a share of that of the layer above it.", above=0, at_most=1
-    )
-    freeze: list[str] | None = option(
-        None, "Parameters that do not learn: whole parts of names, with *, ?, [...]: 'layers.[0-3]'."
-    )
-    gradual_unfreezing: str | None = option(
-        None, "At first only the head learns; every N steps, or 'epoch', one more layer does, the embeddings last."
-    )
-    lora_rank: int = option(
-        0, "Learn adapters of this rank (LoRA) and the head, and not the whole model; 0: no adapters.", at_least=0
-    )
+    layerwise_lr_decay: float | None = option(None, "Rate of a layer, as a share of that above it.", above=0, at_most=1)
+    freeze: list[str] | None = option(None, "Parameters that do not learn, by parts of names: 'layers.[0-3]'.")
+    lora_rank: int = option(0, "Learn adapters of this rank (LoRA), and the head; 0: the whole model.", at_least=0)
     lora_alpha: float = option(16, "Adapters count alpha / rank times.", above=0)
     lora_dropout: float = option(0.0, "Dropout of what adapters read.", at_least=0, below=1)
-    lora_target_modules: list[str] | None = option(
-        None, "Names of the layers with adapters, such as q_proj v_proj; default: all linear ones."
-    )
-    gradient_checkpointing: bool = option(
-        False, "Recompute activations in the backward pass: less memory.", resume=False
-    )
-    sync_each_batch: bool = option(
-        False, "Sum gradients over processes after each pass: less memory, more traffic.", resume=False
-    )
+    lora_target_modules: list[str] | None = option(None, "Layers with adapters: q_proj v_proj; default: all linear.")
+    gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass: less memory.")
+    sync_each_batch: bool = option(False, "Sum gradients over processes after each pass: less memory, more traffic.")
     mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
-        None,
-        "Precision of the forward pass; default: that of `accelerate launch`. bf16 is faster on GPUs, and on CPUs with"
-        " AVX512_BF16 or AMX.",
+        None, "Precision of the forward pass; default: that of `accelerate launch`. Some CPUs are fast in bf16, too."
     )
-    bf16: bool = option(False, "The same as mixed_precision bf16.", resume=False)
-    fp16: bool = option(False, "The same as mixed_precision fp16.", resume=False)
+    bf16: bool = option(False, "The same as mixed_precision bf16.")
+    fp16: bool = option(False, "The same as mixed_precision fp16.")
     torch_compile: bool = option(False, "Compile the model: takes minutes, and pays off with few different lengths.")
     torch_compile_backend: str = option("inductor", "torch's name for the compiler.")
-    ddp_timeout: int = option(
-        1800, "Seconds that a process waits for others, as while one tokenizes.", at_least=1, resume=False
-    )
+    ddp_timeout: int = option(1800, "Seconds that a process waits for others, as while one tokenizes.", at_least=1)
 
-    logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1, resume=False)
-    eval_steps: int | None = option(
-        None, "Steps between evaluations; default: after each epoch.", at_least=1, resume=False
-    )
+    logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
+    eval_steps: int | None = option(None, "Steps between evaluations; default: after each epoch.", at_least=1)
     metrics: list[str] | None = option(
         None,
-        "What predictions are measured by, with `evaluate`: names of the zoo's metrics, folders, or Hub ids (with"
-        " trust_remote_code); default: the usual metrics of the task.",
+        "Metrics of `evaluate`: the zoo's by name, folders, or Hub ids (with trust_remote_code); default: the task's.",
     )
-    metric_for_best_model: str | None = option(
-        None, "Figure that picks the best model; of a tie, the lower loss. Default: the task's, else the loss."
-    )
+    metric_for_best_model: str | None = option(None, "What picks the best model; default: the task's, or the loss.")
     greater_is_better: bool | None = option(None, "Default: false for loss, mse, mae and perplexity, else true.")
-    early_stopping_patience: int | None = option(
-        None, "Stop after this many evaluations without a gain.", at_least=1, resume=False
-    )
+    early_stopping_patience: int | None = option(None, "Stop after this many evaluations without a gain.", at_least=1)
 
-    checkpointing_steps: str | None = option(
-        None, "Steps between two checkpoints, or 'epoch'; default: no checkpoints.", resume=False
-    )
-    save_total_limit: int | None = option(2, "How many checkpoints to keep.", at_least=1, resume=False)
-    resume_from_checkpoint: str | None = option(
-        None,
-        "A checkpoint, or 'auto': the newest in output_dir, or else the beginning.",
-        resume=False,
-    )
+    checkpointing_steps: str | None = option(None, "Steps between checkpoints, or 'epoch'; default: no checkpoints.")
+    save_total_limit: int | None = option(2, "How many checkpoints to keep.", at_least=1)
+    resume_from_checkpoint: str | None = option(None, "A checkpoint, or 'auto': the newest, or else the beginning.")
 
-    with_tracking: bool = option(False, "Log to all trackers of Accelerate that are installed.", resume=False)
-    report_to: list[str] | None = option(
-        None, "Trackers (wandb, ...), 'all' or 'none'; default: all if with_tracking.", resume=False
-    )
-    run_name: str | None = option(None, "Name of the run in the trackers; default: that of the recipe.", resume=False)
+    with_tracking: bool = option(False, "Log to all trackers of Accelerate that are installed.")
+    report_to: list[str] | None = option(None, "Trackers (wandb, ...), 'all' or 'none'; default: all if with_tracking.")
+    run_name: str | None = option(None, "Name of the run in the trackers; default: that of the recipe.")
 
-    push_to_hub: bool = option(False, "Upload the best model to the Hub.", resume=False)
-    hub_model_id: str | None = option(None, "Repository to push to; default: the name of output_dir.", resume=False)
-    hub_token: str | None = option(None, "Token for the Hub; default: the one of `hf auth login`.", resume=False)
-    hub_private_repo: bool | None = option(None, "Make the Hub repository private.", resume=False)
-    hub_revision: str | None = option(
-        None, "Branch to push to, created if it does not exist; default: the main one.", resume=False
-    )
+    push_to_hub: bool = option(False, "Upload the best model to the Hub.")
+    hub_model_id: str | None = option(None, "Repository to push to; default: the name of output_dir.")
+    hub_token: str | None = option(None, "Token for the Hub; default: the one of `hf auth login`.")
+    hub_private_repo: bool | None = option(None, "Make the Hub repository private.")
+    hub_revision: str | None = option(None, "Branch to push to, created if it does not exist; default: the main one.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -296,16 +245,12 @@ class TrainingOptions(DataOptions):
         self.scheduler_kwargs()
         if self.model_revision and not self.model_name_or_path:
             raise ValueError("model_revision is of a checkpoint: give model_name_or_path")
-        asked = [name for name in ("bf16", "fp16") if getattr(self, name)]
-        if len({*asked, self.mixed_precision or "no"} - {"no"}) > 1 or (asked and self.mixed_precision == "no"):
-            raise ValueError(
-                f"give one precision, not {' and '.join([*asked, f'mixed_precision {self.mixed_precision}'])}"
-            )
-
-        for name in ("checkpointing_steps", "gradual_unfreezing"):
-            steps = getattr(self, name)
-            if steps is not None and steps != "epoch" and not (steps.isdecimal() and int(steps) > 0):
-                raise ValueError(f"{name} must be a number of steps or 'epoch', not {steps!r}")
+        precisions = {name for name in ("bf16", "fp16") if getattr(self, name)} | ({self.mixed_precision} - {None})
+        if len(precisions) > 1:
+            raise ValueError(f"give one precision, not {' and '.join(sorted(precisions))}")
+        steps = self.checkpointing_steps
+        if steps is not None and steps != "epoch" and not (steps.isdecimal() and int(steps) > 0):
+            raise ValueError(f"checkpointing_steps must be a number of steps or 'epoch', not {steps!r}")
 
     def as_launched(self) -> Self:
         """These options with the forward passes per step that `accelerate launch` asks for, if they name no number."""
@@ -331,10 +276,7 @@ class TrainingOptions(DataOptions):
         return replace(self, dataset_name=built_in_data.NAME)
 
     def with_best_metric(self, names: Sequence[str], usual: str = "loss") -> Self:
-        """These options with the metric that picks the best model, by default the `usual` one, or else the loss.
-
-        Raises a `ValueError` if an evaluation gives no metric of that name.
-        """
+        """These options with the metric that picks the best model, by default the `usual` one, or else the loss."""
         metric = (self.metric_for_best_model or (usual if usual in names else "loss")).removeprefix("eval_")
         if metric not in names:
             raise ValueError(f"metric_for_best_model {metric!r}: expected one of {list(names)}")
@@ -361,25 +303,11 @@ class TrainingOptions(DataOptions):
 
     def overrides(self) -> dict[str, Any]:
         """`config_overrides` as fields and values."""
-        text = (self.config_overrides or "").strip()
-        if text.startswith("{"):
-            try:
-                values = yaml.safe_load(text)
-            except yaml.YAMLError:
-                raise ValueError(f"config_overrides {text!r}: not a mapping of fields to values") from None
-        else:
-            pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
-            if not all(equals for _, equals, _ in pairs):
-                raise ValueError(f"config_overrides {text!r}: expected field=value,field=value")
-            values = {name.strip(): yaml.safe_load(value) for name, _, value in pairs}
-        return {name: _number(value) for name, value in values.items()}
+        return as_mapping("config_overrides", self.config_overrides)
 
     def scheduler_kwargs(self) -> dict[str, Any]:
         """`lr_scheduler_kwargs` as names and values."""
-        values = yaml.safe_load(self.lr_scheduler_kwargs or "{}")
-        if not isinstance(values, dict):
-            raise ValueError(f"lr_scheduler_kwargs {self.lr_scheduler_kwargs!r}: not a mapping of names to values")
-        return values
+        return as_mapping("lr_scheduler_kwargs", self.lr_scheduler_kwargs)
 
     @property
     def higher_is_better(self) -> bool:
@@ -387,11 +315,6 @@ class TrainingOptions(DataOptions):
         if self.greater_is_better is not None:
             return self.greater_is_better
         return not self.metric_for_best_model.endswith(("loss", "perplexity", "mse", "mae"))
-
-    def number_of_steps(self, steps_per_epoch: int) -> tuple[int, int]:
-        """Optimiser steps of the whole run, and how many of them warm up."""
-        total = self.max_train_steps or max(1, round(self.num_train_epochs * steps_per_epoch))
-        return total, self.warmup_of(total)
 
     def warmup_of(self, steps: int) -> int:
         """How many of these steps warm up."""
@@ -412,11 +335,25 @@ def cap_lengths(options: AnyOptions, longest: int, *names: str) -> AnyOptions:
     for name in names:
         length = getattr(options, name)
         if length > longest:
-            is_default = length == next(each.default for each in fields(options) if each.name == name)
-            setting = f"the default of {name}, {length}," if is_default else f"{name} {length}"
-            logger.warning(f"{setting} is more than the model takes: using {longest}")
+            logger.warning(f"{name} {length} is more than the model takes: using {longest}")
             options = replace(options, **{name: longest})
     return options
+
+
+def as_mapping(name: str, text: str | None) -> dict[str, Any]:
+    """The names and values in an option's text: 'a=1,b=x', or a mapping in YAML or JSON."""
+    text = (text or "").strip()
+    if text.startswith("{"):
+        try:
+            values = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ValueError(f"{name} {text!r}: not a mapping of fields to values") from None
+    else:
+        pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+        if not all(equals for _, equals, _ in pairs):
+            raise ValueError(f"{name} {text!r}: expected field=value,field=value")
+        values = {key.strip(): yaml.safe_load(value) for key, _, value in pairs}
+    return {key: _number(value) for key, value in values.items()}
 
 
 def _number(value: Any) -> Any:
@@ -425,3 +362,79 @@ def _number(value: Any) -> Any:
         return float(value) if isinstance(value, str) else value
     except ValueError:
         return value
+
+
+class OneLineParser(HfArgumentParser):
+    """Says what is wrong in one line, without listing a hundred options first."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def parse_options(
+    options_class: type[AnyOptions], argv: Sequence[str] | None = None, default_config: Path | None = None
+) -> AnyOptions:
+    """Read a recipe's options, of one class, as [`parse_several`] does."""
+    return parse_several([options_class], argv, default_config)[0]
+
+
+def parse_several(
+    classes: Sequence[type], argv: Sequence[str] | None = None, default_config: Path | None = None, **defaults: Any
+) -> list[Any]:
+    """Read options of several classes, perhaps with other `defaults`: from a YAML file (`--config`), and over that from
+    the command line. An option that does not exist ends the program, with the nearest one that does."""
+    parser = OneLineParser(classes, allow_abbrev=False)
+    parser.set_defaults(**defaults)
+    parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")
+    argv = sys.argv[1:] if argv is None else list(argv)
+    offered = [each for options_class in classes for each in fields(options_class) if each.init]
+    names = [name.lstrip("-") for each in offered for name in (each.name, *each.metadata.get("aliases", ()))]
+    config = parser.parse_known_args(argv)[0].config
+    try:
+        words = [*(_yaml_as_argv(config, names) if config else ()), *argv]
+        *options, _, unknown = parser.parse_args_into_dataclasses(words, True, look_for_args_file=False)
+    except ValueError as error:
+        parser.error(str(error))
+    if unknown:
+        given = [word.partition("=")[0] for word in unknown if re.match("-+[a-zA-Z]", word)] or unknown[:1]
+        near = nearest(given, names, prefix="--")
+        parser.error(f"unknown option{'s' * (len(given) > 1)} {', '.join(given)}{near}")
+    return options
+
+
+def read_yaml(text: str, source: str) -> Any:
+    """The values in a text of YAML or JSON; an error names its source."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
+
+
+def _yaml_as_argv(path: str | Path, names: Collection[str]) -> list[str]:
+    """The options of a YAML file as words of a command line."""
+    if not Path(path).is_file():
+        raise ValueError(f"--config {path}: no such file")
+    values = read_yaml(read_text(path), f"--config {path}")
+    values = {} if values is None else values  # an empty file
+    if not isinstance(values, dict):
+        raise ValueError(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
+    if unknown := [str(key) for key in values if key not in names]:
+        keys = f"key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}"
+        raise ValueError(f"--config {path}: unknown {keys}{nearest(unknown, names)}")
+    argv = []
+    for key, value in values.items():
+        if isinstance(value, list):
+            argv += [f"--{key}", *map(str, value)]
+        elif value is not None:
+            argv.append(f"--{key}={json.dumps(value) if isinstance(value, dict) else value}")
+    return argv
+
+
+def nearest(given: Iterable[str], names: Collection[str], prefix: str = "") -> str:
+    """The end of an error about unknown names: "; did you mean ...?" with the known names that have all their words, or
+    else are spelt nearly so, each after `prefix`. Empty if there are no such names."""
+    near: dict[str, None] = {}
+    for name in (name.lstrip("-").replace("-", "_") for name in given):
+        longer = [known for known in names if {*name.split("_")} <= {*known.split("_")}][:3]
+        near |= dict.fromkeys(longer or difflib.get_close_matches(name, names, n=1))
+    return f"; did you mean {', '.join(repr(prefix + name) for name in near)}?" if near else ""

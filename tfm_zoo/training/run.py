@@ -6,10 +6,9 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +23,6 @@ from accelerate.utils import (
     GradientAccumulationPlugin,
     ProjectConfiguration,
     broadcast_object_list,
-    compare_versions,
     parse_flag_from_env,
     set_seed,
 )
@@ -38,8 +36,7 @@ from tfm_zoo.hub import PushError
 from tfm_zoo.hub.uploading import open_repository
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.metrics.loading import find_metric
-from tfm_zoo.training.options import TrainingOptions
-from tfm_zoo.training.parsing import parse_options
+from tfm_zoo.training.options import TrainingOptions, parse_options
 from tfm_zoo.training.sharding import is_sharded
 from tfm_zoo.utils.locking import hold
 from tfm_zoo.utils.quiet import silence_deepspeed, silence_downloads, silence_progress_bars, silence_tokenizers
@@ -50,8 +47,6 @@ logger = logging.getLogger(__name__)
 USER_ERRORS = (ValueError, OSError, StrictDataclassError, DatasetsError, PushError)
 #: seconds for which all processes but the first hold back an error message
 PATIENCE = 10
-#: the first DeepSpeed that accumulates gradients with an offloaded optimiser (deepspeedai/DeepSpeed#7981)
-ACCUMULATES_OFFLOADED = "0.19.1"
 
 
 @dataclass(frozen=True)
@@ -69,8 +64,8 @@ def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[st
     """Start the run of a recipe: options, processes, output folder. All processes call it."""
     args = parse_options(options_class, argv).as_launched()
     accelerator = start_accelerator(args)
-    for name in args.metrics or ():
-        find_metric(name, args.trust_remote_code)  # a wrong name is told before any data are read
+    for metric in args.metrics or ():
+        find_metric(metric, args.trust_remote_code)  # a wrong name is told before any data are read
     # The main process decides for all: others may not reach what it reaches over the network.
     args = broadcast_object_list([args.with_defaults() if accelerator.is_main_process else None])[0]
     return Run(name, accelerator, args, check_output_dir(accelerator, args))
@@ -79,10 +74,8 @@ def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[st
 def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
     """Run a recipe as a program.
 
-    `prepare` reads options, data and model, and what it returns may have an `open` for folder and repository: all that
-    a user can get wrong. Their errors of the kinds of `USER_ERRORS` end the program with one line. Errors of `train`
-    show a traceback, but for two: a failed upload (the model is safe; one line says how to push it) and Ctrl-C (the
-    loop has said how to go on).
+    `prepare`, and the `open` of what it returns, do all that a user can get wrong: their `USER_ERRORS` end the program
+    with one line. Errors of `train` show a traceback, but for a failed upload (the model is safe) and Ctrl-C.
     """
     try:
         with errors_in_one_line():
@@ -96,12 +89,8 @@ def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
 
 @contextmanager
 def errors_in_one_line(errors: type[Exception] | tuple[type[Exception], ...] = USER_ERRORS) -> Iterator[None]:
-    """End the program with one line, and no traceback, at these errors. If several processes have the same error, one
-    of them prints it.
-
-    The environment variable `TFM_ZOO_TRACEBACK=1` shows the traceback. (`accelerate launch` adds a traceback of its
-    own to any failure, unless it is told to be `--quiet`.)
-    """
+    """End the program with one line at these errors. If several processes have the same error, one of them prints it.
+    `TFM_ZOO_TRACEBACK=1` shows the traceback. (`accelerate launch` adds one of its own, unless it is `--quiet`.)"""
     try:
         yield
     except errors as error:
@@ -116,11 +105,8 @@ def errors_in_one_line(errors: type[Exception] | tuple[type[Exception], ...] = U
 
 
 def keep_few_kernels() -> None:
-    """Limit oneDNN's cache of CPU kernels. For an operation such as GELU, oneDNN makes a kernel for each new shape.
-
-    By default the cache holds 1,024 kernels. If every batch has a shape of its own, that costs gigabytes: the kernels
-    lie between the tensors and fragment freed memory. Call this before the first model runs.
-    """
+    """Limit oneDNN's cache of CPU kernels, before the first model runs. oneDNN makes a kernel for each new shape, by
+    default 1,024: if every batch has a shape of its own, these fragment gigabytes of freed memory."""
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
 
 
@@ -134,8 +120,7 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
     if unknown := [name for name in trackers if name not in known]:
         raise ValueError(f"report_to {unknown[0]!r} is not installed; choose from {known}")
     check_launcher()
-    names = ("gradual_unfreezing", "freeze_epochs", "freeze", "lora_rank")
-    freezing = next((name for name in names if getattr(args, name)), None)
+    freezing = next((name for name in ("freeze_epochs", "freeze", "lora_rank") if getattr(args, name)), None)
     on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
     if not with_deepspeed:
         silence_deepspeed()
@@ -151,7 +136,7 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
         # Parameters that do not learn yet get no gradient, and DDP must not wait for one.
         kwargs_handlers=[
-            DistributedDataParallelKwargs(find_unused_parameters=freezing not in (None, "freeze", "lora_rank")),
+            DistributedDataParallelKwargs(find_unused_parameters=freezing == "freeze_epochs"),
             InitProcessGroupKwargs(timeout=timedelta(seconds=args.ddp_timeout), **backend),
         ],
     )
@@ -189,13 +174,6 @@ def set_deepspeed(accelerator: Accelerator, args: TrainingOptions) -> None:
     """Give DeepSpeed the options that it has to know, and refuse what would train on part of a batch."""
     unset_hf_deepspeed_config()  # else `from_pretrained` would shard the model, which then cannot be converted
     plugin = accelerator.state.deepspeed_plugin
-    offloaded = plugin.get_value("zero_optimization.offload_optimizer.device")
-    forgets = offloaded not in (None, "none") and plugin.zero_stage < 3
-    if forgets and args.gradient_accumulation_steps > 1 and compare_versions("deepspeed", "<", ACCUMULATES_OFFLOADED):
-        raise ValueError(
-            f"gradient_accumulation_steps {args.gradient_accumulation_steps}: with an offloaded optimiser, DeepSpeed"
-            f" before {ACCUMULATES_OFFLOADED} forgets all but the last forward pass of a step"
-        )
     passes = plugin.get_value("gradient_accumulation_steps")
     if passes not in (None, "auto", 1, args.gradient_accumulation_steps):
         raise ValueError(f"DeepSpeed's gradient_accumulation_steps {passes}: give it as an option of the recipe")
@@ -209,9 +187,8 @@ def set_deepspeed(accelerator: Accelerator, args: TrainingOptions) -> None:
 def end_training(accelerator: Accelerator) -> None:
     """End trackers and processes. Call it when nothing but the accelerator refers to a prepared model.
 
-    The process group has to be freed after the last model that DDP wraps. If such a model frees it, the group waits for
-    its threads while it holds Python's global lock. A thread of Gloo may need that lock to drop what it sent last: a
-    deadlock, and the process never exits. A barrier does not prevent it.
+    A model that DDP wraps has to be freed before its process group. Otherwise the group may wait for a thread of Gloo
+    that waits for Python's global lock, and the process never exits. A barrier does not prevent it.
     """
     accelerator.free_memory()
     gc.collect()  # models that refer to themselves
@@ -227,10 +204,8 @@ def check_launcher() -> None:
 
 
 def check_output_dir(accelerator: Accelerator, args: TrainingOptions) -> Path | None:
-    """Refuse an `output_dir` that the run may not write to; return the checkpoint in it to continue from, if any.
-
-    All processes call it. Nothing is written: a run that is refused leaves everything as it was.
-    """
+    """Refuse an `output_dir` that the run may not write to, and return the checkpoint in it to continue from, if any.
+    All processes call it. Nothing is written: a run that is refused leaves everything as it was."""
     output_dir, resume_from = Path(args.output_dir), args.resume_from_checkpoint
     # The main process finds it: others may see a shared folder as it was before.
     checkpoint = broadcast_object_list([checkpoints.find_checkpoint(resume_from, output_dir)])[0]
@@ -250,64 +225,43 @@ def check_replaceable(output_dir: Path, args: TrainingOptions, checkpoint: Path 
     resumes = checkpoints.asks_to_resume(args.resume_from_checkpoint)
     may_replace = args.overwrite_output_dir or (resumes and checkpoints.is_killed_run(output_dir))
     if checkpoint is None and checkpoints.holds_a_run(output_dir) and not may_replace:
-        lacks = " and no checkpoint to go on from" if resumes else ""
-        has_checkpoint = checkpoints.complete_checkpoints(output_dir)
-        resume = " --resume_from_checkpoint auto to go on with it," if has_checkpoint else ""
-        raise FileExistsError(
-            f"output_dir {args.output_dir!r} holds a run{lacks}: give another folder,{resume} or --overwrite_output_dir"
-            " to replace it"
-        )
+        held = f"holds a run{' and no checkpoint to go on from' if resumes else ''}"
+        can_resume = checkpoints.complete_checkpoints(output_dir)
+        resume = " --resume_from_checkpoint auto to go on with it," if can_resume else ""
+        advice = f"give another folder,{resume} or --overwrite_output_dir to replace it"
+        raise FileExistsError(f"output_dir {args.output_dir!r} {held}: {advice}")
 
 
 def check_writable(output_dir: Path) -> None:
     """Refuse a folder if nothing can be written in it or in its parent; leaves nothing behind."""
     existing = next(folder for folder in (output_dir, *output_dir.resolve().parents) if folder.exists())
-    try:
-        tempfile.TemporaryFile(dir=existing).close()
-    except OSError as error:
-        raise PermissionError(
-            f"output_dir {str(output_dir)!r}: {existing} is not a folder that you may write to ({error.strerror})"
-        ) from error
+    if not (existing.is_dir() and os.access(existing, os.W_OK)):
+        raise PermissionError(f"output_dir {str(output_dir)!r}: {existing} is not a folder that you may write to")
 
 
 def open_output(run: Run) -> Run:
-    """Make `output_dir`, delete what an earlier run left in it, and open the repository to push to, if any. Returns the
-    run with the repository's whole name. All processes call it, after all other checks."""
+    """Open the repository to push to, if any, make and lock `output_dir`, and delete what an earlier run left in it.
+    Returns the run with the repository's whole name. All processes call it, after all other checks."""
     accelerator, args, output_dir = run.accelerator, run.args, Path(run.args.output_dir)
     accelerator.wait_for_everyone()  # every process has read the folder before one writes
     if accelerator.is_main_process:
-        with held(output_dir) as lock:
-            check_replaceable(output_dir, args, run.checkpoint)  # again: another run may have ended since
-            if args.push_to_hub:  # a missing permission must show before training
-                api, repository = HfApi(token=args.hub_token), args.hub_model_id or output_dir.resolve().name
-                repository = open_repository(api, repository, args.hub_private_repo, args.hub_revision)
-                args = replace(args, hub_model_id=repository)
-        run = replace(run, lock=lock)
+        check_replaceable(output_dir, args, run.checkpoint)  # again: another run may have ended since
+        if args.push_to_hub:  # a missing permission must show before training
+            api, repository = HfApi(token=args.hub_token), args.hub_model_id or output_dir.resolve().name
+            repository = open_repository(api, repository, args.hub_private_repo, args.hub_revision)
+            args = replace(args, hub_model_id=repository)
+        output_dir.mkdir(parents=True, exist_ok=True)
+        run = replace(run, args=args, lock=hold(output_dir, output_dir / ".lock"))
         if run.checkpoint is None:
-            for leftover in (*output_dir.glob("checkpoint-*"), *output_dir.glob(f"{checkpoints.STAGING}*")):
-                shutil.rmtree(leftover)
             # With old results the new run, if killed, would pass for finished.
             (output_dir / checkpoints.RESULTS_FILE).unlink(missing_ok=True)
+        leftovers = () if run.checkpoint else output_dir.glob("checkpoint-*")
+        for leftover in (*leftovers, *output_dir.glob(checkpoints.UNFINISHED)):
+            shutil.rmtree(leftover)
     accelerator.wait_for_everyone()
     if args.checkpointing_steps and not output_dir.is_dir():
         raise ValueError(f"checkpointing_steps needs an output_dir that all machines share, not {args.output_dir!r}")
-    return replace(run, args=args)
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[FileLock]:
-    """A folder, made if it is missing, and a lock on it, which lasts longer; after an error neither is there."""
-    new = [path for path in (folder / ".lock", folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    lock = hold(folder, folder / ".lock")
-    try:
-        yield lock
-    except BaseException:
-        lock.release()
-        with suppress(OSError):  # somebody else has put a file there
-            for path in new:
-                path.rmdir() if path.is_dir() else path.unlink()
-        raise
+    return run
 
 
 def tracker_values(args: TrainingOptions) -> dict[str, Any]:

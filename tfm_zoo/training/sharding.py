@@ -1,6 +1,5 @@
 """What the loop has to know of engines that shard a model: FSDP2 and DeepSpeed."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -16,17 +15,8 @@ from tfm_zoo.hub.gathering import own_class, plain_name
 
 def is_sharded(accelerator: Accelerator) -> bool:
     """Whether each process holds only a part of the model while it trains: with FSDP and with ZeRO-3."""
-    return accelerator.distributed_type == DistributedType.FSDP or is_zero3(accelerator)
-
-
-def is_zero3(accelerator: Accelerator) -> bool:
     plugin = accelerator.state.deepspeed_plugin
-    return plugin is not None and plugin.zero_stage == 3
-
-
-def unwrapped(accelerator: Accelerator, model: nn.Module) -> PreTrainedModel:
-    """The model inside the wrappers of engines, DDP and `torch.compile`."""
-    return accelerator.unwrap_model(model, keep_torch_compile=False)
+    return accelerator.distributed_type == DistributedType.FSDP or (plugin is not None and plugin.zero_stage == 3)
 
 
 def shard_shared_tables(accelerator: Accelerator, model: PreTrainedModel) -> None:
@@ -47,29 +37,17 @@ def shard_shared_tables(accelerator: Accelerator, model: PreTrainedModel) -> Non
             fully_shard(modules, reshard_after_forward=False, mp_policy=policy, offload_policy=plugin.cpu_offload)
 
 
-def check_processes(accelerator: Accelerator, before: int | None) -> None:
-    """Refuse to continue with DeepSpeed on another number of processes than `before`."""
-    now = accelerator.num_processes
-    if accelerator.distributed_type == DistributedType.DEEPSPEED and before not in (None, now):
-        raise ValueError(
-            f"resume_from_checkpoint: DeepSpeed continues with as many processes as before: give --num_processes"
-            f" {before}, not {now}; or start a new run from the best model so far, as --model_name_or_path"
-        )
-
-
 def gather_state_dict(accelerator: Accelerator, model: nn.Module) -> dict[str, Tensor]:
-    """The whole weights of a prepared model, on the main process, as precise as the optimiser has them.
-
-    All processes call it. Accelerate would return the weights that DeepSpeed computes with, rounded in bf16.
-    """
+    """The whole weights of a prepared model, on the main process, as precise as the optimiser has them. All processes
+    call it. Accelerate would return the weights that DeepSpeed computes with, rounded in bf16."""
     if accelerator.distributed_type != DistributedType.DEEPSPEED:
         weights = accelerator.get_state_dict(model)
         return {plain_name(name): weight for name, weight in weights.items()}  # compiled modules have longer names
     from deepspeed.utils import safe_get_full_fp32_param
 
-    weights = dict(unwrapped(accelerator, model).state_dict())
-    precise: dict[nn.Parameter, Tensor] = {}
-    for name, parameter in unwrapped(accelerator, model).named_parameters(remove_duplicate=False):
+    model = accelerator.unwrap_model(model, keep_torch_compile=False)
+    weights, precise = dict(model.state_dict()), {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
         if parameter not in precise:  # a tied parameter is gathered once
             weight = safe_get_full_fp32_param(parameter)
             precise[parameter] = weight.cpu() if accelerator.is_main_process else None
@@ -77,32 +55,25 @@ def gather_state_dict(accelerator: Accelerator, model: nn.Module) -> dict[str, T
     return weights
 
 
+@torch.no_grad()
 def load_saved(accelerator: Accelerator, model: nn.Module, folder: Path) -> None:
-    """Load the weights that lie in a folder into a prepared model, in place. All processes call it.
-
-    The main process reads them into its memory, not a device's, and sends each tensor to the others, which keep their
-    part of it. So the folder need not be on a file system that they share.
-    """
-    weights: Mapping[str, Tensor] = {}
+    """Load the weights that lie in a folder into a prepared model, in place. All processes call it. The main process
+    reads them into its memory, and sends each tensor to the others, which need not see the folder."""
+    whole, weights = accelerator.unwrap_model(model, keep_torch_compile=False), {}
     if accelerator.is_main_process:
-        weights = own_class(unwrapped(accelerator, model)).from_pretrained(folder).state_dict()
+        weights = own_class(whole).from_pretrained(folder).state_dict()
     if accelerator.distributed_type == DistributedType.DEEPSPEED:
         model = model.module
-    if is_zero3(accelerator):
-        return _load_partitions(model, weights, accelerator.is_main_process)
+        if is_sharded(accelerator):
+            import deepspeed
+
+            for name, parameter in model.named_parameters():  # one at a time
+                with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
+                    if accelerator.is_main_process:
+                        parameter.copy_(weights[name])
+            return
     for module in model.modules() if accelerator.is_fsdp2 else ():
         if isinstance(module, FSDPModule):  # an evaluation leaves some modules whole
             module.reshard()
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=accelerator.num_processes > 1)
     set_model_state_dict(model, weights, options=options)
-
-
-@torch.no_grad()
-def _load_partitions(model: nn.Module, weights: Mapping[str, Tensor], is_main_process: bool) -> None:
-    """Load whole weights, which the main process has, into the parts that ZeRO-3 holds, one at a time."""
-    import deepspeed
-
-    for name, parameter in model.named_parameters():
-        with deepspeed.zero.GatheredParameters([parameter], modifier_rank=0):
-            if is_main_process:
-                parameter.copy_(weights[name])

@@ -88,8 +88,7 @@ class Task(ABC):
         """The losses of the batch's items, under the names of `losses`, and what `compute_metrics` needs besides.
 
         Each is a tensor with a row for each example, or with one row for all of them; losses may be summed. Where a
-        model learns (`torch.is_grad_enabled()`; DeepSpeed's wrapper always says that it trains), the losses may be
-        others, such as smoothed ones, and suffice.
+        model learns (`torch.is_grad_enabled()`), the losses may be others, such as smoothed ones, and suffice.
         """
 
     def count_items(self, batch: Batch) -> Batch:
@@ -170,22 +169,12 @@ class TokenTask(Task):
 
 
 def collator(
-    collator_class: type,
-    tokenizer: PreTrainedTokenizerBase,
-    accelerator: Accelerator,
-    longest: int,
-    max_length: int,
-    pads_whole: bool = False,
+    collator_class: type, tokenizer: PreTrainedTokenizerBase, accelerator: Accelerator, longest: int, max_length: int
 ) -> Callable[[list[Any]], Batch]:
-    """A collator of transformers for examples of at most `max_length` tokens.
-
-    In mixed precision it pads to a multiple of 8, which is faster on GPUs, if that is no more than `longest`, the most
-    tokens that the model takes. With `pads_whole` it pads to `max_length` instead of the batch's longest example.
-    """
+    """A collator of transformers for examples of at most `max_length` tokens. In mixed precision it pads to a multiple
+    of 8, which is faster on GPUs, if that is no more than `longest`, the most tokens that the model takes."""
     fits = -(-max_length // 8) * 8 <= longest
-    multiple = 8 if accelerator.mixed_precision != "no" and fits else None
-    length = {"padding": "max_length", "max_length": max_length} if pads_whole else {}
-    return collator_class(tokenizer, pad_to_multiple_of=multiple, **length)
+    return collator_class(tokenizer, pad_to_multiple_of=8 if accelerator.mixed_precision != "no" and fits else None)
 
 
 def choose_metrics(run: Run, task_class: type[Task], data: Data) -> tuple[Run, Metrics]:
@@ -206,18 +195,13 @@ def task_of_rows(task_class: type[Task], run: Run, data: Data, metrics: Metrics,
         check_room(getattr(args, name), made[reader], name, pair=data.are_pairs)
     with shown_bars(accelerator.is_main_process):
         splits = data.encode(args, **made)
-    padding = max(getattr(args, name) for name in args.lengths), args.pad_to_max_length
-    return task_class(
-        **made,
-        accelerator=accelerator,
-        args=args,
-        data=data,
-        splits=splits,
-        facts=data.facts,
-        metrics=metrics,
-        collate=collator(task_class.collator_class, tokenizer, accelerator, longest, *padding),
-        lengths=[*map(len, splits["train"]["input_ids"])] if args.group_by_length else None,
-    )
+    max_length = max(getattr(args, name) for name in args.lengths)
+    collate = collator(task_class.collator_class, tokenizer, accelerator, longest, max_length)
+    if args.pad_to_max_length:
+        collate.padding, collate.max_length = "max_length", max_length
+    fields = {"accelerator": accelerator, "args": args, "data": data, "splits": splits, "facts": data.facts, **made}
+    lengths = [*map(len, splits["train"]["input_ids"])] if args.group_by_length else None
+    return task_class(metrics=metrics, collate=collate, lengths=lengths, **fields)
 
 
 def with_prefix(metrics: Mapping[str, Any], split: str) -> dict[str, Any]:
@@ -237,10 +221,5 @@ def sums(values: Batch) -> Tensor:
 
 
 def sums_of_rows(values: Tensor, mask: Tensor) -> Tensor:
-    """The sum of each row's items, `(rows,)`.
-
-    Args:
-        values: `(items,)`, the items of all rows in order.
-        mask: `(rows, length)`, true at the places of items.
-    """
+    """The sum of each row's items, `(rows,)`, of `(items,)` in order; `mask` is true at the places of items."""
     return values.new_zeros(len(mask)).index_add_(0, mask.nonzero()[:, 0], values)

@@ -18,11 +18,8 @@ ALPHABET = 1000  # how many characters a WordPiece knows: the most frequent ones
 
 
 def word_piece_tokenizer(texts: Iterable[str], vocab_size: int = 8000) -> BertTokenizer:
-    """A lower-casing WordPiece tokenizer whose tokens are the most frequent words of `texts`, and single characters.
-
-    Characters spell all other words. (The trainers of the tokenizers library learn parts of words instead; a small data
-    set is classified by its whole words.)
-    """
+    """A lower-casing WordPiece tokenizer whose tokens are the most frequent words of `texts`, and characters that spell
+    all other words. (The tokenizers library learns parts of words; a small data set is classified by whole words.)"""
     words = Counter(word for text in texts for word, _ in BERT_WORDS.pre_tokenize_str(LOWER_CASE.normalize_str(text)))
     characters = sorted(set("".join(words)) | set(string.ascii_lowercase + string.digits + string.punctuation))
     by_frequency = sorted(words, key=lambda word: (-words[word], word))

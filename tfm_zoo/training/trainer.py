@@ -14,9 +14,9 @@ from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.task import Batch, Task, sums
 
 #: options that the recipes' own loop reads, and the Trainer does not
-LOOP = ("freeze", "gradual_unfreezing", "freeze_epochs", "layerwise_lr_decay", "lora_rank", "early_stopping_patience")
+LOOP = ("freeze", "freeze_epochs", "layerwise_lr_decay", "lora_rank", "early_stopping_patience")
 #: options that mean something else to the Trainer, or which `settings_of` translates
-OTHERS = ("label_smoothing_factor", "gradient_checkpointing", "torch_compile_backend", "resume_from_checkpoint")
+OTHERS = {"label_smoothing_factor", "gradient_checkpointing", "torch_compile_backend", "resume_from_checkpoint"}
 
 
 def as_trainer(task: Task, args: TrainingArguments | Mapping[str, Any] | None = None, **arguments: Any) -> Trainer:
@@ -33,22 +33,18 @@ def as_trainer(task: Task, args: TrainingArguments | Mapping[str, Any] | None = 
         raise ValueError("as_trainer takes data in memory, and this task reads a stream: train it by its recipe")
     if unread := [name for name in LOOP if getattr(task.args, name, None)]:
         raise ValueError(f"as_trainer does not read the option {unread[0]}, which the loop of the recipes has")
-    settings = (
-        args if isinstance(args, TrainingArguments) else TrainingArguments(**settings_of(task) | dict(args or {}))
-    )
-    return TaskTrainer(task, args=settings, **arguments)
+    if not isinstance(args, TrainingArguments):
+        args = TrainingArguments(**settings_of(task) | dict(args or {}))
+    return TaskTrainer(task, args=args, **arguments)
 
 
 def settings_of(task: Task) -> dict[str, Any]:
     """The settings of a Trainer that follow from the options of a task; most have the same names."""
-    args = task.args
-    names = {each.name for each in fields(TrainingArguments) if each.init}.difference(OTHERS)
-    same = {each.name: getattr(args, each.name) for each in fields(args) if each.name in names}
+    args, names = task.args, {each.name for each in fields(TrainingArguments) if each.init}
+    same = {name: value for name, value in vars(args).items() if name in names - OTHERS and value is not None}
     if args.gradient_checkpointing:  # its name in later releases comes first
-        same[min(names & {"activation_checkpointing", "gradient_checkpointing"}, default="gradient_checkpointing")] = (
-            True
-        )
-    return {name: value for name, value in same.items() if value is not None} | {
+        same[min(names & {"activation_checkpointing", "gradient_checkpointing"})] = True
+    return same | {
         "max_steps": args.max_train_steps or -1,
         "eval_strategy": "steps" if args.eval_steps else "epoch",
         "save_strategy": "no",

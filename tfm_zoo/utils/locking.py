@@ -4,7 +4,7 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_IMODE
@@ -28,10 +28,12 @@ def hold(folder: Path, file: Path) -> FileLock:
 
 
 @contextmanager
-def atomic_files(folder: Path) -> Iterator[Path]:
+def atomic_files(folder: Path, last: Collection[str] = ()) -> Iterator[Path]:
     """A folder to write to, whose files replace those of `folder` at the end. An error leaves what was there, and
     nothing that others write there meanwhile is deleted.
 
+    Files of the names in `last`, which describe the others, are deleted before the others are replaced, and written
+    last. So a process that is killed while it replaces files leaves old ones beside new ones, but no such file.
     A file keeps the permissions of the one that it replaces. A link is replaced, and not what it leads to: files of the
     Hub's cache are links to what others read.
     """
@@ -40,8 +42,11 @@ def atomic_files(folder: Path) -> Iterator[Path]:
     try:
         with tempfile.TemporaryDirectory(prefix=".", suffix=".unfinished", dir=folder) as place:
             yield Path(place)
-            for file in (path for path in sorted(Path(place).rglob("*")) if path.is_file()):
-                replace(file, folder / file.relative_to(place))
+            for name in last:
+                (folder / name).unlink(missing_ok=True)
+            for file in sorted(Path(place).rglob("*"), key=lambda path: (path.name in last, path)):
+                if file.is_file():
+                    replace(file, folder / file.relative_to(place))
     except BaseException:
         if is_new:
             with suppress(OSError):  # others have written there

@@ -38,7 +38,6 @@ class DocumentOptions(StreamOptions):
         None,
         "Instead of dataset_name: CSV, TSV, JSON (lines) or Parquet, a document a row; or text, a sentence a line with"
         " an empty line between documents. A pattern ('shards/*.txt') means all files that fit.",
-        resume=False,
     )
     max_eval_samples: int | None = option(
         None, f"Likewise for validation documents; default: all, or of a stream the first {HELD_OUT:,}.", at_least=1

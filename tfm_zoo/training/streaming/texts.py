@@ -33,9 +33,7 @@ class StreamOptions(TrainingOptions):
     pad_to_max_length: ClassVar = False
     group_by_length: ClassVar = False
 
-    model_name_or_path: str | None = option(
-        None, "Zoo or official checkpoint, Hub id or folder; else a new model.", resume=False
-    )
+    model_name_or_path: str | None = option(None, "Zoo or official checkpoint, Hub id or folder; else a new model.")
     text_column_name: str | None = option(None, "Column of the texts; default: 'text', or the only one.")
     streaming: bool = option(False, "Read the training texts while training; needs max_train_steps.")
     train_split_name: str | None = option(None, "Split to train on; default: the one that begins with 'train'.")
@@ -46,9 +44,8 @@ class StreamOptions(TrainingOptions):
             raise ValueError("max_train_samples is for texts in memory; with streaming give max_train_steps alone")
         if self.streaming and not self.max_train_steps:
             raise ValueError("streaming needs max_train_steps: the number of steps in a pass over a stream is unknown")
-        for name in ("gradual_unfreezing", "checkpointing_steps"):
-            if self.streaming and getattr(self, name) == "epoch":
-                raise ValueError(f"{name} 'epoch': a stream has no epochs; give a number of steps")
+        if self.streaming and self.checkpointing_steps == "epoch":
+            raise ValueError("checkpointing_steps 'epoch': a stream has no epochs; give a number of steps")
         return super().with_defaults()
 
     @property

@@ -56,9 +56,7 @@ class ClassificationOptions(TrainingOptions):
     )
 
     # The data
-    dataset_name: str | None = option(
-        None, f"Hub id, folder or 'generated' (built-in); default: {DEFAULT_DATASET}.", resume=False
-    )
+    dataset_name: str | None = option(None, f"Hub id, folder or 'generated' (built-in); default: {DEFAULT_DATASET}.")
     text_column_name: list[str] | None = option(
         None, f"One text column or two; default: first of {row_files.names_in(TEXT_COLUMNS)}.", "text_column_names"
     )
@@ -94,8 +92,6 @@ class ClassificationOptions(TrainingOptions):
             raise ValueError("frozen_learning_rate is the head's while the rest is frozen: give freeze_epochs, too")
         if self.freeze_epochs and self.lora_rank:
             raise ValueError("give either freeze_epochs or lora_rank: with adapters, the base model never learns")
-        if self.freeze_epochs and self.gradual_unfreezing:
-            raise ValueError("give either freeze_epochs or gradual_unfreezing: each says when the base model learns")
 
     def with_default_data(self) -> Self:
         """These options with the default data set, or where nobody can reach it the built-in one."""
@@ -334,7 +330,7 @@ def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> Model
             name = args.model_type or model.config.model_type
             raise ValueError(
                 f"model_type {name!r} is not a sequence classifier with a tokenizer that ends no text with eos_token_id"
-                f" {end}: give another tokenizer_name, or a type without it; {HEAD.possible(but='tfm_encoder_decoder')}"
+                f" {end}: give another tokenizer_name, or the type of an encoder or a decoder"
             )
     else:
         model, tokenizer = HEAD.load_with_labels(args, texts.label_names, **fields)

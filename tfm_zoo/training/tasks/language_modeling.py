@@ -65,28 +65,20 @@ class LanguageModelingOptions(StreamOptions):
         "The most tokens of a tokenizer made from the training text, a byte-level BPE (257: bytes alone); default: as"
         f" many as the named configuration has, or {small_vocab_size}.",
     )
-    train_file: str | None = option(
-        None, "A text file (one document), CSV, TSV, JSON (lines) or Parquet.", resume=False
-    )
-    chat_template_path: str | None = option(
-        None, "Not taken any more: `recipes/minimal_sft.py` learns conversations.", resume=False
-    )
+    train_file: str | None = option(None, "A text file (one document), CSV, TSV, JSON (lines) or Parquet.")
+    chat_template_path: str | None = option(None, "Not taken any more: `recipes/minimal_sft.py` learns conversations.")
     max_train_samples: int | None = option(None, "Use this many training blocks, the first ones.", at_least=1)
     block_size: int | None = option(None, "Tokens per block; default: what the model takes, at most 1024.", at_least=2)
     document_separator: str | None = option(
         None, "Text between documents, such as a line break if each row is a line; default: the end-of-text token."
     )
-    sample_prompt: str | None = option(None, "Text that samples continue; by default they begin a text.", resume=False)
-    sample_length: int = option(100, "Tokens of a sample; 0: no samples.", at_least=0, resume=False)
-    num_samples: int = option(1, "Samples drawn at each evaluation.", at_least=1, resume=False)
+    sample_prompt: str | None = option(None, "Text that samples continue; by default they begin a text.")
+    sample_length: int = option(100, "Tokens of a sample; 0: no samples.", at_least=0)
+    num_samples: int = option(1, "Samples drawn at each evaluation.", at_least=1)
     top_p: float = option(
-        0.95,
-        "Nucleus sampling: draw from the likeliest tokens that hold this much probability.",
-        above=0,
-        at_most=1,
-        resume=False,
+        0.95, "Nucleus sampling: draw from the likeliest tokens that hold this much probability.", above=0, at_most=1
     )
-    temperature: float = option(1.0, "Below 1, likely tokens are drawn more often.", above=0, resume=False)
+    temperature: float = option(1.0, "Below 1, likely tokens are drawn more often.", above=0)
 
     def with_defaults(self) -> Self:
         if self.chat_template_path:

@@ -67,9 +67,7 @@ class TextToTextOptions(TrainingOptions):
     pad_to_max_length: ClassVar = False
     group_by_length: ClassVar = False
 
-    model_name_or_path: str | None = option(
-        None, "Zoo or official checkpoint, Hub id or folder; else a new model.", resume=False
-    )
+    model_name_or_path: str | None = option(None, "Zoo or official checkpoint, Hub id or folder; else a new model.")
 
     # The data
     source_prefix: str = option("", "Put before every source, such as 'summarize: ' for T5; kept with the model.")
@@ -78,11 +76,7 @@ class TextToTextOptions(TrainingOptions):
 
     # The run
     per_device_train_batch_tokens: int = option(
-        0,
-        "Tokens per process and forward pass, padding included; 0: batches by examples.",
-        "max_tokens",
-        at_least=0,
-        resume=False,
+        0, "Tokens per process and forward pass, padding included; 0: batches by examples.", "max_tokens", at_least=0
     )
     label_smoothing_factor: float = option(0.0, "Label smoothing: what labels give to others.", at_least=0, below=1)
     label_smoothing_over: Literal["others", "all"] = option(
@@ -98,7 +92,7 @@ class TextToTextOptions(TrainingOptions):
         *("num_eval_translations", "num_eval_summaries"),
         at_least=0,
     )
-    num_samples: int = option(4, "Samples printed at each evaluation, and put into the card.", at_least=0, resume=False)
+    num_samples: int = option(4, "Samples printed at each evaluation, and put into the card.", at_least=0)
 
     def with_defaults(self) -> Self:
         args = super().with_defaults()

@@ -49,7 +49,6 @@ class TranslationOptions(TextToTextOptions):
         None,
         "CSV, TSV, JSON (lines) or Parquet with a column for each language, or one"
         f" {NESTED!r}; or 'corpus/train', for two text files of sentences, 'corpus/train.en' and 'corpus/train.de'.",
-        resume=False,
     )
     source_lang: str | None = option(
         None, "Language to translate from: the name of its column, or a tokenizer's code that begins with it (en_XX)."
@@ -58,11 +57,7 @@ class TranslationOptions(TextToTextOptions):
 
     # The run
     per_device_train_batch_tokens: int = option(
-        4096,
-        "Tokens per process and forward pass, padding included; 0: batches by examples.",
-        "max_tokens",
-        at_least=0,
-        resume=False,
+        4096, "Tokens per process and forward pass, padding included; 0: batches by examples.", "max_tokens", at_least=0
     )
     label_smoothing_factor: float = option(0.1, "Label smoothing: what labels give to others.", at_least=0, below=1)
     adam_beta2: float = option(0.98, "AdamW's decay of the mean of squared gradients.", at_least=0, below=1)
