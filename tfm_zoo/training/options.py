@@ -61,7 +61,11 @@ class DataOptions:
 
     dataset_name: str | None = option(None, "Hub id or folder; default: 'generated', the built-in one.", resume=False)
     dataset_config_name: str | None = option(None, "Configuration of the data set.")
-    train_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet, instead of dataset_name.", resume=False)
+    train_file: str | None = option(
+        None,
+        "Instead of dataset_name: CSV, TSV, JSON (lines), Parquet or, for running text, a text file.",
+        resume=False,
+    )
     validation_file: str | None = option(None, "Such a file to validate on.", resume=False)
     test_file: str | None = option(None, "Such a file to test on.", resume=False)
     validation_split_percentage: float = option(10, "Of train, if there is no validation split.", at_least=0)
@@ -135,7 +139,8 @@ class TrainingOptions(DataOptions):
     # The model
     model_name_or_path: str | None = option(
         None,
-        f"Zoo or official checkpoint; default: {default_model}, with built-in data a small new model.",
+        "Zoo or official checkpoint, folder or Hub id; default: a new model, but to classify, tag or answer with data"
+        f" of your own, {default_model}.",
         resume=False,
     )
     model_revision: str | None = option(

@@ -119,7 +119,7 @@ class Report:
         )
 
     def values(self) -> dict[str, Any]:
-        """The variables of the templates: plain values, those of the task's own part among them."""
+        """The variables of the templates: the task, and plain values."""
         task, args = self.task, self.run.args
         splits = {prefix: split for prefix, split in SPLITS.items() if f"{prefix}_loss" in self.results}
         return {
@@ -148,7 +148,7 @@ class Report:
             "processes": pluralize(self.run.accelerator.num_processes, "process"),
             "device": device(),
             "versions": [f"{module.__name__} {module.__version__}" for module in VERSIONED],
-            **task.for_card(),
+            "task": task,
         }
 
 
