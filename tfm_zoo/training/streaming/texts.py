@@ -129,9 +129,9 @@ class TextSource:
         parts = (self.texts(beginning_of(shard)) for shard in takewhile(lambda _: characters > 0, shards))
         return list(islice(filter(str.strip, chain.from_iterable(parts)), documents)), rows_read
 
-    def first_texts(self, characters: int = TOKENIZER_TEXT) -> Iterator[str]:
-        """Texts with this many characters, from shards in a random order. They are read when the first is asked for."""
-        yield from self.beginning(self.shards(seed=[0]), characters)[0]
+    def first_texts(self) -> Iterator[str]:
+        """Texts to make a tokenizer from, of shards in a random order. They are read when the first is asked for."""
+        yield from self.beginning(self.shards(seed=[0]), TOKENIZER_TEXT)[0]
 
     @property
     def identity(self) -> str:

@@ -264,7 +264,10 @@ def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> Model
         if family_of(config) != "tfm_bert":
             raise ValueError(f"classifier_pooling is for encoders, and {config.model_type!r} is not one")
     model, tokenizer = model_with_labels(HEAD, args, texts.texts(), texts.label_names, **fields)
-    tokenizer = with_padding(tokenizer)
+    tokenizer, end = with_padding(tokenizer), model.config.eos_token_id
+    if args.is_new and model.config.is_encoder_decoder and end not in tokenizer("")["input_ids"]:
+        kind = args.model_type or model.config.model_type
+        raise ValueError(f"{kind!r} reads eos_token_id {end}, with which the tokenizer ends no text: give another one")
     if model.config.pad_token_id is None:  # by which the classifier of a decoder finds a text's last token
         model.config.pad_token_id = tokenizer.pad_token_id
     return ModelAndTokenizer(model, tokenizer)

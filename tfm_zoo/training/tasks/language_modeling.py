@@ -264,13 +264,11 @@ class LanguageModelingTask(TokenTask):
 
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:
         """Draw samples on the main process, print them, and log them."""
-        accelerator = self.accelerator
-        if not self.sampler or sharding.is_sharded(accelerator) or not accelerator.is_main_process:
-            return
-        if samples := self.sampler.draw(self.unwrapped(model), state.step):
-            state.log_history.append({"step": state.step, "samples": samples})
-        for sample in samples:
-            print(f"--- sample after step {state.step}\n{sample}\n---", flush=True)
+        if self.sampler and self.accelerator.is_main_process and not sharding.is_sharded(self.accelerator):
+            if samples := self.sampler.draw(self.unwrapped(model), state.step):
+                state.log_history.append({"step": state.step, "samples": samples})
+            for sample in samples:
+                print(f"--- sample after step {state.step}\n{sample}\n---", flush=True)
 
     def final_metrics(self, best: nn.Module, state: TrainState) -> dict[str, float]:
         """No metrics are added, as there is no test split. The card gets samples of this model."""
