@@ -64,7 +64,7 @@ SHARING = {
         tokenizer_vocab_size trust_remote_code preprocessing_num_workers dataloader_num_workers output_dir
         overwrite_output_dir with_tracking report_to run_name""",
     "not offered: they keep their defaults": """
-        model_name_or_path model_revision model_class streaming chat_template_path optim optim_args num_train_epochs
+        model_name_or_path model_revision model_class streaming optim optim_args num_train_epochs
         freeze lora_rank lora_alpha lora_dropout lora_target_modules bf16 fp16 metric_for_best_model
         greater_is_better early_stopping_patience checkpointing_steps save_total_limit resume_from_checkpoint
         sample_prompt sample_length num_samples top_p temperature push_to_hub hub_model_id hub_token hub_private_repo

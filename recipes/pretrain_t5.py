@@ -13,9 +13,14 @@ Where a step is computed: `TargetTask.compute_batch` in tfm_zoo/training/tasks/t
 losses, `train_step` in tfm_zoo/training/loop.py takes the step.
 """
 
-from tfm_zoo.training.loop import train
-from tfm_zoo.training.run import run_script
-from tfm_zoo.training.tasks.denoising import prepare
+from tfm_zoo.training.loop import Loop, train
+from tfm_zoo.training.run import run_script, start_run
+from tfm_zoo.training.tasks.denoising import DenoisingOptions, load_task
+
+
+def prepare(argv: list[str] | None = None) -> Loop:
+    run = start_run("pretrain_t5", DenoisingOptions, argv)
+    return Loop(run, load_task(run))
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:

@@ -89,7 +89,7 @@ def jobs(recipes, texts, tmp_path_factory) -> dict[str, tuple[Recipe, dict, dict
         "single": ("classification", {"num_train_epochs": 1}, 12, 3, 2, None),
         "downwards": ("causal_lm", downwards, 4, 2, 1, 2),
         "stream": ("causal_lm", downwards | stream, 4, 2, 1, 2),
-        "pairs": ("translation", shallow | few | {"label_smoothing_over": "all"}, 480, 240, 1, 4),
+        "pairs": ("translation", shallow | few, 480, 240, 1, 4),
         "answers": ("questions", shallow | {"max_train_samples": 20}, 4, 2, 1, 3),
         "documents": ("pretraining", documents, 8, 2, 2, 7),
         "classifier": ("classification", classifier, 8, 2, 2, 5),

@@ -32,7 +32,7 @@ BY_EXAMPLES = {"per_device_train_batch_tokens": 0}
 def task_of(recipe, **options):
     """The task of a recipe, without its loop."""
     forget_processes()
-    module = importlib.import_module(recipe.module.prepare.__module__)
+    module = importlib.import_module(recipe.module.load_task.__module__)
     kinds = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, TrainingOptions)]
     options_class = next(each for each in kinds if each.__module__ == module.__name__)
     return module.load_task(start_run("a trainer", options_class, as_argv(recipe.options | options)))

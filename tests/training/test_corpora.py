@@ -77,19 +77,6 @@ def test_documents_are_joined(tokenizer):
         encoded(endless, "ab", "c")
 
 
-def test_tokens_in_the_cache_are_mapped_and_not_read(tokenizer, tmp_path):
-    """A row of int32 lies beside the tokenized split; later runs find it there."""
-    texts = [f"text {i}" for i in range(2500)]
-    Dataset.from_dict({"text": texts}).to_parquet(tmp_path / "a.parquet")
-    Dataset.from_dict({"text": ["held out"]}).to_parquet(tmp_path / "b.parquet")
-    args = LanguageModelingOptions(train_file=str(tmp_path / "a.parquet"), validation_file=str(tmp_path / "b.parquet"))
-    expected = [token for row in Joining(tokenizer)(texts) for token in row]
-    for _ in range(2):
-        tokens = load_corpus(args).encode(tokenizer, args)["train"]
-        assert tokens.tolist() == expected and tokens.dtype == torch.int32
-        assert any(line.rstrip().endswith(".tokens") for line in Path("/proc/self/maps").read_text().splitlines())
-
-
 @pytest.mark.parametrize(("tokens", "sizes"), [(2, [2]), (8, [4, 4]), (9, [4, 4]), (10, [4, 4, 2]), (11, [4, 4, 3])])
 def test_blocks_hold_every_token_that_can_be_predicted(tokens, sizes):
     row = torch.arange(1, tokens + 1, dtype=torch.int32)

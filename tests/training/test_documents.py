@@ -5,7 +5,7 @@ import json
 import pytest
 from datasets import Dataset, IterableDataset
 
-from tfm_zoo.training.streaming import reading, streams
+from tfm_zoo.training.streaming import streams
 from tfm_zoo.training.streaming import texts as text_sources
 from tfm_zoo.training.streaming.documents import Documents, load_documents
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions
@@ -73,7 +73,7 @@ def test_own_splits_are_taken_whole(shards, tmp_path, streaming):
 
 def test_a_document_in_memory_is_whole(tmp_path, monkeypatch):
     """Its parts would be shuffled, and meet in a chunk as if they were different documents."""
-    for module in (reading, streams, text_sources):
+    for module in (streams, text_sources):
         monkeypatch.setattr(module, "CHARACTERS", 100)
     texts = ["after", "before", "\n".join(f"{i:04d}" for i in range(90))]
     (tmp_path / "long.txt").write_text("\n\n".join(texts))

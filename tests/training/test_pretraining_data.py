@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tfm_zoo.training.streaming.sentences import sentence_pairs, split_sentences
-from tfm_zoo.training.tasks.pretraining import Masking, PretrainingExamples
+from tfm_zoo.training.tasks.pretraining import PretrainingExamples
 from tfm_zoo.training.tokenizers import learned_word_piece
 
 WORDS = ["".join(letters) for letters in np.random.default_rng(0).choice([*"abcdefghij"], (400, 6))]
@@ -107,7 +107,7 @@ def test_masking_of_a_million_tokens(tokenizer, whole_words):
     if whole_words:
         begins = (random.random(len(ids)) < 0.6).astype(int)
         begins[0] = begins[::100] = begins[1::100] = 1
-    seen, labels = Masking(tokenizer, 0.15)(ids, begins, random)
+    seen, labels = make(tokenizer).mask(ids, begins, random)
     special, chosen = np.isin(ids, special_ids), labels != -100
     assert (labels[chosen] == ids[chosen]).all() and (seen[~chosen] == ids[~chosen]).all()
     assert not (chosen & special).any()
@@ -131,9 +131,8 @@ def test_masking_of_a_million_tokens(tokenizer, whole_words):
     assert len(np.unique(seen[replaced])) > 0.95 * len(tokenizer)
 
 
-def make(tokenizer, probability: float = 0.15, **options) -> PretrainingExamples:
-    masking = Masking(tokenizer, probability)
-    return PretrainingExamples(tokenizer, masking=masking, **{"split": split_sentences, "longest": 32} | options)
+def make(tokenizer, **options) -> PretrainingExamples:
+    return PretrainingExamples(tokenizer, **{"split": split_sentences, "longest": 32} | options)
 
 
 def documents_of_words(count: int = 40) -> list[str]:
@@ -144,7 +143,7 @@ def documents_of_words(count: int = 40) -> list[str]:
 
 
 def unmasked(example) -> list[int]:
-    return np.where(example["labels"] == -100, example["input_ids"], example["labels"]).tolist()
+    return np.where(np.array(example["labels"]) == -100, example["input_ids"], example["labels"]).tolist()
 
 
 def test_examples_are_what_the_tokenizer_makes_of_a_pair(tokenizer):
@@ -167,7 +166,7 @@ def test_examples_of_masked_tokens_alone_hold_the_documents_and_may_mask_whole_w
     assert tokens == [*chain.from_iterable(tokenizer(documents, add_special_tokens=False)["input_ids"])]
     parts = []
     for example in make(tokenizer, pairs=False, whole_words=True)(documents, rng()):
-        chosen = example["labels"] != -100
+        chosen = np.array(example["labels"]) != -100
         for place, token in enumerate(tokenizer.convert_ids_to_tokens(unmasked(example))[2:-1], start=2):
             if token.startswith("##"):
                 assert chosen[place - 1] == chosen[place]

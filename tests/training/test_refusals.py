@@ -20,7 +20,6 @@ from tfm_zoo.training.tasks.pretraining import PretrainingOptions
 from tfm_zoo.training.tasks.question_answering import AnsweringOptions, load_questions
 from tfm_zoo.training.tasks.summarization import SummarizationOptions, load_summaries
 from tfm_zoo.training.tasks.tagging import TaggingOptions, load_tagged_texts
-from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss
 from tfm_zoo.training.tasks.translation import TranslationOptions, load_parallel_texts
 
 from ..tiny import tiny_model
@@ -74,7 +73,6 @@ VALUES = {
     PretrainingOptions: [("block_documents: 1", "block_documents must be at least 2, not 1")],
     TranslationOptions: [
         ("label_smoothing_factor: 1", "label_smoothing_factor must be at least 0 and below 1, not 1.0"),
-        ("label_smoothing_over: some", "invalid choice: 'some' (choose from 'others', 'all')"),
         ("source_lang: en\ntarget_lang: en", "source_lang and target_lang are both 'en'"),
         ("separate_vocabularies: true\ntokenizer_name: some", "for a new model"),
         ("--max_length 3", "did you mean '--max_source_length', '--max_target_length'?"),
@@ -93,10 +91,6 @@ def test_values_of_options(config, capsys, options, text, message):
 
 #: what is called, and what is said
 CALLS = [
-    (lambda: smoothed(-0.1, "others"), r"epsilon=-0.1 cannot be spread over 7 classes"),
-    (lambda: smoothed(0.9, "others"), r"epsilon=0.9 cannot be spread over 7 classes \('others'\)"),
-    (lambda: smoothed(1.1, "all"), r"epsilon=1.1 cannot be spread"),
-    (lambda: smoothed(0.1, "rest"), "over must be 'others' or 'all', not 'rest'"),
     (lambda: TokenBatchSampler([(3, 4), (40, 5)], 40, num_processes=2), "tokens 40: too few for an example of 45 "),
     (lambda: frozen("embedings.*"), r"freeze 'embedings\.\*': Tfm.* has no parameter of that name; near: \['embeddi"),
     (lambda: frozen("classifier", "layer.[0-3]"), r"freeze 'layer\.\[0-3\]': .* near: \['layers\.0', 'layers"),
@@ -119,10 +113,6 @@ CALLS = [
 ]
 
 
-def smoothed(epsilon: float, over: str) -> None:
-    label_smoothed_loss(torch.zeros(2, 7), torch.tensor([3, -100]), epsilon, over)
-
-
 def step_of(**options: str) -> None:
     create_optimizer(torch.nn.Linear(3, 3), TrainingOptions(learning_rate=0.5, **options))
 
@@ -139,9 +129,6 @@ def test_calls(call, message):
 
 ONE_TAG = {"tokens": ["a"], "tags": ["O"]}
 QUESTION = {"question": "q", "context": "a b c d e f", "answers": {"text": ["c"], "answer_start": [4]}}
-
-
-SAID = {"role": "user", "content": "hi"}
 
 
 def lines_of(*rows: object) -> str:
@@ -184,8 +171,6 @@ FILES = {
     "gap.jsonl": '{"text": "fine", "label": 1}\n{"text": "no label", "label": null}\n',
     "plain.json": lines_of(*[QUESTION | {"answers": {"text": "c", "answer_start": 4}}] * 10),
     "squad.json": json.dumps({"data": [{"text": "a"}]}),
-    "chat.jsonl": lines_of(*[{"messages": [SAID], "other": [SAID], "text": "a"}] * 9, {"messages": None}),
-    "chat.json": json.dumps([{"conversations": json.dumps([SAID])}] * 9),
 }
 #: data sets of the Hub's kind, by name: their splits
 SETS = {
@@ -222,13 +207,6 @@ ANY_KIND = [
     ("no/where", {"dataset_name": "no/where", "train_file": None}, "no/where"),
 ]
 ROWS_ALONE = [*ANY_KIND, ("script.py", {}, "expected one of .csv, .tsv, .json, .jsonl, .parquet, not '.py'")]
-#: of a language model, in memory and streamed
-CHATS = [
-    ("chat.jsonl", {}, "column 'messages' holds conversations: recipes/minimal_sft.py learns them, with trl"),
-    ("chat.jsonl", {"text_column_name": "other"}, "column 'other' holds conversations: recipes/minimal_sft.py"),
-    ("chat.json", {}, "column 'conversations' holds conversations: .*; for a column of texts give its name as text_"),
-    ("small.txt", {"chat_template_path": "a"}, "chat_template_path 'a' is for conversations: recipes/minimal_sft.py"),
-]
 RUNNING_TEXT = [
     *ANY_KIND[:1],
     ("script.py", {}, "expected one of .txt, .csv, .tsv, .json, .jsonl, .parquet, not '.py'"),
@@ -240,7 +218,6 @@ RUNNING_TEXT = [
 ]
 STREAM = [
     *RUNNING_TEXT,
-    ("small.txt", {}, "nothing is left to train on: .* or do not stream it"),
     ("small.txt", {"max_train_samples": 3}, "max_train_samples is for texts in memory"),
     ("small.txt", {"max_train_steps": None}, "streaming needs max_train_steps"),
     ("small.txt", {"checkpointing_steps": "epoch"}, "checkpointing_steps 'epoch': a stream has no"),
@@ -282,7 +259,7 @@ DATA = {
     ],
     "pairs": [
         *ROWS_ALONE,
-        ("sentences", {}, "train_file '.*sentences' cannot be read: .*utf-8"),
+        ("sentences", {}, "sentences.en is not UTF-8: .*utf-8"),
         ("longer", {}, r"train_file .*as many lines .*longer.en has 2 and .*longer.de has 1"),
         ("ten", {"source_lang": None}, r"give source_lang and target_lang: the columns are \['text', 'label', 'numb"),
         ("ten", {"source_lang": "fr"}, r"source_lang 'fr': no such column; the columns are \['text', 'label', "),
@@ -311,14 +288,13 @@ DATA = {
     ],
     "corpus": [
         *ANY_KIND[1:],
-        *CHATS,
         *RUNNING_TEXT,
         (("latin.txt", b"caf\xe9"), {}, "train_file '.*latin.txt' cannot be read: .*utf-8"),
         (("latin.csv", b"text\ncaf\xe9"), {}, r"latin.csv' cannot be read: .*utf-8.*\(save it as UTF-8\)$"),
         (("broken.json", '[{"text": "a"'), {}, "train_file '.*broken.json' cannot be read"),
         ("small.txt", {"validation_split_percentage": 0}, "there is no validation split"),
     ],
-    "streamed corpus": [*CHATS, *STREAM],
+    "streamed corpus": STREAM,
     "documents": RUNNING_TEXT,
     "streamed documents": [
         *STREAM,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 from datasets import Dataset
+from transformers import DataCollatorForSeq2Seq
 
-from tfm_zoo.training.streaming.documents import Padding
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import TextSource
 from tfm_zoo.training.tasks.denoising import SpanCorruption, random_parts
@@ -37,7 +37,7 @@ def spans(tokenizer):
 def put_back(spans: SpanCorruption, example: dict[str, np.ndarray]) -> list[int]:
     """The text's tokens, from what is read and what is written, whose sentinels are in order and there once."""
     sentinels, left_out, text = spans.sentinels.tolist(), {}, []
-    for token in example["labels"][:-1].tolist():
+    for token in example["labels"][:-1]:
         if token in sentinels:
             assert token == sentinels[len(left_out)]
             left_out[token] = span = []
@@ -61,13 +61,13 @@ def test_input_and_target_together_are_the_text(tokenizer, spans, documents):
     for example in examples:
         assert example["input_ids"][-1] == example["labels"][-1] == tokenizer.eos_token_id
 
-    batch = Padding(tokenizer, pad_to_multiple_of=8)(examples[-3:])  # which pads each side by itself
+    batch = DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=8)(examples[-3:])  # which pads each side by itself
     assert batch["input_ids"].shape[1] != batch["labels"].shape[1]
     assert batch["input_ids"].dtype == torch.int64 and not batch["input_ids"].shape[1] % 8
     for row, example in enumerate(examples[-3:]):
         real = batch["attention_mask"][row].bool()
         assert batch["input_ids"][row][real].tolist() == example["input_ids"].tolist()
-        assert batch["labels"][row][batch["labels"][row] != -100].tolist() == example["labels"].tolist()
+        assert batch["labels"][row][batch["labels"][row] != -100].tolist() == example["labels"]
 
 
 @pytest.mark.parametrize(("density", "mean"), [(0.15, 3.0), (0.5, 5.0), (0.15, 1.0)])

@@ -13,7 +13,6 @@ from tfm_zoo.data import built_in_data
 from tfm_zoo.data.row_files import rows_of_files
 from tfm_zoo.training.data import natural_sort
 from tfm_zoo.training.models import label_fields
-from tfm_zoo.training.tasks import classification as text_data
 from tfm_zoo.training.tasks.classification import ClassificationOptions, load_texts
 from tfm_zoo.training.tasks.tagging import TaggingOptions, load_tagged_texts
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
@@ -128,31 +127,6 @@ def test_a_column_may_hold_text_and_numbers_thousands_of_rows_apart(tmp_path):
             assert {text for split in found.splits.values() for text in split["text"]} == {"a text", "007"}
 
 
-@pytest.mark.parametrize(
-    ("written", "names", "earlier"),
-    [
-        (["01", "007"], ["01", "007"], ["1", "7"]),
-        (["1.0", "0.0"], ["0.0", "1.0"], ["0", "1"]),
-        (["true", "false"], ["false", "true"], ["False", "True"]),
-        (["1", "01"], ["01", "1"], []),
-        (["1", "0"], ["0", "1"], []),
-    ],
-    ids=str,
-)
-def test_runs_of_earlier_versions_know_their_labels(tmp_path, written, names, earlier):
-    """They read whole numbers and truth values in CSV. Its facts are those of the labels as they had them."""
-    texts(8, labels=written).to_csv(tmp_path / "train.csv")
-    data = load(train_file=str(tmp_path / "train.csv"))
-    assert (data.label_names, [*data.earlier_names.values()]) == (names, earlier)
-    if earlier:
-        as_they_were = dict(zip(names, earlier, strict=True))
-        texts(8, [as_they_were[name] for name in written]).to_json(tmp_path / "earlier.json")
-        assert data.facts == load(train_file=str(tmp_path / "earlier.json")).facts
-        options = ClassificationOptions(train_file=str(tmp_path / "train.csv"))
-        ids = text_data.labelled_file(options, {name: number for number, name in enumerate(earlier)})[1]
-        assert ids == [names.index(name) for name in written] * 4
-
-
 @pytest.mark.parametrize("kind", ["csv", "tsv", "json", "jsonl", "txt"])
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_byte_order_mark_is_no_text(tmp_path, kind, streaming):
@@ -168,22 +142,11 @@ def test_a_byte_order_mark_is_no_text(tmp_path, kind, streaming):
         assert [row["text"] for row in rows] == cells
 
 
-def test_no_network_and_no_data_means_the_built_in_set(monkeypatch):
-    asked = []
-
-    def unreachable(name, *args, **kwargs):
-        asked.append(name)
-        raise ConnectionError("no network")
-
-    monkeypatch.setattr(text_data, "load_dataset", unreachable)
+def test_without_data_the_built_in_set_is_taken_and_nothing_else_is_ever_replaced():
     assert ClassificationOptions().with_defaults().dataset_name == built_in_data.NAME
-    assert asked == ["stanfordnlp/imdb"]
-    # What was asked for by name is never replaced.
     assert ClassificationOptions(dataset_name="user/data").with_defaults().dataset_name == "user/data"
     with pytest.raises(ValueError, match="dataset_name 'user/data': no such folder, and the Hub cannot be reached"):
         load(dataset_name="user/data")
-    monkeypatch.setattr(text_data, "load_dataset", lambda name: None)
-    assert ClassificationOptions().with_defaults().dataset_name == "stanfordnlp/imdb"
 
 
 MANY = "40 labels for 40 rows: is label_column_name the right column?"

@@ -37,18 +37,18 @@ WORDS = {kind: words.split() for kind, words in PARTS["words"].items()}
 
 
 def _data_set(
-    sizes: Mapping[str, int], make_row: Callable[[random.Random], dict[str, Any]], features: Features | None = None
+    sizes: Mapping[str, int], make_row: Callable[[random.Random, str], dict[str, Any]], features: Features | None = None
 ) -> DatasetDict:
     """Splits of these sizes, whose rows `make_row` makes with random numbers."""
     rng = random.Random(0)
-    splits = {split: [make_row(rng) for _ in range(size)] for split, size in sizes.items()}
+    splits = {split: [make_row(rng, split) for _ in range(size)] for split, size in sizes.items()}
     return DatasetDict({split: Dataset.from_list(rows, features=features) for split, rows in splits.items()})
 
 
 def generated_documents() -> DatasetDict:
     """Column `text`: documents of four to eight sentences about one subject. Splits train and validation."""
 
-    def document(rng: random.Random) -> dict[str, str]:
+    def document(rng: random.Random, split: str) -> dict[str, str]:
         words = rng.choice(SUBJECTS)
         sentences = (rng.choice(PARTS["sentences"]) for _ in range(rng.randint(4, 8)))
         filled = (re.sub(r"{(\w+)}", lambda slot: rng.choice(words[slot[1]]), sentence) for sentence in sentences)
@@ -113,33 +113,24 @@ def tagged_sentences() -> DatasetDict:
     Some names are of persons and of places alike, so that only the words around them tell. A quarter of the names
     occur in the validation and test splits alone.
     """
-    rng = random.Random(0)
-    kinds = ("person", "place", "company")
-    tags = ClassLabel(names=["O", *(f"{mark}-{kind}" for kind in kinds for mark in "BI")])
+    tags = ClassLabel(names=["O", *(f"{mark}-{kind}" for kind in ("person", "place", "company") for mark in "BI")])
     features = Features({"tokens": List(Value("string")), "ner_tags": List(tags)})
     known = {kind: words[: len(words) * 3 // 4] for kind, words in NAMES.items()}  # those of the training split
-    splits = {}
-    for split, size in SENTENCES.items():
-        rows = [_tagged(rng, known if split == "train" else NAMES) for _ in range(size)]
-        splits[split] = Dataset.from_list(rows, features=features)
-    return DatasetDict(splits)
 
+    def tagged_sentence(rng: random.Random, split: str) -> dict[str, list[str]]:
+        words, tags, names = [], [], known if split == "train" else NAMES
+        for word in rng.choice(PARTS["about_names"]).split():
+            kind = word.strip("{}")
+            parts = [word if kind == word else rng.choice(names[kind])]
+            if word == "{person}" and rng.random() < 0.6:
+                parts.append(rng.choice(names["family"]))
+            if word == "{company}":
+                parts.append(rng.choice(WORDS["trade"]))
+            words += parts
+            tags += ["O"] if kind == word else [f"B-{kind}", *[f"I-{kind}"] * (len(parts) - 1)]
+        return {"tokens": words, "ner_tags": tags}
 
-def _tagged(rng: random.Random, names: dict[str, list[str]]) -> dict[str, list[str]]:
-    words: list[str] = []
-    tags: list[str] = []
-    for word in rng.choice(PARTS["about_names"]).split():
-        kind = word.strip("{}")
-        if kind == word:
-            words, tags = [*words, word], [*tags, "O"]
-            continue
-        parts = [rng.choice(names[kind])]
-        if kind == "person" and rng.random() < 0.6:
-            parts.append(rng.choice(names["family"]))
-        if kind == "company":
-            parts.append(rng.choice(WORDS["trade"]))
-        words, tags = [*words, *parts], [*tags, f"B-{kind}", *[f"I-{kind}"] * (len(parts) - 1)]
-    return {"tokens": words, "ner_tags": tags}
+    return _data_set(SENTENCES, tagged_sentence, features)
 
 
 def questions_on_passages() -> DatasetDict:
@@ -148,7 +139,7 @@ def questions_on_passages() -> DatasetDict:
     lists = {"text": List(Value("string")), "answer_start": List(Value("int32"))}
     features = Features({"question": Value("string"), "context": Value("string"), "answers": lists})
 
-    def question_on_passage(rng: random.Random) -> dict[str, Any]:
+    def question_on_passage(rng: random.Random, split: str) -> dict[str, Any]:
         (fact,) = _facts(rng, 1)
         context, (kind, question) = _told(rng, [fact], rng.randint(1, 5)), rng.choice(list(PARTS["questions"].items()))
         before = FACT.partition(f"{{{kind}}}")[0].format(**fact)
@@ -161,7 +152,7 @@ def questions_on_passages() -> DatasetDict:
 def summarised_passages() -> DatasetDict:
     """Columns `text`, sentences, and some tell who did what, where and when; and `summary`, who did what."""
 
-    def summarised_passage(rng: random.Random) -> dict[str, str]:
+    def summarised_passage(rng: random.Random, split: str) -> dict[str, str]:
         facts = _facts(rng, rng.randint(1, 3))
         summary = " and ".join("the {who} {did} the {what}".format(**fact) for fact in facts)
         return {"text": _told(rng, facts, rng.randint(1, 3)), "summary": summary}

@@ -253,6 +253,21 @@ def class_names(feature: Any) -> list[str] | None:
     return feature.names if isinstance(feature, ClassLabel) else None
 
 
+def labels_in(rows: Dataset, column: str) -> list[Any]:
+    """The labels in a column, or the lists of them: ids by the names of their classes. None if a label is missing: an
+    id below 0, or an empty cell among numbers, which is not a number."""
+    names = class_names(rows.features[column])
+
+    def named(label: Any) -> Any:
+        if isinstance(label, list):
+            return [*map(named, label)]
+        if names and label is not None:
+            return names[label] if label >= 0 else None
+        return None if label != label else label
+
+    return [*map(named, rows[column])]
+
+
 def natural_sort(names: Iterable[str]) -> list[str]:
     """Names in order: whole numbers by value, and after them all others by the alphabet."""
     is_whole = re.compile(r"(-?\d+)(\.0+)?").fullmatch

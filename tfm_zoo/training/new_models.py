@@ -16,11 +16,13 @@ from tfm_zoo.training.options import TrainingOptions, nearest
 logger = logging.getLogger(__name__)
 
 
-def new_for_texts(
+def model_with_labels(
     head: Head, args: TrainingOptions, texts: Iterable[str], labels: Sequence[str], **fields: Any
 ) -> ModelAndTokenizer:
-    """A model with a head for these labels, for texts of at most `max_seq_length` tokens, and the tokenizer named, or
-    one made from the texts. `fields` are set in the configuration."""
+    """A model with a head for these labels, a checkpoint or a new one, and its tokenizer: of a new one that is named,
+    or made from the texts. `fields` are set in the configuration."""
+    if not args.is_new:
+        return head.load_with_labels(args, labels, **fields)
     tokenizer = new_tokenizer(args, texts)
     if not args.tokenizer_name:
         tokenizer.model_max_length = args.max_seq_length

@@ -37,7 +37,7 @@ MAY_CHANGE = """
     preprocessing_num_workers dataloader_num_workers per_device_train_batch_size per_device_train_batch_tokens
     per_device_eval_batch_size gradient_accumulation_steps gradient_checkpointing sync_each_batch ddp_timeout bf16 fp16
     num_train_epochs max_train_steps early_stopping_patience logging_steps eval_steps sample_prompt sample_length
-    num_samples top_p temperature chat_template_path output_dir overwrite_output_dir checkpointing_steps
+    num_samples top_p temperature output_dir overwrite_output_dir checkpointing_steps
     save_total_limit resume_from_checkpoint with_tracking report_to run_name push_to_hub hub_model_id hub_token
     hub_private_repo hub_revision
 """
@@ -73,7 +73,9 @@ class DataOptions:
 
     dataset_name: str | None = option(None, "Hub id or folder; default: 'generated', the built-in one.")
     dataset_config_name: str | None = option(None, "Configuration of the data set.")
-    train_file: str | None = option(None, "CSV, TSV, JSON (lines) or Parquet, instead of dataset_name.")
+    train_file: str | None = option(
+        None, "Instead of dataset_name: CSV, TSV, JSON (lines), Parquet or, for running text, a text file."
+    )
     validation_file: str | None = option(None, "Such a file to validate on.")
     test_file: str | None = option(None, "Such a file to test on.")
     validation_split_percentage: float = option(10, "Of train, if there is no validation split.", at_least=0)
@@ -142,7 +144,9 @@ class TrainingOptions(DataOptions):
 
     # The model
     model_name_or_path: str | None = option(
-        None, f"Zoo or official checkpoint; default: {default_model}, with built-in data a small new model."
+        None,
+        "Zoo or official checkpoint, folder or Hub id; default: a new model, but to classify, tag or answer with data"
+        f" of your own, {default_model}.",
     )
     model_revision: str | None = option(None, "Branch, tag or commit of a checkpoint on the Hub; default: main.")
     model_type: str | None = option(None, "Type of a new model in its default size (llama); default: a small model.")

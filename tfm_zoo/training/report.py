@@ -130,7 +130,6 @@ def values_of_card(
         "processes": pluralize(run.accelerator.num_processes, "process"),
         "device": device(),
         "versions": [f"{module.__name__} {module.__version__}" for module in VERSIONED],
-        **task.for_card(),
     }
 
 

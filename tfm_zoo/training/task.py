@@ -149,10 +149,6 @@ class Task(ABC):
         """More metrics of the best model, by default those of the test split, if any, under names like `test_loss`."""
         return with_prefix(self.evaluate(best, "test"), "test") if "test" in self.splits else {}
 
-    def for_card(self) -> dict[str, Any]:
-        """What the task's part of the card says, as plain values, and the splits' "sizes"; asked for at a run's end."""
-        return {"sizes": {name: f"{len(rows):,}" for name, rows in self.splits.items()}}
-
 
 class TokenTask(Task):
     """A task whose items are tokens: its metrics are the mean loss of a token, in nats, and the perplexity."""

@@ -1,10 +1,7 @@
 """The zoo's own metrics, a folder for each, and what computes them together.
 
-A folder `mine` with a file `mine.py` is a metric: a function that turns predictions and references into a dict of
-results, and a class of `evaluate.Metric`, which `metric` of `loading.py` makes of it. `mae/mae.py` is one to copy. The
-imports of such a file stand on lines of their own.
-
-What it is given depends on the task:
+`mae/mae.py` is one to copy: a function that turns predictions and references into a dict of results, and a class of
+`evaluate.Metric`, which `metric` of `loading.py` makes of it. What it is given depends on the task:
 
 | task | a prediction | a reference |
 |---|---|---|
@@ -17,7 +14,6 @@ The best model has the highest figure, unless its name ends in loss, perplexity,
 where less is better, give `--greater_is_better false`.
 """
 
-from .classifiers import for_trainer, predicted
-from .loading import SHIPPED, Metrics, Results, load_metrics
+from .loading import Metrics, load_metrics, predicted
 
-__all__ = ["SHIPPED", "Metrics", "Results", "for_trainer", "load_metrics", "predicted"]
+__all__ = ["Metrics", "load_metrics", "predicted"]

@@ -1,14 +1,13 @@
 """Documents to pre-train on, in memory or streamed, and the examples that are made of them."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
 from accelerate.utils import gather_object
 from datasets import Dataset
-from torch import Tensor
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.data import built_in_data, row_files
@@ -38,9 +37,6 @@ class DocumentOptions(StreamOptions):
         None,
         "Instead of dataset_name: CSV, TSV, JSON (lines) or Parquet, a document a row; or text, a sentence a line with"
         " an empty line between documents. A pattern ('shards/*.txt') means all files that fit.",
-    )
-    max_eval_samples: int | None = option(
-        None, f"Likewise for validation documents; default: all, or of a stream the first {HELD_OUT:,}.", at_least=1
     )
     block_documents: int = option(2000, "Documents that are mixed at a time, by all readers together.", at_least=2)
 
@@ -83,18 +79,6 @@ def load_documents(args: DocumentOptions) -> Documents:
     return Documents(train, validation, str.splitlines if is_text else split_sentences, own_splits, notes)
 
 
-class Padding(DataCollatorForSeq2Seq):
-    """Pads examples, arrays `(tokens,)`, to a batch of the longest one's length, tensors `(batch, length)`. Labels may
-    have a length of their own."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, pad_to_multiple_of: int | None = None):
-        super().__init__(tokenizer, pad_to_multiple_of=pad_to_multiple_of)
-
-    def __call__(self, examples: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-        # Labels that are arrays would become a tensor one by one, and torch warns of that.
-        return super().__call__([{**example, "labels": example["labels"].tolist()} for example in examples])
-
-
 def task_of_documents(
     task_class: type[Task],
     run: Run,
@@ -108,7 +92,7 @@ def task_of_documents(
     `make_examples`, that of the [`Stream`], has `longest`, the most tokens of an example, and `needs`, what documents
     must have for an example to be made, which an error says.
     """
-    args, accelerator = run.args, run.accelerator
+    args, accelerator, longest = run.args, run.accelerator, longest_input(model.config, tokenizer)
     stream = partial(Stream, make_examples=make_examples, seed=args.seed, chunk_size=args.block_documents)
     examples = stream(documents.train).with_readers()
     validation = list(stream(documents.validation).first_pass())
@@ -126,18 +110,10 @@ def task_of_documents(
         args=args,
         data=documents,
         splits={"train": examples, "validation": validation},
-        collate=collator(
-            Padding, tokenizer, accelerator, longest_input(model.config, tokenizer), make_examples.longest
-        ),
+        collate=collator(DataCollatorForSeq2Seq, tokenizer, accelerator, longest, make_examples.longest),
         facts={
             "train_files": args.files_identity,
             "training texts": documents.train.identity,
             "validation texts": documents.validation.identity,
         },
     )
-
-
-def sizes_for_card(splits: Mapping[str, Any]) -> dict[str, str]:
-    """How many examples are trained on, if they were counted, and how many are validated on."""
-    size, validation = splits["train"].size, len(splits["validation"])
-    return {"train": f"{size:,} an epoch" if size else "not counted", "validation": f"{validation:,}"}

@@ -1,4 +1,4 @@
-"""Sentences, pairs of segments for next-sentence prediction (Devlin et al. 2019), and segments of single documents.
+"""Sentences, and pairs of segments for next-sentence prediction (Devlin et al. 2019).
 
 A tokenized text is an array `(2, tokens)`: token ids, and 1 where a unit begins that is masked as a whole. A document
 is a list of sentences.
@@ -65,13 +65,6 @@ def sentence_pairs(
                 second = join(document[middle:end])
                 start = end
             yield *_cut_to(first, second, room, rng), is_random
-
-
-def segments(documents: Sequence[Sequence[Text]], room: int) -> Iterator[Text]:
-    """Each document's text in pieces of `room` tokens; the last piece may be shorter."""
-    for document in documents:
-        text = join(document)
-        yield from (text[:, start : start + room] for start in range(0, text.shape[1], room))
 
 
 def join(texts: Sequence[Text]) -> Text:

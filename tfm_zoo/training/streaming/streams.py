@@ -7,12 +7,12 @@ batches; each has some of the readers, and reads and tokenizes for these alone. 
 stopped, on any number of processes.
 """
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, islice, takewhile
+from itertools import count, islice, pairwise, takewhile, tee
 from math import gcd
+from operator import attrgetter
 from typing import Any
 
 import fsspec
@@ -23,14 +23,32 @@ from torch import Tensor
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from tfm_zoo.training.batches import Division
-from tfm_zoo.training.data import pluralize
-from tfm_zoo.training.streaming.reading import Found, Position, read_part, share_part
 from tfm_zoo.training.streaming.texts import CHARACTERS, TextSource
-
-logger = logging.getLogger(__name__)
 
 MAX_READERS = 64  # if all processes together have more workers, some texts are read twice
 MIN_DOCUMENTS = 16  # of a chunk, which bounds the number of readers
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a text stands in its part of the source. That of a reader's chunk is that of its first text."""
+
+    epoch: int = 0  # how many passes come before it
+    chunk: int = 0  # how many chunks of the reader come before it in this pass
+    shard: int = 0  # how many shards of the part come before its own in this pass
+    before: int = 0  # how many texts these shards have
+    text: int = 0  # how many texts of the part come before it in this pass
+    examples: int = 0  # how many examples the reader gave before the chunk, in all passes
+
+
+def position_of(values: dict[str, Any]) -> Position:
+    """A position, as it was written. One of version 0.2 has a state of its shard: its pass is read again."""
+    names = ("epoch", "chunk", "text", "examples") if "state" in values else values
+    return Position(**{name: values[name] for name in names})
+
+
+Found = tuple[Position, str]  # a text, and where it was found
+order_in_part = attrgetter("epoch", "text")
 
 
 @dataclass(eq=False)
@@ -51,8 +69,8 @@ class Stream:
         most = max(1, min(MAX_READERS, self.chunk_size // MIN_DOCUMENTS))
         documents, characters = replace(self, readers=most).limits
         texts = size = 0
-        for position, text in read_part(self.source, self.seed, Position()):
-            if position.epoch or texts >= most * documents or size >= most * characters:
+        for position, text in islice(self.part(), most * documents):
+            if position.epoch or size >= most * characters:
                 break
             texts, size = texts + 1, size + len(text)
         enough = min(most, texts // 2, max(texts // documents, size // characters))
@@ -63,12 +81,46 @@ class Stream:
         """How many documents, and how many characters, a reader's chunk has."""
         return -(-self.chunk_size // self.readers), min(CHARACTERS, 8 * CHARACTERS // self.readers)
 
+    def part(self, start: Position = Position(), part: int = 0, parts: int = 1) -> Iterator[Found]:
+        """The texts of a part of the source from a position on, pass after pass, each with its shards in another order.
+        Blank texts are left out. A text that is as long as two chunks or more is read in pieces that fill one."""
+        passes_without_text = 0
+        while passes_without_text < 100:  # a part may have no text in a pass, but not for ever
+            passes_without_text += 1
+            number, shards = start.before, self.source.shards([self.seed, start.epoch], start.shard, part, parts)
+            for index, shard in enumerate(shards, start.shard):
+                before = number
+                for text in self.source.texts(self.source.lines(shard)):
+                    begins = range(0, max(1, len(text) - CHARACTERS + 1), CHARACTERS)
+                    for piece in filter(str.strip, (text[i:j] for i, j in pairwise([*begins, len(text)]))):
+                        if number >= start.text:
+                            passes_without_text = 0
+                            yield Position(start.epoch, 0, index, before, number), piece
+                        number += 1
+            start = Position(start.epoch + 1)
+        raise ValueError(
+            "there is no text to train on (without a validation split, the first rows of a stream validate)"
+        )
+
+    def share(self, starts: Mapping[int, Position], part: int, parts: int) -> Iterator[tuple[int, Found]]:
+        """The texts of a part for the readers that begin here, which take its texts in turn, each with its reader."""
+        for position, text in self.part(min(starts.values(), key=order_in_part), part, parts):
+            reader = (position.text + position.epoch) % (self.readers // parts) * parts + part
+            if reader in starts and order_in_part(position) >= order_in_part(starts[reader]):
+                yield reader, (position, text)
+
     def texts(self, starts: Mapping[int, Position]) -> dict[int, Iterator[Found]]:
-        """The texts of these readers, for each from its start on."""
+        """The texts of these readers, for each from its start on. If shards are few, several readers share a part. It
+        is read once for all of them: what one has read and another has not is kept in memory."""
+
+        def texts_of(reader: int, shared: Iterator[tuple[int, Found]]) -> Iterator[Found]:
+            return (found for owner, found in shared if owner == reader)
+
         parts, texts = self.source.parts_for(self.readers), {}
-        for part in {reader % parts for reader in starts}:  # shards may be few: then several readers share a part
+        for part in {reader % parts for reader in starts}:
             mine = {reader: start for reader, start in starts.items() if reader % parts == part}
-            texts |= share_part(self.source, self.seed, mine, part, parts, self.readers)
+            copies = tee(self.share(mine, part, parts), len(mine))
+            texts |= {reader: texts_of(reader, shared) for reader, shared in zip(mine, copies, strict=True)}
         return texts
 
     def chunks(self, reader: int, start: Position, texts: Iterator[Found]) -> Iterator[tuple[Position, list[str]]]:
@@ -98,13 +150,10 @@ class Stream:
 
     def read(self, reader: int, start: Position, used: int, texts: Iterator[Found]) -> Iterator[tuple[Any, Position]]:
         """The reader's examples after the first `used` ones, without an end, each with the position of its chunk."""
-        given, last = start.examples, start.epoch  # the last pass with an example
+        given = start.examples
         for position, chunk in self.chunks(reader, start, texts):
-            if position.epoch > last + 100:
-                raise ValueError(f"a hundred passes over the texts, up to number {position.epoch}, gave no example")
             examples = self.examples(reader, position, chunk)
-            if examples:
-                position, last = replace(position, examples=given), position.epoch
+            position = replace(position, examples=given)
             yield from ((example, position) for example in examples[max(0, used - given) :])
             given += len(examples)
 
@@ -125,11 +174,9 @@ def default_workers() -> int:
 class StreamBatches(Division, torch.utils.data.IterableDataset):
     """This process's micro-batches of a stream, all of the same size, and the position that they have reached.
 
-    It does for streams what [`GlobalBatchSampler`] does for examples with an index. It is the data set of a
-    `DataLoader` that makes no batches; the loader's workers, if any, divide this process's readers. Example `i` of a
-    run comes from reader `i` modulo the number of readers, and goes to process `i` modulo the number of processes.
-
-    If nobody knows how many examples a pass has, `max_steps` count as an epoch.
+    It is the data set of a `DataLoader` that makes no batches; the loader's workers, if any, divide this process's
+    readers. Example `i` of a run comes from reader `i` modulo the number of readers, and goes to process `i` modulo the
+    number of processes. If nobody knows how many examples a pass has, `max_steps` count as an epoch.
     """
 
     def __init__(
@@ -140,12 +187,8 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         self.steps_per_epoch = -(-self.size // self.global_batch_size) if self.size else max_steps
         if not self.steps_per_epoch:
             raise ValueError("a stream of unknown length needs max_train_steps")
+        # With fewer readers than processes, or a number of these that is not a power of two, several read the same.
         step = gcd(self.num_processes, stream.readers)
-        if step < self.num_processes:  # fewer readers than processes, or a number of these that is not a power of two
-            logger.warning(
-                f"The texts have {pluralize(stream.readers, 'reader')} for {self.num_processes} processes: each text is"
-                f" read and tokenized by {self.num_processes // step} of them"
-            )
         self.readers = range(self.process_index % step, stream.readers, step)
         self.used, self.starts = 0, dict.fromkeys(self.readers, Position())  # `used`: by all processes
         self.first_step = 0  # the step of the epoch with which the next iteration begins
@@ -162,17 +205,16 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
 
     def state_dict(self) -> dict[str, Any]:
         """The positions of all processes. All of them call it."""
-        starts = [[reader, vars(start), start.examples] for reader, start in self.starts.items()]
+        starts = [[reader, vars(start)] for reader, start in self.starts.items()]
         return {"used": self.used, "readers": self.stream.readers, "starts": gather_object(starts)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state.get("readers") != self.stream.readers:
-            earlier = f"{state['readers']} readers" if "readers" in state else "one reader, as in version 0.1"
             raise ValueError(
-                f"resume_from_checkpoint: the checkpoint's stream had {earlier}, and this one has "
-                f"{self.stream.readers}; continue with the texts and the version of tfm_zoo that the run began with"
+                f"resume_from_checkpoint: the checkpoint's stream had {state.get('readers', 'other')} readers, and this"
+                f" one has {self.stream.readers}; continue with the texts and the version of tfm_zoo that it began with"
             )
-        starts = {reader: Position(**start | {"examples": examples}) for reader, start, examples in state["starts"]}
+        starts = {reader: position_of(start) for reader, start, *_ in state["starts"]}
         self.used, self.starts = state["used"], {reader: starts[reader] for reader in self.readers}
 
     def __iter__(self) -> Iterator[tuple[dict[int, Any], dict[int, Position]]]:

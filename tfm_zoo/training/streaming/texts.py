@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, takewhile
 from math import inf
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from datasets import Dataset, IterableDataset
@@ -17,6 +17,7 @@ from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
 
 #: characters at which a chunk of texts ends, which bounds its memory
 CHARACTERS = 2_000_000
+ROWS = 16  # of a shard that are read at once
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,6 @@ class StreamOptions(TrainingOptions):
     pad_to_max_length: ClassVar = False
     group_by_length: ClassVar = False
 
-    model_name_or_path: str | None = option(None, "Zoo or official checkpoint, Hub id or folder; else a new model.")
     text_column_name: str | None = option(None, "Column of the texts; default: 'text', or the only one.")
     streaming: bool = option(False, "Read the training texts while training; needs max_train_steps.")
     train_split_name: str | None = option(None, "Split to train on; default: the one that begins with 'train'.")
@@ -68,11 +68,8 @@ class TextSource:
     def shards(
         self, seed: Sequence[int] | None = None, first: int = 0, part: int = 0, parts: int = 1
     ) -> Iterator[IterableDataset]:
-        """The shards of a part of the texts, which has every `parts`-th of them, without the first `first`.
-
-        They are counted in the random order that `seed` gives or, without a seed, in their own order. Of texts in
-        memory, each part has every `parts`-th row, and these are one shard.
-        """
+        """The shards of a part of the texts, which has every `parts`-th of them, without the first `first`; in the
+        random order that `seed` gives. Of texts in memory, a part has every `parts`-th row, in one shard."""
         count = len(self.rows) if isinstance(self.rows, Dataset) else self.rows.num_shards
         order = np.arange(count) if seed is None else np.random.default_rng(seed).permutation(count)
         if isinstance(self.rows, Dataset):
@@ -90,19 +87,27 @@ class TextSource:
         count = self.rows.num_shards
         return max(2**i for i in range(readers.bit_length()) if 2**i == 1 or count % 2**i == 0 or count >= 4 * 2**i)
 
-    def texts(self, shard: Iterable[dict[str, Any]], whole: bool = False) -> Iterator[str]:
-        """The texts of a shard, whose end is the end of a text; with `whole`, texts of many lines are not cut."""
-        rows = map(self._text, shard)
+    def lines(self, shard: IterableDataset) -> Iterator[str]:
+        """What stands in each row. Read row by row in a worker of a `DataLoader`, a data set would skip rows for other
+        workers; read in batches it does not."""
+        for batch in shard.iter(batch_size=ROWS):
+            for text in batch[self.column]:
+                if text is not None and not isinstance(text, str):
+                    raise ValueError(f"text_column_name {self.column!r}: a row holds {type(text).__name__}, not text")
+                yield text or ""  # JSON may have rows without a value
+
+    def texts(self, lines: Iterable[str], is_whole: bool = False) -> Iterator[str]:
+        """The texts that the rows of a shard make; if `is_whole`, those of many lines are not cut."""
         if self.rows.builder_name != "text":
-            return rows
+            return iter(lines)
         limit = CHARACTERS if self.breaks else CHARACTERS // 16  # running text: cut into enough texts for many readers
-        return _joined(rows, self.breaks, inf if whole else limit)
+        return joined(lines, self.breaks, inf if is_whole else limit)
 
     def in_memory(self) -> Dataset:
         """All texts, whole."""
         if isinstance(self.rows, Dataset):
             return self.rows
-        texts = chain.from_iterable(self.texts(shard, whole=True) for shard in self.shards())
+        texts = chain.from_iterable(self.texts(self.lines(shard), is_whole=True) for shard in self.shards())
         return Dataset.from_dict({self.column: list(texts)})
 
     def beginning(
@@ -111,22 +116,21 @@ class TextSource:
         """The first texts of these shards, up to a number of characters or documents; and the number of their rows."""
         rows_read = 0
 
-        def read(shard: IterableDataset) -> Iterator[dict[str, Any]]:
+        def beginning_of(shard: IterableDataset) -> Iterator[str]:
             nonlocal rows_read, characters
-            for row in shard:
+            for line in self.lines(shard):
                 rows_read += 1
-                characters -= len(self._text(row))
-                yield row
+                characters -= len(line)
+                yield line
                 if characters <= 0:
                     break
 
-        parts = (self.texts(read(shard)) for shard in takewhile(lambda _: characters > 0, shards))
-        texts = list(islice(filter(str.strip, chain.from_iterable(parts)), documents))
-        return texts, rows_read
+        parts = (self.texts(beginning_of(shard)) for shard in takewhile(lambda _: characters > 0, shards))
+        return list(islice(filter(str.strip, chain.from_iterable(parts)), documents)), rows_read
 
-    def first_texts(self, characters: int = TOKENIZER_TEXT) -> Iterator[str]:
-        """Texts with this many characters, from shards in a random order. They are read when the first is asked for."""
-        yield from self.beginning(self.shards(seed=[0]), characters)[0]
+    def first_texts(self) -> Iterator[str]:
+        """Texts to make a tokenizer from, of shards in a random order. They are read when the first is asked for."""
+        yield from self.beginning(self.shards(seed=[0]), TOKENIZER_TEXT)[0]
 
     @property
     def identity(self) -> str:
@@ -135,23 +139,12 @@ class TextSource:
             return digest(self.rows[self.column])
         return f"{self.rows.num_shards} shards without {self.held_out} rows"
 
-    def _text(self, row: dict[str, Any]) -> str:
-        """The text of a row."""
-        text = row[self.column]
-        if text is not None and not isinstance(text, str):
-            raise ValueError(f"text_column_name {self.column!r}: a row holds {type(text).__name__}, not text")
-        return text or ""  # JSON may have rows without a value
-
 
 def hold_out(
     sources: Mapping[str, TextSource], notes: list[str], characters: int, documents: int | None = None
 ) -> tuple[TextSource, Dataset]:
-    """A stream to train on, and texts to validate on, in memory.
-
-    The texts to validate on are the first ones of the "validation" source, up to a number of characters or documents.
-    Without such a source they come from the stream's first shard, so that no other has to be read. A sentence about
-    them is added to `notes`.
-    """
+    """A stream to train on, and the first texts of the "validation" source, up to a number of characters or documents;
+    without such a source, of the stream's first shard. A sentence about them is added to `notes`."""
     train, validation = sources["train"], sources.get("validation")
     source = validation or train
     texts, rows = source.beginning(islice(source.shards(), None if validation else 1), characters, documents)
@@ -161,18 +154,13 @@ def hold_out(
     first = f"the first {size:,} characters ({pluralize(len(texts), 'document')})"
     if not validation:
         train = replace(train, held_out=rows)
-        if not any(train.first_texts(1)):
-            raise ValueError(
-                f"nothing is left to train on: the {rows:,} rows of this stream would all be validation texts; give a"
-                " validation split or file, or do not stream it"
-            )
         notes.append(f"There is no validation split: {first} were taken for it.")
     elif size >= characters or len(texts) == documents:
         notes.append(f"Of the validation split {first} were used.")
     return train, Dataset.from_dict({"text": texts})
 
 
-def _joined(lines: Iterable[str], breaks: bool, limit: float) -> Iterator[str]:
+def joined(lines: Iterable[str], breaks: bool, limit: float) -> Iterator[str]:
     """Lines joined to texts. A text ends at `limit` characters and, if `breaks`, at an empty line."""
     text: list[str] = []
     size = 0

@@ -1,1 +1,1 @@
-"""The tasks: each file has the options of one, its data, its model, its metrics, and how a run of it is prepared."""
+"""Tasks. Each file reads from top to bottom: options, data, model, the task with its losses, and `load_task`."""

@@ -1,38 +1,31 @@
-"""Classification of texts: with one label each, with any number of labels, or with numbers (regression).
-
-Read from top to bottom: the options, the data, the model, the task with its losses, and `prepare`.
-"""
+"""Classification of texts: with one label each, with any number of labels, or with numbers (regression)."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from decimal import Decimal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import isfinite
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from datasets import ClassLabel, Dataset, DatasetDict, List, Value, load_dataset
+from datasets import ClassLabel, Dataset, DatasetDict, List, Value
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
-from typing_extensions import Self
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.freezing import freeze, freeze_base_model, what_learns
-from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.metrics import predicted
 from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, with_padding
-from tfm_zoo.training.new_models import known_config, new_for_texts
+from tfm_zoo.training.new_models import known_config, model_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
-from tfm_zoo.training.run import Run, start_run
+from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, choose_metrics, inputs_of, task_of_rows
 
 logger = logging.getLogger(__name__)
 
 HEAD = Head(AutoModelForSequenceClassification, "sequence classifier")
-DEFAULT_DATASET = "stanfordnlp/imdb"
 PAIRS_OF_COLUMNS = "sentence1 sentence2", "premise hypothesis", "question sentence", "question1 question2"
 TEXT_COLUMNS = [names.split() for names in ("text", "sentence", *PAIRS_OF_COLUMNS)]
 LABEL_COLUMNS = [["label"], ["labels"]]
@@ -56,7 +49,6 @@ class ClassificationOptions(TrainingOptions):
     )
 
     # The data
-    dataset_name: str | None = option(None, f"Hub id, folder or 'generated' (built-in); default: {DEFAULT_DATASET}.")
     text_column_name: list[str] | None = option(
         None, f"One text column or two; default: first of {row_files.names_in(TEXT_COLUMNS)}.", "text_column_names"
     )
@@ -93,16 +85,6 @@ class ClassificationOptions(TrainingOptions):
         if self.freeze_epochs and self.lora_rank:
             raise ValueError("give either freeze_epochs or lora_rank: with adapters, the base model never learns")
 
-    def with_default_data(self) -> Self:
-        """These options with the default data set, or where nobody can reach it the built-in one."""
-        logger.info(f"Asking for the default data set, {DEFAULT_DATASET}")
-        try:
-            load_dataset(DEFAULT_DATASET)
-        except (ConnectionError, FileNotFoundError):
-            logger.warning(f"The default data set, {DEFAULT_DATASET}, cannot be reached")
-            return super().with_default_data()
-        return replace(self, dataset_name=DEFAULT_DATASET)
-
     def columns_of_names(self, columns: Sequence[str]) -> list[str]:
         asked = self.label_column_name or [name for (name,) in LABEL_COLUMNS if name in columns][:1]
         asked = [asked] if isinstance(asked, str) else asked
@@ -122,30 +104,19 @@ class LabelledTexts(data.Data):
     text_columns: list[str]
     label_names: list[str]  # of numbers, the names of their columns
     problem: str
-    earlier_names: Mapping[str, str] = field(default_factory=dict)  # of labels, where version 0.3 had others
 
     @property
     def are_pairs(self) -> bool:
         return len(self.text_columns) > 1
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """With the earlier names of labels, so that runs of version 0.3 go on."""
-        if not self.earlier_names:
-            return super().facts
-        splits = self.splits.map(lambda label: {"label": self.earlier_names[label]}, input_columns="label")
-        return replace(self, splits=splits, earlier_names={}).facts
-
-    @property
     def usual_metrics(self) -> data.UsualMetrics:
-        number = len(self.label_names)
-        if self.problem == NUMBERS and number == 1:
-            metrics, rows = ["mse", "pearsonr"], [0.5, 1.5]
-        elif self.problem == NUMBERS:
-            metrics, rows = ["mse"], [[0.5] * number, [1.5] * number]
-        else:
-            metrics, rows = ["accuracy", "f1"], [0, 1] if self.problem == ONE_LABEL else [[1, 0], [0, 1]]
-        return data.UsualMetrics(metrics, rows, rows, best=metrics[0])
+        number, names = len(self.label_names), ["accuracy", "f1"]
+        rows = [0, 1] if self.problem == ONE_LABEL else [[1, 0], [0, 1]]
+        if self.problem == NUMBERS:
+            names = ["mse", "pearsonr"] if number == 1 else ["mse"]
+            rows = encoded_labels([[0.5] * number, [1.5] * number], NUMBERS, {})
+        return data.UsualMetrics(names, rows, rows, best=names[0])
 
     def encode(
         self, args: ClassificationOptions, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
@@ -158,7 +129,7 @@ class LabelledTexts(data.Data):
             encoded = tokenizer(*texts, truncation=True, max_length=args.max_seq_length)
             return {**encoded, "labels": encoded_labels(rows["label"], problem, label2id)}
 
-        options = {"remove_columns": [*self.text_columns, "label"], "num_proc": args.preprocessing_num_workers}
+        options = {"remove_columns": [*columns, "label"], "num_proc": args.preprocessing_num_workers}
         return self.splits.map(encode_batch, batched=True, **options)
 
 
@@ -177,20 +148,7 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
         raise ValueError(f"classification needs two labels or more; {columns[0]!r} holds only {names}")
     splits = data.divide(rows, args, notes)
     data.log_label_counts(data.each_label(splits["train"]["label"]), len(splits["train"]), names)
-    earlier = earlier_names(names) if data.Table(args, "train", first).is_delimited and problem == ONE_LABEL else {}
-    return LabelledTexts(splits, own_splits, notes, texts, names, problem, earlier)
-
-
-def earlier_names(names: Sequence[str]) -> dict[str, str]:
-    """What version 0.3 made of the labels of a CSV file that are whole numbers or truth values: "1" of "01", "True" of
-    "true". Nothing if these are the names, or would be in another order."""
-    if all(map(is_number, names)):
-        found = [str(int(Decimal(name))) for name in names]
-    elif {*names} <= {"true", "TRUE", "false", "FALSE"}:
-        found = [name.capitalize() for name in names]
-    else:
-        return {}
-    return dict(zip(names, found, strict=True)) if names != found == data.natural_sort({*found}) else {}
+    return LabelledTexts(splits, own_splits, notes, texts, names, problem)
 
 
 def labelled_rows(texts: Sequence[str], columns: Sequence[str], problem: str, table: data.Table) -> Dataset | None:
@@ -199,7 +157,7 @@ def labelled_rows(texts: Sequence[str], columns: Sequence[str], problem: str, ta
         table.texts(column)
     for column in columns:
         table.check(column)
-    labels = READERS[problem](table, columns)
+    labels = read_labels(table, columns, problem)
     missing = labels.count(None)
     if 0 < missing < len(labels):
         found = f"{table} has {data.pluralize(missing, 'row')} without a label, the first is {{row}}"
@@ -215,9 +173,6 @@ def labelled_file(args: ClassificationOptions, label2id: Mapping[str, int]) -> t
     if labelled is None:
         raise ValueError(f"{args.train_file!r} has no label in {columns}")
     labels = labelled["label"][:]
-    if problem == ONE_LABEL and not {*labels} <= {*label2id}:
-        earlier = earlier_names(data.natural_sort({*labels}))
-        labels = [earlier.get(label, label) for label in labels]
     if problem != NUMBERS and (unknown := sorted(set(data.each_label(labels)) - set(label2id))):
         raise ValueError(f"{args.train_file!r} has labels that the model lacks: {unknown}; it has {list(label2id)}")
     return [labelled[column][:] for column in texts], encoded_labels(labels, problem, label2id)
@@ -238,47 +193,46 @@ def columns_and_problem(args: ClassificationOptions, split: Dataset) -> tuple[li
     return texts, labels, problem
 
 
-def single_labels(table: data.Table, columns: Sequence[str]) -> list[str | None]:
+def read_labels(table: data.Table, columns: Sequence[str], problem: str) -> list[Any]:
+    """Each row's label by its name, the names in its list or of the columns that hold a 1, or its numbers; None where
+    one is missing."""
+    found = [data.labels_in(table.rows, column) for column in columns]
+    if problem == ONE_LABEL:
+        return single_labels(table, columns[0], found[0])
+    if problem == ANY_LABELS and len(columns) == 1:
+        return [each and [*map(str, each)] for each in found[0]]
+    labels, wanted = [], "a label is 1 or 0" if problem == ANY_LABELS else "problem_type 'regression' needs a number"
+    for row, cells in enumerate(zip(*found, strict=True)):
+        cells = [None if str(cell) == "nan" else cell for cell in cells]
+        for column, cell in zip(columns, cells, strict=True):
+            if cell is not None and not (is_number(cell) and (problem == NUMBERS or float(cell) in (0, 1))):
+                raise table.wrong(row, f"{wanted}, not {cell!r}", column)
+        if None in cells:
+            labels.append(None)
+        elif problem == NUMBERS:
+            labels.append([*map(float, cells)])
+        else:
+            labels.append([column for column, cell in zip(columns, cells, strict=True) if float(cell)])
+    return labels
+
+
+def single_labels(table: data.Table, column: str, labels: Sequence[Any]) -> list[str | None]:
     """The name of each row's label."""
-    (column,) = columns
-    feature, labels = table.rows.features[column], table.rows[column][:]
+    feature, found = table.rows.features[column], [label for label in labels if label is not None]
     if isinstance(feature, ClassLabel):
-        return [feature.int2str(label) if label is not None and label >= 0 else None for label in labels]
+        return labels
     if not isinstance(feature, Value):
         raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
-    labels = [None if label != label else label for label in labels]  # an empty cell among numbers is not a number
-    is_written = table.is_delimited and all(is_number(label) for label in labels if label is not None)
-    real = [label for label in labels if isinstance(label, float) or (is_written and label is not None)]
-    if real := [label for label in real if not float(label).is_integer()]:
+    # CSV has no types: a column of names in which all are numbers is one of numbers
+    are_numbers = feature.dtype.startswith("float") or (table.is_delimited and all(map(is_number, found)))
+    if are_numbers and (real := next((label for label in found if not float(label).is_integer()), None)):
         raise ValueError(
-            f"label_column_name {column!r} holds {'numbers (float64)' if is_written else feature}, such as {real[0]};"
-            " expected text, whole numbers or booleans: to learn numbers, give problem_type 'regression'; to learn"
-            " ranges of numbers, write them as names, such as 'low' and 'high'"
+            f"label_column_name {column!r} holds numbers (float64), such as {real}; expected text, whole numbers or"
+            " booleans: to learn numbers, give problem_type 'regression'; to learn ranges of numbers, write them as"
+            " names, such as 'low' and 'high'"
         )
-    names = [None if label is None else str(int(label) if isinstance(label, float) else label) for label in labels]
-    names = [name and name.strip() if is_written else name for name in names]
-    if all(name is None or (name.startswith("[") and name.endswith("]")) for name in names) and any(names):
-        raise ValueError(
-            f"label_column_name {column!r} holds lists that are written as text, such as {next(filter(None, names))!r}:"
-            " give them as lists, in JSON or Parquet, or as a column of 1 and 0 for each label"
-        )
-    return names
-
-
-def sets_of_labels(table: data.Table, columns: Sequence[str]) -> list[list[str] | None]:
-    """The names of each row's labels: those in its list, or those of the columns that hold a 1."""
-    if len(columns) == 1:
-        names = data.class_names(table.rows.features[columns[0]])
-        lists = table.rows[columns[0]][:]
-        return [each and [names[label] if names else str(label) for label in each] for each in lists]
-    rows = values_of(table, columns, lambda value: is_number(value) and float(value) in (0, 1), "a label is 1 or 0")
-    return [row and [column for column, value in zip(columns, row, strict=True) if float(value)] for row in rows]
-
-
-def numbers(table: data.Table, columns: Sequence[str]) -> list[list[float] | None]:
-    """The numbers of each row."""
-    rows = values_of(table, columns, is_number, "problem_type 'regression' needs a number")
-    return [row and [*map(float, row)] for row in rows]
+    names = [label if label is None else str(int(label) if isinstance(label, float) else label) for label in labels]
+    return [name and name.strip() for name in names] if are_numbers else names
 
 
 def is_number(value: Any) -> bool:
@@ -287,22 +241,6 @@ def is_number(value: Any) -> bool:
         return isfinite(float(value))
     except (TypeError, ValueError):
         return False
-
-
-def values_of(
-    table: data.Table, columns: Sequence[str], is_right: Callable[[Any], bool], wanted: str
-) -> list[tuple | None]:
-    """The values of each row in these columns; None if one is missing. Refuses one that is not what is `wanted`."""
-    found = ([None if str(value) == "nan" else value for value in table.rows[column]] for column in columns)
-    rows = [*zip(*found, strict=True)]
-    for row, values in enumerate(rows):
-        for column, value in zip(columns, values, strict=True):
-            if value is not None and not is_right(value):
-                raise table.wrong(row, f"{wanted}, not {value!r}", column)
-    return [None if None in row else row for row in rows]
-
-
-READERS = {ONE_LABEL: single_labels, ANY_LABELS: sets_of_labels, NUMBERS: numbers}
 
 
 def encoded_labels(labels: Iterable[Any], problem: str, label2id: Mapping[str, int]) -> list[Any]:
@@ -323,18 +261,11 @@ def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> Model
         config = known_config(args) if args.is_new else HEAD.config_of_checkpoint(args)
         if family_of(config) != "tfm_bert":
             raise ValueError(f"classifier_pooling is for encoders, and {config.model_type!r} is not one")
-    if args.is_new:
-        model, tokenizer = new_for_texts(HEAD, args, texts.texts(), texts.label_names, **fields)
-        end = model.config.eos_token_id
-        if model.config.is_encoder_decoder and end not in tokenizer("")["input_ids"]:
-            name = args.model_type or model.config.model_type
-            raise ValueError(
-                f"model_type {name!r} is not a sequence classifier with a tokenizer that ends no text with eos_token_id"
-                f" {end}: give another tokenizer_name, or the type of an encoder or a decoder"
-            )
-    else:
-        model, tokenizer = HEAD.load_with_labels(args, texts.label_names, **fields)
-    tokenizer = with_padding(tokenizer)
+    model, tokenizer = model_with_labels(HEAD, args, texts.texts(), texts.label_names, **fields)
+    tokenizer, end = with_padding(tokenizer), model.config.eos_token_id
+    if args.is_new and model.config.is_encoder_decoder and end not in tokenizer("")["input_ids"]:
+        kind = args.model_type or model.config.model_type
+        raise ValueError(f"{kind!r} reads eos_token_id {end}, with which the tokenizer ends no text: give another one")
     if model.config.pad_token_id is None:  # by which the classifier of a decoder finds a text's last token
         model.config.pad_token_id = tokenizer.pad_token_id
     return ModelAndTokenizer(model, tokenizer)
@@ -402,9 +333,6 @@ class ClassificationTask(Task):
                 stage = f"one of {number} with the base model frozen" if frozen else "the first with the whole model"
                 logger.info(f"epoch {epoch + 1}, {stage}: {what_learns(model)}")
 
-    def for_card(self) -> dict[str, Any]:
-        return {**super().for_card(), "label_names": self.data.label_names, "problem": self.data.problem}
-
 
 def load_task(run: Run) -> ClassificationTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
@@ -412,8 +340,3 @@ def load_task(run: Run) -> ClassificationTask:
         run, metrics = choose_metrics(run, ClassificationTask, texts)
         model, tokenizer = build_classifier(run.args, texts)
         return task_of_rows(ClassificationTask, run, texts, metrics, model=model, tokenizer=tokenizer)
-
-
-def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("finetune_classification", ClassificationOptions, argv)
-    return Loop(run, load_task(run))

@@ -1,8 +1,4 @@
-"""Pre-training of encoder-decoders by span corruption: they write what a text lacks (T5, Raffel et al. 2020).
-
-Read from top to bottom: the options, the examples, the model, the task with its losses, and `prepare`.
-The documents are loaded by `streaming/documents.py`.
-"""
+"""Pre-training of encoder-decoders by span corruption: they write what a text lacks (T5, Raffel et al. 2020)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,18 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.models import ModelAndTokenizer, longest_input
+from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.new_models import new_tokenizer
 from tfm_zoo.training.options import cap_lengths, option
-from tfm_zoo.training.run import Run, start_run
-from tfm_zoo.training.streaming.documents import (
-    DocumentOptions,
-    Documents,
-    load_documents,
-    sizes_for_card,
-    task_of_documents,
-)
+from tfm_zoo.training.run import Run
+from tfm_zoo.training.streaming.documents import DocumentOptions, load_documents, task_of_documents
 from tfm_zoo.training.tasks.text_to_text import HEAD, TargetTask, new_seq2seq
 from tfm_zoo.training.tokenizers import SENTINEL, bpe_with_sentinels
 
@@ -49,14 +38,12 @@ class DenoisingOptions(DocumentOptions):
 
 @dataclass
 class SpanCorruption:
-    """Turns documents into examples for a `Stream`: pieces of one document without random spans.
+    """Turns documents into examples for a `Stream`: `input_ids` and `labels`, `(tokens,)`, of pieces of documents.
 
     Of *Thank you for inviting me to your party last week* the model may read *Thank you <extra_id_0> me to your party
-    <extra_id_1> week* and write *<extra_id_0> for inviting <extra_id_1> last <extra_id_2>*; both end with the
-    tokenizer's end-of-text token. An example has `input_ids` and `labels`, each `(tokens,)`.
-
-    As in T5, each piece loses the same share of its tokens, to the nearest token, in as many spans as give the mean
-    length; where they are is random, but a piece begins with a kept token and ends with one that is left out.
+    <extra_id_1> week* and write *<extra_id_0> for inviting <extra_id_1> last <extra_id_2>*; both then end. As in T5,
+    each piece loses the same share of its tokens in as many spans as give the mean length, at random places, but a
+    piece begins with a kept token and ends with one that is left out.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -95,7 +82,7 @@ class SpanCorruption:
         left_out, spans = self.divided(size)
         return size - left_out + spans + 1, left_out + spans + 2
 
-    def __call__(self, documents: Sequence[str], rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
+    def __call__(self, documents: Sequence[str], rng: np.random.Generator) -> list[dict[str, Any]]:
         """The examples of a chunk of documents, in the documents' order."""
         return [self.corrupted(piece, rng) for piece in self.pieces(documents)]
 
@@ -106,7 +93,7 @@ class SpanCorruption:
             starts = range(0, len(ids) - 1, self.room)
             yield from (np.array(ids[start : start + self.room]) for start in starts)
 
-    def corrupted(self, ids: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def corrupted(self, ids: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
         """The example of a piece, `(tokens,)`."""
         left_out, spans = self.divided(len(ids))
         sizes = np.stack([random_parts(len(ids) - left_out, spans, rng), random_parts(left_out, spans, rng)], axis=1)
@@ -114,23 +101,14 @@ class SpanCorruption:
         sentinels = np.split(self.sentinels[: spans + 1], spans + 1)
         seen = chain.from_iterable(zip(parts[::2], sentinels, strict=False))
         written = chain.from_iterable(zip(sentinels, parts[1::2], strict=False))
-        return {
-            "input_ids": np.concatenate([*seen, self.end]),
-            "labels": np.concatenate([*written, sentinels[-1], self.end]),
-        }
+        labels = np.concatenate([*written, sentinels[-1], self.end])
+        return {"input_ids": np.concatenate([*seen, self.end]), "labels": labels.tolist()}
 
 
 def random_parts(total: int, parts: int, rng: np.random.Generator) -> np.ndarray:
     """A number as a sum of `parts` numbers of at least 1, `(parts,)`; each way to divide it has the same chance."""
     cuts = np.sort(rng.choice(total - 1, parts - 1, replace=False)) + 1
     return np.diff(cuts, prepend=0, append=total)
-
-
-def build_seq2seq(args: DenoisingOptions, documents: Documents) -> ModelAndTokenizer:
-    if not args.is_new:
-        return HEAD.load(args)
-    tokenizer = new_tokenizer(args, documents.train.first_texts())
-    return ModelAndTokenizer(new_seq2seq(args, tokenizer, "span"), tokenizer)
 
 
 @dataclass(kw_only=True)
@@ -141,18 +119,22 @@ class DenoisingTask(TargetTask):
 
     pipeline_tag = "text2text-generation"
 
-    def for_card(self) -> dict[str, Any]:
+    @property
+    def example(self) -> dict[str, Any]:
+        """A short one, for the card."""
         by_length = sorted(self.splits["validation"], key=lambda example: len(example["input_ids"]))
-        short = by_length[len(by_length) // 4]
-        example = {name: self.tokenizer.decode(short[name]) for name in ("input_ids", "labels")}
-        return {"sizes": sizes_for_card(self.splits), "example": example}
+        return by_length[len(by_length) // 4]
 
 
 def load_task(run: Run) -> DenoisingTask:
     args = run.args.with_best_metric(DenoisingTask.metric_names(run.args))
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         documents = load_documents(args)
-        model, tokenizer = build_seq2seq(args, documents)
+        if args.is_new:
+            tokenizer = new_tokenizer(args, documents.train.first_texts())
+            model = new_seq2seq(args, tokenizer, "span")
+        else:
+            model, tokenizer = HEAD.load(args)
     longest = longest_input(model.config, tokenizer)
     args = cap_lengths(args, longest, "max_seq_length")
     examples = SpanCorruption(tokenizer, args.max_seq_length, args.noise_density, args.mean_noise_span_length)
@@ -161,8 +143,3 @@ def load_task(run: Run) -> DenoisingTask:
             f"noise_density {args.noise_density}: {examples.longest} tokens to write, of {longest} at most"
         )
     return task_of_documents(DenoisingTask, replace(run, args=args), documents, examples, model, tokenizer)
-
-
-def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("pretrain_t5", DenoisingOptions, argv)
-    return Loop(run, load_task(run))

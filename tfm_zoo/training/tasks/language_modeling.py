@@ -1,19 +1,15 @@
-"""Causal language modelling of running text.
-
-Read from top to bottom: the options, the data, the model, the task with its losses, and `prepare`.
-"""
+"""Causal language modelling of running text."""
 
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from datasets import Dataset, DatasetDict, IterableDataset
+from datasets import Dataset, DatasetDict
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
@@ -22,27 +18,23 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from typing_extensions import Self
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import data, models, sharding
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import cap_lengths, option
-from tfm_zoo.training.run import Run, start_run
+from tfm_zoo.training.run import Run
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import StreamOptions, TextSource, hold_out
 from tfm_zoo.training.task import Batch, TokenTask
 from tfm_zoo.training.tokenizers import byte_level_bpe
-from tfm_zoo.utils.locking import atomic_file
 from tfm_zoo.utils.quiet import shown_bars
 
 HEAD = models.Head(AutoModelForCausalLM, "causal language model")
 #: characters to validate on: the first of a stream, or of its validation split
 HELD_OUT = 500_000
-CONVERSE = "recipes/minimal_sft.py learns them, with trl's SFTTrainer"
 #: documents of a stream that are mixed at a time: so many that chunks, whose last blocks are not full, are as long as
 #: their limit of characters allows
 MIXED_DOCUMENTS = 128_000
@@ -60,13 +52,6 @@ class LanguageModelingOptions(StreamOptions):
     built_in_note: ClassVar = "The text is generated, from templates. It tests the machinery alone."
     max_seq_length: ClassVar = None  # `block_size` stands for it
 
-    tokenizer_vocab_size: int | None = option(
-        None,
-        "The most tokens of a tokenizer made from the training text, a byte-level BPE (257: bytes alone); default: as"
-        f" many as the named configuration has, or {small_vocab_size}.",
-    )
-    train_file: str | None = option(None, "A text file (one document), CSV, TSV, JSON (lines) or Parquet.")
-    chat_template_path: str | None = option(None, "Not taken any more: `recipes/minimal_sft.py` learns conversations.")
     max_train_samples: int | None = option(None, "Use this many training blocks, the first ones.", at_least=1)
     block_size: int | None = option(None, "Tokens per block; default: what the model takes, at most 1024.", at_least=2)
     document_separator: str | None = option(
@@ -75,15 +60,8 @@ class LanguageModelingOptions(StreamOptions):
     sample_prompt: str | None = option(None, "Text that samples continue; by default they begin a text.")
     sample_length: int = option(100, "Tokens of a sample; 0: no samples.", at_least=0)
     num_samples: int = option(1, "Samples drawn at each evaluation.", at_least=1)
-    top_p: float = option(
-        0.95, "Nucleus sampling: draw from the likeliest tokens that hold this much probability.", above=0, at_most=1
-    )
+    top_p: float = option(0.95, "Draw from the likeliest tokens that hold this much probability.", above=0, at_most=1)
     temperature: float = option(1.0, "Below 1, likely tokens are drawn more often.", above=0)
-
-    def with_defaults(self) -> Self:
-        if self.chat_template_path:
-            raise ValueError(f"chat_template_path {self.chat_template_path!r} is for conversations: {CONVERSE}")
-        return super().with_defaults()
 
 
 @dataclass
@@ -125,11 +103,10 @@ class Corpus(data.Data):
         splits = self.splits.map(lambda rows: {"input_ids": join(rows["text"])}, batched=True, **options)
         encoded = {}
         for name, split in splits.items():
-            encoded[name] = in_a_row(split)
-            if len(encoded[name]) < 2:
-                raise ValueError(
-                    f"split {name!r} holds {data.pluralize(len(encoded[name]), 'token')}: too few to predict any"
-                )
+            chunks = [chunk.flatten().to_numpy() for chunk in split.data.column("input_ids").chunks]
+            encoded[name] = torch.from_numpy(np.concatenate([np.empty(0, np.int32), *chunks], dtype=np.int32))
+            if (size := len(encoded[name])) < 2:
+                raise ValueError(f"split {name!r} holds {data.pluralize(size, 'token')}: too few to predict any")
         return encoded
 
 
@@ -137,9 +114,8 @@ class Corpus(data.Data):
 class Blocks(torch.utils.data.Dataset):
     """A row of tokens cut into blocks of one size: `input_ids` and `labels`, both `(block_size,)`.
 
-    Every token counts: the last block is filled up, with labels that the loss ignores. The filling comes after all
-    tokens, where a causal model does not see it, and needs no attention mask. A block may hold several documents or a
-    part of one; tokens after an end of text see those before it.
+    The last block is filled up, with labels that the loss ignores. A causal model does not see what comes after all
+    tokens, and needs no attention mask. Tokens after an end of text see those before it.
     """
 
     tokens: Tensor  # `(tokens,)`, at least 2
@@ -181,7 +157,6 @@ def load_corpus(args: LanguageModelingOptions) -> Corpus:
     if args.is_generated:
         raw = {"train": raw["train"]}  # the other splits have words of their own, which a language model cannot know
     rows, own_splits, notes = data.by_role(raw, args)
-    refuse_conversations(rows["train"], args.text_column_name)
     column = row_files.find_text_column(rows["train"], args.text_column_name)
     if args.streaming:
         sources = {role: TextSource(split.select_columns(column), column, breaks=False) for role, split in rows.items()}
@@ -202,33 +177,6 @@ def load_corpus(args: LanguageModelingOptions) -> Corpus:
         if not len(split):
             raise ValueError(f"there is no text in the {role} split")
     return Corpus(DatasetDict(splits), own_splits, notes)
-
-
-def refuse_conversations(rows: Dataset | IterableDataset, text_column: str | None) -> None:
-    """Refuse a column of conversations: by its usual names or, of the column that is asked for, by the first row."""
-    first = next(iter(rows.with_format(None)), {})
-    for name in [text_column] if text_column else ["messages", "conversations"]:
-        if name in first and (not text_column or isinstance(first[name], list)):
-            raise ValueError(
-                f"column {name!r} holds conversations: {CONVERSE}; for a column of texts give its name as"
-                " text_column_name"
-            )
-
-
-def in_a_row(split: Dataset) -> Tensor:
-    """All token ids of a split, `(tokens,)`. If the split lies in the cache of `datasets`, they are written to a file
-    beside it, which is then memory-mapped."""
-    chunks = split.data.column("input_ids").chunks
-    parts = (chunk.flatten().to_numpy(zero_copy_only=False).astype(np.int32) for chunk in chunks)
-    if not split.cache_files:
-        return torch.from_numpy(np.concatenate([np.empty(0, np.int32), *parts]))
-    path = Path(split.cache_files[0]["filename"]).with_suffix(".tokens")
-    if not path.exists():
-        with atomic_file(path) as unfinished, unfinished.open("wb") as file:
-            for part in parts:
-                part.tofile(file)
-    size = path.stat().st_size // np.dtype(np.int32).itemsize
-    return torch.from_file(str(path), size=size, dtype=torch.int32) if size else torch.empty(0, dtype=torch.int32)
 
 
 def cut_at_the_end(texts: list[str], share: float) -> tuple[list[str], list[str]]:
@@ -282,7 +230,6 @@ class Sampler:
         """Samples of a model after `step` steps, empty if `sample_length` is 0. If sharded, all processes call it."""
         if not self.length:
             return []
-        training = model.training
         model.eval()
         devices = [] if model.device.type == "cpu" else [model.device]
         with torch.random.fork_rng(devices, device_type=model.device.type):  # leaves training's random numbers alone
@@ -290,7 +237,7 @@ class Sampler:
             prompt = self.prompt.to(model.device)
             options = {"generation_config": self.config, "synced_gpus": sharded}
             ids = model.generate(prompt, attention_mask=torch.ones_like(prompt), **options)
-        model.train(training)
+        model.train()
         return self.tokenizer.batch_decode(ids, skip_special_tokens=True)
 
 
@@ -315,32 +262,17 @@ class LanguageModelingTask(TokenTask):
 
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:
         """Draw samples on the main process, print them, and log them."""
-        accelerator = self.accelerator
-        if not self.sampler or sharding.is_sharded(accelerator) or not accelerator.is_main_process:
-            return
-        if samples := self.sampler.draw(self.unwrapped(model), state.step):
-            state.log_history.append({"step": state.step, "samples": samples})
-        for sample in samples:
-            print(f"--- sample after step {state.step}\n{sample}\n---", flush=True)
+        if self.sampler and self.accelerator.is_main_process and not sharding.is_sharded(self.accelerator):
+            if samples := self.sampler.draw(self.unwrapped(model), state.step):
+                state.log_history.append({"step": state.step, "samples": samples})
+            for sample in samples:
+                print(f"--- sample after step {state.step}\n{sample}\n---", flush=True)
 
     def final_metrics(self, best: nn.Module, state: TrainState) -> dict[str, float]:
         """No metrics are added, as there is no test split. The card gets samples of this model."""
         whole, sharded = self.unwrapped(best), sharding.is_sharded(self.accelerator)
         self.samples = self.sampler.draw(whole, state.best_step, sharded)
         return {}
-
-    def for_card(self) -> dict[str, Any]:
-        asked, prompt = self.args.sample_length or 100, self.args.sample_prompt or "Once"
-        room = self.sampler.longest - len(self.tokenizer(prompt)["input_ids"])
-        return {
-            "example_prompt": prompt,
-            "example_length": max(1, min(asked, room)),
-            "is_cut": room < asked,
-            "longest": self.sampler.longest,
-            "block_size": self.splits["validation"].block_size,
-            "sizes": {name: f"{self.tokens[name]:,}" if name in self.tokens else "not counted" for name in self.splits},
-            "samples": self.samples,
-        }
 
 
 def load_task(run: Run) -> LanguageModelingTask:
@@ -374,7 +306,8 @@ def load_task(run: Run) -> LanguageModelingTask:
         limit=args.max_eval_samples,
         multiple_of=args.per_device_eval_batch_size * processes if processes > 1 else 1,
     )
-    digests = {name: data.digest([split]) for name, split in tokens.items()}
+    identity = {name: data.digest([split]) for name, split in tokens.items()}
+    identity |= {"train": corpus.stream.identity} if corpus.stream else {}
     return LanguageModelingTask(
         accelerator=run.accelerator,
         model=model,
@@ -384,14 +317,9 @@ def load_task(run: Run) -> LanguageModelingTask:
         splits={"train": examples, "validation": validation},
         facts={
             "train_files": args.files_identity,
-            "training text": corpus.stream.identity if corpus.stream else digests["train"],
-            "validation text": digests["validation"],
+            "training text": identity["train"],
+            "validation text": identity["validation"],
         },
         sampler=sampler,
         tokens={name: len(split) for name, split in tokens.items()},
     )
-
-
-def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("finetune_causal_lm", LanguageModelingOptions, argv)
-    return Loop(run, load_task(run))

@@ -1,11 +1,7 @@
-"""Pre-training of encoders by masked tokens and, of pairs of segments, by next sentences (Devlin et al. 2019).
-
-Read from top to bottom: the options, the examples, the model, the task with its losses, and `prepare`. The documents
-are loaded by `streaming/documents.py`, and cut into sentences, and pairs of segments, by `streaming/sentences.py`.
-"""
+"""Pre-training of encoders by masked tokens and, of pairs of segments, by next sentences (Devlin et al. 2019)."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, pairwise
 from typing import Any, ClassVar
@@ -14,39 +10,21 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributions import Categorical
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, PreTrainedConfig, PreTrainedTokenizerBase
-from transformers.utils import ModelOutput
 
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import Head, ModelAndTokenizer, longest_input
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import cap_lengths, option
-from tfm_zoo.training.run import Run, start_run
-from tfm_zoo.training.sharding import is_sharded
-from tfm_zoo.training.streaming.documents import (
-    DocumentOptions,
-    Documents,
-    load_documents,
-    sizes_for_card,
-    task_of_documents,
-)
-from tfm_zoo.training.streaming.sentences import Text, join, segments, sentence_pairs
+from tfm_zoo.training.run import Run
+from tfm_zoo.training.streaming.documents import DocumentOptions, load_documents, task_of_documents
+from tfm_zoo.training.streaming.sentences import Text, join, sentence_pairs
 from tfm_zoo.training.streaming.texts import CHARACTERS
 from tfm_zoo.training.task import Batch, Task, inputs_of, sums_of_rows
 from tfm_zoo.training.tokenizers import learned_word_piece
 
 SENTENCES = 500  # tokenized at once: a tokenizer's full output takes much more memory than the ids
 BY_MASK, BY_RANDOM = 0.8, 0.1  # shares of the chosen tokens that [MASK] or another token replaces
-#: an evaluation's metrics, and what the card calls them
-TITLES = {
-    "mlm_accuracy": "accuracy of masked tokens",
-    "nsp_accuracy": "accuracy of next sentences",
-    "mlm_loss": "loss per masked token",
-    "nsp_loss": "loss per pair",
-    "loss": "sum of losses",
-}
 
 
 @dataclass(frozen=True)
@@ -68,40 +46,6 @@ class PretrainingOptions(DocumentOptions):
     whole_word_mask: bool = option(False, "Mask all tokens of a word, or none of them.")
 
 
-class Masking:
-    """Chooses tokens to predict (Devlin et al. 2019): `[MASK]` replaces 80 %, another token 10 %, and 10 % stay.
-
-    Each word, or each token, is chosen independently with the same probability. Special tokens are neither chosen nor
-    put in another's place. (transformers' `DataCollatorForLanguageModeling` draws from one generator for all batches,
-    so that its masks depend on the number of processes and on where they started, and it may replace a token by a
-    special one.)
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, probability: float = 0.15):
-        if not 0 < probability < 1:
-            raise ValueError(f"mlm_probability must be above 0 and below 1, not {probability}")
-        if tokenizer.mask_token_id is None:
-            raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no mask token, which a masked model needs")
-        self.probability, self.mask = probability, tokenizer.mask_token_id
-        self.is_special = np.zeros(len(tokenizer), dtype=bool)
-        self.is_special[tokenizer.all_special_ids] = True
-        self.ordinary = np.flatnonzero(~self.is_special)
-
-    def __call__(self, ids: np.ndarray, begins: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """The ids that the model reads, and its labels: -100 for tokens that are not predicted.
-
-        All are `(tokens,)`, of one example or of many in a row. `begins` is true where a unit begins that is masked as
-        a whole: a word, or each token.
-        """
-        word = np.cumsum(begins) - begins[0]
-        chosen = (rng.random(word[-1] + 1) < self.probability)[word] & ~self.is_special[ids]
-        draw = rng.random(len(ids))
-        replaced = chosen & (draw >= 1 - BY_RANDOM)
-        seen = np.where(chosen & (draw < BY_MASK), self.mask, ids)
-        seen[replaced] = rng.choice(self.ordinary, np.count_nonzero(replaced))
-        return seen, np.where(chosen, ids, IGNORED)
-
-
 @dataclass
 class PretrainingExamples:
     """Turns documents into examples for a `Stream`: `[CLS] A [SEP] B [SEP]`, or `[CLS] A [SEP]`, partly masked.
@@ -112,25 +56,28 @@ class PretrainingExamples:
 
     tokenizer: PreTrainedTokenizerBase
     split: Callable[[str], list[str]]  # cuts a document into its sentences, for pairs
-    masking: Masking  # chooses and hides the tokens to predict
     longest: int  # tokens of an example at most, special ones included
+    probability: float = 0.15  # share of the tokens, or words, that are to be predicted
     pairs: bool = True  # pairs for next-sentence prediction; false: segments of one document
     short_probability: float = 0.1  # share of the pairs that are made shorter, as texts of a later task may be
     whole_words: bool = False  # mask all tokens of a word or none
 
     def __post_init__(self) -> None:
         tokenizer = self.tokenizer
-        self.has_types = "token_type_ids" in tokenizer.model_input_names
-        for name in ("cls_token", "sep_token"):
+        if not 0 < self.probability < 1:
+            raise ValueError(f"mlm_probability must be above 0 and below 1, not {self.probability}")
+        for name in ("mask_token", "cls_token", "sep_token"):
             if getattr(tokenizer, name) is None:
                 raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no {name}, which an encoder needs")
         if self.whole_words and not tokenizer.is_fast:
             raise ValueError(f"whole_word_mask needs a fast tokenizer, which {tokenizer.name_or_path!r} has not")
-        self.cls, self.sep = (np.array([[i], [1]]) for i in (tokenizer.cls_token_id, tokenizer.sep_token_id))
         shape = ("[CLS]", "A", "[SEP]", "B", "[SEP]") if self.pairs else ("[CLS]", "A", "[SEP]")
         if self.longest < len(shape):
             raise ValueError(f"max_seq_length must be at least {len(shape)} ({' '.join(shape)}), not {self.longest}")
         self.room = self.longest - (3 if self.pairs else 2)
+        self.cls, self.sep = (np.array([[i], [1]]) for i in (tokenizer.cls_token_id, tokenizer.sep_token_id))
+        self.is_special = np.zeros(len(tokenizer), dtype=bool)
+        self.is_special[tokenizer.all_special_ids] = True
 
     @property
     def needs(self) -> str:
@@ -146,40 +93,56 @@ class PretrainingExamples:
         """The examples of a chunk of documents, in the documents' order."""
         if self.pairs and len(documents) < 2:
             return []
-        encoded = self.encode(documents)
-        texts: list[Text] = []
-        others: list[dict[str, Any]] = []
+        encoded, texts, others = self.encode(documents), [], []
         if self.pairs:
             for first, second, is_random in sentence_pairs(encoded, self.room, self.short_probability, rng):
                 texts.append(join([self.cls, first, self.sep, second, self.sep]))
                 types = np.repeat([0, 1], [first.shape[1] + 2, second.shape[1] + 1])
                 others.append({"token_type_ids": types, "next_sentence_label": int(is_random)})
         else:
-            for segment in segments(encoded, self.room):
-                texts.append(join([self.cls, segment, self.sep]))
-                others.append({"token_type_ids": np.zeros_like(texts[-1][0])} if self.has_types else {})
+            has_types = "token_type_ids" in self.tokenizer.model_input_names
+            for document in map(join, encoded):
+                for start in range(0, document.shape[1], self.room):
+                    texts.append(join([self.cls, document[:, start : start + self.room], self.sep]))
+                    others.append({"token_type_ids": np.zeros_like(texts[-1][0])} if has_types else {})
         if not texts:
             return []
-        ids, labels = self.masking(*join(texts), rng)
+        ids, labels = self.mask(*join(texts), rng)
         ends = np.cumsum([text.shape[1] for text in texts])[:-1]
         rows = zip(np.split(ids, ends), np.split(labels, ends), others, strict=True)
-        return [{"input_ids": ids, "labels": labels, **other} for ids, labels, other in rows]
+        return [{"input_ids": ids, "labels": labels.tolist(), **other} for ids, labels, other in rows]
 
     def encode(self, documents: Sequence[str]) -> list[list[Text]]:
         """The tokens of each document's sentences, or of its whole text; texts without tokens are left out."""
         sentences = [self.split(document) if self.pairs else [document] for document in documents]
-        texts = self.tokenize([*chain.from_iterable(sentences)])
-        encoded = ([text for text in islice(texts, len(group)) if text.shape[1]] for group in sentences)
-        return [document for document in encoded if document]
-
-    def tokenize(self, texts: list[str]) -> Iterator[Text]:
+        texts, encoded = [*chain.from_iterable(sentences)], []
         options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
         for start in range(0, len(texts), SENTENCES):
             encoding = self.tokenizer(texts[start : start + SENTENCES], add_special_tokens=False, **options)
             for index, ids in enumerate(encoding["input_ids"]):
                 units = encoding.word_ids(index) if self.whole_words else range(len(ids))
                 begins = [True, *(unit != before for before, unit in pairwise(units))][: len(ids)]
-                yield np.array([ids, begins], dtype=np.int32)
+                encoded.append(np.array([ids, begins], dtype=np.int32))
+        rest = iter(encoded)
+        groups = ([text for text in islice(rest, len(group)) if text.shape[1]] for group in sentences)
+        return [group for group in groups if group]
+
+    def mask(self, ids: np.ndarray, begins: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """The ids that the model reads, and its labels: -100 for tokens that are not predicted. All are `(tokens,)`, of
+        many examples in a row. `begins` is true where a unit begins that is masked as a whole: a word, or each token.
+
+        Each unit is chosen independently with the same probability (Devlin et al. 2019). `[MASK]` replaces 80 %,
+        another token 10 %, and 10 % stay. Special tokens are neither chosen nor put in another's place. (transformers'
+        `DataCollatorForLanguageModeling` draws from one generator for all batches, so that its masks depend on the
+        number of processes, and it may replace a token by a special one.)
+        """
+        word = np.cumsum(begins) - begins[0]
+        chosen = (rng.random(word[-1] + 1) < self.probability)[word] & ~self.is_special[ids]
+        draw = rng.random(len(ids))
+        replaced = chosen & (draw >= 1 - BY_RANDOM)
+        seen = np.where(chosen & (draw < BY_MASK), self.tokenizer.mask_token_id, ids)
+        seen[replaced] = rng.choice(np.flatnonzero(~self.is_special), np.count_nonzero(replaced))
+        return seen, np.where(chosen, ids, IGNORED)
 
 
 class PairsHead(Head):
@@ -199,11 +162,6 @@ class PairsHead(Head):
 
 MASKED = Head(AutoModelForMaskedLM, "masked language model")
 PAIRS = PairsHead(AutoModelForPreTraining, "masked language model")
-
-
-def build_encoder(args: PretrainingOptions, documents: Documents) -> ModelAndTokenizer:
-    head = PAIRS if args.next_sentence_prediction else MASKED
-    return new_encoder(args, head, documents.train.first_texts()) if args.is_new else head.load(args)
 
 
 def new_encoder(args: PretrainingOptions, head: Head, texts: Iterable[str]) -> ModelAndTokenizer:
@@ -226,48 +184,40 @@ class PretrainingTask(Task):
 
     pipeline_tag = "fill-mask"
     losses = {"mlm_loss": "labels", "nsp_loss": "next_sentence_label"}
-    metric_titles = TITLES
+    metric_titles = {
+        "mlm_accuracy": "accuracy of masked tokens",
+        "nsp_accuracy": "accuracy of next sentences",
+        "mlm_loss": "loss per masked token",
+        "nsp_loss": "loss per pair",
+        "loss": "sum of losses",
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        labels = torch.cat([torch.as_tensor(example["labels"]) for example in self.splits["validation"]])
-        counts = labels[labels != IGNORED].unique(return_counts=True)[1]
-        if not len(counts):
+        if all({*example["labels"]} == {IGNORED} for example in self.splits["validation"]):
             raise ValueError("no token of the validation documents is masked: give more of them")
-        # The loss, in nats, of a guess that knows only how frequent each label is.
-        self.entropy = Categorical(counts.double()).entropy().item()
 
     @classmethod
     def metric_names(cls, args: PretrainingOptions, predicted: Sequence[str] = ()) -> list[str]:
-        return [name for name in TITLES if args.next_sentence_prediction or "nsp" not in name]
+        return [name for name in cls.metric_titles if args.next_sentence_prediction or "nsp" not in name]
 
     def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
         """The summed loss and, in evaluations, the hits of each example's masked tokens; of a pair also its own loss
         and hit."""
-        labels, options = batch["labels"], {}
+        labels, computed = batch["labels"], {}
         labelled = labels != IGNORED
-        has_loss = self.is_zoo and torch.is_grad_enabled() and bool(labelled.any())
-        # The parts of a sharded model cannot be called alone.
-        calls_head = self.is_zoo and not torch.is_grad_enabled() and not is_sharded(self.accelerator)
-        if has_loss or calls_head:  # logits are made for the labelled tokens alone
-            options = {"labels": labels, "return_logits": False, "output_hidden_states": calls_head}
-        outputs, computed = model(**inputs_of(batch), **options), {}
-        if has_loss:
+        if self.is_zoo and torch.is_grad_enabled() and labelled.any():  # in chunks, without logits of other tokens
+            outputs = model(**inputs_of(batch), labels=labels, return_logits=False)
             computed["mlm_loss"] = (outputs.loss * labelled.sum())[None]
         else:
-            logits = self.head_logits(model, outputs, labelled) if calls_head else token_logits(outputs)[labelled]
-            losses, hits = losses_and_hits(logits, labels[labelled])
+            outputs = model(**inputs_of(batch))
+            logits = outputs.prediction_logits if "prediction_logits" in outputs else outputs.logits
+            losses, hits = losses_and_hits(logits[labelled], labels[labelled])
             computed |= {"mlm_loss": sums_of_rows(losses, labelled), "mlm_hits": sums_of_rows(hits, labelled)}
         if "next_sentence_label" in batch:
             logits = outputs.seq_relationship_logits
             computed["nsp_loss"], computed["nsp_hits"] = losses_and_hits(logits, batch["next_sentence_label"])
         return computed
-
-    def head_logits(self, model: nn.Module, outputs: ModelOutput, labelled: Tensor) -> Tensor:
-        """The logits of labelled tokens, `(tokens, vocab_size)`."""
-        whole = self.unwrapped(model)
-        with self.accelerator.autocast():
-            return whole.lm_head(whole.head(outputs.hidden_states[-1][labelled]))
 
     def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
         """Loss and accuracy per masked token and per pair."""
@@ -277,14 +227,6 @@ class PretrainingTask(Task):
                 hits, items = (computed[f"{part}_{name}"].double().sum().item() for name in ("hits", "loss_items"))
                 metrics[f"{part}_accuracy"] = hits / items
         return metrics
-
-    def for_card(self) -> dict[str, Any]:
-        return {"entropy": self.entropy, "sizes": sizes_for_card(self.splits)}
-
-
-def token_logits(outputs: ModelOutput) -> Tensor:
-    """The logits of the tokens, `(batch, length, vocab_size)`, from either head."""
-    return outputs.prediction_logits if "prediction_logits" in outputs else outputs.logits
 
 
 def losses_and_hits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -296,21 +238,17 @@ def losses_and_hits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def load_task(run: Run) -> PretrainingTask:
     args = run.args.with_best_metric(PretrainingTask.metric_names(run.args))
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
-        documents = load_documents(args)
-        model, tokenizer = build_encoder(args, documents)
+        documents, head = load_documents(args), PAIRS if args.next_sentence_prediction else MASKED
+        new = args.is_new and new_encoder(args, head, documents.train.first_texts())
+        model, tokenizer = new or head.load(args)
     args = cap_lengths(args, longest_input(model.config, tokenizer), "max_seq_length")
     examples = PretrainingExamples(
         tokenizer,
         documents.split,
-        Masking(tokenizer, args.mlm_probability),
         args.max_seq_length,
+        args.mlm_probability,
         pairs=args.next_sentence_prediction,
         short_probability=args.short_seq_prob,
         whole_words=args.whole_word_mask,
     )
     return task_of_documents(PretrainingTask, replace(run, args=args), documents, examples, model, tokenizer)
-
-
-def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("pretrain_bert", PretrainingOptions, argv)
-    return Loop(run, load_task(run))

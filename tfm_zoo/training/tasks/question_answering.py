@@ -1,7 +1,4 @@
-"""Question answering: where in a text the answer to a question begins and ends.
-
-Read from top to bottom: the options, the data, the model, the task with its losses, and `prepare`.
-"""
+"""Question answering: where in a text the answer to a question begins and ends."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -19,18 +16,18 @@ from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.data.windows import Window, Windows, best_spans
 from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
-from tfm_zoo.training.new_models import new_for_texts
+from tfm_zoo.training.models import Head, with_padding
+from tfm_zoo.training.new_models import model_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
-from tfm_zoo.training.run import Run, start_run
+from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, choose_metrics, task_of_rows, with_prefix
 
 HEAD = Head(AutoModelForQuestionAnswering, "question answerer")
 SCORES = ("LABEL_0", "LABEL_1")  # of each token: as the first and as the last of an answer
-#: what a window has beyond the model's inputs: where the answer stands, and where the context and "no answer" stand
-LABELS = ("start_positions", "end_positions")
-CONTEXT = ("context_start", "context_end", "no_answer")
+LABELS = ("start_positions", "end_positions")  # of a window: the first and the last token of the answer
+#: what the metrics need of a window: the question's number, the token that stands for no answer, and where in the
+#: context its tokens begin and end, in characters
+OF_WINDOWS = ["row", "no_answer", "places"]
 ANSWER = ("text", "answer_start")  # lists, of the same length
 
 
@@ -66,19 +63,15 @@ class Questions(data.Data):
     def encode(
         self, args: AnsweringOptions, model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase
     ) -> DatasetDict:
-        """The windows of each split: the model's inputs, `LABELS`, `CONTEXT`, "row" (the question's number) and
-        "places" (where in the context each of its tokens begins and ends, in characters)."""
+        """The windows of each split: the model's inputs, `LABELS` and `OF_WINDOWS`."""
         longest = args.max_seq_length
         windows = Windows(tokenizer, longest, args.doc_stride, max_question_len=longest, align_to_words=False)
 
         def encode_batch(questions: list, contexts: list, answers: list, numbers: list[int]) -> dict[str, list]:
             found = []
             for question, context, right, number in zip(questions, contexts, answers, numbers, strict=True):
-                try:
-                    cut = windows.of(question, context)
-                except ValueError as error:
-                    raise ValueError(f"max_seq_length {longest} is too small for {question!r}: {error}") from error
-                found += [labelled(window, right, tokenizer.cls_token_id) | {"row": number} for window in cut]
+                for window in windows.of(question, context):
+                    found.append(labelled(window, right, tokenizer.cls_token_id) | {"row": number})
             return {name: [each[name] for each in found] for name in found[0]}
 
         columns = ["question", "context", "answers"]
@@ -113,18 +106,16 @@ def squad_rows(articles: Iterable[Mapping[str, Any]]) -> Dataset:
 def labelled(window: Window, answers: Mapping[str, list], cls_token_id: int | None) -> dict[str, Any]:
     """A window with the first and the last token of the first answer. If the window does not hold all of it, both are
     the token that stands for no answer: the CLS token, or the first one if the tokenizer has no CLS token."""
-    ids, context = window.inputs["input_ids"], [index for index, place in enumerate(window.places) if place]
+    ids, places = window.inputs["input_ids"], window.places
     no_answer = ids.index(cls_token_id) if cls_token_id in ids else 0
-    first, last = (context[0], context[-1]) if context else (no_answer, no_answer - 1)
-    inside = []
+    inside, context = [], [index for index, place in enumerate(places) if place]
     if context and answers["text"]:
         begin = answers["answer_start"][0]
         end = begin + len(answers["text"][0])
-        if window.places[first][0] <= begin and end <= window.places[last][1]:
-            inside = [i for i in context if window.places[i][0] < end and window.places[i][1] > begin]
-    inside = inside or [no_answer]
-    values = dict(zip(LABELS + CONTEXT, (inside[0], inside[-1], first, last, no_answer), strict=True))
-    return {**window.inputs, **values, "places": [window.places[index] for index in context]}
+        if places[context[0]][0] <= begin and end <= places[context[-1]][1]:
+            inside = [index for index in context if places[index][0] < end and places[index][1] > begin]
+    first, last = (inside[0], inside[-1]) if inside else (no_answer, no_answer)
+    return {**window.inputs, LABELS[0]: first, LABELS[1]: last, "no_answer": no_answer, "places": places}
 
 
 def load_questions(args: AnsweringOptions) -> Questions:
@@ -147,9 +138,8 @@ def _questions(table: data.Table) -> Dataset:
         if not isinstance(answer, Mapping) or not all(isinstance(answer.get(key), list) for key in ANSWER):
             raise table.wrong(row, f"answer_column needs lists `text` and `answer_start`, not {answer!r}")
         if not answer["text"] and not args.version_2_with_negative:
-            raise table.error(
-                row, f"{table}, {{row}} has no answer: give version_2_with_negative if questions may lack one"
-            )
+            advice = "give version_2_with_negative if questions may lack one"
+            raise table.error(row, f"{table}, {{row}} has no answer: {advice}")
         for text, start in zip(answer["text"], answer["answer_start"], strict=True):
             if not text or not context.startswith(text, start):
                 raise table.wrong(row, f"the answer {text!r} does not stand at character {start} of its context")
@@ -158,16 +148,8 @@ def _questions(table: data.Table) -> Dataset:
     return Dataset.from_dict({"id": [*ids], "question": questions, "context": contexts, "answers": answers})
 
 
-def build_answerer(args: AnsweringOptions, questions: Questions) -> ModelAndTokenizer:
-    """The model, a checkpoint or a new one, and its tokenizer."""
-    made = new_for_texts(HEAD, args, questions.texts(), SCORES) if args.is_new else HEAD.load_with_labels(args, SCORES)
-    return made._replace(tokenizer=padded_at_right(made.tokenizer))
-
-
 def padded_at_right(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer, set to pad at the right, so that padding moves no token. [`Windows`] then put the question first:
-    a decoder reads it before the context, and the first token, which may stand for "no answer", is not of the context.
-    """
+    """The tokenizer, set to pad at the right: padding then moves no token, and [`Windows`] put the question first."""
     tokenizer.padding_side = "right"
     return with_padding(tokenizer)
 
@@ -184,34 +166,23 @@ class AnsweringTask(Task):
     losses = {"loss": LABELS[0]}
 
     def __post_init__(self) -> None:
-        self.windows = {name: split.select_columns(["row", "places"]) for name, split in self.splits.items()}
-        self.splits = self.splits.remove_columns(["row", "places"])
+        self.windows = {name: split.select_columns(OF_WINDOWS) for name, split in self.splits.items()}
+        self.splits = self.splits.remove_columns(OF_WINDOWS)
         super().__post_init__()
 
     def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
-        """For each window the loss, the mean of those of its first and its last token; the score of no answer; and
-        scores, first and last tokens of its best spans, numbered from the beginning of the context. Padding has no part
-        in it, whatever the model's class."""
-        others = (*LABELS, *CONTEXT)
-        outputs = model(**{name: values for name, values in batch.items() if name not in others})
+        """For each window the loss, the mean of those of its first and its last token, and in evaluations the scores of
+        its tokens. Padding has no part in it, whatever the model's class."""
+        outputs = model(**{name: values for name, values in batch.items() if name not in LABELS})
         padding, lowest = batch["attention_mask"] == 0, torch.finfo(torch.float32).min
-        scores = outputs.start_logits, outputs.end_logits
-        start, end = (each.float().masked_fill(padding, lowest) for each in scores)  # `(windows, length)`
-        ends = zip((start, end), LABELS, strict=True)
+        scores = {"start": outputs.start_logits, "end": outputs.end_logits}  # `(windows, length)`
+        scores = {name: each.float().masked_fill(padding, lowest) for name, each in scores.items()}
+        ends = zip(scores.values(), LABELS, strict=True)
         losses = sum(F.cross_entropy(each, batch[name], reduction="none") for each, name in ends) / 2
         if torch.is_grad_enabled():
             return {"loss": losses}
-        places = torch.arange(start.shape[1], device=start.device)
-        context_start, context_end, no_answer = (batch[name][:, None] for name in CONTEXT)
-        allowed = (places >= context_start) & (places <= context_end)
-        scores, first, last = best_spans(start, end, allowed, self.args.max_answer_length, self.args.n_best_size)
-        return {
-            "loss": losses,
-            "no_answer": (start.gather(1, no_answer) + end.gather(1, no_answer)).squeeze(1),
-            "scores": scores,
-            "first": first - context_start,
-            "last": last - context_start,
-        }
+        rest = (0, self.args.max_seq_length - padding.shape[1])
+        return {"loss": losses, **{name: F.pad(each, rest, value=lowest) for name, each in scores.items()}}
 
     def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
         """The mean loss of the windows, and the metrics of the questions' answers, which are kept."""
@@ -229,11 +200,13 @@ class AnsweringTask(Task):
         contexts = self.data.splits[split]["context"]
         found: list[dict[tuple[int, int], float]] = [{} for _ in contexts]
         unanswered = [torch.inf] * len(contexts)
-        columns = (computed[name].tolist() for name in ("no_answer", "scores", "first", "last"))
-        for window, null_score, *spans in zip(self.windows[split], *columns, strict=True):
+        for window, *ends in zip(self.windows[split], computed["start"], computed["end"], strict=True):
             row, places = window["row"], window["places"]
-            unanswered[row] = min(unanswered[row], null_score)
-            for score, first, last in zip(*spans, strict=True):
+            start, end = (each[None, : len(places)] for each in ends)
+            unanswered[row] = min(unanswered[row], (start + end)[0, window["no_answer"]].item())
+            allowed = torch.tensor([[place is not None for place in places]])
+            spans = best_spans(start, end, allowed, self.args.max_answer_length, self.args.n_best_size)
+            for score, first, last in zip(*(values[0].tolist() for values in spans), strict=True):
                 if score > -torch.inf:
                     span = places[first][0], places[last][1]
                     found[row][span] = max(score, found[row].get(span, -torch.inf))
@@ -260,24 +233,11 @@ class AnsweringTask(Task):
                 (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
         return with_prefix(metrics, split)
 
-    def for_card(self) -> dict[str, Any]:
-        rows = self.data.splits
-        handles = self.args.version_2_with_negative and self.tokenizer.cls_token is not None
-        return {
-            "example": rows["validation"][0],
-            "handle_impossible_answer": handles,
-            "sizes": {name: f"{len(each):,} ({len(self.windows[name]):,})" for name, each in rows.items()},
-        }
-
 
 def load_task(run: Run) -> AnsweringTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         questions = load_questions(run.args)
         run, metrics = choose_metrics(run, AnsweringTask, questions)
-        model, tokenizer = build_answerer(run.args, questions)
-        return task_of_rows(AnsweringTask, run, questions, metrics, model=model, tokenizer=tokenizer)
-
-
-def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("finetune_question_answering", AnsweringOptions, argv)
-    return Loop(run, load_task(run))
+        model, tokenizer = model_with_labels(HEAD, run.args, questions.texts(), SCORES)
+        made = {"model": model, "tokenizer": padded_at_right(tokenizer)}
+        return task_of_rows(AnsweringTask, run, questions, metrics, **made)

@@ -1,8 +1,4 @@
-"""Summaries of texts.
-
-Read from top to bottom: the options, the data, the task, and `prepare`. text_to_text.py has what summarization shares
-with translation: the loss, the model, what an evaluation writes, and most of the options.
-"""
+"""Summaries of texts. text_to_text.py has what they share with translation."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,9 +7,8 @@ from datasets import Dataset
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
-from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.options import option
-from tfm_zoo.training.run import Run, start_run
+from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import choose_metrics, task_of_rows
 from tfm_zoo.training.tasks.text_to_text import SIDES, TextPairs, TextToTextOptions, TextToTextTask, build_seq2seq
 
@@ -35,16 +30,10 @@ class SummarizationOptions(TextToTextOptions):
     max_source_length: int = option(512, "Longer texts are truncated to this many tokens.", at_least=1)
 
 
-class Summaries(TextPairs):
-    """Splits whose columns "source" and "target" hold texts and their summaries."""
-
-    usual_metrics = TextPairs.usual_metrics._replace(names=["rouge"])
-
-
-def load_summaries(args: SummarizationOptions) -> Summaries:
+def load_summaries(args: SummarizationOptions) -> TextPairs:
     """Load and check the pairs; the seed decides which rows a missing split and `max_*_samples` take."""
     rows, own_splits, notes = data.rows_by_role(args, data.load_source(args), _pairs, SIDES)
-    return Summaries(data.divide(rows, args, notes), own_splits, notes)
+    return TextPairs(data.divide(rows, args, notes), own_splits, notes)
 
 
 def _pairs(table: data.Table) -> Dataset:
@@ -71,9 +60,4 @@ def load_task(run: Run) -> SummarizationTask:
         pairs = load_summaries(run.args)
         run, metrics = choose_metrics(run, SummarizationTask, pairs)
         parts = build_seq2seq(run.args, pairs)
-        return task_of_rows(SummarizationTask, run, pairs, metrics, **parts._asdict())
-
-
-def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("finetune_summarization", SummarizationOptions, argv)
-    return Loop(run, load_task(run))
+        return task_of_rows(SummarizationTask, run, pairs, metrics, **parts)

@@ -1,12 +1,9 @@
-"""Tagging: a label for each word of a text, such as names of persons and places, or parts of speech.
+"""Tagging: a label for each word of a text, such as names of persons and places, or parts of speech."""
 
-Read from top to bottom: the options, the data, the model, the task with its losses, and `prepare`.
-"""
-
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import tokenizers.pre_tokenizers as splitting
 import torch.nn.functional as F
@@ -23,11 +20,10 @@ from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
-from tfm_zoo.training.new_models import new_for_texts
+from tfm_zoo.training.models import Head, with_padding
+from tfm_zoo.training.new_models import model_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
-from tfm_zoo.training.run import Run, start_run
+from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, choose_metrics, inputs_of, task_of_rows, with_prefix
 
 HEAD = Head(AutoModelForTokenClassification, "token classifier")
@@ -67,12 +63,12 @@ class TaggedTexts(data.Data):
 
         def encode_batch(rows: dict[str, list], all_tokens: bool) -> dict[str, list]:
             options = {"is_split_into_words": True, "truncation": True, "max_length": args.max_seq_length}
-            encoded = tokenizer(rows["words"], **options)
-            words = [encoded.word_ids(row) for row in range(len(rows["words"]))]
-            pairs = zip(words, rows["tags"], strict=True)
-            labels = [labels_of_tokens(*pair, label2id, all_tokens) for pair in pairs]
-            left_out = [len(tags) - len({*each} - {None}) for each, tags in zip(words, rows["tags"], strict=True)]
-            return {**encoded, "labels": labels, "left_out": left_out}
+            encoded, found = tokenizer(rows["words"], **options), {"labels": [], "left_out": []}
+            for row, tags in enumerate(rows["tags"]):
+                words = encoded.word_ids(row)
+                found["labels"].append(labels_of_tokens(words, tags, label2id, all_tokens))
+                found["left_out"].append(len(tags) - len({*words} - {None}))
+            return {**encoded, **found}
 
         encoded = {}
         for name, rows in self.splits.items():
@@ -112,7 +108,7 @@ def load_tagged_texts(args: TaggingOptions) -> TaggedTexts:
     first = next(iter(splits.values()))
     (words,) = row_files.find_columns(first, args.text_column_name, WORD_COLUMNS, "text_column_name")
     (tags,) = row_files.find_columns(first, args.label_column_name, TAG_COLUMNS, "label_column_name")
-    rows, own_splits, notes = data.rows_by_role(args, splits, partial(_tagged, words, tags), ["words"])
+    rows, own_splits, notes = data.rows_by_role(args, splits, partial(tagged_words, words, tags), ["words"])
     names = data.known_labels(rows, "tags", data.class_names(first.features[tags]))
     if len(names) < 2:
         raise ValueError(f"two tags or more are needed; {tags!r} holds only {names}")
@@ -122,34 +118,23 @@ def load_tagged_texts(args: TaggingOptions) -> TaggedTexts:
     return texts
 
 
-def _tagged(word_column: str, tag_column: str, table: data.Table) -> Dataset:
+def tagged_words(word_column: str, tag_column: str, table: data.Table) -> Dataset:
     """The words and tags of a split, in the columns "words" and "tags"; tags by their names."""
-    for column in (word_column, tag_column):
-        table.check(column)
-    names = data.class_names(table.rows.features[tag_column])
+    table.check(word_column)
+    table.check(tag_column)
     found: dict[str, list[list[str]]] = {"words": [], "tags": []}
-    for row, (words, tags) in enumerate(zip(table.rows[word_column], table.rows[tag_column], strict=True)):
-        if not _is_list_of(str, words):
+    rows = zip(table.rows[word_column], data.labels_in(table.rows, tag_column), strict=True)
+    for row, (words, tags) in enumerate(rows):
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise table.wrong(row, f"text_column_name {word_column!r} needs a list of words, not {words!r}")
-        if not _is_list_of((str, int), tags):
+        if not isinstance(tags, list) or not all(isinstance(tag, (str, int)) for tag in tags):
             raise table.wrong(row, f"label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
         if len(words) != len(tags):
             sizes = f"{data.pluralize(len(words), 'word')} and {data.pluralize(len(tags), 'tag')}"
             raise table.wrong(row, f"{sizes}; each word needs one")
         found["words"].append(words)
-        found["tags"].append([names[tag] if names else str(tag) for tag in tags])
+        found["tags"].append([*map(str, tags)])
     return Dataset.from_dict(found)
-
-
-def _is_list_of(types: type | tuple[type, ...], values: object) -> bool:
-    return isinstance(values, Iterable) and not isinstance(values, str) and all(isinstance(v, types) for v in values)
-
-
-def build_tagger(args: TaggingOptions, texts: TaggedTexts) -> ModelAndTokenizer:
-    """The model for the tags, a checkpoint or a new one, and its tokenizer."""
-    names = texts.label_names
-    made = new_for_texts(HEAD, args, texts.texts(), names) if args.is_new else HEAD.load_with_labels(args, names)
-    return made._replace(tokenizer=reads_words(made.tokenizer))
 
 
 def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
@@ -189,12 +174,9 @@ class TaggingTask(Task):
         labels = batch["labels"]
         logits = model(**inputs_of(batch)).logits.float()
         losses = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
-        width = -(-self.args.max_seq_length // 8) * 8  # the most tokens in a row
-        ids = {"predictions": logits.argmax(-1), "references": labels}
-        return {
-            "loss": losses.sum(dim=1),
-            **{name: F.pad(each, (0, width - labels.shape[1]), value=IGNORED) for name, each in ids.items()},
-        }
+        ids, rest = {"predictions": logits.argmax(-1), "references": labels}, self.args.max_seq_length - labels.shape[1]
+        padded = {name: F.pad(each, (0, rest), value=IGNORED) for name, each in ids.items()}
+        return {"loss": losses.sum(dim=1), **padded}
 
     def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
         labelled, names = computed["references"] != IGNORED, self.model.config.id2label
@@ -210,23 +192,10 @@ class TaggingTask(Task):
         """Metrics of the final split. The card's scores by kind are of it, too."""
         return with_prefix(self.evaluate(best, self.final_split), self.final_split)
 
-    def for_card(self) -> dict[str, Any]:
-        splits = self.data.splits
-        return {
-            "by_kind": self.by_kind,
-            "example": " ".join(splits["validation"][0]["words"]),
-            "sizes": {name: f"{len(rows):,} ({sum(map(len, rows['words'])):,})" for name, rows in splits.items()},
-        }
-
 
 def load_task(run: Run) -> TaggingTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         texts = load_tagged_texts(run.args)
         run, metrics = choose_metrics(run, TaggingTask, texts)
-        model, tokenizer = build_tagger(run.args, texts)
-        return task_of_rows(TaggingTask, run, texts, metrics, model=model, tokenizer=tokenizer)
-
-
-def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("finetune_token_classification", TaggingOptions, argv)
-    return Loop(run, load_task(run))
+        model, tokenizer = model_with_labels(HEAD, run.args, texts.texts(), texts.label_names)
+        return task_of_rows(TaggingTask, run, texts, metrics, model=model, tokenizer=reads_words(tokenizer))

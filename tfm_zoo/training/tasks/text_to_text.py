@@ -1,12 +1,9 @@
-"""Texts to read and texts to write: what translation and summarization share.
-
-Read from top to bottom: the options, the data, the model, and the task with its loss.
-"""
+"""Texts to read and texts to write: what translation and summarization share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -40,14 +37,6 @@ SIDES = ("source", "target")  # the columns of pairs
 TARGET_TOKENIZER = "target_tokenizer"  # the folder, beside the model, of a tokenizer that targets have of their own
 
 
-class Seq2SeqParts(NamedTuple):
-    """A model, and the tokenizers of what it reads and of what it writes, which are most often one."""
-
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    target_tokenizer: PreTrainedTokenizerBase
-
-
 @dataclass(frozen=True)
 class TextToTextOptions(TrainingOptions):
     """The options of a model that reads a text and writes one."""
@@ -67,8 +56,6 @@ class TextToTextOptions(TrainingOptions):
     pad_to_max_length: ClassVar = False
     group_by_length: ClassVar = False
 
-    model_name_or_path: str | None = option(None, "Zoo or official checkpoint, Hub id or folder; else a new model.")
-
     # The data
     source_prefix: str = option("", "Put before every source, such as 'summarize: ' for T5; kept with the model.")
     max_source_length: int = option(128, "Longer sources are truncated to this many tokens.", at_least=1)
@@ -76,12 +63,9 @@ class TextToTextOptions(TrainingOptions):
 
     # The run
     per_device_train_batch_tokens: int = option(
-        0, "Tokens per process and forward pass, padding included; 0: batches by examples.", "max_tokens", at_least=0
+        0, "Tokens a pass and process, with padding; 0: batches by examples.", "max_tokens", at_least=0
     )
     label_smoothing_factor: float = option(0.0, "Label smoothing: what labels give to others.", at_least=0, below=1)
-    label_smoothing_over: Literal["others", "all"] = option(
-        "others", "Classes that share it: all 'others' than the label (Tensor2Tensor, the paper) or 'all' (torch)."
-    )
     num_beams: int | None = option(None, "Width of the beam search; default: the checkpoint's; 4 if new.", at_least=1)
     length_penalty: float | None = option(
         None, "Above 0 favours long texts, below 0 short ones; default: the checkpoint's, or 1."
@@ -113,54 +97,42 @@ class TextToTextOptions(TrainingOptions):
 class TextPairs(Data):
     """Splits whose columns "source" and "target" hold texts."""
 
-    text_columns = SIDES
-    usual_metrics = UsualMetrics([], predictions=["a text", "another"], references=["a text", "others"])
+    languages: tuple[str, str] | None = None  # of a translation: names of columns, or codes that begin with them
 
-    def encode(
-        self,
-        args: TextToTextOptions,
-        model: PreTrainedModel | None,
-        tokenizer: PreTrainedTokenizerBase,
-        target_tokenizer: PreTrainedTokenizerBase,
-    ) -> DatasetDict:
-        """The splits as token ids, "input_ids" and "labels"; `notes` then say how many had to be truncated."""
-        max_source, max_target = args.max_source_length, args.max_target_length
+    text_columns = SIDES
+
+    @property
+    def usual_metrics(self) -> UsualMetrics:
+        names = ["sacrebleu", "chrf", "exact_match"] if self.languages else ["rouge"]
+        return UsualMetrics(names, predictions=["a text", "another"], references=["a text", "others"])
+
+    def encode(self, args: TextToTextOptions, model: Any, tokenizer: Any, target_tokenizer: Any) -> DatasetDict:
+        """The splits as token ids, "input_ids" and "labels"."""
 
         def encode_batch(rows: dict[str, list[str]]) -> dict[str, list]:
             texts = [args.source_prefix + text for text in rows["source"]]
-            sources = tokenizer(texts, verbose=False)["input_ids"]
-            targets = target_tokenizer(text_target=rows["target"], verbose=False)["input_ids"]
-            longer = [len(s) > max_source or len(t) > max_target for s, t in zip(sources, targets, strict=True)]
-            if any(longer):
-                cut = {"truncation": True}
-                sources = tokenizer(texts, max_length=max_source, **cut)["input_ids"]
-                targets = target_tokenizer(text_target=rows["target"], max_length=max_target, **cut)["input_ids"]
-            return {"input_ids": sources, "labels": targets, "truncated": longer}
+            sources = tokenizer(texts, truncation=True, max_length=args.max_source_length)
+            targets = target_tokenizer(text_target=rows["target"], truncation=True, max_length=args.max_target_length)
+            return {"input_ids": sources["input_ids"], "labels": targets["input_ids"]}
 
         options = {"remove_columns": [*SIDES], "num_proc": args.preprocessing_num_workers}
-        encoded = self.splits.map(encode_batch, batched=True, **options)
-        for name, rows in encoded.items():
-            if truncated := sum(rows["truncated"]):
-                self.notes.append(
-                    f"{truncated:,} of the {len(rows):,} pairs of the {name} split were truncated, to {max_source}"
-                    f" tokens of the source and {max_target} of the target."
-                )
-        return encoded.remove_columns("truncated")
+        return self.splits.map(encode_batch, batched=True, **options)
 
 
-def build_seq2seq(args: TextToTextOptions, pairs: TextPairs) -> Seq2SeqParts:
-    """The checkpoint with its tokenizers; or a new model with those named, or made from the texts."""
+def build_seq2seq(args: TextToTextOptions, pairs: TextPairs) -> dict[str, Any]:
+    """The model, a checkpoint or a new one, and the tokenizers of what it reads and writes, which are most often one:
+    those of the checkpoint, those named, or made from the texts."""
+    sizes = {}
     if not args.is_new:
         model, tokenizer = HEAD.load(args)
-        target_tokenizer = load_target_tokenizer(model, trust_remote_code=args.trust_remote_code)
-        return Seq2SeqParts(model, tokenizer, target_tokenizer or tokenizer)
-    if args.separate_vocabularies:
+        target_tokenizer = load_target_tokenizer(model, trust_remote_code=args.trust_remote_code) or tokenizer
+    elif args.separate_vocabularies:
         tokenizer, target_tokenizer = (new_tokenizer(args, pairs.splits["train"][side]) for side in SIDES)
         sizes = {"decoder_vocab_size": len(target_tokenizer), "share_encoder_decoder_embeddings": False}
     else:
         tokenizer = target_tokenizer = new_tokenizer(args, pairs.texts())
-        sizes = {}
-    return Seq2SeqParts(new_seq2seq(args, tokenizer, args.writes, **sizes), tokenizer, target_tokenizer)
+    model = new_seq2seq(args, tokenizer, args.writes, **sizes) if args.is_new else model
+    return {"model": model, "tokenizer": tokenizer, "target_tokenizer": target_tokenizer}
 
 
 def new_seq2seq(
@@ -187,7 +159,7 @@ def new_seq2seq(
 class TargetTask(TokenTask):
     """An encoder-decoder learns to write targets, which are its labels."""
 
-    smoothing, smoothing_over = 0.0, "others"  # see [`label_smoothed_loss`]
+    smoothing = 0.0  # of labels, in training
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -202,7 +174,7 @@ class TargetTask(TokenTask):
         options = {"logits_to_keep": labelled} if self.is_zoo else {}  # an official model makes those of all positions
         logits = model(**inputs_of(batch), use_cache=False, **options).logits
         logits = logits if self.is_zoo else logits[labelled]  # `(tokens, vocab_size)`
-        losses = label_smoothed_loss(logits, batch["labels"][labelled], epsilon, self.smoothing_over)
+        losses = label_smoothed_loss(logits, batch["labels"][labelled], epsilon)
         return {"loss": sums_of_rows(losses, labelled)}
 
 
@@ -224,7 +196,7 @@ class TextToTextTask(TargetTask):
         lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
         self.batch_tokens = args.per_device_train_batch_tokens
         self.lengths = lengths if self.batch_tokens else list(map(sum, lengths))
-        self.smoothing, self.smoothing_over = args.label_smoothing_factor, args.label_smoothing_over
+        self.smoothing = args.label_smoothing_factor
         self.max_length = args.max_target_length + 1  # of a written text, with the token that every one starts with
         args.set_generation(self.model.generation_config, self.max_length)
         self.has_two = self.target_tokenizer is not self.tokenizer
@@ -253,28 +225,24 @@ class TextToTextTask(TargetTask):
         self.samples = ["\n".join(map("  {:<11}  {}".format, names, row)) for row in rows]
         if not num_scored:
             return {}
-        self.scores = self.metrics(self.texts[:num_scored], pairs["target"][:num_scored])
-        return self.scores.figures
+        figures, self.others = self.metrics(self.texts[:num_scored], pairs["target"][:num_scored])
+        return figures
 
     def write(self, model: nn.Module, sources: Sequence[list[int]]) -> list[str]:
         """Texts for the token ids of sources, in their order, on every process; all call it and share the work."""
         accelerator, collate = self.accelerator, DataCollatorWithPadding(self.tokenizer)
         order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))  # the longest first: little padding
-        mine = order[accelerator.process_index :: accelerator.num_processes]
-        whole, sharded = self.unwrapped(model), is_sharded(accelerator)
-        training = whole.training
-        whole.eval()
-        texts: list[tuple[int, str]] = []
-        batch_size = self.args.per_device_eval_batch_size
-        # The processes of a sharded model must generate equally often. One without rows left writes a text for nothing.
-        starts = range(0, -(-len(order) // accelerator.num_processes), batch_size)
-        for start in tqdm(starts, desc="writing", leave=False, disable=self.hides_bars):
+        # All have as many rows, one perhaps twice: the processes of a sharded model must generate equally often.
+        share, batch_size = -(-len(order) // accelerator.num_processes), self.args.per_device_eval_batch_size
+        mine = (order[accelerator.process_index :: accelerator.num_processes] + order[:1])[:share]
+        whole, sharded, texts = self.unwrapped(model).eval(), is_sharded(accelerator), []
+        for start in tqdm(range(0, share, batch_size), desc="writing", leave=False, disable=self.hides_bars):
             rows = mine[start : start + batch_size]
-            batch = collate([{"input_ids": sources[row]} for row in rows or order[:1]]).to(accelerator.device)
+            batch = collate([{"input_ids": sources[row]} for row in rows]).to(accelerator.device)
             ids = whole.generate(**batch, max_length=self.max_length, synced_gpus=sharded)
-            texts += zip(rows, self.target_tokenizer.batch_decode(ids, skip_special_tokens=True), strict=bool(rows))
-        whole.train(training)
-        return [text for _, text in sorted(gather_object(texts))]
+            texts += zip(rows, self.target_tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True)
+        whole.train()
+        return [text for _, text in sorted(dict(gather_object(texts)).items())]
 
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:
         """Print samples, and log what was written."""
@@ -298,43 +266,17 @@ class TextToTextTask(TargetTask):
         if self.has_two:
             self.target_tokenizer.save_pretrained(folder / TARGET_TOKENIZER)
 
-    def for_card(self) -> dict[str, Any]:
-        splits = self.splits
-        num_validated = len(splits["validation"]) if self.final_split == "test" else 0
-        return {
-            "sizes": {name: f"{len(rows):,} ({sum(map(len, rows['labels'])):,})" for name, rows in splits.items()},
-            "example": self.args.source_prefix + self.data.splits[self.final_split][0]["source"],
-            "samples": self.samples,
-            "is_part_scored": 0 < self.args.num_eval_texts < num_validated,
-            "target_tokenizer": TARGET_TOKENIZER if self.has_two else None,
-            "signatures": [text for name, text in self.scores.others.items() if name.endswith("_signature")],
-        }
 
-
-def label_smoothed_loss(
-    logits: Tensor, labels: Tensor, epsilon: float, over: Literal["others", "all"] = "others"
-) -> Tensor:
-    """Each position's cross-entropy against labels that give the mass `epsilon` to other classes, evenly.
-
-    `"others"`: the label keeps `1 - epsilon`, and every other class gets `epsilon / (vocab_size - 1)`. This is
-    Tensor2Tensor's definition, with which *Attention Is All You Need* was trained.
-
-    `"all"`: every class gets `epsilon / vocab_size`, and the label `1 - epsilon` more. This is the definition of
-    Szegedy et al. (2016), whom the paper cites, and of torch's `cross_entropy(label_smoothing=...)`.
+def label_smoothed_loss(logits: Tensor, labels: Tensor, epsilon: float) -> Tensor:
+    """Each position's cross-entropy `(tokens,)` against labels that keep `1 - epsilon`, and give the rest to all other
+    classes, evenly: Tensor2Tensor's definition, with which *Attention Is All You Need* was trained.
 
     Args:
         logits: `(tokens, vocab_size)`.
-        labels: `(tokens,)`; -100 marks positions that do not count.
-        epsilon: 0 (no smoothing) or more; at most 1, and of `"others"` at most `1 - 1 / vocab_size`.
-
-    Returns:
-        `(tokens,)`, 0 where there is no label.
+        labels: `(tokens,)`.
+        epsilon: at most `1 - 1 / vocab_size`; 0: no smoothing.
     """
-    if over not in ("others", "all"):
-        raise ValueError(f"over must be 'others' or 'all', not {over!r}")
     classes = logits.shape[-1]
-    # Spread over all classes, this mass gives epsilon / (classes - 1) to each and leaves 1 - epsilon to the label.
-    spread = epsilon * classes / (classes - 1) if over == "others" else epsilon
-    if not 0 <= spread <= 1:
-        raise ValueError(f"epsilon={epsilon} cannot be spread over {classes} classes ({over!r}): 0.1 is usual")
+    # torch spreads a mass over all classes: this one gives epsilon / (classes - 1) to each, the label's own included.
+    spread = epsilon * classes / (classes - 1)
     return F.cross_entropy(logits.float(), labels, reduction="none", label_smoothing=spread)

@@ -1,33 +1,21 @@
-"""Translation, of pairs of sentences in two languages.
-
-Read from top to bottom: the options, the data, the model, the task, and `prepare`. text_to_text.py has what translation
-shares with summarization: the loss, what an evaluation writes, and most of the options.
-"""
+"""Translation, of pairs of sentences in two languages. text_to_text.py has what it shares with summarization."""
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
-from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.options import option
-from tfm_zoo.training.run import Run, start_run
+from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import choose_metrics, task_of_rows
-from tfm_zoo.training.tasks.text_to_text import (
-    SIDES,
-    Seq2SeqParts,
-    TextPairs,
-    TextToTextOptions,
-    TextToTextTask,
-    build_seq2seq,
-)
+from tfm_zoo.training.tasks.text_to_text import SIDES, TextPairs, TextToTextOptions, TextToTextTask, build_seq2seq
 
 NESTED = "translation"  # a column of mappings from language to text, as many data sets on the Hub have it
 
@@ -57,7 +45,7 @@ class TranslationOptions(TextToTextOptions):
 
     # The run
     per_device_train_batch_tokens: int = option(
-        4096, "Tokens per process and forward pass, padding included; 0: batches by examples.", "max_tokens", at_least=0
+        4096, "Tokens a pass and process, with padding; 0: batches by examples.", "max_tokens", at_least=0
     )
     label_smoothing_factor: float = option(0.1, "Label smoothing: what labels give to others.", at_least=0, below=1)
     adam_beta2: float = option(0.98, "AdamW's decay of the mean of squared gradients.", at_least=0, below=1)
@@ -72,23 +60,14 @@ class TranslationOptions(TextToTextOptions):
             raise ValueError(f"separate_vocabularies makes two tokenizers for a new model: it cannot go with {given!r}")
 
 
-@dataclass
-class ParallelTexts(TextPairs):
-    """Splits whose columns "source" and "target" hold texts."""
-
-    languages: tuple[str, str]  # of source and target: names of columns, or codes that begin with them
-
-    usual_metrics = TextPairs.usual_metrics._replace(names=["sacrebleu", "chrf", "exact_match"])
-
-
-def load_parallel_texts(args: TranslationOptions) -> ParallelTexts:
+def load_parallel_texts(args: TranslationOptions) -> TextPairs:
     """Load and check the pairs; the seed decides which rows a missing split and `max_*_samples` take."""
     languages = args.source_lang, args.target_lang
     if args.is_generated:
         languages = tuple(given or usual for given, usual in zip(languages, SIDES, strict=True))
     splits = {split: load_pairs(args, split, file) for split, file in args.files().items()} or data.load_source(args)
     rows, own_splits, notes = data.rows_by_role(args, splits, partial(_pairs, languages))
-    return ParallelTexts(data.divide(rows, args, notes), own_splits, notes, languages)
+    return TextPairs(data.divide(rows, args, notes), own_splits, notes, languages)
 
 
 def load_pairs(args: TranslationOptions, split: str, file: str) -> Dataset:
@@ -96,12 +75,8 @@ def load_pairs(args: TranslationOptions, split: str, file: str) -> Dataset:
     sides = {language: Path(f"{file}.{language}") for language in (args.source_lang, args.target_lang)}
     if Path(file).is_file() or not all(path.is_file() for path in sides.values()):
         return data.load_file(args, split, file)
-    try:
-        texts = {language: row_files.read_text(path) for language, path in sides.items()}
-    except ValueError as error:
-        raise ValueError(f"{split}_file {file!r} cannot be read: {error}") from error
     # Not `splitlines`, which also cuts sentences at characters such as U+2028.
-    lines = {language: text.removesuffix("\n").split("\n") for language, text in texts.items()}
+    lines = {lang: row_files.read_text(path).removesuffix("\n").split("\n") for lang, path in sides.items()}
     if len(set(map(len, lines.values()))) > 1:
         counts = " and ".join(f"{path} has {len(lines[language])}" for language, path in sides.items())
         raise ValueError(f"{split}_file {file!r}: as many lines are needed on both sides; {counts}")
@@ -125,14 +100,6 @@ def _pairs(languages: Sequence[str | None], table: data.Table) -> Dataset:
         if empty is not None:
             raise table.error(empty, f"{table} has an empty text in {{row}}", column)
     return Dataset.from_dict(texts)
-
-
-def build_translator(args: TranslationOptions, pairs: ParallelTexts) -> Seq2SeqParts:
-    """The model and its tokenizers, set to the pair of languages if they know many."""
-    parts = build_seq2seq(args, pairs)
-    if not args.is_new:
-        set_languages(parts.model, parts.tokenizer, *pairs.languages)
-    return parts
 
 
 def set_languages(
@@ -160,7 +127,6 @@ class TranslationTask(TextToTextTask):
     """An encoder-decoder learns to translate."""
 
     args: TranslationOptions
-    data: ParallelTexts
 
     pipeline_tag = "translation"
     metric_titles = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact match", **TextToTextTask.metric_titles}
@@ -168,9 +134,6 @@ class TranslationTask(TextToTextTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.languages = language_codes(self.data.languages)
-
-    def for_card(self) -> dict[str, Any]:
-        return {**super().for_card(), "pair": self.data.languages}
 
 
 def language_codes(names: Iterable[str]) -> list[str] | None:
@@ -183,10 +146,7 @@ def load_task(run: Run) -> TranslationTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         pairs = load_parallel_texts(run.args)
         run, metrics = choose_metrics(run, TranslationTask, pairs)
-        parts = build_translator(run.args, pairs)
-        return task_of_rows(TranslationTask, run, pairs, metrics, **parts._asdict())
-
-
-def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("train_translation", TranslationOptions, argv)
-    return Loop(run, load_task(run))
+        parts = build_seq2seq(run.args, pairs)
+        if not run.args.is_new:
+            set_languages(parts["model"], parts["tokenizer"], *pairs.languages)
+        return task_of_rows(TranslationTask, run, pairs, metrics, **parts)
