@@ -157,7 +157,7 @@ FALCON_RW: new_decoder_architecture=False multi_query=False parallel_attn=False 
     hidden_size=48 num_attention_heads=12 num_kv_heads=12
 """)
 #: Falcon with ALiBi, and with so many heads that its rounding shows
-TINY, FALCON_RW = TINY_OF["TINY"], TINY_OF["FALCON_RW"]
+TINY, FALCON_RW, SPECIAL_TOKENS = (TINY_OF[name] for name in ("TINY", "FALCON_RW", "TOKENS"))
 #: each dropout with a rate of its own; other architectures have BERT's, or LLaMA's
 DROPOUT_OF = fields_by_name("""
 BERT: hidden_dropout_prob=0.1 attention_probs_dropout_prob=0.2 classifier_dropout=0.3
