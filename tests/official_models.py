@@ -310,14 +310,16 @@ def build(official_class: OfficialClass, seed: int = 0, labels: int | None = Non
 
 
 def build_tiny(official_class: OfficialClass, seed: int = 0, dropout: bool = False, **config) -> PreTrainedModel:
-    model_type, official_type = official_class.architecture.model_type, official_class.architecture.official_type
-    usual = vars(CONFIG_MAPPING[official_type]())
+    architecture = official_class.architecture
+    usual = vars(CONFIG_MAPPING[architecture.official_type]())
     rates = {name: 0.0 for name, rate in usual.items() if "drop" in name and isinstance(rate, float)}
-    if official_class.architecture.family == "tfm_gpt" and official_class.head.official.endswith("TokenClassification"):
+    tags_tokens = any(head.official.endswith("TokenClassification") for head in architecture.heads)
+    if architecture.family == "tfm_gpt" and tags_tokens and "hidden_dropout_prob" not in usual:
         rates |= {"classifier_dropout": 0.0}  # which these classes read, though no configuration has it
     if dropout:
-        rates = DROPOUT_OF.get(model_type, DROPOUT_OF["BERT" if "hidden_dropout_prob" in rates else "LLAMA"])
-    return build(official_class, seed, **TINY_OF.get(model_type, TINY) | rates | config)
+        usual_rates = DROPOUT_OF["BERT" if "hidden_dropout_prob" in rates else "LLAMA"]
+        rates = DROPOUT_OF.get(architecture.model_type, usual_rates)
+    return build(official_class, seed, **TINY_OF.get(architecture.model_type, TINY) | rates | config)
 
 
 def both(name: str, **fields) -> tuple[PreTrainedModel, PreTrainedModel]:
