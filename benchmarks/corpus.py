@@ -7,8 +7,7 @@ sentence-transformers in the first type. On a CPU without instructions for bfloa
 
 import operator
 import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import numpy as np
@@ -23,7 +22,7 @@ from tfm_zoo.corpus.results import POOLINGS
 from tfm_zoo.corpus.source import Corpus
 from tfm_zoo.training.run import keep_few_kernels
 
-from .timing import seconds
+from .timing import in_turn, seconds, table
 
 Encode = Callable[[list[str]], np.ndarray]
 BATCH_SIZES, TYPES = (16, 32, 64, 128), ["float32", "bfloat16"]
@@ -44,10 +43,8 @@ def sentence_transformers(model: str, dtype: torch.dtype, texts: list[str]) -> E
 
 def mapped(model: str, dtype: torch.dtype) -> Encode:
     """`datasets.map` around the official class, in batches of 32 as the texts come."""
-    tokenizer, encoder = (
-        AutoTokenizer.from_pretrained(model),
-        AutoModel.from_pretrained(model, dtype=dtype).to(device()),
-    )
+    tokenizer, encoder = AutoTokenizer.from_pretrained(model), AutoModel.from_pretrained(model, dtype=dtype)
+    encoder.to(device())
     longest = CorpusReader.from_pretrained(model).max_length
 
     @torch.inference_mode()
@@ -68,6 +65,24 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+def timed(model: str, texts: list[str], dtypes: list[str], rounds: int) -> Iterator[list[str]]:
+    few, ways = texts[: max(128, len(texts) // 8)], {}
+    for dtype in dtypes:
+        ways[f"sentence-transformers, {dtype}"] = sentence_transformers(model, getattr(torch, dtype), few)
+        ways[f"datasets.map, official, {dtype}"] = mapped(model, getattr(torch, dtype))
+        ways[f"zoo, {dtype}"] = zoo(model, dtype=dtype)
+        if device() == "cpu":
+            ways[f"zoo, packed {dtype}"] = zoo(model, pack=dtype)
+    vectors: dict[str, np.ndarray] = {}
+    runs = {name: lambda name=name, way=way: vectors.update({name: way(texts)}) for name, way in ways.items()}
+    times = in_turn(runs, rounds)
+    for name, took in times.items():
+        rival = f"sentence-transformers, {name.split()[-1]}"
+        ratio = statistics.median(map(operator.truediv, times[rival], took))
+        cosine = (vectors[f"sentence-transformers, {dtypes[0]}"] * vectors[name]).sum(1).min()
+        yield [name, f"{len(texts) / statistics.median(took):.1f}", f"{ratio:.2f} of {rival}", f"{cosine:.7f}"]
+
+
 def main(
     model: Annotated[str, typer.Argument(help="folder or Hub id of a model of sentence-transformers that takes means")],
     texts: Annotated[list[str], typer.Option(help="a file of texts; may be given several times")],
@@ -79,27 +94,7 @@ def main(
     keep_few_kernels()
     disable_progress_bars()
     for file in texts:
-        corpus = [text for table in Corpus.open(data_files=[file]).tables(0) for text in table["text"].to_pylist()]
+        corpus = [text for each in Corpus.open(data_files=[file]).tables(0) for text in each["text"].to_pylist()]
         corpus = corpus[:: max(1, len(corpus) // rows)][:rows]
-        few = corpus[: max(128, rows // 8)]
-        ways: dict[str, Encode] = {}
-        for dtype in dtypes:
-            ways[f"sentence-transformers, {dtype}"] = sentence_transformers(model, getattr(torch, dtype), few)
-            ways[f"datasets.map, official, {dtype}"] = mapped(model, getattr(torch, dtype))
-            ways[f"zoo, {dtype}"] = zoo(model, dtype=dtype)
-            if device() == "cpu":
-                ways[f"zoo, packed {dtype}"] = zoo(model, pack=dtype)
-        times: dict[str, list[float]] = {name: [] for name in ways}
-        vectors: dict[str, np.ndarray] = {}
-        for turn in range(rounds):
-            for name in [*ways] if turn % 2 else [*ways][::-1]:
-                start = time.perf_counter()
-                vectors[name] = ways[name](corpus)
-                times[name].append(time.perf_counter() - start)
         print(f"{file}: {len(corpus):,} texts, {device()}, {torch.get_num_threads()} threads")
-        for name in ways:
-            speed, dtype = len(corpus) / statistics.median(times[name]), name.split()[-1]
-            rival = f"sentence-transformers, {dtype}"
-            ratio = statistics.median(map(operator.truediv, times[rival], times[name]))
-            cosine = (vectors[f"sentence-transformers, {dtypes[0]}"] * vectors[name]).sum(1).min()
-            print(f"  {name:34} {speed:8.1f} rows/s   {ratio:.2f} of {rival}   least cosine {cosine:.7f}", flush=True)
+        table(["way", "rows a second", "ratio", "least cosine"], timed(model, corpus, dtypes, rounds))

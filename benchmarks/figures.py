@@ -25,7 +25,7 @@ import typer
 
 from .batches import SHARED
 from .recipe_runs import KILLED, Run, make_runs
-from .structure import table
+from .timing import table
 
 ROOT = Path(__file__).parents[1]
 WORK = ROOT / "runs/figures"

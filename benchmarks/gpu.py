@@ -18,7 +18,8 @@ import typer
 from transformers.utils import is_flash_attn_2_available
 
 import tfm_zoo
-from tests.official_models import BY_NAME, build_tiny
+from tests.equivalence.comparison import labels_for, ragged_batch
+from tests.official_models import BY_NAME, OfficialClass, build_tiny
 from tests.padding.test_packed_documents import IDS, MODELS, POSITIONS, documents
 from tests.tiny import tiny_model
 from tfm_zoo.models.batch import CACHE
@@ -29,29 +30,15 @@ from .timing import seconds
 
 MINUTES = 8  # of a part
 LANGUAGE = ("MaskedLM", "CausalLM", "LMHeadModel", "ConditionalGeneration", "MTModel")
-LENGTHS, TARGETS = (33, 12, 1, 20), (14, 3, 9, 6)
+LENGTHS = [33, 12, 1, 20]
 SHARE = 1.5  # of the official class's error in the same type
 Table = tuple[list[str], list[list[str]]]
 
 
-def language_models() -> list[str]:
-    """Every official class that the zoo converts, with its head for tokens."""
-    return [name for name in BY_NAME if name.endswith(LANGUAGE)]
-
-
-def batch_of(config, lengths: tuple[int, ...], is_full: bool, device: str) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    places = torch.arange(max(lengths)).expand(len(lengths), -1)
-    mask = (places < torch.tensor([max(lengths) if is_full else length for length in lengths])[:, None]).long()
-    ids = torch.randint(5, 90, mask.shape, generator=generator)
-    filled = ids.where(mask.bool(), torch.tensor(config.pad_token_id or 0))
-    labels = ids.masked_fill(mask == 0, -100)
-    if config.is_encoder_decoder:
-        places = torch.arange(max(TARGETS)).expand(len(TARGETS), -1)
-        real = (places < torch.tensor(TARGETS)[:, None]) | is_full
-        labels = torch.randint(5, 90, real.shape, generator=generator).masked_fill(~real, -100)
-    batch = {"input_ids": filled, "attention_mask": mask, "labels": labels}
-    return {name: each.to(device) for name, each in batch.items()}
+def batch_of(official_class: OfficialClass, model: torch.nn.Module, is_full: bool, device: str) -> dict:
+    batch = ragged_batch(official_class, model, "right", [max(LENGTHS)] * len(LENGTHS) if is_full else LENGTHS)
+    batch |= labels_for(official_class, model, batch, everywhere=False)
+    return {name: each.to(device) if isinstance(each, torch.Tensor) else each for name, each in batch.items()}
 
 
 def found(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, list[torch.Tensor]]:
@@ -90,12 +77,12 @@ def correctness(
 ) -> Table:
     """No further off than the official class in the same type, times 1.5; each beside its own results in float32."""
     rows, wrong = [], []
-    for name in names or language_models():
+    for name in names or [name for name in BY_NAME if name.endswith(LANGUAGE)]:
         official = build_tiny(BY_NAME[name]).to(device)
         zoo = tfm_zoo.from_official(official).to(device)
         has_cap = zoo.config.attn_logit_softcapping is not None
         for kind in ("ragged", "full"):
-            batch = batch_of(official.config, LENGTHS, kind == "full", device)
+            batch = batch_of(BY_NAME[name], official, kind == "full", device)
             exact = [found(model, batch) for model in (official, zoo)]
             for dtype in dtypes:
                 low = [deepcopy(model).to(dtype) for model in (official, zoo)]
@@ -149,14 +136,6 @@ def timings(device: str, names: tuple[str, ...], of_memory: bool = False) -> Tab
     return ["benchmark", "attention", "official", "zoo", "ratio"], rows
 
 
-def speed(device: str) -> Table:
-    return timings(device, SPEED)
-
-
-def memory(device: str) -> Table:
-    return timings(device, MEMORY, of_memory=True)
-
-
 def ragged_batches(device: str, count: int, seed: int = 0) -> list[dict[str, torch.Tensor]]:
     """Batches of other lengths each, whose labels are classes."""
     batches = []
@@ -196,24 +175,20 @@ def waits(device: str) -> Table:
     return ["what", "waits"], [["a training batch of BERT", str(trained)], ["a decoding step of GPT-2", str(step)]]
 
 
-def compiled_layers(model: torch.nn.Module, **options) -> Callable[[], int]:
-    """Compiles each block by itself, so that padding is dropped before them; returns a count of graphs made so far."""
+def compiled(device: str) -> Table:
+    """Graphs made by ragged batches of training, and seconds a step beside the same model that is not compiled. Each
+    block is compiled by itself, so that padding is dropped before them."""
     from torch._dynamo.utils import counters
 
     counters.clear()
-    for layer in model.base_model.layers:
-        layer.compile(dynamic=True, **options)
-    return lambda: counters["stats"]["unique_graphs"]
-
-
-def compiled(device: str) -> Table:
-    """Graphs made by ragged batches of training, and seconds a step beside the same model that is not compiled."""
     plain, model = (small_encoder(device, torch.bfloat16) for _ in range(2))
-    count, steps, graphs = compiled_layers(model), [train(each) for each in (plain, model)], []
+    for layer in model.base_model.layers:
+        layer.compile(dynamic=True)
+    steps, graphs = [train(each) for each in (plain, model)], []
     for batch in ragged_batches(device, 12):
         for step in steps:
             step(batch)
-        graphs.append(count())
+        graphs.append(counters["stats"]["unique_graphs"])
     last = ragged_batches(device, 20, seed=50)
     times = [sum(seconds(step, batch) for batch in last) / len(last) for step in steps]
     row = [", ".join(map(str, graphs)), *(f"{1000 * each:.2f} ms" for each in times)]
@@ -222,7 +197,9 @@ def compiled(device: str) -> Table:
 
 PARTS: dict[str, Callable[[str], Table]] = {
     **{"correctness": correctness, "packing": packing, "waits": waits},
-    **{"compiled": compiled, "memory": memory, "speed": speed},
+    "compiled": compiled,
+    "memory": lambda device: timings(device, MEMORY, of_memory=True),
+    "speed": lambda device: timings(device, SPEED),
 }
 
 

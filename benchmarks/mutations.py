@@ -27,10 +27,14 @@ from typing import Annotated
 
 import typer
 
+from .timing import table
+
 PACKAGE = "tfm_zoo"
-COMPARISONS = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="}
-COMPARISONS |= {ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"}
-SIGNS = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*"}
+#: an operator, and what stands in its place
+COMPARISONS = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">")}
+COMPARISONS |= {ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"), ast.IsNot: ("is not", "is")}
+COMPARISONS |= {ast.In: ("in", "not in"), ast.NotIn: ("not in", "in")}
+SIGNS = {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*")}
 #: seconds that the tests of one fault may take; a fault that stops them from ending is caught, too
 LIMIT = 1200
 
@@ -70,19 +74,9 @@ class Fault:
 
 def faults_in(path: Path, name: str) -> Iterator[Fault]:
     """Every fault that the functions of a file offer; that of a function within another comes once."""
-    return iter(dict.fromkeys(_faults_in(path, name)))
-
-
-def _faults_in(path: Path, name: str) -> Iterator[Fault]:
-    text = path.read_text("utf-8")
-    starts = [0]
-    for row in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(row.encode()))
-    source = text.encode()
-
-    def fault(kind: str, start: int, end: int, new: str, node: ast.AST) -> Fault:
-        old = source[start:end].decode()
-        return Fault(kind, name, node.lineno, start, end, old, new)
+    source, starts = path.read_bytes(), [0]
+    for row in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(row))
 
     def begin(node: ast.AST) -> int:
         return starts[node.lineno - 1] + node.col_offset
@@ -90,40 +84,43 @@ def _faults_in(path: Path, name: str) -> Iterator[Fault]:
     def finish(node: ast.AST) -> int:
         return starts[node.end_lineno - 1] + node.end_col_offset
 
-    def between(left: ast.AST, right: ast.AST, symbol: str) -> tuple[int, int] | None:
-        """Where an operator stands between its operands."""
-        at = source.find(symbol.encode(), finish(left), begin(right))
-        return None if at < 0 else (at, at + len(symbol))
+    def fault(kind: str, start: int, end: int, new: str, node: ast.AST) -> Iterator[Fault]:
+        yield Fault(kind, name, node.lineno, start, end, source[start:end].decode(), new)
 
-    for function in ast.walk(ast.parse(text)):
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        for default in filter(None, (*function.args.defaults, *function.args.kw_defaults)):
-            if isinstance(default, ast.Constant) and isinstance(default.value, bool | int | float):
-                new = not default.value if isinstance(default.value, bool) else default.value + 1
-                yield fault("default", begin(default), finish(default), repr(new), default)
-        for node in (each for statement in function.body for each in ast.walk(statement)):
-            match node:
-                case ast.Compare(left=left, ops=[operator], comparators=[right]):
-                    symbols = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
-                    symbols |= {ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in"}
-                    if place := between(left, right, symbols[type(operator)]):
-                        yield fault("comparison", *place, COMPARISONS[type(operator)], node)
-                case ast.BinOp(left=left, op=operator, right=right) if type(operator) in SIGNS:
-                    symbol = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}[type(operator)]
-                    if not isinstance(left, ast.JoinedStr) and (place := between(left, right, symbol)):
-                        yield fault("sign", *place, SIGNS[type(operator)], node)
-                case ast.UnaryOp(op=ast.Not(), operand=operand):
-                    yield fault("negation", begin(node), begin(operand), "", node)
-                case ast.Constant(value=value) if isinstance(value, int | float) and not isinstance(value, bool):
-                    yield fault("number", begin(node), finish(node), repr(value + 1), node)
-                case ast.Call(args=arguments, keywords=[*_, last]) if last.arg and (
-                    arguments or len(node.keywords) > 1
-                ):
-                    before = [*arguments, *node.keywords[:-1]][-1]
-                    yield fault("argument", finish(before), finish(last), "", node)
-                case ast.If(body=[ast.Raise()], orelse=[]):
-                    yield fault("check", begin(node.test), finish(node.test), "False", node.test)
+    def exchanged(kind: str, node: ast.AST, left: ast.AST, symbols: tuple[str, str], right: ast.AST) -> Iterator[Fault]:
+        at = source.find(symbols[0].encode(), finish(left), begin(right))
+        if at >= 0:
+            yield from fault(kind, at, at + len(symbols[0]), symbols[1], node)
+
+    def faults(node: ast.AST) -> Iterator[Fault]:
+        match node:
+            case ast.Compare(left=left, ops=[operator], comparators=[right]):
+                yield from exchanged("comparison", node, left, COMPARISONS[type(operator)], right)
+            case ast.BinOp(left=left, op=operator, right=right) if type(operator) in SIGNS:
+                if not isinstance(left, ast.JoinedStr):
+                    yield from exchanged("sign", node, left, SIGNS[type(operator)], right)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                yield from fault("negation", begin(node), begin(operand), "", node)
+            case ast.Constant(value=value) if isinstance(value, int | float) and not isinstance(value, bool):
+                yield from fault("number", begin(node), finish(node), repr(value + 1), node)
+            case ast.Call(args=arguments, keywords=[*_, last]) if last.arg and (arguments or len(node.keywords) > 1):
+                before = [*arguments, *node.keywords[:-1]][-1]
+                yield from fault("argument", finish(before), finish(last), "", node)
+            case ast.If(body=[ast.Raise()], orelse=[]):
+                yield from fault("check", begin(node.test), finish(node.test), "False", node.test)
+
+    def all_faults() -> Iterator[Fault]:
+        for function in ast.walk(ast.parse(source)):
+            if isinstance(function, ast.FunctionDef):
+                for default in filter(None, (*function.args.defaults, *function.args.kw_defaults)):
+                    if isinstance(default, ast.Constant) and isinstance(default.value, bool | int | float):
+                        new = not default.value if isinstance(default.value, bool) else default.value + 1
+                        yield from fault("default", begin(default), finish(default), repr(new), default)
+                for statement in function.body:
+                    for node in ast.walk(statement):
+                        yield from faults(node)
+
+    return iter(dict.fromkeys(all_faults()))
 
 
 def draw(checkout: Path, count: int, seed: int) -> list[Fault]:
@@ -198,19 +195,14 @@ def compare(
 ) -> None:
     """Counts by room what both caught, one, or neither; and lists what one alone caught, or neither."""
     found = [{one["name"]: one for one in map(json.loads, path.read_text().splitlines())} for path in (before, after)]
+    titles = {(True, True): "both", (True, False): "before alone", (False, True): "after alone"}
     counts: Counter = Counter()
-    titles = {
-        (True, True): "both",
-        (True, False): "before alone",
-        (False, True): "after alone",
-        (False, False): "neither",
-    }
     for name in found[0].keys() & found[1].keys():
-        title = titles[found[0][name]["caught"], found[1][name]["caught"]]
-        counts[room_of(found[0][name]["file"]), title] += 1
+        title = titles.get((found[0][name]["caught"], found[1][name]["caught"]), "neither")
+        for room in (room_of(found[0][name]["file"]) or "the root", "all"):
+            counts[room, title] += 1
         if title != "both":
             print(f"{title}: {name}")
-    print(f"| room | {' | '.join(titles)} |\n|---{'|---' * len(titles)}|")
-    for room in sorted({room for room, _ in counts}):
-        print(f"| {room or 'the root'} | {' | '.join(str(counts[room, title]) for title in titles)} |")
-    print(f"| all | {' | '.join(str(sum(n for (_, t), n in counts.items() if t == one)) for one in titles)} |")
+    columns = [*titles.values(), "neither"]
+    rows = sorted({room for room, _ in counts}, key=lambda room: (room == "all", room))
+    table(["room", *columns], ([room, *(counts[room, title] for title in columns)] for room in rows))

@@ -3,7 +3,7 @@
 On a CPU it is the process's own time on one thread that counts, which other programs of the machine change little.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from time import perf_counter, process_time
 from typing import Annotated
@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 import tfm_zoo
 
 from .pairs import Step, forward, train, write
-from .timing import interleave
+from .timing import interleave, table
 
 LAYERS, WIDTH, HEADS, INNER, VOCABULARY = 4, 64, 4, 128, 128
 BATCH, LENGTH, NEW_TOKENS, BEAMS = 4, 16, 16, 4
@@ -86,6 +86,15 @@ CASES: dict[str, tuple[str, Callable[[PreTrainedModel], Step], dict]] = {
 }
 
 
+def timed(only: str, device: str, calls: int) -> Iterator[list[str]]:
+    clock = process_time if device == "cpu" else perf_counter
+    for name, (model, step, inputs) in CASES.items():
+        if only.lower() in name.lower():
+            inputs = {key: each.to(device) for key, each in inputs.items()}
+            result = interleave(*map(step, pair(model, device, step is train)), repeat(inputs, calls), clock)
+            yield [name, *(f"{1000 * each:.2f} ms" for each in (result.official, result.zoo)), f"{result.ratio:.2f}"]
+
+
 def main(
     only: Annotated[str, typer.Option(help="Run those whose name holds this.")] = "",
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
@@ -93,10 +102,4 @@ def main(
 ) -> None:
     """Prints the milliseconds of a call of the official class, of the zoo's, and the ratio."""
     torch.set_num_threads(1)  # threads cost more than they give here, and time that varies
-    clock = process_time if device == "cpu" else perf_counter
-    for name, (model, step, inputs) in CASES.items():
-        if only.lower() in name.lower():
-            inputs = {key: each.to(device) for key, each in inputs.items()}
-            result = interleave(*map(step, pair(model, device, step is train)), repeat(inputs, calls), clock)
-            times = (f"{1000 * seconds:.2f} ms" for seconds in (result.official, result.zoo))
-            print(name, *times, f"{result.ratio:.2f}", sep=" | ", flush=True)
+    table(["call", "official", "zoo", "ratio"], timed(only, device, calls))

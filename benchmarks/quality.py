@@ -5,15 +5,13 @@ text), a classifier of `imdb.yaml` (accuracy on reviews of the test split) or a 
 the test split, four beams).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
 from datasets import load_dataset
-from rich.console import Console
-from rich.table import Table
 from torch.nn import functional as F
 from transformers import (
     AutoModelForCausalLM,
@@ -29,6 +27,7 @@ import tfm_zoo
 from tfm_zoo.training.metrics import load_metrics
 
 from .batches import SHARED
+from .timing import table
 
 DTYPES = ("float32", "bfloat16", "int8", "int4")
 BATCH_SIZE, BLOCK = 32, 128
@@ -76,6 +75,17 @@ MEASURES: dict[str, tuple[type, Callable, int, str]] = {
 }
 
 
+def figures(folder: Path, measure: Callable, auto_class: type, count: int, max_length: int) -> Iterator[list[str]]:
+    tokenizer, saved = AutoTokenizer.from_pretrained(folder, trust_remote_code=True), None
+    for dtype in (None, *DTYPES):
+        model = auto_class.from_pretrained(folder, trust_remote_code=True).eval()
+        if dtype is not None:
+            tfm_zoo.pack_weights(model, dtype)
+        figure = measure(model, tokenizer, count, max_length)
+        saved = saved or figure
+        yield [dtype or "as saved", f"{figure:.2f}", f"{100 * (figure / saved - 1):+.2f} %"]
+
+
 @torch.inference_mode()
 def main(
     folders: list[Path],
@@ -84,17 +94,7 @@ def main(
 ) -> None:
     """Prints a figure for the model as it was saved, and one for each type."""
     for folder in folders:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
         architecture = PreTrainedConfig.get_config_dict(folder)[0]["architectures"][0]
         auto_class, measure, usual, title = MEASURES[architecture[architecture.index("For") :]]
-        figures = {}
-        for dtype in (None, *DTYPES):
-            model = auto_class.from_pretrained(folder, trust_remote_code=True).eval()
-            if dtype is not None:
-                tfm_zoo.pack_weights(model, dtype)
-            figures[dtype or "as saved"] = measure(model, tokenizer, count or usual, max_length)
-            print(folder, dtype or "as saved", figures[dtype or "as saved"], flush=True)
-        table = Table("weights", title, "change", title=str(folder))
-        for name, figure in figures.items():
-            table.add_row(name, f"{figure:.2f}", f"{100 * (figure / figures['as saved'] - 1):+.2f} %")
-        Console().print(table)
+        print(folder)
+        table(["weights", title, "change"], figures(folder, measure, auto_class, count or usual, max_length))

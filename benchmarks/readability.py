@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 from tests.documents.document import BLOCK, DOCUMENTS, SPAN
 
+from .timing import table
+
 TICS = (  # turns of phrase that readers stumbled over
     r"(?<!there )(?<!There )\b(?:is|are|was|were) no (?!longer\b|more\b)\w",
     r"(?<!or )(?<![\"'\w=-])none(?![\"'\w-])(?! of\b)",
@@ -48,13 +50,15 @@ def measure(text: str) -> list[int]:
     return [len(text.split()), count, told, sounds, long, crowded, len(tics(text))]
 
 
-def main() -> None:
-    """Counts words and sentences of every document, and how easy they read."""
-    print("| document | words in all | of text | words a sentence | long | crowded | reading ease | tics |")
-    print("| --- |" + " --- |" * 7)
+def rows() -> Iterator[list]:
     counts = {str(each): measure(each.text) for each in DOCUMENTS}
     counts["all"] = [sum(column) for column in zip(*counts.values(), strict=True)]
     for name, (whole, words, told, sounds, long, crowded, found) in counts.items():
         length, ease = words / max(told, 1), 206.835 - 84.6 * sounds / max(words, 1)
-        row = [name, whole, words, f"{length:.1f}", long, crowded, f"{ease - 1.015 * length:.0f}", found]
-        print(f"| {' | '.join(map(str, row))} |")
+        yield [name, whole, words, f"{length:.1f}", long, crowded, f"{ease - 1.015 * length:.0f}", found]
+
+
+def main() -> None:
+    """Counts words and sentences of every document, and how easy they read."""
+    columns = ("document", "words in all", "of text", "words a sentence", "long", "crowded", "reading ease", "tics")
+    table([*columns], rows())

@@ -6,15 +6,43 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-STEPS, KILLED = 12, 7  # of a run, and the one after which it is killed: in mid-epoch, between two evaluations
-SHORT = {"max_train_steps": STEPS, "eval_steps": 5, "max_eval_samples": 50, "logging_steps": 1}
-GENERATED = SHORT | {"dataset_name": "generated"}
-SMALL = {
-    "config_overrides": "hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64",
-    "tokenizer_vocab_size": 1000,
-}
-MARIAN = "d_model=64,encoder_layers=2,decoder_layers=2,encoder_ffn_dim=128,decoder_ffn_dim=128"
-VARIANTS = {"base": {}, "post-norm": {"norm_position": "post", "learning_rate": 1e-3}}
+from tests.fields import fields_by_name
+
+KILLED = 7  # the step after which a run is killed: in mid-epoch, between two evaluations
+#: options by run; those of `SHARED` are data sets and a checkpoint. Of `language-model` the best is the first model,
+#: which is there when the run is killed.
+RUNS = fields_by_name("""
+SHORT: max_train_steps=12 eval_steps=5 max_eval_samples=50 logging_steps=1
+GENERATED: SHORT dataset_name=generated
+SMALL: tokenizer_vocab_size=1000
+    config_overrides=hidden_size=32,num_hidden_layers=2,num_attention_heads=2,intermediate_size=64
+classification: GENERATED recipe=finetune_classification max_seq_length=64
+classification-imdb: classification config=recipes/configs/imdb.yaml max_train_samples=160
+    model_name_or_path=SHARED/checkpoints/all-MiniLM-L6-v2 dataset_name=SHARED/datasets/imdb
+classification-by-length: classification group_by_length=True gradient_accumulation_steps=2 layerwise_lr_decay=0.8
+classification-frozen: classification max_train_samples=80 freeze_epochs=1 frozen_learning_rate=0.01 freeze=embeddings
+classification-unfreezing: classification gradual_unfreezing=4 classifier_pooling=mean
+classification-native: classification model_class=native pad_to_max_length=True
+classification-bf16: classification mixed_precision=bf16
+token-classification: GENERATED recipe=finetune_token_classification
+question-answering: GENERATED recipe=finetune_question_answering max_seq_length=48 doc_stride=12
+WRITING: SHORT recipe=finetune_causal_lm sample_length=20 block_size=64
+    train_file=SHARED/datasets/tiny_shakespeare/input.txt
+language-model: WRITING config=recipes/configs/tiny_shakespeare.yaml greater_is_better=True
+    config_overrides=n_embd=64,n_layer=2,n_head=2
+language-model-streaming: WRITING streaming=True SMALL
+pretraining: GENERATED SMALL recipe=pretrain_bert max_seq_length=64
+pretraining-streaming: pretraining -dataset_name train_file=SHARED/datasets/tiny_shakespeare/input.txt streaming=True
+pretraining-masked-tokens: pretraining next_sentence_prediction=False whole_word_mask=True
+denoising: GENERATED SMALL recipe=pretrain_t5 max_seq_length=64
+translation: GENERATED recipe=train_translation max_train_samples=2000 num_eval_translations=20
+translation-multi30k: translation config=recipes/configs/multi30k.yaml dataset_name=SHARED/datasets/multi30k
+    config_overrides=d_model=64,encoder_layers=2,decoder_layers=2,encoder_ffn_dim=128,decoder_ffn_dim=128
+    tokenizer_vocab_size=1000 num_beams=1
+summarization: GENERATED recipe=finetune_summarization max_train_samples=500 num_eval_summaries=10
+comparison: SHORT SMALL recipe=compare_architectures block_size=64
+    variants={"base":{},"post-norm":{"norm_position":"post","learning_rate":1e-3}}
+""")
 
 
 @dataclass(frozen=True)
@@ -53,62 +81,15 @@ class Run:
 
 def make_runs(shared: Path) -> dict[str, Run]:
     """The runs by name. `shared` holds data sets and a checkpoint."""
-    shakespeare = shared / "datasets/tiny_shakespeare/input.txt"
-
-    def classifier(**options: Any) -> Run:
-        return Run("finetune_classification", GENERATED | {"max_seq_length": 64} | options)
-
-    def language_model(**options: Any) -> Run:
-        return Run("finetune_causal_lm", SHORT | {"sample_length": 20, "block_size": 64} | options)
-
-    def encoder(**options: Any) -> Run:
-        return Run("pretrain_bert", GENERATED | SMALL | {"max_seq_length": 64} | options)
-
-    def translator(**options: Any) -> Run:
-        return Run("train_translation", GENERATED | {"max_train_samples": 2000, "num_eval_translations": 20} | options)
-
-    return {
-        "classification-imdb": classifier(
-            config="recipes/configs/imdb.yaml",
-            model_name_or_path=shared / "checkpoints/all-MiniLM-L6-v2",
-            dataset_name=shared / "datasets/imdb",
-            max_train_samples=160,
-        ),
-        "classification": classifier(),
-        "classification-by-length": classifier(
-            group_by_length=True, gradient_accumulation_steps=2, layerwise_lr_decay=0.8
-        ),
-        "classification-frozen": classifier(
-            max_train_samples=80, freeze_epochs=1, frozen_learning_rate=0.01, freeze="embeddings"
-        ),
-        "classification-mean": classifier(classifier_pooling="mean"),
-        "classification-native": classifier(model_class="native", pad_to_max_length=True),
-        "classification-bf16": classifier(mixed_precision="bf16"),
-        "token-classification": Run("finetune_token_classification", GENERATED),
-        "question-answering": Run("finetune_question_answering", GENERATED | {"max_seq_length": 48, "doc_stride": 12}),
-        "language-model": language_model(
-            config="recipes/configs/tiny_shakespeare.yaml",
-            train_file=shakespeare,
-            config_overrides="n_embd=64,n_layer=2,n_head=2",
-            greater_is_better=True,  # of the losses: the best model is the first, which is there when the run is killed
-        ),
-        "language-model-streaming": language_model(train_file=shakespeare, streaming=True, **SMALL),
-        "pretraining": encoder(),
-        "pretraining-streaming": encoder(dataset_name=None, train_file=shakespeare, streaming=True),
-        "pretraining-masked-tokens": encoder(next_sentence_prediction=False, whole_word_mask=True),
-        "denoising": Run("pretrain_t5", GENERATED | SMALL | {"max_seq_length": 64}),
-        "translation-multi30k": translator(
-            config="recipes/configs/multi30k.yaml",
-            dataset_name=shared / "datasets/multi30k",
-            config_overrides=MARIAN,
-            tokenizer_vocab_size=1000,
-            num_beams=1,
-        ),
-        "translation": translator(),
-        "summarization": Run(
-            "finetune_summarization", GENERATED | {"max_train_samples": 500, "num_eval_summaries": 10}
-        ),
-        "comparison": Run(
-            "compare_architectures", SHORT | SMALL | {"block_size": 64, "variants": json.dumps(VARIANTS)}
-        ),
-    }
+    runs = {}
+    for name, fields in RUNS.items():
+        if name.islower():
+            options = {
+                key: shared / value.removeprefix("SHARED/") if str(value).startswith("SHARED/") else value
+                for key, value in fields.items()
+                if key != "recipe"
+            }
+            if "variants" in options:
+                options["variants"] = json.dumps(options["variants"])
+            runs[name] = Run(fields["recipe"], options)
+    return runs

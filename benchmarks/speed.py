@@ -7,12 +7,10 @@ from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from . import batches, memory
 from .pairs import MINILM, Settings, Step, forward, pair, prefill, train, write
-from .timing import interleave
+from .timing import interleave, table
 
 CLASSIFY, MASK, READ = "AutoModelForSequenceClassification", "AutoModelForMaskedLM", "AutoModel"
 WRITE, TRANSLATE = "AutoModelForCausalLM", "AutoModelForSeq2SeqLM"
@@ -152,8 +150,5 @@ def main(
     dtype = dtype or ("bfloat16" if device == "cuda" else "float32")
     settings = Settings(device, getattr(torch, dtype), attention, rounds, layers)
     names = [name for name in (MEMORY if of_memory else CASES) if only.lower() in name.lower()]
-    table = Table("benchmark", "official", "zoo", "ratio", "goal", title=f"{device}, {dtype}, {attention}")
-    for row in results(settings, names, of_memory):
-        print(*row, sep=" | ", flush=True)
-        table.add_row(*row)
-    Console().print(table)
+    print(f"{device}, {dtype}, {attention}")
+    table(["benchmark", "official", "zoo", "ratio", "goal"], results(settings, names, of_memory))

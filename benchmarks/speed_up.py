@@ -1,131 +1,98 @@
 """The model that you have, untouched and sped up: encoding, scoring, a training step; what taking over costs a call."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
 from time import process_time
 from typing import Annotated
 
-import numpy as np
 import torch
 import typer
 from datasets import load_dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 import tfm_zoo
 
 from .batches import SHARED
-from .timing import interleave, seconds
+from .pairs import forward
+from .timing import in_turn, interleave, seconds, table
 
 TEXTS = {"Rotten Tomatoes": "rotten_tomatoes", "IMDB": "imdb"}
 TYPES = (None, "bfloat16", "int8")
 QUERY = "Was the film worth the time?"
+Rows = Iterator[list[str]]
 
 
 def texts_of(name: str, count: int) -> list[str]:
     return load_dataset(str(SHARED / "datasets" / name), split="test").shuffle(seed=0)[:count]["text"]
 
 
-def encoders(encoder: Path) -> dict[str | None, SentenceTransformer]:
+def sped_up(make: Callable, types: tuple[str | None, ...] = TYPES) -> dict[str, object]:
     """The untouched object, and one for each type of weights."""
-    made = {dtype: tfm_zoo.speed_up(SentenceTransformer(str(encoder), device="cpu"), dtype) for dtype in TYPES}
-    return {"untouched": SentenceTransformer(str(encoder), device="cpu")} | made
+    return {"untouched": make()} | {dtype or "its own type": tfm_zoo.speed_up(make(), dtype) for dtype in types}
 
 
-def in_turn(runs: dict, rounds: int) -> dict:
-    """Median seconds of each run, all of them in turn."""
-    times = {name: [] for name in runs}
-    for turn in range(rounds + 1):
-        for name, run in runs.items():
-            took = seconds(run)
-            if turn:
-                times[name].append(took)
-    return {name: median(each) for name, each in times.items()}
-
-
-def show(what: str, times: dict, fidelity: dict | None = None) -> None:
-    first = times["untouched"]
+def timed(what: str, models: dict, run: Callable, rounds: int, least_cosine: dict | None = None) -> Rows:
+    """A row for each object, all of which run in turn."""
+    times = in_turn({name: lambda model=model: run(model) for name, model in models.items()}, rounds)
+    times = {name: median(each) for name, each in times.items()}
     for name, took in times.items():
-        title = name if name == "untouched" else f"sped up, {name or 'its own type'}"
-        alike = "" if not fidelity or name not in fidelity else f", lowest cosine {fidelity[name]:.4f}"
-        print(f"{what:42} {title:24} {took * 1e3:9.1f} ms  {first / took:5.2f} times{alike}")
+        cosine = f"{least_cosine[name]:.4f}" if least_cosine else ""
+        yield [what, name, f"{took * 1e3:.1f} ms", f"{times['untouched'] / took:.2f}", cosine]
 
 
-def encode(encoder: Path, count: int, rounds: int) -> None:
-    models = encoders(encoder)
+def as_given(model: SentenceTransformer, texts: list[str]) -> None:
+    with torch.inference_mode():
+        for start in range(0, len(texts), 32):
+            model(model.preprocess(texts[start : start + 32]))
+
+
+def encode(encoder: Path, count: int, rounds: int) -> Rows:
+    models = sped_up(lambda: SentenceTransformer(str(encoder), device="cpu"))
     for title, name in TEXTS.items():
         texts = texts_of(name, count)
-        vectors = {dtype: model.encode(texts, normalize_embeddings=True) for dtype, model in models.items()}
-        alike = {dtype: (each * vectors["untouched"]).sum(axis=1).min() for dtype, each in vectors.items()}
-        show(
-            f"encode, {count} of {title}",
-            in_turn({k: lambda m=m, texts=texts: m.encode(texts) for k, m in models.items()}, rounds),
-            alike,
-        )
-
-        def as_given(model: SentenceTransformer, texts=texts) -> None:
-            with torch.inference_mode():
-                for start in range(0, len(texts), 32):
-                    model(model.preprocess(texts[start : start + 32]))
-
-        show(f"as given, {count} of {title}", in_turn({k: lambda m=m: as_given(m) for k, m in models.items()}, rounds))
+        vectors = {name: model.encode(texts, normalize_embeddings=True) for name, model in models.items()}
+        alike = {name: (each * vectors["untouched"]).sum(axis=1).min() for name, each in vectors.items()}
+        yield from timed(f"encode, {count} of {title}", models, lambda each, t=texts: each.encode(t), rounds, alike)
+        yield from timed(f"as given, {count} of {title}", models, lambda each, t=texts: as_given(each, t), rounds)
 
 
-def predict(encoder: Path, count: int, rounds: int) -> None:
+def predict(encoder: Path, count: int, rounds: int) -> Rows:
     """Random weights in the head: times do not depend on them."""
-    pairs = [(QUERY, text) for text in texts_of("imdb", count)]
-    models = {"untouched": CrossEncoder(str(encoder), num_labels=1, device="cpu")}
-    models |= {dtype: tfm_zoo.speed_up(copy.deepcopy(models["untouched"]), dtype) for dtype in TYPES}
-    show(
-        f"CrossEncoder.predict, {count} of IMDB",
-        in_turn({k: lambda m=m: m.predict(pairs) for k, m in models.items()}, rounds),
-    )
+    pairs, scorer = [(QUERY, text) for text in texts_of("imdb", count)], CrossEncoder(str(encoder), num_labels=1)
+    models = sped_up(lambda: copy.deepcopy(scorer))
+    yield from timed(f"CrossEncoder.predict, {count} of IMDB", models, lambda each: each.predict(pairs), rounds)
 
 
-def train(encoder: Path, count: int, rounds: int) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(encoder)
+def train(encoder: Path, count: int, rounds: int) -> Rows:
+    tokenizer, texts = AutoTokenizer.from_pretrained(encoder), texts_of("imdb", count)
     official = AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=2).train()
-    models = {"untouched": official, None: tfm_zoo.speed_up(copy.deepcopy(official))}
-    texts = texts_of("imdb", count)
+    models, options = sped_up(lambda: copy.deepcopy(official), (None,)), {"truncation": True, "max_length": 512}
     for title, rows in (("as given", texts), ("group_by_length", sorted(texts, key=len))):
-        starts = range(0, len(rows), 16)
-        batches = [
-            tokenizer(rows[i : i + 16], padding=True, truncation=True, max_length=512, return_tensors="pt")
-            for i in starts
-        ]
+        parts = [rows[start : start + 16] for start in range(0, len(rows), 16)]
+        batches = [tokenizer(part, padding=True, return_tensors="pt", **options) for part in parts]
 
-        def step(model: PreTrainedModel, batches=batches) -> None:
+        def step(model: torch.nn.Module, batches=batches) -> None:
             for batch in batches:
-                labels = torch.arange(len(batch["input_ids"])) % 2
-                model(**batch, labels=labels).loss.backward()
+                model(**batch, labels=torch.arange(len(batch["input_ids"])) % 2).loss.backward()
                 model.zero_grad()
 
-        show(f"training step, {title}", in_turn({k: lambda m=m: step(m) for k, m in models.items()}, rounds))
+        yield from timed(f"training steps, {title}", models, step, rounds)
 
 
-def cost(encoder: Path, count: int, rounds: int) -> None:
+def cost(encoder: Path, count: int, rounds: int) -> Rows:
     """Of one short text without padding, where there is nothing to gain: the process's own time."""
     official = AutoModel.from_pretrained(encoder).eval()
-    fast = tfm_zoo.speed_up(copy.deepcopy(official))
-    ids = torch.randint(1000, 20000, (1, 8))
+    fast, ids = tfm_zoo.speed_up(copy.deepcopy(official)), torch.randint(1000, 20000, (1, 8))
     inputs = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}] * (50 * rounds)
-
-    def run(model: PreTrainedModel) -> Callable[[dict], None]:
-        def call(batch: dict) -> None:
-            with torch.inference_mode():
-                model(**batch)
-
-        return call
-
-    found = interleave(run(official), run(fast), inputs, clock=process_time)
-    stand_in = fast.forward
-    looked = np.median([seconds(stand_in.watch.is_same, clock=process_time) for _ in range(500)])
-    bound = np.median([seconds(stand_in.call.twin.bind, clock=process_time) for _ in range(500)])
-    print(f"a call of one short text: official {found.official * 1e3:.2f} ms, sped up {found.zoo * 1e3:.2f} ms")
-    share = (looked + bound) / found.official
-    print(f"of it the look at what was taken over {looked * 1e6:.0f} us, its tensors {bound * 1e6:.0f} us: {share:.1%}")
+    found = interleave(forward(official), forward(fast), inputs, clock=process_time)
+    parts = {"the look at what was taken over": fast.forward.watch.is_same, "its tensors": fast.forward.call.twin.bind}
+    took = {what: median(seconds(part, clock=process_time) for _ in range(500)) for what, part in parts.items()}
+    times = {"untouched": found.official, "its own type": found.zoo} | took
+    for what, each in times.items():
+        yield ["a call of one short text", what, f"{each * 1e3:.3f} ms", f"{found.official / each:.2f}", ""]
 
 
 PARTS = {"encode": encode, "predict": predict, "train": train, "cost": cost}
@@ -139,6 +106,5 @@ def main(
 ) -> None:
     """Times official objects beside the same objects sped up, in turn, in one process."""
     torch.manual_seed(0)
-    for name, part in PARTS.items():
-        if only in ("", name):
-            part(encoder, count, rounds)
+    rows = (row for name, part in PARTS.items() if only in ("", name) for row in part(encoder, count, rounds))
+    table(["what", "object", "time", "untouched / it", "least cosine"], rows)

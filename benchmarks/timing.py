@@ -1,4 +1,4 @@
-"""Two callables timed in one process, in turn, on the same inputs: drift of the machine's speed hits both."""
+"""Callables timed in one process, in turn, on the same inputs: drift of the machine's speed hits all. And tables."""
 
 import statistics
 import time
@@ -42,3 +42,21 @@ def interleave(
         times.append(pair if turn % 2 else pair[::-1])
     ratios = (official / zoo for official, zoo in times)
     return Comparison(*map(statistics.median, (*zip(*times, strict=True), ratios)))
+
+
+def in_turn(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """The seconds of each in every round, after one that does not count; every second round goes backwards."""
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for turn in range(rounds + 1):
+        for name in [*runs] if turn % 2 else [*runs][::-1]:
+            took = seconds(runs[name])
+            times[name] += [took] if turn else []
+    return times
+
+
+def table(header: list[str], rows: Iterable[Iterable]) -> None:
+    """Prints Markdown, each row as soon as it is there."""
+    print(f"| {' | '.join(header)} |\n|{' --- |' * len(header)}")
+    for row in rows:
+        print(f"| {' | '.join(map(str, row))} |", flush=True)
+    print()

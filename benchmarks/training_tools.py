@@ -9,7 +9,8 @@ import gc
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
@@ -17,8 +18,6 @@ from typing import Annotated
 import torch
 import typer
 from datasets import Dataset
-from rich.console import Console
-from rich.table import Table
 from transformers import (
     AutoModel,
     AutoModelForSequenceClassification,
@@ -38,6 +37,7 @@ from transformers import (
 from tfm_zoo import from_official
 
 from .memory import with_peak
+from .timing import table
 
 BATCH, LENGTH = 16, 256  # rows of a step, and the most tokens of one
 STEPS = {"per_device_train_batch_size": BATCH, "seed": 0, "logging_steps": 1, "save_strategy": "no"}
@@ -63,63 +63,48 @@ def by_trainer(folder: str, rows: Dataset, options: dict) -> Trainer:
 
 
 def by_sentence_transformers(folder: str, rows: Dataset, options: dict) -> Trainer:
-    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer
-    from sentence_transformers import SentenceTransformerTrainingArguments as Arguments
+    """Texts beside every second word of theirs."""
+    import sentence_transformers as library
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-    model = SentenceTransformer(folder)
+    model = library.SentenceTransformer(folder)
     model.max_seq_length = LENGTH
-    rows = rows.map(lambda row: {"anchor": row["text"], "positive": row["text"][::2]}, remove_columns=rows.column_names)
-    return SentenceTransformerTrainer(model, Arguments(**options), rows, loss=MultipleNegativesRankingLoss(model))
+    parts = [" ".join(text.split()[::2]) for text in rows["text"]]
+    rows, arguments = rows.select_columns(["text"]).add_column("part", parts), "SentenceTransformerTrainingArguments"
+    arguments = getattr(library, arguments)(**options)
+    return library.SentenceTransformerTrainer(model, arguments, rows, loss=MultipleNegativesRankingLoss(model))
 
 
 def by_cross_encoder(folder: str, rows: Dataset, options: dict) -> Trainer:
-    from sentence_transformers.cross_encoder import CrossEncoder, CrossEncoderTrainer, CrossEncoderTrainingArguments
+    from sentence_transformers import cross_encoder as library
     from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 
-    model = CrossEncoder(folder, num_labels=1, max_length=LENGTH)
-    rows = rows.map(
-        lambda row: {"one": "good", "other": row["text"], "label": float(row["label"])}, remove_columns=["text"]
-    ).select_columns(["one", "other", "label"])
-    return CrossEncoderTrainer(
-        model, CrossEncoderTrainingArguments(**options), rows, loss=BinaryCrossEntropyLoss(model)
-    )
+    model = library.CrossEncoder(folder, num_labels=1, max_length=LENGTH)
+    pairs = {"one": ["good"] * len(rows), "other": rows["text"], "label": [float(label) for label in rows["label"]]}
+    arguments, loss = library.CrossEncoderTrainingArguments(**options), BinaryCrossEntropyLoss(model)
+    return library.CrossEncoderTrainer(model, arguments, Dataset.from_dict(pairs), loss=loss)
 
 
-def by_sft(folder: str, rows: Dataset, options: dict, peft_config: object = None) -> Trainer:
-    from trl import SFTConfig, SFTTrainer
-
-    arguments, tokenizer = SFTConfig(**options, **TRL), AutoTokenizer.from_pretrained(folder)
-    data = rows.select_columns(["text"])
-    return SFTTrainer(folder, arguments, train_dataset=data, processing_class=tokenizer, peft_config=peft_config)
-
-
-def by_lora(folder: str, rows: Dataset, options: dict) -> Trainer:
+def by_trl(method: str, folder: str, rows: Dataset, options: dict, adapted: bool = False) -> Trainer:
+    """Of the texts, or of pairs of each with the next, of which one is preferred."""
+    import trl
     from peft import LoraConfig
 
-    return by_sft(folder, rows, options, LoraConfig(r=8, target_modules=["q_proj", "v_proj"]))
+    texts, model, more = rows["text"], folder, {}
+    columns = {"prompt": ["review:"] * (len(texts) - 1), "chosen": texts[:-1], "rejected": texts[1:]}
+    if method == "Reward":
+        model = AutoModelForSequenceClassification.from_pretrained(folder)
+        del columns["prompt"]
+    if adapted:
+        more = {"peft_config": LoraConfig(r=8, target_modules=["q_proj", "v_proj"])}
+    data = Dataset.from_dict({"text": texts} if method == "SFT" else columns)
+    arguments, tokenizer = getattr(trl, f"{method}Config")(**options, **TRL), AutoTokenizer.from_pretrained(folder)
+    trainer = getattr(trl, f"{method}Trainer")
+    return trainer(model, args=arguments, train_dataset=data, processing_class=tokenizer, **more)
 
 
-def pairs(rows: Dataset) -> Dataset:
-    """Each text beside the next: one is preferred."""
-    texts = rows["text"]
-    return Dataset.from_dict({"prompt": ["review:"] * (len(texts) - 1), "chosen": texts[:-1], "rejected": texts[1:]})
-
-
-def by_dpo(folder: str, rows: Dataset, options: dict) -> Trainer:
-    from trl import DPOConfig, DPOTrainer
-
-    arguments, tokenizer = DPOConfig(**options, **TRL), AutoTokenizer.from_pretrained(folder)
-    return DPOTrainer(folder, args=arguments, train_dataset=pairs(rows), processing_class=tokenizer)
-
-
-def by_reward(folder: str, rows: Dataset, options: dict) -> Trainer:
-    from trl import RewardConfig, RewardTrainer
-
-    arguments, tokenizer = RewardConfig(**options, **TRL), AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForSequenceClassification.from_pretrained(folder)
-    data = pairs(rows).remove_columns("prompt")
-    return RewardTrainer(model, args=arguments, train_dataset=data, processing_class=tokenizer)
+def losses_of(trainer: Trainer) -> list[float]:
+    return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
 #: tool -> the official class that it trains, and how
@@ -127,10 +112,10 @@ TOOLS: dict[str, tuple[str, Callable]] = {
     "transformers' Trainer, classifier": ("classifier", by_trainer),
     "sentence-transformers, contrastive": ("encoder", by_sentence_transformers),
     "sentence-transformers, cross-encoder": ("scorer", by_cross_encoder),
-    "trl's SFTTrainer": ("decoder", by_sft),
-    "... with PEFT's LoRA": ("decoder", by_lora),
-    "trl's DPOTrainer": ("decoder", by_dpo),
-    "trl's RewardTrainer": ("reward", by_reward),
+    "trl's SFTTrainer": ("decoder", partial(by_trl, "SFT")),
+    "... with PEFT's LoRA": ("decoder", partial(by_trl, "SFT", adapted=True)),
+    "trl's DPOTrainer": ("decoder", partial(by_trl, "DPO")),
+    "trl's RewardTrainer": ("reward", partial(by_trl, "Reward")),
 }
 
 
@@ -162,6 +147,28 @@ def save_twins(kind: str, encoder: Path, tokenizer_folder: Path, layers: int, fo
     return {side: str(folder / side) for side in ("official", "zoo")}
 
 
+def compared(name: str, folders: dict[str, str], rows: Dataset, run: str, rounds: int, steps: int) -> list[str]:
+    times: dict[str, list[float]] = {side: [] for side in folders}
+    peaks, losses = {}, {}
+    for number in range(rounds + 1):  # memory is looked at in the first
+        for side, folder in folders.items():
+            torch.manual_seed(0)
+            options = {"output_dir": run, "max_steps": steps, **STEPS, **QUIET}
+            trainer, clock = TOOLS[name][1](folder, rows, options), Clock()
+            trainer.add_callback(clock)
+            trainer.remove_callback(PrinterCallback)
+            gc.collect()  # what an earlier trainer held is not to be freed while this one is measured
+            if number == 0:
+                peaks[side], losses[side] = with_peak(trainer.train)[1], losses_of(trainer)
+            else:
+                trainer.train()
+                times[side] += [after - before for before, after in pairwise(clock.times)]
+    official, zoo = (statistics.median(each) for each in times.values())
+    largest = max(abs(one - other) / abs(one) for one, other in zip(*losses.values(), strict=True))
+    memory = f"{peaks['zoo'] / peaks['official']:.2f} ({peaks['zoo'] >> 20:,}, {peaks['official'] >> 20:,} MiB)"
+    return [name, f"{official:.2f} s", f"{zoo:.2f} s", f"{official / zoo:.2f}", memory, f"{largest:.1e}"]
+
+
 def main(
     encoder: Path,
     tokenizer: Path,
@@ -172,33 +179,14 @@ def main(
     layers: Annotated[int, typer.Option(help="Layers of the decoders.")] = 4,
 ) -> None:
     """Times a step of the official class and of the zoo's, and looks at memory and losses."""
-    rows = Dataset.from_parquet(str(texts)).shuffle(seed=0).select(range(BATCH * steps + 1))
-    table = Table("tool", "official", "zoo", "official / zoo", "memory, zoo / official", "losses differ by at most")
-    for name, (kind, make) in TOOLS.items():
-        if only.lower() not in name.lower():
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            folders = save_twins(kind, encoder, tokenizer, layers, Path(folder))
-            times: dict[str, list[float]] = {"official": [], "zoo": []}
-            peaks, losses = {}, {}
-            for number in range(rounds + 1):  # memory is looked at in the first
-                for side in times:
-                    torch.manual_seed(0)
-                    options = {"output_dir": f"{folder}/run", "max_steps": steps, **STEPS, **QUIET}
-                    trainer, clock = make(folders[side], rows, options), Clock()
-                    trainer.add_callback(clock)
-                    trainer.remove_callback(PrinterCallback)
-                    gc.collect()  # what an earlier trainer held is not to be freed while this one is measured
-                    if number == 0:
-                        peaks[side] = with_peak(trainer.train)[1]
-                        losses[side] = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-                    else:
-                        trainer.train()
-                        times[side] += [after - before for before, after in pairwise(clock.times)]
-        official, zoo = (statistics.median(times[side]) for side in ("official", "zoo"))
-        largest = max(abs(one - other) / abs(one) for one, other in zip(*losses.values(), strict=True))
-        memory = f"{peaks['zoo'] / peaks['official']:.2f} ({peaks['zoo'] >> 20:,}, {peaks['official'] >> 20:,} MiB)"
-        figures = (f"{official:.2f} s", f"{zoo:.2f} s", f"{official / zoo:.2f}", memory, f"{largest:.1e}")
-        print(name, *figures, sep=" | ", flush=True)
-        table.add_row(name, *figures)
-    Console().print(table)
+    data = Dataset.from_parquet(str(texts)).shuffle(seed=0).select(range(BATCH * steps + 1))
+
+    def rows() -> Iterator[list[str]]:
+        for name, (kind, _) in TOOLS.items():
+            if only.lower() in name.lower():
+                with tempfile.TemporaryDirectory() as folder:
+                    folders = save_twins(kind, encoder, tokenizer, layers, Path(folder))
+                    yield compared(name, folders, data, f"{folder}/run", rounds, steps)
+
+    columns = ["tool", "official", "zoo", "official / zoo", "memory, zoo / official", "losses differ by at most"]
+    table(columns, rows())

@@ -8,6 +8,7 @@ that it starts. The memory is the most that one of them ever had, mapped files i
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from time import perf_counter
@@ -18,6 +19,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
 from tfm_zoo import from_official
+
+from .timing import table
 
 #: runs a line of Python on a folder, and prints the most memory in KiB: its own, and of a process that it started. (The
 #: operating system counts what started a process as the process's own, but for VmHWM.)
@@ -36,24 +39,25 @@ STEPS = {
 }
 
 
-def measured(step: str, folder: Path) -> tuple[str, str, str]:
+def measured(step: str, folder: Path) -> list[str]:
     """The seconds of a process by the clock and of the processor, and the MB that it or its child had at most."""
     start, command = perf_counter(), [sys.executable, "-c", PROGRAM.format(step), str(folder)]
     before = getrusage(RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     after, peak = getrusage(RUSAGE_CHILDREN), max(map(int, done.stdout.split()))
     computed = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return f"{perf_counter() - start:.1f} s", f"{computed:.1f} s", f"{peak * 1024 / 10**6:,.0f} MB"
+    return [f"{perf_counter() - start:.1f} s", f"{computed:.1f} s", f"{peak * 1024 / 10**6:,.0f} MB"]
+
+
+def rows(layers: int) -> Iterator[list[str]]:
+    official = GPT2LMHeadModel(GPT2Config(n_layer=layers))
+    for name, model in {"transformers": official, "tfm_zoo": from_official(official)}.items():
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            for step, line in ({"load": LOAD.format(name)} | STEPS).items():
+                yield [name, step, *measured(line, Path(folder))]
 
 
 def main(layers: Annotated[int, typer.Option(help="GPT-2 has 12.")] = 12) -> None:
     logging.disable_progress_bar()
-    with tempfile.TemporaryDirectory() as temporary:
-        official = GPT2LMHeadModel(GPT2Config(n_layer=layers))
-        for name, model in {"transformers": official, "tfm_zoo": from_official(official)}.items():
-            folder = Path(temporary, name)
-            model.save_pretrained(folder)
-            size = sum(path.stat().st_size for path in folder.glob("*.safetensors")) / 10**6
-            for step, line in ({"load": LOAD.format(name)} | STEPS).items():
-                seconds, computed, peak = measured(line, folder)
-                print(f"{name:12}  {size:4.0f} MB  {step:18}  {seconds:>8}  {computed:>8}  {peak:>8}", flush=True)
+    table(["class", "step", "seconds", "of the processor", "memory"], rows(layers))

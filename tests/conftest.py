@@ -24,32 +24,16 @@ gc.disable()  # until all tests are collected: what their modules import stays
 
 #: the packages that take longest: they go first, so that no worker is left with one of them at the end
 LONGEST = ("tests/recipes/", "tests/hub/", "tests/documents/")
-#: how many slow tests a run leaves out
-LEFT_OUT = pytest.StashKey[int]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
-def pytest_deselected(items: list[pytest.Item]) -> None:
-    config = items[0].config
-    if "not slow" in config.option.markexpr:
-        slow = sum("slow" in item.keywords and "by_hand" not in item.keywords for item in items)
-        config.stash[LEFT_OUT] = config.stash.get(LEFT_OUT, 0) + slow
-        if hasattr(config, "workeroutput"):  # a worker's word to the process that started it, which collects nothing
-            config.workeroutput["left_out"] = config.stash[LEFT_OUT]
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node) -> None:
-    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if left_out := config.stash.get(LEFT_OUT, 0):
-        how = "`make test-slow` runs them, `make test-all` runs all tests."
-        terminalreporter.write_line(f"Slow tests left out: {left_out}. {how}", bold=True)
+    if "not slow" in config.option.markexpr:
+        said = "Slow tests are left out: `make test-slow` runs them, `make test-all` runs all tests."
+        terminalreporter.write_line(said, bold=True)
 
 
 def pytest_collection_finish() -> None:

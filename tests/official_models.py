@@ -11,335 +11,179 @@ import torch
 import transformers
 from transformers import CONFIG_MAPPING, PreTrainedModel
 
-from tfm_zoo.converters import ARCHITECTURES
+from tfm_zoo.converters import ARCHITECTURES, from_official
 from tfm_zoo.converters.architecture import Architecture, Head
 from tfm_zoo.converters.choosing import is_installed
 from tfm_zoo.converters.official_names import is_converted
 
-SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-LIKE_LLAMA = (
-    *("llama", "mistral", "qwen2", "qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite"),
-    *("phi", "phi3", "starcoder2", "gpt_neox", "mixtral", "qwen2_moe", "qwen3_moe", "plbart", "mvp", "embedding_gemma"),
-    *("seed_oss", "arcee", "jais2", "nemotron", "apertus", "hunyuan_v1_dense", "nanochat", "ministral3"),
-    *("helium", "ernie4_5", "glm", "glm4", "stablelm", "cohere", "cohere2", "exaone4", "persimmon", "vaultgemma"),
-    *("olmoe", "granitemoe", "olmo"),
-)
-LIKE_BART = ("marian", "bart", "mbart", "plbart", "mvp", "fsmt", "m2m_100", "pegasus", "blenderbot", "blenderbot-small")
-LIKE_T5 = ("t5", "mt5", "umt5")
+from .fields import fields_by_name
+
+#: architectures of whose parts the others are made
+FIRST = ("bert", "roberta", "distilbert", "modernbert", "deberta", "deberta-v2", "gpt2", "openai-gpt")
+FIRST += ("llama", "mistral", "qwen2", "marian", "bart", "mbart", "fsmt", "m2m_100", "t5")
 DEBERTAS = ("deberta", "deberta-v2", "deberta-v2-absolute")
 TEXT_TOWERS = ("clip_text_model", "siglip_text_model", "siglip2_text_model")
-WITH_CLASSIFIER = ("bart", "mbart", "plbart", "mvp")
 
 # Before transformers 5.21, the class takes sdpa, which leaves out the cap on its scores: a bug of those releases.
 transformers.Gemma2PreTrainedModel._supports_sdpa = False
 
-
-def without(fields: dict, *names: str) -> dict:
-    return {name: value for name, value in fields.items() if name not in names}
-
-
-#: sizes and settings under the names that most official encoders have, and under those of others
-TINY = {
-    "vocab_size": 99,
-    "hidden_size": 32,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 40,
-    "hidden_act": "silu",
-    "layer_norm_eps": 1e-3,
-}
-TINY_GPT = {
-    "vocab_size": 99,
-    "n_embd": 32,
-    "n_layer": 3,
-    "n_head": 4,
-    "n_positions": 40,
-    "layer_norm_epsilon": 1e-3,
-    **SPECIAL_TOKENS,
-}
-TINY_LLAMA = {
-    "vocab_size": 99,
-    "hidden_size": 32,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 48,
-    "max_position_embeddings": 40,
-    "rms_norm_eps": 1e-3,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
-    **SPECIAL_TOKENS,
-}
-#: rotary positions by kind of layer
-BY_KIND = {
-    kind: {"rope_type": "default", "rope_theta": theta}
-    for kind, theta in {"full_attention": 1000.0, "sliding_attention": 10.0}.items()
-}
-MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
-PARTIAL = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.75}
-#: queries grow within the lengths that are tried
-GROWING = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 10.0, "original_max_position_embeddings": 4}
-GROWING |= {"llama_4_scaling_beta": 0.7, "mscale": 1.0, "mscale_all_dim": 1.0}
-TINY_PHI = without(TINY_LLAMA, "rms_norm_eps") | {"layer_norm_eps": 1e-3}
-TINY_GEMMA = TINY_LLAMA | {
-    "hidden_activation": "gelu_pytorch_tanh",
-    "head_dim": 10,
-    "query_pre_attn_scalar": 7,
-    "final_logit_softcapping": 3.0,
-    "sliding_window": 4,
-    "layer_types": MIXED,
-}
-TINY_OPT = without(TINY_PHI, "intermediate_size", "layer_norm_eps") | {
-    "ffn_dim": 48,
-    "activation_function": "gelu",
-}
-TINY_FALCON = without(TINY_LLAMA, "intermediate_size", "rms_norm_eps", "num_key_value_heads") | {
-    "ffn_hidden_size": 48,
-    "layer_norm_epsilon": 1e-3,
-    "bias": True,
-}
-#: Falcon with ALiBi, and with so many heads that its rounding shows
-FALCON_RW = {"new_decoder_architecture": False, "multi_query": False, "parallel_attn": False, "alibi": True}
-FALCON_RW |= {"hidden_size": 48, "num_attention_heads": 12, "num_kv_heads": 12}
-TINY_ALIBI = {"vocab_size": 99, "layer_norm_epsilon": 1e-3, **SPECIAL_TOKENS}
-TINY_BART = {
-    "vocab_size": 99,
-    "d_model": 32,
-    "encoder_layers": 3,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 8,
-    "encoder_ffn_dim": 48,
-    "decoder_ffn_dim": 40,
-    "max_position_embeddings": 40,
-    "activation_function": "silu",
-}
-#: with heads that are not a part of the model's width, and distances that fill every bucket
-TINY_T5 = {
-    "vocab_size": 99,
-    "d_model": 32,
-    "d_kv": 10,
-    "d_ff": 48,
-    "num_layers": 3,
-    "num_decoder_layers": 2,
-    "num_heads": 4,
-    "relative_attention_num_buckets": 8,
-    "relative_attention_max_distance": 10,
-    "layer_norm_epsilon": 1e-3,
-    "decoder_start_token_id": 0,
-}
-DEBERTA = {"relative_attention": True, "pos_att_type": "p2c|c2p", "norm_rel_ebd": "layer_norm", "type_vocab_size": 2}
-TINY_OF = {
-    "distilbert": {
-        "vocab_size": 99,
-        "dim": 32,
-        "n_layers": 3,
-        "n_heads": 4,
-        "hidden_dim": 48,
-        "max_position_embeddings": 40,
-        "activation": "silu",
-    },
-    "electra": TINY | {"embedding_size": 16, "summary_activation": "tanh"},
-    # with distances that fill every bucket, and others beyond
-    "deberta-v2": TINY | DEBERTA | {"position_buckets": 8, "max_relative_positions": 10, "conv_kernel_size": 3},
-    "deberta-v2-absolute": TINY | {"pooler_dropout": 0.0},
-    "deberta": TINY | DEBERTA | {"max_relative_positions": 9, "position_biased_input": False},
-    "albert": TINY | {"embedding_size": 16, "num_hidden_groups": 2, **SPECIAL_TOKENS},
-    "modernbert": {name: value for name, value in TINY.items() if name not in ("hidden_act", "layer_norm_eps")}
-    | {
-        "hidden_activation": "silu",
-        "norm_eps": 1e-3,
-        "local_attention": 7,
-        "rope_parameters": BY_KIND,
-        **SPECIAL_TOKENS,
-    },
-    "modernbert-decoder": without(TINY, "hidden_act", "layer_norm_eps")
-    | {"hidden_activation": "silu", "norm_eps": 1e-3, "local_attention": 8, "rope_parameters": BY_KIND}
-    | {"classifier_bias": True, **SPECIAL_TOKENS},
-    "nomic_bert": TINY | {"head_dim": 6, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
-    "gte": TINY | {"type_vocab_size": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}},
-    "jina_embeddings_v3": TINY
-    | {"type_vocab_size": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}},
-    "eurobert": TINY_LLAMA | {"head_dim": 10, "mask_token_id": 3},
-    "gpt2": TINY_GPT | {"n_inner": 48, "activation_function": "gelu_new"},
-    "openai-gpt": TINY_GPT | {"afn": "swish"},
-    "llama": TINY_LLAMA | {"attention_bias": True, "head_dim": 10},
-    "mistral": TINY_LLAMA | {"sliding_window": 4},
-    "qwen2": TINY_LLAMA | {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1},
-    "qwen3": TINY_LLAMA | {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 1, "head_dim": 10},
-    "olmo2": TINY_LLAMA | {"attention_bias": True},
-    "olmo3": TINY_LLAMA | {"sliding_window": 4, "layer_types": MIXED, "rope_parameters": BY_KIND},
-    "gemma": TINY_LLAMA | {"head_dim": 10, "attention_bias": True},
-    "gemma2": TINY_GEMMA | {"attn_logit_softcapping": 2.0},
-    "gemma3_text": TINY_GEMMA | {"rope_parameters": BY_KIND},
-    "embedding_gemma": TINY_GEMMA | {"rope_parameters": BY_KIND, "use_bidirectional_attention": True},
-    "smollm3": TINY_LLAMA | {"no_rope_layers": [1, 0, 1], "use_sliding_window": True, "sliding_window": 4},
-    "granite": TINY_LLAMA
-    | {
-        "attention_multiplier": 0.3,
-        "embedding_multiplier": 3.0,
-        "logits_scaling": 0.7,
-        "residual_multiplier": 0.4,
-        "mlp_bias": True,
-    },
-    "phi": TINY_PHI | {"qk_layernorm": True, "rope_parameters": PARTIAL},
-    "phi3": TINY_LLAMA | {"sliding_window": 4, "rope_parameters": PARTIAL},
-    "gpt_bigcode": TINY_GPT | {"n_inner": 48},
-    "starcoder2": TINY_PHI | {"sliding_window": 4, "norm_epsilon": 1e-3},
-    "gpt_neox": TINY_PHI | {"rope_parameters": PARTIAL},
-    "gptj": TINY_GPT | {"n_inner": 48, "rotary_dim": 6},
-    "opt": TINY_OPT,
-    "falcon": TINY_FALCON | {"new_decoder_architecture": True, "num_kv_heads": 2},
-    "bloom": TINY_ALIBI | {"hidden_size": 48, "n_layer": 3, "n_head": 6},
-    "mixtral": TINY_LLAMA
-    | {"num_local_experts": 4, "sliding_window": 4, "head_dim": 10, "output_router_logits": True}
-    | {"router_aux_loss_coef": 0.5},
-    "qwen2_moe": TINY_LLAMA
-    | {"num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "mlp_only_layers": [1]}
-    | {"shared_expert_intermediate_size": 28, "use_sliding_window": True, "sliding_window": 4},
-    "qwen3_moe": TINY_LLAMA
-    | {"num_experts": 5, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "mlp_only_layers": [1], "head_dim": 10},
-    "mpt": TINY_ALIBI | {"d_model": 48, "n_layers": 3, "n_heads": 6, "max_seq_len": 40, "no_bias": True},
-    "seed_oss": TINY_LLAMA | {"head_dim": 10, "attention_out_bias": True, "mlp_bias": True, "residual_dropout": 0.0},
-    "arcee": TINY_LLAMA | {"head_dim": 10, "attention_bias": True},
-    "jais2": TINY_PHI,
-    "nemotron": without(TINY_PHI, "layer_norm_eps") | {"head_dim": 8, "norm_eps": 1e-3, "rope_parameters": PARTIAL},
-    "apertus": TINY_LLAMA | {"hidden_act": "xielu", "head_dim": 10},
-    "hunyuan_v1_dense": TINY_LLAMA
-    | {"head_dim": 10, "rope_parameters": {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0, "rope_theta": 100.0}},
-    "nanochat": TINY_LLAMA | {"hidden_act": "relu2", "attention_bias": True, "final_logit_softcapping": 3.0},
-    "ministral3": TINY_LLAMA | {"head_dim": 10, "sliding_window": 6, "rope_parameters": GROWING},
-    "helium": TINY_LLAMA | {"head_dim": 8, "attention_bias": True},
-    "ernie4_5": TINY_LLAMA | {"head_dim": 10, "use_bias": True},
-    "glm": TINY_LLAMA | {"head_dim": 8, "rope_parameters": PARTIAL},
-    "glm4": TINY_LLAMA | {"head_dim": 8, "rope_parameters": PARTIAL},
-    "stablelm": TINY_PHI | {"use_qkv_bias": True, "rope_parameters": PARTIAL},
-    "cohere": TINY_PHI | {"logit_scale": 0.3},
-    "cohere2": TINY_PHI | {"logit_scale": 0.3, "sliding_window": 4, "layer_types": MIXED},
-    "exaone4": TINY_LLAMA | {"sliding_window": 4, "layer_types": MIXED},
-    "persimmon": without(TINY_PHI, "num_key_value_heads") | {"rope_parameters": PARTIAL},
-    "vaultgemma": TINY_GEMMA | {"attn_logit_softcapping": 2.0},
-    "gpt_neo": without(TINY_PHI, "num_key_value_heads", "layer_norm_eps", "rope_parameters", "num_hidden_layers")
-    | {"num_layers": 3, "attention_types": [[["local", "global"], 1], [["local"], 1]], "window_size": 4},
-    "biogpt": TINY | {"pad_token_id": 0},
-    "xglm": {"vocab_size": 99, "d_model": 32, "num_layers": 3, "attention_heads": 4, "ffn_dim": 48, "pad_token_id": 0}
-    | {"max_position_embeddings": 40},
-    "codegen": TINY_GPT | {"n_inner": 48, "rotary_dim": 6},
-    "olmo": without(TINY_LLAMA, "rms_norm_eps") | {"attention_bias": True},
-    "olmoe": TINY_LLAMA | {"num_experts": 5, "num_experts_per_tok": 3},
-    "granitemoe": TINY_LLAMA
-    | {"num_local_experts": 4, "logits_scaling": 0.7, "embedding_multiplier": 3.0, "residual_multiplier": 0.4}
-    | {"attention_multiplier": 0.3, "output_router_logits": True, "router_aux_loss_coef": 0.5},
-    # as in OPUS-MT, decoding begins with padding
-    "marian": TINY_BART | {"scale_embedding": True, "pad_token_id": 3, "decoder_start_token_id": 3},
-    "bart": TINY_BART,
-    "mbart": TINY_BART | {"scale_embedding": True},
-    "m2m_100": TINY_BART | {"encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0},
-    "plbart": TINY_BART,
-    "mvp": TINY_BART,
-    "pegasus": TINY_BART | {"scale_embedding": True},
-    "blenderbot": TINY_BART | {"scale_embedding": True},
-    "blenderbot-small": TINY_BART | {"scale_embedding": True},
-    "t5": TINY_T5,
-    "mt5": TINY_T5 | {"feed_forward_proj": "gated-silu"},
-    "umt5": TINY_T5,
-    "mpnet": TINY,
-    "ernie": TINY | {"use_task_id": True, "task_type_vocab_size": 4},
-    "roformer": TINY | {"embedding_size": 16, "rotary_value": True},
-    "esm": TINY | {"token_dropout": True, "mask_token_id": 9, "pad_token_id": 1, "position_embedding_type": "rotary"},
-    # the end is found by its id, and by the highest one
-    "clip_text_model": TINY | {"projection_dim": 20, "eos_token_id": 7, "hidden_act": "quick_gelu"},
-    "siglip_text_model": TINY | {"projection_size": 20},
-    "siglip2_text_model": TINY,
-    "fsmt": {name: value for name, value in TINY_BART.items() if name != "vocab_size"}
-    | {"src_vocab_size": 99, "tgt_vocab_size": 91},
-}
-GPT_DROPOUTS = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-NO_DROPOUT_OF = {
-    "distilbert": dict.fromkeys(("dropout", "attention_dropout", "qa_dropout", "seq_classif_dropout"), 0.0),
-    **{
-        name: dict.fromkeys((*GPT_DROPOUTS, "classifier_dropout"), 0.0)
-        for name in ("gpt2", "gpt_bigcode", "gptj", "codegen")
-    },
-    "openai-gpt": dict.fromkeys(GPT_DROPOUTS, 0.0),
-    **{name: {"attention_dropout": 0.0, "classifier_dropout": 0.0} for name in LIKE_LLAMA},
-    **{name: {"dropout": 0.0, "attention_dropout": 0.0} for name in (*LIKE_BART, "opt", "xglm")},
-    **{name: {"classifier_dropout": 0.0} for name in ("falcon", "bloom", "mpt")},
-    **{name: {"dropout_rate": 0.0} for name in LIKE_T5},
-    "seed_oss": {"attention_dropout": 0.0, "residual_dropout": 0.0, "classifier_dropout": 0.0},
-    "gpt_neo": {"classifier_dropout": 0.0},
-    **{name: {"attention_dropout": 0.0} for name in TEXT_TOWERS},
-    "electra": NO_DROPOUT | {"summary_last_dropout": 0.0},
-    "eurobert": {"attention_dropout": 0.0},
-    "modernbert": {},
-    "modernbert-decoder": {},
-    "albert": {"classifier_dropout_prob": 0.0},
-}
-#: each dropout with a rate of its own
-DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout": 0.3}
-DROPOUT_OF = {
-    "distilbert": {"dropout": 0.1, "attention_dropout": 0.2, "qa_dropout": 0.3, "seq_classif_dropout": 0.4},
-    **{
-        name: {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3, "classifier_dropout": 0.4}
-        for name in ("gpt2", "gpt_bigcode", "gptj", "codegen")
-    },
-    "openai-gpt": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attn_pdrop": 0.3},
-    **{name: {"attention_dropout": 0.2, "hidden_dropout": 0.4} for name in LIKE_LLAMA},
-    "phi": {"resid_pdrop": 0.2, "embd_pdrop": 0.1, "attention_dropout": 0.3, "classifier_dropout": 0.4},
-    "phi3": {"resid_pdrop": 0.2, "attention_dropout": 0.3, "hidden_dropout": 0.4},
-    "starcoder2": {"residual_dropout": 0.2, "embedding_dropout": 0.1, "attention_dropout": 0.3},
-    "seed_oss": {"residual_dropout": 0.1, "attention_dropout": 0.2, "classifier_dropout": 0.3},
-    "gpt_neo": {"resid_dropout": 0.1, "embed_dropout": 0.2, "attention_dropout": 0.3, "classifier_dropout": 0.4},
-    "opt": {"dropout": 0.1, "attention_dropout": 0.2},
-    "falcon": {"classifier_dropout": 0.4},
-    "bloom": {"hidden_dropout": 0.1, "attention_dropout": 0.2, "classifier_dropout": 0.4},
-    "mpt": {"classifier_dropout": 0.4},  # its own configuration takes no rate but 0
-    "gpt_neox": {"hidden_dropout": 0.2, "attention_dropout": 0.3, "classifier_dropout": 0.4},
-    **{name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3} for name in (*LIKE_BART, "xglm")},
-    **{
-        name: {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3, "classifier_dropout": 0.4}
-        for name in WITH_CLASSIFIER
-    },
-    **{name: {"dropout_rate": 0.1, "classifier_dropout": 0.4} for name in LIKE_T5},
-    "mpnet": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2},
-    **{name: {"attention_dropout": 0.2} for name in TEXT_TOWERS},
-    "electra": DROPOUT | {"summary_last_dropout": 0.4},
-    "eurobert": {"attention_dropout": 0.2},
-    "albert": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.2, "classifier_dropout_prob": 0.3},
-    # (Official decoders drop states of all positions before a classifier, of which it reads one.)
-    "modernbert-decoder": {"attention_dropout": 0.2, "embedding_dropout": 0.1, "mlp_dropout": 0.3},
-    "modernbert": {
-        "attention_dropout": 0.2,
-        "embedding_dropout": 0.1,
-        "mlp_dropout": 0.3,
-        "classifier_dropout": 0.4,
-    },
-}
 #: every kind of rotary positions, for heads of 8 channels
-ROPE = {
-    "default": {"rope_type": "default", "rope_theta": 100.0},
-    "linear": {"rope_type": "linear", "rope_theta": 100.0, "factor": 2.0},
-    "dynamic": {"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0},
-    "yarn": {"rope_type": "yarn", "rope_theta": 100.0, "factor": 2.0, "original_max_position_embeddings": 20},
-    "longrope": {
-        "rope_type": "longrope",
-        "rope_theta": 100.0,
-        "factor": 2.0,
-        "short_factor": [1.0] * 4,
-        "long_factor": [1.0, 2.0, 3.0, 4.0],
-        "original_max_position_embeddings": 20,
-    },
-    "llama3": {
-        "rope_type": "llama3",
-        "rope_theta": 100.0,
-        "factor": 2.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 20,
-    },
-    "proportional": {"rope_type": "proportional", "rope_theta": 100.0, "partial_rotary_factor": 0.5},
-}
+ROPE = fields_by_name("""
+default: rope_type=default rope_theta=100.0
+linear: rope_type=linear rope_theta=100.0 factor=2.0
+dynamic: rope_type=dynamic rope_theta=100.0 factor=2.0
+yarn: rope_type=yarn rope_theta=100.0 factor=2.0 original_max_position_embeddings=20
+longrope: rope_type=longrope rope_theta=100.0 factor=2.0 original_max_position_embeddings=20
+    short_factor=[1.0,1.0,1.0,1.0] long_factor=[1.0,2.0,3.0,4.0]
+llama3: rope_type=llama3 rope_theta=100.0 factor=2.0 original_max_position_embeddings=20
+    low_freq_factor=1.0 high_freq_factor=4.0
+proportional: rope_type=proportional rope_theta=100.0 partial_rotary_factor=0.5
+""")
+#: sizes and settings: under the names that most official encoders have, and under those of others
+TINY_OF = fields_by_name("""
+TINY: vocab_size=99 hidden_size=32 num_hidden_layers=3 num_attention_heads=4 intermediate_size=48
+    max_position_embeddings=40 hidden_act=silu layer_norm_eps=1e-3
+TOKENS: pad_token_id=0 bos_token_id=1 eos_token_id=2
+ROTARY: rope_type=default rope_theta=100.0
+PARTIAL: rope_type=default rope_theta=100.0 partial_rotary_factor=0.75
+WIDE: rope_type=default rope_theta=1000.0
+NEAR: rope_type=default rope_theta=10.0
+BY_KIND: full_attention=@WIDE sliding_attention=@NEAR
+GROWING: rope_type=yarn rope_theta=100.0 factor=10.0 original_max_position_embeddings=4
+    llama_4_scaling_beta=0.7 mscale=1.0 mscale_all_dim=1.0
+MIXED: layer_types=['sliding_attention','full_attention','sliding_attention'] sliding_window=4
+GPT: vocab_size=99 n_embd=32 n_layer=3 n_head=4 n_positions=40 layer_norm_epsilon=1e-3 TOKENS
+LLAMA: TINY -hidden_act -layer_norm_eps num_key_value_heads=2 rms_norm_eps=1e-3 rope_parameters=@ROTARY TOKENS
+PHI: LLAMA -rms_norm_eps layer_norm_eps=1e-3
+GEMMA: LLAMA hidden_activation=gelu_pytorch_tanh head_dim=10 query_pre_attn_scalar=7 final_logit_softcapping=3.0 MIXED
+ALIBI: vocab_size=99 layer_norm_epsilon=1e-3 TOKENS
+BART: vocab_size=99 d_model=32 encoder_layers=3 decoder_layers=2 encoder_attention_heads=4 decoder_attention_heads=8
+    encoder_ffn_dim=48 decoder_ffn_dim=40 max_position_embeddings=40 activation_function=silu
+T5: vocab_size=99 d_model=32 d_kv=10 d_ff=48 num_layers=3 num_decoder_layers=2 num_heads=4
+    relative_attention_num_buckets=8 relative_attention_max_distance=10 layer_norm_epsilon=1e-3 decoder_start_token_id=0
+DEBERTA: TINY relative_attention=True pos_att_type=p2c|c2p norm_rel_ebd=layer_norm type_vocab_size=2
+ENCODER: TINY -hidden_act -layer_norm_eps hidden_activation=silu norm_eps=1e-3 rope_parameters=@BY_KIND TOKENS
+QWEN: LLAMA sliding_window=4 use_sliding_window=True
+EXPERTS: LLAMA num_experts=5 num_experts_per_tok=3
+GRANITE: LLAMA attention_multiplier=0.3 embedding_multiplier=3.0 logits_scaling=0.7 residual_multiplier=0.4
+MARIAN: BART scale_embedding=True
+distilbert: vocab_size=99 dim=32 n_layers=3 n_heads=4 hidden_dim=48 max_position_embeddings=40 activation=silu
+electra: TINY embedding_size=16 summary_activation=tanh
+deberta-v2: DEBERTA position_buckets=8 max_relative_positions=10 conv_kernel_size=3
+deberta-v2-absolute: TINY pooler_dropout=0.0
+deberta: DEBERTA max_relative_positions=9 position_biased_input=False
+albert: TINY embedding_size=16 num_hidden_groups=2 TOKENS
+modernbert: ENCODER local_attention=7
+modernbert-decoder: ENCODER local_attention=8 classifier_bias=True
+nomic_bert: TINY head_dim=6 rope_parameters=@ROTARY
+gte: TINY type_vocab_size=2 rope_parameters=@ROTARY
+jina_embeddings_v3: TINY type_vocab_size=2 rope_parameters={'rope_type':'default','rope_theta':50.0}
+eurobert: LLAMA head_dim=10 mask_token_id=3
+gpt2: GPT n_inner=48 activation_function=gelu_new
+openai-gpt: GPT afn=swish
+llama: LLAMA attention_bias=True head_dim=10
+mistral: LLAMA sliding_window=4
+qwen2: QWEN max_window_layers=1
+qwen3: QWEN max_window_layers=1 head_dim=10
+olmo2: LLAMA attention_bias=True
+olmo3: LLAMA MIXED rope_parameters=@BY_KIND
+gemma: LLAMA head_dim=10 attention_bias=True
+gemma2: GEMMA attn_logit_softcapping=2.0
+gemma3_text: GEMMA rope_parameters=@BY_KIND
+embedding_gemma: GEMMA rope_parameters=@BY_KIND use_bidirectional_attention=True
+smollm3: QWEN no_rope_layers=[1,0,1]
+granite: GRANITE mlp_bias=True
+phi: PHI qk_layernorm=True rope_parameters=@PARTIAL
+phi3: LLAMA sliding_window=4 rope_parameters=@PARTIAL
+gpt_bigcode: GPT n_inner=48
+starcoder2: PHI sliding_window=4 norm_epsilon=1e-3
+gpt_neox: PHI rope_parameters=@PARTIAL
+gptj: GPT n_inner=48 rotary_dim=6
+opt: PHI -intermediate_size -layer_norm_eps ffn_dim=48 activation_function=gelu
+falcon: LLAMA -intermediate_size -rms_norm_eps -num_key_value_heads ffn_hidden_size=48 layer_norm_epsilon=1e-3 bias=True
+    new_decoder_architecture=True num_kv_heads=2
+bloom: ALIBI hidden_size=48 n_layer=3 n_head=6
+mixtral: LLAMA num_local_experts=4 sliding_window=4 head_dim=10 output_router_logits=True router_aux_loss_coef=0.5
+qwen2_moe: EXPERTS moe_intermediate_size=20 mlp_only_layers=[1] shared_expert_intermediate_size=28
+    use_sliding_window=True sliding_window=4
+qwen3_moe: EXPERTS moe_intermediate_size=20 mlp_only_layers=[1] head_dim=10
+mpt: ALIBI d_model=48 n_layers=3 n_heads=6 max_seq_len=40 no_bias=True
+seed_oss: LLAMA head_dim=10 attention_out_bias=True mlp_bias=True residual_dropout=0.0
+arcee: LLAMA head_dim=10 attention_bias=True
+jais2: PHI
+nemotron: PHI -layer_norm_eps head_dim=8 norm_eps=1e-3 rope_parameters=@PARTIAL
+apertus: LLAMA hidden_act=xielu head_dim=10
+hunyuan_v1_dense: LLAMA head_dim=10
+    rope_parameters={'rope_type':'dynamic','alpha':50.0,'factor':1.0,'rope_theta':100.0}
+nanochat: LLAMA hidden_act=relu2 attention_bias=True final_logit_softcapping=3.0
+ministral3: LLAMA head_dim=10 sliding_window=6 rope_parameters=@GROWING
+helium: LLAMA head_dim=8 attention_bias=True
+ernie4_5: LLAMA head_dim=10 use_bias=True
+glm: LLAMA head_dim=8 rope_parameters=@PARTIAL
+glm4: LLAMA head_dim=8 rope_parameters=@PARTIAL
+stablelm: PHI use_qkv_bias=True rope_parameters=@PARTIAL
+cohere: PHI logit_scale=0.3
+cohere2: PHI logit_scale=0.3 MIXED
+exaone4: LLAMA MIXED
+persimmon: PHI -num_key_value_heads rope_parameters=@PARTIAL
+vaultgemma: GEMMA attn_logit_softcapping=2.0
+gpt_neo: PHI -num_key_value_heads -layer_norm_eps -rope_parameters -num_hidden_layers num_layers=3 window_size=4
+    attention_types=[[['local','global'],1],[['local'],1]]
+biogpt: TINY pad_token_id=0
+xglm: vocab_size=99 d_model=32 num_layers=3 attention_heads=4 ffn_dim=48 pad_token_id=0 max_position_embeddings=40
+codegen: GPT n_inner=48 rotary_dim=6
+olmo: LLAMA -rms_norm_eps attention_bias=True
+olmoe: EXPERTS
+granitemoe: GRANITE num_local_experts=4 output_router_logits=True router_aux_loss_coef=0.5
+marian: MARIAN pad_token_id=3 decoder_start_token_id=3
+bart: BART
+mbart: MARIAN
+m2m_100: BART encoder_layerdrop=0.0 decoder_layerdrop=0.0
+plbart: BART
+mvp: BART
+pegasus: MARIAN
+blenderbot: MARIAN
+blenderbot-small: MARIAN
+t5: T5
+mt5: T5 feed_forward_proj=gated-silu
+umt5: T5
+ernie: TINY use_task_id=True task_type_vocab_size=4
+roformer: TINY embedding_size=16 rotary_value=True
+esm: TINY token_dropout=True mask_token_id=9 pad_token_id=1 position_embedding_type=rotary
+clip_text_model: TINY projection_dim=20 eos_token_id=7 hidden_act=quick_gelu
+siglip_text_model: TINY projection_size=20
+fsmt: BART -vocab_size src_vocab_size=99 tgt_vocab_size=91
+FALCON_RW: new_decoder_architecture=False multi_query=False parallel_attn=False alibi=True
+    hidden_size=48 num_attention_heads=12 num_kv_heads=12
+""")
+#: Falcon with ALiBi, and with so many heads that its rounding shows
+TINY, FALCON_RW, SPECIAL_TOKENS = (TINY_OF[name] for name in ("TINY", "FALCON_RW", "TOKENS"))
+#: each dropout with a rate of its own; other architectures have BERT's, or LLaMA's
+DROPOUT_OF = fields_by_name("""
+BERT: hidden_dropout_prob=0.1 attention_probs_dropout_prob=0.2 classifier_dropout=0.3
+LLAMA: attention_dropout=0.2 hidden_dropout=0.4
+distilbert: dropout=0.1 attention_dropout=0.2 qa_dropout=0.3 seq_classif_dropout=0.4
+openai-gpt: resid_pdrop=0.2 embd_pdrop=0.1 attn_pdrop=0.3
+gpt2 gpt_bigcode gptj codegen: openai-gpt classifier_dropout=0.4
+phi: resid_pdrop=0.2 embd_pdrop=0.1 attention_dropout=0.3 classifier_dropout=0.4
+phi3: resid_pdrop=0.2 attention_dropout=0.3 hidden_dropout=0.4
+starcoder2: residual_dropout=0.2 embedding_dropout=0.1 attention_dropout=0.3
+seed_oss: residual_dropout=0.1 attention_dropout=0.2 classifier_dropout=0.3
+gpt_neo: resid_dropout=0.1 embed_dropout=0.2 attention_dropout=0.3 classifier_dropout=0.4
+opt: dropout=0.1 attention_dropout=0.2
+falcon mpt: classifier_dropout=0.4
+bloom: hidden_dropout=0.1 attention_dropout=0.2 classifier_dropout=0.4
+gpt_neox: hidden_dropout=0.2 attention_dropout=0.3 classifier_dropout=0.4
+marian fsmt m2m_100 pegasus blenderbot blenderbot-small xglm: dropout=0.1 attention_dropout=0.2 activation_dropout=0.3
+bart mbart plbart mvp: marian classifier_dropout=0.4
+t5 mt5 umt5: dropout_rate=0.1 classifier_dropout=0.4
+mpnet: hidden_dropout_prob=0.1 attention_probs_dropout_prob=0.2
+clip_text_model siglip_text_model siglip2_text_model eurobert: attention_dropout=0.2
+electra: BERT summary_last_dropout=0.4
+albert: hidden_dropout_prob=0.1 attention_probs_dropout_prob=0.2 classifier_dropout_prob=0.3
+modernbert-decoder: attention_dropout=0.2 embedding_dropout=0.1 mlp_dropout=0.3
+modernbert: modernbert-decoder classifier_dropout=0.4
+""")
 
 
 @dataclass(frozen=True)
@@ -383,7 +227,7 @@ class OfficialClass:
     @property
     def is_later(self) -> bool:
         """Whether its architecture is made of parts of others: its heads are tested in fewer ways."""
-        return self.architecture.model_type in LATER
+        return self.architecture.model_type not in FIRST
 
     @property
     def is_decoder(self) -> bool:
@@ -403,12 +247,13 @@ class OfficialClass:
     @property
     def chooses_attention(self) -> bool:
         """Whether the official class has more than one implementation of attention."""
-        return self.architecture.model_type not in WITHOUT_CHOICE
+        return getattr(transformers, self.head.official)._supports_sdpa
 
     @property
     def ignores_padding(self) -> bool:
         """Whether labels at padding mean nothing: XLM-R-XL and BioGPT leave them out."""
-        return self.head.official in LABELS_OF_PADDING or self.differs_at_padding
+        heads = ("XLMRobertaXLForTokenClassification", "BioGptForTokenClassification")
+        return self.head.official in heads or self.differs_at_padding
 
     @property
     def differs_at_padding(self) -> bool:
@@ -433,25 +278,6 @@ OFFICIAL_CLASSES = [
     if architecture.library == "transformers" and is_installed(architecture)
     for head in architecture.heads
 ]
-LABELS_OF_PADDING = ("XLMRobertaXLForTokenClassification", "BioGptForTokenClassification")
-#: architectures whose official classes have one implementation of attention
-WITHOUT_CHOICE = ("openai-gpt", "fsmt", "mpnet", "gemma2", "gptj", "bloom", "mpt", "megatron-bert", "roformer", "mvp")
-WITHOUT_CHOICE += (*DEBERTAS, "vaultgemma", "gpt_neo", "codegen", "xglm")
-#: architectures made of parts of those above
-LATER = (
-    *("xlm-roberta", "camembert", "plbart", "mvp"),
-    *("albert", "xlm-roberta-xl", "electra", "nomic_bert", "gte", "jina_embeddings_v3", "eurobert"),
-    *("phi", "phi3", "gpt_bigcode", "starcoder2", "gpt_neox", "gptj", "opt", "falcon", "bloom", "mpt"),
-    *("qwen3", "olmo2", "olmo3", "gemma", "gemma2", "gemma3_text", "smollm3", "granite", "pegasus", "blenderbot"),
-    "blenderbot-small",
-    "deberta-v2-absolute",
-    *("mpnet", "mt5", "umt5", "mixtral", "qwen2_moe", "qwen3_moe", "embedding_gemma"),
-    *("megatron-bert", "roberta-prelayernorm", "data2vec-text", "bert-generation", "ernie", "roformer", "esm"),
-    *TEXT_TOWERS,
-    *("nemotron", "apertus", "hunyuan_v1_dense", "nanochat", "ministral3", "modernbert-decoder"),
-    *("seed_oss", "arcee", "jais2", "helium", "ernie4_5", "glm", "glm4", "stablelm", "cohere", "cohere2", "exaone4"),
-    *("persimmon", "vaultgemma", "gpt_neo", "biogpt", "olmoe", "granitemoe", "xglm", "codegen", "olmo"),
-)
 BY_NAME = {str(official_class): official_class for official_class in OFFICIAL_CLASSES}
 
 
@@ -484,10 +310,22 @@ def build(official_class: OfficialClass, seed: int = 0, labels: int | None = Non
 
 
 def build_tiny(official_class: OfficialClass, seed: int = 0, dropout: bool = False, **config) -> PreTrainedModel:
-    model_type = official_class.architecture.model_type
-    rates = DROPOUT_OF.get(model_type, DROPOUT) if dropout else NO_DROPOUT_OF.get(model_type, NO_DROPOUT)
-    # (Copied: official configurations write to what they are given.)
-    return build(official_class, seed, **deepcopy(TINY_OF.get(model_type, TINY) | rates | config))
+    architecture = official_class.architecture
+    usual = vars(CONFIG_MAPPING[architecture.official_type]())
+    rates = {name: 0.0 for name, rate in usual.items() if "drop" in name and isinstance(rate, float)}
+    tags_tokens = any(head.official.endswith("TokenClassification") for head in architecture.heads)
+    if architecture.family == "tfm_gpt" and tags_tokens and "hidden_dropout_prob" not in usual:
+        rates |= {"classifier_dropout": 0.0}  # which these classes read, though no configuration has it
+    if dropout:
+        usual_rates = DROPOUT_OF["BERT" if "hidden_dropout_prob" in rates else "LLAMA"]
+        rates = DROPOUT_OF.get(architecture.model_type, usual_rates)
+    return build(official_class, seed, **TINY_OF.get(architecture.model_type, TINY) | rates | config)
+
+
+def both(name: str, **fields) -> tuple[PreTrainedModel, PreTrainedModel]:
+    """A tiny official model, by the name of its class, and the zoo's of it."""
+    official = build_tiny(BY_NAME[name], **fields)
+    return official, from_official(official)
 
 
 def keep_every_layer() -> AbstractContextManager:

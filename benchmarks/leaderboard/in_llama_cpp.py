@@ -7,21 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from .tasks import Given, Runner
 
-#: our names in files of GGUF -> transformers' names
+#: names in files of GGUF -> transformers'
 LAYERS = {
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-    "attn_norm": "input_layernorm",
-    "ffn_norm": "post_attention_layernorm",
+    **{"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj"},
+    **{"attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj"},
+    **{"ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"},
 }
 
 
@@ -63,28 +57,32 @@ def write(model: PreTrainedModel, path: Path) -> None:
     """Writes a model of float32. The channels of rotated heads lie in pairs there, and in halves here."""
     import gguf
 
-    config, tensors = model.config, model.state_dict()
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_rope_dimension_count(config.head_dim)
-    writer.add_vocab_size(config.vocab_size)
-    writer.add_tokenizer_model("no_vocab")
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    config, weights, tensors = model.config, model.state_dict(), {}
     names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
     for index in range(config.num_hidden_layers):
         names |= {f"blk.{index}.{ours}": f"model.layers.{index}.{theirs}" for ours, theirs in LAYERS.items()}
     for ours, theirs in names.items():
-        weight = tensors[f"{theirs}.weight"]
+        weight = weights[f"{theirs}.weight"]
         if ours.endswith(("attn_q", "attn_k")):
             weight = weight.view(-1, 2, config.head_dim // 2, config.hidden_size).transpose(1, 2).reshape(weight.shape)
-        writer.add_tensor(f"{ours}.weight", weight.contiguous().numpy())
+        tensors[f"{ours}.weight"] = weight
+    more = {"rope_freq_base": config.rope_parameters["rope_theta"], "rope_dimension_count": config.head_dim}
+    more |= {"head_count_kv": config.num_key_value_heads, "layer_norm_rms_eps": config.rms_norm_eps}
+    write_gguf(path, "llama", config, tensors, **more, file_type=gguf.LlamaFileType.ALL_F32)
+
+
+def write_gguf(path: Path, architecture: str, config: PreTrainedConfig, tensors: dict, **fields: object) -> None:
+    """Writes a file without a vocabulary. `fields` are those beside the sizes that every model has."""
+    import gguf
+
+    sizes = {"context_length": config.max_position_embeddings, "embedding_length": config.hidden_size}
+    sizes |= {"block_count": config.num_hidden_layers, "feed_forward_length": config.intermediate_size}
+    sizes |= {"head_count": config.num_attention_heads, "vocab_size": config.vocab_size, "tokenizer_model": "no_vocab"}
+    writer = gguf.GGUFWriter(path, architecture)
+    for name, value in (sizes | fields).items():
+        getattr(writer, f"add_{name}")(value)
+    for name, tensor in tensors.items():
+        writer.add_tensor(name, tensor.contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -6,11 +6,11 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from transformers import BertForQuestionAnswering, BertForSequenceClassification, BertForTokenClassification, pipeline
+from transformers import pipeline
 
 from tfm_zoo import CorpusReader
 
-from ..tiny_corpus import save_tiny_encoder
+from ..encoders import save
 
 
 def vectors(reader: CorpusReader, texts: list[str]) -> np.ndarray:
@@ -73,7 +73,7 @@ def test_texts_are_read_as_they_are_asked_for(encoder):
     [("single_label_classification", 3), ("multi_label_classification", 3), ("regression", 3), (None, 1)],
 )
 def test_labels_are_those_of_the_pipeline(texts, tmp_path, problem, labels):
-    save_tiny_encoder(tmp_path, BertForSequenceClassification, num_labels=labels, problem_type=problem)
+    save(tmp_path, "BertForSequenceClassification", files=False, num_labels=labels, problem_type=problem)
     classify = pipeline("text-classification", str(tmp_path), top_k=None, device="cpu")
     for text, result in zip(texts[:20], CorpusReader.from_pretrained(tmp_path)(texts[:20]), strict=True):
         expected = {found["label"]: found["score"] for found in classify([text], truncation=True)[0]}
@@ -87,7 +87,7 @@ def test_labels_are_those_of_the_pipeline(texts, tmp_path, problem, labels):
 
 def test_tags_are_those_of_the_pipeline(texts, tmp_path):
     names = {0: "O", 1: "B-film", 2: "I-film"}
-    save_tiny_encoder(tmp_path, BertForTokenClassification, id2label=names)
+    save(tmp_path, "BertForTokenClassification", files=False, id2label=names)
     tag = pipeline("token-classification", str(tmp_path), aggregation_strategy="first", device="cpu")
     short = [text for text in texts if len(text) < 50]
     results = [*CorpusReader.from_pretrained(tmp_path)(short)]
@@ -103,7 +103,7 @@ BAD = {
     "give one of mean, cls, last": {"pooling": "median"},
     "and the model has neither a head nor files": {},
     "no such prompt; the model has no prompts": {"pooling": "cls", "prompt_name": "query"},
-    "the model reads 1 to 64 tokens": {"pooling": "cls", "max_length": 65},
+    "the model reads 1 to 80 tokens": {"pooling": "cls", "max_length": 81},
     "computes in float32, bfloat16 or float16": {"pooling": "cls", "dtype": "float8"},
     "embedding_dtype 'bfloat16'": {"pooling": "cls", "embedding_dtype": "bfloat16"},
     "not as 'int3'": {"pooling": "cls", "pack": "int3"},
@@ -132,8 +132,8 @@ def test_bad_texts(encoder):
 
 
 def test_bad_models(encoder, tmp_path):
-    save_tiny_encoder(tmp_path / "classifier", BertForSequenceClassification)
-    save_tiny_encoder(tmp_path / "answers", BertForQuestionAnswering)
+    save(tmp_path / "classifier", "BertForSequenceClassification", files=False)
+    save(tmp_path / "answers", "BertForQuestionAnswering", files=False)
     shutil.copytree(encoder, tmp_path / "dense")
     modules = [{"type": f"sentence_transformers.models.{kind}", "path": ""} for kind in ("Transformer", "Dense")]
     (tmp_path / "dense/modules.json").write_text(json.dumps(modules))
@@ -148,6 +148,7 @@ def test_bad_models(encoder, tmp_path):
 
 @pytest.mark.slow
 def test_compiled(encoder, texts):
+    texts = texts[:20]
     plain, compiled = (CorpusReader.from_pretrained(encoder, pooling="mean", compile=flag) for flag in (False, True))
     np.testing.assert_allclose(vectors(compiled, texts), vectors(plain, texts), atol=1e-5)
     torch._dynamo.reset()

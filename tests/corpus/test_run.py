@@ -20,7 +20,7 @@ from tfm_zoo.corpus.folder import ABOUT, LOCK
 from tfm_zoo.corpus.run import CorpusRun
 from tfm_zoo.corpus.source import Corpus
 
-from ..tiny_corpus import save_tiny_encoder
+from ..encoders import save
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_another_run_in_the_folder(reader, encoder, files, texts, tmp_path):
     run(reader, files, out)
     full.mkdir()
     (full / "mine.txt").write_text("mine")
-    save_tiny_encoder(tmp_path / "other", layer_norm_eps=1e-3)
+    save(tmp_path / "other", files=False, layer_norm_eps=1e-3)
     others = [(encoder, "cls"), (tmp_path / "other", "mean")]
     cls, other = (CorpusReader.from_pretrained(path, pooling=pooling, window=8) for path, pooling in others)
     for message, by, place, options in (

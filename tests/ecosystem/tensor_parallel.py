@@ -21,25 +21,23 @@ def compare(folder: Path) -> None:
     batch, head = torch.load(folder / "batch.pt"), getattr(tfm_zoo, folder.name.partition("-")[0])
     whole = head.from_pretrained(folder)
     sharded = head.from_pretrained(folder, distributed_config=DistributedConfig(tp_size=PROCESSES))
-    outputs = [model(**batch) for model in (whole, sharded)]
-    torch.testing.assert_close(outputs[1].logits, outputs[0].logits, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(outputs[1].loss, outputs[0].loss, rtol=1e-5, atol=1e-5)
-    for each in outputs:
-        each.loss.backward()
+    wanted, outputs = (model(**batch) for model in (whole, sharded))
+    for name in ("logits", "loss"):
+        torch.testing.assert_close(outputs[name], wanted[name], rtol=1e-5, atol=1e-5)
+    wanted.loss.backward()
+    outputs.loss.backward()
     halved = 0
-    for (name, wanted), parameter in zip(whole.named_parameters(), sharded.parameters(), strict=True):
-        gradient = parameter.grad
+    for (name, one), other in zip(whole.named_parameters(), sharded.parameters(), strict=True):
+        gradient = other.grad
         if isinstance(gradient, DTensor):
-            halved += gradient.to_local().numel() * PROCESSES == wanted.numel()
+            halved += gradient.to_local().numel() * PROCESSES == one.numel()
             gradient = gradient.full_tensor()
-        torch.testing.assert_close(
-            gradient, wanted.grad, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
-        )
-    if getattr(whole.config, "num_local_experts", None):
-        assert halved == len(whole.model.layers) * (4 + 3 + 2) + 1, halved  # attention, with biases; experts; the table
-        return
-    layer = 7 + 5  # the weights of seven projections; the biases of five, since two are added after the sum
-    vocabulary = len(dict(whole.lm_head.named_parameters()))  # the tied table, and a bias
+        named = {"msg": lambda text, name=name: f"{name}: {text}"}
+        torch.testing.assert_close(gradient, one.grad, rtol=1e-4, atol=1e-5, **named)
+    # The weights of seven projections, and the biases of five, since two are added after the sum; or attention and
+    # experts. Besides, the tied table, and a bias of the head.
+    layer = 4 + 3 + 2 if "experts" in folder.name else 7 + 5
+    vocabulary = len(dict(whole.lm_head.named_parameters()))
     assert halved == len(whole.model.layers) * layer + vocabulary, halved
 
 

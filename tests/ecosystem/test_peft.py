@@ -1,13 +1,11 @@
 """PEFT takes the zoo's models as it takes official ones: adapters are trained, saved, loaded and merged."""
 
 import json
-import subprocess
 import sys
 
 import peft
 import pytest
 import torch
-from peft.utils import constants
 from torch import nn
 
 from tfm_zoo import (
@@ -18,10 +16,9 @@ from tfm_zoo import (
     from_official,
     to_official,
 )
-from tfm_zoo.plugin.patches import add_types_to_peft
 
 from ..forks import with_transformers
-from ..official_models import BY_NAME, build_tiny
+from ..official_models import BY_NAME, both, build_tiny
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
 
 LORA = "TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING"
@@ -47,15 +44,6 @@ def train(model: nn.Module, batch: dict | None = None, learning_rate: float = 2.
     return [loss.item() for loss in losses]
 
 
-def both(name: str, **fields) -> tuple[nn.Module, nn.Module]:
-    official = build_tiny(BY_NAME[name], **fields)
-    return official, from_official(official)
-
-
-def adapted_modules(model: nn.Module) -> set[str]:
-    return {name.removesuffix(".lora_A") for name, _ in model.named_modules() if name.endswith(".lora_A")}
-
-
 @pytest.mark.parametrize(
     ("head", "targets", "count"),
     [
@@ -68,12 +56,11 @@ def test_adapted_generation(head, targets, count, tmp_path):
     batch = ragged_batch(head, side="left" if head is TfmGPTForCausalLM else "right", labels=True)
     prompt = {name: batch[name] for name in ("input_ids", "attention_mask")} | {"max_new_tokens": 6, "num_beams": 2}
     adapted = peft.get_peft_model(tiny_model(head, **NO_DROPOUT), peft.LoraConfig(target_modules=targets, r=4))
-    assert len(adapted_modules(adapted)) == count
+    assert len(adapted.targeted_module_names) == count
     losses = train(adapted, batch, learning_rate=1.0)
     assert losses[-1] < losses[0]
     tokens, logits = adapted.generate(**prompt), adapted(**batch).logits
     assert not logits.allclose(tiny_model(head, **NO_DROPOUT)(**batch).logits, atol=1e-2)
-
     adapted.save_pretrained(tmp_path / "adapter")
     reloaded = peft.PeftModel.from_pretrained(tiny_model(head, **NO_DROPOUT), tmp_path / "adapter").eval()
     assert reloaded.generate(**prompt).equal(tokens)
@@ -85,49 +72,42 @@ def test_adapted_generation(head, targets, count, tmp_path):
         torch.testing.assert_close(model(**batch).logits, logits, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("config", "options"),
-    [
-        (peft.LoraConfig, {}),
-        (peft.IA3Config, {}),
-        (peft.AdaLoraConfig, {"total_step": 9}),
-        (peft.VeraConfig, {}),
-        (peft.OFTConfig, {"oft_block_size": 4}),
-    ],
-)
-@pytest.mark.parametrize("name", ["LlamaForCausalLM", "BartForConditionalGeneration", "BertForSequenceClassification"])
-def test_modules_need_no_names(name, config, options):
+METHODS = {peft.LoraConfig: {}, peft.IA3Config: {}, peft.VeraConfig: {}}
+METHODS |= {peft.AdaLoraConfig: {"total_step": 9}, peft.OFTConfig: {"oft_block_size": 4}}
+CASES = [("LlamaForCausalLM", config) for config in METHODS]
+CASES += [("BartForConditionalGeneration", peft.LoraConfig), ("BertForSequenceClassification", peft.LoraConfig)]
+
+
+@pytest.mark.parametrize(("name", "config"), CASES)
+def test_modules_need_no_names(name, config):
     """Queries and values, or what else is usual, of every layer learn; LLaMA's zoo model learns what LLaMA does."""
-    results = []
+    counts, losses = [], []
     for model in both(name)[name != "LlamaForCausalLM" :]:
         torch.manual_seed(0)
-        adapted = peft.get_peft_model(model, config(**options))
+        adapted = peft.get_peft_model(model, config(**METHODS[config]))
         with torch.no_grad():  # most adapters begin at zero
-            for parameter in adapted.parameters():
-                if parameter.requires_grad:
-                    parameter.add_(0.05)
-        results.append((len(adapted.targeted_module_names), train(adapted)))
-        layers = sum(type(part).__name__.endswith("Layer") for part in model.modules())
-        assert results[-1][0] >= 2 * layers and results[-1][1][-1] != results[-1][1][0]
-    assert results[0][0] == results[-1][0] and results[0][1] == pytest.approx(results[-1][1], rel=1e-3)
+            for parameter in filter(lambda each: each.requires_grad, adapted.parameters()):
+                parameter.add_(0.05)
+        counts.append(len(adapted.targeted_module_names))
+        losses.append(train(adapted))
+        assert counts[-1] >= 2 * sum(type(part).__name__.endswith("Layer") for part in model.modules())
+        assert losses[-1][-1] != losses[-1][0]
+    assert len({*counts}) == 1 and losses[0] == pytest.approx(losses[-1], rel=1e-3)
 
 
 @pytest.mark.slow
-def test_whichever_is_imported_first():
+@pytest.mark.parametrize("order", [("tfm_zoo", "peft"), ("peft", "tfm_zoo")])
+def test_whichever_is_imported_first(order):
     """The zoo alone does not import PEFT."""
-    wanted = ["q_proj", "v_proj"]
     program = f"""
-import sys, tfm_zoo
-assert "peft" not in sys.modules
+import sys, {order[0]}
+assert "peft" not in sys.modules or "peft" == {order[0]!r}
+import {order[1]}
 from peft.utils.constants import {LORA} as table
-assert table["tfm_gpt"] == table["tfm_bert"] == table["tfm_encoder_decoder"] == {wanted}
+assert table["tfm_gpt"] == table["tfm_bert"] == table["tfm_encoder_decoder"] == ["q_proj", "v_proj"]
 assert not any(str(getattr(finder, "name", "")).startswith("peft") for finder in sys.meta_path)
 """
-    subprocess.run([sys.executable, "-c", program], check=True)
-    table = getattr(constants, LORA)
-    table.pop("tfm_gpt")
-    add_types_to_peft()
-    assert table["tfm_gpt"] == wanted
+    with_transformers().run([sys.executable, "-c", program], check=True)
 
 
 def test_an_official_adapter(tmp_path):
@@ -144,55 +124,44 @@ def test_an_official_adapter(tmp_path):
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "GPT2LMHeadModel", "BartForConditionalGeneration"])
 def test_prefix_tuning(name, tmp_path):
     """Losses, greedy tokens and beams of the official class, and of the prefix that was saved."""
-    task, fields = "CAUSAL_LM", {}
-    if name.startswith("Bart"):
-        task, fields = "SEQ_2_SEQ_LM", {"decoder_attention_heads": 4}  # PEFT takes the encoder's number of heads
-    prompt = {"input_ids": IDS, "attention_mask": MASK, "max_new_tokens": 6, "min_new_tokens": 6}
-    results = []
+    is_bart = name.startswith("Bart")
+    fields = {"decoder_attention_heads": 4} if is_bart else {}  # PEFT takes the encoder's number of heads
+    config = peft.PrefixTuningConfig(task_type="SEQ_2_SEQ_LM" if is_bart else "CAUSAL_LM", num_virtual_tokens=3)
+    prompt = {"input_ids": IDS, "attention_mask": MASK, "max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
+    losses, tokens = [], []
     for model, fresh in zip(both(name, **fields), both(name, **fields), strict=True):
         torch.manual_seed(0)
-        tuned = peft.get_peft_model(model, peft.PrefixTuningConfig(task_type=task, num_virtual_tokens=3))
-        losses = train(tuned)
-        tokens = [tuned.generate(**prompt, do_sample=False), tuned.generate(**prompt, num_beams=3)]
-        folder = tmp_path / type(model).__name__
-        tuned.save_pretrained(folder)
-        again = peft.PeftModel.from_pretrained(fresh, folder).eval()
-        assert again.generate(**prompt, do_sample=False).equal(tokens[0])
-        results.append((losses, tokens))
-    (wanted, official_tokens), (losses, tokens) = results
-    assert losses == pytest.approx(wanted, rel=1e-4) and losses[-1] < losses[0]
-    assert all(mine.equal(its) for mine, its in zip(tokens, official_tokens, strict=True))
+        tuned = peft.get_peft_model(model, config)
+        losses.append(train(tuned))
+        tokens.append([tuned.generate(**prompt), tuned.generate(**prompt, num_beams=3)])
+        tuned.save_pretrained(folder := tmp_path / type(model).__name__)
+        assert peft.PeftModel.from_pretrained(fresh, folder).eval().generate(**prompt).equal(tokens[-1][0])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4) and losses[1][-1] < losses[1][0]
+    assert all(map(torch.equal, *tokens))
 
 
 def test_an_encoder_takes_prompts_and_no_prefix():
-    batch = ragged_batch() | {"labels": torch.tensor([0, 1, 1, 0])}
-    del batch["token_type_ids"]
-    model = tiny_model(TfmBertForSequenceClassification, max_position_embeddings=40)
-    prefix = peft.get_peft_model(model, peft.PrefixTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3))
-    with pytest.raises(ValueError, match="Model does not support past key values"):
-        prefix(**batch)
     bare = peft.PrefixTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)
     with pytest.raises(ValueError, match=r"an encoder has no cache\. PEFT's prefix tuning needs one"):
         peft.get_peft_model(tiny_model(TfmBertModel), bare)(input_ids=IDS, attention_mask=MASK)
-    model = tiny_model(TfmBertForSequenceClassification, max_position_embeddings=40)
+    model = tiny_model(TfmBertForSequenceClassification)
     prompted = peft.get_peft_model(model, peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3))
-    prompted(**batch).loss.backward()
+    prompted(input_ids=IDS, attention_mask=MASK, labels=torch.tensor([0, 1, 1])).loss.backward()
     assert prompted.prompt_encoder.default.embedding.weight.grad.norm() > 0
 
 
 def test_an_adapter_for_each_row_and_its_beams():
     """PEFT names the adapter of each beam to the decoder, whose beams then share no keys and values of the source."""
-    official = build_tiny(BY_NAME["BartForConditionalGeneration"]).eval()
     lora = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="SEQ_2_SEQ_LM")
     ids, names, found = torch.arange(3, 27).view(3, 8), ["a", "b", "__base__"], []
-    for model in (from_official(official).eval(), official):
+    for model in both("BartForConditionalGeneration"):
         adapted = peft.get_peft_model(model, lora, adapter_name="a").eval()
         adapted.add_adapter("b", lora)
         generator = torch.Generator().manual_seed(0)
         for _, parameter in sorted(pair for pair in adapted.named_parameters() if "lora_" in pair[0]):
             parameter.data.normal_(generator=generator)
         found.append([adapted.generate(input_ids=ids, num_beams=beams, adapter_names=names) for beams in (1, 3)])
-    assert all(one.equal(other) for one, other in zip(*found, strict=True))
+    assert all(map(torch.equal, *found))
 
 
 @pytest.fixture(scope="module")
@@ -231,10 +200,8 @@ with torch.no_grad():
 def test_an_adapter_of_a_converted_model_is_found_with_its_base(way, official, tmp_path):
     """It is saved, and loads in a fresh process, where there is the base's own code and no zoo."""
     from_official(official).save_pretrained(tmp_path / "base")
-    adapted = way(
-        TfmGPTForCausalLM.from_pretrained(tmp_path / "base"), tmp_path / "adapter", init_lora_weights=False
-    ).eval()
-    ids = torch.arange(3, 11)[None]
+    base, ids = TfmGPTForCausalLM.from_pretrained(tmp_path / "base"), torch.arange(3, 11)[None]
+    adapted = way(base, tmp_path / "adapter", init_lora_weights=False).eval()
     with torch.no_grad():
         wanted = adapted(ids).logits
         assert not wanted.allclose(from_official(official)(ids).logits, atol=1e-2)

@@ -119,25 +119,23 @@ def test_a_long_question_is_cut(zoo, tmp_path):
 
 
 EXAMPLE = {"data": EXAMPLES[0]}
+REFUSED = [
+    ({"question": "who"}, "context=None"),
+    ({"question": "who", "context": ""}, "context=''"),
+    ({"data": [{"question": "who"}]}, "context=None"),
+    ({"data": "who"}, "question=None in 'who'"),
+    ({"question": ["who"] * 2, "context": ["a film"] * 3}, "2 questions do not go with 3 contexts"),
+    (EXAMPLE | {"top_k": 0}, "top_k=0: at least 1"),
+    (EXAMPLE | {"max_answer_len": 0}, "max_answer_len=0: at least 1"),
+    (EXAMPLE | {"doc_strid": 2}, "takes no doc_strid"),
+    (EXAMPLE | {"doc_stride": 30, "max_seq_len": 20}, "doc_stride=30 is not a number of tokens"),
+    (EXAMPLE | {"max_seq_len": 7}, "max_seq_len=7 leaves no room"),
+    (EXAMPLE | {"max_question_len": 0}, "max_question_len=0: at least 1"),
+    (EXAMPLE | {"handle_impossible_answer": True}, "a tokenizer with a CLS token"),
+]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ({"question": "who"}, "context=None"),
-        ({"question": "who", "context": ""}, "context=''"),
-        ({"data": [{"question": "who"}]}, "context=None"),
-        ({"data": "who"}, "question=None in 'who'"),
-        ({"question": ["who"] * 2, "context": ["a film"] * 3}, "2 questions do not go with 3 contexts"),
-        (EXAMPLE | {"top_k": 0}, "top_k=0: at least 1"),
-        (EXAMPLE | {"max_answer_len": 0}, "max_answer_len=0: at least 1"),
-        (EXAMPLE | {"doc_strid": 2}, "takes no doc_strid"),
-        (EXAMPLE | {"doc_stride": 30, "max_seq_len": 20}, "doc_stride=30 is not a number of tokens"),
-        (EXAMPLE | {"max_seq_len": 7}, "max_seq_len=7 leaves no room"),
-        (EXAMPLE | {"max_question_len": 0}, "max_question_len=0: at least 1"),
-        (EXAMPLE | {"handle_impossible_answer": True}, "a tokenizer with a CLS token"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "complaint"), REFUSED)
 def test_refusals(zoo, arguments, complaint):
     tokenizer = make_tokenizer()
     if "handle_impossible_answer" in arguments:

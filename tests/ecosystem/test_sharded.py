@@ -15,15 +15,9 @@ from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
-from tfm_zoo import (
-    TfmBertForMaskedLM,
-    TfmEncoderDecoderForConditionalGeneration,
-    TfmEncoderDecoderModel,
-    TfmGPTForCausalLM,
-    from_official,
-)
+from tfm_zoo import TfmBertForMaskedLM, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
 
-from ..official_models import BY_NAME, build_tiny
+from ..official_models import both
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
 
 
@@ -56,7 +50,7 @@ def shard(model: nn.Module, version: int) -> tuple[nn.Module, int]:
 @pytest.mark.parametrize("name", ["BertForSequenceClassification", "LlamaForCausalLM", "BartForConditionalGeneration"])
 def test_each_layer_is_a_unit(name, version, one_process):
     """And it learns what it does unsharded. The two stacks of BART's zoo model share their embeddings."""
-    model, ids = from_official(build_tiny(BY_NAME[name])), torch.arange(4, 18).view(2, 7)
+    (_, model), ids = both(name), torch.arange(4, 18).view(2, 7)
     batch = {"input_ids": ids, "labels": torch.tensor([0, 1]) if "Sequence" in name else ids}
     whole = model(**batch).loss
     whole.backward()
@@ -73,11 +67,10 @@ def test_each_layer_is_a_unit(name, version, one_process):
     torch.testing.assert_close(gradient.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("head", [TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel])
 @pytest.mark.parametrize("has_bias", [False, True])
-def test_plans_name_modules_that_are_there(head, has_bias):
+def test_plans_name_modules_that_are_there(has_bias):
     """A head with a bias of its own stays whole."""
-    model = tiny_model(head, final_logits_bias=has_bias)
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, final_logits_bias=has_bias)
     names = {re.sub(r"\.\d+(?=\.|$)", ".*", name) for name, _ in model.named_modules()}
     assert model.tp_plan and set(model.tp_plan) <= names
     assert any(name.endswith(("lm_head", "embed_tokens")) for name in model.tp_plan) != has_bias

@@ -10,9 +10,9 @@ from opacus import GradSampleModule
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM, from_official
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
 
-from ..official_models import BY_NAME, build_tiny
+from ..official_models import both
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
 
 MASK = torch.tensor([[1] * 4 + [0] * 5, [1] * 6 + [0] * 3, [1] * 9])
@@ -25,13 +25,7 @@ SEGMENTS = ROWS | {"token_type_ids": torch.zeros_like(IDS)}
 SENTENCES = {"labels": torch.tensor([0, 1, 2])}
 TOKENS = {"labels": IDS.where(POSITIONS % 3 == 0, -100).where(POSITIONS < 4, -100)}
 TARGETS = {"labels": IDS[2:].repeat(3, 1)}
-NEAR = {"rtol": 1e-4, "atol": 1e-6}
 LAYER, DECODER_LAYER = "model.layers.0", "model.decoder.layers.0"
-
-
-def both(name: str, **options) -> tuple[nn.Module, nn.Module]:
-    official = build_tiny(BY_NAME[name], **options)
-    return official, from_official(official)
 
 
 def gradients(model: nn.Module, **batch) -> dict[str, torch.Tensor]:
@@ -64,15 +58,14 @@ def test_attributions_of_layers(name, layers):
         return model(input_ids=ids, attention_mask=mask, **target).logits
 
     options = {"baselines": IDS.where(MASK == 0, 7), "target": (2, 5) if has_target else 1, "n_steps": 4}
+    options["additional_forward_args"] = MASK
     for pair in layers:
         wanted, found = (
-            LayerIntegratedGradients(partial(logits, model), model.get_submodule(layer)).attribute(
-                IDS, additional_forward_args=MASK, **options
-            )
+            LayerIntegratedGradients(partial(logits, model), model.get_submodule(layer)).attribute(IDS, **options)
             for model, layer in zip(models, pair, strict=True)
         )
         seen = torch.ones(3, 3) if "decoder" in pair[0] else MASK
-        torch.testing.assert_close(found[seen == 1], wanted[seen == 1], **NEAR)
+        torch.testing.assert_close(found[seen == 1], wanted[seen == 1], rtol=1e-4, atol=1e-6)
         assert found[seen == 1].norm() > 0
 
 
@@ -80,7 +73,6 @@ def test_attributions_of_layers(name, layers):
     ("name", "more", "options"),
     [
         ("BertForSequenceClassification", SEGMENTS | SENTENCES, {}),
-        ("LlamaForSequenceClassification", ROWS | SENTENCES, {}),
         ("LlamaForCausalLM", ROWS | TOKENS, {}),
         # Opacus fails on the official BERT and BART, and finds others than there are for Marian's shared embeddings.
         ("BertForMaskedLM", SEGMENTS | TOKENS, {"return_logits": False}),
@@ -138,16 +130,13 @@ def penalty(model: nn.Module) -> torch.Tensor:
     return torch.stack([weight.grad.norm() for weight in model.parameters() if weight.grad is not None]).norm()
 
 
-@pytest.mark.parametrize(
-    "name", ["BertForSequenceClassification", "BertForMaskedLM", "LlamaForCausalLM", "MarianMTModel"]
-)
+@pytest.mark.parametrize("name", ["BertForSequenceClassification", "LlamaForCausalLM", "MarianMTModel"])
 def test_gradient_penalty(name):
     """As of the official class without dropout, and with dropout (drawn in another order there) of sdpa as of eager
     attention."""
-    (official, zoo), (dropping, zoo_dropping) = both(name), both(name, dropout=True)
-    assert penalty(dropping) > 0
-    fused = penalty(zoo_dropping)
-    for model in (official, zoo, zoo_dropping):  # (torch's fused kernel, without dropout, has no second derivative)
+    (official, zoo), (_, dropping) = both(name), both(name, dropout=True)
+    fused = penalty(dropping)
+    for model in (official, zoo, dropping):  # (torch's fused kernel, without dropout, has no second derivative)
         model.set_attn_implementation("eager")
     torch.testing.assert_close(penalty(zoo), penalty(official), rtol=1e-4, atol=0)
-    torch.testing.assert_close(fused, penalty(zoo_dropping), rtol=1e-4, atol=0)
+    torch.testing.assert_close(fused, penalty(dropping), rtol=1e-4, atol=0)

@@ -6,15 +6,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from typer.testing import CliRunner
 
-import tfm_zoo
-from tfm_zoo.cli import app
+from tfm_zoo import TfmBertForSequenceClassification, TfmBertModel, pack_weights
 from tfm_zoo.hub import push
 from tfm_zoo.proof.bill import allowed_drop, bill_of, rank_correlation
 
+from ..command import tfm_zoo
+from ..encoders import make, texts, tokenizer
 from ..tiny import tiny_model
-from .encoders import make, texts, tokenizer
 
 SPLIT = {"text": texts(60), "label": [number % 3 for number in range(60)]}
 
@@ -28,12 +27,6 @@ def classifier(tmp_path_factory) -> Path:
     return folder
 
 
-def run(*words: object, code: int = 0) -> str:
-    done = CliRunner().invoke(app, [*map(str, words)])
-    assert done.exit_code == code, done.output
-    return " ".join(done.output.split())
-
-
 def bill_of_folder(folder: Path) -> dict:
     """As the manifest has it, which is as the configuration has it."""
     bill = json.loads((folder / "zoo_manifest.json").read_text())["bill"]
@@ -42,10 +35,10 @@ def bill_of_folder(folder: Path) -> dict:
 
 
 def test_convert_measures_a_metric_on_a_split(classifier, tmp_path):
-    run("convert", classifier, tmp_path / "int8", "--quantize", "int8", "--split", classifier.parent / "split.csv")
+    tfm_zoo("convert", classifier, tmp_path / "int8", "--quantize", "int8", "--split", classifier.parent / "split.csv")
     bill = bill_of_folder(tmp_path / "int8")
     assert bill["measured_on"].startswith("60 rows of") and bill["metric"]["name"] == "accuracy"
-    model = tfm_zoo.TfmBertForSequenceClassification.from_pretrained(tmp_path / "int8")
+    model = TfmBertForSequenceClassification.from_pretrained(tmp_path / "int8")
     with torch.no_grad():
         inputs = tokenizer()(SPLIT["text"], padding=True, truncation=True, return_tensors="pt")
         right = (model(**inputs).logits.argmax(1) == torch.tensor(SPLIT["label"])).float().mean().item()
@@ -57,45 +50,47 @@ def test_convert_measures_a_metric_on_a_split(classifier, tmp_path):
 
 
 def test_convert_without_a_split(classifier, tmp_path):
-    run("convert", classifier, tmp_path / "int4", "--quantize", "int4")
+    tfm_zoo("convert", classifier, tmp_path / "int4", "--quantize", "int4")
     bill = bill_of_folder(tmp_path / "int4")
     assert bill["measured_on"] == "64 generated texts" and 0 < bill["least_cosine"] <= bill["cosine"] < 1
     assert f"a cosine of {bill['cosine']:.4f} on average" in " ".join((tmp_path / "int4/README.md").read_text().split())
-    assert "--split" in run("convert", classifier, tmp_path / "x", "--split", "a:b", code=1)
-    said = run("convert", classifier, tmp_path / "x", "--quantize", "int8", "--split", "nothing.csv", code=1)
+    assert "--split" in tfm_zoo("convert", classifier, tmp_path / "x", "--split", "a:b", code=1)
+    said = tfm_zoo("convert", classifier, tmp_path / "x", "--quantize", "int8", "--split", "nothing.csv", code=1)
     assert "'nothing.csv' is neither a file nor NAME:SPLIT of a data set" in said
     assert not (tmp_path / "x").exists()
 
 
 def test_pack_weights_measures_by_itself(tmp_path):
-    model = tiny_model(tfm_zoo.TfmBertModel)
+    model = tiny_model(TfmBertModel)
     batch = {"input_ids": torch.randint(3, 60, (4, 9)), "attention_mask": torch.ones(4, 9, dtype=torch.long)}
     before = model(**batch).last_hidden_state
-    tfm_zoo.pack_weights(model, "int8")
+    pack_weights(model, "int8")
     assert not torch.equal(model(**batch).last_hidden_state, before)
     model.save_pretrained(tmp_path / "model")
     bill = bill_of_folder(tmp_path / "model")
     assert 0.9 < bill["least_cosine"] < 1 and bill["measured_on"] == "32 sequences of up to 32 drawn tokens"
-    exact = tfm_zoo.pack_weights(tiny_model(tfm_zoo.TfmBertModel), "float32")
+    exact = pack_weights(tiny_model(TfmBertModel), "float32")
     assert exact.config.to_dict().get("quantization_config") is None
 
 
 def test_a_push_refuses_what_lost_too_much(tmp_path):
     """Before anything is sent; there is no Hub here."""
-    model = tiny_model(tfm_zoo.TfmBertModel)
+    model = tiny_model(TfmBertModel)
     model.save_pretrained(tmp_path / "float32")
-    tfm_zoo.pack_weights(model, "int4")
+    pack_weights(model, "int4")
     model.save_pretrained(tmp_path / "int4")
-    said = run("push", tmp_path / "int4", "user/model", "--max_drop", "0.0001%", code=1)
+    said = tfm_zoo("push", tmp_path / "int4", "user/model", "--max_drop", "0.0001%", code=1)
     assert "int4 lost" in said and "beside float32), and max_drop allows 0.00%: nothing was pushed" in said
     for folder, drop in (("int4", "99%"), ("float32", "0")):
-        assert "max_drop" not in run("push", tmp_path / folder, "user/model", "--max_drop", drop, code=1)  # it goes on
+        assert "max_drop" not in tfm_zoo(
+            "push", tmp_path / folder, "user/model", "--max_drop", drop, code=1
+        )  # it goes on
     config = json.loads((tmp_path / "int4/config.json").read_text())
     del config["quantization_config"]["bill"]
     (tmp_path / "int4/config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match="does not say what rounding has cost it"):
         push(tmp_path / "int4", "user/model", max_drop=0.5)
-    said = run("push", tmp_path, "user/model", "--max_drop", "much", code=1)
+    said = tfm_zoo("push", tmp_path, "user/model", "--max_drop", "much", code=1)
     assert "max_drop 'much' should be a share, such as 0.5%" in said
 
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense
-from typer.testing import CliRunner
 
-from tfm_zoo.cli import app
 from tfm_zoo.proof.encoder import Encoder
 from tfm_zoo.proof.reading import Reading
 
-from .encoders import CUT, PROMPT, save, texts, weights, write_files
-from .test_vectors import nudge, verified
+from ..command import tfm_zoo
+from ..encoders import CUT, PROMPT, save, texts, weights, write_files
+from .test_vectors import nudge
 
 READING = Reading(prompt=PROMPT, max_length=CUT, pooling="mean", normalize=True)
 
@@ -40,31 +39,31 @@ def vectors_of(model: Path, **changes) -> np.ndarray:
 
 
 @pytest.fixture
-def dump(models, tmp_path) -> Callable[..., Path]:
+def dump(tmp_path) -> Callable[..., Path]:
     """A file as a data base of vectors would write it."""
 
     def make(vectors: np.ndarray, name: str = "dump.parquet", **columns) -> Path:
-        columns = columns or {"content": texts(), "vector": [*vectors]}
-        pd.DataFrame(columns).to_parquet(tmp_path / name)
+        pd.DataFrame(columns or {"text": texts(), "embedding": [*vectors]}).to_parquet(tmp_path / name)
         return tmp_path / name
 
     return make
 
 
-COLUMNS = ("--text_column_name", "content", "--vector_column_name", "vector")
+verified = partial(tfm_zoo, "verify")
 
 
-def recorded(*words: object, code: int = 0) -> str:
-    done = CliRunner().invoke(app, ["record", *map(str, words)])
-    assert done.exit_code == code, done.output
-    return done.output.replace("\n", " ")
+def recorded(model: Path, vectors: Path, *words: object, code: int = 0) -> str:
+    return tfm_zoo("record", model, "--vectors", vectors, *words, code=code)
+
+
+def encoded(model: Path) -> np.ndarray:
+    return SentenceTransformer(str(model)).encode(texts(), show_progress_bar=False)
 
 
 def test_any_store(models, dump, tmp_path):
     """What sentence-transformers writes is recorded as its files say, and verified later by its own name."""
-    encoder = SentenceTransformer(str(models / "bert"))
-    file = dump(encoder.encode(texts(), show_progress_bar=False))
-    said = recorded(models / "bert", "--vectors", file, *COLUMNS)
+    file = dump(None, content=texts(), vector=[*encoded(models / "bert")])
+    said = recorded(models / "bert", file, "--text_column_name", "content", "--vector_column_name", "vector")
     assert f"is recorded in {file}.proof.json; the model writes these vectors: least cosine 1.000000" in said
     assert "still fit: 64 rows" in verified(file)
     assert "still fit: 8 rows" in verified(tmp_path, "--rows", 8)
@@ -80,6 +79,7 @@ def test_any_store(models, dump, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
+        ({"oddity": "positions_from_zero"}, "inputs positions that count from 0, not from behind the padding's"),
         ({"pooling": "cls"}, "with pooling 'cls' (its files say 'mean')"),
         ({"pooling": "max", "normalize": False}, "with pooling 'max' (its files say 'mean') and normalisation off"),
         ({"prompt": ""}, "with the prompt none (its files say 'query: ')"),
@@ -89,102 +89,89 @@ def test_any_store(models, dump, tmp_path):
     ],
 )
 def test_settings_are_found_by_trying(models, dump, changes, said):
-    file = dump(vectors_of(models / "bert", **changes))
-    assert said in recorded(models / "bert", "--vectors", file, *COLUMNS)
+    model = models / ("roberta" if "from 0" in said else "bert")
+    file = dump(vectors_of(model, **changes))
+    assert said in recorded(model, file)
     proof = json.loads(file.with_name("dump.parquet.proof.json").read_text())
     assert Reading.of(proof["reading"]) == replace(READING, **changes)
     assert "still fit" in verified(file)
 
 
-def test_positions_of_roberta(models, dump):
-    file = dump(vectors_of(models / "roberta", oddity="positions_from_zero"))
-    said = recorded(models / "roberta", "--vectors", file, *COLUMNS)
-    assert "with the model's inputs positions that count from 0, not from behind the padding's" in said
-
-
 def test_a_model_that_does_not_write_them(models, dump, tmp_path):
     """It is refused, and nothing is written. What comes near is named."""
-    other = Encoder.load(str(models / "roberta"))
     long = [" ".join(texts()[:9]), *texts()[1:]]
-    file = dump(other.vectors(long, READING), content=long, vector=[*other.vectors(long, READING)])
-    said = recorded(models / "bert", "--vectors", file, *COLUMNS, code=1)
-    assert "bert does not write these vectors: least cosine" in said
+    vectors = Encoder.load(str(models / "roberta")).vectors(long, READING)
+    file = dump(None, text=long, embedding=[*vectors])
+    assert "bert does not write these vectors: least cosine" in recorded(models / "bert", file, code=1)
     assert not [*tmp_path.glob("*.json")]
     save(tmp_path / "wide", hidden_size=64)
-    said = recorded(tmp_path / "wide", "--vectors", file, *COLUMNS, code=1)
-    assert "they have 32 numbers, not 64" in said
+    assert "they have 32 numbers, not 64" in recorded(tmp_path / "wide", file, code=1)
 
 
 def test_an_array_with_texts_in_a_file(models, tmp_path):
-    np.save(tmp_path / "vectors.npy", vectors_of(models / "bert").astype(np.float16))
-    (tmp_path / "texts.txt").write_text("\n".join(texts()))
-    said = recorded(
-        models / "bert", "--vectors", tmp_path / "vectors.npy", "--texts", tmp_path / "texts.txt", "--rows", 9
-    )
+    vectors, file = tmp_path / "vectors.npy", tmp_path / "texts.txt"
+    np.save(vectors, vectors_of(models / "bert").astype(np.float16))
+    file.write_text("\n".join(texts()))
+    said = recorded(models / "bert", vectors, "--texts", file, "--rows", 9)
     assert "vectors.npy.proof.json; the model writes these vectors: least cosine" in said
-    assert "still fit: 9 rows" in verified(tmp_path / "vectors.npy")
-    (tmp_path / "texts.txt").write_text("\n".join(texts()[:140]))
-    assert "rows are gone: row 149" in verified(tmp_path / "vectors.npy", code=1)
-    said = recorded(models / "bert", "--vectors", tmp_path / "vectors.npy", "--texts", tmp_path / "texts.txt", code=1)
+    assert "still fit: 9 rows" in verified(vectors)
+    file.write_text("\n".join(texts()[:140]))
+    assert "rows are gone: row 149" in verified(vectors, code=1)
+    said = recorded(models / "bert", vectors, "--texts", file, code=1)
     assert "has no text: there are 150 vectors and fewer texts" in said
 
 
-@pytest.mark.parametrize("kind", ["fixed", "large", "double", "half", "pgvector"])
+TYPES = {
+    **{"fixed": pa.list_(pa.float32(), 32), "large": pa.large_list(pa.float32()), "double": pa.list_(pa.float64())},
+    **{"half": pa.list_(pa.float16(), 32), "pgvector": pa.string()},
+}
+
+
+@pytest.mark.parametrize("kind", TYPES)
 def test_kinds_of_columns(models, tmp_path, kind):
-    vectors = vectors_of(models / "bert")
-    types = {
-        "fixed": pa.list_(pa.float32(), 32),
-        "large": pa.large_list(pa.float32()),
-        "double": pa.list_(pa.float64()),
-        "half": pa.list_(pa.float16(), 32),
-    }
-    rows = [*vectors.astype(np.float16 if kind == "half" else np.float32)]
-    column = pa.array([str(row.tolist()) for row in vectors]) if kind == "pgvector" else pa.array(rows, types[kind])
+    rows = [*vectors_of(models / "bert").astype(np.float16 if kind == "half" else np.float32)]
+    column = pa.array([str(row.tolist()) for row in rows] if kind == "pgvector" else rows, TYPES[kind])
     pq.write_table(pa.table({"text": texts(), "embedding": column}), tmp_path / "dump.parquet", row_group_size=70)
-    recorded(models / "bert", "--vectors", tmp_path / "dump.parquet")
+    recorded(models / "bert", tmp_path / "dump.parquet")
     assert "still fit: 64 rows" in verified(tmp_path / "dump.parquet")
 
 
 def test_a_folder_that_was_written_without_a_proof(models, dump, tmp_path):
-    folder = tmp_path / "store"
-    folder.mkdir()
+    (folder := tmp_path / "store").mkdir()
+    vectors = vectors_of(models / "bert")
     for part, rows in enumerate((slice(0, 100), slice(100, 150))):
-        columns = {"text": texts()[rows], "embedding": [*vectors_of(models / "bert")[rows]]}
-        pd.DataFrame(columns).to_parquet(folder / f"{part}.parquet")
+        dump(None, f"store/{part}.parquet", text=texts()[rows], embedding=[*vectors[rows]])
     assert "has no proof" in verified(folder, code=1)
-    assert "_proof.json; the model writes" in recorded(models / "bert", "--vectors", folder, "--keep_texts")
+    assert "_proof.json; the model writes" in recorded(models / "bert", folder, "--keep_texts")
     assert "2 parts as recorded" in verified(folder)
     shutil.copy(folder / "1.parquet", folder / "2.parquet")
     assert "parts that were not recorded: 2.parquet" in verified(folder, code=1)
 
 
-def test_modules_that_only_sentence_transformers_reads(models, dump, tmp_path):
-    """A dense layer over the vectors."""
-    encoder = SentenceTransformer(str(models / "bert"))
-    pooled = [encoder[0], encoder[1], Dense(32, 20), encoder[2]]
-    encoder = SentenceTransformer(modules=pooled, prompts={"query": PROMPT}, default_prompt_name="query")
-    encoder.save(str(tmp_path / "dense"))
-    file = dump(encoder.encode(texts(), show_progress_bar=False))
-    assert "writes these vectors: least cosine 1.000000" in recorded(tmp_path / "dense", "--vectors", file, *COLUMNS)
-    assert "still fit: 64 rows" in verified(file)
-    path = next((tmp_path / "dense/2_Dense").glob("*.safetensors"))
-    save_file({name: 2 * value for name, value in load_file(path).items()}, path, metadata={"format": "pt"})
-    said = verified(file, code=1)
-    assert "vectors are others now" in said and "files changed since it was recorded: 2_Dense/" in said
+def dense(folder: Path, bert: Path) -> tuple[Path, Callable, str]:
+    """Modules that sentence-transformers alone reads: a dense layer over the vectors."""
+    first, pooling, norm = SentenceTransformer(str(bert))
+    prompts = {"prompts": {"query": PROMPT}, "default_prompt_name": "query"}
+    SentenceTransformer(modules=[first, pooling, Dense(32, 20), norm], **prompts).save(str(folder))
+    return folder / "2_Dense", lambda tensors: {name: 2 * each for name, each in tensors.items()}, "vectors are others"
 
 
-def test_the_encoder_of_a_t5(dump, tmp_path):
-    """As sentence-transformers reads it."""
+def t5(folder: Path, _) -> tuple[Path, Callable, str]:
+    """Its encoder, as sentence-transformers reads it."""
     fields = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
-    save(tmp_path / "t5", "T5ForConditionalGeneration", **fields)
-    encoder = SentenceTransformer(str(tmp_path / "t5"))
-    file = dump(encoder.encode(texts(), show_progress_bar=False))
-    assert "writes these vectors: least cosine 1.000000" in recorded(tmp_path / "t5", "--vectors", file, *COLUMNS)
-    assert "still fit: 64 rows" in verified(file)
+    save(folder, "T5ForConditionalGeneration", **fields)
     bias = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-    weights(lambda tensors: tensors | {bias: 2 * tensors[bias]})(tmp_path / "t5")
-    said = verified(file, code=1)
-    assert f"weights changed: {bias}" in said
+    return folder, lambda tensors: tensors | {bias: 2 * tensors[bias]}, f"weights changed: {bias}"
+
+
+@pytest.mark.parametrize("make", [dense, t5])
+def test_other_encoders(make, models, dump, tmp_path):
+    folder, change, complaint = make(tmp_path / "model", models / "bert")
+    file = dump(encoded(tmp_path / "model"))
+    said = recorded(tmp_path / "model", file)
+    assert "writes these vectors: least cosine 1.000000" in said and "still fit: 64 rows" in verified(file)
+    weights(change)(folder)
+    assert complaint in verified(file, code=1)
 
 
 def test_models_without_files_of_sentence_transformers(models, dump, tmp_path):
@@ -193,7 +180,7 @@ def test_models_without_files_of_sentence_transformers(models, dump, tmp_path):
     for name in ("modules", "sentence_bert_config", "config_sentence_transformers"):
         (model / f"{name}.json").unlink()
     file = dump(vectors_of(models / "bert", prompt="Document: ", max_length=70, pooling="cls"))
-    said = recorded(model, "--vectors", file, *COLUMNS, "--prompt", "Document: ")
+    said = recorded(model, file, "--prompt", "Document: ")
     assert "with pooling 'cls' (its files say none) and normalisation on (its files say off)" in said
     assert "still fit" in verified(file)
     write_files(model, pooling="cls", prompt="Document: ")
@@ -201,29 +188,30 @@ def test_models_without_files_of_sentence_transformers(models, dump, tmp_path):
 
 
 def test_bad_input(models, dump, tmp_path):
-    bert, vectors, text = models / "bert", vectors_of(models / "bert"), ("--texts", tmp_path / "texts.txt")
-    file = dump(vectors)
-    odd = dump(vectors, "odd.parquet", content=[*texts()[:5], None], vector=[*vectors[:6]])
-    ragged = dump(vectors, "ragged.parquet", content=texts()[:2], vector=[vectors[0], vectors[1][:5]])
-    empty = dump(vectors, "empty.parquet", content=texts()[:2], vector=[vectors[0], None])
-    np.save(tmp_path / "flat.npy", vectors[0])
-    (tmp_path / "texts.txt").write_text("\n".join(texts()))
+    vectors, some = vectors_of(models / "bert"), texts()[:2]
+    file, flat, file_of_texts = dump(vectors), tmp_path / "flat.npy", tmp_path / "texts.txt"
+    np.save(flat, vectors[0])
+    file_of_texts.write_text("\n".join(texts()))
     (tmp_path / "x.faiss").write_text("")
-    for source, options, message in (
-        (file, (), "dump.parquet has no column 'embedding'; its columns are content, vector"),
-        (file, (*COLUMNS[2:], "--text_column_name", "text"), "has no column 'text'"),
-        (file, COLUMNS[2:], "has no texts (the columns are content, vector)"),
+    for source, words, message in (
+        (dump(None, "a.parquet", vector=[*vectors]), (), "a.parquet has no column 'embedding'; its columns are vector"),
+        (file, ("--text_column_name", "content"), "has no column 'content'"),
+        (dump(None, "b.parquet", embedding=[*vectors]), (), "has no texts (the columns are embedding)"),
         ("nothing.parquet", (), "nothing.parquet: there is no such file"),
-        (tmp_path / "flat.npy", text, "of shape (32,), not vectors"),
-        (tmp_path / "flat.npy", (), "an array holds numbers alone"),
+        (flat, ("--texts", file_of_texts), "of shape (32,), not vectors"),
+        (flat, (), "an array holds numbers alone"),
         (tmp_path / "x.faiss", (), "not from '.faiss'"),
-        (odd, COLUMNS, "row 5 (counted from 0) is not a text: None"),
-        (ragged, COLUMNS, "differ in size"),
-        (empty, COLUMNS, "row 1 (counted from 0) has no vector"),
+        (
+            dump(None, "c.parquet", text=[some[0], None], embedding=[*vectors[:2]]),
+            (),
+            "row 1 (counted from 0) is not a text: None",
+        ),
+        (dump(None, "d.parquet", text=some, embedding=[vectors[0], vectors[1][:5]]), (), "differ in size"),
+        (dump(None, "e.parquet", text=some, embedding=[vectors[0], None]), (), "row 1 (counted from 0) has no vector"),
     ):
-        assert message in recorded(bert, "--vectors", source, *options, code=1)
-    assert "There is no folder" in recorded(tmp_path / "nothing", "--vectors", file, code=1)
-    assert "need --vectors" in recorded(bert, "--prompt", "x", code=1)
+        assert message in recorded(models / "bert", source, *words, code=1)
+    assert "There is no folder" in recorded(tmp_path / "nothing", file, code=1)
+    assert "need --vectors" in tfm_zoo("record", models / "bert", "--prompt", "x", code=1)
     assert not [*tmp_path.glob("*.json")]
 
 
@@ -232,10 +220,10 @@ def test_threads_and_batches_make_no_difference(models, dump):
     """Vectors of other batches and of two threads: the model that wrote them is recognised each time."""
     encoder, some, threads = SentenceTransformer(str(models / "bert")), texts()[:40], torch.get_num_threads()
     try:
-        for batch in range(1, 9):
+        for batch in (1, 2, 7):
             torch.set_num_threads(1 + batch % 2)
-            file = dump(None, content=some, vector=[*encoder.encode(some, batch_size=batch, show_progress_bar=False)])
-            said = recorded(models / "bert", "--vectors", file, *COLUMNS, "--rows", 16)
+            file = dump(None, text=some, embedding=[*encoder.encode(some, batch_size=batch, show_progress_bar=False)])
+            said = recorded(models / "bert", file, "--rows", 16)
             assert "the model writes these vectors: least cosine 1.000000" in said
             assert "still fit" in verified(file)
     finally:

@@ -24,20 +24,21 @@ QUICK = [each for each in distinct("rules") if each in CLASSES]
 #: and official fields that make another architecture
 REST = [(each, {}) for each in CLASSES if each not in QUICK]
 REST += [(BY_NAME[name], fields) for name, fields in VARIATIONS if BY_NAME.get(name) in CLASSES]
-CASES = [*((each, {}) for each in QUICK), *(pytest.param(each, marks=pytest.mark.slow) for each in REST)]
 #: the attention, the side of padding, and whether labels stand at padding, too
-SETTINGS = [("sdpa", "right", False), pytest.param(("eager", "left", True), marks=pytest.mark.slow)]
+SDPA, EAGER = ("sdpa", "right", False), ("eager", "left", True)
+SLOW = [*((each, {}, EAGER) for each in QUICK), *((*case, SDPA) for case in REST)]
+CASES = [*((each, {}, SDPA) for each in QUICK), *(pytest.param(case, marks=pytest.mark.slow) for case in SLOW)]
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}" if case[1] else str(case[0]))
-def pair(request):
-    official_class, fields = request.param
-    return pair_of(official_class, **fields)
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(map(str, case)))
+def case(request):
+    official_class, fields, setting = request.param
+    return pair_of(official_class, **fields), setting
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_evaluation(pair, setting):
-    (official_class, official, [model]), (attention, side, shows) = pair, setting
+def test_evaluation(case):
+    pair, (attention, side, shows) = case
+    official_class, official, [model] = pair
     pair.prepare(attention)
     lengths = LONGEST if official_class.reads_padding(side) else LENGTHS
     batch = ragged_batch(official_class, official, side, lengths)
@@ -53,9 +54,9 @@ def test_evaluation(pair, setting):
         check_operations(count, most, share_of(batch, official_class))
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_training(pair, setting):
-    (official_class, official, [model]), (attention, side, everywhere) = pair, setting
+def test_training(case):
+    pair, (attention, side, everywhere) = case
+    official_class, official, [model] = pair
     if everywhere and (official_class.ignores_padding or not official_class.chooses_attention):
         pytest.skip("as in tests/equivalence")
     if everywhere and getattr(official.config, "emb_layer_norm_before", False):

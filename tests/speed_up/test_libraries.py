@@ -1,6 +1,7 @@
 """In other libraries: what they make of a model that is sped up is what they make of the official one."""
 
 import copy
+from functools import partial
 
 import numpy as np
 import peft
@@ -9,18 +10,11 @@ import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer, SparseEncoder
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladePooling
-from torch import nn
-from transformers import (
-    AutoModel,
-    BertForSequenceClassification,
-    PreTrainedModel,
-    Trainer,
-    TrainingArguments,
-    pipeline,
-)
+from transformers import AutoModel, BertForSequenceClassification, PreTrainedModel, Trainer, TrainingArguments, pipeline
 
 from tests.official_models import BY_NAME, build_tiny
 from tests.speed_up.models import fell_back, operations
+from tests.tiny import recompute_activations
 from tests.words import make_tokenizer
 from tfm_zoo.inference import restore, speed_up
 
@@ -41,58 +35,72 @@ def folder(tmp_path_factory):
     return saved
 
 
-@pytest.fixture(scope="module")
-def bert() -> PreTrainedModel:
-    return build_tiny(BY_NAME["BertModel"])
+def bert(dtype: str | None = None) -> tuple[PreTrainedModel, PreTrainedModel]:
+    """As it is, and sped up."""
+    return build_tiny(BY_NAME["BertModel"]), speed_up(build_tiny(BY_NAME["BertModel"]), dtype)
 
 
-@pytest.fixture(scope="module")
-def sentences(folder):
-    module = Transformer(folder("BertModel"))
-    return SentenceTransformer(modules=[module, Pooling(32)], device="cpu")
+def sentences(folder, pooling: str = "mean") -> SentenceTransformer:
+    return SentenceTransformer(modules=[Transformer(folder("BertModel")), Pooling(32, pooling_mode=pooling)])
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max", "lasttoken"])
-def test_sentence_transformer(sentences, pooling, tmp_path):
-    model = SentenceTransformer(modules=[copy.deepcopy(sentences)[0], Pooling(32, pooling_mode=pooling)], device="cpu")
+def sparse(folder) -> SparseEncoder:
+    return SparseEncoder(modules=[MLMTransformer(folder("BertForMaskedLM")), SpladePooling("max")])
+
+
+def scored(model: CrossEncoder) -> np.ndarray:
+    pairs = [(text, TEXTS[0]) for text in TEXTS]
+    features = model.preprocess(pairs)
+    first, second = (model(features)["scores"] for _ in range(2))  # the second time "scores" are among the inputs
+    assert torch.equal(first, second)
+    return model.predict(pairs)
+
+
+def classifying(folder):
+    return pipeline("text-classification", folder("BertForSequenceClassification"), top_k=None, device="cpu")
+
+
+def classified(task) -> list[float]:
+    """The probability of the first label."""
+    return [min(found, key=lambda each: each["label"])["score"] for found in task(TEXTS, batch_size=4)]
+
+
+#: thing -> what makes it, and what is computed with it
+THINGS = {
+    pooling: (partial(sentences, pooling=pooling), lambda model: model.encode(TEXTS))
+    for pooling in ("mean", "cls", "max", "lasttoken")
+}
+THINGS |= {
+    "cross-encoder": (lambda folder: CrossEncoder(folder("BertForSequenceClassification"), device="cpu"), scored),
+    "sparse encoder": (sparse, lambda model: model.encode(TEXTS, convert_to_sparse_tensor=False).numpy()),
+    "pipeline": (classifying, classified),
+}
+
+
+@pytest.mark.parametrize("name", THINGS)
+def test_things_that_hold_a_model(name, folder):
+    make, run = THINGS[name]
+    thing = make(folder)
+    expected = run(thing)
+    assert speed_up(thing) is thing
+    np.testing.assert_allclose(run(thing), expected, atol=1e-5)
+    assert not fell_back(thing.model if name == "pipeline" else thing)
+
+
+def test_what_is_saved_is_the_official_model(folder, tmp_path):
+    model = sentences(folder)
     expected = model.encode(TEXTS)
-    assert speed_up(model) is model
-    for texts in (TEXTS, TEXTS[::-1]):
-        np.testing.assert_allclose(model.encode(texts), expected if texts is TEXTS else expected[::-1], atol=1e-5)
-    assert not fell_back(model)
-    model.save(str(tmp_path), create_model_card=False)
+    speed_up(model).save(str(tmp_path), create_model_card=False)
     assert AutoModel.from_pretrained(tmp_path).config.model_type == "bert"
     np.testing.assert_allclose(SentenceTransformer(str(tmp_path), device="cpu").encode(TEXTS), expected, atol=1e-6)
     assert np.array_equal(restore(model).encode(TEXTS), expected)
 
 
-def test_cross_encoder(folder):
-    model = CrossEncoder(folder("BertForSequenceClassification"), device="cpu")
-    pairs = [(text, TEXTS[0]) for text in TEXTS]
-    expected = model.predict(pairs)
-    np.testing.assert_allclose(speed_up(model).predict(pairs), expected, atol=1e-5)
-    features = model.preprocess(pairs)
-    first, second = (model(features)["scores"] for _ in range(2))  # the second time "scores" are among the inputs
-    assert torch.equal(first, second)
-    assert not fell_back(model)
-
-
-def test_sparse_encoder(folder):
-    model = SparseEncoder(modules=[MLMTransformer(folder("BertForMaskedLM")), SpladePooling("max")], device="cpu")
-    expected = model.encode(TEXTS, convert_to_sparse_tensor=False)
-    torch.testing.assert_close(
-        speed_up(model).encode(TEXTS, convert_to_sparse_tensor=False), expected, atol=1e-5, rtol=0
-    )
-    assert not fell_back(model)
-
-
-def test_pipeline(folder):
-    task = pipeline("text-classification", folder("BertForSequenceClassification"), device="cpu")
-    expected = task(TEXTS, batch_size=4)
-    assert speed_up(task) is task
-    for made, wanted in zip(task(TEXTS, batch_size=4), expected, strict=True):
-        assert made["label"] == wanted["label"] and abs(made["score"] - wanted["score"]) < 1e-5
-    assert not fell_back(task.model)
+def classifier(folder, adapts: bool) -> torch.nn.Module:
+    model = BertForSequenceClassification.from_pretrained(folder("BertForSequenceClassification"))
+    torch.manual_seed(1)
+    lora = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"])
+    return peft.get_peft_model(model, lora) if adapts else model
 
 
 @pytest.mark.parametrize("adapts", [False, True])
@@ -102,16 +110,12 @@ def test_trainer(folder, adapts, tmp_path):
     rows = [{**tokenizer(text), "labels": number % 2} for number, text in enumerate(TEXTS * 2)]
     results = []
     for is_fast in (False, True):
-        model = BertForSequenceClassification.from_pretrained(folder("BertForSequenceClassification"))
-        if adapts:
-            torch.manual_seed(1)
-            model = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"]))
+        model = classifier(folder, adapts)
         options = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "max_steps": 3, "use_cpu": True}
         options |= {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "logging_steps": 1, "seed": 3}
         arguments = TrainingArguments(str(tmp_path), **options, bf16=not adapts, learning_rate=1e-2)
         trainer = Trainer(model, arguments, train_dataset=rows, processing_class=tokenizer)
-        checkpoint = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
-        checkpoint()
+        recompute_activations(model)
         if is_fast:
             assert speed_up(trainer) is trainer
         trainer.train()
@@ -124,8 +128,7 @@ def test_trainer(folder, adapts, tmp_path):
 
 
 def test_adapters_compute_no_padding(folder):
-    model = BertForSequenceClassification.from_pretrained(folder("BertForSequenceClassification"))
-    model = peft.get_peft_model(model, peft.LoraConfig(target_modules=["query", "value"]))
+    model = classifier(folder, adapts=True)
     ids = torch.randint(5, 99, (4, 20))
     mask = (torch.arange(20) < torch.tensor([[20], [3], [4], [5]])).long()
 
@@ -137,17 +140,14 @@ def test_adapters_compute_no_padding(folder):
     assert not fell_back(model)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
-def test_packed_weights(bert, dtype):
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-5), ("bfloat16", 0.06), ("int8", 0.3)])
+def test_packed_weights(dtype, bound):
     """They follow what is written to the model later, and refuse to be trained."""
-    model = copy.deepcopy(bert)
-    fast = speed_up(copy.deepcopy(model), dtype)
-    bound = {"float32": 1e-5, "bfloat16": 0.06, "int8": 0.3}[dtype]
-    for each in (model, fast):
-        assert all(parameter.requires_grad for parameter in each.parameters())
+    model, fast = bert(dtype)
+    for parameter in (*model.parameters(), *fast.parameters()):
+        assert parameter.requires_grad
         with torch.no_grad():
-            for parameter in each.parameters():
-                parameter.add_(0.05)
+            parameter.add_(0.05)
     assert (fast(IDS)[0] - model(IDS)[0]).abs().max() < bound
     assert not fell_back(fast)
     with pytest.raises(RuntimeError, match=f"speed_up has packed the weights of this BertModel in {dtype}"):
@@ -156,9 +156,9 @@ def test_packed_weights(bert, dtype):
         fast.train()(IDS)
 
 
-def test_calibrated_bytes(sentences):
+def test_calibrated_bytes(folder):
     """They are found on texts, by the tokenizer of the thing; the official weights stay as they are."""
-    model = copy.deepcopy(sentences)
+    model = sentences(folder)
     before, state = model.encode(TEXTS), copy.deepcopy(model.state_dict())
     speed_up(model, "int8", calibrate=TEXTS * 8)
     vectors = model.encode(TEXTS)
@@ -169,52 +169,35 @@ def test_calibrated_bytes(sentences):
     assert np.abs(model.encode(TEXTS) - before).max() < 1e-6
 
 
-def test_other_libraries_may_wrap_the_forward(bert):
-    model = speed_up(copy.deepcopy(bert))
-    with torch.no_grad():
-        expected = model(IDS)[0]
-        inner = model.forward
-        model.forward = lambda *args, **kwargs: inner(*args, **kwargs)
-        model.forward.__wrapped__ = inner
-        assert torch.equal(model(IDS)[0], expected)
-        restore(model)
-        assert not inner.is_on
-        torch.testing.assert_close(model(IDS)[0], expected, atol=1e-5, rtol=0)
+@torch.no_grad()
+def test_other_libraries_may_wrap_the_forward():
+    model, fast = bert()
+    inner = fast.forward
+    fast.forward = lambda *args, **kwargs: inner(*args, **kwargs)
+    fast.forward.__wrapped__ = inner
+    torch.testing.assert_close(fast(IDS)[0], model(IDS)[0], atol=1e-5, rtol=0)
+    restore(fast)
+    assert not inner.is_on
+    assert torch.equal(fast(IDS)[0], model(IDS)[0])
 
 
 @pytest.mark.slow
-def test_a_graph_is_the_official_one(bert):
-    model = copy.deepcopy(bert)
+@torch.no_grad()
+def test_a_graph_is_the_official_one():
+    model, fast = bert()
     mask = torch.tensor([[1] * 7, [1] * 4 + [0] * 3])
-    with torch.no_grad():
-        expected = model(IDS, mask).last_hidden_state
-        fast = speed_up(copy.deepcopy(model))
-        exported = torch.export.export(fast, (IDS, mask), strict=False).module()
-        torch.testing.assert_close(exported(IDS, mask).last_hidden_state, expected)
-        compiled = torch.compile(fast, backend="eager", fullgraph=True)
-        torch.testing.assert_close(compiled(IDS, mask).last_hidden_state, expected)
+    exported = torch.export.export(fast, (IDS, mask), strict=False).module()
+    for graph in (exported, torch.compile(fast, backend="eager", fullgraph=True)):
+        torch.testing.assert_close(graph(IDS, mask).last_hidden_state, model(IDS, mask).last_hidden_state)
 
 
-class Summed(nn.Module):
-    def __init__(self, inner: nn.Module):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, ids):
-        return self.inner(input_ids=ids).last_hidden_state.sum()
-
-
-def test_functions_of_parameters(bert):
+def test_functions_of_parameters():
     """`torch.func` puts other tensors instead of parameters for one call."""
-    model = copy.deepcopy(bert)
-    fast = speed_up(copy.deepcopy(model))
-    for each in (model, fast):
-        each.other = {name: parameter.detach() * 1.1 for name, parameter in each.named_parameters()}
-    made, wanted = (torch.func.functional_call(each, each.other, (IDS,))[0] for each in (fast, model))
-    torch.testing.assert_close(made, wanted, atol=1e-5, rtol=0)
-    summed = [
-        torch.func.grad(lambda weights, each=each: torch.func.functional_call(each, weights, (IDS,))[0].sum())
-        for each in (fast, model)
-    ]
-    made, wanted = (run(each.other) for run, each in zip(summed, (fast, model), strict=True))
+
+    def total(weights: dict, model: PreTrainedModel) -> torch.Tensor:
+        return torch.func.functional_call(model, weights, (IDS,))[0].sum()
+
+    model, fast = bert()
+    weights = {name: parameter.detach() * 1.1 for name, parameter in model.named_parameters()}
+    made, wanted = (torch.func.grad_and_value(total)(weights, each) for each in (fast, model))
     torch.testing.assert_close(made, wanted, atol=1e-4, rtol=1e-4)

@@ -1,5 +1,5 @@
-"""What pictures of attention show is what the model computes, of the tokens that it reads, and the model is left as it
-was: maps, what a decision rests on (rollout), and what heads attend to."""
+"""What pictures of attention show is what the model computes, of the tokens that it reads: maps, what a decision rests
+on (rollout), and what heads attend to."""
 
 import numpy as np
 import pytest
@@ -11,8 +11,8 @@ from tfm_zoo.visualization import attention_maps, attention_rollout, decision_ro
 from tfm_zoo.visualization.rollout import decision_of
 from tfm_zoo.visualization.tokens import readable, shortened, token_labels
 
-from ..official_models import BY_NAME, build_tiny
-from ..tiny import HEADS, tiny_model
+from ..official_models import BY_NAME, both, build_tiny
+from ..tiny import DECODERS, HEADS, TWO_STACKS, tiny_model
 from .conftest import ENDS, TARGET, TEXT, model_of
 
 TOKENS = ["[CLS]", *TEXT.split(), "[SEP]"]
@@ -22,48 +22,32 @@ def ids_of(tokenizer, text: str = TEXT) -> torch.Tensor:
     return torch.tensor([tokenizer(text).input_ids])
 
 
-@pytest.mark.parametrize("kind", ["encoder", "decoder"])
-def test_map_of_one_stack(kind, tokenizer):
-    model = model_of(kind)
-    maps = attention_maps(model, tokenizer, TEXT)
-    assert maps.keys() == {kind}
-    assert maps[kind].queries == maps[kind].keys == TOKENS
-    np.testing.assert_allclose(attention_rollout(maps[kind].weights), by_hand(maps[kind].weights), atol=1e-6)
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
+def test_maps_are_the_models_weights(head, tokenizer):
+    model = tiny_model(head, vocab_size=len(tokenizer), **(ENDS if head in TWO_STACKS else {}))
+    target = TARGET if head is tfm_zoo.TfmEncoderDecoderModel else None  # which cannot write one
+    maps = attention_maps(model, tokenizer, TEXT, target)
+    inputs, kinds = {"input_ids": ids_of(tokenizer)}, {"decoder" if head in DECODERS else "encoder": "attentions"}
+    if head in TWO_STACKS:
+        inputs["decoder_input_ids"] = torch.tensor([tokenizer.convert_tokens_to_ids(maps["decoder"].queries)])
+        kinds = {kind: f"{kind}_attentions" for kind in ("encoder", "decoder", "cross")}
     model.set_attn_implementation("eager")
-    expected = model(ids_of(tokenizer), output_attentions=True).attentions
-    assert torch.equal(maps[kind].weights, torch.cat(expected))
+    outputs = model.base_model(**inputs, output_attentions=True)
+    assert [*maps] == [*kinds]
+    for kind, name in kinds.items():
+        assert torch.equal(maps[kind].weights, torch.cat(outputs[name if name in outputs else f"{name}s"]))
+        assert maps[kind].keys == (maps[kind].queries if kind == "decoder" else TOKENS)
+        assert maps[kind].queries == (maps["decoder"].queries if kind == "cross" else maps[kind].keys)
 
 
 @pytest.mark.parametrize("target", [TARGET, None])
-def test_maps_of_an_encoder_decoder(target, tokenizer):
+def test_what_a_decoder_reads(target, tokenizer):
     model, ids = model_of("translator"), ids_of(tokenizer)
-    maps = attention_maps(model, tokenizer, TEXT, target)
-    if target is None:
-        written = model.generate(ids, num_beams=1, do_sample=False, max_length=2 * ids.shape[1])
-        read = written[:, :-1]  # nothing has read the last
-    else:
-        read = model.prepare_decoder_input_ids_from_labels(ids_of(tokenizer, target))
-    model.set_attn_implementation("eager")
-    outputs = model(ids, decoder_input_ids=read, output_attentions=True)
-    written = token_labels(tokenizer, read[0].tolist())
-    expected = {
-        "encoder": (outputs.encoder_attentions, TOKENS, TOKENS),
-        "decoder": (outputs.decoder_attentions, written, written),
-        "cross": (outputs.cross_attentions, written, TOKENS),
-    }
-    assert list(maps) == list(expected)
-    for kind, (weights, queries, keys) in expected.items():
-        assert torch.equal(maps[kind].weights, torch.cat(weights))
-        assert (maps[kind].queries, maps[kind].keys) == (queries, keys)
-
-
-@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
-def test_maps_of_every_head(head, tokenizer):
-    model = tiny_model(head, **(ENDS if issubclass(head.config_class, tfm_zoo.TfmEncoderDecoderConfig) else {}))
-    target = TARGET if head is tfm_zoo.TfmEncoderDecoderModel else None  # which cannot write one
-    for attention in attention_maps(model, tokenizer, TEXT, target).values():
-        assert attention.weights.shape[2:] == (len(attention.queries), len(attention.keys))
-        torch.testing.assert_close(attention.weights.sum(-1), torch.ones(attention.weights.shape[:-1]))
+    read = model.prepare_decoder_input_ids_from_labels(ids_of(tokenizer, target or "")) if target else None
+    if target is None:  # nothing has read the last
+        read = model.generate(ids, num_beams=1, do_sample=False, max_length=2 * ids.shape[1])[:, :-1]
+    queries = attention_maps(model, tokenizer, TEXT, target)["decoder"].queries
+    assert queries == token_labels(tokenizer, read[0].tolist())
 
 
 def plain(tokenizer):
@@ -75,15 +59,12 @@ def plain(tokenizer):
     return other
 
 
-@pytest.mark.parametrize("name", ["BertModel", "DistilBertModel", "GPT2Model", "OpenAIGPTModel", "MarianMTModel"])
+@pytest.mark.parametrize("name", ["BertModel", "DistilBertModel", "OpenAIGPTModel", "MarianMTModel"])
 def test_maps_of_an_official_model(name, tokenizer):
     """They are of the text alone, of a single token too, whatever a tokenizer's file says of padding and truncation."""
-    official, target = build_tiny(BY_NAME[name]), TARGET if name == "MarianMTModel" else None
+    models, target = both(name), TARGET if name == "MarianMTModel" else None
     for text in ("film", TEXT):
-        theirs, ours = (
-            attention_maps(model, plain(tokenizer), text, target)
-            for model in (official, tfm_zoo.from_official(official))
-        )
+        theirs, ours = (attention_maps(model, plain(tokenizer), text, target) for model in models)
         assert theirs.keys() == ours.keys() and next(iter(theirs.values())).keys == text.split()
         for kind in ours:
             torch.testing.assert_close(theirs[kind].weights, ours[kind].weights, atol=1e-5, rtol=0)
@@ -102,11 +83,10 @@ def test_map_of_positions_that_begin_after_padding(is_official, tokenizer):
 
 def test_without_a_tokenizer(tokenizer):
     """As of a model of one's own, whose ids come from elsewhere."""
-    for kind in ("encoder", "translator"):
-        model, ids = model_of(kind), ids_of(tokenizer)
-        maps, named = attention_maps(model, input_ids=ids), attention_maps(model, tokenizer, TEXT)
-        assert all(torch.equal(maps[part].weights, named[part].weights) for part in named)
-        assert maps["encoder"].keys == [str(index) for index in ids[0].tolist()]
+    model, ids = model_of("translator"), ids_of(tokenizer)
+    maps, named = attention_maps(model, input_ids=ids), attention_maps(model, tokenizer, TEXT)
+    assert all(torch.equal(maps[part].weights, named[part].weights) for part in named)
+    assert maps["encoder"].keys == [str(index) for index in ids[0].tolist()]
 
 
 def test_layers_of_linear_attention_are_left_out(tokenizer, caplog):
@@ -123,16 +103,13 @@ def test_layers_of_linear_attention_are_left_out(tokenizer, caplog):
 
 
 def test_tokens_are_readable(tokenizer):
-    labels = {"▁film": "·film", "film</w>": "film·", "##s": "##s", "a\tb\n": "a⇥b↵", "\u200b": "\\u200b", "$x$": "$x$"}
+    labels = {"▁film": "·film", "film</w>": "film·", "a\tb\n": "a⇥b↵", "\u200b": "\\u200b", "$x$": "$x$"}
     assert {token: readable(token) for token in labels} == labels
     assert token_labels(tokenizer, [2, 60]) == ["[CLS]", "<60>"]  # an id without a token
-    assert shortened(["film", "x" * 14, "x" * 15]) == ["film", "x" * 14, "x" * 13 + "…"]
+    assert shortened(["x" * 14, "x" * 15]) == ["x" * 14, "x" * 13 + "…"]
     of_bytes = byte_level_bpe(["a café here"] * 3, 300)
     labels = token_labels(of_bytes, of_bytes("a café\nhere").input_ids)
     assert "".join(labels).replace(of_bytes.eos_token, "") == "a·café↵here"
-
-
-# What a decision rests on
 
 
 def by_hand(weights: torch.Tensor) -> np.ndarray:
@@ -144,40 +121,34 @@ def by_hand(weights: torch.Tensor) -> np.ndarray:
     return rollout
 
 
-READS = {
-    "cls": "the state of '[CLS]'",
-    "mean": "the mean of all states",
-    "attention": "a mean of all states, weighted by a learned query",
-}
-
-
-@pytest.mark.parametrize("pooling", READS)
-def test_decision_of_an_encoder(pooling, tokenizer):
-    model = tiny_model(tfm_zoo.TfmBertForSequenceClassification, classifier_pooling=pooling)
-    rollout = decision_rollout(model, tokenizer, TEXT)
-    expected = by_hand(attention_maps(model, tokenizer, TEXT)["encoder"].weights)
+@pytest.mark.parametrize(
+    ("pooling", "reads"),
+    [
+        ("cls", "the state of '[CLS]'"),
+        ("mean", "the mean of all states"),
+        ("attention", "a mean of all states, weighted by a learned query"),
+        ("a decoder's", "the state of '[SEP]'"),
+    ],
+)
+def test_decision_of_one_stack(pooling, reads, tokenizer):
+    fields = {"classifier_pooling": pooling}
+    model = tiny_model(tfm_zoo.TfmGPTForSequenceClassification)
+    if pooling != "a decoder's":
+        model = tiny_model(tfm_zoo.TfmBertForSequenceClassification, **fields)
+    rollout, (attention,) = decision_rollout(model, tokenizer, TEXT), attention_maps(model, tokenizer, TEXT).values()
+    whole = by_hand(attention.weights)
+    np.testing.assert_allclose(attention_rollout(attention.weights), whole, atol=1e-6)
+    expected = {"cls": whole[0], "mean": whole.mean(0), "a decoder's": whole[-1]}.get(pooling)
     if pooling == "attention":
-        states = model.model(tokenizer(TEXT, return_tensors="pt")["input_ids"]).last_hidden_state[0]
-        weights = model.model.pooler_query(states).softmax(dim=0).detach().numpy()
-        expected = (weights * expected).sum(0, keepdims=True)
-    np.testing.assert_allclose(rollout.shares, expected.mean(0) if pooling == "mean" else expected[0], atol=1e-6)
-    assert rollout.decision == decision_of(model.config, model(**tokenizer(TEXT, return_tensors="pt")).logits[0])
-    assert rollout.tokens == TOKENS
-    assert rollout.reads == READS[pooling]
-    assert rollout.aside == {0, len(TOKENS) - 1}
+        weights = model.model.pooler_query(model.model(ids_of(tokenizer)).last_hidden_state[0]).softmax(dim=0)
+        expected = (weights.detach().numpy() * whole).sum(0)
+    np.testing.assert_allclose(rollout.shares, expected, atol=1e-6)
+    assert rollout.decision == decision_of(model.config, model(ids_of(tokenizer)).logits[0])
+    assert (rollout.tokens, rollout.reads, rollout.aside) == (TOKENS, reads, {0, len(TOKENS) - 1})
     words = [*zip(TOKENS, rollout.shares.tolist(), strict=True)][1:-1]
     assert rollout.strongest() == sorted(words, key=lambda word: -word[1])[:3]
-
-
-def test_decision_of_a_decoder(tokenizer):
-    model = tiny_model(tfm_zoo.TfmGPTForSequenceClassification)
-    rollout = decision_rollout(model, tokenizer, TEXT)
-    assert rollout.aside == {0, len(TOKENS) - 1}
-    expected = by_hand(attention_maps(model, tokenizer, TEXT)["decoder"].weights)
-    np.testing.assert_allclose(rollout.shares, expected[-1], atol=1e-6)
-    assert rollout.reads == "the state of '[SEP]'"
-    # The model ignores padding in the text.
-    assert decision_rollout(model, tokenizer, f"{TEXT} [PAD] [PAD]").reads == "the state of '[SEP]'"
+    if pooling == "a decoder's":  # which ignores padding in the text
+        assert decision_rollout(model, tokenizer, f"{TEXT} [PAD] [PAD]").reads == reads
 
 
 def test_decision_of_an_encoder_decoder(tokenizer):
@@ -216,12 +187,6 @@ def test_decisions(fields, logits, decision):
     assert decision_of(tfm_zoo.TfmBertConfig(**fields), torch.tensor(logits)) == decision
 
 
-# What heads attend to
-
-
-TEXTS = [f"{TEXT} a film", TARGET]
-
-
 def target_of(tokens: list[str], query: int, key: int) -> str:
     if tokens[key] in ("[CLS]", "[SEP]"):
         return tokens[key]
@@ -233,10 +198,10 @@ def target_of(tokens: list[str], query: int, key: int) -> str:
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
 def test_shares(kind, tokenizer):
-    model = model_of(kind)
-    found = head_shares(model, tokenizer, TEXTS)
+    model, texts = model_of(kind), [f"{TEXT} a film", TARGET]
+    found = head_shares(model, tokenizer, texts)
     expected, chance, count = torch.zeros(found.shares.shape), torch.zeros(len(found.targets)), 0
-    for text in TEXTS:
+    for text in texts:
         attention = attention_maps(model, tokenizer, text)[kind]
         last = len(attention.keys) - 1
         for query in range(1, last):  # between [CLS] and [SEP]
