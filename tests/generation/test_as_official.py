@@ -10,8 +10,7 @@ import torch
 from ..official_models import keep_every_layer
 from ..precision import assert_same
 from ..tiny import ragged_mask
-from .models import ARCHITECTURES, LATER, LENGTHS, MAIN, OFFICIAL_OPTIONS, TRANSLATORS, assert_varied, generate, pair
-from .models import prompts as texts
+from .models import ARCHITECTURES, LATER, MAIN, OFFICIAL_OPTIONS, TRANSLATORS, assert_varied, generate, pair, prompts
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -56,8 +55,8 @@ def generated(architecture: str, rows: int = 4, **options) -> tuple:
     model, official = pair(architecture)
     if architecture not in TRANSLATORS:
         theirs = options | OFFICIAL_OPTIONS.get(architecture, {})
-        return generate(model, texts(), **options), generate(official, texts(), **theirs)
-    padding, mask = official.config.pad_token_id, ragged_mask(LENGTHS)
+        return generate(model, prompts(), **options), generate(official, prompts(), **theirs)
+    padding, mask = official.config.pad_token_id, ragged_mask()
     ids = torch.randint(4, 91, mask.shape, generator=torch.Generator().manual_seed(0))
     source = {"input_ids": torch.where(mask.bool(), ids, padding)[:rows], "attention_mask": mask[:rows]}
     options = {"no_repeat_ngram_size": 2, "suppress_tokens": [padding]} | options
@@ -92,15 +91,15 @@ def test_attention_as_official(architecture):
 
 def test_from_embeddings():
     model, _ = pair("gpt2")
-    embedded = {"inputs_embeds": model.get_input_embeddings()(texts()["input_ids"])}
-    mask = {"attention_mask": texts()["attention_mask"]}
-    new = generate(model, texts()).sequences[:, max(LENGTHS) :]
+    embedded = {"inputs_embeds": model.get_input_embeddings()(prompts()["input_ids"])}
+    mask = {"attention_mask": prompts()["attention_mask"]}
+    new = generate(model, prompts()).sequences[:, prompts()["input_ids"].shape[1] :]
     assert generate(model, embedded | mask).sequences.equal(new)
 
 
 def one_prompt() -> dict[str, torch.LongTensor]:
     """The longest, with some of it said twice, for a lookup to find."""
-    ids = texts()["input_ids"][:1]
+    ids = prompts()["input_ids"][:1]
     ids = torch.cat((ids, ids[:, :3]), dim=1)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from transformers import StaticCache
 
+import tfm_zoo
 from tfm_zoo import TfmBertForMaskedLM, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM, pack_weights
-from tfm_zoo import quantize_int8 as quantize
 from tfm_zoo.inference.packing import compiling, packing
 from tfm_zoo.inference.packing.compiling import compile_steps, room
 from tfm_zoo.inference.packing.products import Int8Product, has_onednn, levels_of
@@ -146,10 +146,10 @@ def test_the_kernel_computes_the_activation(act):
 @pytest.mark.parametrize(
     ("act", "error", "message"),
     [
-        (lambda model: quantize(model.train()), ValueError, "training mode"),
+        (lambda model: tfm_zoo.quantize_int8(model.train()), ValueError, "training mode"),
         (lambda model: pack_weights(model, "int3"), ValueError, "not as 'int3'"),
         (lambda model: pack_weights(model.to("meta"), "int8"), ValueError, "on meta"),
-        (lambda model: quantize(pack_weights(model, "float32")), ValueError, "this one is packed"),
+        (lambda model: tfm_zoo.quantize_int8(pack_weights(model, "float32")), ValueError, "this one is packed"),
         (lambda model: pack_weights(model, "float32").train()(IDS), RuntimeError, "train the model first"),
     ],
 )
