@@ -15,6 +15,7 @@ import tfm_zoo
 from tfm_zoo import TfmBertForMaskedLM, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM, pack_weights
 from tfm_zoo.inference.packing import compiling, packing
 from tfm_zoo.inference.packing.compiling import compile_steps, room
+from tfm_zoo.inference.packing.linear import LinearPart
 from tfm_zoo.inference.packing.products import Int8Product, has_onednn, levels_of
 
 from ..generation.models import assert_varied, generate, pair, prompts
@@ -91,6 +92,17 @@ def test_with_any_attention():
         assert (rest - whole[:, 4:]).norm() < 0.1 * whole.norm(), each
     static = StaticCache(config=twin.config, max_cache_len=8)
     assert (twin(IDS, past_key_values=static).logits - whole).norm() < 0.02 * whole.norm()
+
+
+def test_parts_of_a_product():
+    """Each gives the output for its own input, in whatever order they are called."""
+    model = tiny_decoder()
+    attention = model.model.layers[0].self_attn
+    twin = packed(model, "float32").model.layers[0].self_attn
+    one, other = torch.randn(2, 3, 32), torch.randn(1, 4, 32)
+    for name, inputs in [("v_proj", one), ("q_proj", other), ("k_proj", one), ("k_proj", one), ("q_proj", one)]:
+        assert isinstance(getattr(twin, name), LinearPart)
+        torch.testing.assert_close(getattr(twin, name)(inputs), getattr(attention, name)(inputs))
 
 
 def test_fastest_type(monkeypatch):
