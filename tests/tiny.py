@@ -71,8 +71,7 @@ def recompute_activations(model, use_reentrant: bool = False) -> None:
 
 
 def without_kernels(test: Callable) -> Callable:
-    """Flex attention is not compiled, which takes a minute for each kind of mask; `equivalence/test_attention.py` does
-    it once."""
+    """Flex attention is not compiled, which takes a minute for each kind of mask."""
     return torch.compiler.set_stance("force_eager")(test)
 
 

@@ -1,4 +1,4 @@
-"""torch's kernel for sequences laid end to end, written out, and a device for it that is none: for machines without."""
+"""Kernels for sequences laid end to end, written out, and a device for torch's that is none: for machines without."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +8,8 @@ from unittest.mock import patch
 
 import torch
 from torch.nn import functional as F
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import flash_attention_mask
 
 from tfm_zoo.models import kernels
 
@@ -31,7 +33,7 @@ class Kernel:
         for each, ends, heads, longest in zip((cu_seq_q, cu_seq_k), bounds, (query, key), (max_q, max_k), strict=True):
             assert each.dtype == torch.int32 and each.is_contiguous() and each.device == heads.device
             assert ends[0] == 0 and ends[-1] == len(heads) and max(b - a for a, b in pairwise(ends)) <= longest
-        self.calls.append(SimpleNamespace(bounds=bounds, window=window_size, gqa=enable_gqa, dtype=query.dtype))
+        self.calls.append(SimpleNamespace(bounds=bounds, dtype=query.dtype))
         outputs = []
         for (first, last), (start, end) in zip(*(pairwise(ends) for ends in bounds), strict=True):
             heads = (states.transpose(0, 1) for states in (query[first:last], key[start:end], value[start:end]))
@@ -42,6 +44,32 @@ class Kernel:
             attended = F.scaled_dot_product_attention(*heads, attn_mask=sees, scale=scale, enable_gqa=enable_gqa)
             outputs.append(attended.transpose(0, 1))
         return torch.cat(outputs)
+
+
+def flash_attention(module, query, key, value, attention_mask, scaling, **kwargs):
+    """As flash attention, by the kernel above: it is told the bounds of sequences, or reads rows of one length."""
+    assert attention_mask is None
+    rows = len(query)
+    if "cu_seq_lens_q" not in kwargs:
+        for side, length in (("q", query.shape[2]), ("k", key.shape[2])):
+            bounds = torch.arange(0, rows * length + 1, length, dtype=torch.int32)
+            kwargs |= {f"cu_seq_lens_{side}": bounds, f"max_length_{side}": length}
+    query, key, value = (states.transpose(0, 1).flatten(1, 2).unsqueeze(0) for states in (query, key, value))
+    output, _ = kernels.varlen_attention_forward(module, query, key, value, None, scaling, **kwargs)
+    return output.unflatten(1, (rows, -1)).squeeze(0), None
+
+
+FLASH = "flash_in_torch"
+AttentionInterface.register(FLASH, flash_attention)
+AttentionMaskInterface.register(FLASH, flash_attention_mask)
+
+
+def use(attention: str, model) -> None:
+    """Sets the implementation of attention. (For flash attention, transformers would look for a kernel on the Hub.)"""
+    if attention == FLASH:
+        model.config._attn_implementation = FLASH
+    else:
+        model.set_attn_implementation(attention)
 
 
 @contextmanager

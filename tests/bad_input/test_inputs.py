@@ -222,77 +222,43 @@ CASES = {
 }
 
 
-def assert_refused(model, inputs: dict, message: str) -> None:
-    """No module is run before the refusal, but those that only hand their inputs on to be checked."""
-    computed = []
-    for module in model.modules():
-        module.register_forward_pre_hook(lambda module, args: computed.append(module) if module is not model else None)
-    with pytest.raises(ValueError) as error:
-        model(**inputs)
-    assert re.search(message, str(error.value), flags=re.DOTALL), error.value
-    assert {type(module).__name__ for module in computed} <= CHECKING, "work was done before the refusal"
-
-
-@pytest.mark.parametrize(
-    ("head", "inputs", "message"),
-    [
-        pytest.param(head, *case, id=f"{head}-{'-'.join(case[0])}-{case[1][:30]}")
-        for head, cases in CASES.items()
-        for case in cases
-    ],
-)
-def test_inputs(head, inputs, message):
-    has_target = head.startswith("EncoderDecoder") and head != "EncoderDecoderEncoder"
-    fields = {"position_embedding_type": "learned"} if head.startswith("EncoderDecoder") else {}
-    model = tiny_model(getattr(tfm_zoo, f"Tfm{head}"), **fields)
-    inputs = {"input_ids": IDS} | ({"decoder_input_ids": TARGET} if has_target else {}) | inputs
-    inputs = {name: value for name, value in inputs.items() if value is not None}
-    assert_refused(model, inputs, message)
-    if head.startswith("Bert") and getattr(inputs.get("input_ids"), "shape", None) == MASK.shape:  # and with padding
-        assert_refused(model, {"attention_mask": MASK} | inputs, message)
+SEVERAL = {"num_labels": 3, "problem_type": "multi_label_classification"}
+TRANSLATOR, OF_LABELS = "EncoderDecoderForConditionalGeneration", NO_TARGET | {"labels": TARGET}
+#: of other configurations: class, fields, inputs and what is said of them
+OTHERS = [
+    ("BertForSequenceClassification", SEVERAL, {"labels": 2 * ONES[:, :3]}, "labels holds 2, .*_label_.* from 0 to 1"),
+    ("BertForSequenceClassification", SEVERAL, {"labels": -100 * ONES[:, :3]}, "labels holds -100"),
+    ("BertForSequenceClassification", SEVERAL, {"labels": ONES[:, 0]}, r"of shape \(2,\) .*\(batch, num_labels\)"),
+    ("BertModel", {"position_embedding_type": "sinusoidal"}, {"position_ids": IDS * 0 - 3}, r"holds -3, .* from 0\.$"),
+    ("BertModel", {"classifier_pooling": "mean"}, {"attention_mask": torch.ones(2, 1, 7, 7)}, "'mean' needs to know"),
+    (TRANSLATOR, {"decoder_start_token_id": None}, OF_LABELS, "decoder_start_token_id=None: .*labels"),
+    (TRANSLATOR, {"pad_token_id": None}, OF_LABELS, "pad_token_id=None: .*labels"),
+    (TRANSLATOR, {"decoder_vocab_size": 5}, OF_LABELS, r"labels holds 8, .*\(decoder_vocab_size\).* 0 to 4"),
+    # A classifier of sequences asks where they end.
+    ("GPTForSequenceClassification", {"pad_token_id": None}, {}, r"attention_mask nor config\.pad_token_id .* 2 seq"),
+]
+ALL = [(head, {}, *case) for head, cases in CASES.items() for case in cases] + OTHERS
 
 
 @pytest.mark.parametrize(
     ("head", "fields", "inputs", "message"),
-    [
-        *(
-            (
-                "BertForSequenceClassification",
-                {"num_labels": 3, "problem_type": "multi_label_classification"},
-                {"labels": labels},
-                message,
-            )
-            for labels, message in (
-                (2 * ONES[:, :3], "labels holds 2, .* multi_label_classification: ids go from 0 to 1"),
-                (-100 * ONES[:, :3], "labels holds -100"),
-                (ONES[:, 0], r"labels of shape \(2,\) should be of shape \(2, 3\), as \(batch, num_labels\)"),
-            )
-        ),
-        (
-            "BertModel",
-            {"position_embedding_type": "sinusoidal"},
-            {"position_ids": IDS * 0 - 3},
-            r"position_ids holds -3, .*: ids go from 0\.$",
-        ),
-        *(
-            ("EncoderDecoderForConditionalGeneration", fields, {"labels": TARGET}, message)
-            for fields, message in (
-                ({"decoder_start_token_id": None}, "decoder_start_token_id=None: .*labels"),
-                ({"pad_token_id": None}, "pad_token_id=None: .*labels"),
-                ({"decoder_vocab_size": 5}, r"labels holds 8, .*\(decoder_vocab_size\).* 0 to 4"),
-            )
-        ),
-        # A classifier of sequences asks where they end.
-        (
-            "GPTForSequenceClassification",
-            {"pad_token_id": None},
-            {},
-            r"attention_mask nor config\.pad_token_id .* 2 seq",
-        ),
-    ],
+    [pytest.param(*case, id=f"{case[0]}-{'-'.join(case[2])}-{case[3][:30]}") for case in ALL],
 )
-def test_inputs_of_other_configurations(head, fields, inputs, message):
-    assert_refused(tiny_model(getattr(tfm_zoo, f"Tfm{head}"), **fields), {"input_ids": IDS} | inputs, message)
+def test_inputs(head, fields, inputs, message):
+    """No module is run before the refusal, but those that only hand their inputs on to be checked."""
+    has_target = head.startswith("EncoderDecoder") and head != "EncoderDecoderEncoder"
+    fields = ({"position_embedding_type": "learned"} if head.startswith("EncoderDecoder") else {}) | fields
+    model, computed = tiny_model(getattr(tfm_zoo, f"Tfm{head}"), **fields), []
+    for module in model.modules():
+        module.register_forward_pre_hook(lambda module, args: computed.append(module) if module is not model else None)
+    inputs = {"input_ids": IDS} | ({"decoder_input_ids": TARGET} if has_target else {}) | inputs
+    inputs = {name: value for name, value in inputs.items() if value is not None}
+    may_be_padded = head.startswith("Bert") and getattr(inputs.get("input_ids"), "shape", None) == MASK.shape
+    for more in ({}, {"attention_mask": MASK}) if may_be_padded else ({},):
+        with pytest.raises(ValueError) as error:
+            model(**more | inputs)
+        assert re.search(message, str(error.value), flags=re.DOTALL), error.value
+        assert {type(module).__name__ for module in computed} <= CHECKING, "work was done before the refusal"
 
 
 def test_one_sequence_needs_no_padding():

@@ -20,7 +20,6 @@ def test_dropped_attention_is_differentiated_twice():
         return DroppedAttention.apply(scores, value, 0.3)[0]
 
     scores, value = (torch.randn(2, 3, size, dtype=torch.double, requires_grad=True) for size in (3, 4))
-    assert torch.autograd.gradcheck(attend, (scores, value))
     assert torch.autograd.gradgradcheck(attend, (scores, value))
 
 
@@ -40,17 +39,13 @@ def test_training_with_dropout_is_that_of_eager_attention(fields):
         assert_same(*results)
 
 
+@torch.no_grad()
 def test_a_cached_step_with_dropout_sees_all_that_came_before():
     """In training mode, with dropout so rare that it strikes nothing."""
     model, ids = tiny_decoder(hidden_dropout=0.0, attention_dropout=1e-14).train(), torch.arange(10).view(1, 10)
-    for implementation in ("eager", "sdpa"):
-        model.set_attn_implementation(implementation)
-        whole = model(ids).logits
-        for cache in (DynamicCache(config=model.config), StaticCache(config=model.config, max_cache_len=16)):
-            for first, last in ((0, 7), (7, 9), (9, 10)):
-                with torch.no_grad():
-                    step = model(ids[:, first:last], past_key_values=cache, use_cache=True).logits
-                assert_same(step, whole[:, first:last], f"{implementation}, positions {first} to {last}")
+    for cache in (DynamicCache(config=model.config), StaticCache(config=model.config, max_cache_len=16)):
+        steps = [model(part, past_key_values=cache, use_cache=True).logits for part in ids.split([7, 2, 1], dim=1)]
+        assert_same(torch.cat(steps, dim=1), model(ids).logits)
 
 
 def test_no_kernel_of_a_cpu_leaves_out_a_soft_cap():

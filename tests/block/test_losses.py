@@ -43,33 +43,24 @@ def test_vocabulary_loss(tokens):
 
 @pytest.mark.parametrize("trained", ["all", "adapter", "states", "nothing"])
 def test_no_logits_are_computed_twice(trained):
-    """Of a head that is not a linear layer, under a soft cap; gradients of what learns are exact."""
-    torch.manual_seed(0)
+    """Of a head that is not a linear layer, under a soft cap; gradients of what learns are exact, and kept once."""
     head = nn.Sequential(nn.Linear(16, 600), nn.Linear(600, 600, bias=False))
     head.out_features, calls = 600, []
-    learning = []
     head.register_forward_hook(lambda module, args, logits: calls.append(len(logits)))
-    head.register_forward_hook(lambda module, args, logits: learning.append(logits.requires_grad))
     states, labels = torch.randn(2 * CHUNK + 3, 16), torch.randint(0, 600, (2 * CHUNK + 3,))
     states.requires_grad_(trained in ("all", "states"))
     head.requires_grad_(trained == "all")
     head[1].requires_grad_(trained in ("all", "adapter"))
     learned = [tensor for tensor in (states, *head.parameters()) if tensor.requires_grad]
-    loss = vocabulary_loss(states, head, labels, 7, softcap=3.0)
     wanted = logits_loss(soft_capped(head(states), 3.0), labels, 7)
-    assert calls == [CHUNK, CHUNK, 3, 2 * CHUNK + 3]
+    calls.clear()
+    loss = vocabulary_loss(states, head, labels, 7, softcap=3.0)
     assert_same(loss, wanted)
     if learned:
-        gradients = (torch.autograd.grad(each, learned, retain_graph=True) for each in (loss, wanted))
-        for ours, theirs in zip(*gradients, strict=True):
-            assert_same(ours, theirs)
-        with pytest.raises(RuntimeError, match="twice"):  # these gradients are kept once
+        assert_same(*(torch.autograd.grad(each, learned, retain_graph=True) for each in (loss, wanted)))
+        with pytest.raises(RuntimeError, match="twice"):
             torch.autograd.grad(loss, learned)
-    assert len(calls) == 4
-    learning.clear()
-    with torch.no_grad():
-        assert_same(vocabulary_loss(states, head, labels, 7, softcap=3.0), wanted)
-    assert learning == [False] * 3, "gradients that nobody asks for"
+    assert calls == [CHUNK, CHUNK, 3]
 
 
 def test_vocabulary_loss_without_labels():
@@ -79,14 +70,11 @@ def test_vocabulary_loss_without_labels():
 
 def test_a_second_derivative_is_that_of_all_logits_or_refused():
     """A loss in chunks has none."""
-    torch.manual_seed(0)
-    head, states = nn.Linear(16, 600), torch.randn(600, 16, requires_grad=True)
-    labels = torch.randint(0, 600, (600,))
+    head, states, labels = nn.Linear(16, 600), torch.randn(600, 16, requires_grad=True), torch.randint(0, 600, (600,))
     second = []
     for loss in (logits_loss(head(states), labels, None), F.cross_entropy(head(states), labels)):
         (gradient,) = torch.autograd.grad(loss, states, create_graph=True)
         second.append(torch.autograd.grad(gradient.square().sum(), states)[0])
     assert_same(*second)
-    assert second[1].norm() > 0
     with pytest.raises(RuntimeError, match=r"cannot be differentiated twice: .*return_logits=True"):
         torch.autograd.grad(vocabulary_loss(states, head, labels), states, create_graph=True)

@@ -1,17 +1,20 @@
-"""Sinusoids, norms in half precision and first weights are those of the papers and of official code."""
+"""Norms, sinusoids, biases of positions and first weights are those of the papers and of official code."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.t5.modeling_t5 import T5Attention
 
-from tfm_zoo import TfmEncoderDecoderConfig, TfmEncoderDecoderForConditionalGeneration
+from tfm_zoo import TfmDebertaModel, TfmEncoderDecoderEncoder, TfmEncoderDecoderForConditionalGeneration, TfmGPTModel
 from tfm_zoo.models.norms import TfmRMSNorm
+from tfm_zoo.models.position_bias import TfmRelativeBias
 from tfm_zoo.models.positions import TfmSinusoidalPositions
 
-from ..precision import assert_same
-from ..tiny import tiny_config
+from ..precision import assert_same, in_graphs
+from ..tiny import tiny_config, tiny_model
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -50,7 +53,7 @@ def test_the_papers_weights_at_first():
     """Uniform by Glorot and Bengio, biases zero, norms one; embeddings by the square root of the width, and scaled by
     it where they are looked up; the tables of padding and of the projection as said."""
     sizes = {"hidden_size": 64, "vocab_size": 512, "intermediate_size": 256, "decoder_vocab_size": 600}
-    config = tiny_config(TfmEncoderDecoderConfig, weight_init="xavier", **sizes)
+    config = tiny_config(TfmEncoderDecoderForConditionalGeneration.config_class, weight_init="xavier", **sizes)
     config.relative_attention_num_buckets, config.relative_attention_max_distance = 256, 512
     model = TfmEncoderDecoderForConditionalGeneration(config).eval()
     for name, tensor in model.named_parameters():
@@ -68,3 +71,43 @@ def test_the_papers_weights_at_first():
     ids, places, embeddings = torch.tensor([[5, 9, 0]]), torch.arange(3)[None], model.model.encoder.embeddings
     wanted = 8 * embeddings.embed_tokens.weight[ids] + embeddings.embed_positions(places)
     assert_same(embeddings(ids, None, places), wanted)
+
+
+RELATIVE = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10}
+
+
+def test_buckets_of_t5():
+    distances = torch.arange(-300, 300)
+    for is_causal, (buckets, farthest) in product((True, False), ((32, 128), (8, 10), (7, 20))):
+        fields = {"relative_attention_num_buckets": buckets, "relative_attention_max_distance": farthest}
+        made = TfmRelativeBias(tiny_config(**fields), 1, is_causal).bucket_of(distances)
+        wanted = T5Attention._relative_position_bucket(distances, not is_causal, buckets, farthest)
+        assert made.equal(wanted), (is_causal, buckets)
+
+
+@pytest.mark.parametrize(
+    ("head", "fields", "attention", "message"),
+    [
+        *((TfmGPTModel, RELATIVE, each, "num_buckets=8") for each in ("flash_attention_2", "paged|sdpa", "vllm")),
+        (TfmDebertaModel, {}, "flash_attention_2", "takes no bias"),
+    ],
+)
+def test_attention_that_takes_no_bias(head, fields, attention, message):
+    model = tiny_model(head, **fields)
+    model.config._attn_implementation = attention
+    with pytest.raises(ValueError, match=f"'{attention[:5]}.*{message}.* eager, sdpa"):
+        model(torch.arange(4, 9)[None])
+
+
+@pytest.mark.slow
+@in_graphs()
+@torch.no_grad()
+def test_flex_attention_in_a_graph_reads_each_layers_own_bias():
+    model = tiny_model(TfmEncoderDecoderEncoder, hidden_size=64, relative_attention_per_layer=True, **RELATIVE).eval()
+    ids, tables = torch.arange(5, 17).view(2, 6), model.encoder.position_bias
+    for number, table in enumerate(tables):
+        table.weight.copy_(torch.randn(table.weight.shape, generator=torch.Generator().manual_seed(number)))
+    wanted = model(ids).last_hidden_state
+    model.set_attn_implementation("flex_attention")
+    found = torch.compile(model, backend="eager")(ids).last_hidden_state
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)

@@ -213,3 +213,19 @@ def zoo_gradients(zoo: PreTrainedModel, official_class: OfficialClass, names: It
 def assert_same_gradients(zoo: PreTrainedModel, official: PreTrainedModel, official_class: OfficialClass) -> None:
     wanted = official_gradients(official, official_class)
     assert_same(zoo_gradients(zoo, official_class, wanted), wanted, "gradient")
+
+
+def assert_same_pair(pair: Pair, attention: str, side: str, lengths: list[int], training: bool = True) -> None:
+    """Outputs, loss and gradients of a pair for one batch; `training`: whether those of training mode."""
+    official_class, official, [zoo] = pair
+    batch = ragged_batch(official_class, official, side, lengths)
+    pair.prepare(attention)
+    with torch.no_grad():
+        expected, outputs = (model(**batch, output_hidden_states=True) for model in (official, zoo))
+    assert_same_outputs(outputs, expected, batch["attention_mask"], target_mask(batch))
+    pair.prepare(attention, training)
+    labels = labels_for(official_class, official, batch, everywhere=False)
+    losses = [loss_of(model, official_class, batch, labels) for model in (zoo, official)]
+    sum(losses).backward()
+    assert_same(*losses)
+    assert_same_gradients(zoo, official, official_class)

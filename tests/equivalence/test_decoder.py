@@ -1,36 +1,31 @@
-"""What decoders alone do: caches, packed sequences, rotary scaling, and losses and logits of some positions."""
+"""What decoders do, with a source or without one: caches, packed sequences, rotary scaling, losses and logits of some
+positions, labels that become what is decoded; and flex attention, and masks of pairs."""
 
-from itertools import pairwise
+from importlib import import_module
+from itertools import pairwise, product
 
 import pytest
 import torch
-from transformers import DynamicCache, StaticCache
+from torch import nn
+from transformers import AutoModelForMaskedLM, DynamicCache, StaticCache
 
-from tests.equivalence.comparison import Pair, positions_of, ragged_batch
+import tfm_zoo
+from tests.equivalence.comparison import FIRST, Pair, assert_same_outputs, positions_of, ragged_batch, target_mask
 from tests.official_models import BY_NAME, FALCON_RW, OFFICIAL_CLASSES, ROPE, build_tiny
 from tests.precision import assert_same
-from tfm_zoo import TfmEncoderDecoderConfig, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM, named_config
+from tests.tiny import tiny_model, without_kernels
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel, TfmGPTForCausalLM, TfmGPTModel
 from tfm_zoo.converters import from_official
 
 pytestmark = pytest.mark.usefixtures("double")
 
 LANGUAGE_MODELS = [each for each in OFFICIAL_CLASSES if each.head.zoo is TfmGPTForCausalLM]
-#: for what no architecture has of its own: those whose parts the others have
-EARLIEST = pytest.mark.parametrize(
-    "pair", [each for each in LANGUAGE_MODELS if not each.is_later], indirect=True, ids=str
-)
 #: longer than the windows of the tiny models
 LENGTHS = [13, 6, 10]
 #: what is read at once, as in a prompt, a continued one, and one token after the other
 PIECES = [5, 3, 1, 1, 1, 1, 1]
 #: official classes that do not know of several sequences in a row
 UNPACKED = ("openai-gpt", "opt", "falcon", "bloom", "mpt", "biogpt", "xglm")
-CACHES = {
-    "dynamic, sliding where layers do": lambda config: DynamicCache(config=config),
-    "dynamic": lambda config: DynamicCache(),
-    "static": lambda config: StaticCache(config=config, max_cache_len=20),
-    "made by the model": lambda config: None,
-}
 
 
 @pytest.fixture(scope="module", params=LANGUAGE_MODELS, ids=str)
@@ -42,33 +37,22 @@ def pair(request) -> Pair:
 @torch.no_grad()
 def test_piece_by_piece(pair):
     """With a cache, padded at the left or not at all, the logits are those of one pass, and the official class's."""
-    ways = [("dynamic, sliding where layers do", "sdpa", LENGTHS), ("static", "eager", [13] * 3)]
-    if not pair.official_class.is_later:
-        ways += [("dynamic", "eager", LENGTHS), ("static", "sdpa", LENGTHS), ("made by the model", "sdpa", LENGTHS)]
-    for cache, attention, lengths in ways:
-        pair.prepare(attention)
-        check_piece_by_piece(pair, cache, lengths)
-
-
-def check_piece_by_piece(pair: Pair, cache: str, lengths: list[int]) -> None:
     official_class, official, [zoo] = pair
-    batch = ragged_batch(official_class, official, "left", lengths) | {"use_cache": True}
-    batch["position_ids"] = positions_of(batch)
-    mask = batch["attention_mask"].bool()
-    expected = official(**batch).logits
-    once = zoo(**batch | {"use_cache": False}).logits
-    filled, logits, start = CACHES[cache](zoo.config), [], 0
-    for length in PIECES:
-        by_token = {"input_ids", "position_ids", "token_type_ids"} & batch.keys()
-        piece = {name: batch[name][:, start : start + length] for name in by_token}
-        seen = batch["attention_mask"][:, : start + length]
-        outputs = zoo(**piece, attention_mask=seen, past_key_values=filled, use_cache=True)
-        filled = outputs.past_key_values
-        logits.append(outputs.logits)
-        start += length
-    logits = torch.cat(logits, dim=1)
-    assert_same(logits[mask], once[mask], "with a cache and without")
-    assert_same(logits[mask], expected[mask], "with a cache and official_class")
+    growing = DynamicCache(config=zoo.config), "sdpa", LENGTHS
+    for cache, attention, lengths in (growing, (StaticCache(config=zoo.config, max_cache_len=20), "eager", [13] * 3)):
+        pair.prepare(attention)
+        batch = ragged_batch(official_class, official, "left", lengths) | {"use_cache": True}
+        batch["position_ids"] = positions_of(batch)
+        mask, logits, start = batch["attention_mask"].bool(), [], 0
+        for length in PIECES:
+            by_token = {"input_ids", "position_ids", "token_type_ids"} & batch.keys()
+            piece = {name: batch[name][:, start : start + length] for name in by_token}
+            seen = batch["attention_mask"][:, : start + length]
+            logits.append(zoo(**piece, attention_mask=seen, past_key_values=cache, use_cache=True).logits)
+            start += length
+        logits = torch.cat(logits, dim=1)[mask]
+        assert_same(logits, zoo(**batch | {"use_cache": False}).logits[mask], "with a cache and without")
+        assert_same(logits, official(**batch).logits[mask], "with a cache and official_class")
 
 
 @torch.no_grad()
@@ -127,62 +111,184 @@ def test_rotary_positions(kind):
             assert (expected - unscaled).abs().max() > 1e-3
 
 
-@EARLIEST
-@torch.no_grad()
-def test_logits_of_some_positions(pair):
-    pair.prepare()
-    official_class, official, [zoo] = pair
-    batch = ragged_batch(official_class, official, "right", [13, 13])
+def test_logits_of_some_positions_and_losses():
+    """Labels shifted by the caller, and a sum over the whole optimizer step's labels."""
+    official_class = BY_NAME["LlamaForCausalLM"]
+    official = build_tiny(official_class)
+    zoo = from_official(official)
+    batch = ragged_batch(official_class, official, "right", LENGTHS)
     for keep in (0, 1, 4, torch.tensor([0, 5, 12])):
         logits, expected = (model(**batch, logits_to_keep=keep).logits for model in (zoo, official))
-        assert logits.shape == expected.shape
-        assert_same(logits, expected, f"logits_to_keep={keep}")
-
-
-@EARLIEST
-def test_losses(pair):
-    """Labels shifted by the caller, and a sum over the whole optimizer step's labels."""
-    official_class, official, [zoo] = pair
-    batch = ragged_batch(official_class, official, "right", LENGTHS)
+        assert_same(logits[0], expected[0], f"logits_to_keep={keep}")
     labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
     shifted = torch.cat((labels[:, 1:], torch.full((3, 1), -100)), dim=1)
     shifted[0, -1] = 7  # as in a text that goes on in the next piece
-    for training in (True, False):
-        pair.prepare(training=training)
-        for given in (
-            {"labels": labels},
-            {"labels": labels, "num_items_in_batch": 57},
-            {"labels": labels, "num_items_in_batch": torch.tensor(57)},
-            {"labels": labels, "shift_labels": shifted},
-            {"labels": labels, "shift_labels": shifted, "num_items_in_batch": 57},
-        ):
-            loss, expected = (model(**batch, **given).loss for model in (zoo, official))
-            assert_same(loss, expected)
-        # The official class reads `shift_labels` only beside `labels`.
-        expected = official(**batch, labels=labels, shift_labels=shifted).loss
-        assert_same(zoo(**batch, shift_labels=shifted).loss, expected)
-
-
-@torch.no_grad()
-def test_embeddings_in_place_of_ids(pair):
-    pair.prepare()
-    _, official, [zoo] = pair
-    embeddings = torch.randn(2, 9, official.config.hidden_size, generator=torch.Generator().manual_seed(0))
-    assert_same(zoo(inputs_embeds=embeddings).logits, official(inputs_embeds=embeddings).logits, "logits")
+    for training, more in product((True, False), ({}, {"num_items_in_batch": 57}, {"shift_labels": shifted})):
+        zoo.train(training)
+        assert_same(*(model(**batch, labels=labels, **more).loss for model in (zoo, official)))
+    # The official class reads `shift_labels` only beside `labels`.
+    expected = official(**batch, labels=labels, shift_labels=shifted, num_items_in_batch=torch.tensor(57)).loss
+    assert_same(zoo(**batch, shift_labels=shifted, num_items_in_batch=torch.tensor(57)).loss, expected)
 
 
 def test_published_parameter_counts():
+    """Of named models that tests/conversion does not count beside official ones."""
     counts = {
         **{"openai-gpt": 116_534_784, "gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080},
         **{"gpt2-xl": 1_557_611_200, "smollm-135m": 134_515_008, "transformer-base": 63_082_496},
         **{"transformer-big": 214_245_376, "opus-mt": 73_886_208, "bart-base": 139_420_416, "bart-large": 406_291_456},
     }
     for name, count in counts.items():
-        config = named_config(name)
+        config = tfm_zoo.named_config(name)
+        head = TfmEncoderDecoderForConditionalGeneration if config.is_encoder_decoder else TfmGPTForCausalLM
         with torch.device("meta"):
-            model = (TfmEncoderDecoderForConditionalGeneration if config.is_encoder_decoder else TfmGPTForCausalLM)(
-                config
-            )
+            model = head(config)
         model.tie_weights()
         assert model.num_parameters() == count, name
-    assert TfmEncoderDecoderConfig().to_diff_dict() == named_config("transformer-base").to_diff_dict()
+    default = tfm_zoo.TfmEncoderDecoderConfig().to_diff_dict()
+    assert default == tfm_zoo.named_config("transformer-base").to_diff_dict()
+
+
+#: those that are made of parts of the others are compared in `test_heads.py`
+LIKE_OTHERS = ("plbart", "mvp", "pegasus", "blenderbot", "mt5", "umt5")
+TRANSLATORS = [
+    each
+    for each in OFFICIAL_CLASSES
+    if each.head.zoo is TfmEncoderDecoderForConditionalGeneration and each.architecture.model_type not in LIKE_OTHERS
+]
+
+
+def shifted_by(official, labels: torch.Tensor) -> torch.Tensor:
+    """The labels as the official class shifts them; M2M100 and Blenderbot have no method for it."""
+    if hasattr(official, "prepare_decoder_input_ids_from_labels"):
+        return official.prepare_decoder_input_ids_from_labels(labels)
+    shift, config = import_module(type(official).__module__).shift_tokens_right, official.config
+    return shift(labels, config.pad_token_id, config.decoder_start_token_id)
+
+
+@pytest.mark.parametrize("official_class", TRANSLATORS, ids=str)
+def test_labels_alone(official_class):
+    """They are shifted to the right, and what has no label becomes padding."""
+    official = build_tiny(official_class, attn_implementation="eager")
+    zoo = from_official(official)
+    batch = ragged_batch(official_class, official, "right", LENGTHS)
+    real = target_mask(batch).bool()
+    labels = batch["decoder_input_ids"].masked_fill(~real, -100)
+    given = {"labels": labels} | {name: batch[name] for name in ("input_ids", "attention_mask")}
+    # FSMT would shift the source, and write to the labels.
+    shifted = shifted_by(official, labels.clone())
+    assert torch.equal(zoo.prepare_decoder_input_ids_from_labels(labels), shifted)
+    for training in (True, False):
+        official.train(training)
+        expected = official(**given, decoder_input_ids=shifted, use_cache=False)
+        summed = nn.functional.cross_entropy(expected.logits.flatten(0, 1), labels.flatten(), reduction="sum")
+        outputs = zoo.train(training)(**given, return_logits=True)
+        assert_same(outputs.logits[real], expected.logits[real], "logits")
+        assert_same((outputs.loss, zoo(**given).loss), (expected.loss, expected.loss), "loss")
+        assert_same(zoo(**given, num_items_in_batch=57).loss, summed / 57)
+    with torch.no_grad():
+        evaluated = zoo(**given)
+    assert_same(evaluated.loss, expected.loss)
+    assert_same(evaluated.logits[real], expected.logits[real], "logits in evaluation")
+    assert not evaluated.logits[~real].any()
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+@pytest.mark.parametrize(
+    "name", ["BartModel", "MBartForConditionalGeneration", "PLBartForSequenceClassification", "MvpForQuestionAnswering"]
+)
+@torch.no_grad()
+def test_source_alone(name, is_tied):
+    """It is decoded itself, shifted to the right: the denoising that BART was trained for. Embeddings that are not tied
+    have one vocabulary all the same."""
+    official = build_tiny(BY_NAME[name], tie_word_embeddings=is_tied)
+    zoo = from_official(official)
+    for side in ("right", "left"):
+        batch = ragged_batch(BY_NAME[name], official, side, LENGTHS)
+        source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+        expected, outputs = (model(**source, output_hidden_states=True) for model in (official, zoo))
+        assert_same_outputs(outputs, expected, batch["attention_mask"])
+
+
+@torch.no_grad()
+def test_masked_tokens(tmp_path):
+    """The Auto class for masked tokens loads a language model, as it does officially; a source alone is denoised."""
+    official_class = BY_NAME["BartForConditionalGeneration"]
+    original = build_tiny(official_class)
+    original.save_pretrained(tmp_path / "official")
+    from_official(original).save_pretrained(tmp_path / "zoo")
+    zoo, official = (AutoModelForMaskedLM.from_pretrained(tmp_path / side) for side in ("zoo", "official"))
+    assert type(zoo) is TfmEncoderDecoderForConditionalGeneration
+    batch = ragged_batch(official_class, official, "right", LENGTHS)
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    assert_same_outputs(zoo(**source), official(**source), batch["attention_mask"])
+
+
+@pytest.mark.parametrize("name", ["BartForConditionalGeneration", "FSMTForConditionalGeneration"])
+@torch.no_grad()
+def test_encoder_outputs_in_place_of_the_source(name):
+    official = build_tiny(BY_NAME[name], attn_implementation="eager")
+    zoo, batch = from_official(official), ragged_batch(BY_NAME[name], official, "right", LENGTHS)
+    encoded = official.base_model.encoder(input_ids=batch.pop("input_ids"), attention_mask=batch["attention_mask"])
+    # FSMT makes no causal mask but where there are ids of a source.
+    ids = {"input_ids": torch.full((4, 13), FIRST)} if name.startswith("FSMT") else {}
+    expected, real = official(**batch, **ids, encoder_outputs=encoded).logits, target_mask(batch).bool()
+    for given in (encoded, (encoded.last_hidden_state,)):
+        assert_same(zoo(**batch, encoder_outputs=given).logits[real], expected[real])
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "official_attention"),
+    [
+        # in layers that slide and one that does not
+        ("Qwen2ForCausalLM", {"hidden_size": 64, "head_dim": 16}, "flex_attention"),
+        # in both stacks, and between them
+        ("MBartForConditionalGeneration", {"d_model": 64}, "flex_attention"),
+        # whose own flex looks for a bias of each sequence, and has one for all
+        ("T5ForConditionalGeneration", {"d_model": 64, "d_kv": 16}, "eager"),
+    ],
+)
+@torch.no_grad()
+@without_kernels
+def test_flex_attention_is_that_of_the_official_class(name, fields, official_attention):
+    official = build_tiny(BY_NAME[name], attn_implementation=official_attention, **fields)
+    zoo_models = [from_official(official, skip_padding=skip) for skip in (True, False)]
+    for side in ("right", "left"):
+        batch = ragged_batch(BY_NAME[name], official, side, LENGTHS)
+        expected = official(**batch, output_hidden_states=True)
+        for zoo in zoo_models:
+            zoo.set_attn_implementation("flex_attention")
+            outputs = zoo(**batch, output_hidden_states=True)
+            assert_same_outputs(outputs, expected, batch["attention_mask"], target_mask(batch))
+
+
+@pytest.mark.parametrize("head", [tfm_zoo.TfmBertModel, TfmGPTModel, TfmEncoderDecoderModel])
+@torch.no_grad()
+@without_kernels
+def test_a_mask_of_pairs_that_holds_no_numbers(head):
+    """True, or 1, where a query sees a key, as in sdpa; of an encoder-decoder, the source's and the target's."""
+    model = tiny_model(head, hidden_size=64)  # flex attention needs heads of 16 channels
+    pairs = {"attention_mask": torch.ones(2, 1, 6, 6).tril()}
+    inputs = {"input_ids": torch.arange(2, 14).view(2, 6)}
+    if head is TfmEncoderDecoderModel:
+        inputs |= {"decoder_input_ids": inputs["input_ids"].flip(1)}
+        pairs |= {"decoder_attention_mask": torch.ones(2, 1, 6, 6).tril().triu(-2)}
+    added = {name: mask.log() for name, mask in pairs.items()}
+    for attention, dtype in (("eager", torch.bool), ("sdpa", torch.long), ("flex_attention", torch.bool)):
+        model.set_attn_implementation(attention)
+        made = model(**inputs, **{name: mask.to(dtype) for name, mask in pairs.items()})[0]
+        assert (made - model(**inputs)[0]).abs().max() > 0.01 or head is TfmGPTModel
+        assert_same(made, model(**inputs, **added)[0], attention)
+
+
+@pytest.mark.parametrize("name", ["T5ForConditionalGeneration", "UMT5ForConditionalGeneration", "MarianMTModel"])
+@torch.no_grad()
+def test_a_source_without_tokens(name):
+    official, ids = build_tiny(BY_NAME[name]), torch.arange(5, 20).view(3, 5)
+    pair = Pair(BY_NAME[name], official, [from_official(official)])
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 0, 0, 0, 0], [1, 1, 1, 0, 0]])
+    batch = {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": ids.flip(1)}
+    for attention, use_cache in product(("eager", "sdpa"), (True, False)):
+        pair.prepare(attention)
+        wanted, made = (model(**batch, use_cache=use_cache).logits for model in (official, *pair.zoo_models))
+        assert_same(made, wanted, f"{attention}, use_cache={use_cache}")

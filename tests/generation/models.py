@@ -24,33 +24,16 @@ ARCHITECTURES = {
 #: of them, those that differ most: with learned positions; with an official class that has no cache; with rotary
 #: positions and layers with and without a window
 MAIN = ("gpt2", "openai-gpt", "qwen2")
-#: those whose parts others have: compared in fewer ways
+#: those that read, count or keep what was said in other ways than these, or in which experts choose
 LATER = {
-    "qwen3": "Qwen3ForCausalLM",
-    "olmo3": "Olmo3ForCausalLM",
-    "gemma": "GemmaForCausalLM",
-    "gemma2": "Gemma2ForCausalLM",
     "gemma3": "Gemma3ForCausalLM",
-    "smollm3": "SmolLM3ForCausalLM",
-    "granite": "GraniteForCausalLM",
-    "phi": "PhiForCausalLM",
-    "phi3": "Phi3ForCausalLM",
     "phi3_long": "Phi3ForCausalLM",
-    "gpt_bigcode": "GPTBigCodeForCausalLM",
-    "starcoder2": "Starcoder2ForCausalLM",
-    "gpt_neox": "GPTNeoXForCausalLM",
-    "gptj": "GPTJForCausalLM",
-    "opt": "OPTForCausalLM",
     "opt_350m": "OPTForCausalLM",
-    "falcon": "FalconForCausalLM",
     "falcon_rw": "FalconForCausalLM",
     "bloom": "BloomForCausalLM",
     "mpt": "MptForCausalLM",
     "mixtral": "MixtralForCausalLM",
-    "qwen2_moe": "Qwen2MoeForCausalLM",
-    "qwen3_moe": "Qwen3MoeForCausalLM",
     "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
-    "nanochat": "NanoChatForCausalLM",
     "ministral3": "Ministral3ForCausalLM",
     "modernbert-decoder": "ModernBertDecoderForCausalLM",
 }
@@ -58,11 +41,7 @@ LATER = {
 TRANSLATORS = {
     "marian": "MarianMTModel",
     "bart": "BartForConditionalGeneration",
-    "mbart": "MBartForConditionalGeneration",
     "m2m_100": "M2M100ForConditionalGeneration",
-    "pegasus": "PegasusForConditionalGeneration",
-    "blenderbot": "BlenderbotForConditionalGeneration",
-    "blenderbot-small": "BlenderbotSmallForConditionalGeneration",
     "t5": "T5ForConditionalGeneration",
     "fsmt": "FSMTForConditionalGeneration",
 }

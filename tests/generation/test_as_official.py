@@ -10,18 +10,7 @@ import torch
 from ..official_models import keep_every_layer
 from ..precision import assert_same
 from ..tiny import ragged_mask
-from .models import (
-    ARCHITECTURES,
-    LATER,
-    LENGTHS,
-    MAIN,
-    OFFICIAL_OPTIONS,
-    TRANSLATORS,
-    assert_varied,
-    generate,
-    pair,
-    prompts,
-)
+from .models import ARCHITECTURES, LATER, MAIN, OFFICIAL_OPTIONS, TRANSLATORS, assert_varied, generate, pair, prompts
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -30,13 +19,9 @@ STRATEGIES = {
     "greedy": {},
     "greedy without a cache": {"use_cache": False},
     "penalties": {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2},
-    "temperature": SAMPLED | {"temperature": 1.7},
-    "top-k": SAMPLED | {"top_k": 5},
-    "top-p": SAMPLED | {"top_p": 0.8},
-    "min-p": SAMPLED | {"min_p": 0.02, "num_return_sequences": 2},
-    "beams": {"num_beams": 3},
-    "beams returned": {"num_beams": 4, "num_return_sequences": 3, "length_penalty": 2.0, "early_stopping": True},
-    "short beams": {"num_beams": 3, "length_penalty": -1.0},
+    "sampled": SAMPLED | {"temperature": 1.7},
+    "sampled several": SAMPLED | {"min_p": 0.02, "num_return_sequences": 2},
+    "beams": {"num_beams": 4, "num_return_sequences": 3, "length_penalty": 2.0, "early_stopping": True},
     "sampled beams": SAMPLED | {"num_beams": 3, "temperature": 1.5},
 }
 BEGUN = torch.tensor([[7, 8], [9, 10], [11, 12], [13, 14]])
@@ -45,30 +30,21 @@ OF_TRANSLATORS = {
     "as the model's own configuration says": {},
     "without a cache": {"use_cache": False, "num_beams": 2},
     "beams": {"num_beams": 4},
-    "beams returned": STRATEGIES["beams returned"],
-    "short beams": {"num_beams": 3, "length_penalty": -1.0, "early_stopping": "never"},
-    "forced": {"num_beams": 4, "forced_bos_token_id": 7, "forced_eos_token_id": 9},
-    "not so short": {"num_beams": 3, "min_new_tokens": 10},
-    "words that are bad": {"num_beams": 3, "bad_words_ids": [[5], [7, 8]], "repetition_penalty": 1.5},
-    "sampled": SAMPLED | {"num_beams": 1, "temperature": 1.7},
+    "beams returned": STRATEGIES["beams"],
+    "forced": {"num_beams": 4, "forced_bos_token_id": 7, "forced_eos_token_id": 9, "min_new_tokens": 10},
     "sampled several": SAMPLED | {"num_beams": 1, "top_p": 0.8, "num_return_sequences": 3, "eos_token_id": None},
     "sampled beams": SAMPLED | {"num_beams": 3, "temperature": 1.5},
-    "static cache": {"cache_implementation": "static"},
     "static cache, beams": {"cache_implementation": "static", "num_beams": 3},
     "target begun": {"decoder_input_ids": BEGUN, "num_beams": 3},
 }
 #: Whatever the strategy, it reads the scores of each step, which are compared, and reorders the cache of transformers:
 #: one decoder and one translator are tried in every way, those of other parts in some.
-SOME = ("greedy", "greedy without a cache", "temperature", "min-p", "beams")
-SOME_OF_TRANSLATORS = (
-    *("greedy", "without a cache", "beams", "forced", "sampled", "static cache, beams", "target begun"),
-)
+SOME = ("greedy", "greedy without a cache", "sampled several", "beams")
 TRIED = {
     **dict.fromkeys(LATER, ("greedy",)),
     **dict.fromkeys(ARCHITECTURES, SOME),
-    **dict.fromkeys(TRANSLATORS, ("beams", "target begun")),
-    **dict.fromkeys(("bart", "t5"), SOME_OF_TRANSLATORS),
-    "fsmt": SOME_OF_TRANSLATORS[:-1],  # the official class sees what is to come in a target that is begun
+    **dict.fromkeys(TRANSLATORS, ("greedy", "beams", "static cache, beams", "target begun")),
+    "fsmt": ("greedy", "without a cache", "beams"),  # the official class sees what is to come in a target that is begun
     "qwen2": STRATEGIES,
     "marian": OF_TRANSLATORS,
 }
@@ -80,7 +56,7 @@ def generated(architecture: str, rows: int = 4, **options) -> tuple:
     if architecture not in TRANSLATORS:
         theirs = options | OFFICIAL_OPTIONS.get(architecture, {})
         return generate(model, prompts(), **options), generate(official, prompts(), **theirs)
-    padding, mask = official.config.pad_token_id, ragged_mask(LENGTHS)
+    padding, mask = official.config.pad_token_id, ragged_mask()
     ids = torch.randint(4, 91, mask.shape, generator=torch.Generator().manual_seed(0))
     source = {"input_ids": torch.where(mask.bool(), ids, padding)[:rows], "attention_mask": mask[:rows]}
     options = {"no_repeat_ngram_size": 2, "suppress_tokens": [padding]} | options
@@ -111,16 +87,13 @@ def test_attention_as_official(architecture):
     assert ours.beam_indices.equal(theirs.beam_indices)
     for name in ("cross_attentions", "decoder_attentions"):
         assert_same(getattr(ours, name), getattr(theirs, name))
-    real = ragged_mask(LENGTHS).bool()
-    for one, other in zip(ours.encoder_attentions, theirs.encoder_attentions, strict=True):
-        assert_same(one.transpose(1, 2)[real], other.transpose(1, 2)[real])
 
 
 def test_from_embeddings():
     model, _ = pair("gpt2")
     embedded = {"inputs_embeds": model.get_input_embeddings()(prompts()["input_ids"])}
     mask = {"attention_mask": prompts()["attention_mask"]}
-    new = generate(model, prompts()).sequences[:, max(LENGTHS) :]
+    new = generate(model, prompts()).sequences[:, prompts()["input_ids"].shape[1] :]
     assert generate(model, embedded | mask).sequences.equal(new)
 
 
@@ -155,10 +128,7 @@ def test_guesses_ahead(architecture, assisted):
 @pytest.mark.parametrize("assisted", [False, True], ids=["lookup", "assistant"])
 @pytest.mark.parametrize("architecture", ["marian", "t5"])
 def test_guesses_of_a_translator(architecture, assisted):
-    """As without, on both sides."""
-    helper, official_helper = pair(architecture, seed=1) if assisted else (None, None)
+    helper, _ = pair(architecture, seed=1) if assisted else (None, None)
     options = {"rows": 1, "num_beams": 1, "repetition_penalty": 1.5}
-    _, wanted = generated(architecture, **options)
-    ours, _ = generated(architecture, **options, **guesses(helper, 2))
-    _, theirs = generated(architecture, **options, **guesses(official_helper, 2))
-    assert ours.sequences.equal(wanted.sequences) and theirs.sequences.equal(wanted.sequences)
+    guessed, plain = (generated(architecture, **options, **more)[0] for more in (guesses(helper, 2), {}))
+    assert guessed.sequences.equal(plain.sequences)

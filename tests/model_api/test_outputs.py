@@ -1,23 +1,21 @@
-"""What users of transformers take for granted of a model's inputs and outputs."""
+"""What users of transformers take for granted of a model's inputs, outputs and losses."""
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import tfm_zoo
-from tfm_zoo import TfmBertModel
+from tfm_zoo import TfmBertForMaskedLM, TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration
 
 from ..precision import assert_same
-from ..tiny import ENCODERS, HEADS, NO_DROPOUT, SIZES, TWO_STACKS, ragged_batch, ragged_mask, tiny_decoder, tiny_model
+from ..tiny import ENCODERS, HEADS, NO_DROPOUT, SIZES, ragged_batch, ragged_mask, tiny_decoder, tiny_model
 
 pytestmark = pytest.mark.usefixtures("double")
 
 EVERY_HEAD = pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
-ONE_STACK = [head for head in HEADS if head not in TWO_STACKS]
 #: all but the one that finds the end of its source by the ids
 WITH_EMBEDDINGS = [head for head in HEADS if head is not tfm_zoo.TfmEncoderDecoderForSequenceClassification]
 UNLIKE_THE_DEFAULT = ("scale_embedding", "tie_word_embeddings")
-#: each head with a norm before its blocks, and models without a head with one behind them, too
-PRE, POST = {"norm_position": "pre"}, {"norm_position": "post"}
 
 
 @EVERY_HEAD
@@ -49,30 +47,8 @@ def test_a_batch_without_rows(head):
 
 @pytest.mark.parametrize(
     ("head", "fields"),
-    [(head, PRE) for head in ONE_STACK] + [(head, POST) for head in (TfmBertModel, tfm_zoo.TfmGPTModel)],
-)
-def test_hidden_states_and_attentions(head, fields):
-    model, batch = tiny_model(head, **fields), ragged_batch(head)
-    model.set_attn_implementation("eager")
-    outputs = model(**batch, output_hidden_states=True, output_attentions=True)
-    rows, length = batch["input_ids"].flatten(0, -2).shape
-    assert [states.shape for states in outputs.hidden_states] == [(rows, length, SIZES["hidden_size"])] * 3
-    assert [weights.shape for weights in outputs.attentions] == [(rows, 4, length, length)] * 2
-    flat = {name: value.flatten(0, -2) for name, value in batch.items()}
-    base = model.base_model
-    assert_same(outputs.hidden_states[-1], base(**flat, output_hidden_states=True).last_hidden_state)
-    real = flat["attention_mask"].bool()
-    for weights in outputs.attentions:  # of real positions, to real positions
-        rows = weights.transpose(1, 2)[real]
-        assert_same(rows.sum(-1), torch.ones(rows.shape[:-1]))
-        assert weights.masked_select(~real[:, None, None, :]).abs().max() < 1e-6 or real.all()
-    assert not {"hidden_states", "attentions"} & model(**batch).keys()
-
-
-@pytest.mark.parametrize(
-    ("head", "fields"),
     [(head, {}) for head in WITH_EMBEDDINGS]
-    + [(tfm_zoo.TfmEncoderDecoderForConditionalGeneration, {name: False}) for name in UNLIKE_THE_DEFAULT],
+    + [(TfmEncoderDecoderForConditionalGeneration, {name: False}) for name in UNLIKE_THE_DEFAULT],
 )
 def test_embeddings_stand_in_for_ids(head, fields):
     model, batch = tiny_model(head, **fields), ragged_batch(head)
@@ -112,3 +88,75 @@ def test_positions_that_jump_forward_stay_in_their_sequence(fields):
             model.train(training)
             assert_same(model(ids, position_ids=jumping).logits, wanted, attention)
             assert_same(model(ids, position_ids=packed).logits, apart, attention)
+
+
+def test_the_loss_is_the_same_with_logits_and_without():
+    model, ids = tiny_decoder(), torch.arange(12).view(2, 6)
+    ways = ({}, {"return_logits": False}, {"logits_to_keep": 1})
+    losses = [model(ids, labels=ids, **options).loss for options in ways]
+    assert_same(losses, losses[:1] * 3)
+
+
+@pytest.mark.parametrize(
+    ("problem", "labels", "classes", "loss"),
+    [
+        ("regression", torch.tensor([0.5, -1.0, 2.0, 0.0]), 1, lambda x, y: F.mse_loss(x.squeeze(), y)),
+        ("regression", torch.randn(4, 3), 3, F.mse_loss),
+        ("single_label_classification", torch.tensor([2, 0, 1, 1]), 3, F.cross_entropy),
+        ("multi_label_classification", torch.eye(4)[:, :3], 3, F.binary_cross_entropy_with_logits),
+    ],
+)
+def test_problem_types(problem, labels, classes, loss):
+    """By name, and found from the labels, where values for several labels are not taken for several classes."""
+    for given in (problem, None) if (problem, classes) != ("regression", 3) else (problem,):
+        model = tiny_model(TfmBertForSequenceClassification, num_labels=classes, problem_type=given)
+        labels = labels.double() if labels.is_floating_point() else labels
+        outputs = model(**ragged_batch(), labels=labels)
+        assert_same(outputs.loss, loss(outputs.logits, labels))
+        assert model.config.problem_type == problem
+    if problem != "single_label_classification":  # whole numbers count as numbers
+        whole = labels.round()
+        assert model(**ragged_batch(), labels=whole.long()).loss.equal(model(**ragged_batch(), labels=whole).loss)
+
+
+def test_logits_are_made_where_somebody_reads_them():
+    model, batch = tiny_model(TfmBertForMaskedLM), ragged_batch(TfmBertForMaskedLM, labels=True)
+    for training, given, is_made in (
+        (True, batch, False),
+        (True, batch | {"return_logits": True}, True),
+        (False, batch | {"return_logits": False}, False),
+        (False, {"input_ids": batch["input_ids"], "return_logits": False}, False),
+        (False, batch, True),
+    ):
+        outputs = model.train(training)(**given)
+        assert (outputs.logits is not None) == is_made
+    assert outputs.logits.shape == (4, 9, SIZES["vocab_size"])
+    assert_same(outputs.loss, F.cross_entropy(outputs.logits.flatten(0, 1), batch["labels"].flatten()))
+
+
+def test_a_label_at_padding_counts_and_has_logits():
+    model, batch = tiny_model(TfmBertForMaskedLM), ragged_batch()
+    labels = batch["input_ids"]
+    assert (labels == 0).any()  # that of padding
+    made = model(**batch, labels=labels)
+    assert_same(made.loss, F.cross_entropy(made.logits.flatten(0, 1), labels.flatten()))
+    assert_same(made.logits, model(**batch, labels=labels, output_hidden_states=True).logits)
+
+
+def test_nothing_to_predict():
+    """As torch has it: nan for a mean over no token, zero where the step's number of tokens is given; no error."""
+    model, batch = tiny_model(TfmBertForMaskedLM).train(), ragged_batch()
+    labels = torch.full_like(batch["input_ids"], -100)
+    assert model(**batch, labels=labels).loss.isnan()
+    loss = model(**batch, labels=labels, num_items_in_batch=5).loss
+    loss.backward()
+    assert loss == 0
+
+
+@pytest.mark.parametrize("head", [TfmBertForMaskedLM, TfmEncoderDecoderForConditionalGeneration])
+def test_a_projection_of_ones_own_need_not_say_its_size(head):
+    model, batch = tiny_model(head), ragged_batch(head, labels=True)
+    expected = model(**batch)
+    model.lm_head = torch.nn.Sequential(model.lm_head)
+    made = model(**batch)
+    assert torch.equal(made.loss, expected.loss) and torch.equal(made.logits, expected.logits)

@@ -1,16 +1,14 @@
-"""Weights: their names, and their values before training."""
+"""Weights start as they should, are whole in copies, and what follows from the configuration is no part of them."""
 
+import copy
+import pickle
 from unittest import mock
 
 import pytest
 import torch
 
-from tfm_zoo import (
-    TfmBertForMaskedLM,
-    TfmBertForPreTraining,
-    TfmEncoderDecoderForConditionalGeneration,
-    TfmGPTForCausalLM,
-)
+from tfm_zoo import TfmBertForMaskedLM, TfmBertForPreTraining, TfmBertModel, TfmGPTForCausalLM
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration as Translator
 
 from ..tiny import ragged_batch, tiny_config, tiny_model
 
@@ -31,18 +29,6 @@ def test_initial_weights():
                 assert tensor[1].eq(0).all(), name
 
 
-def test_module_names():
-    """The names that tensor-parallel plans, adapters and quantisers look for."""
-    gated = tiny_model(TfmBertForMaskedLM, num_hidden_layers=1, mlp_type="gated", attention_bias=False, mlp_bias=False)
-    names = {name.removesuffix(".weight") for name in gated.state_dict() if name.endswith("weight")}
-    block = [f"self_attn.{name}_proj" for name in "qkvo"] + ["self_attn_norm", "mlp_norm"]
-    block += [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
-    tables = ["embed_tokens", "embed_positions", "embed_token_types", "norm"]
-    wanted = {f"model.layers.0.{name}" for name in block} | {f"model.embeddings.{name}" for name in tables}
-    assert names == wanted | {"head.dense", "head.norm", "lm_head"}
-    assert not [name for name in gated.state_dict() if "proj.bias" in name]
-
-
 def empty(model, way: str):
     """A model without weights, whose memory holds sevens, and then the state dict of this one, in one of four ways."""
     with torch.device("cpu" if way == "in use" else "meta"):
@@ -58,7 +44,7 @@ def empty(model, way: str):
 @pytest.mark.parametrize(
     ("head", "fields"),
     [
-        (TfmEncoderDecoderForConditionalGeneration, {}),
+        (Translator, {}),
         (TfmBertForMaskedLM, {"position_embedding_type": "alibi"}),
         (TfmGPTForCausalLM, {"position_embedding_type": "alibi", "position_ids_from_mask": True}),
         *(
@@ -81,3 +67,40 @@ def test_no_state_dict_holds_what_follows_from_the_configuration(head, fields):
         halved = other.bfloat16()(**batch).logits
         assert halved.dtype == torch.bfloat16, way
         assert halved.float().allclose(wanted, atol=0.1 * wanted.abs().max().item()), way
+
+
+def test_copies_are_whole():
+    """A configuration and a model, copied and pickled; what is done to a copy is not done to the original."""
+    model, batch = tiny_model(Translator), ragged_batch(Translator)
+    wanted = model(**batch).logits
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert other(**batch).logits.equal(wanted)
+        assert other.lm_head.weight is other.get_input_embeddings().weight
+        other.set_attn_implementation("eager")
+        assert other.model.decoder.config._attn_implementation == "eager"
+        torch.nn.init.zeros_(other.lm_head.weight)
+    assert model(**batch).logits.equal(wanted) and model.config._attn_implementation == "sdpa"
+    for config in (copy.deepcopy(model.config), pickle.loads(pickle.dumps(model.config))):
+        assert config.to_dict() == model.config.to_dict()
+    side = pickle.loads(pickle.dumps(model.config.get_text_config(decoder=True)))
+    assert side.num_hidden_layers == 3 and side.layer_types == ["full_attention"] * 3
+
+
+def test_failed_save_leaves_what_was_there(tmp_path, monkeypatch):
+    """An earlier model, and what others write meanwhile."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    tiny_model(TfmBertModel).save_pretrained(old)
+    before = {path.name: path.read_bytes() for path in old.iterdir()}
+
+    theirs = iter(("first.txt", "second.txt"))
+
+    def fail(*args, **kwargs):
+        (old / next(theirs)).write_text("meanwhile")
+        return 1 / 0
+
+    monkeypatch.setattr("transformers.modeling_utils.safe_save_file", fail)
+    for folder in (old, new):
+        with pytest.raises(ZeroDivisionError):
+            tiny_model(TfmBertModel, seed=1).save_pretrained(folder)
+    after = {path.name: path.read_bytes() for path in old.iterdir()}
+    assert after == before | dict.fromkeys(("first.txt", "second.txt"), b"meanwhile") and not new.exists()

@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 import tfm_zoo
 from benchmarks.memory import with_peak
@@ -28,9 +28,6 @@ from tfm_zoo.converters import ConversionError
 from tfm_zoo.hub.pushing import card_of_folder
 from tfm_zoo.inference.onnx import export_onnx
 from tfm_zoo.inference.packing.linear import PackedLinear
-from tfm_zoo.proof import Verdict, verify
-from tfm_zoo.proof.comparisons import compare_weights
-from tfm_zoo.proof.manifest import FILE
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import ragged_batch, tiny_decoder, tiny_model
@@ -112,18 +109,14 @@ def test_tied_head(tmp_path):
     assert not loaded.config.tie_word_embeddings
 
 
-def save_large(folder, shard: str = "5GB", **fields) -> None:
-    sizes = {"num_attention_heads": 8, "vocab_size": 64, "max_position_embeddings": 16}
-    model = TfmGPTForCausalLM(TfmGPTConfig(eos_token_id=2, bos_token_id=1, **sizes, **fields))
-    model.save_pretrained(folder, max_shard_size=shard)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
 def test_memory(tmp_path):
-    """The whole model is never in memory."""
-    save_large(tmp_path / "whole", "50MB", hidden_size=512, num_hidden_layers=6)
-    assert sum(file.stat().st_size for file in (tmp_path / "whole").glob("*.safetensors")) > 75e6
+    """The whole model is never in memory: a layer is a sixth of this one."""
+    sizes = {"hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "max_position_embeddings": 16}
+    model = TfmGPTForCausalLM(TfmGPTConfig(vocab_size=64, eos_token_id=2, bos_token_id=1, **sizes))
+    model.save_pretrained(tmp_path / "whole", max_shard_size="50MB")
+    del model
 
     def load(name, **options):
         return lambda: TfmGPTForCausalLM.from_pretrained(tmp_path / name, **options)
@@ -133,7 +126,6 @@ def test_memory(tmp_path):
     del model
     size = (tmp_path / "int8/model.safetensors").stat().st_size
     _, loading = with_peak(load("int8"))
-    # A layer is a sixth of this model.
     assert rounding < 1.7 * size and loading < 1.4 * size, (rounding / size, loading / size)
 
 
@@ -175,11 +167,12 @@ def test_in_bfloat16_and_with_a_new_head(tmp_path):
     ("act", "message"),
     [
         (lambda _: TfmQuantizationConfig("int3"), "not to 'int3'"),
+        (lambda _: TfmQuantizationConfig("int8", inputs={"layer": "rows"}), "not 'rows'"),
         (lambda folder: saved(tiny_decoder(), folder, "float32"), "packed in float32 is not saved"),
         (lambda _: to_official(pack_weights(tiny_decoder(), "int8")), "quantised"),
         (
             lambda folder: export_onnx(pack_weights(tiny_decoder(), "float32"), folder),
-            "packed: export the model that it",
+            "packed: export the mod",
         ),
     ],
 )
@@ -205,45 +198,27 @@ def test_what_is_not_loaded(tmp_path, monkeypatch):
         TfmGPTForCausalLM.from_pretrained(tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("forked")
-def test_verify(tmp_path):
-    saved(tiny_decoder(), tmp_path)
-    verdict = verify(tmp_path)
-    assert verdict.ok and not verdict.warnings, verdict
-    assert max(verdict.figures["drift"].values()) == 0 and verdict.figures["tolerance"] == 0.25
-    file = tmp_path / "model.safetensors"
-    tensors = load_file(file)
-    tensors[WEIGHT][0, 0] += 1
-    save_file(tensors, file, {"format": "pt"})
-    saved_as, verdict = json.loads((tmp_path / FILE).read_text()), Verdict("changed")
-    compare_weights(saved_as, tmp_path, verdict)
-    assert f"weights changed: {WEIGHT}" in str(verdict)
-
-
-def run(*arguments) -> Result:
-    return CliRunner().invoke(app, list(map(str, arguments)))
-
-
 def test_the_commands(tmp_path):
     """Of an official checkpoint, and of a model of the zoo."""
     official, whole, out, no = (tmp_path / name for name in ("official", "zoo", "int8", "no"))
     build_tiny(BY_NAME["BertForMaskedLM"]).save_pretrained(official)
     tfm_zoo.from_official(official).save_pretrained(whole)
     wanted = pack_weights(tfm_zoo.from_official(official), "int8")
-    for source, folder in ((official, out), (whole, tmp_path / "again")):
-        result = run("convert", source, folder, "--quantize", "int8")
-        assert result.exit_code == 0, result.output
-        assert_same(TfmBertForMaskedLM.from_pretrained(folder), wanted, ragged_batch())
+    for arguments, reason in (
+        (["convert", official, out, "--quantize", "int8"], None),
+        (["convert", whole, tmp_path / "again", "--quantize", "int8"], None),
+        (["convert", official, no, "--quantize", "int3"], "int3"),
+        (["export", out, no], "quantised: export"),
+        (["export", "--onnx", out, no], "packed"),
+    ):
+        result = CliRunner().invoke(app, list(map(str, arguments)))
+        if reason is None:
+            assert result.exit_code == 0, result.output
+            assert_same(TfmBertForMaskedLM.from_pretrained(arguments[2]), wanted, ragged_batch())
+        else:
+            assert result.exit_code and reason in result.output and not no.exists()
     card = (out / "README.md").read_text()
     assert "--quantize int8" in card and "import tfm_zoo" in card and "without `tfm_zoo`" not in card
     assert "rounded to int8" in card and "Every tensor" not in card
     (out / "README.md").unlink()
     assert "import tfm_zoo" in str(card_of_folder(out, "user/model"))  # of a push
-    for arguments, reason in (
-        (["convert", official, no, "--quantize", "int3"], "int3"),
-        (["export", out, no], "quantised: export"),
-        (["export", "--onnx", out, no], "packed"),
-    ):
-        result = run(*arguments)
-        assert result.exit_code and reason in result.output and not no.exists()

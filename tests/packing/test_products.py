@@ -114,17 +114,6 @@ def test_rounding(kind):
     assert rounded.real()[0].abs().max() < 1e-6
 
 
-def test_fitted_lines():
-    """The error is smaller than that of levels from the lowest to the highest number."""
-    torch.manual_seed(0)
-    weight = torch.randn(50, 64)
-    groups = weight.unflatten(1, (-1, 32))
-    low, step = groups.amin(dim=2, keepdim=True), (groups.amax(dim=2) - groups.amin(dim=2))[..., None] / 15
-    plain = (((groups - low) / step).round() * step + low).flatten(1)
-    fitted = Int4Weight.of(weight).real()
-    assert (fitted - weight).square().mean() < 0.9 * (plain - weight).square().mean()
-
-
 @pytest.mark.parametrize("dtype", BOUNDS)
 def test_rows_do_not_depend_on_each_other(dtype):
     """Beside a row of large numbers, a row's product is as exact as alone; so is that of a row of zeros."""

@@ -5,8 +5,6 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import nn
-from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import flash_attention_mask
 
 from tfm_zoo import (
     TfmBertModel,
@@ -17,11 +15,10 @@ from tfm_zoo import (
     TfmGPTModel,
 )
 from tfm_zoo.models.batch import KeptTokens
-from tfm_zoo.models.kernels import varlen_attention_forward
 
 from ..precision import MAX_DIFFERENCE, assert_same
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model, without_kernels
-from ..varlen import device
+from ..varlen import FLASH, device, use
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -71,34 +68,58 @@ def differences(model: nn.Module, mask: torch.Tensor | None, with_gradients: boo
     return found
 
 
-def pairs(is_causal: bool, dtype: torch.dtype = torch.bool) -> torch.Tensor:
-    """`(rows, 1, length, length)`: who sees whom, as a caller may say it himself."""
-    numbers = (POSITIONS == 0).cumsum(dim=1)
-    sees = (numbers[:, :, None] == numbers[:, None, :]).unsqueeze(1)
-    sees = sees.tril() if is_causal else sees
-    return torch.zeros(sees.shape).masked_fill(~sees, torch.finfo().min) if dtype.is_floating_point else sees.to(dtype)
-
-
 #: a mask, an implementation, whether padding is skipped, and whether the model is trained
 WAYS = [
     *(("no mask", "sdpa", True, True), ("no mask", "sdpa", False, False), ("a mask of ones", "eager", True, False)),
     *(("padding", "eager", True, True), ("padding", "sdpa", False, True), ("padding", "sdpa", True, False)),
     *(("no mask", "varlen", True, True), ("a mask of ones", "varlen", True, False), ("padding", "varlen", True, True)),
-    ("padding", "varlen", False, True),
+    *(("padding", "varlen", False, True), ("no mask", FLASH, True, True), ("padding", FLASH, True, False)),
+    *(("a mask of ones", FLASH, True, False), ("padding", FLASH, True, True)),
 ]
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_documents_of_a_row_do_not_see_each_other(name):
+    """Flash attention is told the bounds of documents. (It takes no bias of positions.)"""
     head, fields = MODELS[name]
     for way in WAYS:
         mask, attention, skip_padding, training = way
         model = tiny_model(head, skip_padding=skip_padding, **NO_DROPOUT, **fields)
-        model.set_attn_implementation(attention)
+        if attention == FLASH and model.config.has_position_bias:
+            continue
+        use(attention, model)
         with device() as kernel:
             assert max(differences(model.train(training), MASKS[mask])) < MAX_DIFFERENCE, way
-        runs = attention == "varlen" and skip_padding and not model.config.has_position_bias
+        runs = attention in ("varlen", FLASH) and skip_padding and not model.config.has_position_bias
         assert bool(kernel.calls) == runs, way
+
+
+@torch.no_grad()
+@without_kernels
+@pytest.mark.parametrize("name", ["ModernBERT", "Mistral", "BLOOM", "T5's encoder"])
+def test_flex_attention_keeps_them_apart(name):
+    """Each kind of mask: of all and of a window, with and without causality; with a bias. (A mask of ones is none.)"""
+    head, fields = MODELS[name]
+    model = tiny_model(head, **fields)
+    model.set_attn_implementation("flex_attention")
+    for mask in (None, PADDED):
+        assert max(differences(model, mask, with_gradients=False)) < MAX_DIFFERENCE
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "BLOOM", "T5's encoder"])
+def test_a_mask_of_pairs_keeps_them_apart(name):
+    """As a caller may say it himself."""
+    head, fields = MODELS[name]
+    model, numbers = tiny_model(head, **fields), (POSITIONS == 0).cumsum(dim=1)
+    alone = [model(IDS[row : row + 1, places]).last_hidden_state[0] for row, places in documents()]
+    sees = (numbers[:, :, None] == numbers[:, None, :]).unsqueeze(1)
+    sees = sees.tril() if head is TfmGPTModel else sees
+    added = torch.zeros(sees.shape).masked_fill(~sees, torch.finfo().min)
+    for attention, mask in (("eager", sees), ("sdpa", sees.long()), ("sdpa", added), ("varlen", sees)):
+        model.set_attn_implementation(attention)
+        together = model(IDS, position_ids=POSITIONS, attention_mask=mask).last_hidden_state
+        assert_same([together[each] for each in documents()], alone, f"{attention}, {mask.dtype}")
 
 
 @pytest.mark.parametrize("head", [TfmBertModel, TfmGPTModel])
@@ -122,64 +143,29 @@ def test_rows_have_documents_of_their_own():
     assert KeptTokens.find(torch.ones(2, 3), documents=torch.tensor([[1, 2, 3], [0, 0, 0]])).lengths == [1, 1, 1, 3]
 
 
-def bounded_attention(module, query, key, value, attention_mask, cu_seq_lens_q=None, **kwargs):
-    """As flash attention, which is told the bounds of sequences, but for a document alone."""
-    assert attention_mask is None
-    if cu_seq_lens_q is None:
-        assert len(query) == 1
-        cu_seq_lens_q = torch.tensor([0, query.shape[2]], dtype=torch.int32)
-        kwargs |= {"cu_seq_lens_k": cu_seq_lens_q, "max_length_q": query.shape[2], "max_length_k": query.shape[2]}
-    return varlen_attention_forward(module, query, key, value, None, cu_seq_lens_q=cu_seq_lens_q, **kwargs)
+DYNAMIC = {"position_embedding_type": "rotary", "max_position_embeddings": 8}
+DYNAMIC |= {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}
 
 
-AttentionInterface.register("flash_by_bounds", bounded_attention)
-AttentionMaskInterface.register("flash_by_bounds", flash_attention_mask)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_flash_attention_gets_the_bounds_of_documents(name):
-    head, fields = MODELS[name]
-    model = tiny_model(head, **NO_DROPOUT, **fields)
-    model.config._attn_implementation = "flash_by_bounds"  # its setter would look for a kernel on the Hub
-    for mask, training in (("no mask", True), ("a mask of ones", False), ("padding", True), ("padding", False)):
-        if model.config.has_position_bias:
-            with pytest.raises(ValueError, match="takes no bias of positions"):
-                differences(model, MASKS[mask])
-            continue
-        with device() as kernel:
-            assert max(differences(model.train(training), MASKS[mask])) < MAX_DIFFERENCE, mask
-        assert kernel.calls
-
-
-@pytest.mark.parametrize("reason", ["skip_padding", "hidden states", "hook", "frequencies"])
-def test_flash_attention_without_the_bounds_is_refused(reason):
-    dynamic = {"rope_type": "dynamic", "factor": 2.0}
-    fields = {"position_embedding_type": "rotary", "max_position_embeddings": 8, "rope_parameters": dynamic}
+@pytest.mark.parametrize(
+    ("fields", "options", "has_hook"),
+    [
+        ({"skip_padding": False}, {}, False),
+        ({}, {"output_hidden_states": True}, False),
+        ({}, {}, True),
+        (DYNAMIC, {}, False),
+    ],
+    ids=["switched off", "hidden states", "hook", "frequencies"],
+)
+def test_flash_attention_without_the_bounds_is_refused(fields, options, has_hook):
     message = r"begin anew within a row: choose sdpa\. Flash attention takes it only where"
     for head in (TfmBertModel, TfmGPTModel):
-        model = tiny_model(head, skip_padding=reason != "skip_padding", **fields if reason == "frequencies" else {})
-        model.config._attn_implementation = "flash_by_bounds"
-        if reason == "hook":
+        model = tiny_model(head, **fields)
+        use(FLASH, model)
+        if has_hook:
             model.layers[0].register_forward_hook(lambda *args: None)
         with pytest.raises(ValueError, match=message):
-            model(IDS, position_ids=POSITIONS, output_hidden_states=reason == "hidden states")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("head", [TfmBertModel, TfmGPTModel])
-def test_a_compiled_model_with_flash_attention_takes_positions(head):
-    """Nobody can tell in a graph whether they begin anew."""
-    model = tiny_model(head)
-    model.config._attn_implementation = "flash_in_a_graph"
-    torch.compile(model, backend="eager")(IDS, position_ids=torch.arange(12)[None])
-
-
-def attention_in_a_graph(module, query, key, value, attention_mask, **kwargs):
-    return nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2), None
-
-
-AttentionInterface.register("flash_in_a_graph", attention_in_a_graph)
-AttentionMaskInterface.register("flash_in_a_graph", flash_attention_mask)
+            model(IDS, position_ids=POSITIONS, **options)
 
 
 @pytest.mark.parametrize(
@@ -201,35 +187,8 @@ def test_masks_that_are_dropped_scale_one_sequence():
     """Of rows without masks nothing is scaled."""
     model = tiny_model(TfmBertModel, dropped_token_id=4, hidden_dropout=0.0)
     assert max(differences(model, None)) < MAX_DIFFERENCE
-    model(IDS, position_ids=POSITIONS)
     with pytest.raises(ValueError, match=r"whose masks \(dropped_token_id\) would scale all its sequences"):
         model(IDS.index_fill(1, torch.tensor([3]), 4), position_ids=POSITIONS)
-
-
-@torch.no_grad()
-@without_kernels
-@pytest.mark.parametrize("name", ["ModernBERT", "Mistral", "BLOOM", "T5's encoder"])
-def test_flex_attention_keeps_them_apart(name):
-    """Each kind of mask: of all and of a window, with and without causality; with a bias. (A mask of ones is none.)"""
-    head, fields = MODELS[name]
-    model = tiny_model(head, **fields)
-    model.set_attn_implementation("flex_attention")
-    for mask in (None, PADDED):
-        assert max(differences(model, mask, with_gradients=False)) < MAX_DIFFERENCE
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("name", ["BERT", "GPT-2", "BLOOM", "T5's encoder"])
-def test_a_mask_of_pairs_keeps_them_apart(name):
-    head, fields = MODELS[name]
-    model = tiny_model(head, **fields)
-    alone = [model(IDS[row : row + 1, places]).last_hidden_state[0] for row, places in documents()]
-    ways = [("eager", torch.bool), ("sdpa", torch.long), ("sdpa", torch.float)]
-    for attention, dtype in (*ways, ("varlen", torch.bool), ("varlen", torch.float)):
-        model.set_attn_implementation(attention)
-        mask = pairs(head is TfmGPTModel, dtype)
-        together = model(IDS, position_ids=POSITIONS, attention_mask=mask).last_hidden_state
-        assert_same([together[each] for each in documents()], alone, f"{attention}, {dtype}")
 
 
 @torch.no_grad()
@@ -266,15 +225,10 @@ def test_a_step_with_a_mask_of_pairs_and_a_window(attention):
     expected = model(IDS, use_cache=False).last_hidden_state[:, -1:]
     past = model(IDS[:, :-1]).past_key_values
     sees = torch.ones(2, 1, 1, 12, dtype=torch.bool)
-    with pytest.raises(ValueError, match=r"covers 12 keys, and the cache holds 3 for layers with a window"):
+    with pytest.raises(ValueError, match=r"^attention_mask covers 12 keys, and the cache holds 3 for layers with a wi"):
         model(IDS[:, -1:], past_key_values=past, attention_mask=sees)
     each = {"full_attention": sees, "sliding_attention": sees[..., -3:]}
-    step = model(IDS[:, -1:], past_key_values=past, attention_mask=each).last_hidden_state
-    assert_same(step, expected)
-    model = tiny_model(TfmEncoderDecoderModel, sliding_window=3, use_cache=True)
-    past = model(IDS, decoder_input_ids=IDS[:, :-1]).past_key_values
-    with pytest.raises(ValueError, match=r"^decoder_attention_mask covers 12 keys"):
-        model(IDS, decoder_input_ids=IDS[:, -1:], past_key_values=past, decoder_attention_mask=sees)
+    assert_same(model(IDS[:, -1:], past_key_values=past, attention_mask=each).last_hidden_state, expected)
 
 
 @torch.no_grad()
@@ -298,8 +252,7 @@ def test_other_orders_of_positions_are_no_documents():
     assert decoder(IDS, attention_mask=left, position_ids=counted, use_cache=True).past_key_values is not None
     order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
     expected = encoder(IDS).last_hidden_state[:, order]
-    shuffled = encoder(IDS[:, order], position_ids=order[None]).last_hidden_state
-    assert_same(shuffled, expected)
+    assert_same(encoder(IDS[:, order], position_ids=order[None]).last_hidden_state, expected)
     same = encoder(IDS, position_ids=torch.zeros_like(IDS)).last_hidden_state
     assert not torch.allclose(same[0, 0], encoder(IDS[:1, :1]).last_hidden_state[0, 0], atol=1e-3)
 
@@ -316,8 +269,7 @@ def test_padding_inside_a_row_begins_no_document(name):
     head, fields = (others | MODELS)[name]
     model, nothing = tiny_model(head, **fields), torch.tensor(0)
     side, source = ("decoder_", {"input_ids": IDS}) if name == "target" else ("", {})
-    cases = [(torch.bool, OF_REAL), (torch.long, OF_REAL), (torch.float, OF_REAL), (torch.bool, nothing)]
-    cases += [(torch.long, nothing), (torch.float, nothing + 1), (torch.long, OF_REAL + 1)]
+    cases = [(torch.bool, OF_REAL), (torch.float, nothing + 1), (torch.long, nothing), (torch.long, OF_REAL + 1)]
     for options in [{}] if name == "BERT" else [{"use_cache": True}, {"use_cache": False}]:
         for dtype, at_padding in cases:
             padded = {"input_ids": IDS, "attention_mask": HOLES.to(dtype)}

@@ -3,16 +3,13 @@
 from collections.abc import Iterable
 from copy import deepcopy
 from functools import partial
-from itertools import pairwise
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.module_tracker import ModuleTracker
-from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.neftune import neftune_post_forward_hook
-from transformers.masking_utils import flash_attention_mask
 
 from tfm_zoo import (
     TfmBertForMaskedLM,
@@ -34,36 +31,6 @@ pytestmark = pytest.mark.usefixtures("double")
 SIDES = TfmEncoderDecoderForConditionalGeneration
 REAL = sum(LENGTHS)
 ALL = len(LENGTHS) * max(LENGTHS)
-VARLEN_CALLS = []
-
-
-def varlen_attention(module, query, key, value, attention_mask, scaling, dropout=0.0, sliding_window=None, **kwargs):
-    """What a kernel for sequences laid end to end computes, written out; like flash attention it knows no mask."""
-    bounds = kwargs["cu_seq_lens_q"]
-    assert attention_mask is None and not module.is_causal
-    assert bounds.dtype == kwargs["cu_seq_lens_k"].dtype == torch.int32
-    VARLEN_CALLS.append((query.shape[2], bounds.tolist(), kwargs["max_length_q"], kwargs["max_length_k"]))
-    groups = module.num_key_value_groups
-    outputs = []
-    for start, end in pairwise(bounds.tolist()):
-        q, k, v = (states[:, :, start:end] for states in (query, key, value))
-        places = torch.arange(end - start)
-        # A window of n counts the position itself: n - 1 on either side.
-        seen = None if sliding_window is None else (places[:, None] - places).abs() < sliding_window
-        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
-        outputs.append(F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scaling))
-    return torch.cat(outputs, dim=2).transpose(1, 2), None
-
-
-AttentionInterface.register("flash_varlen_in_torch", varlen_attention)
-AttentionMaskInterface.register("flash_varlen_in_torch", flash_attention_mask)
-ARCHITECTURES = {
-    "bert": {},
-    "rotary": {"position_embedding_type": "rotary", "num_key_value_heads": 2, "norm_position": "pre"},
-    "window": {"sliding_window": 2, "position_embedding_type": "sinusoidal"},
-    "counted": {"position_ids_from_padding": True, "classifier_pooling": "mean"},
-    "linear": {"layer_types": ["linear_attention", "full_attention"]},
-}
 
 
 def count_rows(modules: Iterable[nn.Module]) -> list[int]:
@@ -87,66 +54,21 @@ def gradients(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_sequence_lengths_reach_the_kernel(name):
-    """Of each layer that compares positions; a linear one, which has no kernel, keeps sequences apart itself."""
-    batch, results = ragged_batch(), []
-    mask = batch["attention_mask"].bool()
-    reference, model = (tiny_model(TfmBertModel, skip_padding=skip, **ARCHITECTURES[name]) for skip in (False, True))
-    model.config._attn_implementation = "flash_varlen_in_torch"  # its setter would look for a kernel on the Hub
-    VARLEN_CALLS.clear()
-    for each in (model, reference):
-        outputs = each(**batch)
-        outputs.last_hidden_state[mask].square().sum().add(outputs.pooler_output.sum()).backward()
-        results.append((outputs.last_hidden_state[mask], outputs.pooler_output, gradients(each)))
-    bounds = [0, *torch.tensor(LENGTHS).cumsum(0).tolist()]
-    calls = len(model.layers) - model.layer_types.count("linear_attention")
-    assert [(REAL, bounds, max(LENGTHS), max(LENGTHS))] * calls == VARLEN_CALLS
-    assert_same(*results)
-
-
-@pytest.mark.parametrize("name", ["bert", "rotary", "window", "counted"])
-def test_attention_weights_are_those_of_the_padded_batch(name):
-    """Asking for them keeps padding out of all but the attention call."""
-    fields = ARCHITECTURES[name] | {"classifier_pooling": "mean"}
-    model, reference = (tiny_model(TfmBertModel, skip_padding=skip, **fields) for skip in (True, False))
-    computed, shape = count_tokens(model), (len(LENGTHS), 4, max(LENGTHS), max(LENGTHS))
-    for side in ("right", "left", "holes"):
-        batch, weights = ragged_batch(side=side), []
-        for each in (model, reference):
-            each.set_attn_implementation("eager")
-            attentions = each(**batch, output_attentions=True).attentions
-            assert [layer.shape for layer in attentions] == [shape] * 2
-            weights.append([layer.transpose(1, 2)[batch["attention_mask"].bool()] for layer in attentions])
-        assert_same(*weights, side)
-    assert {*computed} == {REAL}
-
-
 @pytest.mark.parametrize(("attention", "value"), [("eager", torch.nan), ("sdpa", torch.inf)])
-@pytest.mark.parametrize("head", [TfmBertModel, TfmGPTForSequenceClassification])
+@pytest.mark.parametrize("head", [TfmBertModel, TfmGPTForSequenceClassification, SIDES])
 def test_a_sequence_that_is_not_finite_leaves_others_as_they_are(head, attention, value):
-    model, batch = tiny_model(head, **NO_DROPOUT, num_labels=2).train(), ragged_batch(head)
+    """What the others give; of a source, the loss of the other targets."""
+    model, batch = tiny_model(head, **NO_DROPOUT).train(), ragged_batch(head, labels=head is SIDES)
     model.set_attn_implementation(attention)
     embeds = model.get_input_embeddings()(batch.pop("input_ids")).detach()
+    if head is SIDES:
+        batch["labels"][1] = -100
     wanted = model(**batch, inputs_embeds=embeds)[0]
     embeds[1, 2] = value
     made = model(**batch, inputs_embeds=embeds)[0]
-    others = torch.tensor([0, 2, 3])
+    others = torch.tensor([0, 2, 3]) if made.dim() else ...
+    assert wanted.isfinite().all()
     assert_same(made[others], wanted[others])
-    assert not made[1].isfinite().all()
-
-
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_a_source_that_is_not_finite_leaves_others_as_they_are(attention):
-    model, batch, losses = tiny_model(SIDES, **NO_DROPOUT).train(), ragged_batch(SIDES, labels=True), []
-    model.set_attn_implementation(attention)
-    embeds = model.get_input_embeddings()(batch.pop("input_ids")).detach()
-    batch["labels"][1] = -100
-    for value in (0.0, torch.nan):
-        embeds[1, 2] = value
-        losses.append(model(**batch, inputs_embeds=embeds).loss)
-    assert losses[0].isfinite()
-    assert_same(*losses)
 
 
 LONG = {"rope_type": "longrope", "original_max_position_embeddings": 8, "rope_theta": 100.0, "factor": 3.0}
@@ -231,10 +153,47 @@ def test_tokens_of_a_source_computed(fields, inputs, computed):
         assert_same(*results, side)
 
 
-def check_training(head: type, fields: dict, batch: dict, computed: int, padded: int, monkeypatch) -> None:
-    """In training a decoder computes so many tokens; the loss and every gradient are those of all of them. Attention
-    runs sequence by sequence or, as for a bias that is large, on the padded batch."""
-    place = "tfm_zoo.models.decoder_entrance.find_layouts"
+T5 = {"position_embedding_type": "none", "relative_attention_num_buckets": 8}
+LAST_LABELS = sum(TARGET_LENGTHS)
+WHOLE_TARGET = len(TARGET_LENGTHS) * max(TARGET_LENGTHS)
+FEW_OF_TARGETS = torch.tensor([[-100] * 6 + [5], [-100] * 7, [4] + [-100] * 6, [-100, 4] + [-100] * 5])
+FEW_LABELS = torch.tensor([-100, 3, 4, -100, 5, *[-100] * 4]).expand(4, -1).where(ragged_mask().bool(), -100)
+NEEDED = 5 + 3 + 1 + 5  # up to the last of these labels, or the first token
+LABELS_AT_LEFT = AT_LEFT | {"labels": F.pad(torch.tensor([[5], [5], [-100], [5]]), (8, 0), value=-100)}
+EXPERTS = {"num_local_experts": 3, "mlp_type": "gated", "mlp_bias": False, "hidden_act": "silu"}
+ROTARY, LINEAR = {"position_embedding_type": "rotary"}, {"attention_type": "linear"}
+
+
+@pytest.mark.parametrize(
+    ("head", "fields", "inputs", "computed"),
+    [
+        (SIDES, {}, {}, LAST_LABELS),
+        (SIDES, ROTARY | {"sliding_window": 2}, {}, LAST_LABELS),
+        (SIDES, T5, {}, LAST_LABELS),
+        (SIDES, LINEAR, {}, LAST_LABELS),
+        (SIDES, {}, {"labels": FEW_OF_TARGETS}, 11),
+        (SIDES, {}, {"output_hidden_states": True}, WHOLE_TARGET),
+        (SIDES, {}, {"decoder_attention_mask": torch.ones(4, 7)}, LAST_LABELS),
+        (SIDES, {}, {"decoder_attention_mask": ragged_mask((5, 2, 7, 4))}, LAST_LABELS),
+        (TfmGPTForCausalLM, {}, {}, REAL),
+        (TfmGPTForCausalLM, {"position_embedding_type": "alibi"}, {"labels": FEW_LABELS}, NEEDED),
+        (TfmGPTForCausalLM, ROTARY | {"sliding_window": 2}, LABELS_AT_LEFT, REAL),
+        (TfmGPTForCausalLM, LINEAR, {"attention_mask": None, "labels": FEW_LABELS}, NEEDED),
+        (TfmGPTForCausalLM, EXPERTS, {"labels": FEW_LABELS}, NEEDED),
+        (TfmGPTForCausalLM, EXPERTS | {"output_router_logits": True}, {}, ALL),
+        (TfmGPTForCausalLM, LONG, {}, ALL),
+        (TfmGPTForCausalLM, {}, {"attention_mask": None, "labels": torch.ones(4, 9, dtype=torch.long)}, ALL),
+        (TfmGPTForCausalLM, {}, {"labels": LABELS_AT_PADDING}, ALL),
+        (TfmGPTForCausalLM, {}, {"return_logits": True}, ALL),
+        (TfmGPTForCausalLM, {"skip_padding": False}, {}, ALL),
+        (TfmGPTForCausalLM, {}, {"position_ids": torch.arange(9)[None]}, REAL),
+        (TfmGPTForCausalLM, ROTARY, LABELS_AT_LEFT | {"position_ids": (LEFT.cumsum(1) - 1).clamp(min=0)}, REAL),
+    ],
+)
+def test_tokens_computed_by_a_decoder_in_training(head, fields, inputs, computed, monkeypatch):
+    """Nobody reads what stands behind the last label. The loss and every gradient are those of all tokens, whether
+    attention runs sequence by sequence or, as for a bias that is large, on the padded batch."""
+    batch, place = ragged_batch(head, labels=True) | inputs, "tfm_zoo.models.decoder_entrance.find_layouts"
     for is_padded in (False, True):
         monkeypatch.setattr(place, partial(find_layouts, shows_weights=is_padded))
         results = []
@@ -244,64 +203,9 @@ def check_training(head: type, fields: dict, batch: dict, computed: int, padded:
             seen = count_tokens(decoder)
             outputs = model(**batch)
             outputs.loss.backward()
-            assert seen == [computed if skip else padded] * len(decoder.layers)
+            assert seen == [computed if skip else batch["labels"].numel()] * len(decoder.layers)
             results.append((outputs.loss, gradients(model)))
         assert_same(*results)
-
-
-T5 = {"position_embedding_type": "none", "relative_attention_num_buckets": 8}
-LAST_LABELS = sum(TARGET_LENGTHS)
-WHOLE_TARGET = len(TARGET_LENGTHS) * max(TARGET_LENGTHS)
-
-
-@pytest.mark.parametrize(
-    ("fields", "inputs", "computed"),
-    [
-        ({}, {}, LAST_LABELS),
-        ({"sliding_window": 2, "position_embedding_type": "rotary"}, {}, LAST_LABELS),
-        (T5, {}, LAST_LABELS),
-        ({"attention_type": "linear"}, {}, LAST_LABELS),
-        ({}, {"labels": torch.tensor([[-100] * 6 + [5], [-100] * 7, [4] + [-100] * 6, [-100, 4] + [-100] * 5])}, 11),
-        ({}, {"output_hidden_states": True}, WHOLE_TARGET),
-        ({}, {"decoder_attention_mask": torch.ones(4, 7)}, LAST_LABELS),
-        ({}, {"decoder_attention_mask": ragged_mask((5, 2, 7, 4))}, LAST_LABELS),
-    ],
-    ids=["default", "window", "bias", "linear", "few labels", "hidden states", "mask", "padding in a mask"],
-)
-def test_tokens_of_a_target_computed(fields, inputs, computed, monkeypatch):
-    """In training nobody reads what stands behind the last label."""
-    check_training(SIDES, fields, ragged_batch(SIDES, labels=True) | inputs, computed, WHOLE_TARGET, monkeypatch)
-
-
-FEW_LABELS = torch.tensor([-100, 3, 4, -100, 5, *[-100] * 4]).expand(4, -1).where(ragged_mask().bool(), -100)
-NEEDED = 5 + 3 + 1 + 5  # up to the last of these labels, or the first token
-LABELS_AT_LEFT = AT_LEFT | {"labels": F.pad(torch.tensor([[5], [5], [-100], [5]]), (8, 0), value=-100)}
-EXPERTS = {"num_local_experts": 3, "mlp_type": "gated", "mlp_bias": False, "hidden_act": "silu"}
-ROTARY = {"position_embedding_type": "rotary"}
-
-
-@pytest.mark.parametrize(
-    ("fields", "inputs", "computed"),
-    [
-        ({}, {}, REAL),
-        ({"position_embedding_type": "alibi"}, {"labels": FEW_LABELS}, NEEDED),
-        (ROTARY | {"sliding_window": 2}, LABELS_AT_LEFT, REAL),
-        ({"attention_type": "linear"}, {"attention_mask": None, "labels": FEW_LABELS}, NEEDED),
-        (EXPERTS, {"labels": FEW_LABELS}, NEEDED),
-        (EXPERTS | {"output_router_logits": True}, {}, ALL),
-        (LONG, {}, ALL),
-        ({}, {"attention_mask": None, "labels": torch.ones(4, 9, dtype=torch.long)}, ALL),
-        ({}, {"labels": LABELS_AT_PADDING}, ALL),
-        ({}, {"return_logits": True}, ALL),
-        ({"skip_padding": False}, {}, ALL),
-        ({}, {"position_ids": torch.arange(9)[None]}, REAL),
-        (ROTARY, LABELS_AT_LEFT | {"position_ids": (LEFT.cumsum(1) - 1).clamp(min=0)}, REAL),
-    ],
-)
-def test_tokens_of_a_text_computed(fields, inputs, computed, monkeypatch):
-    """By a decoder in training, up to the last label of each row."""
-    batch = ragged_batch(TfmGPTForCausalLM, labels=True) | inputs
-    check_training(TfmGPTForCausalLM, fields, batch, computed, ALL, monkeypatch)
 
 
 MADE = {"decoder_input_ids": None}  # of labels
@@ -346,17 +250,6 @@ def test_an_evaluated_tagger_reads_what_is_behind_the_last_label():
     assert_same(model(**batch, labels=FEW_LABELS.clamp(max=1)).logits[real], model(**batch).logits[real])
 
 
-def test_hidden_states_without_gradients_are_restored():
-    model, reference = (tiny_model(TfmBertModel, skip_padding=skip) for skip in (True, False))
-    batch, mask = ragged_batch(), ragged_mask().bool()
-    seen = count_tokens(model)
-    with torch.no_grad():
-        ours, theirs = (each(**batch, output_hidden_states=True).hidden_states for each in (model, reference))
-    assert seen == [REAL] * 2
-    assert [each.shape for each in ours] == [(4, 9, 32)] * 3 and not any(each[~mask].any() for each in ours)
-    assert_same([each[mask] for each in ours], [each[mask] for each in theirs])
-
-
 @torch.no_grad()
 def test_logits_at_padding_are_zero_with_and_without_labels():
     batch, model = ragged_batch(TfmBertForMaskedLM, labels=True), tiny_model(TfmBertForMaskedLM)
@@ -366,41 +259,27 @@ def test_logits_at_padding_are_zero_with_and_without_labels():
         assert not logits[padded].any() and logits[~padded].any()
 
 
-def test_mean_of_real_tokens_needs_to_know_them():
-    pairs = {"attention_mask": torch.ones(4, 1, 9, 9).long()}
-    with pytest.raises(ValueError, match="classifier_pooling='mean' needs to know"):
-        tiny_model(TfmBertModel, classifier_pooling="mean")(**ragged_batch() | pairs)
-
-
 @torch.no_grad()
 def test_hooks_see_padded_batches():
     """What captum and Opacus compute of a submodule's input; those that are known to take any shape change nothing."""
-    model, batch, shapes = tiny_model(TfmBertModel), ragged_batch(), []
-    wanted = model(**batch, output_hidden_states=True).last_hidden_state
-    padded = [wanted.shape]
+    model, batch, shapes, seen = tiny_model(TfmBertModel), ragged_batch(), [], {}
+    wanted, real = model(**batch).last_hidden_state, batch["attention_mask"] == 1
 
     def note(module, args, output) -> None:
         shapes.append(output.shape)
 
     hook = model.layers[1].mlp.register_forward_hook(note)
-    states = model(**batch).last_hidden_state
+    assert_same(model(**batch).last_hidden_state[real], wanted[real])
+    hooked = deepcopy(model.layers[1].mlp)
     hook.remove()
-    assert shapes == padded
-    real = batch["attention_mask"] == 1
-    assert_same(states[real], wanted[real])
-    mlp, hooked = model.layers[1].mlp, deepcopy(model.layers[1].mlp)
-    hooked.register_forward_hook(note)
-    model(**batch)
-    model.layers[1].mlp = hooked  # which registers no hook
+    mlp, model.layers[1].mlp = model.layers[1].mlp, hooked  # which registers no hook
     model(**batch)
     model.layers[1].mlp = mlp
-    assert shapes == padded * 2
-    seen = {}
+    assert shapes == [wanted.shape] * 2
     hook = model.layers[1].register_forward_pre_hook(seen.__setitem__)  # it is of no Python module
     model(**batch)
     hook.remove()
     assert seen[model.layers[1]][0].shape == wanted.shape
-    assert model(**batch).last_hidden_state.equal(wanted)
     tokens = count_tokens(model)
     model.enable_input_require_grads()
     with ModuleTracker():

@@ -1,8 +1,9 @@
-"""Attention over real tokens by torch's own kernel (`attn_implementation="varlen"`): where it runs, and what it is
-given. The kernel needs a GPU, and is written out here; `make gpu` runs it."""
+"""Attention by kernels that take the lengths of sequences gives what padded batches give: torch's own (`"varlen"`),
+where a machine has it, and flash attention. They need a GPU, and are written out here; `make gpu` runs torch's."""
 
 import runpy
 import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -22,20 +23,15 @@ from tfm_zoo.models import compat, kernels
 from tfm_zoo.models.kernels import takes_bounds
 
 from ..precision import assert_same, in_single
-from ..tiny import LENGTHS, NO_DROPOUT, TARGET_LENGTHS, ragged_batch, tiny_model
-from ..varlen import device
+from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
+from ..varlen import FLASH, device, use
 
 pytestmark = pytest.mark.usefixtures("double")
 
+SIDES = TfmEncoderDecoderForConditionalGeneration
 WINDOWS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
 GROUPED = {"num_key_value_heads": 2, "position_embedding_type": "rotary"}
 T5 = {"position_embedding_type": "none", "relative_attention_num_buckets": 8}
-
-
-def bounds_of(lengths: tuple[int, ...]) -> list[int]:
-    return [0, *torch.tensor(lengths).cumsum(0).tolist()]
-
-
 #: what differs from a CUDA device of capability 8.0, bfloat16, and a model without dropout -> does the kernel run
 CHOICE = {
     "bfloat16": ({}, {}, True),
@@ -100,14 +96,27 @@ MODELS = {
     "linear layers": (TfmBertForMaskedLM, {"layer_types": ["linear_attention", "full_attention"]}),
     "GPT-2": (TfmGPTForCausalLM, {}),
     "Mistral": (TfmGPTForCausalLM, WINDOWS | GROUPED),
-    "Marian": (TfmEncoderDecoderForConditionalGeneration, {}),
+    "Marian": (SIDES, {}),
 }
+
+
+def batches(head: type) -> Iterator[dict[str, torch.Tensor]]:
+    """Padded at either side; of an encoder with a decoder, with one side that is ragged, too."""
+    for side in ("right", "left"):
+        batch = ragged_batch(head, side=side, labels=True)
+        batch.pop("decoder_input_ids", None)  # made of labels
+        if head is TfmGPTForCausalLM and side == "left":  # padding would predict the first token
+            batch["labels"].scatter_(1, batch["attention_mask"].argmax(dim=1, keepdim=True), -100)
+        yield batch
+    if head is SIDES:
+        yield batch | {"attention_mask": torch.ones_like(batch["attention_mask"])}
+        yield batch | {"labels": batch["labels"].clamp(min=1)}
 
 
 def results(model, batch: dict, attention: str) -> tuple:
     """Loss and gradients of training; of inference, logits where the inputs are real. (A decoder's are read at padding,
     too, which is then computed: its loss in their place.)"""
-    model.set_attn_implementation(attention)
+    use(attention, model)
     model.zero_grad()
     loss = model.train()(**batch).loss
     loss.backward()
@@ -120,52 +129,16 @@ def results(model, batch: dict, attention: str) -> tuple:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_results_are_those_of_padded_batches(name):
-    """The kernel runs once in each layer, over all sequences; values and gradients are those of sdpa with padding."""
+    """A kernel runs in each layer, over all sequences; values and gradients are those of sdpa with padding."""
     head, fields = MODELS[name]
     model, reference = (tiny_model(head, skip_padding=skip, **NO_DROPOUT | fields) for skip in (True, False))
-    for side in ("right", "left"):
-        batch = ragged_batch(head, side=side, labels=True)
-        batch.pop("decoder_input_ids", None)  # made of labels
-        if head is TfmGPTForCausalLM and side == "left":  # padding would predict the first token
-            batch["labels"].scatter_(1, batch["attention_mask"].argmax(dim=1, keepdim=True), -100)
-        with device() as kernel:
-            ours = results(model, batch, "varlen")
-        assert_same(ours, results(reference, batch, "sdpa"), side)
-        check_calls(name, model, kernel.calls)
-
-
-def check_calls(name: str, model, calls: list[SimpleNamespace]) -> None:
-    lengths, found = bounds_of(LENGTHS), [call.bounds for call in calls]
-    windows = {(-1, 0) if name in ("GPT-2", "Mistral") else (-1, -1)}
-    if name == "Marian":
-        # In training its target ends with the last label, and in inference it is whole.
-        targets, whole = bounds_of(TARGET_LENGTHS), bounds_of((7, 7, 7, 7))
-        trained = [[lengths, lengths]] * 2 + [[targets, targets], [targets, lengths]] * 3
-        assert found == trained + [[lengths, lengths]] * 2 + [[whole, lengths]] * 3
-        windows |= {(-1, 0)}
-    else:
-        assert found == [[lengths, lengths]] * 2 * (len(model.base_model.layers) - (name == "linear layers"))
-    windows |= {"ModernBERT": {(3, 3)}, "Mistral": {(2, 0)}}.get(name, set())
-    assert {call.window for call in calls} == windows
-    assert {call.gqa for call in calls} == {name == "Mistral"}
-
-
-@pytest.mark.parametrize("source", ["full", "ragged"])
-def test_cross_attention_of_a_target_that_ends_early(source):
-    """Only one side is ragged: the kernel gets the bounds of all tokens of the other."""
-    head = TfmEncoderDecoderForConditionalGeneration
-    batch = ragged_batch(head, labels=True)
-    batch.pop("decoder_input_ids")
-    batch["input_ids"] = batch["input_ids"].clamp(min=1)
-    batch["labels"] = batch["labels"] if source == "full" else batch["labels"].clamp(min=1)
-    if source == "full":
-        batch["attention_mask"] = torch.ones_like(batch["attention_mask"])
-    expected = results(tiny_model(head, skip_padding=False, **NO_DROPOUT), batch, "sdpa")
-    with device() as kernel:
-        assert_same(results(tiny_model(head, **NO_DROPOUT), batch, "varlen"), expected)
-    crossed = [bounds_of(TARGET_LENGTHS), bounds_of((9,) * 4)]
-    crossed = crossed if source == "full" else [bounds_of((7,) * 4), bounds_of(LENGTHS)]
-    assert [call.bounds for call in kernel.calls].count(crossed) >= 3
+    layers = 1 if name == "linear layers" else 2  # that compare positions, at the least
+    for number, batch in enumerate(batches(head)):
+        wanted = results(reference, batch, "sdpa")
+        for attention in ("varlen", FLASH):
+            with device() as kernel:
+                assert_same(results(model, batch, attention), wanted, f"{attention}, {number}")
+            assert len(kernel.calls) >= 2 * layers, attention
 
 
 @pytest.mark.parametrize(
@@ -173,7 +146,7 @@ def test_cross_attention_of_a_target_that_ends_early(source):
     [
         (TfmBertForMaskedLM, {"hidden_dropout": 0.0, "attention_dropout": 0.3}),
         (TfmGPTForCausalLM, NO_DROPOUT | {"position_embedding_type": "alibi"}),
-        (TfmEncoderDecoderForConditionalGeneration, NO_DROPOUT | T5),
+        (SIDES, NO_DROPOUT | T5),
         (TfmDebertaModel, NO_DROPOUT),
     ],
     ids=["dropout", "ALiBi", "T5", "DeBERTa"],
@@ -191,17 +164,17 @@ def test_elsewhere_it_is_sdpa(head, fields):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("head", [TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration])
-def test_generation(head):
-    """A cache is read by sdpa; sources are encoded without padding."""
+@pytest.mark.parametrize(("head", "attention"), [(TfmGPTForCausalLM, "varlen"), (SIDES, "varlen"), (SIDES, FLASH)])
+def test_generation(head, attention):
+    """A cache is read by sdpa, or by flash attention; sources are encoded without padding."""
     model, batch = tiny_model(head, **GROUPED, use_cache=True, eos_token_id=None), ragged_batch(head, side="left")
     batch.pop("decoder_input_ids", None)
     given = batch | {"max_new_tokens": 5, "num_beams": 2}
     expected = model.generate(**given)
-    model.set_attn_implementation("varlen")
+    use(attention, model)
     with device() as kernel:
         assert torch.equal(model.generate(**given), expected)
-    assert len(kernel.calls) == (2 if head is TfmEncoderDecoderForConditionalGeneration else 0)
+    assert bool(kernel.calls) == (head is SIDES)
 
 
 @in_single()
@@ -212,7 +185,7 @@ def test_autocast_gives_the_kernel_one_type():
     model.set_attn_implementation("varlen")
     with device(torch.float32) as kernel, torch.autocast("cpu", torch.bfloat16):
         output = model(**batch).pooler_output
-    assert {call.dtype for call in kernel.calls} == {torch.bfloat16} and len(kernel.calls) == 2
+    assert {call.dtype for call in kernel.calls} == {torch.bfloat16}
     torch.testing.assert_close(output.float(), expected, atol=0.1, rtol=0)
 
 
@@ -221,5 +194,3 @@ def test_it_is_asked_for_and_never_a_default(tmp_path):
     assert AutoModel.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
     asked = AutoModel.from_pretrained(tmp_path, attn_implementation="varlen")
     assert asked.config._attn_implementation == "varlen"
-    batch = ragged_batch()
-    assert_same(asked(**batch).pooler_output, tiny_model(TfmBertModel)(**batch).pooler_output)

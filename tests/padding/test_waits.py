@@ -65,19 +65,16 @@ WINDOWS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_wind
 @pytest.mark.parametrize(
     ("head", "fields", "batch", "waits"),
     [
-        (TfmBertModel, {}, ragged_batch(), {"tolist": 1}),
         (TfmBertModel, WINDOWS, ragged_batch(), {"tolist": 1}),
         (TfmBertModel, {}, ragged_batch() | FULL, {"tolist": 1}),
         (TfmBertModel, {}, ragged_batch() | {"attention_mask": None}, {}),
         # The loss has the size of what is labelled.
         (TfmBertForMaskedLM, {}, MASKED, {"tolist": 1, "nonzero": 1}),
-        (TfmGPTForCausalLM, {}, CAUSAL, {"tolist": 1, "nonzero": 1}),
         (TfmGPTForCausalLM, WINDOWS, CAUSAL, {"tolist": 1, "nonzero": 1}),
         # Either side counts its tokens.
         (SIDES, LEARNED, TRANSLATED, {"tolist": 2, "nonzero": 1}),
         (SIDES, LEARNED, TRANSLATED | FULL, {"tolist": 2, "nonzero": 1}),
     ],
-    ids=["BERT", "windows", "full", "no mask", "masked tokens", "GPT-2", "Mistral", "Marian", "Marian, full sources"],
 )
 def test_a_batch_is_waited_for_once(head, fields, batch, waits):
     """... and as often with more layers; the backward pass waits for nothing."""

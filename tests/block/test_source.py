@@ -1,12 +1,12 @@
-"""Keys and values of the source, once for the beams of a sentence; and beams that move."""
+"""What a decoder reads of its source: whose padding, at which positions, with which gradients; and keys and values of
+it once for the beams of a sentence, wherever beams move."""
 
 import pytest
 import torch
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
-from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel
 from tfm_zoo.models.batch import CACHE
-from tfm_zoo.models.cache import TfmGrowingLayer
 from tfm_zoo.models.source import TfmSourceCache, equal_rows
 
 from ..precision import assert_same
@@ -16,6 +16,57 @@ pytestmark = pytest.mark.usefixtures("double")
 
 HEAD = TfmEncoderDecoderForConditionalGeneration
 BEAMS = 3
+
+
+def test_rows_that_are_equal_have_gradients_of_their_own():
+    model = tiny_model(TfmEncoderDecoderModel)
+    for use_cache in (True, False):
+        embeds = torch.randn(1, 5, 32).repeat(2, 1, 1).requires_grad_()
+        outputs = model(inputs_embeds=embeds, decoder_input_ids=torch.randint(3, 61, (2, 4)), use_cache=use_cache)
+        outputs.last_hidden_state[1].square().sum().backward()
+        assert embeds.grad[0].abs().max() == 0 and embeds.grad[1].abs().max() > 0
+
+
+@torch.no_grad()
+def test_positions_of_each_side():
+    model = tiny_model(TfmEncoderDecoderModel, position_embedding_type="learned")
+    batch = ragged_batch(TfmEncoderDecoderModel)
+    plain = model(**batch)
+    source = model(**batch, position_ids=torch.arange(9)[None] + 3)
+    target = model(**batch, decoder_position_ids=torch.arange(7)[None] + 3)
+    assert not torch.allclose(source.encoder_last_hidden_state, plain.encoder_last_hidden_state, atol=1e-3)
+    assert torch.equal(target.encoder_last_hidden_state, plain.encoder_last_hidden_state)
+    assert not torch.allclose(target.last_hidden_state, plain.last_hidden_state, atol=1e-3)
+
+
+@torch.no_grad()
+def test_positions_after_a_target_that_is_padded_at_its_left():
+    """Counted over real tokens, they go on from the real ones in the cache, whatever the type of the mask."""
+    model = tiny_model(HEAD, position_ids_from_padding=True, pad_token_id=1, bos_token_id=0, decoder_start_token_id=2)
+    source, target = torch.randint(3, 61, (2, 5)), torch.tensor([[1, 1, 5, 6, 7], [3, 4, 5, 6, 7]])
+    for dtype in (torch.long, torch.bool, torch.float):
+        mask = (target != 1).to(dtype)
+        whole = model(source, decoder_input_ids=target, decoder_attention_mask=mask).logits
+        begun = {"decoder_input_ids": target[:, :4], "decoder_attention_mask": mask[:, :4]}
+        past = model(source, **begun, use_cache=True).past_key_values
+        rest = {"decoder_input_ids": target[:, 4:], "decoder_attention_mask": mask}
+        assert_same(model(source, **rest, past_key_values=past).logits, whole[:, -1:], str(dtype))
+
+
+@torch.no_grad()
+def test_an_end_that_is_padding_too_says_nothing_of_padding():
+    """Without a mask padding is known by its id, unless that is an end's."""
+    ids = torch.tensor([[5, 6, 2]])
+    for fields, mask in (
+        ({"pad_token_id": 2}, [[1, 1, 1]]),
+        ({"pad_token_id": 2, "eos_token_id": [3, 2]}, [[1, 1, 1]]),
+        ({"pad_token_id": 6}, [[1, 0, 1]]),
+    ):
+        model = tiny_model(HEAD, **fields)
+        made, wanted = (
+            model(ids, decoder_input_ids=ids, **given).logits for given in ({}, {"attention_mask": torch.tensor(mask)})
+        )
+        assert_same(made, wanted, str(fields))
 
 
 def test_rows_that_are_the_same():
@@ -69,37 +120,6 @@ def test_a_mask_that_is_changed_in_place(grad_mode):
     assert torch.equal(*logits)
 
 
-def test_rows_that_are_chosen_or_repeated():
-    states = torch.randn(2, 4, 5, 8)
-    own = states.repeat_interleave(BEAMS, dim=0)
-    for change, argument, expected in (
-        ("batch_select_indices", torch.tensor([4, 0]), own[[4, 0]]),
-        ("batch_repeat_interleave", 2, own.repeat_interleave(2, dim=0)),
-    ):
-        cache = TfmSourceCache()
-        cache.update(states, -states, 0)
-        cache.beams = BEAMS
-        getattr(cache, change)(argument)
-        assert_same((cache.layers[0].keys, cache.layers[0].values), (expected, -expected), change)
-
-
-def test_reordered_beams_are_not_copied_again_and_older_ones_stay(monkeypatch):
-    monkeypatch.setattr("tfm_zoo.models.cache.SMALL", 1)
-    layer = TfmGrowingLayer()
-    states = torch.randn(4, 2, 3, 8)
-    layer.update(states[:, :, :2], -states[:, :, :2])
-    layer.update(states[:, :, 2:], -states[:, :, 2:])
-    before = layer.keys
-    order = torch.tensor([1, 0, 3, 3])
-    layer.reorder_cache(order)
-    buffer = layer.buffers[0]
-    keys, values = layer.update(states[:, :, :1], states[:, :, :1])
-    assert layer.buffers[0] is buffer
-    assert_same(keys, torch.cat((states[order], states[:, :, :1]), dim=2))
-    assert_same(values, torch.cat((-states[order], states[:, :, :1]), dim=2))
-    assert_same(before, states)
-
-
 def test_a_cache_of_the_source_that_does_not_fit_is_not_used():
     """`generate` makes that of the source as if the decoder's window were its own; a larger one has empty positions."""
     model, ids = tiny_model(HEAD, sliding_window=3), torch.randint(3, 61, (2, 12))
@@ -109,21 +129,3 @@ def test_a_cache_of_the_source_that_does_not_fit_is_not_used():
     for sources in (DynamicCache(config=model.config), StaticCache(config=model.config, max_cache_len=20)):
         cache = EncoderDecoderCache(DynamicCache(config=model.config), sources)
         assert torch.equal(model.generate(ids, **{CACHE: cache}, **options), whole)
-
-
-def test_the_mask_of_a_source_is_made_anew_for_another_attention():
-    model = tiny_model(HEAD)
-    ids, mask = torch.randint(3, 61, (2, 8)), torch.ones(2, 8, dtype=torch.long)
-    mask[1, 5:] = 0
-    tokens = torch.randint(3, 61, (2, 3))
-    with torch.no_grad():
-        first = model(ids, mask, tokens[:, :2], use_cache=True)
-        model.set_attn_implementation("eager")
-        step = model(
-            attention_mask=mask,
-            encoder_outputs=(first.encoder_last_hidden_state,),
-            decoder_input_ids=tokens[:, 2:],
-            past_key_values=first.past_key_values,
-            output_attentions=True,
-        )
-    assert step.cross_attentions[0][1, :, :, 5:].eq(0).all()
