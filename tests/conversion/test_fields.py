@@ -80,10 +80,13 @@ def changes_that_fit(table: Architecture) -> dict:
     original = build_tiny(official_class)
     batch, fields = ragged_batch(official_class, original, "right", [7, 4]), original.config.to_dict()
     before, changes, made_of = zoo_values(official_class, fields), {}, original.config.from_dict
+    expected = original(**batch)[0]
     copied = {rule.official for rule in table.config if isinstance(rule, Field) and rule.zoo not in WITHOUT_EFFECT}
     names = (type(original.config).__dataclass_fields__.keys() & fields.keys()) - COMMON
     for name in sorted(names):
         for value in other_values(fields[name]):
+            if name in changes and isinstance(fields[name], int | float):
+                break  # a number that is read tells no more than another
             try:
                 if zoo_values(official_class, made_of(fields | {name: value}).to_dict()) != before:
                     if name not in changes:
@@ -98,8 +101,7 @@ def changes_that_fit(table: Architecture) -> dict:
                 changed.load_state_dict(original.state_dict())
             except NOT_TAKEN:
                 continue
-            one, other = (model(**batch)[0] for model in (original, changed))
-            assert torch.equal(one, other), f"{name}={value}"
+            assert torch.equal(changed(**batch)[0], expected), f"{name}={value}"
     return changes
 
 
@@ -113,7 +115,7 @@ def test_every_field_there_and_back(table):
         name: value for name, value in changes_that_fit(table).items() if name != "dropout" and (name, value) != UNTIED
     }
     for native in [each for each in distinct(by="rules") if each.architecture is table]:
-        for fields in (changes, SPECIAL.get(table.model_type, {})):
+        for fields in filter(None, (changes, SPECIAL.get(table.model_type))):
             original = build_tiny(native, dropout=fields is not changes, **fields)
             zoo = from_official(original)
             assert type(zoo) is native.head.zoo
