@@ -12,20 +12,26 @@ NOT_COMPARED = {"transformers_version", "architectures", "dtype", "_name_or_path
 def assert_same_weights(model: nn.Module, original: nn.Module) -> None:
     weights, originals = model.state_dict(), original.state_dict()
     assert weights.keys() == originals.keys()
-    for name, tensor in originals.items():
-        assert weights[name].dtype == tensor.dtype, name
-        assert torch.equal(weights[name], tensor), name
+    wrong = {name for name, tensor in originals.items() if not same(weights[name], tensor)}
+    assert not wrong
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one, other)
 
 
 def assert_same_config(config: PretrainedConfig, original: PretrainedConfig) -> None:
     assert type(config) is type(original)
-    fields, originals = config.to_dict(), original.to_dict()
-    assert fields.keys() == originals.keys()
-    for name in originals.keys() - NOT_COMPARED:
-        value, expected = fields[name], originals[name]
-        if isinstance(expected, dict) and "model_type" in expected:  # a configuration within
-            value, expected = ({key: each[key] for key in each.keys() - NOT_COMPARED} for each in (value, expected))
-        assert value == expected, name
+    assert compared(config.to_dict()) == compared(original.to_dict())
+
+
+def compared(fields: dict) -> dict:
+    """Of a configuration, and of those within it."""
+    return {
+        name: compared(value) if isinstance(value, dict) and "model_type" in value else value
+        for name, value in fields.items()
+        if name not in NOT_COMPARED
+    }
 
 
 def assert_same_model(model: nn.Module, original: nn.Module) -> None:

@@ -1,29 +1,27 @@
-"""The commands, on folders: what they write, and that nothing is left of what fails."""
+"""The commands, on folders: what they write is there as a whole, and nothing is left of what fails."""
 
 import json
-import subprocess
-import sys
+import logging
+import shutil
+from pathlib import Path
 
 import pytest
-import torch
+from filelock import FileLock
 from rich.console import Console
 from tokenizers import Tokenizer, models, normalizers
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertTokenizer
+from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
 import tfm_zoo
-from tests.conversion.comparison import assert_same_model, assert_same_weights
+from tests.conversion.comparison import assert_same_model
+from tests.hub.editing import CONFIG, GENERATION, TOKENIZER, write
 from tests.official_models import BY_NAME, build_tiny
-from tests.precision import assert_same, in_double
 from tfm_zoo.cli import app
-from tfm_zoo.converters import ARCHITECTURES
-
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "sat", "on", "mat", "."]
-#: what sentence-transformers puts beside a model, and what generation reads
-EXTRAS = dict.fromkeys(
-    ("generation_config.json", "sentence_roberta_config.json", "config_sentence_transformers.json"), "{}"
-)
-EXTRAS |= {"modules.json": "[]", "1_Pooling/config.json": "{}", "10_Dense/config.json": "{}"}
+from tfm_zoo.commands import screen
+from tfm_zoo.converters import ARCHITECTURES, ConversionError
+from tfm_zoo.converters.new_folders import new_folder
+from tfm_zoo.converters.sources import no_folder
+from tfm_zoo.utils import quiet
 
 
 def run(*arguments) -> tuple[int, str]:
@@ -37,28 +35,20 @@ def ran(*arguments) -> str:
     return output
 
 
-def refused(*arguments) -> str:
-    """An error of one line."""
-    code, output = run(*arguments)
-    assert code == 1 and output.startswith("error: ") and output.count("\n") == 1, output
-    return output
-
-
-def names(folder) -> set[str]:
+def names(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def read(folder, name: str) -> dict:
+def read(folder: Path, name: str) -> dict:
     return json.loads((folder / name).read_text())
 
 
-def save(name: str, folder, files: dict[str, str], **fields):
+def save(name: str, folder: Path, files: dict[str, str], **fields):
     """An official model of this class, with files beside it."""
     original = build_tiny(BY_NAME[name], **fields)
     original.save_pretrained(folder)
     for file, content in files.items():
-        (folder / file).parent.mkdir(exist_ok=True)
-        (folder / file).write_text(content, encoding="utf-8")
+        write(file, content)(folder)
     return original
 
 
@@ -67,167 +57,112 @@ def places(tmp_path):
     return tmp_path / "official", tmp_path / "zoo", tmp_path / "back"
 
 
-@pytest.fixture
-def source(tmp_path):
-    """As many an old checkpoint: it is the `model_type` that says which tokenizer this is."""
-    files = EXTRAS | {"vocab.txt": "\n".join(WORDS), "tokenizer_config.json": '{"do_lower_case": true}'}
-    save("BertForMaskedLM", tmp_path / "official", files | {"optimizer.pt": "not part of it"}, vocab_size=len(WORDS))
-    return tmp_path / "official"
-
-
-@pytest.fixture
-def gpt2(tmp_path):
-    """As on the Hub: the tokenizer's class is not named, and generation has settings of its own."""
-    vocabulary = {token: index for index, token in enumerate(["<|endoftext|>", *"theca", "Ġ", "th", "the", "Ġt"])}
-    files = {"vocab.json": json.dumps(vocabulary), "merges.txt": "#version: 0.2\nt h\nth e\n"}
-    files["tokenizer_config.json"] = '{"model_max_length": 40}'
-    files["generation_config.json"] = '{"do_sample": true, "top_k": 7, "eos_token_id": 2}'
-    save("GPT2LMHeadModel", tmp_path / "official", files)
-    return tmp_path / "official"
-
-
-def test_convert_and_export(source, tmp_path):
-    zoo, back = tmp_path / "new" / "zoo", tmp_path / "back"
-    ran("convert", source, zoo)
-    model = tfm_zoo.TfmBertForMaskedLM.from_pretrained(zoo)
-    assert EXTRAS.keys() | {"modeling_tfm_bert.py"} <= names(zoo) and "optimizer.pt" not in names(zoo)
-    tokenizer = AutoTokenizer.from_pretrained(zoo, trust_remote_code=True)
-    assert tokenizer.tokenize("The cat sat on THE mat.") == ["the", "cat", "sat", "on", "the", "mat", "."]
-
-    ran("export", zoo, back)
-    original = AutoModelForMaskedLM.from_pretrained(source)
-    assert_same_weights(AutoModelForMaskedLM.from_pretrained(back), original)
-    assert EXTRAS.keys() <= names(back) and not any(name.endswith(".py") for name in names(back))
-    assert "auto_map" not in read(back, "config.json")
-    assert isinstance(AutoTokenizer.from_pretrained(back), BertTokenizer)
-    ids = torch.tensor([[2, 5, 6, 4, 3]])
-    with in_double():
-        assert_same(model.double()(ids).logits, original.double()(ids).logits)
-    assert model.config.name_or_path != str(source)  # it is now that of the folder it was loaded from
-
-
-def test_a_decoder_there_and_back(gpt2, places):
-    _, zoo, back = places
-    result, hint = ran("convert", gpt2, zoo).splitlines()[-2:]
-    assert result == f"GPT-2 as TfmGPTForCausalLM in {zoo}" and hint.endswith(f"tfm-zoo verify {zoo}")
-    ran("export", zoo, back)
-    assert_same_model(AutoModelForCausalLM.from_pretrained(back), AutoModelForCausalLM.from_pretrained(gpt2))
-    expected = AutoTokenizer.from_pretrained(gpt2)("the cat")
-    for folder in (zoo, back):
-        assert AutoTokenizer.from_pretrained(folder, trust_remote_code=True)("the cat") == expected
-        assert read(folder, "generation_config.json")["top_k"] == 7
-    assert tfm_zoo.TfmGPTForCausalLM.from_pretrained(zoo).generation_config.do_sample
-
-
-def test_fields_for_engines(gpt2, places):
-    """Those that the checkpoint lacks (llama.cpp asks for this one; tests/engines tries the others)."""
-    _, zoo, back = places
-    ran("convert", gpt2, zoo)
-    code, output = run("export", "--for-engines", "--onnx", zoo, back)
-    assert code == 2 and "leave out" in output and not back.exists()
-    ran("export", "--for-engines", zoo, back)
-    config = read(back, "config.json")
-    assert config["n_ctx"] == config["n_positions"]
-    assert_same_weights(AutoModelForCausalLM.from_pretrained(back), build_tiny(BY_NAME["GPT2LMHeadModel"]))
-
-
+#: as an old checkpoint, whose `model_type` says which tokenizer this is; and what sentence-transformers puts beside it
+WORDS = {
+    "vocab.txt": "[PAD] [UNK] [CLS] [SEP] [MASK] the cat a s".replace(" ", "\n"),
+    TOKENIZER: '{"do_lower_case": true}',
+}
+WORDS |= dict.fromkeys(("sentence_bert_config.json", "config_sentence_transformers.json", "10_Dense/config.json"), "{}")
+WORDS |= {"modules.json": "[]", "1_Pooling/config.json": "{}"}
+#: as on the Hub: the tokenizer's class is not named, and generation has settings of its own
+GPT2 = {
+    "vocab.json": json.dumps(
+        {token: index for index, token in enumerate(["<|endoftext|>", *"theca", "Ġ", "th", "the", "Ġt"])}
+    )
+}
+GPT2 |= {"merges.txt": "#version: 0.2\nt h\nth e\n", TOKENIZER: '{"model_max_length": 40}'}
+GPT2 |= {GENERATION: '{"do_sample": true, "top_k": 7, "eos_token_id": 2}'}
+#: tokenizers that need sentencepiece or sacremoses travel unread
+MARIAN = {"source.spm": "a sentencepiece model", "target.spm": "another", "target_vocab.json": '{"</s>": 0}'}
+MARIAN |= {"vocab.json": '{"</s>": 0, "<unk>": 1, "the": 2, "<pad>": 3}', GENERATION: '{"num_beams": 6}'}
+MARIAN |= {TOKENIZER: '{"source_lang": "en", "target_lang": "de"}'}
 PIECES = {piece: index for index, piece in enumerate(["<unk>", "<s>", "</s>", *"▁thecas", "he", "▁t", "▁the"])}
 BPE = models.BPE(PIECES, [("h", "e"), ("▁", "t"), ("▁t", "he")], unk_token="<unk>")
 SCORED = [(piece, -float(index)) for index, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", *"▁thecas", "▁the"])]
-UNIGRAM = models.Unigram(SCORED, unk_id=3)
 SPECIAL = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-LANGUAGES = {"src_lang": "de_DE", "tgt_lang": "en_XX"}
+
+
+def pieces(name: str, tokenizer_class: str | None) -> tuple[str, dict[str, str]]:
+    """A row for a tokenizer of pieces."""
+    tokenizer = Tokenizer(models.Unigram(SCORED, unk_id=3) if name == MBART else BPE)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    settings = {"src_lang": "de_DE", "tgt_lang": "en_XX"} if name == MBART else SPECIAL
+    if name != MBART:
+        tokenizer.add_special_tokens([*SPECIAL.values()])
+    settings = settings | ({"tokenizer_class": tokenizer_class} if tokenizer_class else {})
+    return name, {"tokenizer.json": tokenizer.to_str(), TOKENIZER: json.dumps(settings)}
 
 
 MBART = "MBartForConditionalGeneration"
 
 
 @pytest.mark.parametrize(
-    ("name", "named"),
+    ("name", "files"),
     [
-        *(("LlamaForCausalLM", named) for named in ("LlamaTokenizer", "PreTrainedTokenizerFast", None)),
-        *(("MistralForCausalLM", "LlamaTokenizer"), ("Qwen2ForCausalLM", "LlamaTokenizer"), ("Qwen2ForCausalLM", None)),
-        *((MBART, "MBartTokenizer"), (MBART, "MBart50Tokenizer"), (MBART, None)),
+        *(("BertForMaskedLM", WORDS), ("GPT2LMHeadModel", GPT2), ("MarianMTModel", MARIAN)),
+        *(pieces("LlamaForCausalLM", named) for named in ("LlamaTokenizer", "PreTrainedTokenizerFast", None)),
+        pieces("MistralForCausalLM", "LlamaTokenizer"),
+        *(pieces("Qwen2ForCausalLM", named) for named in ("LlamaTokenizer", None)),
+        *(pieces(MBART, named) for named in ("MBartTokenizer", "MBart50Tokenizer", None)),
     ],
 )
-def test_text_becomes_the_same_ids(name, named, places):
-    """Which tokenizer class it is depends on the `model_type` too: Mistral's is not the one that its files name. Which
-    tokens stand before a text and after it, and which languages there are, the class says."""
-    model, settings = (UNIGRAM, LANGUAGES) if name == MBART else (BPE, SPECIAL)
-    tokenizer = Tokenizer(model)
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    if settings is SPECIAL:
-        tokenizer.add_special_tokens([*SPECIAL.values()])
-    settings = settings | ({"tokenizer_class": named} if named else {})
-    save(name, places[0], {"tokenizer.json": tokenizer.to_str(), "tokenizer_config.json": json.dumps(settings)})
+def test_there_and_back(name, files, places):
+    """Text becomes the same ids. Which tokenizer it is depends on the `model_type` too: Mistral's is not what its files
+    name. Which tokens stand before a text and after it, and which languages there are, the class says."""
+    official, zoo, back = places
+    original = save(name, official, files | {"optimizer.pt": "not part of it"})
+    said, hint = ran("convert", official, zoo).splitlines()[-2:]
+    assert f"as {BY_NAME[name].head.zoo_name} in" in said and hint.endswith(f"tfm-zoo verify {zoo}")
+    ran("export", zoo, back)
+    given, returned = (type(original).from_pretrained(folder) for folder in (official, back))
+    assert_same_model(returned, given)
+    if given.can_generate():
+        assert returned.generation_config.to_dict() == given.generation_config.to_dict()
+    wanted = json.loads(files[TOKENIZER]) | {"tokenizer_class": BY_NAME[name].architecture.tokenizer}
+    settings = {key: value for key, value in wanted.items() if key != "tokenizer_class" or files is MARIAN}
+    for folder in (zoo, back):
+        assert files.keys() <= names(folder) and "optimizer.pt" not in names(folder)
+        assert settings.items() <= read(folder, TOKENIZER).items()
+    assert "auto_map" not in read(back, CONFIG) and not any(file.endswith(".py") for file in names(back))
+    if files is not MARIAN:
+        texts = ["the cat", "a  the</s>the", " the"], *([["the", "a", "s"]] if name == MBART else [])
+        asked = dict(zip(("text", "text_target"), texts, strict=False))
+        tokenizers = [AutoTokenizer.from_pretrained(folder, trust_remote_code=True) for folder in places]
+        expected, *ids = (tokenizer(**asked) for tokenizer in tokenizers)
+        assert ids == [expected, expected] and any(map(any, expected["input_ids"]))
+
+
+def test_fields_for_engines(places):
+    """Those that the checkpoint lacks (llama.cpp asks for this one; tests/engines tries the others)."""
+    original = save("GPT2LMHeadModel", places[0], {})
     ran("convert", *places[:2])
-    ran("export", *places[1:])
-    target = {"text_target": ["the", "a", "s"]} if "src_lang" in settings else {}
-    expected, *ids = (
-        AutoTokenizer.from_pretrained(folder, trust_remote_code=True)(["the cat", "a  the</s>the", " the"], **target)
-        for folder in places
-    )
-    assert ids == [expected, expected]
-
-
-#: what the tokenizers of encoder-decoders consist of; those that need sentencepiece or sacremoses travel unread
-COMPANIONS = {
-    "MarianMTModel": {
-        **{"source.spm": "a sentencepiece model", "target.spm": "another", "target_vocab.json": '{"</s>": 0}'},
-        "vocab.json": '{"</s>": 0, "<unk>": 1, "the": 2, "<pad>": 3}',
-        "tokenizer_config.json": '{"source_lang": "en", "target_lang": "de"}',
-    },
-    "MBartForConditionalGeneration": {
-        "sentencepiece.bpe.model": "a sentencepiece model",
-        "tokenizer_config.json": '{"tokenizer_class": "MBart50Tokenizer", "src_lang": "en_XX"}',
-    },
-}
-
-
-@pytest.mark.parametrize("name", COMPANIONS)
-def test_companions_there_and_back(name, places):
-    save(name, places[0], COMPANIONS[name] | {"generation_config.json": '{"num_beams": 6}'})
-    assert "as TfmEncoderDecoderForConditionalGeneration in" in ran("convert", *places[:2])
-    ran("export", *places[1:])
-    before = json.loads(COMPANIONS[name]["tokenizer_config.json"])
-    for folder in places[1:]:
-        assert COMPANIONS[name].keys() <= names(folder)
-        assert read(folder, "generation_config.json")["num_beams"] == 6
-        wanted = {"tokenizer_class": BY_NAME[name].architecture.tokenizer} | before
-        assert wanted.items() <= read(folder, "tokenizer_config.json").items()
-
-
-def test_the_encoder_alone(places):
-    """It can be asked for, and not exported."""
-    save("BartForConditionalGeneration", places[0], {})
-    output = ran("convert", *places[:2], "--head", "TfmEncoderDecoderEncoder")
-    assert "BART as TfmEncoderDecoderEncoder in" in output
-    assert "TfmEncoderDecoderEncoder has no counterpart among the classes of BART." in refused("export", *places[1:])
-    assert not places[2].exists()
+    code, output = run("export", "--for-engines", "--onnx", *places[1:])
+    assert code == 2 and "leave out" in output and not places[2].exists()
+    ran("export", "--for-engines", *places[1:])
+    assert read(places[2], CONFIG)["n_ctx"] == original.config.n_positions
 
 
 @pytest.mark.parametrize(
     ("name", "head", "wanted"),
     [
-        ("gpt2", "token-classification", "TfmGPTForTokenClassification"),  # several families have one
-        ("gpt2", "QuestionAnswering", "TfmGPTForQuestionAnswering"),
-        ("gpt2", "TfmGPTForSequenceClassification", "TfmGPTForSequenceClassification"),
-        ("source", "token-classification", "TfmBertForTokenClassification"),
+        ("GPT2LMHeadModel", "token-classification", "TfmGPTForTokenClassification"),  # several families have one
+        ("GPT2LMHeadModel", "QuestionAnswering", "TfmGPTForQuestionAnswering"),
+        ("GPT2LMHeadModel", "TfmGPTForSequenceClassification", "TfmGPTForSequenceClassification"),
+        ("BertForMaskedLM", "token-classification", "TfmBertForTokenClassification"),
+        ("BartForConditionalGeneration", "TfmEncoderDecoderEncoder", "TfmEncoderDecoderEncoder"),
     ],
 )
-def test_head_and_dtype(name, head, wanted, tmp_path, request):
-    ran("convert", request.getfixturevalue(name), tmp_path / "zoo", "--head", head, "--dtype", "bfloat16")
-    config = read(tmp_path / "zoo", "config.json")
+def test_head_and_dtype(name, head, wanted, places):
+    save(name, places[0], {})
+    ran("convert", *places[:2], "--head", head, "--dtype", "bfloat16")
+    config = read(places[1], CONFIG)
     assert (config["architectures"], config["dtype"]) == ([wanted], "bfloat16")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            "convert {source} {out} --head CausalLM",
-            "'CausalLM' is not a class of the zoo's family tfm_bert; choose from",
-        ),
+        ("convert {source} {out} --head CausalLM", "'CausalLM' is not a class of the zoo's family tfm_bert; choose"),
         ("convert {source} {out} --dtype int3", "dtype='int3'"),
         ("convert {source}/1_Pooling {out}", "holds no weights"),
         ("convert no-such-model {out}", "neither a folder nor a model on the Hub"),
@@ -239,47 +174,103 @@ def test_head_and_dtype(name, head, wanted, tmp_path, request):
         ("convert {source} {file} --overwrite", "not a folder"),
     ],
 )
-def test_an_error_is_one_line_and_leaves_all_as_it_was(source, tmp_path, arguments, message):
-    places = {name: tmp_path / name for name in ("broken", "full", "file")}
-    save("BertModel", places["broken"], {"tokenizer_config.json": "{", "vocab.txt": "a"})
-    save("BertModel", places["full"], {"mine.txt": "precious"})
-    places["file"].write_text("precious")
+def test_an_error_is_one_line_and_leaves_all_as_it_was(tmp_path, arguments, message):
+    places = {name: tmp_path / name for name in ("official", "broken", "full", "file")}
+    for name, files in (
+        ("official", WORDS),
+        ("broken", {TOKENIZER: "{", "vocab.txt": "a"}),
+        ("full", {"mine": "mine"}),
+    ):
+        save("BertModel", places[name], files)
+    places["file"].write_text("mine")
     before = names(tmp_path)
-    places |= {"source": source, "out": tmp_path / "deep" / "out"}
-    assert message in refused(*(argument.format(**places) for argument in arguments.split()))
+    places |= {"source": places["official"], "out": tmp_path / "deep" / "out"}
+    code, output = run(*(argument.format(**places) for argument in arguments.split()))
+    assert code == 1 and message in output and output.startswith("error: ") and output.count("\n") == 1, output
     assert names(tmp_path) == before and not (tmp_path / "deep").exists()
-    assert places["file"].read_text() == (places["full"] / "mine.txt").read_text() == "precious"
+    assert places["file"].read_text() == (places["full"] / "mine").read_text() == "mine"
 
 
-def test_overwrite_replaces(source, tmp_path):
+def test_overwrite_replaces(tmp_path):
     """Its source, too."""
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine.txt").write_text("old")
-    for out in (tmp_path / "out", source):
-        ran("convert", source, out, "--overwrite")
-        assert tfm_zoo.TfmBertForMaskedLM.from_pretrained(out) and "mine.txt" not in names(out)
+    source, out = tmp_path / "official", tmp_path / "out"
+    save("BertModel", source, {})
+    write("mine.txt", "old")(out)
+    for place in (out, source):
+        ran("convert", source, place, "--overwrite")
+        assert tfm_zoo.TfmBertModel.from_pretrained(place) and "mine.txt" not in names(place)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["official", "out"]
 
 
-def test_version():
-    assert ran("--version") == f"tfm-zoo {tfm_zoo.__version__}\n"
+# Whoever else writes there, and whenever it is killed
 
 
-def test_list_in_a_screen(monkeypatch):
+def make(out: Path, text: str, overwrite: bool = False) -> None:
+    with new_folder(out, overwrite) as folder:
+        (folder / "file").write_text(text)
+
+
+def test_an_interrupt_leaves_nothing_and_what_came_in_between(tmp_path):
+    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "deep" / "out") as folder:
+        (folder / "half").write_text("")
+        raise KeyboardInterrupt
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ConversionError, match="exists and is not empty"), new_folder(tmp_path / "out"):
+        write("out/mine", "precious")(tmp_path)
+    assert names(tmp_path) == {"out/mine"} and (tmp_path / "out" / "mine").read_text() == "precious"
+
+
+def test_two_at_a_time(tmp_path):
+    """The second is told of the first, and may write when that has ended."""
+    (tmp_path / ".out.partial").mkdir()
+    with FileLock(tmp_path / ".out.partial" / "lock") as lock:
+        Path(lock.lock_file).write_text("process 123 of there")
+        with pytest.raises(FileExistsError, match=r"/out: process 123 of there writes there now; wait"):
+            make(tmp_path / "out", "second", overwrite=True)
+    make(tmp_path / "out", "third")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_killed_while_it_replaces(tmp_path, monkeypatch):
+    """What is on the disk before and after each renaming is what a kill would leave there."""
+    place, rename, states = tmp_path / "place", Path.rename, []
+
+    def observed(path: Path, target: Path) -> None:
+        for act in (lambda: None, lambda: rename(path, target)):
+            act()
+            states.append(shutil.copytree(place, tmp_path / str(len(states))))
+
+    place.mkdir()
+    make(place / "out", "old")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", observed)
+        make(place / "out", "new", overwrite=True)
+    assert len(states) == 4
+    for state in states:
+        out = state / "out"
+        is_found = out.exists() or str(state / ".out.partial" / "old") in no_folder(out)
+        with pytest.raises(ConversionError, match="give --overwrite"):  # there is one again
+            make(out, "newer")
+        assert is_found and (out / "file").read_text() in ("old", "new")
+        assert [path.name for path in state.iterdir()] == ["out"]
+
+
+# What is printed
+
+
+def test_version_and_list(monkeypatch):
+    """On a screen, all architectures; and a line for each with a mark under each of its heads."""
     monkeypatch.setattr("tfm_zoo.commands.listing.results", Console(width=80))
     output = ran("list")
     assert len(output.splitlines()) <= 40
     assert {each.title for each in ARCHITECTURES.values() if each.title not in " ".join(output.split())} == set()
-
-
-def test_list_of_all(monkeypatch):
-    """A line for each architecture of the tables, with a mark under each of its heads."""
     monkeypatch.setattr("tfm_zoo.commands.listing.results", Console(width=250))
     output = ran("list", "--all")
     for architecture in ARCHITECTURES.values():
         [line] = [line.split() for line in output.splitlines() if architecture.model_type in line.split()[-12:]]
         assert line.count("●") == len({head.zoo_name.partition("For")[2] for head in architecture.heads} - {""})
     assert "MLM MaskedLM" in output
+    assert ran("--version") == f"tfm-zoo {tfm_zoo.__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -302,10 +293,18 @@ def test_list_of_one(name, code, words, monkeypatch):
     assert found == code and (words in output if code else all(word in output for word in words.split()))
 
 
-@pytest.mark.slow
-def test_as_a_process(source, tmp_path):
-    command = [sys.executable, "-m", "tfm_zoo", "convert", str(source), str(tmp_path / "zoo")]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    assert "TfmBertForMaskedLM" in result.stdout
-    assert "WARNING" not in result.stdout + result.stderr  # of DeepSpeed
+def test_control_codes_do_not_reach_the_terminal(capsys, monkeypatch):
+    """As they may stand in labels, cards, names of tensors, and tokens. A line of a log without any keeps its
+    arguments, which uvicorn's formatter reads."""
+    screen.report("a \x1b[31mred\x07 label\nand \u202eanother, \N{LATIN SMALL LETTER U WITH DIAERESIS}")
+    shown = "a \\x1b[31mred\\x07 label\nand \\u202eanother, \N{LATIN SMALL LETTER U WITH DIAERESIS}\n"
+    assert capsys.readouterr().out == shown
+    make_record = logging.getLogRecordFactory()
+    try:
+        quiet.silence_control_codes()
+        made = logging.getLogRecordFactory()
+        records = [made("name", logging.INFO, "file", 1, "%s asked", (text,), None) for text in ("he", "\x1b[31mhe")]
+    finally:
+        logging.setLogRecordFactory(make_record)
+    shown = [("he asked", ("he",)), ("\\x1b[31mhe asked", ())]
+    assert [(record.getMessage(), record.args) for record in records] == shown

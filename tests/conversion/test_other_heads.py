@@ -7,35 +7,52 @@ import transformers
 
 import tfm_zoo
 from tests.conversion.comparison import assert_same_model
+from tests.hub.editing import CONFIG, edit, tensors, without
 from tests.official_models import BY_NAME, build_tiny
 from tests.precision import assert_same, in_double
-from tfm_zoo import TfmEncoderDecoderEncoder, TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel
+from tfm_zoo import TfmEncoderDecoderEncoder, TfmEncoderDecoderForConditionalGeneration, TfmTextTowerModel
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 2], [9, 8, 7, 6, 5, 2]])
-BATCH = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4], "use_cache": False}
 ALL_FOUR = [f"classifier.{layer}.{kind}" for layer in ("dense", "out_proj") for kind in ("weight", "bias")]
 THEIRS = [name.replace("classifier", "classification_head") for name in ALL_FOUR]
+POOLER, PAIRS = (
+    ["pooler.dense.weight", "pooler.dense.bias"],
+    ["cls.seq_relationship.weight", "cls.seq_relationship.bias"],
+)
+
+
+def nothing(folder) -> None:
+    pass
 
 
 @pytest.mark.parametrize(
-    ("name", "head", "fresh", "left_out"),
+    ("name", "change", "head", "fresh", "left_out"),
     [
-        ("RobertaForMaskedLM", "TfmBertForSequenceClassification", ALL_FOUR, ["lm_head.dense"]),
-        ("LlamaForCausalLM", "TfmGPTForSequenceClassification", ["score.weight"], ["lm_head.weight"]),
-        ("LlamaModel", "TfmGPTForCausalLM", ["lm_head.weight"], []),
-        ("GPT2Model", "TfmGPTForCausalLM", [], []),  # a tied head comes with the embeddings
-        ("MarianModel", "TfmEncoderDecoderForConditionalGeneration", [], []),
-        ("BartModel", "TfmEncoderDecoderForConditionalGeneration", [], []),
-        ("BartForConditionalGeneration", "TfmEncoderDecoderForSequenceClassification", THEIRS, ["final_logits_bias"]),
-        ("BertForSequenceClassification", "TfmBertModel", [], ["classifier.bias", "classifier.weight"]),
-        ("DistilBertModel", "TfmBertForNextSentencePrediction", ["model.pooler.dense.weight"], []),
-        ("OpenAIGPTModel", "TfmGPTForTokenClassification", ["score.weight", "score.bias"], []),
+        ("RobertaForMaskedLM", nothing, "TfmBertForSequenceClassification", ALL_FOUR, ["lm_head.dense"]),
+        ("LlamaForCausalLM", nothing, "TfmGPTForSequenceClassification", ["score.weight"], ["lm_head.weight"]),
+        ("LlamaModel", nothing, "TfmGPTForCausalLM", ["lm_head.weight"], []),
+        ("GPT2Model", nothing, "TfmGPTForCausalLM", [], []),  # a tied head comes with the embeddings
+        ("BartModel", nothing, "TfmEncoderDecoderForConditionalGeneration", [], []),
+        (
+            "BartForConditionalGeneration",
+            nothing,
+            "TfmEncoderDecoderForSequenceClassification",
+            THEIRS,
+            ["final_logits_bias"],
+        ),
+        ("BertForSequenceClassification", nothing, "TfmBertModel", [], ["classifier.bias", "classifier.weight"]),
+        ("DistilBertModel", nothing, "TfmBertForNextSentencePrediction", ["model.pooler.dense.weight"], []),
+        ("OpenAIGPTModel", nothing, "TfmGPTForTokenClassification", ["score.weight", "score.bias"], []),
+        ("BertForMaskedLM", nothing, "TfmBertModel", POOLER, ["cls.predictions"]),
+        ("BertModel", without(*POOLER), "TfmBertModel", POOLER, []),
+        ("BertForPreTraining", without("cls.seq_relationship.weight"), "TfmBertForMaskedLM", [], PAIRS[1:]),
     ],
 )
-def test_another_head(name, head, fresh, left_out, tmp_path, caplog):
+def test_another_head(name, change, head, fresh, left_out, tmp_path, caplog):
     original = build_tiny(BY_NAME[name])
     original.save_pretrained(tmp_path)
+    change(tmp_path)
     model = from_official(tmp_path, getattr(tfm_zoo, head), num_labels=3)
     made = [message for message in caplog.messages if "new weights were made" in message]
     dropped = [message for message in caplog.messages if "left out" in message]
@@ -43,9 +60,9 @@ def test_another_head(name, head, fresh, left_out, tmp_path, caplog):
         assert len(messages) == bool(names) and all(each in messages[0] for each in names)
     assert not [message for message in made if "model.layers" in message]
     # what both have, and what starts at random as the class itself starts
-    base, expected = model.base_model, from_official(original).base_model
-    same = base.state_dict().keys() & expected.state_dict().keys()
-    assert len(same) > 10 and all(torch.equal(base.state_dict()[each], expected.state_dict()[each]) for each in same)
+    base, expected = model.base_model.state_dict(), from_official(original).base_model.state_dict()
+    same = (base.keys() & expected.keys()) - set(fresh)
+    assert len(same) > 10 and all(torch.equal(base[each], expected[each]) for each in same)
     for each in fresh:
         tensor = model.state_dict()[each]
         assert not tensor.any() if each.endswith("bias") else tensor.std().item() == pytest.approx(0.02, rel=0.5)
@@ -55,16 +72,15 @@ def test_tensors_of_further_heads_are_used(tmp_path):
     """bert-base-uncased says BertForMaskedLM, and holds the pooler and the next-sentence head too."""
     original = build_tiny(BY_NAME["BertForPreTraining"])
     original.save_pretrained(tmp_path)
-    file = tmp_path / "config.json"
-    file.write_text(file.read_text().replace("BertForPreTraining", "BertForMaskedLM"))
+    edit(tmp_path, CONFIG, architectures=["BertForMaskedLM"])
     assert type(from_official(tmp_path)) is tfm_zoo.TfmBertForMaskedLM
-    model = from_official(tmp_path, tfm_zoo.TfmBertForPreTraining)
-    assert torch.equal(model(IDS).seq_relationship_logits, original(IDS).seq_relationship_logits)
-    assert torch.equal(
-        from_official(tmp_path, tfm_zoo.TfmBertModel)(IDS).pooler_output, original.bert(IDS).pooler_output
+    pairs, bare, classifier = (
+        from_official(tmp_path, head)
+        for head in (tfm_zoo.TfmBertForPreTraining, tfm_zoo.TfmBertModel, tfm_zoo.TfmBertForSequenceClassification)
     )
-    model = from_official(tmp_path, tfm_zoo.TfmBertForSequenceClassification)
-    assert torch.equal(model.classifier.dense.weight, original.bert.pooler.dense.weight)
+    assert torch.equal(pairs(IDS).seq_relationship_logits, original(IDS).seq_relationship_logits)
+    assert torch.equal(bare(IDS).pooler_output, original.bert(IDS).pooler_output)
+    assert torch.equal(classifier.classifier.dense.weight, original.bert.pooler.dense.weight)
 
 
 LABELS = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
@@ -87,52 +103,10 @@ def test_labels(name, head, overrides, labels):
 
 
 @pytest.mark.parametrize(
-    ("name", "head", "overrides", "message"),
-    [
-        ("BertForSequenceClassification", None, {"num_labels": 5}, r"classifier\.weight of shape \(3, 32\).* \(5"),
-        ("BertForSequenceClassification", None, FIVE, r"classifier\.weight of shape \(3, 32\), where .* \(5, 32\)"),
-        ("BertForMaskedLM", None, {"mlp_type": "gated"}, "gate_proj"),
-        ("BertForMaskedLM", None, {"position_embedding_type": "rotary"}, r"unexpected: .*position_embeddings"),
-        ("BertModel", "TfmGPTForCausalLM", {}, "TfmGPTForCausalLM is of another family"),
-        ("GPT2LMHeadModel", "TfmBertForMaskedLM", {}, "TfmBertForMaskedLM is of another family"),
-    ],
-)
-def test_what_does_not_fit_is_refused(name, head, overrides, message):
-    with pytest.raises(ConversionError, match=message):
-        from_official(build_tiny(BY_NAME[name]), head and getattr(tfm_zoo, head), **overrides)
-
-
-@pytest.mark.parametrize("name", ["BartForCausalLM", "MarianForCausalLM"])
-def test_official_classes_that_the_zoo_has_not(name):
-    config = build_tiny(BY_NAME["MarianModel" if name.startswith("Marian") else "BartModel"]).config
-    with pytest.raises(ConversionError, match="is_decoder=True"):
-        from_official(getattr(transformers, name)(config))
-
-
-@pytest.mark.parametrize(
-    ("overrides", "rate"),
-    [
-        ({}, 0.1),
-        ({"hidden_dropout": 0.3}, 0.3),
-        ({"classifier_dropout": 0.2}, 0.2),
-        ({"hidden_dropout": 0.3, "pooler_dropout": 0.0}, 0.0),
-    ],
-    ids=str,
-)
-def test_overrides_reach_the_model(overrides, rate):
-    """RoBERTa's classifier drops what its dense layer reads at the rate that the other dropouts have."""
-    original = build_tiny(BY_NAME["RobertaForSequenceClassification"], hidden_dropout_prob=0.1)
-    model = from_official(original, skip_padding=False, **overrides)
-    assert model.classifier.dropout.p == rate
-    assert model.model.layers[0].mlp_dropout.p == overrides.get("hidden_dropout", 0.1)
-    assert not model.config.skip_padding
-
-
-@pytest.mark.parametrize(
     ("name", "official"),
     [
-        *((name, None) for name in ("MarianMTModel", "MBartForConditionalGeneration", "FSMTForConditionalGeneration")),
-        *(("BartModel", None), ("T5ForConditionalGeneration", "T5EncoderModel"), ("UMT5Model", "UMT5EncoderModel")),
+        *((name, None) for name in ("MarianMTModel", "FSMTForConditionalGeneration", "BartModel")),
+        *(("T5ForConditionalGeneration", "T5EncoderModel"), ("UMT5Model", "UMT5EncoderModel")),
     ],
 )
 @in_double()
@@ -153,23 +127,59 @@ def test_the_encoder_alone(name, official, tmp_path, caplog):
 
 
 @in_double()
-def test_answers_from_an_encoded_source():
-    original = build_tiny(BY_NAME["T5ForQuestionAnswering"])
-    batch = {"encoder_outputs": (torch.randn(*IDS.shape, original.config.d_model),), "decoder_input_ids": IDS}
-    places = dict.fromkeys(("start_positions", "end_positions"), torch.ones(len(IDS), dtype=torch.long))
-    made, expected = (model(**batch, **places) for model in (from_official(original), original))
-    assert_same(made.start_logits, expected.start_logits)
-    assert_same(made.loss, expected.loss)
+def test_bare_fsmt_gives_logits():
+    """Its official class holds the projection; without one, the zoo's model has no way back."""
+    original, batch = (
+        build_tiny(BY_NAME["FSMTForConditionalGeneration"]),
+        {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]},
+    )
+    zoo = from_official(original.model)
+    assert type(zoo) is TfmEncoderDecoderForConditionalGeneration
+    assert_same(zoo(**batch).logits, original.model(**batch, use_cache=False).last_hidden_state)
+    bare = from_official(original, tfm_zoo.TfmEncoderDecoderModel)
+    assert bare(**batch).last_hidden_state.shape == (2, 4, 32)
+    with pytest.raises(ConversionError, match="TfmEncoderDecoderModel has no counterpart among the classes of FSMT"):
+        to_official(bare)
+
+
+# Text towers
+
+TEXTS = torch.tensor([[9, 40, 98, 7, 3, 3], [9, 50, 51, 52, 97, 7]])
 
 
 @in_double()
-def test_bare_fsmt_gives_logits():
-    """Its official class holds the projection; without one, the zoo's model has no way back."""
-    original = build_tiny(BY_NAME["FSMTForConditionalGeneration"])
-    zoo = from_official(original.model)
-    assert type(zoo) is TfmEncoderDecoderForConditionalGeneration
-    assert_same(zoo(**BATCH).logits, original.model(**BATCH).last_hidden_state)
-    bare = from_official(original, TfmEncoderDecoderModel)
-    assert bare(**BATCH).last_hidden_state.shape == (2, 4, 32)
-    with pytest.raises(ConversionError, match="TfmEncoderDecoderModel has no counterpart among the classes of FSMT"):
-        to_official(bare)
+def test_a_tower_of_a_diffusion_pipeline(tmp_path):
+    """Its files were saved by earlier releases: names begin with `text_model`, and positions are stored."""
+    tower = build_tiny(BY_NAME["CLIPTextModel"], eos_token_id=2)
+    tower.save_pretrained(tmp_path)
+    tensors(
+        lambda given: (
+            {f"text_model.{name}": tensor for name, tensor in given.items()}
+            | {"text_model.embeddings.position_ids": torch.arange(40)[None]}
+        )
+    )(tmp_path)
+    zoo = from_official(tmp_path)
+    assert isinstance(zoo, TfmTextTowerModel) and zoo.config.pooled_position == "highest"
+    assert_same(zoo(TEXTS).pooler_output, tower(TEXTS).pooler_output)
+
+
+@in_double()
+def test_what_a_tower_pools(tmp_path):
+    """A text ends at its end token, whatever stands behind it; with 2 for that, at the first highest id."""
+    official = build_tiny(BY_NAME["CLIPTextModelWithProjection"])
+    for fields, places in ({}, [3, 5]), ({"eos_token_id": 2, "pooled_position": "highest"}, [2, 4]):
+        zoo = from_official(official, **fields)
+        mask = (torch.arange(6) <= torch.tensor(places)[:, None]).long()
+        bare = zoo.model(TEXTS)
+        assert torch.equal(bare.pooler_output, bare.last_hidden_state[[0, 1], places])
+        assert_same(zoo(TEXTS, mask).text_embeds, zoo(TEXTS).text_embeds)
+        assert not zoo.model(TEXTS, mask).last_hidden_state[mask == 0].any(), "padding has been computed"
+    assert to_official(zoo).config.eos_token_id == 2
+    zoo.save_pretrained(tmp_path)
+    loaded = transformers.AutoModel.from_pretrained(tmp_path, trust_remote_code=True)
+    assert torch.equal(loaded(TEXTS).text_embeds, zoo(TEXTS).text_embeds)
+    assert isinstance(transformers.AutoModelForTextEncoding.from_pretrained(tmp_path), TfmTextTowerModel)
+    with pytest.raises(ValueError, match=r"input_ids of type torch\.float64 should be integers"):
+        zoo(torch.zeros(1, 3, 32))
+    with pytest.raises(ValueError, match=r"input_ids of shape \(6,\) should be of shape \(batch, length\)"):
+        zoo(TEXTS[0])

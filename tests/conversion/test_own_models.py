@@ -30,45 +30,71 @@ from tfm_zoo.converters.tensor_rules import (
 SIZES = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 FIELDS = SIZES | {"intermediate_size": 128, "max_position_embeddings": 20, "bos_token_id": None, "eos_token_id": None}
 QKV = tuple(f"model.layers.{{i}}.self_attn.{x}_proj" for x in "qkv")
-NAMES = {
-    "transformer.wte": "model.embeddings.embed_tokens",
-    "transformer.wpe": "model.embeddings.embed_positions",
-    "transformer.h.{i}.attn.c_proj": "model.layers.{i}.self_attn.o_proj",
-    "transformer.h.{i}.mlp.c_fc": "model.layers.{i}.mlp.up_proj",
-    "transformer.h.{i}.mlp.c_proj": "model.layers.{i}.mlp.down_proj",
-    "transformer.h.{i}.ln_1": "model.layers.{i}.self_attn_norm",
-    "transformer.h.{i}.ln_2": "model.layers.{i}.mlp_norm",
-    "transformer.ln_f": "model.norm",
-    "lm_head": "lm_head",
-}
 #: by the last part of one's own name
-RULES = {mine.rpartition("transformer.")[2]: Rename(mine, zoo) for mine, zoo in NAMES.items()}
-RULES["qkv"] = Split("transformer.h.{i}.attn.c_attn", QKV)
+RULES = {
+    "wte": Rename("transformer.wte", "model.embeddings.embed_tokens"),
+    "wpe": Rename("transformer.wpe", "model.embeddings.embed_positions"),
+    "qkv": Split("transformer.h.{i}.attn.c_attn", QKV),
+    "out": Rename("transformer.h.{i}.attn.c_proj", "model.layers.{i}.self_attn.o_proj"),
+    "up": Rename("transformer.h.{i}.mlp.c_fc", "model.layers.{i}.mlp.up_proj"),
+    "down": Rename("transformer.h.{i}.mlp.c_proj", "model.layers.{i}.mlp.down_proj"),
+    "ln_1": Rename("transformer.h.{i}.ln_1", "model.layers.{i}.self_attn_norm"),
+    "ln_2": Rename("transformer.h.{i}.ln_2", "model.layers.{i}.mlp_norm"),
+    "ln_f": Rename("transformer.ln_f", "model.norm"),
+    "lm_head": Rename("lm_head", "lm_head"),
+}
 WEIGHTS = tutorials.GPT().state_dict()
-OTHER_NORM = {"ln_f": Rename("transformer.ln_f", "model.final_norm")}
-FIXED = {"wpe": Sinusoids("transformer.wpe.weight")}
+SINUSOIDAL = {"position_embedding_type": "sinusoidal"}
 
 
 def convert(weights=None, rules: dict | None = None, **fields) -> TfmGPTForCausalLM:
     rules = [rule for rule in (RULES | (rules or {})).values() if rule]
-    return from_state_dict(
-        WEIGHTS if weights is None else weights, rules, TfmGPTForCausalLM, TfmGPTConfig(**FIELDS | fields)
-    )
-
-
-def refusal(*args, **kwargs) -> str:
-    with pytest.raises(ConversionError) as caught:
-        convert(*args, **kwargs)
-    return str(caught.value)
+    weights = WEIGHTS if weights is None else weights
+    return from_state_dict(weights, rules, TfmGPTForCausalLM, TfmGPTConfig(**FIELDS | fields))
 
 
 def without(*ends: str) -> dict:
     return {key: tensor for key, tensor in WEIGHTS.items() if not key.endswith(ends)}
 
 
+class TransformerEncoder(nn.Module):
+    """Somebody's own, with a name that torch has, too."""
+
+    config = SimpleNamespace(n_layer=2)
+
+
+class Derived(nn.TransformerEncoder):
+    """It may compute anything."""
+
+    def __init__(self):
+        super().__init__(nn.TransformerEncoderLayer(8, 2, batch_first=True), 1)
+
+
+BY_KIND = {
+    kind: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": share}
+    for kind, share in (("full_attention", 0.5), ("sliding_attention", 1.0))
+}
+
+
+def channels(layer_types: list[str], rope_parameters: dict) -> tuple[int, ...]:
+    """Of a rotary model's head, in the order in which its own model has them."""
+    fields = FIELDS | {"position_embedding_type": "rotary", "sliding_window": 4, "layer_types": layer_types}
+    return Interleaved("{i}.w", QKV[0]).of(TfmGPTConfig(**fields, rope_parameters=rope_parameters)).channels
+
+
+def checked(table: torch.Tensor) -> None:
+    check_sinusoids(lazy_tensors({"pe": table}), TfmGPTConfig(**FIELDS | SINUSOIDAL), "mine")
+
+
 BIAS_OF_TWO = WEIGHTS | {"transformer.h.0.attn.c_attn.bias": torch.zeros(2)}  # which cannot be cut into three
 OTHER_HEAD = WEIGHTS | {"lm_head.weight": torch.zeros(50, 32)}
-BY_HEAD = {"qkv": Interleaved("{i}.w", QKV[0])}
+OTHER_NORM, FIXED = (
+    {"ln_f": Rename("transformer.ln_f", "model.final_norm")},
+    {"wpe": Sinusoids("transformer.wpe.weight")},
+)
+#: float32 rounds the angles of later rows by more; training changes early ones, too
+LONG = tutorials.PositionalEncoding(32, 40_000).pe
+OTHER_MODEL = r"nn.TransformerDecoder.*from_state_dict takes .* 'A model of your own' in"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +104,7 @@ BY_HEAD = {"qkv": Interleaved("{i}.w", QKV[0])}
         (lambda: convert(tutorials.GPT()), r"expected a state dict, got a GPT: give my_model\.state_dict\(\)"),
         (lambda: convert({"epoch": 3, "model": WEIGHTS}), r"not tensors: epoch, model\. Is the state dict"),
         (lambda: convert(WEIGHTS | {"crf": torch.zeros(1)}), r"unexpected: crf\.$"),
-        (lambda: convert(rules={"h.{i}.mlp.c_fc": None}), "no rule for: .*up_proj.weight.*unexpected: .*c_fc"),
+        (lambda: convert(rules={"up": None}), "no rule for: .*up_proj.weight.*unexpected: .*c_fc"),
         (lambda: convert(rules=OTHER_NORM), r"no rule for: model.norm.weight.*would make it model.final_norm"),
         (lambda: convert(rules=OTHER_NORM), r"the model lacks; is model.norm.weight meant, which no rule fills\?\)"),
         (lambda: convert(num_hidden_layers=1), r"unexpected: .*h.1.ln_1.weight \(a rule would make it model.lay"),
@@ -89,20 +115,43 @@ BY_HEAD = {"qkv": Interleaved("{i}.w", QKV[0])}
         (lambda: convert(tie_word_embeddings=False), "wte.weight and lm_head.weight are one .* tie_word"),
         (lambda: convert(WEIGHTS | {"lm_head.bias": torch.zeros(50)}), "for this state dict: lm_head_bias=True"),
         (lambda: convert(rules=FIXED), "wpe.weight: sinusoids, .*'learned'"),
-        (lambda: convert(rules=FIXED, position_embedding_type="sinusoidal"), "sinusoid_type='interleaved' has"),
-        (lambda: convert(rules=BY_HEAD), r"Interleaved.'\{i\}.w'. .* position_embedding_type='learned': use Rename"),
+        (lambda: convert(rules=FIXED, **SINUSOIDAL), "sinusoid_type='interleaved' has"),
+        (
+            lambda: convert(rules={"qkv": Interleaved("{i}.w", QKV[0])}),
+            r"'\{i\}.w'. is for rotary.*'learned': use R",
+        ),
+        (lambda: channels(list(BY_KIND), BY_KIND), r"Interleaved.'\{i\}.w'. needs .* differ in partial_rotary_factor"),
+        (lambda: checked(LONG + 2e-3), r"differs by 0\.00"),
+        (lambda: checked(LONG[..., :16]), r"pe of mine is of shape .*16\), and not \(positions, 32\)"),
+        (lambda: Rename("layers.{i}.W_{x}", "layers.{i}.q_proj"), "same places in braces"),
+        (lambda: ZooOnly("lm_head"), r"'lm_head'.* should be .*zoo="),
+        # of single experts too, whose number alone may stand on one side
+        (lambda: PerExpert("layers.{i}.{e}.w1", "layers.0.down"), "the same places in braces"),
+        *((lambda kind=kind: from_official(kind()), OTHER_MODEL) for kind in (TransformerEncoder, Derived)),
+        (lambda: from_official(WEIGHTS), r"A state dict does not say .*load_state_dict.*from_state_dict takes"),
+        (lambda: from_official(tutorials.__file__), r"tutorials.py' is a file.*from_state_dict"),
     ],
 )
 def test_what_does_not_fit_is_named(made, message):
-    with pytest.raises(ConversionError, match=f"(?s){message}"):
+    with pytest.raises(ValueError, match=f"(?s){message}"):
         made()
+
+
+def test_what_is_near_to_a_refusal_fits():
+    PerExpert("layers.{i}.{e}.w1", "layers.{i}.down")
+    checked(LONG)
+    half, whole = (0, 2, 1, 3, 4, 5, 6, 7), BY_KIND["full_attention"]
+    assert channels(list(BY_KIND), dict.fromkeys(BY_KIND, whole)) == half
+    assert channels(["full_attention"] * 2, BY_KIND) == half  # no layer slides
 
 
 def test_the_error_can_be_read():
     """A line for each kind; a tensor that every layer lacks is named once, and the field that mends it."""
     weights = without("attn.c_attn.bias")
     names = ", ".join(f"model.layers.0.self_attn.{x}_proj.bias" for x in "qkv")
-    assert refusal(weights | {"other.1": torch.zeros(1)}).splitlines() == [
+    with pytest.raises(ConversionError) as caught:
+        convert(weights | {"other.1": torch.zeros(1)})
+    assert str(caught.value).splitlines() == [
         "The state dict does not fit TfmGPTForCausalLM:",
         f"missing: transformer.h.0.attn.c_attn.bias, for {names} (and 1 like it).",
         "unexpected: other.1.",
@@ -111,26 +160,17 @@ def test_the_error_can_be_read():
     ]
     model = convert(weights, attention_bias=False, attention_output_bias=True)
     assert model.model.layers[0].self_attn.q_proj.bias is None
-    for other in ({"ln_f": None}, OTHER_NORM):  # the state dict has a last norm all the same
-        assert "The configuration says" not in refusal(rules=other)
-    # a bias that a field switches off is nothing else
-    assert "meant" not in refusal(rules={"h.{i}.mlp.c_proj": None}, mlp_bias=False)
+    for rules, fields, hint in (
+        *((rules, {}, "The configuration says") for rules in ({"ln_f": None}, OTHER_NORM)),  # the state dict has a norm
+        ({"down": None}, {"mlp_bias": False}, "meant"),  # a bias that a field switches off is nothing else
+    ):
+        with pytest.raises(ConversionError) as caught:
+            convert(rules=rules, **fields)
+        assert hint not in str(caught.value)
 
 
 SMALL = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-
-
-def from_its_like(head: str, mine: dict, fields: dict):
-    """A zoo model with `fields`, from a model of somebody's own that has those of `mine` and the zoo's names."""
-    model_class = getattr(tfm_zoo, f"Tfm{head}")
-    own, config = (model_class.config_class(**SMALL | each) for each in (mine, fields))
-    weights = model_class(own).state_dict()
-    rules = [Rename(name, name) for name in weights | model_class(config).state_dict()]
-    return from_state_dict(weights, rules, model_class, config)
-
-
-SEQ2SEQ = "EncoderDecoderForConditionalGeneration"
-SHARE = "share_encoder_decoder_embeddings"
+SEQ2SEQ, SHARE = "EncoderDecoderForConditionalGeneration", "share_encoder_decoder_embeddings"
 NORMED, TYPED = {"final_norm": True}, {"type_vocab_size": 3}
 
 
@@ -149,9 +189,13 @@ NORMED, TYPED = {"final_norm": True}, {"type_vocab_size": 3}
 )
 def test_the_error_names_the_fields_that_differ(head, mine, fields, hint):
     """And no other: with them, the conversion works."""
+    model_class = getattr(tfm_zoo, f"Tfm{head}")
+    own, config = (model_class.config_class(**SMALL | each) for each in (mine, fields))
+    weights = model_class(own).state_dict()
+    rules = [Rename(name, name) for name in weights | model_class(config).state_dict()]
     with pytest.raises(ConversionError, match=rf"{hint}\.$"):
-        from_its_like(head, mine, fields)
-    from_its_like(head, mine, mine)
+        from_state_dict(weights, rules, model_class, config)
+    from_state_dict(weights, rules, model_class, own)
 
 
 def test_a_head_that_is_new_and_buffers_that_are_no_weights(caplog):
@@ -228,86 +272,3 @@ def test_rotated_channels_side_by_side():
     assert_same(model(ids).logits, mine(ids))
     back = to_state_dict(model, rules)
     assert all(torch.equal(back[name], tensor) for name, tensor in mine.state_dict().items())
-
-
-def test_rotated_channels_of_each_kind_of_layer():
-    """They are found, if all kinds rotate as many."""
-    rule, kinds = Interleaved("{i}.w", QKV[0]), ["full_attention", "sliding_attention"]
-    rotary = {
-        kind: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": share}
-        for kind, share in zip(kinds, (0.5, 1.0), strict=True)
-    }
-
-    def config(layer_types: list[str], rope_parameters: dict) -> TfmGPTConfig:
-        fields = FIELDS | {"position_embedding_type": "rotary", "sliding_window": 4}
-        return TfmGPTConfig(**fields, layer_types=layer_types, rope_parameters=rope_parameters)
-
-    half = (0, 2, 1, 3, 4, 5, 6, 7)
-    assert rule.of(config(kinds, dict.fromkeys(kinds, rotary["full_attention"]))).channels == half
-    assert rule.of(config(kinds[:1] * 2, rotary)).channels == half  # no layer slides
-    with pytest.raises(ConversionError, match=r"Interleaved.'\{i\}.w'. needs .* differ in partial_rotary_factor"):
-        rule.of(config(kinds, rotary))
-
-
-def test_a_long_table_of_sinusoids():
-    """float32 rounds the angles of later rows by more; training changes early ones, too."""
-    config = TfmGPTConfig(**FIELDS | {"position_embedding_type": "sinusoidal"})
-    table = tutorials.PositionalEncoding(32, 40_000).pe
-    check_sinusoids(lazy_tensors({"pe": table}), config, "mine")
-    for wrong, message in (
-        (table + 2e-3, r"differs by 0\.00"),
-        (table[..., :16], r"pe of mine is of shape .*16\), and not \(positions, 32\)"),
-    ):
-        with pytest.raises(ConversionError, match=message):
-            check_sinusoids(lazy_tensors({"pe": wrong}), config, "mine")
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Rename("layers.{i}.W_{x}", "layers.{i}.q_proj"), "same places in braces"),
-        (lambda: ZooOnly("lm_head"), r"'lm_head'.* should be .*zoo="),
-        # of single experts too, whose number alone may stand on one side
-        (lambda: PerExpert("layers.{i}.{e}.w1", "layers.0.down"), "the same places in braces"),
-    ],
-)
-def test_a_rule_whose_places_differ(make, message):
-    PerExpert("layers.{i}.{e}.w1", "layers.{i}.down")
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
-class TransformerEncoder(nn.Module):
-    """Somebody's own, with a name that torch has, too."""
-
-
-class Configured(nn.Module):
-    config = SimpleNamespace(n_layer=2)
-
-
-class Derived(nn.TransformerEncoder):
-    """It may compute anything."""
-
-
-OTHER_MODEL = r"nn.TransformerDecoder.*from_state_dict takes .* 'A model of your own' in"
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (TransformerEncoder, f"TransformerEncoder.*{OTHER_MODEL}"),
-        (Configured, f"Configured.*{OTHER_MODEL}"),
-        (lambda: Derived(nn.TransformerEncoderLayer(8, 2, batch_first=True), 1), f"Derived.*{OTHER_MODEL}"),
-        (lambda: nn.Linear(2, 2), f"Linear.*{OTHER_MODEL}"),
-        (lambda: WEIGHTS, r"A state dict does not say .*load_state_dict.*from_state_dict takes"),
-    ],
-)
-def test_a_model_of_another_kind_is_told_the_way(make, message):
-    with pytest.raises(ConversionError, match=message):
-        from_official(make())
-
-
-def test_a_file_of_weights_is_told_the_way(tmp_path):
-    torch.save(WEIGHTS, tmp_path / "mine.pt")
-    with pytest.raises(ConversionError, match=r"mine.pt' is a file.*from_state_dict"):
-        from_official(tmp_path / "mine.pt")

@@ -2,10 +2,9 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr
+from collections.abc import Sequence
+from contextlib import ExitStack
 from importlib.metadata import metadata
-from io import StringIO
 from pathlib import Path
 from unittest.mock import patch
 
@@ -26,74 +25,51 @@ PROGRAMS = ("accelerate launch ", "make ", "pip ", "python ", "tfm-zoo ")
 STARTS = ("start_accelerator", "Accelerator", "set_seed", "corpus_run", "search", "read_pairs")
 
 
-class BadCommandError(Exception):
-    """A command that a reader cannot run."""
-
-
 class Started(BaseException):
     """Not an error: a recipe has read its options, and would train; with its output folder, if that is known."""
 
 
 def check(words: Sequence[str]) -> Path | None:
-    """Check a command by the rule for its kind. The current folder is the repository; nothing is trained.
-
-    Returns:
-        The folder that a training would leave a model in.
-
-    Raises:
-        BadCommandError: saying what is wrong with it, or that there is no rule for it.
-    """
-    command, is_right = shlex.join(words), True
-    with complaints(command):
-        match words:
-            case ["make", *targets]:
-                is_right = {*targets} <= {*re.findall(r"^([\w-]+):", Path("Makefile").read_text(), re.MULTILINE)}
-            case ["pip", "install", *sources]:
-                extras = metadata("tfm_zoo").get_all("Provides-Extra")
-                is_right = {*sources} <= {".", "deepspeed", *(f".[{extra}]" for extra in extras)}
-            case ["python", "-m", "pytest", *paths]:
-                is_right = all(Path(path).exists() for path in paths)
-            case ["python", "-m", "tests.hub.server"] | ["python", "-m", "benchmarks"]:
-                pass
-            case ["python", "-m", "benchmarks", name, *arguments]:
-                context = command_of(name).make_context(name, arguments)
-                case = (name == "speed" and context.params["only"]) or ""
-                is_right = name in benchmarks() and any(case.lower() in known.lower() for known in CASES)
-            case ["python", "-m", module, *_] if module.startswith(("tests.", "tfm_zoo.")):
-                is_right = Path(*module.split(".")).with_suffix(".py").is_file()
-            case ["python", script, *options]:
-                return output_folder(script, options)
-            case ["accelerate", "launch", *options]:
-                launched = launch_command_parser().parse_args(options)
-                if launched.config_file is None or Path(launched.config_file).is_file():
-                    return output_folder(launched.training_script, launched.training_script_args)
-                is_right = False
-            case ["curl", "--create-dirs", "-o", path, url] if url.startswith("https://"):
-                configs = [config.read_text() for config in Path("recipes/configs").glob("*.yaml")]
-                is_right = any(path in config and url in config for config in configs)
-            case ["vllm", "serve", _, "--trust-remote-code"]:  # in an environment of its own: `.ci/engines` runs it
-                pass
-            case ["tfm-zoo", "--install-completion"]:  # it would write to the reader's home
-                is_right = any(words[1] in parameter.opts for parameter in typer.main.get_command(app).params)
-            case ["tfm-zoo", name, *arguments]:
-                known = typer.main.get_command(app).commands[name]
-                known.make_context(name, arguments, resilient_parsing=not arguments)
-            case _:
-                is_right = False
-    if not is_right:
-        raise BadCommandError(f"{command}: a reader cannot run it, or no rule says what it may look like")
+    """Fails for a command that its program refuses, or for which there is no rule. The current folder is the
+    repository; nothing is trained. Gives the folder that a training would leave a model in."""
+    is_right = True
+    match words:
+        case ["make", *targets]:
+            is_right = {*targets} <= {*re.findall(r"^([\w-]+):", Path("Makefile").read_text(), re.MULTILINE)}
+        case ["pip", "install", *sources]:
+            extras = metadata("tfm_zoo").get_all("Provides-Extra")
+            is_right = {*sources} <= {".", "deepspeed", *(f".[{extra}]" for extra in extras)}
+        case ["python", "-m", "benchmarks", name, *arguments]:
+            context = command_of(name).make_context(name, arguments)
+            case = (name == "speed" and context.params["only"]) or ""
+            is_right = name in benchmarks() and any(case.lower() in known.lower() for known in CASES)
+        case ["python", "-m", "pytest", *paths]:
+            is_right = all(Path(path).exists() for path in paths)
+        case ["python", "-m", module, *_]:
+            place = Path(*module.split("."))
+            is_right = place.with_suffix(".py").is_file() or (place / "__main__.py").is_file()
+        case ["python", script] if script.startswith(("docs/", "recipes/notebooks/")):  # they would write files
+            is_right = Path(script).is_file()
+        case ["python", script, *options]:
+            return output_folder(script, options)
+        case ["accelerate", "launch", *options]:
+            launched = launch_command_parser().parse_args(options)
+            assert launched.config_file is None or Path(launched.config_file).is_file()
+            return output_folder(launched.training_script, launched.training_script_args)
+        case ["curl", "--create-dirs", "-o", path, url] if url.startswith("https://"):
+            configs = [config.read_text() for config in Path("recipes/configs").glob("*.yaml")]
+            is_right = any(path in config and url in config for config in configs)
+        case ["vllm", "serve", _, "--trust-remote-code"]:  # in an environment of its own: `.ci/engines` runs it
+            pass
+        case ["tfm-zoo", "--install-completion"]:  # it would write to the reader's home
+            is_right = any(words[1] in parameter.opts for parameter in typer.main.get_command(app).params)
+        case ["tfm-zoo", name, *arguments]:
+            known = typer.main.get_command(app).commands[name]
+            known.make_context(name, arguments, resilient_parsing=not arguments)
+        case _:
+            is_right = False
+    assert is_right, f"{shlex.join(words)}: a reader cannot run it, or no rule says what it may look like"
     return None
-
-
-@contextmanager
-def complaints(command: str) -> Iterator[None]:
-    """Turn an exception, or a message before an exit, into a `BadCommandError`."""
-    said = StringIO()
-    try:
-        with redirect_stderr(said):
-            yield
-    except (Exception, SystemExit) as error:
-        raise BadCommandError(f"{command}: {said.getvalue()}{error!r}") from None
 
 
 def output_folder(script: str, options: list[str]) -> Path | None:

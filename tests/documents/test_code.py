@@ -1,38 +1,45 @@
 """A reader follows a document: first its commands, except trainings, then its Python, in a fresh process; links lead
-somewhere, and every option of every recipe is named, as its parser has it."""
+somewhere, every option is named as its parser has it, and the metadata of cards is what the Hub accepts."""
 
+import io
 import json
 import os
 import re
 import shlex
 import shutil
 import sys
+from contextlib import redirect_stdout, suppress
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
+from huggingface_hub import ModelCard
 from transformers import HfArgumentParser, PreTrainedConfig
 from typer.testing import CliRunner
 
 from tfm_zoo import TfmBertConfig, TfmEncoderDecoderConfig, TfmGPTConfig
 from tfm_zoo.cli import app
 from tfm_zoo.families.auto_classes import FAMILIES
+from tfm_zoo.hub.model_card import PIPELINES
 
 from ..forks import with_libraries
-from ..hub.server import metadata
-from .commands import PROGRAMS, BadCommandError, check
-from .document import DOCUMENTS, PARTS, ROOT, Document, read, split
-from .options import PAGE, classes, offered, page
+from ..hub.server import metadata_errors, read_metadata
+from ..recipes.conftest import imported
+from .commands import PROGRAMS, check
+from .document import CARDS, DOCUMENTS, PARTS, ROOT, Document, read, split
 
+pages = imported(ROOT / "docs" / "pages.py")
 #: how the names of fields end that need no explanation
 PLAIN = ("_size", "_dropout", "_token_id", "_heads", "_layers", "_embeddings", "head_dim")
-AXES, RECIPES = (next(each for each in DOCUMENTS if str(each) == f"recipes/{name}.md") for name in ("axes", "README"))
+AXES, README = (next(each for each in DOCUMENTS if str(each) == f"recipes/{name}.md") for name in ("axes", "README"))
+EVERY = pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("document", [each for each in DOCUMENTS if each.code("bash", "sh", "python")], ids=str)
 def test_reader(document, clone, forked, online, hub_server, hold, checkpoints, tmp_path):
-    if head := metadata.read(document.text):
+    if head := read_metadata(document.text):
         hold("user/model", checkpoints[head["tags"][1]])
     for words in document.commands:
         trained = check(words)
@@ -53,7 +60,7 @@ def test_reader(document, clone, forked, online, hub_server, hold, checkpoints, 
 def test_each_training_has_a_folder_of_its_own(clone):
     """Else a reader who pastes one after the other is refused."""
     trainings = ("recipes/finetune", "recipes/train", "recipes/pretrain", "recipes/compare")
-    folders = [check(words) for words in RECIPES.commands if any(word.startswith(trainings) for word in words)]
+    folders = [check(words) for words in README.commands if any(word.startswith(trainings) for word in words)]
     assert len(folders) == len(set(folders)) > 15 and Path("output") not in folders
 
 
@@ -74,38 +81,39 @@ def test_the_defaults_of_the_axes():
         assert told == {name: getattr(config, name) for name, *_ in rows if name in own}
 
 
-def takes(recipe: Path, span: str) -> bool:
-    """Whether it has these options; one that wants a value may go without in prose."""
-    try:
-        check(["python", str(recipe), *split(span)])
-    except BadCommandError as error:
-        return "expected one argument" in str(error) or "expected at least one argument" in str(error)
-    return True
+@cache
+def known_options() -> list[set[str]]:
+    """The options that each recipe's `--help` has."""
+    helps = []
+    for recipe in ROOT.glob("recipes/*.py"):
+        helps.append(io.StringIO())
+        with redirect_stdout(helps[-1]), suppress(Exception, SystemExit):
+            imported(recipe).main(["--help"])
+    return [set(re.findall(r"--\w+", said.getvalue())) for said in helps]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+@EVERY
 def test_commands_and_options_in_prose(document, clone):
     for span in document.spans:
         if span.startswith(PROGRAMS):
             check(split(span))
-        elif span.startswith("--") and "--help" not in span:
-            assert any(takes(recipe, span) for recipe in ROOT.glob("recipes/*.py")), span
+        elif span.startswith("--"):
+            named = set(re.findall(r"--[\w-]+", span))
+            assert any(
+                {name.replace("-", "_").replace("__", "--", 1) for name in named} <= own for own in known_options()
+            ), span
 
 
-CLASSES = classes()
-WRITTEN = PAGE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("path", pages.PAGES, ids=lambda path: path.name)
+def test_a_page_is_what_the_code_says(path):
+    assert pages.PAGES[path]() == path.read_text(encoding="utf-8"), "python docs/pages.py writes it anew"
 
 
-def test_the_page_is_what_the_options_say():
-    assert page(CLASSES) == WRITTEN, "python -m tests.documents.options writes it anew"
-
-
-@pytest.mark.parametrize("script", CLASSES)
+@pytest.mark.parametrize("script", pages.RECIPES)
 def test_every_option_of_a_parser_is_in_it(script):
-    parser = HfArgumentParser(CLASSES[script])
-    names = {action.dest for action in parser._actions} - {"help"}
-    known = {*re.findall(r"`(\w+)`", WRITTEN)}
-    assert {*offered(CLASSES[script])} <= names
+    names = {action.dest for action in HfArgumentParser(pages.options_of(script))._actions} - {"help"}
+    known = {*re.findall(r"`(\w+)`", (ROOT / "recipes" / "options.md").read_text("utf-8"))}
+    assert {*pages.offered(pages.options_of(script))} <= names
     assert not [name for name in names if name not in known and name.removeprefix("no_") not in known]
 
 
@@ -121,20 +129,59 @@ def is_broken(document: Document, link: str) -> bool:
     return target.suffix != ".md" or not target.exists() or anchor not in read(target).anchors
 
 
-def is_path(span: str) -> bool:
-    """Whether it looks like a path in the repository; `*` and `<name>` stand for any name."""
-    is_known = any(span.split("/")[0] == part.name for part in PARTS)
-    return bool(re.fullmatch(r"[\w.*<>/-]+", span) and (is_known or re.search(r"\S/$|[\w>*]\.(py|yaml|md)$", span)))
-
-
 def is_missing(span: str) -> bool:
-    """Whether no file has this path. Its last parts are enough, as in the rows below a folder in a table."""
-    pattern = re.sub(r"<\w+>", "*", span)
-    return not any(entry.match(pattern) for entry in ENTRIES)
+    """Whether it looks like a path in the repository, and no file has it; `*` and `<name>` stand for any name. The last
+    parts of a path are enough, as in the rows below a folder in a table."""
+    is_known = any(span.split("/")[0] == part.name for part in PARTS)
+    is_path = re.fullmatch(r"[\w.*<>/-]+", span) and (is_known or re.search(r"\S/$|[\w>*]\.(py|yaml|md)$", span))
+    return bool(is_path) and not any(entry.match(re.sub(r"<\w+>", "*", span)) for entry in ENTRIES)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+@EVERY
 def test_links_and_paths(document):
     assert [link for link in document.links if is_broken(document, link)] == []
-    assert [span for span in document.spans if is_path(span) and is_missing(span)] == []
+    assert [span for span in document.spans if is_missing(span)] == []
     assert document.languages <= {"bash", "python", "sh", "text"} and "```" not in document.prose
+
+
+def test_the_torch_that_readme_names_is_that_of_the_constraints():
+    (pinned,) = re.findall(r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert f"CPU build of torch {pinned} " in (ROOT / "README.md").read_text().replace("\n", " ")
+
+
+# Model cards
+
+TYPES = {config_class.model_type for config_class in FAMILIES.values()}
+NUMBER = re.compile(r"(\d[\d,]*(?:\.\d+)?)( ?%)?")
+
+
+def tells(line: str, metric: str, value: float) -> bool:
+    """Whether a line of text gives a metric this value, to as many digits."""
+    numbers = [float(number.replace(",", "")) / (100 if percent else 1) for number, percent in NUMBER.findall(line)]
+    digits = len(str(value).partition(".")[2])
+    return metric in line.lower() and value in [round(number, digits) for number in numbers]
+
+
+@pytest.mark.parametrize("document", CARDS, ids=str)
+def test_metadata_of_a_card(document):
+    """The Hub accepts it, `huggingface_hub` reads all of it, and the text agrees."""
+    written, card = read_metadata(document.text), ModelCard.load(document.path)
+    data, name = card.data, document.path.stem
+    assert metadata_errors(written) == []
+    assert data.to_dict() == written  # nothing was lost
+    assert data.library_name == "transformers" and data.pipeline_tag in {*PIPELINES.values(), "text2text-generation"}
+    assert data.tags[0] == "tfm_zoo" and data.tags[1] in TYPES
+    if name in TYPES:
+        assert data.license == "apache-2.0"
+        return
+    results, lines = data.eval_results, card.text.splitlines()
+    assert data.model_name == name and [result.metric_type for result in results] == data.metrics
+    assert {result.dataset_type for result in results} == set(data.datasets)
+    for result in results:
+        assert result.metric_name and result.task_type == data.pipeline_tag
+        assert any(tells(line, result.metric_type, result.metric_value) for line in lines), result.metric_type
+
+
+def test_every_family_has_a_card():
+    names = {card.path.stem for card in CARDS}
+    assert names > TYPES and len(names - TYPES) >= 3

@@ -5,17 +5,21 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from safetensors.torch import load_file, save_file
+
 from tfm_zoo.proof.contents import digests_of_files
 
-MANIFEST = "zoo_manifest.json"
+CONFIG, GENERATION, MANIFEST = "config.json", "generation_config.json", "zoo_manifest.json"
+TOKENIZER, INDEX = "tokenizer_config.json", "model.safetensors.index.json"
+Change = Callable[[Path], object]
 
 
 def edit(folder: Path, name: str, **fields) -> dict:
-    """Sets fields of a JSON file, which may be new; gives its content."""
+    """Sets fields of a JSON file, which may be new, or takes them out, where the value is `...`; gives its content."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     content = (json.loads(path.read_text()) if path.exists() else {}) | fields
-    path.write_text(json.dumps(content))
+    path.write_text(json.dumps({name: value for name, value in content.items() if value is not ...}))
     return content
 
 
@@ -24,11 +28,25 @@ def accept(folder: Path, *names: str) -> None:
     edit(folder, MANIFEST, code=edit(folder, MANIFEST)["code"] | digests_of_files(folder, names))
 
 
-def edited(name: str, **fields) -> Callable:
+def edited(name: str, **fields) -> Change:
     return partial(edit, name=name, **fields)
 
 
-def write(name: str, text: str) -> Callable:
+def tensors(change: Callable[[dict], dict], name: str = "model.safetensors") -> Change:
+    """`change` gets a file's tensors, and returns others."""
+
+    def act(folder: Path) -> None:
+        made = {name: tensor.clone() for name, tensor in change(load_file(folder / name)).items()}
+        save_file(made, folder / name, {"format": "pt"})
+
+    return act
+
+
+def without(*names: str) -> Change:
+    return tensors(lambda given: {name: tensor for name, tensor in given.items() if name not in names})
+
+
+def write(name: str, text: str) -> Change:
     def act(folder: Path) -> None:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -36,7 +54,7 @@ def write(name: str, text: str) -> Callable:
     return act
 
 
-def replace(name: str, old: str, new: str) -> Callable:
+def replace(name: str, old: str, new: str) -> Change:
     def act(folder: Path) -> None:
         text = (folder / name).read_text()
         assert old in text
@@ -45,9 +63,13 @@ def replace(name: str, old: str, new: str) -> Callable:
     return act
 
 
-def delete(name: str) -> Callable:
+def cut(name: str, size: int) -> Change:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-size])
+
+
+def delete(name: str) -> Change:
     return lambda folder: (folder / name).unlink()
 
 
-def both(*changes: Callable) -> Callable:
+def both(*changes: Change) -> Change:
     return lambda folder: [change(folder) for change in changes]

@@ -28,29 +28,17 @@ def batch_for(model) -> dict[str, torch.Tensor]:
     return batch
 
 
-def run(model, labels: bool = False) -> dict[str, torch.Tensor]:
+def run(model) -> dict[str, torch.Tensor]:
     """Every tensor that the model gives for that batch."""
-    batch = batch_for(model)
-    if labels:
-        by_token = type(model).__name__.endswith(("LM", "Generation"))
-        batch["labels"] = batch["input_ids"] % 2 if by_token else torch.tensor([0, 1, 1])
-    else:
-        # Rounding can depend on where in memory a tensor begins: loaded ones get the place of new ones.
-        for parameter in model.parameters():
-            parameter.data = parameter.data.clone()
-    return dict(model(**batch).items())
-
-
-@torch.no_grad()
-def outputs_by(source: str, auto_classes: list[str], **options) -> dict[str, dict[str, torch.Tensor]]:
-    """Outputs of what each Auto class makes of a checkpoint."""
-    # The classifiers of two heads differ in shape, and are named alike (as the native ones are).
-    return {name: run(load(source, name, ignore_mismatched_sizes=True, **options)) for name in auto_classes}
+    for parameter in model.parameters():  # rounding can depend on where in memory a tensor begins
+        parameter.data = parameter.data.clone()
+    return dict(model(**batch_for(model)).items())
 
 
 @torch.no_grad()
 def outputs(source: str, auto_class: str, **options) -> dict[str, torch.Tensor]:
-    model = load(source, auto_class, **options)
+    # The classifiers of two heads differ in shape, and are named alike (as the native ones are).
+    model = load(source, auto_class, ignore_mismatched_sizes=True, **options)
     assert isinstance(model.config, type(model).config_class)
     return run(model)
 
@@ -122,13 +110,20 @@ def each_of(jobs: list[tuple[str, dict]]) -> list:
     return [globals()[function](**arguments) for function, arguments in jobs]
 
 
-def train_and_save(source: str, auto_class: str, target: str, **options) -> dict[str, torch.Tensor]:
-    """One optimizer step, a save, and the outputs after it."""
-    model = load(source, auto_class, **options)
+def fine_tune(model, steps: int = 2) -> None:
+    """Whatever its head, with a loss of all that it gives."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    run(model.train(), labels=True)["loss"].backward()
-    optimizer.step()
-    model.eval().save_pretrained(target)
+    for _ in range(steps):
+        sum(value.square().mean() for value in run(model).values() if value.is_floating_point()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def train_and_save(source: str, auto_class: str, target: str, **options) -> dict[str, torch.Tensor]:
+    """Two optimizer steps, a save, and the outputs after it."""
+    model = load(source, auto_class, **options)
+    fine_tune(model)
+    model.save_pretrained(target)
     with torch.no_grad():
         return run(model)
 
@@ -143,20 +138,11 @@ def make_and_save(class_name: str, config: dict, target: str) -> dict[str, torch
     return {name: value for name, value in run(model).items() if isinstance(value, torch.Tensor)}
 
 
-def fine_tune(model, steps: int = 2) -> None:
-    """Whatever its head, with a loss of all that it gives."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(steps):
-        sum(value.square().mean() for value in run(model).values() if value.is_floating_point()).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def fine_tune_and_push(source: str, auto_class: str, repository: str, **options) -> tuple[str, dict[str, torch.Tensor]]:
+def fine_tune_and_push(source: str, auto_class: str) -> tuple[str, dict[str, torch.Tensor]]:
     """As users fine-tune a model of the Hub and push it; gives the commit's hash, and the outputs."""
     model = load(source, auto_class, trust_remote_code=True)
     fine_tune(model)
-    commit = model.push_to_hub(repository, **options).oid
+    commit = model.push_to_hub(source).oid
     with torch.no_grad():
         return commit, run(model)
 
@@ -192,23 +178,18 @@ def error(source: str, auto_class: str, **options) -> str:
     raise AssertionError(f"{source} was loaded")
 
 
-def with_the_zoo(source: str, auto_class: str, first: bool) -> list[dict[str, torch.Tensor]]:
-    """Outputs by the checkpoint's own code, and by the package's, which is imported `first` or after."""
-    before = [] if first else [outputs(source, auto_class, trust_remote_code=True)]
+def with_the_zoo(source: str, auto_class: str, first: bool, target: str) -> list:
+    """Outputs by the checkpoint's own code, and by the package's, which is imported `first` or after; and the modules
+    of both classes. Both models are saved in folders of these names."""
+    own = None if first else load(source, auto_class, trust_remote_code=True)
     import tfm_zoo  # noqa: F401
 
-    return before + [outputs(source, auto_class, trust_remote_code=trust) for trust in (True, False)]
-
-
-def saved_with_the_zoo_after_remote(source: str, auto_class: str, target: str) -> list[str]:
-    """Models of the checkpoint's own class and of the package's, saved in folders of these names; their modules."""
-    own = load(source, auto_class, trust_remote_code=True)
-    import tfm_zoo  # noqa: F401
-
+    own = own or load(source, auto_class, trust_remote_code=True)
     models = {"own": own, "package": load(source, auto_class)}
     for name, model in models.items():
         model.save_pretrained(f"{target}/{name}")
-    return [type(model).__module__.split(".")[0] for model in models.values()]
+    with torch.no_grad():
+        return [(type(model).__module__.split(".")[0], run(model)) for model in models.values()]
 
 
 if __name__ == "__main__":

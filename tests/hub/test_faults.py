@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from torch.nn import ModuleList, Parameter, ReLU
 from torch.nn.functional import cross_entropy
 
 import tfm_zoo
@@ -18,7 +18,22 @@ from tfm_zoo.training.tokenizers import byte_level_bpe, word_piece_tokenizer
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import tiny_model
-from .editing import accept, both, delete, edit, edited, replace, write
+from .editing import (
+    CONFIG,
+    GENERATION,
+    MANIFEST,
+    TOKENIZER,
+    accept,
+    both,
+    cut,
+    delete,
+    edit,
+    edited,
+    replace,
+    tensors,
+    without,
+    write,
+)
 from .test_record import OFFICIAL, SIGNALS
 
 PAGE = Path(__file__).parents[2].joinpath("recipes", "verify.md").read_text(encoding="utf-8")
@@ -29,20 +44,11 @@ RUNS = "raise SystemExit('it ran')\n"
 ROWS = re.findall(r"^\| ([^|]+) \| (bert|llama|marian|zoo) \| (.+) \|$", PAGE, re.MULTILINE)
 
 
-def tensors(change: Callable[[dict], dict]) -> Callable:
-    def inject(folder: Path) -> None:
-        path = folder / "model.safetensors"
-        save_file(change(load_file(path)), path, metadata={"format": "pt"})
-
-    return inject
-
-
 DENSE, DOWN = "bert.encoder.layer.1.output.dense.weight", "model.layers.2.mlp.down_proj.weight"
-CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
-MANIFEST, MODULES = "zoo_manifest.json", "modules.json"
+MODULES = "modules.json"
 
 
-def with_a_flipped_bit(weights: dict) -> dict:
+def flip_a_bit(weights: dict) -> dict:
     weights[DENSE].view(torch.int32)[0, 0] ^= 1
     return weights
 
@@ -50,11 +56,6 @@ def with_a_flipped_bit(weights: dict) -> dict:
 def with_layers_swapped(weights: dict) -> dict:
     other = {"0": "1", "1": "0"}
     return {re.sub(r"(?<=layer\.)[01]", lambda i: other[i[0]], name): value for name, value in weights.items()}
-
-
-def truncate(folder: Path) -> None:
-    path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-50])
 
 
 def naming(auto_class: str, target: str) -> Callable:
@@ -122,12 +123,12 @@ IN_A_FOLDER = both(
 )
 #: row of the page -> what changes a copy of the model's folder
 FAULTS = {
-    "one bit of a weight": tensors(with_a_flipped_bit),
+    "one bit of a weight": tensors(flip_a_bit),
     "two layers swapped in the file": tensors(with_layers_swapped),
-    "a tensor is missing": tensors(lambda weights: {k: weights[k] for k in weights if k != "classifier.weight"}),
+    "a tensor is missing": without("classifier.weight"),
     "weights of a shard from another training": tensors(lambda weights: weights | {DOWN: weights[DOWN] * 1.01}),
     "weights saved again in bfloat16": tensors(lambda weights: {k: v.bfloat16() for k, v in weights.items()}),
-    "the file is cut short": truncate,
+    "the file is cut short": cut("model.safetensors", 50),
     "an epsilon in config.json": edited(CONFIG, layer_norm_eps=1e-5),
     "an activation in config.json": edited(CONFIG, hidden_act="gelu"),
     "two labels swapped": edited(CONFIG, id2label={"0": "B", "1": "A"}, label2id={"B": 0, "A": 1}),
@@ -185,22 +186,6 @@ FAULTS = {
 # -- libraries that compute otherwise: what has been loaded is changed
 
 
-def setting(part: str, **fields) -> Callable:
-    def inject(model) -> None:
-        for name, value in fields.items():
-            setattr(model.get_submodule(part), name, value)
-
-    return inject
-
-
-def scaling(part: str, name: str, by: float) -> Callable:
-    return lambda model: setting(part, **{name: getattr(model.get_submodule(part), name) * by})(model)
-
-
-BERT_MASK = "transformers.models.bert.modeling_bert.create_bidirectional_mask"
-LLAMA_MASK = "transformers.models.llama.modeling_llama.create_causal_mask"
-
-
 def see_no_further(config, inputs_embeds, attention_mask, **_):
     given = {"config": config, "inputs_embeds": inputs_embeds, "attention_mask": attention_mask}
     return transformers.masking_utils.create_causal_mask(**given, past_key_values=None, position_ids=None)
@@ -210,68 +195,46 @@ def see_ahead(attention_mask, **_):
     return attention_mask[:, None, None].bool().expand(-1, 1, attention_mask.shape[1], -1)
 
 
-def smooth_labels(_, *given):
-    return cross_entropy(*given, label_smoothing=0.1)
+def with_positions_from_one(forward: Callable) -> Callable:
+    return lambda **given: forward(**given | {"position_ids": torch.arange(1, 13)[None]})
 
 
-def shift_positions(model) -> None:
-    model.bert.embeddings.position_ids += 1
+def in_bfloat16(forward: Callable) -> Callable:
+    """What an intermediate part computes if its dense layer gives bfloat16."""
+    part, dense = forward.__self__, forward.__self__.dense.forward
+    part.dense.forward = lambda states: dense(states).bfloat16()
+    return lambda states: part.intermediate_act_fn(part.dense(states).float())
 
 
-def swap_layers(model) -> None:
-    layers = model.model.layers
-    layers[0], layers[1] = layers[1], layers[0]
+BERT_MASK = "transformers.models.bert.modeling_bert.create_bidirectional_mask"
+LLAMA_MASK = "transformers.models.llama.modeling_llama.create_causal_mask"
 
 
-def initialise_anew(model) -> None:
-    model.bert.encoder.layer[0].attention.self.query.weight.data.normal_()
+def anew(weight: Parameter) -> Parameter:
+    return Parameter(torch.randn_like(weight))
 
 
-class ToFloat(torch.nn.Module):
-    def forward(self, states):
-        return states.float()
-
-
-def round_a_layer(model) -> None:
-    part = model.bert.encoder.layer[1].intermediate
-    forward = part.dense.forward
-    part.dense.forward = lambda states: forward(states).bfloat16().float().bfloat16()
-    part.intermediate_act_fn = torch.nn.Sequential(ToFloat(), part.intermediate_act_fn)
-
-
-def lose_a_module(model) -> None:
-    layer = model.model.decoder.layers[1]
-    del layer.activation_fn
-    layer.activation_fn = torch.relu
-
-
-def shift_rotary_positions(model) -> None:
-    forward = model.model.forward
-    model.model.forward = lambda **given: forward(**given | {"position_ids": torch.arange(1, 13)[None]})
-
-
-def change_late_positions(model) -> None:
-    model.bert.embeddings.position_ids[0, 20:] = 0
-
-
-LAYER = "bert.encoder.layer"
-#: row of the page -> what changes the model that a library makes of a folder, or returns what is patched in the library
+LAYER, IDS = "bert.encoder.layer", ("bert.embeddings", "position_ids")
+#: row of the page -> in the model that a library makes of a folder: a part, what it has, and what it has then
 DRIFTS = {
-    "an epsilon in a library": setting(f"{LAYER}.1.output.LayerNorm", eps=0.1),
-    "an activation in a library": setting(f"{LAYER}.2.intermediate", intermediate_act_fn=torch.nn.ReLU()),
-    "the mask made causal": lambda _: (BERT_MASK, see_no_further),
-    "the mask of padding lost": lambda _: (BERT_MASK, lambda **_: None),
-    "a decoder that sees ahead": lambda _: (LLAMA_MASK, see_ahead),
-    "learned positions shifted by one": shift_positions,
-    "another base of rotary positions": scaling("model.rotary_emb", "inv_freq", 0.9),
-    "two layers swapped in memory": swap_layers,
-    "weights initialised anew after loading": initialise_anew,
-    "a layer in bfloat16": round_a_layer,
-    "another scale of attention": scaling(f"{LAYER}.1.attention.self", "scaling", 0.5),
-    "an activation that is not a module": lose_a_module,
-    "another loss": lambda _: ("torch.nn.CrossEntropyLoss.forward", smooth_labels),
-    "rotary positions shifted by one": shift_rotary_positions,
-    "positions behind the twelfth": change_late_positions,
+    "an epsilon in a library": (f"{LAYER}.1.output.LayerNorm", "eps", lambda _: 0.1),
+    "an activation in a library": (f"{LAYER}.2.intermediate", "intermediate_act_fn", lambda _: ReLU()),
+    "learned positions shifted by one": (*IDS, lambda ids: ids + 1),
+    "positions behind the twelfth": (*IDS, lambda ids: ids * (torch.arange(ids.shape[1]) < 20)),
+    "another base of rotary positions": ("model.rotary_emb", "inv_freq", lambda frequencies: frequencies * 0.9),
+    "rotary positions shifted by one": ("model", "forward", with_positions_from_one),
+    "two layers swapped in memory": ("model", "layers", lambda all: ModuleList([all[1], all[0], *all[2:]])),
+    "weights initialised anew after loading": (f"{LAYER}.0.attention.self.query", "weight", anew),
+    "a layer in bfloat16": (f"{LAYER}.1.intermediate", "forward", in_bfloat16),
+    "another scale of attention": (f"{LAYER}.1.attention.self", "scaling", lambda scale: scale * 0.5),
+    "an activation that is not a module": ("model.decoder.layers.1", "activation_fn", lambda _: torch.relu),
+}
+#: row of the page -> what stands in a library for what it has
+PATCHES = {
+    "the mask made causal": (BERT_MASK, see_no_further),
+    "the mask of padding lost": (BERT_MASK, lambda **_: None),
+    "a decoder that sees ahead": (LLAMA_MASK, see_ahead),
+    "another loss": ("torch.nn.CrossEntropyLoss.forward", lambda _, *given: cross_entropy(*given, label_smoothing=0.1)),
 }
 
 
@@ -294,17 +257,19 @@ def recorded(tmp_path_factory, here) -> dict[str, Path]:
 
 
 def test_the_page_lists_them():
-    assert sorted(row[0] for row in ROWS) == sorted(FAULTS | DRIFTS)
+    assert sorted(row[0] for row in ROWS) == sorted(FAULTS | DRIFTS | PATCHES)
     assert [name for name in (*OFFICIAL, *SIGNALS) if f"`{name}`" not in PAGE] == []
 
 
 @pytest.mark.parametrize(("title", "model", "answer"), ROWS, ids=[row[0] for row in ROWS])
 def test_fault(title, model, answer, recorded, tmp_path, monkeypatch):
     folder = Path(shutil.copytree(recorded[model], tmp_path / "model"))
-    if title in DRIFTS:
-        loaded_otherwise(getattr(transformers, CLASSES[model]), DRIFTS[title], monkeypatch)
-    else:
+    if title in FAULTS:
         FAULTS[title](folder)
+    elif title in PATCHES:
+        monkeypatch.setattr(*PATCHES[title])
+    else:
+        loaded_otherwise(getattr(transformers, CLASSES[model]), *DRIFTS[title], monkeypatch)
     verdict = verify(folder)
     says = answer[1:-1] if answer.startswith("`") else ""  # else the page says why nothing is said
     assert verdict.ok == (not says), verdict
@@ -317,14 +282,18 @@ def test_fault(title, model, answer, recorded, tmp_path, monkeypatch):
         assert "loader" not in verify(folder, trust_remote_code=True).figures
 
 
-def loaded_otherwise(model_class: type, inject: Callable, monkeypatch) -> None:
+def loaded_otherwise(model_class: type, part: str, name: str, change: Callable, monkeypatch) -> None:
     """Lets `from_pretrained` change what it has loaded."""
     load = model_class.from_pretrained
 
     def from_pretrained(*args, **options):
         model, info = load(*args, **options)
-        if patched := inject(model):
-            monkeypatch.setattr(*patched)
+        module = model.get_submodule(part)
+        old = getattr(module, name)
+        new = change(old)
+        if isinstance(old, torch.nn.Module) and not isinstance(new, torch.nn.Module):
+            delattr(module, name)
+        setattr(module, name, new)
         return model, info
 
     monkeypatch.setattr(model_class, "from_pretrained", from_pretrained)

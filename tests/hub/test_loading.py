@@ -22,15 +22,19 @@ pytestmark = pytest.mark.slow
 #: of each family: every head of it is saved with the same names of classes and the same code
 FIRST = (ENCODERS[0], DECODERS[0], ENCODER_DECODERS[0])
 TRUST = {"trust_remote_code": True}
+ENDS = {"eos_token_id": 3, "decoder_start_token_id": 2, "final_logits_bias": True}
 
 
 def assert_same(one, other) -> None:
     """Bit for bit."""
-    torch.testing.assert_close(one, other, rtol=0, atol=0)
-
-
-def saved(checkpoints, name: str) -> dict:
-    return torch.load(checkpoints[name].parent / f"{name}.pt")
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        one, other = list(one.values()), list(other.values())
+    if isinstance(one, list | tuple):
+        for each, wanted in zip(one, other, strict=True):
+            assert_same(each, wanted)
+    else:
+        assert one.equal(other) if isinstance(one, torch.Tensor) else one == other
 
 
 def auto_classes_of(head: type) -> list[str]:
@@ -40,95 +44,63 @@ def auto_classes_of(head: type) -> list[str]:
     return [auto for auto, name in named.items() if head in FIRST or auto in bases or name == head.__name__]
 
 
-def test_every_head_loads_from_every_save(checkpoints, do_jobs):
-    """From its folder, and a family's first from the Hub's cache, too."""
-    places = {(head, str(checkpoints[head.__name__])): auto_classes_of(head) for head in HEADS}
-    places |= {(head, f"zoo/{head.__name__}"): auto_classes_of(head) for head in FIRST}
-    jobs = [("outputs_by", {"source": where, "auto_classes": autos} | TRUST) for (_, where), autos in places.items()]
-    results = dict(zip(places, do_jobs(jobs), strict=True))
-    for head in FIRST:
-        from_folder, from_hub = (each for (of, _), each in results.items() if of is head)
-        assert_same(from_folder, from_hub)
-    for head in HEADS:
-        name, auto_classes = head.__name__, head.config_class.auto_classes
-        from_folder, wanted = results[head, str(checkpoints[name])], saved(checkpoints, name)
-        auto_class = next(auto for auto, named in auto_classes.items() if named == name)
-        assert_same(from_folder[auto_class], wanted["outputs"])
-        reads_source = name == "TfmEncoderDecoderForTokenClassification"  # alone, whose base model has both sides
-        base = "encoder_last_hidden_state" if reads_source else "last_hidden_state"
-        assert_same(from_folder["AutoModel"][base], wanted["last_hidden_state"])
-        if "encoder_last_hidden_state" in wanted["outputs"]:  # of which the encoder alone is loaded too
-            encoded = from_folder["AutoModelForTextEncoding"]["last_hidden_state"]
-            assert_same(encoded, wanted["outputs"]["encoder_last_hidden_state"])
-
-
-def test_tables_that_no_checkpoint_stores_are_there(checkpoints, do_jobs):
-    asked = [{"source": str(checkpoints[name]), "auto_class": "AutoModel"} for name in VARIANTS]
-    results = do_jobs([("outputs", each | TRUST) for each in asked])
-    for name, arguments, remote in zip(VARIANTS, asked, results, strict=True):
-        for result in (remote, plain.outputs(**arguments)):
-            assert_same(result, saved(checkpoints, name)["outputs"])
-
-
-def test_subfolder(checkpoints, do_jobs, tmp_path):
-    """transformers looks for code beside the repository's README alone; with the zoo imported it needs none."""
-    folder = checkpoints["TfmBertForMaskedLM"]
-    bare, complete = tmp_path / "bare", tmp_path / "complete"
-    for repository in (bare, complete):
-        shutil.copytree(folder, repository / "model")
-    for file in folder.glob("*.py"):
-        shutil.copy(file, complete)
-    options = {"auto_class": "AutoModelForMaskedLM", "subfolder": "model"}
-    sources = (("error", bare), ("outputs", complete))
-    error, outputs = do_jobs([(job, {"source": str(source)} | TRUST | options) for job, source in sources])
-    assert "modeling_tfm_bert.py" in error
-    for result in (outputs, plain.outputs(str(bare), **options)):
-        assert_same(result, saved(checkpoints, folder.name)["outputs"])
-
-
-ENDS = {"eos_token_id": 3, "decoder_start_token_id": 2, "final_logits_bias": True}
-
-
-@pytest.mark.parametrize(
-    ("auto_class", "head", "fields"),
-    [
+@pytest.fixture
+def writers(tmp_path):
+    """Folders of models that write, whole and in shards, with the Auto class that loads them."""
+    folders = {}
+    for auto_class, head, fields in (
         ("AutoModelForCausalLM", TfmGPTForCausalLM, {}),
         ("AutoModelForSeq2SeqLM", TfmEncoderDecoderForConditionalGeneration, ENDS),
-    ],
-)
-def test_texts_are_the_same(auto_class, head, fields, do_jobs, tmp_path):
-    """Of a tied checkpoint, whole and in shards, where there is no zoo; an encoder loads alone."""
-    tokenizer = make_tokenizer()
-    tokenizer.padding_side = "left" if head is TfmGPTForCausalLM else "right"
-    model = tiny_model(head, vocab_size=len(tokenizer), use_cache=True, **fields)
-    folders = [tmp_path / "whole", tmp_path / "sharded"]
-    for folder, size in zip(folders, ("1GB", "20KB"), strict=True):
-        model.save_pretrained(folder, max_shard_size=size)
-        tokenizer.save_pretrained(folder)
-    asked = {"auto_class": auto_class, "texts": SENTENCES} | TRUST
-    local = plain.written(str(folders[0]), **asked)
-    for result in do_jobs([("written", asked | {"source": str(folder)}) for folder in folders]):
-        assert result["tied"] and result.keys() == local.keys()
-        for name, value in local.items():
-            assert result[name].equal(value) if isinstance(value, torch.Tensor) else result[name] == value, name
-    assert local["static"].equal(local["dynamic"]) and local["dynamic"].unique().numel() > 8
-    if "encoded" in local:
-        assert local["encoded"].equal(local["encoded by the whole"])
-        assert {name.split(".")[0] for name in local["parameters"]} == {"encoder"}
+    ):
+        tokenizer = make_tokenizer()
+        tokenizer.padding_side = "left" if head is TfmGPTForCausalLM else "right"
+        model = tiny_model(head, vocab_size=len(tokenizer), use_cache=True, **fields)
+        for size in ("1GB", "20KB"):
+            folders[folder := str(tmp_path / head.__name__ / size)] = auto_class
+            model.save_pretrained(folder, max_shard_size=size)
+            tokenizer.save_pretrained(folder)
+    return folders
+
+
+def test_it_gives_the_same_where_there_is_no_zoo(checkpoints, do_jobs, writers, tmp_path):
+    """Every head, by its Auto classes; tables that no checkpoint stores; what is in the Hub's cache; a subfolder, for
+    which transformers looks for code beside the repository's README alone; and the texts that a model writes."""
+    folder = checkpoints["TfmBertForMaskedLM"]
+    for repository in ("bare", "complete"):
+        shutil.copytree(folder, tmp_path / repository / "model")
+    for file in folder.glob("*.py"):
+        shutil.copy(file, tmp_path / "complete")
+    listed = [(checkpoints[head.__name__], auto_class) for head in HEADS for auto_class in auto_classes_of(head)]
+    listed += [(checkpoints[name], "AutoModel") for name in VARIANTS]
+    jobs = [("outputs", {"source": str(source), "auto_class": auto_class}) for source, auto_class in listed]
+    subfolder = {"auto_class": "AutoModelForMaskedLM", "subfolder": "model"}
+    jobs += [("outputs", subfolder | {"source": str(tmp_path / "complete")})]
+    jobs += [
+        ("written", {"source": source, "auto_class": auto, "texts": SENTENCES}) for source, auto in writers.items()
+    ]
+    here = plain.each_of(jobs)
+    cached = [("outputs", {"source": f"zoo/{head.__name__}", "auto_class": "AutoModel"}) for head in FIRST]
+    asked = [*jobs, *cached, ("error", subfolder | {"source": str(tmp_path / "bare")})]
+    [there] = do_jobs([("each_of", {"jobs": [(name, options | TRUST) for name, options in asked]})])
+    assert "modeling_tfm_bert.py" in there.pop()
+    assert_same(there, here + [here[listed.index((checkpoints[head.__name__], "AutoModel"))] for head in FIRST])
+    for text in here[-len(writers) :]:
+        assert text["tied"] and text["static"].equal(text["dynamic"]) and text["dynamic"].unique().numel() > 8
+    assert text["encoded"].equal(text["encoded by the whole"])
+    assert {name.split(".")[0] for name in text["parameters"]} == {"encoder"}
 
 
 def test_with_the_zoo_imported_before_or_after(checkpoints, do_jobs, tmp_path):
     """A model is saved as its class saves: one of the checkpoint's own code, as where there is no zoo."""
-    arguments = {"source": str(checkpoints["TfmBertForMaskedLM"]), "auto_class": "AutoModelForMaskedLM"}
-    decoder = {"source": str(checkpoints["TfmGPTForCausalLM"]), "auto_class": "AutoModelForCausalLM"}
-    jobs = [("with_the_zoo", arguments | {"first": first}) for first in (True, False)]
-    jobs.append(("saved_with_the_zoo_after_remote", decoder | {"target": str(tmp_path)}))
-    *computed, modules = do_jobs(jobs, sys.executable)
-    wanted = plain.outputs(**arguments)
-    for result in (each for results in computed for each in results):
-        assert_same(result, wanted)
-    assert modules == ["transformers_modules", "tfm_zoo"]
-    own, package = ({path.name for path in (tmp_path / kind).iterdir()} for kind in ("own", "package"))
+    source = {"source": str(checkpoints["TfmGPTForCausalLM"]), "auto_class": "AutoModelForCausalLM"}
+    jobs = [
+        ("with_the_zoo", source | {"first": first, "target": str(tmp_path / str(first))}) for first in (True, False)
+    ]
+    first, after = do_jobs(jobs, sys.executable)
+    wanted = plain.outputs(**source)
+    assert_same([outputs for _, outputs in first + after], [wanted] * 4)
+    assert [module for module, _ in after] == ["transformers_modules", "tfm_zoo"]
+    own, package = ({path.name for path in (tmp_path / "False" / kind).iterdir()} for kind in ("own", "package"))
     assert FILE not in own and package == own | {FILE}
 
 
@@ -136,36 +108,33 @@ def test_with_the_zoo_imported_before_or_after(checkpoints, do_jobs, tmp_path):
 def test_there_and_back(online, tmp_path, do_online, hub_server):
     """Of each family a head, fine-tuned here, goes to the Hub, is tuned where there is no zoo and goes again."""
     heads = (TfmBertForSequenceClassification, TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration)
-    first, again = {}, []
+    autos, first = {}, []
     for head in heads:
-        name, repository = head.__name__, f"user/{head.__name__}"
         model = tiny_model(head)
         plain.fine_tune(model)
-        model.save_pretrained(tmp_path / name)
+        model.save_pretrained(tmp_path / head.__name__)
+        repository = f"user/{head.__name__}"
+        autos[repository] = next(auto for auto, name in head.config_class.auto_classes.items() if name == head.__name__)
         with torch.no_grad():
-            first[repository] = push(tmp_path / name, repository).oid, plain.run(model)
-        auto = next(auto for auto, target in model.config.auto_classes.items() if target == name)
-        again.append(("fine_tune_and_push", {"source": repository, "auto_class": auto, "repository": repository}))
-    second = dict(zip(first, do_online(again), strict=True))
-
-    jobs, expected = [], []
-    for (_, options), pushes in zip(again, zip(first.values(), second.values(), strict=True), strict=True):
-        for commit, outputs in pushes:
-            where = {"source": options["repository"], "auto_class": options["auto_class"], "revision": commit}
-            jobs.append(("outputs", where | TRUST))
-            expected.append(outputs)
-    assert_same(do_online(jobs), expected)
-
-    for head, (repository, (commit, outputs)) in zip(heads, first.items(), strict=True):
+            first.append((push(tmp_path / head.__name__, repository).oid, plain.run(model)))
+    second = do_online(
+        [("fine_tune_and_push", {"source": source, "auto_class": auto}) for source, auto in autos.items()]
+    )
+    jobs = [
+        ("outputs", {"source": source, "auto_class": auto, "revision": commit} | TRUST)
+        for pushed in (first, second)
+        for (source, auto), (commit, _) in zip(autos.items(), pushed, strict=True)
+    ]
+    assert_same(do_online(jobs), [outputs for _, outputs in (*first, *second)])
+    for repository, (commit, one), (last, other) in zip(autos, first, second, strict=True):
         kept = hub_server.repositories[repository]
-        code = [
-            {name: kept.read(name, revision) for name in kept.at(revision).files if name.endswith(".py")}
+        before, after = (
+            {name: content for name, content in kept.at(revision).files.items() if name.endswith(".py")}
             for revision in (commit, "main")
-        ]
-        assert code[0] == code[1] and f"modeling_{head.config_class.model_type}.py" in code[0]
-        assert kept.branches["main"] == second[repository][0] != commit
-        assert any((outputs[name] != second[repository][1][name]).any() for name in outputs)
-        card = ModelCard(kept.read("README.md", "main").decode())
+        )
+        assert before == after and len(before) > 5
+        assert kept.branches["main"] == last != commit and any((one[name] != other[name]).any() for name in one)
+        card = ModelCard(kept.read("README.md").decode())
         assert card.data.tags[0] == "tfm_zoo" and f'.from_pretrained("{repository}", trust' in card.text
         assert verify(repository, revision=commit, token="hf_user").ok
         # Pushed from where there is no zoo, it has the manifest of the first push, and is not what that says.

@@ -1,5 +1,7 @@
-"""Models on their way to the Hub and back: all in one commit, or nothing; what a person wrote there stays."""
+"""Models and their cards on their way to the Hub and back: all in one commit, or nothing; what a person wrote there
+stays, and the Hub takes what the zoo wrote."""
 
+import re
 import threading
 from pathlib import Path
 
@@ -9,16 +11,20 @@ from typer.testing import CliRunner
 
 from tfm_zoo import TfmBertForSequenceClassification, TfmGPTForCausalLM
 from tfm_zoo.cli import app
+from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.hub import PushError, push
-from tfm_zoo.hub.model_card import MARK
+from tfm_zoo.hub.cards import write_card
+from tfm_zoo.hub.model_card import MARK, card_of_model
 from tfm_zoo.proof import verify
-from tfm_zoo.proof.manifest import FILE
 
-from ..tiny import tiny_model
-from .editing import write
+from ..official_models import BY_NAME, build_tiny
+from ..tiny import HEADS, tiny_model
+from ..words import make_tokenizer
+from .editing import MANIFEST, write
 
 NAME = "user/model"
 RECIPE_CARD = f"---\nlicense: mit\n---\n{MARK.format('model')}\nfrom a recipe"
+OWN_CARD = "---\n# a comment\nlicense: mit   # yes\ntags: [mine]\n---\nmy own"
 
 
 def save(folder: Path, seed: int = 0, size: str = "1GB", head: type = TfmBertForSequenceClassification) -> Path:
@@ -54,54 +60,39 @@ def test_one_commit_holds_the_model_and_nothing_else(folder, there):
     for name in (*left, "sub/checkpoint-3/model.safetensors", ".git/config"):
         write(name, "private")(folder)
     push(folder, NAME, private=True)
-    assert served(there()) == before | {"additional_chat_templates/tools.jinja", "README.md"} and FILE in before
+    assert served(there()) == before | {"additional_chat_templates/tools.jinja", "README.md"} and MANIFEST in before
     assert there().private and len(there().commits) == 2 and not (folder / "README.md").exists()
     push(folder, NAME)
     assert len(there().commits) == 2
     assert verify(NAME, token="hf_user").ok
 
 
-def test_a_card_that_a_person_wrote_stays(folder, there):
-    """In the folder, which need not be one to write to, and on the Hub; one that the zoo wrote names the repository."""
-    write("README.md", RECIPE_CARD)(folder)
-    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
+REFUSED = r"The upload to user/model failed: .* It lacks new.txt: .* Push again \(tfm-zoo push .* user/model\)"
+HANGS = r"there was no answer for 0\.3 seconds\. "
+
+
+@pytest.mark.parametrize(
+    ("action", "says"),
+    [
+        *(("preupload", REFUSED), ("commit", REFUSED), ("create", HANGS + "Nothing was sent")),
+        *(("preupload", HANGS + "The repository does not"), ("commit", HANGS + "The repository does not")),
+    ],
+)
+def test_interrupted_and_run_again(folder, there, hub_server, action, says, monkeypatch):
     push(folder, NAME)
-    assert before == {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
-    assert "from a recipe" in card(there()) and MARK.format(NAME) in card(there())
-    for text in ("---\nlicense: mit\n---\nmy own", RECIPE_CARD):
-        write("README.md", text)(folder)
-        push(folder, NAME)
-        assert "my own" in card(there())
-
-
-def test_tags_and_a_card_of_ones_own(online, there):
-    model = tiny_model(TfmBertForSequenceClassification)
-    model.add_model_tags(["mine"])
-    model.push_to_hub(NAME, tags=["given"])
-    assert {"mine", "given", "tfm_zoo"} <= set(ModelCard(card(there())).data.tags)
-    own = "---\n# a comment\nlicense: mit   # yes\ntags: [mine]\n---\nmy own"
-    online().upload_file(path_or_fileobj=own.encode(), path_in_repo="README.md", repo_id=NAME)
-    model.push_to_hub(NAME)
-    assert card(there()) == own  # to the letter
-    model.push_to_hub(NAME, tags=["given"])
-    tagged = ModelCard(card(there()))
-    assert (tagged.data.tags, tagged.data.license, tagged.text.strip()) == (["mine", "given"], "mit", "my own")
-
-
-@pytest.mark.parametrize("action", ["preupload", "commit"])
-def test_interrupted_and_run_again(folder, there, hub_server, action):
-    push(folder, NAME)
-    before = there().branches["main"]
+    before, hangs, asked = there().branches["main"], threading.Event(), hub_server.served[action]
     write("new.txt", "new")(save(folder, seed=1))
-    hub_server.fail(action, 403)
-    failed = r"The upload to user/model failed: .* It lacks new.txt: .* Push again \(tfm-zoo push .* user/model\)"
-    with pytest.raises(PushError, match=failed):
-        push(folder, NAME)
-    assert there().branches["main"] == before
+    hub_server.fail(action, 403 if says is REFUSED else lambda: hangs.wait(60))
+    with monkeypatch.context() as patched:
+        patched.setattr("tfm_zoo.hub.uploading.PATIENCE", 0.3 if says is not REFUSED else 60)
+        with pytest.raises(PushError, match=says):
+            push(folder, NAME)
+    hangs.set()
+    assert there().branches["main"] == before and hub_server.served[action] - asked <= 2
     hub_server.faults.clear()
     push(folder, NAME)
     assert there().branches["main"] != before
-    assert there().read(FILE) == (folder / FILE).read_bytes()
+    assert there().read(MANIFEST) == (folder / MANIFEST).read_bytes()
 
 
 def test_no_connection(folder, monkeypatch):
@@ -125,18 +116,6 @@ def test_a_commit_whose_answer_is_lost(folder, there, hub_server):
     assert len(there().commits) == 2
 
 
-@pytest.mark.parametrize("action", ["create", "preupload", "commit"])
-def test_a_hub_that_hangs(online, folder, hub_server, monkeypatch, action):
-    monkeypatch.setattr("tfm_zoo.hub.uploading.PATIENCE", 0.3)
-    hangs = threading.Event()
-    hub_server.fail(action, lambda: hangs.wait(60))
-    message = r"there was no answer for 0\.3 seconds\. (Nothing was sent|The repository does not)"
-    with pytest.raises(PushError, match=message):
-        push(folder, NAME)
-    hangs.set()
-    assert hub_server.served[action] <= 2
-
-
 def test_command(folder, there, hub_server):
     done = CliRunner().invoke(app, ["push", str(folder), NAME, "--commit-message", "First"])
     assert done.exit_code == 0 and hub_server.url in done.output.replace("\n", "")
@@ -154,8 +133,6 @@ def test_what_an_earlier_push_left_goes(tmp_path, there):
         folder = save(tmp_path / str(seed), seed, size, head)
         push(folder, NAME)
         assert served(there()) == {path.name for path in folder.iterdir()} | {"README.md"}
-        verdict = verify(NAME, token="hf_user")
-        assert verdict.ok, verdict
     tiny_model(TfmBertForSequenceClassification).push_to_hub(NAME, max_shard_size="8KB")
     assert not {"model.safetensors", "modeling_tfm_gpt.py"} & served(there())
     assert verify(NAME, token="hf_user").ok
@@ -167,9 +144,8 @@ def test_save_and_push_sends_what_was_saved(tmp_path, there):
     options = {"repo_id": NAME, "max_shard_size": "8KB", "commit_message": "Halved", "tags": "given"}
     model.save_pretrained(tmp_path, state_dict=halved, push_to_hub=True, **options)
     assert served(there()) == {path.name for path in tmp_path.iterdir()} | {"README.md"}
-    assert "given" in ModelCard(card(there())).data.tags
-    for path in tmp_path.iterdir():
-        assert there().read(path.name) == path.read_bytes(), path.name
+    assert "given" in ModelCard(card(there())).data.tags and there().at("main").title == "Halved"
+    assert all(there().read(path.name) == path.read_bytes() for path in tmp_path.iterdir())
 
 
 def test_revisions_and_privacy(folder, there):
@@ -180,11 +156,13 @@ def test_revisions_and_privacy(folder, there):
     branches = dict(there().branches)
     assert branches["main"] == commit != branches["tuned"]
     there().tags["v1"] = commit
-    for revision, kind in ((commit, "commit"), ("v1", "tag")):
-        with pytest.raises(ValueError, match=f"revision {revision} is a {kind} of user/model: a push goes to a branch"):
-            push(folder, NAME, revision=revision)
-    with pytest.raises(ValueError, match="user/model is public"):
-        push(folder, NAME, private=True)
+    for options, refusal in (
+        ({"revision": commit}, f"revision {commit} is a commit of user/model: a push goes to a branch"),
+        ({"revision": "v1"}, "revision v1 is a tag of user/model: a push goes to a branch"),
+        ({"private": True}, "user/model is public"),
+    ):
+        with pytest.raises(ValueError, match=refusal):
+            push(folder, NAME, **options)
     assert there().branches == branches
 
 
@@ -195,4 +173,82 @@ def test_an_adapter_goes_as_transformers_sends_it(there):
     model.add_adapter(LoraConfig(target_modules=["q_proj"]))
     model.push_to_hub(NAME)
     assert {"adapter_config.json", "adapter_model.safetensors"} <= served(there())
-    assert FILE not in served(there())
+    assert MANIFEST not in served(there())
+
+
+# Cards
+
+
+def test_a_card_that_a_person_wrote_stays(folder, there):
+    """In the folder, which need not be one to write to, and on the Hub; one that the zoo wrote names the repository."""
+    write("README.md", RECIPE_CARD)(folder)
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
+    push(folder, NAME)
+    assert before == {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.iterdir()}
+    assert "from a recipe" in card(there()) and MARK.format(NAME) in card(there())
+    for text in (OWN_CARD, RECIPE_CARD):
+        write("README.md", text)(folder)
+        push(folder, NAME)
+        assert "my own" in card(there())
+
+
+def test_tags_and_a_card_of_ones_own(online, there):
+    model = tiny_model(TfmBertForSequenceClassification)
+    model.add_model_tags(["mine"])
+    model.push_to_hub(NAME, tags=["given"])
+    assert {"mine", "given", "tfm_zoo"} <= set(ModelCard(card(there())).data.tags)
+    online().upload_file(path_or_fileobj=OWN_CARD.encode(), path_in_repo="README.md", repo_id=NAME)
+    model.push_to_hub(NAME)
+    assert card(there()) == OWN_CARD  # to the letter
+    model.push_to_hub(NAME, tags=["given"])
+    tagged = ModelCard(card(there()))
+    assert (tagged.data.tags, tagged.data.license, tagged.text.strip()) == (["mine", "given"], "mit", "my own")
+
+
+MARIAN = {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 1, "forced_eos_token_id": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "pipeline"),
+    [("BertForMaskedLM", {}, "fill-mask"), ("MarianMTModel", MARIAN, "translation")],
+)
+def test_card_of_a_converted_checkpoint(name, fields, pipeline, tmp_path, there):
+    """It is pushed with the repository's name, and the Hub reads its metadata."""
+    native, folder = build_tiny(BY_NAME[name], **fields), tmp_path / "zoo"
+    native.save_pretrained(tmp_path / "official")
+    write("official/README.md", "---\nlicense: mit\n---\nThe original.")(tmp_path)
+    done = CliRunner().invoke(app, ["convert", str(tmp_path / "official"), str(folder)])
+    assert done.exit_code == 0, done.output
+    made = ModelCard.load(folder / "README.md")
+    assert made.data.pipeline_tag == pipeline and made.data.license == "mit"
+    assert {"tfm_zoo", native.config.model_type} <= set(made.data.tags)
+    sinusoids = sum(table.numel() for table in native.parameters() if not table.requires_grad)
+    for line in (
+        f"hidden states of {ARCHITECTURES[native.config.model_type].title} models agree with the official class",
+        f"| parameters | {native.num_parameters() - sinusoids:,} |",
+        '.from_pretrained("zoo", trust_remote_code=True)',
+        "`tfm-zoo verify zoo`",
+        "The checkpoint had no tokenizer",
+    ):
+        assert line in made.text
+    push(folder, NAME)
+    expected = made.content
+    for form in ('.from_pretrained("{}"', "verify {}", MARK):
+        expected = expected.replace(form.format("zoo"), form.format(NAME))
+    assert card(there()) == expected
+    assert (folder / "README.md").read_text() == made.content  # what is here stays
+    write("README.md", "my own")(folder)
+    assert not write_card(folder, "text", made.data, "zoo") and (folder / "README.md").read_text() == "my own"
+
+
+@pytest.mark.parametrize(
+    "way", ["MaskedLM", "MultipleChoice", "CausalLM", "EncoderDecoderModel", "ForConditionalGeneration"]
+)
+def test_the_example_of_a_card_runs(way, tmp_path):
+    """It loads the model and its tokenizer, and uses them as heads of this kind are used."""
+    model = tiny_model(next(head for head in HEADS if head.__name__.endswith(way)))
+    model.save_pretrained(tmp_path)
+    make_tokenizer().save_pretrained(tmp_path)
+    found = {}
+    exec(re.search(r"```python\n(.+?)```", card_of_model(model, str(tmp_path)).text, re.DOTALL)[1], found)
+    assert found.keys() & {"outputs", "texts"} and found["tokenizer"].vocab_size < 61

@@ -3,8 +3,8 @@
 import errno
 import importlib
 import json
+import shutil
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 from huggingface_hub import HfApi, ModelCardData
-from safetensors.torch import save_file
+from safetensors.torch import load_file
 from torchao.quantization import Int8WeightOnlyConfig
 from typer.testing import CliRunner
 
@@ -25,7 +25,7 @@ from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import tiny_decoder
-from .editing import both, delete, edited, write
+from .editing import CONFIG, MANIFEST, both, delete, edit, edited, replace, tensors, write
 
 OFFICIAL = (
     *("BertModel", "BertForMaskedLM", "BertForSequenceClassification", "BertForTokenClassification"),
@@ -80,39 +80,20 @@ class Mine(PreTrainedModel):
 AUTO_MAP = {"AutoConfig": "theirs.MineConfig", "AutoModel": "theirs.Mine"}
 
 
-def official(name: str, **fields) -> transformers.PreTrainedModel:
-    return build_tiny(BY_NAME[name], **fields)
+def make(name: str, **fields) -> transformers.PreTrainedModel:
+    if name in SIGNALS:
+        model_class = getattr(transformers, name)
+        return model_class(model_class.config_class(**SIGNALS[name]))
+    return build_tiny(BY_NAME[name], **fields | ({"pad_token_id": None} if name == OFFICIAL[-1] else {}))
 
 
-def bert() -> transformers.PreTrainedModel:
-    return official("BertModel")
-
-
-def seeing_or_hearing(name: str) -> transformers.PreTrainedModel:
-    model_class = getattr(transformers, name)
-    return model_class(model_class.config_class(**SIGNALS[name]))
-
-
-def by_torchao(folder: Path) -> transformers.PreTrainedModel:
-    official("LlamaForCausalLM").save_pretrained(folder / "whole")
-    config = transformers.TorchAoConfig(Int8WeightOnlyConfig(version=2))
-    return transformers.LlamaForCausalLM.from_pretrained(folder / "whole", quantization_config=config)
-
-
-def by_the_zoo(folder: Path) -> transformers.PreTrainedModel:
-    tiny_decoder().save_pretrained(folder / "whole")
-    config = tfm_zoo.TfmQuantizationConfig(dtype="int8")
-    return tfm_zoo.TfmGPTForCausalLM.from_pretrained(folder / "whole", quantization_config=config)
+def run(*words: object):
+    return CliRunner().invoke(app, list(map(str, words)))
 
 
 @pytest.mark.parametrize("name", [*OFFICIAL, *SIGNALS])
 def test_official_models(name, tmp_path, here):
-    model = (
-        seeing_or_hearing(name)
-        if name in SIGNALS
-        else official(name, **({"pad_token_id": None} if name == OFFICIAL[-1] else {}))
-    )
-    model.save_pretrained(tmp_path)
+    make(name).save_pretrained(tmp_path)
     path = tfm_zoo.record(tmp_path)
     fingerprint, verdict = json.loads(path.read_text())["fingerprint"], verify(tmp_path)
     assert verdict.ok and not verdict.warnings and verdict.figures["bit_for_bit"], verdict
@@ -120,46 +101,53 @@ def test_official_models(name, tmp_path, here):
     assert len(fingerprint["states"]) > (5 if name in SIGNALS else 20)
     assert any(len(set(output["values"])) > 1 for output in fingerprint["outputs"].values())
     assert ("loss" in fingerprint["outputs"]) == ("For" in name or name.endswith(("HeadModel", "MTModel")))
-    largest = max(model.state_dict(), key=lambda name: model.state_dict()[name].numel())
-    model.state_dict()[largest] += 0.5 * model.state_dict()[largest].std()
-    model.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    largest = max(weights, key=lambda name: weights[name].numel())
+    tensors(lambda given: given | {largest: given[largest] + 0.5 * given[largest].std()})(tmp_path)
     assert "weights changed: " in (changed := "".join(verify(tmp_path).differences)) and largest in changed
 
 
-@pytest.mark.parametrize("make", [by_torchao, by_the_zoo, lambda _: official("LlamaForCausalLM")])
-def test_quantised_and_sharded(make, tmp_path, here):
-    folder = tmp_path / "model"
-    make(tmp_path).save_pretrained(folder, max_shard_size="20KB")
+@pytest.mark.parametrize(
+    ("model_class", "quantization"),
+    [
+        (transformers.LlamaForCausalLM, None),
+        (transformers.LlamaForCausalLM, transformers.TorchAoConfig(Int8WeightOnlyConfig(version=2))),
+        (tfm_zoo.TfmGPTForCausalLM, tfm_zoo.TfmQuantizationConfig(dtype="int8")),
+    ],
+)
+def test_quantised_and_sharded(model_class, quantization, tmp_path, here):
+    whole, folder = tmp_path / "whole", tmp_path / "model"
+    model = tiny_decoder() if model_class is tfm_zoo.TfmGPTForCausalLM else make("LlamaForCausalLM")
+    model.save_pretrained(whole)
+    model = model_class.from_pretrained(whole, quantization_config=quantization)
+    model.save_pretrained(folder, max_shard_size="20KB")
     assert len(list(folder.glob("*.safetensors"))) > 1
     tfm_zoo.record(folder)
     verdict = verify(folder)
     assert verdict.ok and max(verdict.figures["drift"].values()) == 0, verdict
     (weights, *_) = sorted(folder.glob("*.safetensors"))
-    save_file({"model.layers.0.mlp.up_proj.weight": torch.ones(3)}, weights)
+    tensors(lambda given: {"model.layers.0.mlp.up_proj.weight": torch.ones(3)}, weights.name)(folder)
     assert any(one.startswith(("weights changed", "weights missing")) for one in verify(folder).differences)
 
 
-PATCHES = transformers.PatchTSTConfig(d_model=8, ffn_dim=8, num_attention_heads=2, num_hidden_layers=1)
-
-
-@pytest.mark.parametrize(
-    ("make", "change", "message"),
-    [
-        (bert, edited("adapter_config.json", base_model_name_or_path="user/base"), ".* names the base 'user/base' of"),
-        (bert, both(write("adapter_config.json", "{}"), delete("config.json")), "it is an adapter; merge it into"),
-        (bert, edited("config.json", architectures=["Bart3Model"]), ".*this transformers has no class Bart3Model"),
-        (lambda: transformers.PatchTSTModel(PATCHES), lambda _: None, ".*a PatchTSTModel reads past_values, and "),
-    ],
-)
-def test_what_is_refused_by_name(make, change, message, tmp_path, here):
-    make().save_pretrained(tmp_path)
-    change(tmp_path)
-    with pytest.raises(ValueError, match=f"cannot be recorded: {message}"):
-        tfm_zoo.record(tmp_path)
+def test_what_is_refused_by_name(tmp_path, here):
+    bert, names_base = make("BertModel"), edited("adapter_config.json", base_model_name_or_path="user/base")
+    small = transformers.PatchTSTConfig(d_model=8, ffn_dim=8, num_attention_heads=2, num_hidden_layers=1)
+    for model, change, message in (
+        (bert, names_base, ".* names the base 'user/base' of"),
+        (bert, both(write("adapter_config.json", "{}"), delete(CONFIG)), "it is an adapter; merge it into"),
+        (bert, edited(CONFIG, architectures=["Bart3Model"]), ".*this transformers has no class Bart3Model"),
+        (transformers.PatchTSTModel(small), lambda _: None, ".*a PatchTSTModel reads past_values, and "),
+    ):
+        shutil.rmtree(tmp_path)
+        model.save_pretrained(tmp_path)
+        change(tmp_path)
+        with pytest.raises(ValueError, match=f"cannot be recorded: {message}"):
+            tfm_zoo.record(tmp_path)
 
 
 def test_a_model_in_memory(tmp_path, here):
-    model = bert()
+    model = make("BertModel")
     model.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="folder is missing"):
         tfm_zoo.record(model)
@@ -195,7 +183,7 @@ def test_what_a_full_disk_leaves(tmp_path, monkeypatch):
     """The old file, with its permissions, which the new one takes."""
     monkeypatch.setattr(origin, "RELEASED", tmp_path / "released.json")
     writers = {
-        manifest.FILE: lambda: manifest.write({"date": "today"}, tmp_path / manifest.FILE),
+        MANIFEST: lambda: manifest.write({"date": "today"}, tmp_path / MANIFEST),
         "released.json": lambda: origin.add_release("9.9.9"),
         "README.md": lambda: card_line.write_line(tmp_path, Verdict("model")),
         "card/README.md": lambda: cards.write_card(tmp_path / "card", "text", ModelCardData(), "model"),
@@ -219,13 +207,9 @@ def test_what_a_full_disk_leaves(tmp_path, monkeypatch):
 def test_command(tmp_path, here):
     """A manifest elsewhere, a card that says so, and what is not recorded."""
     model, kept = tmp_path / "model", tmp_path / "kept.json"
-    bert().save_pretrained(model)
-
-    def run(*words: object):
-        return CliRunner().invoke(app, list(map(str, words)))
-
+    make("BertModel").save_pretrained(model)
     assert run("record", model, "-o", kept).exit_code == 0
-    assert not (model / manifest.FILE).exists()
+    assert not (model / MANIFEST).exists()
     for _ in range(2):
         done = run("verify", model, "--manifest", kept, "--card")
         assert done.exit_code == 0, done.output
@@ -244,16 +228,13 @@ def test_a_converted_folder(tmp_path, here):
     """Its manifest covers what was copied beside the model."""
     source, folder = tmp_path / "official", tmp_path / "zoo"
     tokenizer = word_piece_tokenizer(["The Transformer is a model."] * 3)
-    official("BertForMaskedLM", vocab_size=len(tokenizer)).save_pretrained(source)
-    tokenizer.save_pretrained(source)
-    done = CliRunner().invoke(app, ["convert", str(source), str(folder)])
-    assert done.exit_code == 0, done.output
+    for saved in (make("BertForMaskedLM", vocab_size=len(tokenizer)), tokenizer):
+        saved.save_pretrained(source)
+    assert run("convert", source, folder).exit_code == 0
     verdict = verify(folder)
     assert verdict.ok and not verdict.warnings, verdict
-    assert json.loads((folder / manifest.FILE).read_text())["tokenizer"]["ids"]
-    (folder / "notes.txt").write_text("mine")
-    path = folder / "tokenizer.json"
-    path.write_text(path.read_text().replace("transform", "transfusion").replace('"model"', '"modal"', 1))
+    assert edit(folder, MANIFEST)["tokenizer"]["ids"]
+    both(write("notes.txt", "mine"), replace("tokenizer.json", '"model"', '"modal"'))(folder)
     assert {"files changed since it was recorded: tokenizer.json", "files not recorded"} <= {
         one.partition(",")[0] for one in verify(folder).differences
     }
@@ -261,7 +242,7 @@ def test_a_converted_folder(tmp_path, here):
 
 def test_a_pull_request(online, here, tmp_path, monkeypatch):
     """The Hub of the tests takes none: what it is asked for is looked at."""
-    bert().save_pretrained(tmp_path / "model")
+    make("BertModel").save_pretrained(tmp_path / "model")
     client, asked = online(), {}
     client.create_repo("user/model")
     client.upload_folder(folder_path=tmp_path / "model", repo_id="user/model")
@@ -271,6 +252,6 @@ def test_a_pull_request(online, here, tmp_path, monkeypatch):
         return SimpleNamespace(pr_url="https://hub/user/model/discussions/1")
 
     monkeypatch.setattr(HfApi, "upload_file", upload_file)
-    outcome = CliRunner().invoke(app, ["record", "user/model", "--create-pr"])
+    outcome = run("record", "user/model", "--create-pr")
     assert outcome.exit_code == 0 and outcome.stdout.strip().endswith("in https://hub/user/model/discussions/1")
-    assert asked["create_pr"] and asked["path_in_repo"] == manifest.FILE and asked["content"]["fingerprint"]
+    assert asked["create_pr"] and asked["path_in_repo"] == MANIFEST and asked["content"]["fingerprint"]

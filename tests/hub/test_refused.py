@@ -2,13 +2,11 @@
 nothing outside of it is read, whatever its links, its index or its manifest name."""
 
 import json
-import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from tfm_zoo import TfmBertForSequenceClassification
@@ -20,10 +18,9 @@ from tfm_zoo.proof import record, verify, verifying
 from tfm_zoo.proof.manifest import FILE, complete_manifest, write
 
 from ..tiny import tiny_model
-from .editing import both, delete, edit, edited
+from .editing import CONFIG, INDEX, TOKENIZER, both, delete, edit, edited, tensors
 from .editing import write as writing
 
-CONFIG, TOKENIZER, INDEX = "config.json", "tokenizer_config.json", "model.safetensors.index.json"
 SHARD = "model-00001-of-00005.safetensors"
 
 
@@ -71,11 +68,6 @@ def manifest(folder: Path) -> None:
     edit(folder, FILE, code=edit(folder, FILE)["code"] | {"/etc/hostname": "0"})
 
 
-def change_a_weight(folder: Path) -> None:
-    weights = load_file(folder / SHARD)
-    save_file({name: value + 1 for name, value in weights.items()}, folder / SHARD, {"format": "pt"})
-
-
 def lose_all_but_the_configuration(folder: Path) -> None:
     for path in folder.iterdir():
         path.unlink() if path.name != CONFIG else path.write_text("{}")
@@ -83,6 +75,7 @@ def lose_all_but_the_configuration(folder: Path) -> None:
 
 ODD = {name: {} for name in verifying.FIELDS} | {"weights": [], "fingerprint": {"outputs": {"x": 3}}}
 LOADING, SENDING = (*READING, load), (verify, PUSH[0])
+CHANGED = tensors(lambda given: {name: value + 1 for name, value in given.items()}, SHARD)
 #: what is done to the folder, what would read or send it, and what its refusal says
 CASES = [
     (link("vocab.txt", "secret"), (*READING, *PUSH, *COMMANDS), "vocab.txt leads out of "),
@@ -115,7 +108,7 @@ CASES = [
     (lose_all_but_the_configuration, PUSH[:1], r"it has no zoo_manifest\.json, no code, no weights\."),
     (delete(SHARD), PUSH[:1], f"it has no {SHARD}"),
     (writing("positions.py", "\n"), PUSH[:1], r"positions.py has been changed\. It differs from what was saved"),
-    (change_a_weight, PUSH[:1], r"weights changed: .*\. It differs from what was saved"),
+    (CHANGED, PUSH[:1], r"weights changed: .*\. It differs from what was saved"),
 ]
 
 
@@ -130,12 +123,11 @@ def test_it_is_named(change, acts, message, folder):
     assert before == {path: path.read_bytes() for path in folder.parent.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize(("change", "name"), [(index, "../secret"), (manifest, "/etc/hostname")])
-def test_wherever_one_stands(change, name, folder, monkeypatch):
-    change(folder)
+def test_wherever_one_stands(folder, monkeypatch):
+    index(folder)
     for place, source in ((folder.parent, folder.name), (folder, ".")):
         monkeypatch.chdir(place)
-        with pytest.raises(ValueError, match=f"{re.escape(name)} leads out of .*model, to "):
+        with pytest.raises(ValueError, match=r"\.\./secret leads out of .*model, to "):
             verify(source)
 
 

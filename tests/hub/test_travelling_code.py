@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import tfm_zoo.models
 from tfm_zoo import TfmGPTConfig
 from tfm_zoo.families.auto_classes import FAMILIES
@@ -86,17 +84,3 @@ def test_every_file_travels_with_some_family():
     assert {entry.name for entry in FOLDER.iterdir()} - {"__pycache__"} == {file.name for file in FILES}
     assert {file.name for file in FOLDER.glob("[!_]*.py")} == set().union(*map(code_of, FAMILIES.values()))
     assert "modeling_tfm_bert.py" not in code_of(TfmGPTConfig)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("from ..training import loops", "from .nowhere import make_norm", "from .norms \\\n    import make_norm"),
-        *("import math; from .norms import make_norm", '"""Recipes:\n\n    from .recipe import train\n"""'),
-        *("def lazily():\n    import tfm_zoo", "from __future__ import annotations", "import sys"),
-        *("from torch import hub", "from transformers.utils.hub import cached_file", 'eval("1")'),
-        'torch.load("weights.pt")',
-    ],
-)
-def test_offence_is_found(text):
-    assert len(offences(text)) == 1

@@ -1,5 +1,7 @@
-"""Runs the cells of a notebook and keeps what they print and draw. `python -m tests.documents.notebooks` stores it in
-the notebooks, or in those that are named behind it."""
+"""Runs the cells of the notebooks, and stores in them what the cells print and draw; or of those that are named:
+
+python recipes/notebooks/store.py encoder
+"""
 
 import ast
 import json
@@ -15,7 +17,7 @@ import matplotlib
 import torch
 from matplotlib import pyplot as plt
 
-NOTEBOOKS = Path("recipes/notebooks")
+NOTEBOOKS = Path(__file__).parent
 DPI = 60
 
 

@@ -1,0 +1,411 @@
+"""A checkpoint is read as its official class reads it, in every format, with the names, settings and ties that old ones
+and new ones have; and it goes back as it was, bit for bit."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForPreTraining, ElectraForPreTraining
+
+import tfm_zoo
+from tests.conversion.comparison import assert_same_model, assert_same_weights
+from tests.hub.editing import CONFIG, GENERATION, both, delete, edit, edited, tensors, without, write
+from tests.official_models import BY_NAME, OFFICIAL_CLASSES, ROPE, build_tiny, distinct
+from tests.precision import assert_same, in_double
+from tfm_zoo.commands.models import load
+from tfm_zoo.converters import from_official, to_official
+from tfm_zoo.converters.checkpoint import open_checkpoint
+from tfm_zoo.converters.choosing import architecture_of
+from tfm_zoo.converters.official_names import checkpoint_head
+
+IDS = torch.tensor([[5, 6, 7, 8, 9, 2], [9, 8, 7, 6, 5, 2]])
+BERT, GPT2, LLAMA = "BertForMaskedLM", "GPT2LMHeadModel", "LlamaForCausalLM"
+MARIAN, BART, FSMT = "MarianMTModel", "BartForConditionalGeneration", "FSMTForConditionalGeneration"
+WEIGHTS, BIN = "model.safetensors", "pytorch_model.bin"
+
+
+# What is done to a folder that an official model was saved to
+
+
+def as_bin(zipped: bool = True) -> Callable[[Path], None]:
+    """In the format of PyTorch, or in that before its version 1.6."""
+
+    def change(folder: Path) -> None:
+        torch.save(load_file(folder / WEIGHTS), folder / BIN, _use_new_zipfile_serialization=zipped)
+        (folder / WEIGHTS).unlink()
+
+    return change
+
+
+def in_shards_of_bin(folder: Path) -> None:
+    given = list(load_file(folder / WEIGHTS).items())
+    shards = {"a.bin": dict(given[:20]), "b.bin": dict(given[20:])}
+    for file, shard in shards.items():
+        torch.save(shard, folder / file)
+    places = {name: file for file, shard in shards.items() for name in shard}
+    edit(folder, f"{BIN}.index.json", metadata={}, weight_map=places)
+    (folder / WEIGHTS).unlink()
+
+
+def renamed(old: str, new: str) -> Callable[[Path], None]:
+    return tensors(lambda given: {name.replace(old, new): tensor for name, tensor in given.items()})
+
+
+def beside(**buffers: torch.Tensor) -> Callable[[Path], None]:
+    return tensors(lambda given: given | buffers)
+
+
+def with_prefix_toggled(name: str) -> Callable[[Path], None]:
+    """A bare model's tensors as those of a model with a head, and the other way round."""
+    prefix = BY_NAME[name].architecture.prefix + "."
+    heads = ("classif", "score", "lm_head", "final_logits_bias")
+
+    def toggled(key: str) -> str:
+        if BY_NAME[name].head.is_bare:
+            return prefix + key
+        return key if key.startswith(heads) else key.removeprefix(prefix)
+
+    return tensors(lambda given: {toggled(key): tensor for key, tensor in given.items()})
+
+
+def in_type(dtype: torch.dtype) -> Callable[[Path], None]:
+    change = tensors(lambda given: {name: tensor.to(dtype) for name, tensor in given.items()})
+    return both(change, edited(CONFIG, dtype=str(dtype).removeprefix("torch.")))
+
+
+def with_sinusoids(name: str) -> Callable[[Path], None]:
+    def tables(given: dict) -> Iterator[tuple[str, torch.Tensor]]:
+        for key, table in build_tiny(BY_NAME[name]).state_dict().items():
+            if key.endswith("embed_positions.weight"):
+                yield key, table.to(next(iter(given.values())).dtype)
+
+    return tensors(lambda given: given | dict(tables(given)))
+
+
+#: what the writers of some files call their tensors; transformers, too, saves these classes with packed projections
+AS_TRAINED = {
+    "NomicBertForMaskedLM": ("nomic_bert.", "bert.", "bert.encoder.layers.0.attn.Wqkv.weight"),
+    "GteModel": ("", "new.", "new.encoder.layer.0.mlp.up_gate_proj.weight"),
+    "JinaEmbeddingsV3Model": ("", "", "encoder.layers.0.mixer.Wqkv.bias"),
+}
+
+
+def as_trained(name: str) -> Callable[[Path], None]:
+    prefix, other, wanted = AS_TRAINED[name]
+
+    def change(given: dict) -> dict:
+        made = {key.replace(prefix, other) if prefix else other + key: tensor for key, tensor in given.items()}
+        assert wanted in made
+        return made
+
+    return tensors(change)
+
+
+#: what a translator's embeddings are called
+SHARED = ("model.shared.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight")
+PROJECTION = "lm_head.weight"
+
+
+def with_one_of_the_tied(*kept: str) -> Callable[[Path], None]:
+    def change(given: dict) -> dict:
+        others = {name: tensor for name, tensor in given.items() if name not in SHARED}
+        return others | dict.fromkeys(kept, given[SHARED[0]])
+
+    return tensors(change)
+
+
+def with_unread_as_read(given: dict) -> dict:
+    """Where nothing is tied, some official classes keep tensors that they do not read: they come back as those that
+    are read."""
+    read = {"cls.predictions.bias": "cls.predictions.decoder.bias", "lm_head.bias": "lm_head.decoder.bias"}
+    read[SHARED[0]] = SHARED[1]
+    return given | {name: given[of] for name, of in read.items() if name in given and of in given}
+
+
+MASKS = {f"transformer.h.{i}.attn.bias": torch.ones(1, 1, 40, 40).tril() for i in range(3)}
+AS_GPT2_ON_THE_HUB = both(
+    beside(**MASKS),
+    renamed("transformer.", ""),
+    edited(CONFIG, **dict.fromkeys(("n_inner", "use_cache", "tie_word_embeddings"), ...)),
+)
+UNTIED, LABELS = {"tie_word_embeddings": False}, {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
+TWO_VOCABULARIES = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 71}
+SETTINGS = {"num_beams": 4, "max_length": 30, "length_penalty": 1.5, "bad_words_ids": [[3]], "forced_bos_token_id": 7}
+LLAMA3 = {key: value for key, value in ROPE["llama3"].items() if key != "rope_theta"}
+#: before transformers 5: the rotary base and its scaling beside each other
+OLD_ROPE = dict.fromkeys(("rope_parameters", "dtype", "head_dim"), ...) | {"rope_theta": 100.0}
+OLD_MARIAN = {"num_hidden_layers": 3, "classif_dropout": 0.0, "add_final_layer_norm": False, "torch_dtype": "float32"}
+OLD_MARIAN |= dict.fromkeys(("dtype", "decoder_vocab_size", "share_encoder_decoder_embeddings"), ...)
+OLD_FSMT = {"decoder": {"bos_token_id": 2, "model_type": "fsmt_decoder", "vocab_size": 91}, "num_hidden_layers": 3}
+OLD_FSMT |= {"encoder_layerdrop": 0, "decoder_layerdrop": 0}
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
+#: every head of one architecture of each family, and the architectures that do not combine known parts, or whose files
+#: hold other tensors than the model
+IN_SHARDS = [
+    str(each)
+    for each in distinct(by="rules")
+    if each.architecture.model_type in ("bert", "gpt2", "bart")
+    or (not each.has_common_head and (each.architecture.stored or not each.is_later))
+]
+TOGGLED = (
+    *("BertModel", "BertForSequenceClassification", "RobertaModel", "DistilBertModel", "GPT2Model", GPT2),
+    *("OpenAIGPTLMHeadModel", "LlamaModel", "LlamaForSequenceClassification", "MarianModel", MARIAN),
+    *("BartForSequenceClassification", FSMT),
+)
+#: official class, its fields, what is done to its folder (where nothing is, it is in shards)
+CASES = [
+    *((name, {"dropout": True} | LABELS, None) for name in IN_SHARDS),
+    *((BERT, {}, change) for change in (as_bin(), as_bin(zipped=False), in_shards_of_bin, write(BIN, POINTER))),
+    *((BERT, {}, write(BIN, "code that would run")), (BERT, {}, edited(CONFIG, architectures=...))),
+    *(
+        (BERT, {}, renamed(f"LayerNorm.{old}", f"LayerNorm.{new}"))
+        for old, new in (("weight", "gamma"), ("bias", "beta"))
+    ),
+    (BERT, {}, beside(**{"bert.embeddings.position_ids": torch.arange(40)[None]})),
+    ("RobertaForMaskedLM", {}, edited(CONFIG, model_type=...)),
+    (GPT2, {}, beside(**MASKS, **{"transformer.h.0.attn.masked_bias": torch.tensor(-1e4)})),
+    (GPT2, {"n_inner": None}, AS_GPT2_ON_THE_HUB),
+    ("OpenAIGPTLMHeadModel", {}, beside(**MASKS)),
+    (LLAMA, {}, beside(**{"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)})),
+    ("BartModel", {}, beside(**{f"{side}.version": torch.tensor([3.0]) for side in ("encoder", "decoder")})),
+    ("LlamaForQuestionAnswering", {}, renamed("transformer.", "model.")),
+    *((name, {}, as_trained(name)) for name in AS_TRAINED),
+    *((name, {}, with_prefix_toggled(name)) for name in TOGGLED),
+    *(("RobertaForSequenceClassification", {}, in_type(dtype)) for dtype in (torch.float16, torch.bfloat16)),
+    # settings of generation, in a file of their own or, as old ones have them, in the configuration
+    *((name, {}, edited(GENERATION, **SETTINGS)) for name in (LLAMA, MARIAN, FSMT)),
+    *((name, {}, both(delete(GENERATION), edited(CONFIG, **SETTINGS))) for name in (LLAMA, MARIAN, FSMT)),
+    *(
+        (LLAMA, {"head_dim": None}, both(delete(GENERATION), edited(CONFIG, **OLD_ROPE | fields)))
+        for fields in (
+            {"rope_scaling": None, "torch_dtype": "float32"},
+            {"rope_scaling": {"type": "linear", "factor": 2.0}},
+            {"rope_scaling": LLAMA3, "pretraining_tp": 1},
+            {"architectures": ["LLaMAForCausalLM"]},
+        )
+    ),
+    (MARIAN, {}, both(delete(GENERATION), edited(CONFIG, **OLD_MARIAN | SETTINGS), with_sinusoids(MARIAN), as_bin())),
+    (FSMT, {}, both(delete(GENERATION), edited(CONFIG, **OLD_FSMT))),
+    # ties
+    *((BART, {}, with_one_of_the_tied(kept)) for kept in (*SHARED, PROJECTION)),
+    (BART, {}, with_one_of_the_tied(*SHARED, PROJECTION)),
+    *((name, UNTIED, tensors(with_unread_as_read)) for name in (BERT, "RobertaForMaskedLM", GPT2, LLAMA, MARIAN, BART)),
+    *(("T5ForConditionalGeneration", UNTIED, None), ("MT5ForConditionalGeneration", UNTIED, None)),
+    ("T5ForConditionalGeneration", UNTIED, edited(CONFIG, scale_decoder_outputs=...)),  # as flan-T5 on the Hub
+    *((MARIAN, fields, None) for fields in (TWO_VOCABULARIES, {"share_encoder_decoder_embeddings": False})),
+    (FSMT, {"tgt_vocab_size": 99, "tie_word_embeddings": True}, None),
+    *((name, {}, without("final_logits_bias")) for name in (MARIAN, BART)),
+    # sinusoids among the weights, which are not read
+    *(
+        (name, {}, both(in_type(dtype), with_sinusoids(name)))
+        for name in (MARIAN, FSMT)
+        for dtype in (torch.float32, torch.bfloat16)
+    ),
+]
+
+
+def tied(model) -> list[list[str]]:
+    """The names of parameters that are one."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter.data_ptr(), []).append(name)
+    return sorted(each for each in names.values() if len(each) > 1)
+
+
+@pytest.mark.parametrize(("name", "fields", "change"), CASES)
+def test_a_folder_there_and_back(name, fields, change, tmp_path, caplog):
+    """By itself, and as the model that its official class reads from it."""
+    original = build_tiny(BY_NAME[name], **fields)
+    official, zoo, back = (tmp_path / place for place in ("official", "zoo", "back"))
+    original.save_pretrained(official, max_shard_size="1GB" if change else "40KB")
+    assert change or len(list(official.glob("model-*.safetensors"))) > 1
+    (change or Path)(official)
+    native, loading = type(original).from_pretrained(official, output_loading_info=True)
+    if len(loading["missing_keys"]) > 1:  # transformers does not read these names
+        native.load_state_dict(original.state_dict())
+    caplog.clear()  # of what the official class may say
+    made = from_official(official)
+    made.save_pretrained(zoo)
+    reloaded = BY_NAME[name].head.zoo.from_pretrained(zoo)
+    assert_same_weights(reloaded, made)
+    to_official(reloaded).save_pretrained(back)
+    returned = type(original).from_pretrained(back)
+    for model in (returned, to_official(from_official(native))):
+        assert_same_model(model, native)
+    assert tied(returned) == tied(native)
+    if native.can_generate():
+        settings = native.generation_config.to_dict()
+        assert [each.generation_config.to_dict() for each in (made, reloaded, returned)] == [settings] * 3
+    assert made.dtype == reloaded.dtype == native.dtype
+    assert not caplog.text
+    if native.can_generate() and native.dtype == torch.float32:
+        batch = {"input_ids": IDS} | ({"decoder_input_ids": IDS[:, :4]} if native.config.is_encoder_decoder else {})
+        models = made.double(), native.double()  # outside: frequencies are those of float32, as in any process
+        with in_double():
+            made, expected = (model(**batch, use_cache=False).logits for model in models)
+            assert_same(made, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "one"),
+    [
+        (MARIAN, {}, ("shared", "lm_head")),
+        (BART, {}, ("shared", "lm_head")),
+        ("MBartForConditionalGeneration", {}, ("shared", "lm_head")),
+        (FSMT, {"tgt_vocab_size": 99, "tie_word_embeddings": True}, ("shared", "lm_head")),
+        (MARIAN, TWO_VOCABULARIES, ("lm_head",)),
+        *((name, UNTIED, ()) for name in (MARIAN, BART, BERT, "DistilBertForMaskedLM", GPT2, LLAMA)),
+        (FSMT, {}, ()),
+    ],
+)
+def test_what_is_one_stays_one_and_the_rest_apart(name, fields, one):
+    zoo = from_official(build_tiny(BY_NAME[name], **fields))
+    two = zoo.config.is_encoder_decoder
+    sides = (zoo.model.encoder, zoo.model.decoder) if two else (zoo.model, zoo.model)
+    source, target = (side.embeddings.embed_tokens.weight for side in sides)
+    assert (target is source) == ("shared" in one or not two)
+    assert (zoo.lm_head.weight is target) == ("lm_head" in one) == zoo.lm_head.weight.equal(target)
+
+
+def test_weights_are_contiguous_copies(tmp_path):
+    """Neither direction shares memory with what it converts, nor with a file; GPT-2's matrices are turned and cut."""
+    original = build_tiny(BY_NAME[GPT2])
+    original.save_pretrained(tmp_path)
+    as_bin()(tmp_path)
+    before, zoo = copy.deepcopy(original.state_dict()), from_official(original)
+    back, read = to_official(zoo), from_official(tmp_path)
+    for model in (zoo, back, read):
+        assert all(tensor.is_contiguous() for tensor in model.state_dict().values())
+    torch.save({name: tensor + 1 for name, tensor in before.items()}, tmp_path / BIN)
+    for changed, kept in ((back, zoo), (zoo, read)):
+        for parameter in changed.parameters():
+            torch.nn.init.zeros_(parameter)
+        assert_same_model(to_official(kept), original)
+    assert all(tensor.equal(before[name]) for name, tensor in original.state_dict().items())
+
+
+def test_types(tmp_path, caplog):
+    """On demand; and of T5, whose official class holds a part in float32, which does not decide."""
+    original = build_tiny(BY_NAME["T5Model"])
+    original.save_pretrained(tmp_path)
+    half = type(original).from_pretrained(tmp_path, dtype=torch.float16)
+    assert {tensor.dtype for tensor in half.parameters()} == {torch.float16, torch.float32}
+    assert from_official(half).dtype == torch.float16
+    assert "T5Model holds wo in float32 there: dtype='bfloat16' is safe." in caplog.text
+    caplog.clear()
+    assert from_official(half, dtype="bfloat16").dtype == torch.bfloat16
+    assert from_official(original).dtype == torch.float32
+    assert not caplog.text
+    with pytest.raises(ValueError, match="float31"):
+        from_official(original, dtype="float31")
+
+
+def test_a_bias_of_logits_is_a_buffer_unless_it_is_trained():
+    original, labels = build_tiny(BY_NAME[MARIAN]), IDS[:, :4]
+    for fields in ({}, {"lm_head_bias": True}):
+        zoo = from_official(original, **fields)
+        assert ("lm_head.bias" in dict(zoo.named_parameters())) == bool(fields) != zoo.config.final_logits_bias
+        assert torch.equal(to_official(zoo).final_logits_bias, original.final_logits_bias)
+    zoo(input_ids=IDS, labels=labels).loss.backward()
+    assert zoo.lm_head.bias.grad.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "official", "asked", "zoo", "back"),
+    [
+        ("BertModel", "eager", {}, "eager", "eager"),
+        ("BertModel", "eager", {"attn_implementation": "sdpa"}, "sdpa", "sdpa"),
+        # OpenAI GPT computes its own, and GPT-2 lacks one; the zoo's model may have any.
+        ("OpenAIGPTLMHeadModel", None, {}, "sdpa", "eager"),
+        ("GPT2Model", None, {"attn_implementation": "flex_attention"}, "flex_attention", "sdpa"),
+    ],
+)
+def test_the_implementation_of_attention_comes_along(name, official, asked, zoo, back):
+    original = build_tiny(BY_NAME[name], **({"attn_implementation": official} if official else {}))
+    model = from_official(original, **asked)
+    assert model.config._attn_implementation == zoo
+    assert to_official(model).config._attn_implementation == back
+
+
+@pytest.mark.parametrize("asked", ["output_attentions", "output_hidden_states", "return_dict"])
+def test_outputs_that_a_configuration_asks_for(folder, asked):
+    """They are returned, also by what was saved and loaded again; a field of the file that asks for attention weights
+    chooses the attention that has them, as transformers does where one is set."""
+    edit(folder, CONFIG, **{asked: asked != "return_dict"})
+    from_official(folder).save_pretrained(folder / "zoo")
+    model = tfm_zoo.TfmBertForMaskedLM.from_pretrained(folder / "zoo")
+    outputs = model(IDS)
+    if asked == "return_dict":
+        assert type(outputs) is tuple
+    else:
+        assert len(outputs[-1]) == model.config.num_hidden_layers + (asked == "output_hidden_states")
+    assert getattr(to_official(model).config, asked) == (asked != "return_dict")
+
+
+#: what stands in `config.json` of nomic-embed-text-v1.5 and nomic-bert-2048, with other sizes
+NOMIC = {
+    **{"n_embd": 32, "n_layer": 3, "n_head": 4, "n_inner": 48, "n_positions": 8192, "vocab_size": 99},
+    **{"layer_norm_epsilon": 1e-3, "resid_pdrop": 0.0, "attn_pdrop": 0.0, "embd_pdrop": 0.0, "type_vocab_size": 2},
+    **{"activation_function": "swiglu", "rotary_emb_base": 100, "rotary_emb_fraction": 1.0, "use_flash_attn": True},
+    **dict.fromkeys(("prenorm", "causal", "parallel_block", "use_rms_norm", "rotary_emb_interleaved"), False),
+    **dict.fromkeys(("qkv_proj_bias", "mlp_fc1_bias", "mlp_fc2_bias", "reorder_and_upcast_attn"), False),
+    **{"rotary_emb_scale_base": None, "rotary_scaling_factor": None, "pad_vocab_size_multiple": 64},
+    **{"model_type": "nomic_bert", "auto_map": {"AutoModel": "nomic-ai/nomic-bert-2048--modeling.NomicBertModel"}},
+}
+
+
+@pytest.mark.parametrize("head", ["Model", "ForMaskedLM"])
+def test_nomic_embed_as_it_is_published(head, tmp_path):
+    """Its configuration has GPT-2's names, its tensors those of flash-attention, and its code is not run."""
+    original = build_tiny(BY_NAME[f"NomicBert{head}"], head_dim=None)
+    original.save_pretrained(tmp_path)  # tensors have their published names there
+    (tmp_path / CONFIG).write_text(json.dumps(NOMIC | {"architectures": [f"NomicBert{head}"]}))
+    zoo = from_official(tmp_path)
+    models = [model.double() for model in (to_official(zoo), zoo, original)]  # outside, as above
+    with in_double():
+        back, made, expected = (model(IDS)[0] for model in models)
+        assert_same((back, made), (expected, expected))
+
+
+#: heads that `architectures` alone tells: choices, ModernBERT's kinds of labels, and T5's
+UNTOLD = (
+    *("MultipleChoice", "ModernBertForTokenClassification", "ModernBertForQuestionAnswering"),
+    *("T5ForConditionalGeneration", "T5EncoderModel"),
+)
+
+
+@pytest.mark.parametrize(
+    "architecture", dict.fromkeys(each.architecture for each in OFFICIAL_CLASSES), ids=lambda each: each.model_type
+)
+def test_every_head_is_known_by_its_tensors(architecture):
+    """Where `architectures` is missing."""
+    for native in OFFICIAL_CLASSES:
+        if native.architecture is architecture and not str(native).endswith(UNTOLD):
+            checkpoint = open_checkpoint(build_tiny(native))
+            assert checkpoint_head(architecture_of(checkpoint), None, checkpoint.tensors) is native.head, native
+
+
+def test_a_discriminator(tmp_path, caplog):
+    """With its head, in a folder whose code an Auto class finds; or as a base model."""
+    original = build_tiny(BY_NAME["ElectraModel"])
+    discriminator = ElectraForPreTraining(original.config).eval()
+    discriminator.electra.load_state_dict(original.state_dict())
+    discriminator.save_pretrained(tmp_path)
+    from_official(tmp_path).save_pretrained(tmp_path / "zoo")
+    detector = AutoModelForPreTraining.from_pretrained(tmp_path / "zoo", trust_remote_code=True)
+    assert type(detector) is tfm_zoo.TfmBertForReplacedTokenDetection is type(load(tmp_path / "zoo"))
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
+    assert type(AutoModelForPreTraining.from_config(tfm_zoo.TfmBertConfig(**sizes))) is tfm_zoo.TfmBertForPreTraining
+    _, loading = tfm_zoo.TfmBertForMaskedLM.from_pretrained(tmp_path / "zoo", output_loading_info=True)
+    assert "head.dense.weight" in loading["missing_keys"]
+    halved = copy.deepcopy(detector).bfloat16()(IDS, labels=torch.ones_like(IDS))
+    assert halved.loss.dtype == torch.float32
+    with in_double():
+        assert_same(detector.double()(IDS).logits, discriminator.double()(IDS).logits)
+    zoo = from_official(tmp_path, tfm_zoo.TfmBertModel)
+    assert "left out what belongs to another head: discriminator_predictions.dense.bias" in caplog.text
+    assert_same_model(to_official(zoo), original)

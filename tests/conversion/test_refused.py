@@ -1,0 +1,267 @@
+"""A checkpoint that is broken, or that the zoo does not convert, is refused at once: with the file, the value or the
+tensors named, and nobody asked on the Hub."""
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from huggingface_hub import constants
+
+import tfm_zoo
+from tests.conversion.comparison import assert_same_model
+from tests.hub.editing import CONFIG, GENERATION, INDEX, cut, delete, edit, edited, tensors, without, write
+from tests.official_models import BY_NAME, ROPE, build_tiny
+from tests.tiny import tiny_model
+from tfm_zoo.commands.models import load
+from tfm_zoo.converters import ConversionError, checkpoint, from_official, sources, to_official
+from tfm_zoo.hub import push
+from tfm_zoo.proof import verify
+
+BERT, GPT2, LLAMA = "BertForMaskedLM", "GPT2LMHeadModel", "LlamaForCausalLM"
+MARIAN, BART = "MarianMTModel", "BartForConditionalGeneration"
+CLASSIFIER, MPT = "BertForSequenceClassification", "MptModel"
+WEIGHTS, BIN = "model.safetensors", "pytorch_model.bin"
+LAYER = "bert.encoder.layer"
+DENSE = f"{LAYER}.0.output.dense.weight"
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
+TABLE = "model.encoder.embed_positions.weight"
+
+
+def refusal(source, head: str | None = None, **given) -> str:
+    with pytest.raises(ConversionError) as caught:
+        from_official(source, head and getattr(tfm_zoo, head), **given)
+    return str(caught.value)
+
+
+def nothing(folder: Path) -> None:
+    pass
+
+
+def as_bin(content: object, lost: int = 0) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / WEIGHTS).unlink()
+        torch.save(content, folder / BIN)
+        if lost:
+            cut(BIN, lost)(folder)
+
+    return change
+
+
+def index(content: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / WEIGHTS).unlink()
+        (folder / INDEX).write_text(content)
+
+    return change
+
+
+def with_wrong_tensors(given: dict) -> dict:
+    others = {f"{LAYER}.0.adapter.weight": torch.zeros(3), f"{LAYER}.3.output.dense.bias": torch.zeros(32)}
+    del given[f"{LAYER}.1.attention.self.query.bias"]
+    return given | others | {DENSE: torch.zeros(32, 40)}
+
+
+def with_trained_sinusoids(given: dict) -> dict:
+    return given | {TABLE: build_tiny(BY_NAME[MARIAN]).state_dict()[TABLE] + 0.1}
+
+
+def missing(name: str, *lacking: str, **fields) -> tuple:
+    return name, without(*lacking), {}, "missing: .*" + ".*".join(lacking), fields
+
+
+def field(name: str, says: str = "", **field) -> tuple:
+    """A row for a value of a field of `config.json`, which is named."""
+    ((key, value),) = field.items()
+    return name, edited(CONFIG, **field), {}, re.escape(f"{key}={value!r}") + says
+
+
+def not_converted(name: str, **fields) -> tuple:
+    return field(name, ".* is not converted", **fields)
+
+
+UNTIED, FIVE = {"tie_word_embeddings": False}, {"id2label": {i: f"L{i}" for i in range(5)}}
+#: official class, what is done to its folder, what is given beside it (a head, fields), what the refusal says (and the
+#: fields of the official model)
+CASES = [
+    (BERT, cut(WEIGHTS, 1000), {}, "^FOLDER/model.safetensors is truncated"),
+    (BERT, as_bin({"a": torch.zeros(1000)}, 1000), {}, "^FOLDER/pytorch_model.bin is truncated"),
+    (BERT, as_bin({"bert.x": os.system}), {}, "pytorch_model.bin"),
+    (BERT, as_bin(torch.zeros(2)), {}, "pytorch_model.bin holds a Tensor; it should hold a dict"),
+    (BERT, index('{"weight_map": {"a": "model-1.safetensors"}}'), {}, "the folder lacks: model-1.safetensors"),
+    (BERT, index("{}"), {}, "model.safetensors.index.json has no weight_map"),
+    (BERT, index('{"weight_map": {"a": "notes.txt"}}'), {}, "'notes.txt' as a file of weights"),
+    (BERT, index('{"weight_map": {"a": ["x"]}}'), {}, r"\['x'\] as a file"),
+    (BERT, delete(WEIGHTS), {}, "holds no weights"),
+    (BERT, delete(CONFIG), {}, "holds no config.json"),
+    (BERT, shutil.rmtree, {}, "'FOLDER'"),
+    (BERT, write(CONFIG, "{"), {}, "config.json is not valid JSON"),
+    (BERT, write(CONFIG, "[]"), {}, "config.json holds a list; it should hold an obj"),
+    (BERT, write(GENERATION, "[]"), {}, "generation_config.json holds a list"),
+    *(
+        (
+            BERT,
+            write(name, POINTER),
+            {},
+            f"^FOLDER/{name} is a Git LFS pointer, not the file itself: run `git lfs pull`",
+        )
+        for name in (WEIGHTS, CONFIG, "tokenizer.json")
+    ),
+    (
+        BERT,
+        tensors(lambda given: given | {DENSE: given[DENSE].char()}),
+        {},
+        rf"{DENSE} .*\(32, 48\), not of a floating",
+    ),
+    (BERT, tensors(lambda given: given | {"crf.b": torch.zeros(3)}), {}, r"unexpected: crf\.b\."),
+    (
+        *(BERT, tensors(with_wrong_tensors), {}),
+        rf"\nmissing: {LAYER}.1.attention.self.query.bias\.\nunexpected: .*0.adapter.weight.*3.output.dense.bias.*\n"
+        rf"misshapen: {DENSE} of shape \(32, 40\), where .* \(32, 48\)",
+    ),
+    (MARIAN, tensors(with_trained_sinusoids), {}, f"{TABLE} of .* is not the table of sinusoids .* differs by 0.1"),
+    # the head of a checkpoint has to be whole, and what is not tied has to be there
+    missing(CLASSIFIER, "bert.pooler.dense.weight", "classifier.weight"),
+    missing("BertForPreTraining", "cls.predictions.transform.dense.bias", "cls.seq_relationship.weight"),
+    missing("RobertaForSequenceClassification", "classifier.dense.weight", "classifier.out_proj.bias"),
+    missing("DistilBertForQuestionAnswering", "qa_outputs.weight"),
+    missing(MARIAN, "model.shared.weight"),
+    missing(MARIAN, "model.decoder.embed_tokens.weight", share_encoder_decoder_embeddings=False),
+    *(missing(name, "lm_head.weight", **UNTIED) for name in (MARIAN, GPT2, LLAMA)),
+    missing(BERT, "cls.predictions.decoder.weight", **UNTIED),
+    # what is given beside the checkpoint
+    (
+        BERT,
+        nothing,
+        {"norm_position": "pre", "hidden_dropout": 0.2},
+        "missing: model.norm.weight.*"
+        r"\nIt may be for what was given: norm_position='pre', hidden_dropout=0.2\.",
+    ),
+    (BERT, nothing, {"hiden_dropout": 0.2}, "'hiden_dropout'.*'hidden_dropout'"),
+    (CLASSIFIER, nothing, {"num_labels": 5}, r"classifier\.weight of shape \(3, 32\).* \(5"),
+    (CLASSIFIER, nothing, FIVE, r"classifier\.weight of shape \(3, 32\), where .* \(5, 32\)"),
+    (BERT, nothing, {"mlp_type": "gated"}, "gate_proj"),
+    (BERT, nothing, {"position_embedding_type": "rotary"}, r"unexpected: .*position_embeddings"),
+    (BERT, nothing, {"head": "TfmGPTForCausalLM"}, "TfmGPTForCausalLM is of another family"),
+    (GPT2, nothing, {"head": "TfmBertForMaskedLM"}, "TfmBertForMaskedLM is of another family"),
+    # fields that no configuration holds: at once, though a model of so many layers would take hours to build
+    *(field(BERT, num_hidden_layers=value) for value in (100_000, -1)),
+    *(field(BERT, num_local_experts=100_000), field(BERT, hidden_size=10**9), field(BERT, vocab_size=10**12)),
+    *(field(BERT, model_type=["bert"]), field(BERT, architectures=[["BertModel"]]), field(BERT, id2label=[1])),
+    *(field(BERT, rope_parameters="x"), field(BERT, pad_token_id={}), field(BERT, dtype=3)),
+    field(BERT, quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}),
+    # values that are not converted
+    not_converted(BERT, position_embedding_type="relative_key"),
+    *(not_converted(name, is_decoder=True) for name in (BERT, "MBartForConditionalGeneration")),
+    *(not_converted(name, add_cross_attention=True) for name in (BERT, "GPT2Model")),
+    *(not_converted("OpenAIGPTModel", afn="tanh"), not_converted("LlamaModel", sliding_window=4)),
+    not_converted("LlamaModel", rope_parameters=ROPE["default"] | {"partial_rotary_factor": 0.5}),
+    not_converted("MistralModel", layer_types=["full_attention"] * 3),
+    *(not_converted(MPT, logit_scale=0.5), not_converted(MPT, no_bias=False)),
+    (MPT, edited(CONFIG, attn_config={"alibi": False}), {}, "What is converted: .*alibi=True"),
+    (MPT, edited(CONFIG, attn_config={"clip_qkv": 3.0}), {}, "What is converted: .*clip_qkv=None"),
+    not_converted("LlamaForTokenClassification", token_classification_bias=False),
+    *(not_converted(MARIAN, encoder_layerdrop=0.1), not_converted(BART, decoder_layerdrop=0.1)),
+    ("T5Model", edited(CONFIG, relative_attention_num_buckets=2), {}, "T5 with these fields .*num_buckets=2 should"),
+    not_converted("CLIPTextModel", eos_token_id=[7, 8]),
+    ("CLIPTextModel", nothing, {"eos_token_id": [7, 8]}, "pooled_position='end' is where the end token stands"),
+    # No official class declares the field by which a decoder sees later tokens.
+    *(field(name, ".* True", is_causal=False) for name in ("LlamaModel", "BartModel", "CLIPTextModel")),
+    not_converted("NomicBertModel", prenorm=True),
+    field("ModernBertForMaskedLM", sparse_pred_ignore_index=7),
+    (BERT, edited(CONFIG, model_type="gpt_oss"), {}, "'gpt_oss'.* not convert: each head has a learned sink"),
+    (BERT, edited(CONFIG, model_type="mamba"), {}, "'mamba'.* bert, .*gpt2, .*llama, .*from_state_dict"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}, {case[3]}")
+def test_it_is_named(case, tmp_path):
+    name, change, given, says, *fields = case
+    folder = tmp_path / "official"
+    build_tiny(BY_NAME[name], **dict(*fields)).save_pretrained(folder)
+    change(folder)
+    assert re.search(says.replace("FOLDER", str(folder)), said := refusal(folder, **given), re.DOTALL), said
+
+
+@pytest.mark.parametrize("command", [verify, sources.check_source])
+def test_pointers_of_git_lfs_are_refused_by_commands(command, folder):
+    (folder / CONFIG).write_text(POINTER)
+    with pytest.raises(ValueError, match="is a Git LFS pointer"):
+        command(folder)
+
+
+@pytest.mark.parametrize("name", ["BartForCausalLM", "MarianForCausalLM"])
+def test_official_classes_that_the_zoo_has_not(name):
+    config = build_tiny(BY_NAME["MarianModel" if name.startswith("Marian") else "BartModel"]).config
+    assert "is_decoder=True" in refusal(getattr(transformers, name)(config))
+
+
+def test_a_text_tower_is_converted_where_it_is_saved_by_itself(tmp_path):
+    tiny = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
+    text = tiny | {"vocab_size": 99, "eos_token_id": 7, "bos_token_id": 5, "projection_dim": 20}
+    config = transformers.CLIPConfig(text_config=text, vision_config=tiny, projection_dim=20)
+    transformers.CLIPModel(config).save_pretrained(tmp_path / "whole")
+    assert "its text tower is converted where that is saved by itself" in refusal(tmp_path / "whole")
+    tower = transformers.CLIPTextModelWithProjection.from_pretrained(tmp_path / "whole").eval()
+    tower.save_pretrained(tmp_path / "tower")
+    assert_same_model(to_official(from_official(tmp_path / "tower")), tower)
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ({"intermediate_size": 7}, r"model.layers.0.mlp.up_proj.weight of shape \(\d+, \d+\), not \(7, "),
+        ({"rope_parameters": "x"}, "rope_parameters='x' is not a value"),
+    ],
+)
+def test_a_zoo_model_that_is_not_as_its_configuration_says(field, message, tmp_path):
+    tiny_model(tfm_zoo.TfmBertForMaskedLM).save_pretrained(tmp_path)
+    edit(tmp_path, CONFIG, **field)
+    with pytest.raises(ConversionError, match=message):
+        load(tmp_path)
+
+
+def test_zoo_models_are_not_official(original, tmp_path):
+    zoo = from_official(original)
+    zoo.save_pretrained(tmp_path)
+    for source in (zoo, tmp_path):
+        assert "a model of the zoo already" in refusal(source)
+
+
+def test_the_hub_is_not_asked_for_a_misspelt_folder(tmp_path, monkeypatch):
+    """Without a connection, it would take half a minute to say no."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("imdb", "my model2"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    monkeypatch.delattr(checkpoint, "snapshot_download")
+    monkeypatch.delattr(sys.modules[verify.__module__], "snapshot_download")
+    assert refusal("./nowhere") == "There is no folder './nowhere'."
+    assert refusal("runs/my model") == "There is no folder 'runs/my model'; did you mean 'runs/my model2'?"
+    monkeypatch.delattr(sources, "HfApi")
+    assert sources.is_path("runs/imdb")  # nobody is asked for a folder that is there
+    for command in (from_official, verify, partial(push, repo_id="user/model")):
+        with pytest.raises(
+            (ConversionError, FileNotFoundError), match="There is no folder 'runs/imbd'; did you mean 'runs/imdb'"
+        ):
+            command("runs/imbd")
+
+
+def test_a_hub_id_beside_a_folder_with_a_similar_name(original, tmp_path, online, monkeypatch):
+    """As `tfm-zoo convert user/model user/model-zoo` leaves one; on the Hub, and in its cache."""
+    original.save_pretrained(tmp_path / "here", max_shard_size="40KB")
+    (tmp_path / "user" / "model-zoo").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    online().create_repo("user/model")
+    online().upload_folder(repo_id="user/model", folder_path=tmp_path / "here")
+    for offline in (False, True):
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        zoo = from_official("user/model")
+        assert zoo.config.name_or_path == "user/model"
+        assert_same_model(to_official(zoo), original)
+    assert "did you mean 'user/model-zoo'?" in refusal("user/model-zo")

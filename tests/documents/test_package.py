@@ -1,0 +1,153 @@
+"""The package as its readers meet it: rooms import from those above them, texts are plain, a type checker sees the
+public names, and the reference holds each of them with its docstring, in a site that needs no network."""
+
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections.abc import Iterator
+from html import unescape
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import tfm_zoo
+from benchmarks.readability import tics
+
+from .document import DOCUMENTS, REFERENCE, ROOT
+
+PACKAGE = Path(tfm_zoo.__file__).parent
+AT_THE_ROOT = {"__init__", "__main__", "cli", "public"}  # they may import every room
+CODE = [path for folder in ("tfm_zoo", "recipes") for path in sorted((ROOT / folder).rglob("*.py"))]
+NAMES = [name for page in REFERENCE for name in re.findall(r"^::: ([\w.]+)$", page.text, re.MULTILINE)]
+
+
+# Rooms
+
+
+def imported(file: Path) -> Iterator[str]:
+    """The rooms of which a file imports something, also inside its functions."""
+    package = ["tfm_zoo", *file.relative_to(PACKAGE).parent.parts]
+    for node in ast.walk(ast.parse(file.read_text())):
+        modules = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else []
+            modules = [".".join([*base, *filter(None, [node.module]), alias.name]) for alias in node.names]
+        for root, room, *_ in (f"{module}..".split(".") for module in modules):
+            if root == "tfm_zoo" and room and (PACKAGE / room).is_dir():
+                yield room
+
+
+def test_rooms_import_from_those_above_them():
+    """In CONTRIBUTING's table, and from no other; nothing stands loose."""
+    rows = (ROOT / "CONTRIBUTING.md").read_text().partition("| room | holds |")[2].partition("\n\n")[0]
+    order = {room: place for place, room in enumerate(re.findall(r"^\| `(\w+)` \|", rows, flags=re.MULTILINE))}
+    assert order.keys() == {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert {path.stem for path in PACKAGE.glob("*.py")} == AT_THE_ROOT
+    files = [(room, file) for room in order for file in (PACKAGE / room).rglob("*.py")]
+    assert not [(file, other) for room, file in files for other in imported(file) if order[other] > order[room]]
+
+
+# Words
+
+
+def words_of(code: str) -> Iterator[str]:
+    """What people read in a file of code: its comments, and its strings of several words."""
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.value
+
+
+def test_words():
+    """Free of turns of phrase that readers stumbled over."""
+    found = {str(document): tics(document.text) for document in DOCUMENTS}
+    for path in CODE:
+        texts = words_of(path.read_text("utf-8"))
+        found[str(path.relative_to(ROOT))] = [tic for text in texts for tic in tics(text)]
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
+
+
+# Types
+
+#: what no public name's type depends on, and takes a minute to read
+NOT_READ = (
+    *(f"transformers.{name}" for name in ("data", "models", "pipelines", "quantizers")),
+    *(f"torch._{name}" for name in ("decomp", "dynamo", "export", "functorch", "higher_order_ops", "inductor")),
+    *(f"torch.{name}" for name in ("_refs", "_subclasses", "ao", "distributed", "export", "fx", "onnx", "testing")),
+    *("accelerate", "datasets", "matplotlib", "numpy", "pandas", "PIL", "scipy", "sympy"),
+)
+SETTINGS = f"""
+[mypy]
+ignore_missing_imports = True
+follow_imports = silent
+warn_unused_ignores = True
+[mypy-{",".join(f"{name}.*" for name in NOT_READ)}]
+follow_imports = skip
+"""
+USES = Path(__file__).with_name("typed_uses.py")
+
+
+@pytest.mark.slow
+def test_a_type_checker_agrees(tmp_path):
+    pytest.importorskip("mypy")
+    (tmp_path / "mypy.ini").write_text(SETTINGS)
+    options = ["--config-file", tmp_path / "mypy.ini", "--cache-dir", tmp_path / "cache"]
+    ended = subprocess.run([sys.executable, "-m", "mypy", *options, USES], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+# The reference
+
+
+def test_every_public_name_stands_there_once_with_a_docstring():
+    """Data, such as `NAMED_CONFIGS`, has no docstring; a dataclass that was given none begins it with its fields."""
+    rooms = [import_module(f"tfm_zoo.{room}") for room in ("converters", "hub", "proof", "visualization")]
+    public = {name for room in (tfm_zoo, *rooms) for name in room.__all__ if callable(getattr(room, name))}
+    documented = [name.rpartition(".")[2] for name in NAMES]
+    assert public - {*documented} == set()
+    assert len(documented) == len(set(documented)) and len(tfm_zoo.__all__) == len(set(tfm_zoo.__all__))
+    texts = {name: getattr(import_module(name.rpartition(".")[0]), name.rpartition(".")[2]).__doc__ for name in NAMES}
+    assert [name for name, text in texts.items() if not text or text.startswith(f"{name.rpartition('.')[2]}(")] == []
+
+
+@pytest.mark.slow
+def test_the_site(tmp_path):
+    """Built strictly, it loads nothing from elsewhere, its links lead somewhere, and every entry has text."""
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    for path in tmp_path.rglob("*.html"):
+        page = path.read_text("utf-8")
+        tags = [
+            (tag, given)
+            for tag, given in re.findall(r"<(a|script|img|link)\b([^>]*)>", page)
+            if "canonical" not in given
+        ]
+        urls = [(tag, re.search(r'\b(?:href|src)="?([^"\s>]*)', given)) for tag, given in tags]
+        urls = [(tag, unescape(url[1])) for tag, url in urls if url]
+        assert not [url for tag, url in urls if tag != "a" and "//" in url], path
+        local = [url for _, url in urls if not re.match(r"https://|mailto:|#|$", url)]
+        if path.name != "404.html":  # its links begin at the root
+            assert not [url for url in local if not (path.parent / re.split("[#?]", url)[0]).exists()], path
+            assert len(re.sub("<[^>]*>", " ", page.partition("<article")[2]).split()) >= 20, path
+    entries = [
+        entry
+        for path in (tmp_path / "docs/reference").glob("*.html")
+        for entry in re.split(r"<h2\b", path.read_text("utf-8"))[1:]
+    ]
+    texts = {(re.search(r'id="?([\w.]+)', entry) or ["", ""])[1]: "<p>" in entry for entry in entries}
+    assert [name for name in NAMES if not texts.get(name)] == []
+    index = (tmp_path / "search" / "search_index.json").read_text("utf-8")
+    assert [name for name in NAMES if name.rpartition(".")[2] not in index] == []
+    assert "white-space: pre-wrap" in (tmp_path / "docs/style/site.css").read_text(
+        "utf-8"
+    )  # no line of code is cut off
