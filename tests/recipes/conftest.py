@@ -52,6 +52,7 @@ FIELDS_OF_MARIAN |= {"d_model": 32, "encoder_attention_heads": 2, "decoder_atten
 FIELDS_OF_MARIAN |= {"max_position_embeddings": 24}
 SIZES_OF_MARIAN = ",".join(f"{name}={value}" for name, value in FIELDS_OF_MARIAN.items())
 MARIAN = {"model_type": "marian", "config_overrides": SIZES_OF_MARIAN}
+LORA = {"lora_rank": 4, "learning_rate": 5e-3}
 #: what differs between the logs of two equal runs
 CLOCK = {"eval_samples_per_second", "train_runtime"}
 
@@ -88,7 +89,7 @@ KINDS = {
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_thread_and_own_cache(tmp_path_factory):
+def own_cache(tmp_path_factory):
     before = torch.get_num_threads(), datasets.config.HF_DATASETS_CACHE
     torch.set_num_threads(1)
     datasets.config.HF_DATASETS_CACHE = tmp_path_factory.mktemp("datasets")
@@ -332,6 +333,17 @@ def own(tmp_path):
         return str(tmp_path / name)
 
     return own
+
+
+def interrupted(made: Loop, after: int) -> Loop:
+    """The loop, in which somebody presses Ctrl-C after so many steps."""
+
+    def interrupt(*_: object) -> None:
+        if made.state.step == after:
+            raise KeyboardInterrupt
+
+    made.optimizer.optimizer.register_step_pre_hook(interrupt)
+    return made
 
 
 def logged(loop: Loop, key: str) -> list:

@@ -1,27 +1,24 @@
 """What a launcher starts: `in_a_row.py jobs.json` runs recipes, one after the other, in the same processes."""
 
 import gc
-import hashlib
 import importlib.util
 import json
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator, PartialState
 from accelerate.state import AcceleratorState, GradientState
 from accelerate.utils import DistributedType
-from torch import nn
 from transformers.distributed import DistributedConfig
 
 import tfm_zoo
 from tfm_zoo.models.losses import FEW, IGNORED
 from tfm_zoo.training import report
-from tfm_zoo.training.loop import train, train_step
-from tfm_zoo.training.run import end_training, start_accelerator
+from tfm_zoo.training.loop import train_step
+from tfm_zoo.training.run import start_accelerator
 from tfm_zoo.training.sharding import gather_state_dict
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions, PretrainingTask
 
@@ -31,47 +28,14 @@ VOCABULARY = FEW // 512  # up to 512 labelled tokens are few
 WITH_FSDP, WITH_DEEPSPEED = (f"ACCELERATE_USE_{engine}" in os.environ for engine in ("FSDP", "DEEPSPEED"))
 
 
-def as_program(recipe: str, argv: list[str]) -> ModuleType:
+def run(recipe: str, argv: list[str]) -> None:
+    """In a folder of its own, if it has {RANK} in its name, as on another machine."""
     spec = importlib.util.spec_from_file_location("recipe", recipe)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    argv = [word.replace("{RANK}", os.environ["RANK"]) for word in argv]
     sys.argv = [recipe, *argv]
-    return module
-
-
-def run(recipe: str, argv: list[str]) -> None:
-    as_program(recipe, argv).main(argv)
-
-
-class StoppedError(Exception):
-    """A run was stopped in a step."""
-
-
-def noted(recipe: str, argv: list[str], folder: str, last: int) -> None:
-    """Run a recipe, perhaps until an error in step `last`, and note digests of what each process reads in each step."""
-    loop = as_program(recipe, argv).prepare(argv)
-    compute_batch = loop.task.compute_batch
-
-    def note(model: nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        if not torch.is_grad_enabled():
-            return compute_batch(model, batch)
-        if loop.state.step == last:
-            raise StoppedError
-        ids = batch["input_ids"]
-        rows = zip(ids, batch.get("attention_mask", ids >= 0).bool(), strict=True)
-        digests = [hashlib.sha256(str(row[is_real].tolist()).encode()).hexdigest() for row, is_real in rows]
-        with Path(folder, os.environ.get("RANK", "0")).open("a") as file:
-            print(json.dumps([loop.state.step, digests]), file=file)
-        return compute_batch(model, batch)
-
-    loop.task.compute_batch = note
-    try:
-        train(loop)
-    except StoppedError:
-        loop.model = None
-        end_training(loop.accelerator)
-        if loop.run.lock:
-            loop.run.lock.release()
+    module.main(argv)
 
 
 def save(folder: str) -> None:
@@ -97,19 +61,6 @@ def save(folder: str) -> None:
     accelerator.free_memory()
 
 
-class Noted(PretrainingTask):
-    """Pre-training that notes the types of its losses."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.types: list[str] = []
-
-    def compute_batch(self, model: nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        computed = super().compute_batch(model, batch)
-        self.types.append(str(computed["mlm_loss"].dtype))
-        return computed
-
-
 def unequal(file: str, precision: str = "no") -> None:
     """Three steps, in which the processes have so many labelled tokens that one makes few logits and another many, or
     none; their losses and gradients, and the types of losses and weights. One process takes the same steps."""
@@ -117,9 +68,16 @@ def unequal(file: str, precision: str = "no") -> None:
     accelerator = start_accelerator(args)
     model = tfm_zoo.TfmBertForMaskedLM(tiny_config(vocab_size=VOCABULARY, **NO_DROPOUT)).train()
     splits = {"validation": [{"labels": [1]}]}
-    task = Noted(accelerator=accelerator, model=model, tokenizer=None, args=args, splits=splits)
+    task = PretrainingTask(accelerator=accelerator, model=model, tokenizer=None, args=args, splits=splits)
     model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=1.0))
-    found = {"losses": [], "norms": [], "types": task.types}
+    found, compute_batch = {"losses": [], "norms": [], "types": []}, task.compute_batch
+
+    def noted(*arguments: object) -> dict[str, torch.Tensor]:
+        computed = compute_batch(*arguments)
+        found["types"].append(str(computed["mlm_loss"].dtype))
+        return computed
+
+    task.compute_batch = noted
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
     for step, counts in enumerate([(1100, 40), (0, 600), (600, 300)]):
         ids = torch.randint(5, VOCABULARY, (2, 120, 10), generator=torch.Generator().manual_seed(step))

@@ -1,4 +1,4 @@
-"""The recipe of language modelling: what it learns, draws and leaves, and texts from it where there is no zoo."""
+"""The recipe of language modelling: texts from what it leaves, where there is no zoo, and their figures."""
 
 import re
 import runpy
@@ -9,26 +9,21 @@ from transformers import AutoConfig, AutoTokenizer
 
 import tfm_zoo
 
-from .conftest import ROOT, WITHOUT_ZOO, Recipe, run_python
+from .conftest import ROOT, WITHOUT_ZOO, run_python
 
 GENERATE = ROOT / "recipes" / "generate.py"
 
 
-@pytest.fixture
-def train_lm(recipe) -> Recipe:
-    return recipe("causal_lm")
-
-
 @pytest.mark.slow
-def test_built_in_text_and_generation_where_there_is_no_zoo(train_lm, tmp_path, capsys):
+def test_built_in_text_and_generation_where_there_is_no_zoo(recipe, tmp_path, capsys):
     folder, options = tmp_path / "run", {"max_train_samples": 32, "max_eval_samples": 8, "sample_length": 100}
-    assert train_lm(train_file=None, per_device_train_batch_size=8, **options)["train_steps"] == 32 // 8
+    assert recipe("causal_lm")(train_file=None, per_device_train_batch_size=8, **options)["train_steps"] == 32 // 8
     card = (folder / "README.md").read_text()
-    assert "The text is generated" in card
     config, tokenizer = (auto.from_pretrained(folder) for auto in (AutoConfig, AutoTokenizer))
     asked = int(re.search(r"generate\('Once', max_new_tokens=(\d+)\)", card)[1])
     assert asked + len(tokenizer("Once")["input_ids"]) == config.max_position_embeddings == 32
     assert f"max_new_tokens={asked})  # with the prompt 32 tokens, the most that the model takes" in card
+    assert "The text is generated" in card
 
     options = ["--max_new_tokens", 9, "--num_samples", 2, "--seed", 1]
     shown = run_python("-c", WITHOUT_ZOO, GENERATE, folder, "the film", "", *options)
@@ -39,32 +34,33 @@ def test_built_in_text_and_generation_where_there_is_no_zoo(train_lm, tmp_path, 
     texts = tokenizer.batch_decode(model.generate(ids, max_new_tokens=9), skip_special_tokens=True)
     assert shown.stdout.startswith("\n\n".join(texts))
 
-    generate = runpy.run_path(str(GENERATE))["main"]
     (tmp_path / "prompts.txt").write_text("the film\nthe actor\n")
-    command = [str(folder), "--file", str(tmp_path / "prompts.txt"), "--max_new_tokens", "12"]
-    capsys.readouterr()
-    generate([*command, "--num_beams", "3", "--num_samples", "2", "--repetition_penalty", "1.3"])
-    shown = capsys.readouterr()
     encoded = [tokenizer(text, return_tensors="pt")["input_ids"] for text in ("the film", "the actor")]
+
+    def generated(*options: object) -> tuple[list[str], str]:
+        capsys.readouterr()
+        command = [folder, "--file", tmp_path / "prompts.txt", "--max_new_tokens", 12, *options]
+        runpy.run_path(str(GENERATE))["main"](list(map(str, command)))
+        shown = capsys.readouterr()
+        return shown.out.split("\n\n"), shown.err
+
+    texts, said = generated("--num_beams", 3, "--num_samples", 2, "--repetition_penalty", 1.3)
     beams = {"num_beams": 3, "num_return_sequences": 2, "repetition_penalty": 1.3, "max_new_tokens": 12}
     found = [model.generate(ids, do_sample=False, **beams) for ids in encoded]
-    texts = [text for rows in found for text in tokenizer.batch_decode(rows, skip_special_tokens=True)]
-    assert shown.out.split("\n\n")[:4] == texts
+    assert texts[:4] == [text for rows in found for text in tokenizer.batch_decode(rows, skip_special_tokens=True)]
     losses = [
         model(row[None], labels=row[None].clone().index_fill(1, torch.arange(ids.shape[1]), -100)).loss
         for rows, ids in zip(found, encoded, strict=True)
         for row in rows
     ]
-    assert "distinct-n    share of the n-grams" in shown.err
-    assert "48 tokens" in shown.err and f"perplexity {torch.stack(losses).mean().exp():.2f}, distinct-1" in shown.err
+    assert "distinct-n    share of the n-grams" in said and "48 tokens" in said
+    assert f"perplexity {torch.stack(losses).mean().exp():.2f}, distinct-1" in said
 
-    generate([*command, "--temperature", "0"])
-    greedy = capsys.readouterr().out.split("\n\n")[0]
-    generate([*command, "--temperature", "0", "--stop_strings", greedy[len("the film") :][:3]])
-    stopped = capsys.readouterr().out.split("\n\n")[0]
+    (greedy, *_), _ = generated("--temperature", 0)
+    (stopped, *_), _ = generated("--temperature", 0, "--stop_strings", greedy[len("the film") :][:3])
     assert len(stopped) < len(greedy) and greedy.startswith(stopped)
     with pytest.raises(SystemExit):
-        generate([*command, "--num_beams", "2", "--num_samples", "3"])
+        generated("--num_beams", 2, "--num_samples", 3)
     assert "2 beams give at most so many texts" in capsys.readouterr().err
 
 
@@ -78,15 +74,12 @@ def test_figures_of_generated_text():
         assert diversity(texts) == figures
 
 
-def test_a_model_that_is_mostly_embeddings_is_told(train_lm, caplog):
+def test_a_model_that_is_mostly_embeddings_is_told(recipe, caplog):
     """With the number of tokens that would be better. Who gives a number is told nothing."""
     sizes = "hidden_size=16,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
-    options = {"model_type": "tfm_gpt", "config_overrides": sizes}
-    train_lm.prepare(tokenizer_vocab_size=None, **options)
-    told = [line for line in caplog.messages if "parameters are embeddings of" in line]
-    assert len(told) == 1
-    embedded, whole, tokens = (int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", told[0])[:3])
-    assert embedded == 16 * tokens > whole / 2 and "such as --tokenizer_vocab_size 300" in told[0]
-    caplog.clear()
-    train_lm.prepare(**options)
-    assert "parameters are embeddings" not in caplog.text
+    for number in (280, None):
+        assert "parameters are embeddings" not in caplog.text
+        recipe("causal_lm").prepare(model_type="tfm_gpt", config_overrides=sizes, tokenizer_vocab_size=number)
+    (told,) = (line for line in caplog.messages if "parameters are embeddings of" in line)
+    embedded, whole, tokens = (int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", told)[:3])
+    assert embedded == 16 * tokens > whole / 2 and "such as --tokenizer_vocab_size 300" in told

@@ -22,14 +22,6 @@ def finetune(recipe) -> Recipe:
     return recipe("classification")
 
 
-@pytest.mark.parametrize("task", ["classification", "marks", "number", "numbers"])
-def test_evaluations_measure_the_loss_that_is_trained(recipe, task):
-    train = recipe(task)
-    same = {"validation_file": train.options["train_file"], "per_device_train_batch_size": 100, "learning_rate": 1e-12}
-    loop = train.trained(max_train_steps=1, **same)
-    assert logged(loop, "eval_loss") == pytest.approx(logged(loop, "loss"), rel=1e-5)
-
-
 def test_labels_weigh_what_they_are_told_and_are_smoothed_in_training_alone(finetune):
     """By the order of the log: bad, good. The loss is that of torch."""
     options = {"class_weights": [0.5, 3.0], "label_smoothing_factor": 0.2, "model_name_or_path": None}
@@ -44,36 +36,25 @@ def test_labels_weigh_what_they_are_told_and_are_smoothed_in_training_alone(fine
     for key, epsilon in (("loss", 0.2), ("eval_loss", 0.0)):
         losses = torch.nn.functional.cross_entropy(logits, labels, label_smoothing=epsilon, reduction="none")
         assert logged(loop, key) == pytest.approx([((weights * losses).sum() / weights.sum()).item()], rel=1e-5)
-    for wrong in ([1.0], [1.0, -1.0]):
-        with pytest.raises(ValueError, match="expected a number of at least 0 for each of "):
-            finetune.prepare(class_weights=wrong, overwrite_output_dir=True)
-
-
-def test_a_figure_of_a_regression_is_better_if_its_error_is_smaller(recipe):
-    loop = recipe("number").trained(max_train_steps=3, eval_steps=1, learning_rate=1e-2)
-    assert loop.results()["eval_mse"] == min(logged(loop, "eval_mse"))
 
 
 def test_a_checkpoint_of_several_labels_learns_single_ones(finetune, checkpoint, tmp_path):
     """Its problem is not that of the data. (transformers would ask for labels in floating point.)"""
     labels = {"problem_type": "multi_label_classification", "num_labels": 2}
-    BertForSequenceClassification.from_pretrained(checkpoint, **labels).save_pretrained(tmp_path / "several")
-    AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path / "several")
+    for each in (
+        BertForSequenceClassification.from_pretrained(checkpoint, **labels),
+        AutoTokenizer.from_pretrained(checkpoint),
+    ):
+        each.save_pretrained(tmp_path / "several")
     for model_class in ("zoo", "native"):
         options = {"model_class": model_class, "output_dir": tmp_path / model_class, "max_train_steps": 1}
-        assert finetune.trained(model_name_or_path=tmp_path / "several", **options).state.step == 1
+        finetune.trained(model_name_or_path=tmp_path / "several", **options)
         saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / model_class)
         assert saved.config.problem_type == "single_label_classification"
 
 
 def test_metrics_of_choice(finetune, own, tmp_path):
-    """One instead of the usual ones, the best of which the loss picks; several with results of one name, one of
-    which picks the best as it says. A resumed run has the same figures."""
-    alone = finetune.trained(metrics=own("alone", RESULTS), num_train_epochs=3, output_dir=tmp_path / "one")
-    results, losses = alone.results(), logged(alone, "eval_loss")
-    assert {"eval_f1", "eval_wrong"} <= results.keys() and "eval_accuracy" not in results
-    assert results["eval_loss"] == min(losses) and len(losses) == 3
-
+    """Several with results of one name, one of which picks the best as it says. A resumed run has the same figures."""
     options = {"metrics": ["accuracy", "f1", own("mine", RESULTS)], "metric_for_best_model": "wrong"}
     options |= {"greater_is_better": False, "max_train_steps": 6, "eval_steps": 1, "checkpointing_steps": 2}
     results, folder = finetune(**options), tmp_path / "run"
@@ -85,15 +66,20 @@ def test_metrics_of_choice(finetune, own, tmp_path):
     assert len(whole) == 6 and all({f"eval_{name}" for name in names} <= entry.keys() for entry in whole)
     wrong = min(history(folder, "eval_wrong"))
     assert results["eval_wrong"] == wrong and results["eval_accuracy"] == pytest.approx(1 - wrong)
-    card = ModelCard.load(folder / "README.md")
-    assert "| wrong |" in card.text
-    assert {result.metric_type: result.metric_value for result in card.data.eval_results} == {
-        name: pytest.approx(results[f"eval_{name}"], abs=1e-4) for name in names
-    }
+    assert {result.metric_type for result in ModelCard.load(folder / "README.md").data.eval_results} == names
     (folder / "all_results.json").unlink()
     shutil.rmtree(folder / "checkpoint-6")
     resumed = finetune(resume_from_checkpoint="auto", **options)
     assert figures() == whole and resumed["eval_mine_f1"] == results["eval_mine_f1"]
+    # One instead of the usual ones, the best of which the loss picks; of a regression a small error is the best.
+    alone = finetune.trained(metrics=own("alone", RESULTS), num_train_epochs=3, output_dir=tmp_path / "one").results()
+    assert {"eval_f1", "eval_wrong"} <= alone.keys() and "eval_accuracy" not in alone
+    assert alone["eval_loss"] == min(history(tmp_path / "one", "eval_loss"))
+
+
+def test_a_figure_of_a_regression_is_better_if_its_error_is_smaller(recipe):
+    loop = recipe("number").trained(max_train_steps=3, eval_steps=1, learning_rate=1e-2)
+    assert loop.results()["eval_mse"] == min(logged(loop, "eval_mse"))
 
 
 @pytest.mark.slow
@@ -124,14 +110,21 @@ def test_a_random_start_has_the_sizes_of_a_checkpoint_and_none_of_its_weights(fi
     assert "A new model, trained" in (tmp_path / "run" / "README.md").read_text()
 
 
-def test_the_head_reads_the_mean_if_asked(finetune, checkpoint, tmp_path):
-    starts = {
-        "official": {},
-        "zoo": {"model_name_or_path": tmp_path / "official", "classifier_pooling": None},  # as it has it
-        "back": {"model_name_or_path": tmp_path / "zoo", "classifier_pooling": "cls"},
-    }
-    for name, start in starts.items():
-        finetune(**{"output_dir": tmp_path / name, "classifier_pooling": "mean", "max_train_steps": 1} | start)
+def test_the_head_reads_the_mean_if_asked(finetune, checkpoint, tmp_path, caplog):
+    """Nobody is told again that its weights are new when it is resumed."""
+    options = {"classifier_pooling": "mean", "max_train_steps": 2, "checkpointing_steps": 1}
+    finetune(output_dir=tmp_path / "mean", **options)
+    assert "new weights were made for" in caplog.text
+    caplog.clear()
+    resume = {"output_dir": tmp_path / "mean", "resume_from_checkpoint": tmp_path / "mean" / "checkpoint-1"}
+    finetune(**options | resume)
+    assert "new weights" not in caplog.text and "Continuing from" in caplog.text
+    with pytest.raises(ValueError, match="classifier_pooling was mean and is None"):
+        finetune.resumed(**options | resume | {"classifier_pooling": None})
+    started = options | {"model_name_or_path": tmp_path / "mean"}
+    finetune(output_dir=tmp_path / "again", **started | {"classifier_pooling": None})  # as the checkpoint has it
+    finetune(output_dir=tmp_path / "back", **started | {"classifier_pooling": "cls"})
+    for name in ("mean", "again", "back"):
         reads_mean = name != "back"
         model = AutoModelForSequenceClassification.from_pretrained(tmp_path / name)
         assert model.config.classifier_pooling == ("mean" if reads_mean else "cls"), name
@@ -140,23 +133,8 @@ def test_the_head_reads_the_mean_if_asked(finetune, checkpoint, tmp_path):
         # Official models read the first position: with the mean there is no way back to one.
         assert ("to_official" in card) == (name == "back"), name
     new = {"model_name_or_path": None, "tokenizer_name": checkpoint, "classifier_pooling": "mean"}
-    sizes = {"model_type": "tfm_bert", "config_overrides": f"{SIZES},norm_position=pre"}
-    for start in ({"config_name": checkpoint}, sizes):
-        loop = finetune.prepare(**new | start)
-        config = loop.model.config
-        assert (config.classifier_pooling, config.vocab_size) == ("mean", len(loop.task.tokenizer))
-
-
-def test_a_resumed_head_reads_what_it_did(finetune, caplog):
-    """Nobody is told again that its weights are new."""
-    options = {"classifier_pooling": "mean", "max_train_steps": 2, "checkpointing_steps": 1}
-    finetune.trained(resume_from_checkpoint="auto", **options)
-    assert "new weights were made for" in caplog.text
-    caplog.clear()
-    assert finetune.trained(resume_from_checkpoint="auto", **options).state.step == 2
-    assert "new weights" not in caplog.text and "Continuing from" in caplog.text
-    with pytest.raises(ValueError, match="classifier_pooling was mean and is None"):
-        finetune.resumed(resume_from_checkpoint="auto", **options | {"classifier_pooling": None})
+    loop = finetune.prepare(**new, model_type="tfm_bert", config_overrides=f"{SIZES},norm_position=pre")
+    assert loop.model.config.classifier_pooling == "mean"
 
 
 def test_padding_to_the_maximum_changes_nothing_but_shapes(finetune, tmp_path):

@@ -1,21 +1,44 @@
-"""The fixtures of the recipes' tests, loops on tensors, and the texts of a stream."""
+"""Loops on tensors, texts on a disk, and what the recipes' tests have made."""
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
+import torch
 from datasets import Dataset, DatasetDict
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel
 
+import tfm_zoo
 from tfm_zoo.training.loop import Loop
+from tfm_zoo.training.metrics import load_metrics
+from tfm_zoo.training.run import start_run
+from tfm_zoo.training.streaming.documents import load_documents
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import TextSource
+from tfm_zoo.training.tasks.classification import (
+    ONE_LABEL,
+    ClassificationOptions,
+    ClassificationTask,
+    LabelledTexts,
+    load_texts,
+)
+from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions, load_corpus
+from tfm_zoo.training.tasks.pretraining import PretrainingOptions
+from tfm_zoo.training.tasks.question_answering import AnsweringOptions, load_questions
+from tfm_zoo.training.tasks.summarization import SummarizationOptions, load_summaries
+from tfm_zoo.training.tasks.tagging import TaggingOptions, load_tagged_texts
+from tfm_zoo.training.tasks.translation import TranslationOptions, load_parallel_texts
+from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
-from ..recipes.conftest import checkpoint, frozen, one_thread_and_own_cache, own, quick_runs, rows
-from .tensors import loop_on_tensors
+from ..recipes.conftest import as_argv, checkpoint, forget_processes, frozen, own, own_cache, quick_runs, rows
+from ..tiny import NO_DROPOUT, SIZES, tiny_config
 
-__all__ = ["checkpoint", "frozen", "one_thread_and_own_cache", "own", "quick_runs", "rows"]
+__all__ = ["checkpoint", "frozen", "own", "own_cache", "quick_runs", "rows"]
 
 TEXTS = [f"text {i} " + "word " * (i % 7) for i in range(100)]
 #: what writes a data set into a file, by the file's kind
@@ -26,12 +49,37 @@ WRITERS = {
     "jsonl": lambda data, path: data.to_json(path),
     "parquet": lambda data, path: data.to_parquet(path),
 }
+STREAMED = {"streaming": True, "max_train_steps": 2}
+#: by task: its options, what reads its data, and options that a case does not repeat
+TASKS = {
+    "texts": (ClassificationOptions, load_texts, {}),
+    "pairs": (TranslationOptions, load_parallel_texts, {"source_lang": "en", "target_lang": "de"}),
+    "summaries": (SummarizationOptions, load_summaries, {}),
+    "questions": (AnsweringOptions, load_questions, {}),
+    "tags": (TaggingOptions, load_tagged_texts, {}),
+    "corpus": (LanguageModelingOptions, load_corpus, {}),
+    "streamed corpus": (LanguageModelingOptions, load_corpus, STREAMED),
+    "documents": (PretrainingOptions, load_documents, {}),
+    "streamed documents": (PretrainingOptions, load_documents, STREAMED),
+}
+METRICS = ["loss", "accuracy"]
+#: of a loop on tensors, unless a test says otherwise: 4 steps an epoch, the last of 13 rows
+OPTIONS = {"dataset_name": "generated", "learning_rate": 1e-3, "logging_steps": 1, "num_train_epochs": 2}
+
+
+def load(task: str, **options):
+    """What a task reads of its data."""
+    options_class, reads, known = TASKS[task]
+    return reads(options_class(**{"seed": 0} | known | options).with_defaults())
 
 
 def read(source: TextSource) -> list[str]:
     """The texts of a pass, in order of the alphabet; a first line break is a blank, as shards of lines have one."""
-    stream = Stream(source, lambda texts, rng: texts, seed=0)
-    return sorted(text.replace("\n", " ", 1) for text in stream.first_pass())
+    return sorted(text.replace("\n", " ", 1) for text in Stream(source, lambda texts, rng: texts, seed=0).first_pass())
+
+
+def lines_of(*rows: object) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def saved(folder: Path, **splits: Dataset) -> str:
@@ -44,21 +92,49 @@ def sizes(data) -> dict[str, int]:
     return {name: len(split) for name, split in data.splits.items()}
 
 
-@pytest.fixture
-def config(tmp_path):
-    """Writes options as YAML; returns the argument that names the file."""
+def classifier(**fields) -> PreTrainedModel:
+    """A classifier of two labels, always with the same weights."""
+    torch.manual_seed(0)
+    return tfm_zoo.TfmBertForSequenceClassification(tiny_config(**NO_DROPOUT | fields))
 
-    def write(text: str) -> str:
-        (tmp_path / "config.yaml").write_text(text)
-        return f"--config={tmp_path / 'config.yaml'}"
 
-    return write
+@cache
+def random_rows() -> dict[str, list[dict[str, Tensor]]]:
+    """Texts of 2 to 10 random tokens, 61 to train on and 29 to validate on, whose first token says their label."""
+    generator = torch.Generator().manual_seed(0)
+    texts = [torch.randint(5, SIZES["vocab_size"], (2 + n % 9,), generator=generator) for n in range(90)]
+    labelled = [{"input_ids": ids, "labels": ids[0] % 2} for ids in texts]
+    return {"train": labelled[:61], "validation": labelled[61:]}
+
+
+def padded(examples: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    ids = pad_sequence([example["input_ids"] for example in examples], batch_first=True)
+    labels = torch.stack([example["labels"] for example in examples])
+    return {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": labels}
+
+
+@cache
+def tools() -> dict:
+    """What is saved beside a model, and what measures it."""
+    return {"tokenizer": word_piece_tokenizer(["a b"]), "metrics": load_metrics(METRICS[1:])}
 
 
 @pytest.fixture
 def loop(tmp_path) -> Callable[..., Loop]:
-    """Makes a loop on tensors with any options, by default in a folder of its own."""
-    return lambda *model, **options: loop_on_tensors(*model, **{"output_dir": mkdtemp(dir=tmp_path)} | options)
+    """Makes a loop on tensors as a recipe's `prepare` does, by default in a folder of its own: nothing is read,
+    tokenized or downloaded."""
+
+    def loop(model: PreTrainedModel | None = None, **options) -> Loop:
+        forget_processes()
+        argv = as_argv(OPTIONS | {"output_dir": mkdtemp(dir=tmp_path)} | options)
+        run = start_run("tensors", ClassificationOptions, argv)
+        args, splits = run.args.with_best_metric(METRICS, "accuracy"), random_rows()
+        lengths = [len(row["input_ids"]) for row in splits["train"]] if args.group_by_length else None
+        data = LabelledTexts(DatasetDict(), ["validation"], [], [], ["even", "odd"], ONE_LABEL)
+        made = {"accelerator": run.accelerator, "model": model or classifier(), "args": args, "data": data}
+        return Loop(run, ClassificationTask(**made | tools(), splits=splits, collate=padded, lengths=lengths))
+
+    return loop
 
 
 @pytest.fixture

@@ -1,22 +1,23 @@
 """Only what is complete passes for a checkpoint, and only the run that it belongs to goes on from it."""
 
+import json
 import os
 from contextlib import nullcontext, suppress
+from pathlib import Path
 
 import pytest
 import torch
 from accelerate import Accelerator
 
-from tfm_zoo.training import checkpoints
 from tfm_zoo.training.checkpoints import (
     TrainState,
+    atomic_folder,
     check_identity,
     find_checkpoint,
     holds_a_run,
     is_killed_run,
     save_checkpoint,
 )
-from tfm_zoo.utils.locking import atomic_files
 
 from ..recipes.conftest import forget_processes
 
@@ -40,15 +41,25 @@ def test_newest_complete_checkpoint_is_found_and_the_oldest_deleted(accelerator,
     assert find_checkpoint("auto", tmp_path) == find_checkpoint("True", tmp_path) == saved[-1]
     assert find_checkpoint(str(saved[0]), tmp_path) == saved[0]
     assert find_checkpoint(None, tmp_path) is find_checkpoint("auto", tmp_path / "empty") is None
+    path = saved[-1] / "files.json"  # version 0.2 recorded the lengths of its files alone
+    path.write_text(json.dumps(json.loads(path.read_text())["sizes"]))
+    assert find_checkpoint("auto", tmp_path) == saved[-1]
     save_checkpoint(accelerator, TrainState(step=101), tmp_path, keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-100", "checkpoint-101"]
 
 
-def test_a_checkpoint_whose_deletion_was_killed_is_passed_over(saved, tmp_path):
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("shutil.rmtree", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
-        checkpoints._remove(saved[-1])
-    assert saved[-1].exists() and find_checkpoint("auto", tmp_path) == saved[1]
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("model.safetensors", lambda path: path.write_bytes(path.read_bytes()[:-1])),
+        ("random_states_0.pkl", lambda path: path.write_bytes(bytes(path.stat().st_size))),
+        ("files.json", Path.unlink),
+    ],
+    ids=["truncated", "zeroed", "no list of files"],
+)
+def test_damaged_checkpoint_is_passed_over(saved, tmp_path, name, damage):
+    damage(saved[-1] / name)
+    assert find_checkpoint("auto", tmp_path) == saved[1]
     with pytest.raises(FileNotFoundError, match="checkpoint-100': not a complete checkpoint"):
         find_checkpoint(str(saved[-1]), tmp_path)
 
@@ -67,17 +78,15 @@ def test_a_pickle_that_holds_code_is_not_loaded(accelerator, tmp_path):
 
 
 def test_only_a_killed_run_may_begin_again(tmp_path):
-    assert not is_killed_run(tmp_path / "nowhere")
-    for name in ("config.json", "model.safetensors"):
-        (tmp_path / name).touch()
-    assert holds_a_run(tmp_path) and not is_killed_run(tmp_path)  # a model, whoever made it
-    for sign in ("trainer_state.json", ".unfinished", "checkpoint-3"):
-        (tmp_path / sign).touch()
-        assert is_killed_run(tmp_path)
-        (tmp_path / "all_results.json").touch()
-        assert not is_killed_run(tmp_path)
-        for name in (sign, "all_results.json"):
-            (tmp_path / name).unlink()
+    for sign in ("config.json", "trainer_state.json", ".unfinished", "checkpoint-3"):
+        folder = tmp_path / sign
+        assert not is_killed_run(folder)
+        folder.mkdir()
+        for name in ("model.safetensors", sign):
+            (folder / name).touch()
+        assert holds_a_run(folder) and is_killed_run(folder) == (sign != "config.json")  # whoever made that model
+        (folder / "all_results.json").touch()
+        assert not is_killed_run(folder)
 
 
 def test_an_interrupted_save_leaves_the_older_ones_and_a_whole_one_all_that_it_was_given(accelerator, saved, tmp_path):
@@ -99,28 +108,24 @@ def test_a_failed_save_changes_nothing_and_no_manifest_stands_beside_what_it_doe
     """Killed after any of the moves that replace files; after a failure before these nothing has changed."""
     names, replace = ("config.json", "model.safetensors", "trainer_state.json", "zoo_manifest.json"), os.replace
 
+    def write(folder: Path, text: str) -> None:
+        for name in names:
+            (folder / name).write_text(text)
+
     def found() -> dict[str, str]:
         return {path.name: path.read_text() for path in tmp_path.iterdir()}
 
-    def save(then: type[BaseException] | None = None) -> None:
-        with atomic_files(tmp_path, checkpoints.WRITE_LAST) as folder:
-            for name in names:
-                (folder / name).write_text("new")
-            if then:
-                raise then
-
     for moves in range(len(names) + 1):
-        for name in names:
-            (tmp_path / name).write_text("old")
-        with suppress(OSError):
-            save(OSError)
+        write(tmp_path, "old")
+        with suppress(OSError), atomic_folder(tmp_path) as folder:
+            write(folder, "new")
+            raise OSError
         assert found() == dict.fromkeys(names, "old")
         left = [None] * moves
         monkeypatch.setattr(os, "replace", lambda *paths, left=left: (left.pop(), replace(*paths)))
-        with suppress(IndexError):
-            save()
+        with suppress(IndexError), atomic_folder(tmp_path) as folder:
+            write(folder, "new")
         monkeypatch.undo()
-        assert "zoo_manifest.json" not in found() or set(found().values()) == {"new"}
         assert ("zoo_manifest.json" in found()) == (moves == len(names))
     assert found() == dict.fromkeys(names, "new")
 
@@ -136,16 +141,17 @@ STARS = {"label_column_name": "stars"}  # as version 0.2 recorded a column
     [
         ({"seed": 1}, {}, {"seed": 1}, None),
         ({"seed": 1}, {}, {"seed": 2}, "another run: seed was 1 and is 2"),
+        # An F1 is never compared with a loss, whether the checkpoint recorded its metric or (version 0.1) did not.
         (BY_LOSS, EVALUATED, BY_F1, "another run: metric_for_best_model was loss and is f1"),
+        ({}, EVALUATED, BY_F1, r"of version 0\.1, did not choose its best model by 'f1'"),
+        ({}, EVALUATED, BY_LOSS, None),
         (STARS, {}, {"label_column_name": ["stars"], "problem_type": None, "metrics": None}, None),
         (STARS, {}, {"label_column_name": ["grade"]}, r"label_column_name was stars and is \['grade'\]"),
         (STARS, {}, {"label_column_name": ["stars", "grade"]}, "another run: label_column_name was stars and is "),
-        (STARS, {}, {"label_column_name": None}, "another run: label_column_name was stars and is None"),
         # Earlier versions did not record what the launcher decides.
         ({"mixed_precision": None, "torch_compile": False}, {}, LAUNCHED, None),
         ({"mixed_precision": "no"}, {}, LAUNCHED, "another run"),
         ({"torch_compile": False, "engine": "DDP"}, {}, LAUNCHED, "another run"),
-        ({"engine": "FSDP"}, {}, LAUNCHED, "another run"),
     ],
 )
 def test_another_run_is_not_continued(recorded, evaluated, now, message):

@@ -1,6 +1,7 @@
 """A run takes the steps that it was told, keeps its best model, logs what it does, and goes on as if never stopped."""
 
 import re
+import sys
 import warnings
 from dataclasses import asdict
 from math import nan
@@ -12,37 +13,27 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 
 import tfm_zoo
-from tfm_zoo.training import run
+from tfm_zoo.training import run, task
 from tfm_zoo.training.loop import Loop, train, train_step
 from tfm_zoo.training.run import open_output, run_script
 from tfm_zoo.training.tasks.classification import ONE_LABEL, ClassificationOptions, ClassificationTask, LabelledTexts
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingTask
 from tfm_zoo.training.tasks.pretraining import PretrainingTask
-from tfm_zoo.training.tasks.question_answering import AnsweringTask
-from tfm_zoo.training.tasks.tagging import TaggingTask
-from tfm_zoo.training.tasks.text_to_text import TextToTextTask
 
-from ..recipes.conftest import CLOCK, forget_processes
+from ..recipes.conftest import CLOCK, forget_processes, interrupted, logged
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
-from .tensors import classifier, logged
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "model.safetensors")
+from .conftest import classifier
 
 
 def same_weights(folder: Path, other: Path) -> bool:
-    kept, wanted = weights(folder), weights(other)
+    kept, wanted = (load_file(each / "model.safetensors") for each in (folder, other))
     return kept.keys() == wanted.keys() and all(torch.equal(kept[name], wanted[name]) for name in wanted)
 
 
 TASKS = {
-    tfm_zoo.TfmBertForTokenClassification: TaggingTask,
     tfm_zoo.TfmBertForSequenceClassification: ClassificationTask,
-    tfm_zoo.TfmBertForQuestionAnswering: AnsweringTask,
     tfm_zoo.TfmBertForPreTraining: PretrainingTask,
     tfm_zoo.TfmGPTForCausalLM: LanguageModelingTask,
-    tfm_zoo.TfmEncoderDecoderForConditionalGeneration: TextToTextTask,
 }
 
 
@@ -68,23 +59,25 @@ def test_what_has_no_label_changes_nothing(head, task_class):
     torch.testing.assert_close(weights, wanted, rtol=0, atol=0)
 
 
-def test_dropout_is_on_in_training_and_off_in_evaluations(loop):
+def test_dropout_is_on_in_training_and_off_in_evaluations_which_have_a_bar(loop, monkeypatch):
     """From the first step on, and after evaluations."""
-    made, modes = loop(max_train_steps=3, eval_steps=1), []
+    made, modes, bars = loop(max_train_steps=3, eval_steps=1), [], []
+    monkeypatch.setattr(task, "tqdm", lambda batches, **options: bars.append(options) or batches)
     made.model.register_forward_pre_hook(lambda model, _: modes.append((torch.is_grad_enabled(), model.training)))
     made.train()
     assert [training for learns, training in modes if learns] == [True] * 3
     assert [training for learns, training in modes if not learns].count(False) == len(modes) - 3 >= 3
+    assert bars == [{"desc": "evaluating, validation", "leave": False, "disable": None}] * 3
 
 
-def evaluating(made, *figures: tuple[float, float]) -> Loop:
+def evaluating(made: Loop, *figures: tuple[float, float]) -> Loop:
     """The loop, whose evaluations give these accuracies and losses."""
     given = iter(figures)
     made.task.compute_metrics = lambda computed, split: dict(zip(("accuracy", "loss"), next(given), strict=True))
     return made
 
 
-BY_LOSS = {"metric_for_best_model": "loss"}
+BY_LOSS = {"metric_for_best_model": "eval_loss"}  # as in the log
 
 
 @pytest.mark.parametrize(
@@ -93,7 +86,6 @@ BY_LOSS = {"metric_for_best_model": "loss"}
         ({}, [(0.5, 0.9), (0.7, 0.8), (0.6, 0.7)], 2, 3),
         ({"greater_is_better": False}, [(0.5, 0.9), (0.7, 0.8), (0.4, 0.7)], 3, 3),
         (BY_LOSS, [(0.7, 0.9), (0.5, 0.7), (0.6, 0.8)], 2, 3),
-        (BY_LOSS | {"greater_is_better": "true"}, [(0.7, 0.6), (0.5, 0.7), (0.6, 0.5)], 2, 3),
         (BY_LOSS, [(0.5, nan), (0.5, nan), (0.5, 0.7), (0.5, nan), (0.5, 0.8)], 3, 5),
         # Of equal metrics the lower loss is the best; for early stopping that is not a gain.
         ({"early_stopping_patience": 3}, [(0.5, 0.9), (0.5, 0.8), (0.5, 0.85), (0.4, 0.1)], 2, 4),
@@ -113,29 +105,25 @@ def test_rate_clipping_and_decay_reach_the_optimiser(trained):
     """The schedule warms up and decays."""
     rates = logged(trained(max_train_steps=6, warmup_steps=2, learning_rate=6e-3), "learning_rate")
     assert rates == pytest.approx([3e-3, 6e-3, 4.5e-3, 3e-3, 1.5e-3, 0.0])
-    plain, *others = (
-        trained(num_train_epochs=1, learning_rate=1e-2, **option)
-        for option in ({}, {"max_grad_norm": 1e-9}, {"weight_decay": 1.0})
-    )
-    for changed in others:
+    options = {"num_train_epochs": 1, "learning_rate": 1e-2}
+    plain = trained(**options)
+    for option in ({"max_grad_norm": 1e-9}, {"weight_decay": 1.0}):
+        changed = trained(**options, **option)
         assert logged(changed, "loss")[-1] != pytest.approx(logged(plain, "loss")[-1], abs=1e-6)
         assert logged(changed, "grad_norm")[0] == logged(plain, "grad_norm")[0]
 
 
-def test_bf16_and_gradient_checkpointing_run(loop):
-    options = {"num_train_epochs": 1}
-    plain, rounded = loop(**options), None
-    train(plain)
+def test_bf16_and_gradient_checkpointing_run(trained, loop):
+    plain = trained(num_train_epochs=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)
-        rounded = loop(mixed_precision="bf16", gradient_checkpointing=True, **options)
+        rounded = loop(num_train_epochs=1, mixed_precision="bf16", gradient_checkpointing=True)
         train(rounded)
-    for made, precision in ((plain, "none"), (rounded, "bf16")):
-        card = (made.output_dir / "README.md").read_text()
-        assert f"| mixed precision | {precision} |" in card and "warm-up 0.1 of the steps |" in card
+    card = (rounded.output_dir / "README.md").read_text()
+    assert "| mixed precision | bf16 |" in card and "warm-up 0.1 of the steps |" in card
     assert logged(rounded, "loss") == pytest.approx(logged(plain, "loss"), abs=0.02)
     assert logged(rounded, "loss") != logged(plain, "loss")
-    assert weights(rounded.output_dir)["classifier.out_proj.weight"].dtype == torch.float32
+    assert load_file(rounded.output_dir / "model.safetensors")["classifier.out_proj.weight"].dtype == torch.float32
 
 
 def test_a_loss_that_is_no_number_stops_the_run(loop):
@@ -156,15 +144,6 @@ def test_losses_are_means_of_the_steps_since_the_last_entry(trained, caplog):
     lines = [line for line in caplog.messages if re.match(r"step \d of 7: loss", line)]
     shown = zip((3, 6, 7), logged(means, "loss"), strict=True)
     assert lines == [f"step {step} of 7: loss {loss:.4f}" for step, loss in shown]
-
-
-def test_a_loss_is_logged_without_a_gradient_norm_and_evaluations_read_with_workers(loop):
-    """DeepSpeed has no norm if its optimiser is not one of its own."""
-    made = loop(logging_steps=10, dataloader_num_workers=1)
-    made.state.step = 10
-    assert made.log_losses(20.0, None) == 2
-    assert made.state.log_history == [{"step": 10, "epoch": 2.5, "loss": 2, "learning_rate": 1e-3}]
-    assert {loader.num_workers for loader in made.task.loaders.values()} == {1} == {made.loader.num_workers}
 
 
 def test_a_run_is_not_overwritten_unasked(loop):
@@ -188,15 +167,14 @@ def test_a_run_is_not_overwritten_unasked(loop):
     assert train(loop(output_dir=folder, max_train_steps=1, resume_from_checkpoint="auto"))["train_steps"] == 1
 
 
-def test_what_is_only_prepared_or_refused_leaves_everything_as_it_was(loop, tmp_path, monkeypatch):
+def test_what_is_only_prepared_or_refused_leaves_everything_as_it_was(loop, trained, tmp_path, monkeypatch):
     """Here, and on the Hub, which nobody asks before training."""
 
     def refuse(*_: object) -> None:
         raise PermissionError("403: you may not write there")
 
     monkeypatch.setattr(run, "open_repository", refuse)
-    trained = loop(output_dir=tmp_path / "runs" / "old", max_train_steps=2, checkpointing_steps=1)
-    train(trained)
+    trained(output_dir=tmp_path / "runs" / "old", max_train_steps=2, checkpointing_steps=1)
     before = {*(tmp_path / "runs").rglob("*")}
     for name in ("old", "new/run"):
         made = loop(output_dir=tmp_path / "runs" / name, overwrite_output_dir=True, push_to_hub=True)
@@ -211,6 +189,7 @@ def test_what_a_launcher_decides_is_part_of_a_run(loop, trained, monkeypatch):
     options = {"max_train_steps": 2, "checkpointing_steps": 1}
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     first = trained(**options)
+    assert "--mixed_precision bf16 --resume_from_checkpoint auto" in first.resume_command()
     monkeypatch.delenv("ACCELERATE_MIXED_PRECISION")
     again = {"output_dir": first.output_dir, "resume_from_checkpoint": first.output_dir / "checkpoint-1"}
     with pytest.raises(ValueError, match="another run: mixed_precision was bf16 and is no"):
@@ -230,12 +209,15 @@ def test_what_a_launcher_decides_is_part_of_a_run(loop, trained, monkeypatch):
     assert loop(**passes).state.run == launched.state.run | compiled
 
 
-def test_tracker_gets_losses_and_metrics(loop):
+def test_trackers_get_losses_metrics_and_the_name_of_the_run(loop):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    made = loop(max_train_steps=3, report_to="tensorboard")
+    made, seen = loop(max_train_steps=3, report_to="tensorboard", run_name="the third"), {}
+    init_trackers = made.accelerator.init_trackers
+    made.accelerator.init_trackers = lambda *args: init_trackers(*args) or seen.update(args[2])
     train(made)
+    assert seen["wandb"] == {"name": "the third"} and seen["mlflow"] == {"run_name": "the third"}
     (folder,) = {path.parent for path in (made.output_dir / "logs").glob("tensors/events*")}
     events = EventAccumulator(str(folder))
     events.Reload()
@@ -243,24 +225,28 @@ def test_tracker_gets_losses_and_metrics(loop):
     assert [event.step for event in events.Scalars("eval_accuracy")] == [3]
 
 
-def interrupted(made: Loop, after: int) -> Loop:
-    """The loop, in which somebody presses Ctrl-C after so many steps."""
-
-    def interrupt(*_: object) -> None:
-        if made.state.step == after:
-            raise KeyboardInterrupt
-
-    made.optimizer.optimizer.register_step_pre_hook(interrupt)
-    return made
-
-
-def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(loop, capfd):
-    made = interrupted(loop(max_train_steps=5, checkpointing_steps=2), after=3)
+@pytest.mark.parametrize(
+    ("given", "options", "place"),
+    [
+        ([], {"checkpointing_steps": 2}, "goes on from step 2"),
+        (["--resume_from_checkpoint", "auto"], {}, "begins again, as no checkpoint was saved yet"),
+        (["--resume_from_checkpoint=false"], {"checkpointing_steps": 2}, "goes on from step 2"),
+        (["--resume-from-checkpoint", "run/checkpoint-1"], {"checkpointing_steps": 2}, "goes on from step 2"),
+    ],
+)
+def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(loop, monkeypatch, capfd, options, place, given):
+    monkeypatch.setattr(sys, "argv", ["recipes/tensors.py", "--train_file", "a b.csv", *given, "--seed", "1"])
+    made = interrupted(loop(max_train_steps=5, **options), after=3)
     with pytest.raises(SystemExit) as stopped:
         run_script(lambda: made, train)
     assert stopped.value.code == 130
-    advice = "--resume_from_checkpoint auto goes on from the last checkpoint"
-    assert capfd.readouterr().err.strip() == f"Stopped at step 3 of 5: {advice}"
+    command = "python recipes/tensors.py --train_file 'a b.csv' --seed 1 --resume_from_checkpoint auto"
+    assert capfd.readouterr().err.strip() == f"Stopped at step 3 of 5. This {place}: {command}"
+
+
+def without_clock(made: Loop) -> dict:
+    log = [{name: entry[name] for name in entry.keys() - CLOCK} for entry in made.state.log_history]
+    return asdict(made.state) | {"train_seconds": 0, "log_history": log}
 
 
 def test_resumed_is_as_never_stopped(trained, loop):
@@ -280,32 +266,23 @@ def test_resumed_is_as_never_stopped(trained, loop):
         assert same_weights(resumed.output_dir / folder, whole.output_dir / folder)
 
 
-def without_clock(made) -> dict:
-    log = [{name: entry[name] for name in entry.keys() - CLOCK} for entry in made.state.log_history]
-    return asdict(made.state) | {"train_seconds": 0, "log_history": log}
-
-
-def test_resuming_with_other_options_is_refused(trained, tmp_path):
-    options = {"max_train_steps": 3, "checkpointing_steps": 2, "freeze": ["embeddings"]}
-    folder = trained(**options).output_dir
-    for other, message in [
-        ({"learning_rate": 2e-3}, r"learning_rate was 0\.001 and is 0\.002"),
-        ({"freeze": "classifier"}, r"freeze was \['embeddings'\] and is \['classifier'\]"),
-    ]:
-        with pytest.raises(ValueError, match=f"another run: {message}"):
-            trained(output_dir=folder, resume_from_checkpoint="auto", **options | other)
-    named = options | {"resume_from_checkpoint": folder / "checkpoint-2"}
-    with pytest.raises(ValueError, match=r"checkpoint-2' is not in output_dir '.*other'"):
-        trained(output_dir=tmp_path / "other", **named)
-    assert trained(output_dir=folder, **named).state.step == 3
-
-
-def test_a_run_goes_on_with_batches_of_another_size(trained, caplog):
+def test_a_run_goes_on_in_its_folder_with_its_own_options_and_perhaps_with_batches_of_another_size(
+    trained, caplog, tmp_path
+):
     """At the same place."""
-    options = {"checkpointing_steps": 2, "save_total_limit": 9, "max_train_steps": 6}
-    folder = trained(per_device_train_batch_size=4, **options).output_dir
-    again = {"output_dir": folder, "resume_from_checkpoint": folder / "checkpoint-2", "per_device_train_batch_size": 3}
-    resumed = trained(**options | again)
+    options = {"checkpointing_steps": 2, "max_train_steps": 6, "freeze": ["embeddings"], "gradual_unfreezing": 1}
+    options |= {"per_device_train_batch_size": 4, "save_total_limit": 9}
+    folder = trained(**options).output_dir
+    again = options | {"output_dir": folder, "resume_from_checkpoint": folder / "checkpoint-2"}
+    for other, message in [
+        ({"learning_rate": 2e-3}, r"another run: learning_rate was 0\.001 and is 0\.002"),
+        ({"freeze": "classifier"}, r"another run: freeze was \['embeddings'\] and is \['classifier'\]"),
+        ({"gradual_unfreezing": "epoch"}, "another run: gradual_unfreezing was 1 and is epoch"),
+        ({"output_dir": tmp_path / "other"}, r"checkpoint-2' is not in output_dir '.*other'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            trained(**again | other)
+    resumed = trained(**again | {"per_device_train_batch_size": 3})
     assert caplog.text.count("Continuing with global_batch_size 3, which was 4") == 1
     assert resumed.state.step == 6 and resumed.state.train_examples == 2 * 4 + 4 * 3
 

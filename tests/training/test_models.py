@@ -3,7 +3,9 @@
 import pytest
 import torch
 from transformers import (
+    AutoConfig,
     AutoModelForSequenceClassification,
+    AutoTokenizer,
     BertConfig,
     BertForSequenceClassification,
     GPT2Config,
@@ -11,9 +13,16 @@ from transformers import (
 )
 
 import tfm_zoo
+from tfm_zoo.training import models
 from tfm_zoo.training.models import load_config, load_tokenizer, longest_input
-from tfm_zoo.training.new_models import new_tokenizer, tokens_to_learn
-from tfm_zoo.training.tasks.classification import ONE_LABEL, ClassificationOptions, LabelledTexts, build_classifier
+from tfm_zoo.training.new_models import new_tokenizer
+from tfm_zoo.training.tasks.classification import (
+    HEAD,
+    ONE_LABEL,
+    ClassificationOptions,
+    LabelledTexts,
+    build_classifier,
+)
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
 from tfm_zoo.training.tasks.pretraining import PAIRS, PretrainingOptions, new_encoder
 from tfm_zoo.training.tasks.text_to_text import TextToTextOptions, new_seq2seq
@@ -81,39 +90,17 @@ def test_the_longest_input_is_what_both_model_and_tokenizer_take(checkpoint):
     assert longest_input(config, tokenizer) == 48
 
 
-@pytest.mark.parametrize(
-    ("options", "tokens"),
-    [
-        ({}, 1000),
-        ({"config_name": "gpt2"}, 50257),
-        ({"model_type": "llama"}, 32000),
-        ({"config_name": "gpt2", "tokenizer_vocab_size": 600}, 600),
-        ({"config_name": "gpt2", "config_overrides": "vocab_size=700"}, 700),
-        ({"config_overrides": "vocab_size=700"}, 700),
-    ],
-    ids=str,
-)
-def test_a_new_tokenizer_has_as_many_tokens_as_the_configuration(options, tokens):
-    assert tokens_to_learn(LanguageModelingOptions(**options), 1000) == tokens
-
-
 def test_every_task_asks_for_as_many_tokens_as_the_configuration_has():
     """Or for fewer, where the text does not give as many."""
     sizes = {"config_overrides": f"{SMALL},vocab_size=650"}
     named = {"config_name": "bert-base", **sizes}
-    assert len(new_tokenizer(LanguageModelingOptions(**sizes), TEXTS)) == 650
     args = TextToTextOptions(**sizes)
     tokenizer = new_tokenizer(args, TEXTS)
     encoder = new_encoder(PretrainingOptions(**named), PAIRS, TEXTS)
     for model, made in (encoder, build(**named), (new_seq2seq(args, tokenizer, "text"), tokenizer)):
         assert model.config.vocab_size == len(made) == 650
     model, tokenizer = new_encoder(PretrainingOptions(config_name="bert-base", config_overrides=SMALL), PAIRS, TEXTS)
-    assert type(model) is tfm_zoo.TfmBertForPreTraining
     assert model.config.vocab_size == len(tokenizer) < 30522
-
-
-def refuse(*_: object) -> None:
-    raise OSError
 
 
 def test_a_model_that_is_not_there_or_does_not_fit_its_tokenizer_is_named(checkpoint, tmp_path, monkeypatch):
@@ -122,16 +109,34 @@ def test_a_model_that_is_not_there_or_does_not_fit_its_tokenizer_is_named(checkp
         build(model_name_or_path=str(tmp_path / "small"), tokenizer_name=str(checkpoint), model_class="native")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "imdb").mkdir(parents=True)
-    monkeypatch.setattr("tfm_zoo.training.models.download", refuse)
     for args, message in [
         (ClassificationOptions(train_file="a.csv").with_defaults(), "'sentence-transformers/.*', the default: neither"),
         (LanguageModelingOptions(model_name_or_path="runs/imdb"), ".*: the folder has no config.json, and so holds no"),
         (LanguageModelingOptions(model_name_or_path="runs/imbd"), "'runs/imbd': no such folder"),
     ]:
-        if message.endswith("folder"):  # the Hub is not asked
-            monkeypatch.delattr("transformers.AutoConfig.from_pretrained")
         with pytest.raises(OSError, match=f"model_name_or_path {message}"):
             load_config(args, "model_name_or_path")
     for option_name in ("model_name_or_path", "tokenizer_name"):
         with pytest.raises(OSError, match=f"^{option_name} 'user/nothing': neither a tokenizer's folder"):
             load_tokenizer(LanguageModelingOptions(**{option_name: "user/nothing"}))
+
+
+@pytest.mark.parametrize("model_class", ["zoo", "native"])
+def test_a_revision_of_a_checkpoint(checkpoint, monkeypatch, model_class):
+    """Weights, configuration and tokenizer are all of it."""
+    asked = []
+
+    def at(load):
+        def loaded(name, *args, **options):
+            asked.append((name, options.pop("revision", args[-1] if args else None)))
+            return load(checkpoint, *args, **options)
+
+        return loaded
+
+    monkeypatch.setattr(models, "download", at(lambda folder, *_: folder))
+    for auto in (AutoConfig, AutoTokenizer):
+        monkeypatch.setattr(auto, "from_pretrained", at(auto.from_pretrained))
+    args = ClassificationOptions(model_name_or_path="user/model", model_revision="v2", model_class=model_class)
+    model, _ = HEAD.load_with_labels(args, ["a", "b"])
+    assert {("user/model", "v2")} == {each for each in asked if each[0] == "user/model"}
+    assert model.config.hidden_size == 32

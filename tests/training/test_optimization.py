@@ -1,20 +1,26 @@
-"""Rates follow the schedule that is named, steps are those of Adam, and losses are those of smoothed labels."""
-
-from dataclasses import replace
+"""Rates follow the schedule that is named, steps are of the optimiser that is, and losses are of smoothed labels."""
 
 import pytest
 import torch
+from torch import nn, optim
 from torch.nn import functional as F
+from transformers import Adafactor
 
-from tfm_zoo.training.optimization import create_optimizer
+from tfm_zoo.training.optimization import create_optimizer, create_schedules
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss
 from tfm_zoo.utils.schedules import SCHEDULES, create_schedule
 
+MODEL = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
+
+
+def options(**values) -> TrainingOptions:
+    return TrainingOptions(**{"learning_rate": 0.5, "warmup_steps": 0} | values)
+
 
 def rates(name: str, rate: float, warmup: int, steps: int, taken: int, d_model: int = 64) -> list[float]:
     """The learning rates of the first steps."""
-    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=rate)
+    optimizer = optim.SGD([nn.Parameter(torch.zeros(1))], lr=rate)
     schedule, found = create_schedule(name, optimizer, warmup, steps, d_model), []
     for _ in range(taken):
         found.append(optimizer.param_groups[0]["lr"])
@@ -23,12 +29,12 @@ def rates(name: str, rate: float, warmup: int, steps: int, taken: int, d_model: 
     return found
 
 
-@pytest.mark.parametrize(("d_model", "warmup", "factor"), [(512, 4000, 1.0), (256, 100, 0.5), (64, 0, 1.0)])
+@pytest.mark.parametrize(("d_model", "warmup", "factor"), [(512, 400, 1.0), (256, 10, 0.5), (64, 0, 1.0)])
 def test_the_papers_schedule_at_every_step(d_model, warmup, factor):
     """Without a warm-up the first step is the largest."""
     rising = warmup**-1.5 if warmup else 1
-    expected = [factor * d_model**-0.5 * min(step**-0.5, step * rising) for step in range(1, 5_001)]
-    assert rates("noam", factor, warmup, 5_000, 5_000, d_model) == pytest.approx(expected, rel=1e-12)
+    expected = [factor * d_model**-0.5 * min(step**-0.5, step * rising) for step in range(1, 501)]
+    assert rates("noam", factor, warmup, 500, 500, d_model) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -45,26 +51,45 @@ def test_schedules_by_name(name, steps, expected):
     assert all(rate >= 0 for rate in taken) and max(taken) > 0
 
 
-@pytest.mark.parametrize(("schedule", "new", "checkpoint"), [("noam", 1.0, 1.0), ("linear", 1e-3, 5e-5)])
-def test_default_learning_rates(schedule, new, checkpoint):
-    options = TrainingOptions(lr_scheduler_type=schedule, dataset_name="generated")
-    for name, expected in ((None, new), ("bert", checkpoint)):
-        assert replace(options, model_name_or_path=name).with_defaults().learning_rate == expected
-    assert replace(options, learning_rate=0.3).with_defaults().learning_rate == 0.3
+def test_arguments_of_a_schedule():
+    def factors(**values) -> list[float]:
+        args = options(**values)
+        schedule = create_schedules(create_optimizer(MODEL, args), args, [(0.5, 8)], 4)
+        return [schedule.lr_lambdas[0](step) for step in range(9)]
+
+    restarts = factors(lr_scheduler_type="cosine_with_restarts", lr_scheduler_kwargs='{"num_cycles": 2}')
+    assert (restarts[4], factors(lr_scheduler_type="cosine_with_restarts")[4]) == pytest.approx((1, 0.5))
+    for name in ("cosine", "noam"):
+        with pytest.raises(ValueError, match=f"lr_scheduler_kwargs .* for '{name}'"):
+            factors(lr_scheduler_type=name, lr_scheduler_kwargs="{cycles: 2}")
 
 
-def test_without_decay_it_is_adam_with_its_options():
-    one, other = (torch.nn.Linear(5, 3) for _ in range(2))
-    other.load_state_dict(one.state_dict())
-    args = TrainingOptions(learning_rate=0.1, weight_decay=0.0, adam_beta1=0.8, adam_beta2=0.98, adam_epsilon=1e-9)
-    adam = torch.optim.Adam(other.parameters(), lr=0.1, betas=(0.8, 0.98), eps=1e-9)
-    x = torch.randn(4, 5)
-    for model, optimizer in ((one, create_optimizer(one, args)), (other, adam)):
-        for _ in range(5):
-            model(x).square().sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-    assert torch.equal(one.weight, other.weight) and torch.equal(one.bias, other.bias)
+@pytest.mark.parametrize(
+    ("name", "arguments", "kind", "expected"),
+    [
+        ("adamw_torch", None, optim.AdamW, {"betas": (0.8, 0.99), "eps": 1e-7, "lr": 0.5}),
+        ("adamw_torch_fused", None, optim.AdamW, {"fused": True, "eps": 1e-7}),
+        ("adafactor", None, Adafactor, {"scale_parameter": False, "lr": 0.5}),
+        ("sgd", "momentum=0.9", optim.SGD, {"momentum": 0.9}),
+        ("SGD", "momentum=0.9, nesterov=True", optim.SGD, {"momentum": 0.9, "nesterov": True}),
+        ("RAdam", None, optim.RAdam, {"betas": (0.8, 0.99), "eps": 1e-7}),
+        ("Adagrad", None, optim.Adagrad, {"eps": 1e-10}),
+        ("adamw_troch", None, "neither transformers' name .* nor torch's; near: \\['adamw_torch'", None),
+        ("lr_scheduler", None, "neither transformers' name", None),  # a module of torch.optim
+        ("schedule_free_adamw", None, "needs a loop of its own: as_trainer", None),
+        ("SGD", "momentun=0.9", "optim_args 'momentun=0.9': .*momentun", None),
+    ],
+)
+def test_optimisers_are_named_as_in_transformers_or_torch(name, arguments, kind, expected):
+    args = options(optim=name, optim_args=arguments, adam_beta1=0.8, adam_beta2=0.99, adam_epsilon=1e-7)
+    if expected is None:
+        with pytest.raises(ValueError, match=kind):
+            create_optimizer(MODEL, args)
+        return
+    optimizer = create_optimizer(MODEL, args)
+    assert type(optimizer) is kind
+    for group, decay in zip(optimizer.param_groups, (0.01, 0.0), strict=True):
+        assert group["weight_decay"] == decay and {name: group[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.4])
@@ -79,3 +104,6 @@ def test_the_loss_of_smoothed_labels_equals_its_definition(epsilon):
     assert each[is_labelled].tolist() == pytest.approx(expected, rel=1e-6) and not each[~is_labelled].any()
     each.sum().backward()
     assert [bool(row.any()) for row in logits.grad] == is_labelled.tolist()
+    for wrong, how in ((-0.1, over), (1.1, over), (0.1, "rest")):
+        with pytest.raises(ValueError, match=r"epsilon=.* cannot be spread over 7 classes|over must be .*, not 'rest'"):
+            label_smoothed_loss(logits, labels, wrong, how)

@@ -1,9 +1,10 @@
-"""A user's mistake ends a run with one line; an error in training shows its traceback."""
+"""A user's mistake ends a run with one line; what its processes cannot do is refused."""
 
 import os
 import sys
 import weakref
 
+import datasets
 import pytest
 import torch
 from accelerate import Accelerator
@@ -17,7 +18,9 @@ from tfm_zoo.training import run
 from tfm_zoo.training.checkpoints import as_resolved
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import end_training, run_script, set_deepspeed, start_accelerator
+from tfm_zoo.training.sharding import check_processes
 from tfm_zoo.training.tasks.classification import ClassificationOptions
+from tfm_zoo.utils.quiet import shown_bars
 
 from ..recipes.conftest import forget_processes
 
@@ -41,10 +44,14 @@ def accelerator() -> Accelerator:
     ],
 )
 def test_errors_of_a_user_are_one_line(prepare, train, error, capsys, monkeypatch):
-    with pytest.raises(SystemExit) as stopped:
-        run_script(lambda: prepare(error), train)
-    assert stopped.value.code == 2
-    assert capsys.readouterr().err.endswith(f": error: {error}\n")
+    """Of several processes the first tells first: its launcher then ends the others. One that fails alone is heard."""
+    monkeypatch.setattr(run.time, "sleep", lambda seconds: print(f"waits {seconds}", file=sys.stderr))
+    for rank, waits in (("0", ""), ("1", "waits 10\n")):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        with pytest.raises(SystemExit) as stopped:
+            run_script(lambda: prepare(error), train)
+        said = capsys.readouterr().err
+        assert stopped.value.code == 2 and said.startswith(waits) and said.endswith(f": error: {error}\n")
     monkeypatch.setenv("TFM_ZOO_TRACEBACK", "1")
     with pytest.raises(type(error), match=str(error)):
         run_script(lambda: prepare(error), train)
@@ -54,22 +61,17 @@ def test_errors_of_a_user_are_one_line(prepare, train, error, capsys, monkeypatc
             run_script(lambda: error, fail)
 
 
-def test_the_first_process_tells_first(monkeypatch, capsys):
-    """Its launcher then ends the others. One that fails alone is heard, too."""
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    monkeypatch.setattr(run.time, "sleep", lambda seconds: print(f"waits {seconds}", file=sys.stderr))
-    with pytest.raises(SystemExit):
-        run_script(lambda: fail(ValueError("no such column")), fail)
-    waits, error = capsys.readouterr().err.splitlines()
-    assert waits == "waits 10" and error.endswith("error: no such column")
-
-
-def test_the_engine_is_part_of_a_run(accelerator, monkeypatch):
+def test_deepspeed_goes_on_with_as_many_processes(accelerator, monkeypatch):
+    monkeypatch.setattr(Accelerator, "distributed_type", DistributedType.DEEPSPEED)
+    check_processes(accelerator, 1)
     monkeypatch.setattr(AcceleratorState, "deepspeed_plugin", DeepSpeedPlugin(zero_stage=2))
     assert as_resolved(accelerator, TrainingOptions())["engine"] == "ZeRO-2"
+    with pytest.raises(ValueError, match="with as many processes as before: give --num_processes 2"):
+        check_processes(accelerator, 2)
     monkeypatch.setattr(AcceleratorState, "deepspeed_plugin", None)
     for engine in (DistributedType.FSDP, DistributedType.MULTI_GPU, DistributedType.NO):
         monkeypatch.setattr(Accelerator, "distributed_type", engine)
+        check_processes(accelerator, 2)
         assert as_resolved(accelerator, TrainingOptions())["engine"] == ("FSDP" if "FSDP" in engine else "DDP")
 
 
@@ -84,20 +86,22 @@ def test_models_are_freed_before_the_processes_end(accelerator, monkeypatch):
     assert were_freed == [True]
 
 
-def test_trackers_are_named_as_in_transformers(monkeypatch):
-    monkeypatch.setattr(run, "get_available_trackers", lambda: ["tensorboard", "clearml"])
-    monkeypatch.setattr("accelerate.accelerator.filter_trackers", lambda names, _: names or [])
-    for report_to, with_tracking, found in [
+@pytest.mark.parametrize(
+    ("report_to", "with_tracking", "found"),
+    [
         (None, False, []),
         (None, True, ["tensorboard"]),
-        (["none"], True, []),
         ("none", True, []),
         (["all"], False, ["tensorboard"]),
         (["tensorboard", "clearml"], True, ["tensorboard", "clearml"]),
-    ]:
-        forget_processes()
-        trackers = start_accelerator(TrainingOptions(report_to=report_to, with_tracking=with_tracking)).log_with
-        assert [name.replace("all", "tensorboard") for name in trackers] == found
+    ],
+)
+def test_trackers_are_named_as_in_transformers(monkeypatch, report_to, with_tracking, found):
+    monkeypatch.setattr(run, "get_available_trackers", lambda: ["tensorboard", "clearml"])
+    monkeypatch.setattr("accelerate.accelerator.filter_trackers", lambda names, _: names or [])
+    forget_processes()
+    trackers = start_accelerator(TrainingOptions(report_to=report_to, with_tracking=with_tracking)).log_with
+    assert [name.replace("all", "tensorboard") for name in trackers] == found
 
 
 def launched(*options: str) -> dict[str, str]:
@@ -108,10 +112,10 @@ def launched(*options: str) -> dict[str, str]:
 
 
 FP16 = "mixed_precision 'fp16' is for GPUs: on a CPU it would change nothing; give 'bf16' or 'no'"
-SHARDED = "works on one process and with DDP"
 ON_A_CPU = [
     (lambda: {"ACCELERATE_USE_FSDP": "true"}, {}, "FSDP: Accelerate has it for GPUs"),  # it would train with DDP
-    (dict, {"mixed_precision": "fp16"}, FP16),
+    # Accelerate reads no other word. If 1 were taken for DeepSpeed, several processes would each train alone.
+    *((lambda e=e, v=v: {f"ACCELERATE_USE_{e}": v}, {}, None) for e in ("FSDP", "DEEPSPEED") for v in ("", "1")),
     (lambda: {"ACCELERATE_MIXED_PRECISION": "fp16"}, {}, FP16),
     (lambda: launched("--cpu", "--num_processes", "2"), {}, "several CPU processes: launch them with .*/cpu"),
 ]
@@ -122,8 +126,10 @@ ON_A_CPU = [
     [
         *([] if torch.accelerator.is_available() else ON_A_CPU),
         (dict, {"report_to": ["tensorboard", "wandbb"]}, r"report_to 'wandbb' is not installed; choose from \['none'"),
-        (None, {"freeze": ["embeddings"]}, f"freeze {SHARDED}"),
-        (None, {"freeze_epochs": 1}, f"freeze_epochs {SHARDED}"),
+        *(
+            (None, option, f"{next(iter(option))} works on one process and with DDP")
+            for option in ({"freeze": ["embeddings"]}, {"gradual_unfreezing": "epoch"}, {"freeze_epochs": 1})
+        ),
     ],
 )
 def test_what_the_processes_cannot_do_is_refused(monkeypatch, environment, options, message):
@@ -133,24 +139,37 @@ def test_what_the_processes_cannot_do_is_refused(monkeypatch, environment, optio
     for name, value in (environment or dict)().items():
         monkeypatch.setenv(name, value)
     forget_processes()
-    with pytest.raises(ValueError, match=message):
-        start_accelerator(ClassificationOptions(**options))
+    if message:
+        with pytest.raises(ValueError, match=message):
+            start_accelerator(ClassificationOptions(**options))
+    else:
+        assert start_accelerator(ClassificationOptions(**options)).state._cpu
 
 
-@pytest.mark.skipif(torch.accelerator.is_available(), reason="with a GPU there are engines")
-@pytest.mark.parametrize("engine", ["FSDP", "DEEPSPEED"])
-@pytest.mark.parametrize("value", ["", "1"])
-def test_engines_start_for_the_word_true_alone(monkeypatch, engine, value):
-    """Accelerate reads no other word. If 1 were taken for DeepSpeed, several processes would each train alone."""
-    forget_processes()
-    monkeypatch.setenv(f"ACCELERATE_USE_{engine}", value)
-    assert start_accelerator(TrainingOptions()).state._cpu
-
-
-def test_deepspeed_is_told_what_it_has_to_know(accelerator, monkeypatch):
-    plugin = DeepSpeedPlugin(zero_stage=2)
+@pytest.mark.parametrize(
+    ("stage", "device", "passes", "forgets"),
+    [(2, "cpu", 2, True), (2, "cpu", 1, False), (3, "cpu", 2, False), (2, "none", 2, False)],
+)
+def test_a_deepspeed_that_forgets_gradients_is_refused(accelerator, monkeypatch, stage, device, passes, forgets):
+    plugin = DeepSpeedPlugin(zero_stage=stage, offload_optimizer_device=device)
     settings = dict(plugin.deepspeed_config)
     monkeypatch.setattr(AcceleratorState, "deepspeed_plugin", plugin)
-    set_deepspeed(accelerator, TrainingOptions(gradient_accumulation_steps=2, per_device_train_batch_size=3))
-    told = {"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 1, "gradient_clipping": 1.0}
-    assert plugin.deepspeed_config == settings | told
+    monkeypatch.setattr(run, "compare_versions", lambda *_: True)
+    arguments = TrainingOptions(gradient_accumulation_steps=passes, per_device_train_batch_size=3)
+    if forgets:
+        with pytest.raises(ValueError, match="steps 2: with an offloaded optimiser, DeepSpeed bef"):
+            set_deepspeed(accelerator, arguments)
+    else:
+        set_deepspeed(accelerator, arguments)
+        told = {"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 1, "gradient_clipping": 1.0}
+        assert plugin.deepspeed_config == settings | told
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_bars_are_shown_where_somebody_looks(monkeypatch, is_terminal):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    with shown_bars():
+        assert datasets.are_progress_bars_disabled() is not is_terminal
+    assert datasets.are_progress_bars_disabled()
+    with shown_bars(is_main_process=False):
+        assert datasets.are_progress_bars_disabled()

@@ -1,7 +1,6 @@
 """Streams of texts give the same batches to any number of processes and workers, and from any step on."""
 
 import json
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain, islice
 
@@ -10,15 +9,14 @@ from datasets import Dataset, load_dataset
 from torch.utils.data import DataLoader
 
 from tfm_zoo.data import byte_ranges
-from tfm_zoo.training.data import load_file
-from tfm_zoo.training.streaming import streams
+from tfm_zoo.training.streaming import reading, streams
 from tfm_zoo.training.streaming import texts as text_sources
 from tfm_zoo.training.streaming.documents import load_documents
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches
-from tfm_zoo.training.streaming.texts import StreamOptions, TextSource
+from tfm_zoo.training.streaming.texts import TextSource
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions
 
-from .conftest import TEXTS, read
+from .conftest import TEXTS
 
 PATTERNS = {"text": "*.txt", "json": "*.jsonl", "parquet": "*.parquet"}
 FEW_CHUNKS = {"seed": 3, "chunk_size": 16}
@@ -91,10 +89,7 @@ def test_a_pass_holds_every_text_once_and_neither_passes_nor_seeds_are_alike(sou
     assert [words(taken[:100]), words(taken[100:])] == [words(TEXTS)] * 2
     assert taken[:100] != taken[100:] and taken[:100] == list(stream.first_pass())
     assert taken[:100] != list(replace(stream, seed=1).first_pass())
-    read_together = Stream(source, together, seed=0, chunk_size=16).first_pass()
-    assert [len(texts) for texts in read_together] == [16] * 6 + [4]
-    many = Stream(source, as_they_are, **MANY_READERS)
-    assert words(many.first_pass()) == words(many.first_pass(range(8))) == words(TEXTS)
+    assert words(Stream(source, as_they_are, **MANY_READERS).first_pass()) == words(TEXTS)
 
 
 #: where a run of two processes is stopped, and how it goes on: (examples per device, processes, accumulated)
@@ -102,32 +97,22 @@ DIVISIONS = {0: (2, 2, 2), 1: (1, 4, 2), 7: (8, 1, 1), 12: (4, 3, 1), 35: (2, 1,
 
 
 @pytest.mark.parametrize("readers", [FEW_CHUNKS, MANY_READERS], ids=["one reader", "eight"])
-def test_the_same_examples_on_any_number_of_processes_and_from_any_step_on(source, readers):
+def test_the_same_examples_on_any_number_of_processes_and_from_any_step_on(source, readers, monkeypatch):
     """Between chunks and within them, over files and passes; the size of a batch may change, too."""
+    monkeypatch.setattr(reading, "TEXTS_PER_STATE", 10)
     stream = Stream(source, pieces, **readers)
     whole = examples(stream, 60)
     assert len({example["drawn"] for example in whole}) == len(whole) == 480
     for done, (per_device, processes, accumulated) in DIVISIONS.items():
         states: list[dict] = []
         assert examples(stream, done, 2, states, per_device=4) == whole[: 8 * done]
-        options = {"per_device": per_device, "accumulation_steps": accumulated}
-        found = examples(Stream(source, pieces, **readers), 15, processes, states, **options)
+        found = examples(stream, 15, processes, states, per_device=per_device, accumulation_steps=accumulated)
         assert found == whole[8 * done :][: len(found)]
-
-
-def test_a_run_of_version_0_2_goes_on(source):
-    """Its positions have the state of a shard, instead of the number of texts before it."""
-    stream, states = Stream(source, pieces, **MANY_READERS), []
-    whole = examples(stream, 12)
-    examples(stream, 7, states=states)
-    for _, start in states[0]["starts"]:
-        del start["before"]
-        start |= {"shard": 1, "state": {"shard_idx": 0}, "pieces": 3}
-    assert examples(stream, 5, states=states) == whole[56:]
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
+@pytest.mark.parametrize("source", ["json"], indirect=True)
 def test_workers_make_the_same_examples(source):
     for stream in (Stream(source, pieces, **FEW_CHUNKS), Stream(source, pieces, **MANY_READERS)):
         whole = examples(stream, 24)
@@ -146,13 +131,14 @@ def goes_on_anywhere(stream: Stream, count: int, more: int) -> None:
 def test_rows_that_are_held_out_are_not_read_wherever_one_begins(shards):
     stream = Stream(streamed(str(shards / "*.jsonl"), held_out=20), together, seed=1, chunk_size=7)
     assert sorted(flat(stream.first_pass())) == sorted(TEXTS[20:])
+    assert {len(texts) for texts in stream.first_pass()} == {7, 3}
     goes_on_anywhere(stream, 25, 13)
 
 
 @pytest.mark.parametrize("kind", ["json", "text"])
 def test_long_texts_are_read_in_pieces_that_never_share_a_block(tmp_path, monkeypatch, kind):
     """Memory is bounded however long a document is; and a run continues in the middle of one."""
-    for module in (streams, text_sources):
+    for module in (reading, streams, text_sources):
         monkeypatch.setattr(module, "CHARACTERS", 100)
     long = {"json": " ", "text": "\n"}[kind].join(f"{i:04d}" for i in range(300))
     path, documents = tmp_path / f"long.{kind}", ["before", long, "after", "", long[:120]]
@@ -169,13 +155,11 @@ def test_long_texts_are_read_in_pieces_that_never_share_a_block(tmp_path, monkey
 def test_epochs_of_known_length_end_and_the_next_goes_on_there():
     stream = Stream(IN_MEMORY, pieces, **FEW_CHUNKS)
     sampler, loader = batches(replace(stream, size=sum(1 for _ in stream.first_pass())))
-    assert len(sampler) == -(-sampler.size // 8)
     found = []
     for epoch in range(2):
         sampler.set_position(epoch)
         found += sampler.steps(loader)
-        sampler.state_dict()
-    assert flat(flat(found)) == examples(stream, 2 * len(sampler))
+    assert len(sampler) == -(-sampler.size // 8) and flat(flat(found)) == examples(stream, 2 * len(sampler))
     sampler.set_position(2, len(sampler) - 1)
     assert len(list(sampler.steps(loader))) == 1
 
@@ -183,51 +167,36 @@ def test_epochs_of_known_length_end_and_the_next_goes_on_there():
 def test_what_a_stream_cannot_do_is_refused():
     stream = Stream(IN_MEMORY, pieces, **MANY_READERS)
     state = batches(stream)[0].state_dict()
-    with pytest.raises(ValueError, match="the checkpoint's stream had 8 readers, and this one has 1"):
-        batches(replace(stream, readers=1))[0].load_state_dict(state)
-    with pytest.raises(ValueError, match="had other readers, and this one has 8"):
-        batches(stream)[0].load_state_dict({"place": {"epoch": 1}, "used": 3})
-    with pytest.raises(ValueError, match="there is no text to train on"):
-        examples(Stream(TextSource(Dataset.from_dict({"text": ["", " "]})), pieces, seed=0), 1)
-    with pytest.raises(ValueError, match="needs max_train_steps"):
-        StreamBatches(stream, 8)
+    blank = Stream(TextSource(Dataset.from_dict({"text": ["", " "]})), pieces, seed=0)
+    for message, call in {
+        "the checkpoint's stream had 8 readers, and this one has 1": (
+            lambda: batches(replace(stream, readers=1))[0].load_state_dict(state)
+        ),
+        r"had one reader, as in version 0\.1, and this one has 8": (
+            lambda: batches(stream)[0].load_state_dict({"place": {"epoch": 1}, "used": 3})
+        ),
+        "there is no text to train on": lambda: examples(blank, 1),
+        "needs max_train_steps": lambda: StreamBatches(stream, 8),
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
-@pytest.mark.parametrize(("files", "processes"), [(1, 2), (12, 4)])
-def test_a_process_makes_examples_of_its_share_alone(tmp_path, processes, files):
-    for i in range(files):
-        rows = ({"text": f"{i} {j} " + "word " * (j % 9)} for j in range(3000 // files))
-        (tmp_path / f"{i}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    characters = []
-
-    def counted(texts, rng):
-        characters[-1] += sum(map(len, texts))
-        return texts
-
-    stream = Stream(streamed(str(tmp_path / "*.jsonl")), counted, seed=0, chunk_size=320, readers=16)
-    for number in (1, processes):
-        for index in range(number):
-            characters.append(0)
-            sampler, loader = batches(stream, 0, 16 // number, num_processes=number, process_index=index)
-            assert len(list(islice(sampler.steps(loader), 150))) == 150
-    whole, *shares = characters
-    assert max(shares) < 1.1 * whole / processes and sum(shares) == whole
-
-
-def test_a_stream_has_as_many_readers_as_its_texts_suffice_for():
-    for text, number, chunk_size, readers in [
+@pytest.mark.parametrize(
+    ("text", "number", "chunk_size", "readers"),
+    [
         ("a text", 5000, 2000, 64),
         ("a text", 1000, 2000, 16),  # of chunks of 32 documents there are 31
         ("a text", 100, 2000, 2),
-        ("a text", 1000, 16, 1),
         ("a text", 1, 2000, 1),
         ("long " * 100_000, 7, 2000, 2),  # two in each chunk
-    ]:
-        source = TextSource(Dataset.from_dict({"text": [text] * number}))
-        assert Stream(source, pieces, 0, chunk_size).with_readers().readers == readers
+    ],
+)
+def test_a_stream_has_as_many_readers_as_its_texts_suffice_for(text, number, chunk_size, readers):
+    source = TextSource(Dataset.from_dict({"text": [text] * number}))
+    assert Stream(source, pieces, 0, chunk_size).with_readers().readers == readers
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", PATTERNS)
 def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
     """By ranges of bytes, or groups of rows. A document is cut only if it is longer than where its end is searched."""
@@ -238,7 +207,7 @@ def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
         path.write_bytes("\r\n\r\n".join(text.replace("\n", "\r\n") for text in texts).encode())
     elif kind == "json":
         rows = [{"text": text, "n": 1} if i else {"text": text} for i, text in enumerate(texts)]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        path.write_text("\n\n" + "".join(json.dumps(row) + "\n" for row in rows))
     else:
         Dataset.from_dict({"text": texts}).to_parquet(path, batch_size=4)
     monkeypatch.setattr("tfm_zoo.training.data.SHARD", 300)
@@ -248,23 +217,11 @@ def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
     stream = Stream(source, as_they_are, seed=0, chunk_size=64, readers=16)
     shares = [list(stream.first_pass([reader])) for reader in range(16)]
     assert sorted(flat(shares)) == sorted(texts[1:]) and max(map(len, shares)) < 60
-    assert examples(stream, 20, workers=2) == examples(stream, 20)
     if kind == "text":
         monkeypatch.setattr(byte_ranges, "LONGEST", 100)
         cut = list(stream.first_pass())
         assert len(cut) > len(texts) and sorted("\n".join(cut).split()) == sorted(" ".join(texts[1:]).split())
-
-
-def test_large_files_of_json(tmp_path, monkeypatch):
-    """They may be empty, or begin with empty lines; a line that is not a row is refused."""
-    monkeypatch.setattr("tfm_zoo.training.data.SHARD", 10)
-    for texts, wanted in [
-        (["", '\n\n{"text": "a text"}\n', '{"text": "another text"}\n'], ["a text", "another text"]),
-        (["", "\n" * 20, "\n" * 20], r"there is no row in .*0\.jsonl, .*1\.jsonl"),
-        (["", '{"text": "a text"}\n[1, 2]\n'], r"1\.jsonl' has a line that is not a JSON object: b'\[1, 2\]"),
-    ]:
-        for number, text in enumerate(texts):
-            (tmp_path / f"{number}.jsonl").write_text(text)
-        with nullcontext() if isinstance(wanted, list) else pytest.raises(ValueError, match=wanted):
-            args = StreamOptions(streaming=True)
-            assert read(TextSource(load_file(args, "train", str(tmp_path / "*.jsonl")))) == wanted
+    elif kind == "json":
+        path.write_text(path.read_text() + "[1, 2]\n")
+        with pytest.raises(ValueError, match=r"large\.jsonl' has a line that is not a JSON object: b'\[1, 2\]"):
+            list(stream.first_pass())

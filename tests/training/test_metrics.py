@@ -4,6 +4,7 @@ import multiprocessing
 import os
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 
 import evaluate
@@ -38,10 +39,10 @@ def test_figures_equal_those_of_scikit_learn_and_scipy():
         assert figures("accuracy f1", given, right) == pytest.approx(wanted, abs=1e-12)
     right, given = rng.integers(0, 2, (2, 50, 4))
     right[:, 3] = given[:, 3] = 0  # a label that never occurs
-    f1 = partial(sklearn.f1_score, right, given, zero_division=0)
-    wanted = {"accuracy": sklearn.accuracy_score(right, given), "f1": f1(average="macro")}
-    wanted["f1_micro"] = f1(average="micro")
-    for labels in (right, torch.from_numpy(right).float(), right.tolist()):
+    wanted = {"accuracy": sklearn.accuracy_score(right, given)}
+    for name, average in (("f1", "macro"), ("f1_micro", "micro")):
+        wanted[name] = sklearn.f1_score(right, given, zero_division=0, average=average)
+    for labels in (torch.from_numpy(right).float(), right.tolist()):
         assert figures("accuracy f1", given, labels) == pytest.approx(wanted, abs=1e-12)
     right = rng.integers(0, 5, 40).astype(float)  # with ties
     given = right + rng.normal(size=40)
@@ -57,15 +58,12 @@ def test_figures_equal_those_of_scikit_learn_and_scipy():
         ("mse", [[1, 2], [3, 4]], [[1, 2], [3, 6]], [1]),
         # What never changes correlates with nothing.
         ("pearsonr", [0.1] * 3, [1, 2, 3], [0]),
-        ("pearsonr", [1, 2, 3], [0.1] * 3, [0]),
         ("spearmanr", [0.1] * 3, [1, 2, 3], [0]),
         ("spearmanr", [1, 2, 3], [0.1] * 3, [0]),
         ("seqeval", [["O"]], [["O"]], [0, 0, 0, 1]),
         # Exact matches and F1: a prediction counts by the best of its answers; without any, "" is right.
         ("squad", ["Cat.", "in 1990", ""], [["dog", "a cat"], ["1990"], []], [200 / 3, 100 * (1 + 2 / 3 + 1) / 3]),
-        ("squad", ["", "a b"], [[], ["c"]], [50, 50]),
         ("squad", [" The  U.S. — an a-b "], [["us — ab"]], [100, 100]),
-        ("squad", ["the big cat"], [["Big cats"]], [0, 50]),
         ("squad", ["the", "the", "a cat"], [[""], ["x"], [""]], [100 / 3, 100 / 3]),
         # Figures of rouge_score 0.1.2
         ("rouge", ["The cat sat; on a mat."], ["on the mat sat the black cat"], [1000 / 13, 0, 400 / 13]),
@@ -139,19 +137,15 @@ IMPORTS = f"import json, evaluate\n{OWN}"
 REFUSED = [
     # before anything is loaded
     ("acuracy", None, ZERO_ONE, "no metric 'acuracy': did you mean 'accuracy'"),
-    ("F1s", None, ZERO_ONE, "did you mean 'f1'"),
     ("bananas", None, ZERO_ONE, "the zoo has accuracy, chrf, .* Else name a folder that holds .* a space of the Hub"),
-    ("./nothing", None, ZERO_ONE, "no metric './nothing'"),
     ("empty", None, ZERO_ONE, r"no metric 'empty': .* a file of its own name \(mine/mine.py\)"),
     ("user/space", None, ZERO_ONE, "no metric 'user/space': .* with trust_remote_code, a space of the Hub"),
     ("other/mine", None, ZERO_ONE, "metrics mine, other/mine: 2 are called 'mine'"),
-    ("f1 f1", None, ZERO_ONE, "2 are called 'f1'"),
     # what does not work
     ("", "def compute(predictions, references): ...", ZERO_ONE, "loaded: TypeError.*, unlike .*accuracy.py"),
     ("", "import no_such_package", ZERO_ONE, "cannot be loaded: .*pip install no_such_package"),
     ("", IMPORTS, ZERO_ONE, "cannot be loaded: .*'json,'.*, unlike .*, whose imports stand on lines of their own"),
     ("", OWN.replace("{RESULTS}", "1 / 0"), ZERO_ONE, r"'mine' does not work with .*\[0, 1\].*: division by zero"),
-    ("", OWN.replace("{RESULTS}", "0.5"), ZERO_ONE, "'mine' does not work with .*: 'float' object is not a mapping"),
     ("", OWN.replace('predictions=Value("int64")', 'sources=Value("string")'), ZERO_ONE, "with .*sources"),
     ("", OWN, ([ZERO_ONE[0]], [ZERO_ONE[1]]), r"with .*expected format.*'predictions': Value\('int64'\)"),
 ]
@@ -168,9 +162,8 @@ def test_metrics_that_are_not_there_or_do_not_work_are_named(names, text, given,
 
 
 def test_a_space_runs_if_it_is_trusted_and_later_without_a_network(own, tmp_path, monkeypatch, capfd):
-    own("spaces/user/ones_of_hub/resolve/main/ones_of_hub")
-    served, requests = tmp_path / "spaces/user/ones_of_hub/resolve/main", []
-    (served / "ones_of_hub" / "ones_of_hub.py").rename(served / "ones_of_hub.py")
+    served, requests = tmp_path / "user" / "ones_of_hub" / "main", []
+    Path(own("user/ones_of_hub/main/ones_of_hub"), "ones_of_hub.py").rename(served / "ones_of_hub.py")
 
     class Handler(SimpleHTTPRequestHandler):
         def log_message(self, *_):
@@ -178,13 +171,9 @@ def test_a_space_runs_if_it_is_trusted_and_later_without_a_network(own, tmp_path
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path)))
     Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    template = f"http://127.0.0.1:{server.server_port}/spaces/{{path}}/resolve/{{revision}}/{{name}}"
-    for name, value in {
-        "HUB_EVALUATE_URL": template,
-        "HF_EVALUATE_OFFLINE": False,
-        "HF_UPDATE_DOWNLOAD_COUNTS": False,
-        "DOWNLOADED_EVALUATE_PATH": tmp_path / "downloads",
-    }.items():
+    template = f"http://127.0.0.1:{server.server_port}/{{path}}/{{revision}}/{{name}}"
+    settings = {"HUB_EVALUATE_URL": template, "HF_EVALUATE_OFFLINE": False, "HF_UPDATE_DOWNLOAD_COUNTS": False}
+    for name, value in (settings | {"DOWNLOADED_EVALUATE_PATH": tmp_path / "downloads"}).items():
         monkeypatch.setattr(evaluate.config, name, value)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

@@ -1,4 +1,4 @@
-"""Documents become examples as BERT's: sentences in pairs, half of them random, and masked tokens; no text is lost."""
+"""Documents become examples as BERT's and T5's: pairs of sentences, masked tokens, spans left out; no text is lost."""
 
 from collections import Counter
 from itertools import chain, groupby
@@ -6,10 +6,13 @@ from time import process_time
 
 import numpy as np
 import pytest
+import torch
 
+from tfm_zoo.training.streaming.documents import Padding
 from tfm_zoo.training.streaming.sentences import sentence_pairs, split_sentences
-from tfm_zoo.training.tasks.pretraining import PretrainingExamples
-from tfm_zoo.training.tokenizers import learned_word_piece
+from tfm_zoo.training.tasks.denoising import SpanCorruption, random_parts
+from tfm_zoo.training.tasks.pretraining import Masking, PretrainingExamples
+from tfm_zoo.training.tokenizers import SENTINELS, bpe_with_sentinels, learned_word_piece
 
 WORDS = ["".join(letters) for letters in np.random.default_rng(0).choice([*"abcdefghij"], (400, 6))]
 
@@ -30,10 +33,6 @@ def corpus(documents: int = 30, sentences: int = 9) -> list[list[np.ndarray]]:
         [np.array([10_000 * d + 100 * s + np.arange(length), [1] * length]) for s, length in enumerate(row)]
         for d, row in enumerate(rng(1).integers(1, 13, (documents, sentences)))
     ]
-
-
-def tokens_of(document: list[np.ndarray]) -> list[int]:
-    return [int(token) for sentence in document for token in sentence[0]]
 
 
 def pairs(documents, room: int = 40, short: float = 0.0, seed: int = 0) -> list[tuple[list[int], list[int], bool]]:
@@ -75,7 +74,7 @@ def test_segments_run_on_and_no_text_is_thrown_away():
     """After a random B, the next A begins where B would have; the last sentence of a document alone begins no pair."""
     made = groupby(pairs(corpus(), room=10_000, short=1.0), key=lambda pair: pair[0][0] // 10_000)
     for document, (_, rows) in zip(corpus(), made, strict=True):
-        tokens, place = tokens_of(document), 0
+        tokens, place = [int(token) for sentence in document for token in sentence[0]], 0
         for first, second, is_random in rows:
             read = first if is_random else first + second
             assert tokens[place : place + len(read)] == read
@@ -107,14 +106,13 @@ def test_masking_of_a_million_tokens(tokenizer, whole_words):
     if whole_words:
         begins = (random.random(len(ids)) < 0.6).astype(int)
         begins[0] = begins[::100] = begins[1::100] = 1
-    seen, labels = make(tokenizer).mask(ids, begins, random)
+    seen, labels = Masking(tokenizer, 0.15)(ids, begins, random)
     special, chosen = np.isin(ids, special_ids), labels != -100
     assert (labels[chosen] == ids[chosen]).all() and (seen[~chosen] == ids[~chosen]).all()
     assert not (chosen & special).any()
 
     def within(count, total, share, variance=None):
-        sigma = (variance or total * share * (1 - share)) ** 0.5
-        return abs(count - total * share) < 3 * sigma
+        return abs(count - total * share) < 3 * (variance or total * share * (1 - share)) ** 0.5
 
     word = np.cumsum(begins) - 1
     sizes = np.bincount(word, weights=~special)  # tokens of each
@@ -127,12 +125,12 @@ def test_masking_of_a_million_tokens(tokenizer, whole_words):
     assert within((masked & chosen).sum(), total, 0.8)
     assert within(replaced.sum(), total, 0.1 * (1 - same))
     assert within((chosen & (seen == ids)).sum(), total, 0.1 + 0.1 * same)
-    assert not np.isin(seen[replaced], special_ids).any()
-    assert len(np.unique(seen[replaced])) > 0.95 * len(tokenizer)
+    assert not np.isin(seen[replaced], special_ids).any() and len(np.unique(seen[replaced])) > 0.95 * len(tokenizer)
 
 
-def make(tokenizer, **options) -> PretrainingExamples:
-    return PretrainingExamples(tokenizer, **{"split": split_sentences, "longest": 32} | options)
+def make(tokenizer, probability: float = 0.15, **options) -> PretrainingExamples:
+    masking = Masking(tokenizer, probability)
+    return PretrainingExamples(tokenizer, masking=masking, **{"split": split_sentences, "longest": 32} | options)
 
 
 def documents_of_words(count: int = 40) -> list[str]:
@@ -143,7 +141,7 @@ def documents_of_words(count: int = 40) -> list[str]:
 
 
 def unmasked(example) -> list[int]:
-    return np.where(np.array(example["labels"]) == -100, example["input_ids"], example["labels"]).tolist()
+    return np.where(example["labels"] == -100, example["input_ids"], example["labels"]).tolist()
 
 
 def test_examples_are_what_the_tokenizer_makes_of_a_pair(tokenizer):
@@ -153,9 +151,10 @@ def test_examples_are_what_the_tokenizer_makes_of_a_pair(tokenizer):
         ids = unmasked(example)
         middle = ids.index(sep)
         first, second = ids[1:middle], ids[middle + 1 : -1]
-        assert ids == [cls, *first, sep, *second, sep]
+        assert ids == [cls, *first, sep, *second, sep] and len(ids) <= 32 and len(example["labels"]) == len(ids)
         assert example["token_type_ids"].tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1)
-        assert len(ids) <= 32 and len(example["labels"]) == len(ids)
+    for nothing in (["", " \n "], ["one . two ."], documents_of_words(1)):
+        assert make(tokenizer)(nothing, rng()) == []
 
 
 def test_examples_of_masked_tokens_alone_hold_the_documents_and_may_mask_whole_words(tokenizer):
@@ -166,7 +165,7 @@ def test_examples_of_masked_tokens_alone_hold_the_documents_and_may_mask_whole_w
     assert tokens == [*chain.from_iterable(tokenizer(documents, add_special_tokens=False)["input_ids"])]
     parts = []
     for example in make(tokenizer, pairs=False, whole_words=True)(documents, rng()):
-        chosen = np.array(example["labels"]) != -100
+        chosen = example["labels"] != -100
         for place, token in enumerate(tokenizer.convert_ids_to_tokens(unmasked(example))[2:-1], start=2):
             if token.startswith("##"):
                 assert chosen[place - 1] == chosen[place]
@@ -174,13 +173,78 @@ def test_examples_of_masked_tokens_alone_hold_the_documents_and_may_mask_whole_w
     assert sum(parts) > 50
 
 
-def test_nothing_comes_of_nothing_and_a_document_by_itself_is_not_tokenized_in_vain(tokenizer, monkeypatch):
-    examples = make(tokenizer)
-    for documents in (["", " \n "], ["one . two ."]):
-        assert examples(documents, rng()) == []
-    monkeypatch.setattr(PretrainingExamples, "encode", lambda *_: pytest.fail("it tokenizes"))
-    assert examples(documents_of_words(1), rng()) == []
-    assert "documents of 2,000,000 characters or more are read by themselves" in examples.needs
+@pytest.fixture(scope="module")
+def texts():
+    words = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "and", "it", "runs", "away"]
+    return [" ".join(rng().choice(words, size)) for size in (2000, 1, 2, 30, 1500)]
+
+
+@pytest.fixture(scope="module")
+def spelling(texts):
+    return bpe_with_sentinels(texts, 420)
+
+
+def put_back(spans: SpanCorruption, example: dict[str, np.ndarray]) -> list[int]:
+    """The text's tokens, from what is read and what is written, whose sentinels are in order and there once."""
+    sentinels, left_out, text = spans.sentinels.tolist(), {}, []
+    for token in example["labels"][:-1].tolist():
+        if token in sentinels:
+            assert token == sentinels[len(left_out)]
+            left_out[token] = span = []
+        else:
+            span.append(token)
+    read = [token for token in example["input_ids"].tolist() if token in sentinels]
+    assert read == [*left_out][:-1] and not span  # the last one ends the target alone
+    for token in example["input_ids"][:-1].tolist():
+        text += left_out[token] if token in sentinels else [token]
+    return text
+
+
+def test_what_is_read_and_what_is_written_together_are_the_text(spelling, texts):
+    spans = SpanCorruption(spelling, 128)
+    assert len(spans.sentinels) == SENTINELS == len(set(spans.sentinels.tolist()))
+    assert spelling.convert_ids_to_tokens(spans.sentinels[[0, 99]]) == ["<extra_id_0>", "<extra_id_99>"]
+    examples, again, other = (spans(texts, rng(seed)) for seed in (0, 0, 1))
+    assert [put_back(spans, example) for example in examples] == [piece.tolist() for piece in spans.pieces(texts)]
+    assert len(examples) > 20 and str(examples) == str(again) != str(other)
+    whole = [token for example in spans(texts[:1], rng()) for token in put_back(spans, example)]
+    assert spelling.decode(whole) == texts[0]
+    for example in examples:
+        assert example["input_ids"][-1] == example["labels"][-1] == spelling.eos_token_id
+
+    batch = Padding(spelling, pad_to_multiple_of=8)(examples[-3:])  # which pads each side by itself
+    assert batch["input_ids"].shape[1] != batch["labels"].shape[1]
+    assert batch["input_ids"].dtype == torch.int64 and not batch["input_ids"].shape[1] % 8
+    for row, example in enumerate(examples[-3:]):
+        real = batch["attention_mask"][row].bool()
+        assert batch["input_ids"][row][real].tolist() == example["input_ids"].tolist()
+        assert batch["labels"][row][batch["labels"][row] != -100].tolist() == example["labels"].tolist()
+
+
+@pytest.mark.parametrize(("density", "mean"), [(0.15, 3.0), (0.5, 5.0), (0.15, 1.0)])
+def test_share_and_lengths_of_spans(spelling, density, mean):
+    spans = SpanCorruption(spelling, 128, density, mean)
+    tokens, random = np.arange(4, 4 + spans.room), rng()
+    examples = [spans.corrupted(tokens, random) for _ in range(400)]
+    left_out = sum((~np.isin(example["labels"], spans.sentinels)).sum() - 1 for example in examples)
+    number = sum(np.isin(example["input_ids"], spans.sentinels).sum() for example in examples)
+    assert left_out / (400 * spans.room) == pytest.approx(density, abs=0.01)
+    assert left_out / number == pytest.approx(mean, rel=0.05)
+    assert max(len(example["input_ids"]) for example in examples) <= 128 < spans.lengths(spans.room + 1)[0]
+    assert {len(example["labels"]) for example in examples} == {spans.lengths(spans.room)[1]}
+    # Each place but the first, which stays, and the last, which does not, is left out about as often.
+    seen = np.mean([np.isin(tokens, example["input_ids"]) for example in examples], axis=0)
+    assert seen[0] == 1 and seen[-1] == 0
+    assert seen[10:-10] == pytest.approx(1 - density, abs=0.12)
+
+
+def test_the_papers_sizes_and_parts_of_a_number(spelling):
+    """512 tokens are read of 568, and 114 written, with the last sentinel that the paper's figure has 115."""
+    spans, random = SpanCorruption(spelling, 512), rng()
+    assert (spans.room, spans.lengths(spans.room)) == (568, (512, 115))
+    ways = {tuple(random_parts(5, 3, random)) for _ in range(200)}
+    assert ways == {(1, 1, 3), (1, 3, 1), (3, 1, 1), (1, 2, 2), (2, 1, 2), (2, 2, 1)}
+    assert random_parts(4, 1, random).tolist() == [4] and random_parts(3, 3, random).tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -188,14 +252,15 @@ def test_nothing_comes_of_nothing_and_a_document_by_itself_is_not_tokenized_in_v
     [
         ({"longest": 4}, r"max_seq_length must be at least 5 \(\[CLS\] A \[SEP\] B \[SEP\]\), not 4"),
         ({"longest": 2, "pairs": False}, "max_seq_length must be at least 3"),
-        ({"probability": 0.0}, "mlm_probability must be above 0 and below 1, not 0.0"),
         ({"probability": 1.0}, "mlm_probability must be above 0 and below 1, not 1.0"),
         *(({"without": f"{name}_token"}, f"has no {name}.token") for name in ("mask", "cls", "sep")),
+        ({"spans": 2}, r"max_seq_length must be at least 3 \(a token, a sentinel, the end\), not 2"),
+        ({"spans": 2048}, r"has 100 sentinels .*, and max_seq_length 2048 needs 11[0-9]"),
     ],
 )
-def test_bad_input_is_refused(options, message):
+def test_what_cannot_be_is_refused(options, message, spelling):
     tokenizer = learned_word_piece(["a b"], 100)
     if name := options.pop("without", None):
         setattr(tokenizer, name, None)
     with pytest.raises(ValueError, match=message):
-        make(tokenizer, **options)
+        SpanCorruption(spelling, options["spans"]) if "spans" in options else make(tokenizer, **options)

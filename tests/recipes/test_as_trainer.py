@@ -10,20 +10,9 @@ from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import start_run
 from tfm_zoo.training.trainer import as_trainer
 
-from ..recipes.conftest import *  # noqa: F403, its fixtures
-from ..recipes.conftest import as_argv, forget_processes, logged
+from .conftest import as_argv, forget_processes, logged
 
-#: recipe of the fixtures -> its module, and its class of options
-TASKS = {
-    "classification": "classification",
-    "lists": "classification",
-    "number": "classification",
-    "tagging": "tagging",
-    "questions": "question_answering",
-    "causal_lm": "language_modeling",
-    "summaries": "summarization",
-    "translation": "translation",
-}
+TASKS = ("classification", "lists", "number", "tagging", "questions", "causal_lm", "summaries", "translation")
 #: of the loop and of the Trainer alike; the Trainer rounds a share of steps up
 PLAIN = {"gradient_accumulation_steps": 2, "max_train_steps": 3, "eval_steps": 3, "warmup_steps": 0, "logging_steps": 1}
 BY_EXAMPLES = {"per_device_train_batch_tokens": 0}
@@ -69,19 +58,17 @@ def test_losses_and_figures_are_those_of_the_loop(recipe, name, monkeypatch):
 
 def test_settings_callbacks_and_splits_are_the_callers(recipe, tmp_path):
     class Steps(TrainerCallback):
-        def __init__(self):
-            self.steps = 0
+        count = 0
 
         def on_step_end(self, *args, **kwargs):
-            self.steps += 1
+            self.count += 1
 
-    counted = Steps()
-    task = task_of(recipe("lists"))
+    counted, task = Steps(), task_of(recipe("lists"))
     changes = {"optim": "adafactor", "max_steps": 2, "eval_strategy": "no", "disable_tqdm": True}
     trainer = as_trainer(task, changes, callbacks=[counted])
     assert (trainer.args.optim, trainer.args.learning_rate) == ("adafactor", task.args.learning_rate)
     trainer.train()
-    assert counted.steps == 2
+    assert counted.count == 2
     test = trainer.evaluate(task.splits["test"], metric_key_prefix="test")
     assert {"test_loss", "test_f1", "test_accuracy"} <= test.keys() and trainer.split == "test"
     trainer.save_model()

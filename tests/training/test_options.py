@@ -1,0 +1,189 @@
+"""Options come from YAML and the command line, mean what they mean in transformers, and are refused in one line."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+import yaml
+from accelerate.commands.config.config_args import load_config_from_file
+
+from tfm_zoo.training.options import TrainingOptions, cap_lengths
+from tfm_zoo.training.parsing import parse_options
+from tfm_zoo.training.tasks.classification import ClassificationOptions
+from tfm_zoo.training.tasks.denoising import DenoisingOptions
+from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
+from tfm_zoo.training.tasks.pretraining import PretrainingOptions
+from tfm_zoo.training.tasks.question_answering import AnsweringOptions
+from tfm_zoo.training.tasks.summarization import SummarizationOptions
+from tfm_zoo.training.tasks.tagging import TaggingOptions
+from tfm_zoo.training.tasks.translation import TranslationOptions
+
+from ..recipes.conftest import ROOT, imported
+
+COMPARISON = imported(ROOT / "recipes" / "compare_architectures.py").ComparisonOptions
+#: by the task's options: the configurations that are shipped for it
+SHIPPED = {
+    ClassificationOptions: "imdb ag_news rotten_tomatoes",
+    LanguageModelingOptions: "tiny_shakespeare imdb_gpt",
+    PretrainingOptions: "imdb_pretraining imdb_encoder",
+    COMPARISON: "architectures post_or_pre_norm later_axes experts",
+    DenoisingOptions: "tiny_shakespeare_t5",
+    TranslationOptions: "multi30k",
+    TaggingOptions: "wikiann",
+    AnsweringOptions: "squad",
+    SummarizationOptions: "cnn_dailymail",
+}
+OF_TASK = {name: options for options, names in SHIPPED.items() for name in names.split()}
+CONFIGS = {path.stem: path for path in (ROOT / "recipes" / "configs").glob("*.yaml")}
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Writes options as YAML; returns the argument that names the file."""
+
+    def write(text: str) -> str:
+        (tmp_path / "config.yaml").write_text(text)
+        return f"--config={tmp_path / 'config.yaml'}"
+
+    return write
+
+
+def parse(*argv: str, options: type = ClassificationOptions, **others) -> dict:
+    return asdict(parse_options(options, argv, **others).as_launched())
+
+
+def test_command_line_overrides_yaml_overrides_a_recipes_own_file_overrides_defaults(config):
+    path = config(
+        "learning_rate: 3e-4\nseed: 7\ngroup_by_length: true\nmax_train_steps: null\ntext_column_name: [a, b]"
+    )
+    read = {"seed": 8, "learning_rate": 3e-4, "group_by_length": True}  # YAML reads 3e-4 as text
+    read |= {"max_train_steps": None, "text_column_name": ["a", "b"]}
+    assert parse("--seed", "8", path) == asdict(ClassificationOptions()) | read
+    assert parse(path, "--group_by_length", "false")["group_by_length"] is False
+    own = parse("--learning_rate", "2", default_config=path.partition("=")[2])
+    assert (own["seed"], own["learning_rate"]) == (7, 2)
+    other = parse("--config", str(CONFIGS["imdb"]), default_config=path.partition("=")[2])
+    assert other["text_column_name"] != ["a", "b"] and other["learning_rate"] != 3e-4
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("num_warmup_steps: 30\nmax_length: 99", {"warmup_steps": 30, "max_seq_length": 99}),
+        ("--warmup_ratio 0.2", {"warmup_steps": 0.2}),
+        ("--bf16", {"mixed_precision": "bf16"}),
+        ("--fp16 true", {"mixed_precision": "fp16"}),
+        ("--bf16 false", {"mixed_precision": None}),
+        ("--bf16 --mixed_precision bf16", {"mixed_precision": "bf16"}),
+    ],
+)
+def test_names_that_other_scripts_use(config, written, read):
+    argv = written.split() if "--" in written else [config(written)]
+    assert read.items() <= parse(*argv).items()
+
+
+@pytest.mark.parametrize("written", ["a_b=8, c=1e-3,d=gated", "{a_b: 8, c: 1e-3, d: gated}"])
+def test_overrides_of_a_configuration(config, written):
+    options = parse_options(LanguageModelingOptions, [config(f"config_overrides: {written}")])
+    assert options.overrides() == {"a_b": 8, "c": 1e-3, "d": "gated"}
+
+
+def test_shipped_files_fit_the_recipes_and_accelerate():
+    assert CONFIGS.keys() >= OF_TASK.keys()
+    launchers = {path.stem: path for path in (ROOT / "recipes" / "accelerate").glob("*.yaml")}
+    assert launchers.keys() == {"cpu", "ddp", "fsdp", "zero2", "zero3", "two_nodes"}
+    for name, path in CONFIGS.items():
+        options = asdict(parse_options(OF_TASK.get(name, ClassificationOptions), ["--config", str(path)]))
+        for key, value in yaml.safe_load(path.read_text()).items():
+            assert options[key] == (json.dumps(value) if isinstance(value, dict) else value), (name, key)
+    for path in launchers.values():
+        assert load_config_from_file(str(path)).num_processes == 2  # it refuses keys that it does not know
+
+
+@pytest.mark.parametrize(("schedule", "new", "checkpoint"), [("noam", 1.0, 1.0), ("linear", 1e-3, 5e-5)])
+def test_default_learning_rates(schedule, new, checkpoint):
+    options = TrainingOptions(lr_scheduler_type=schedule, dataset_name="generated")
+    for name, rate, expected in ((None, None, new), ("bert", None, checkpoint), ("bert", 0.3, 0.3)):
+        changed = replace(options, model_name_or_path=name, learning_rate=rate)
+        assert changed.with_defaults().learning_rate == expected
+
+
+def test_lengths_that_are_more_than_the_model_takes_are_cut(caplog):
+    names = ("max_source_length", "max_target_length")
+    args = cap_lengths(TranslationOptions(max_source_length=50, max_target_length=20), 32, *names)
+    assert (args.max_source_length, args.max_target_length) == (32, 20)
+    cap_lengths(TranslationOptions(), 32, "max_target_length")
+    assert caplog.messages == [
+        "max_source_length 50 is more than the model takes: using 32",
+        "the default of max_target_length, 128, is more than the model takes: using 32",
+    ]
+
+
+#: by the task's options: lines of YAML or a command line, and what is said of them
+REFUSED = {
+    ClassificationOptions: [
+        ("- seed", "expected `option: value` lines, found a list"),
+        ("seed: 1\nseed: 2", "config.yaml: not YAML: 'seed' is there twice"),
+        ("per_device_train_batch_size: 0", "per_device_train_batch_size must be at least 1, not 0"),
+        ("adam_beta2: 1", "adam_beta2 must be at least 0 and below 1, not 1.0"),
+        ("layerwise_lr_decay: 1.5", "layerwise_lr_decay must be above 0 and at most 1, not 1.5"),
+        ("checkpointing_steps: 5²", "checkpointing_steps must be a number of steps or 'epoch', not '5²'"),
+        ("freeze_epochs: 1\ngradual_unfreezing: epoch", "either freeze_epochs or gradual_unfreezing"),
+        ("frozen_learning_rate: 0.1", "frozen_learning_rate is the head's while the rest is frozen: give freeze_ep"),
+        ("validation_split_percentage: 100", "leave something to train on"),
+        ("text_column_name: [a, b, c]", "one or two columns"),
+        ("dataset_name: x\ntrain_file: y.csv", "either dataset_name or train_file"),
+        ("test_file: y.csv", "need a train_file"),
+        ("lr_scheduler_type: falling", "invalid choice: 'falling'"),
+        ("lr_scheduler_kwargs: num_cycles=2", "lr_scheduler_kwargs 'num_cycles=2': not a mapping"),
+        ("model_revision: v2", "model_revision is of a checkpoint: give model_name_or_path"),
+        ("bf16: true\nfp16: true", "give one precision, not bf16"),
+        ("classifier_pooling: mean\nmodel_class: native", "classifier_pooling is for encoders of the zoo, not for"),
+        ("classifier_pooling: mean\nconfig_overrides: classifier_pooling=cls", "by itself or in config_overrides"),
+        ("lora_rank: 4\nfreeze_epochs: 1", "give either freeze_epochs or lora_rank"),
+        ("train_file: []", "config.yaml: train_file takes one value or more, not []"),
+        ("metrics: [f1, null]", 'config.yaml: metrics takes one value or more, not ["f1", null]'),
+        ("learning_rte: 1\nzzz: 2\nsed: 3", "'learning_rte', 'zzz', 'sed'; did you mean 'learning_rate', 'seed'?\n"),
+        ("lr: 3", "unknown key 'lr'; did you mean 'learning_rate'?"),
+        ("--num_epochs 3 --sead=1 --seed 2", "--num_epochs, --sead; did you mean '--num_train_epochs', '--seed'?"),
+        ("--bogus -1 -seed 3", "unknown options --bogus, -seed; did you mean '--seed'?"),
+        ("--warmup 3", "'--warmup_steps', '--num_warmup_steps', '--warmup_ratio'?"),
+        ("--config nowhere.yaml", "nowhere.yaml: no such file"),
+    ],
+    LanguageModelingOptions: [
+        ("block_size: 1", "block_size must be at least 2, not 1"),
+        ("model_name_or_path: x\nmodel_type: gpt2", "model_type makes a new model and cannot go with model_name_or_p"),
+        ("model_type: gpt2\nconfig_name: gpt2", "either model_type or config_name"),
+        ("tokenizer_name: x\ntokenizer_vocab_size: 300", "tokenizer_vocab_size is for a tokenizer made from"),
+        ("config_overrides: n_embd", "config_overrides 'n_embd': expected field=value,field=value"),
+        ("config_overrides: '{n_embd: 3'", "config_overrides '{n_embd: 3': not a mapping"),
+    ],
+    DenoisingOptions: [("noise_density: 1", "noise_density must be above 0 and below 1, not 1.0")],
+    PretrainingOptions: [
+        ("short_seq_prob: 2", "short_seq_prob must be at least 0 and at most 1, not 2.0"),
+    ],
+    TranslationOptions: [
+        ("label_smoothing_over: some", "invalid choice: 'some' (choose from 'others', 'all')"),
+        ("source_lang: en\ntarget_lang: en", "source_lang and target_lang are both 'en'"),
+        ("separate_vocabularies: true\ntokenizer_name: some", "for a new model"),
+        ("--max_length 3", "did you mean '--max_source_length', '--max_target_length'?"),
+    ],
+    COMPARISON: [
+        ("seed: 1", "give variants"),
+        ("variants: {a: {}, a: {norm_position: post}}", "not YAML: 'a' is there twice"),
+        ("variants: '[a, b]'", "expected a mapping of names to fields"),
+        ("variants: {a: post}", "variant 'a': expected a mapping of fields to values, not 'post'"),
+        ("variants: {a/b: {}}", "variant 'a/b': its name should be one that a folder can have"),
+        ("variants: nowhere.yaml", "variants 'nowhere.yaml': no such file"),
+        ("variants: {a: {}}\npush_to_hub: true", "unknown key 'push_to_hub'"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("options", "text", "message"), [(kind, *row) for kind in REFUSED for row in REFUSED[kind]])
+def test_refused_in_one_line(config, capsys, options, text, message):
+    argv = text.split() if text.startswith("--") and ":" not in text else [config(text)]
+    with pytest.raises(SystemExit) as stopped:
+        parse_options(options, argv)
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2 and message in said and said.count("\n") == 1

@@ -1,0 +1,391 @@
+"""Texts with labels, pairs, questions and tagged words are what stands in a file, a folder or a data set, whatever its
+kind and its names; missing splits are cut from train."""
+
+import json
+import re
+from argparse import Namespace
+from dataclasses import replace
+from pathlib import Path
+
+import pandas
+import pytest
+import torch
+from datasets import ClassLabel, Dataset, Features, List, Translation, Value
+from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+from transformers import ByT5Tokenizer, GenerationConfig, MBart50Tokenizer, MBartTokenizer, PreTrainedConfig
+
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
+from tfm_zoo.data import built_in_data
+from tfm_zoo.data.row_files import rows_of_files
+from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.training.models import label_fields
+from tfm_zoo.training.tasks import classification
+from tfm_zoo.training.tasks.classification import ClassificationOptions
+from tfm_zoo.training.tasks.question_answering import AnsweringOptions, best_spans, load_questions, padded_at_right
+from tfm_zoo.training.tasks.summarization import SummarizationOptions
+from tfm_zoo.training.tasks.tagging import TaggingOptions, load_tagged_texts, reads_words
+from tfm_zoo.training.tasks.translation import TranslationOptions, set_languages
+from tfm_zoo.training.tokenizers import byte_level_bpe, joint_bpe, word_piece_tokenizer
+
+from ..tiny import tiny_model
+from .conftest import WRITERS, lines_of, load, read, saved, sizes
+
+
+def texts(n: int, labels=("bad", "good")) -> Dataset:
+    return Dataset.from_dict({"text": [f"text {i}" for i in range(n)], "label": (list(labels) * n)[:n]})
+
+
+def rows_in(data) -> list[str]:
+    return sorted(str(row) for split in data.splits.values() for row in split.to_list())
+
+
+@pytest.mark.parametrize("text_column", ["text", "null"])
+@pytest.mark.parametrize("kind", WRITERS)
+def test_cells_are_what_stands_there(tmp_path, kind, text_column):
+    cells = ["null", "None", "NA", "nan", "n/a", "<NA>", "01", "007", "1", "true", '"quoted', "it's"]
+    rows = [{text_column: f'"{cell}" {i}', "second": cell, "label": cell} for i in range(2) for cell in cells]
+    if kind == "tsv":
+        lines = ["\t".join(row) for row in (rows[0], *(row.values() for row in rows))]
+        (tmp_path / "train.tsv").write_text("\n".join(lines))
+    else:
+        WRITERS[kind](Dataset.from_list(rows), tmp_path / f"train.{kind}")
+    columns = {"text_column_name": [text_column, "second"], "validation_split_percentage": 5}
+    for source in ({"train_file": str(tmp_path / f"train.{kind}")}, {"dataset_name": str(tmp_path)}):
+        data = load("texts", **source, **columns)
+        assert {*data.label_names} == {*cells} and data.label_names[:3] == ["01", "1", "007"]
+        assert sizes(data) == {"train": 23, "validation": 1} and rows_in(data) == sorted(map(str, rows))
+
+
+def test_a_column_may_hold_text_and_numbers_thousands_of_rows_apart(tmp_path):
+    """`datasets` looks at 10,000 rows at a time."""
+    score, written = [*range(10_000), "NA"], ["a text"] * 10_000 + ["007"]
+    rows = pandas.DataFrame({"text": written, "score": score, "label": [*range(2)] * 5000 + ["n/a"]})
+    for column in ("score", "label"):
+        rows.drop(columns="score" if column == "label" else []).to_csv(tmp_path / "train.csv", index=False)
+        for source in ({"train_file": str(tmp_path / "train.csv")}, {"dataset_name": str(tmp_path)}):
+            found = load("texts", **source)
+            assert found.label_names == ["0", "1", "n/a"]
+            assert {text for split in found.splits.values() for text in split["text"]} == {"a text", "007"}
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "json", "jsonl", "txt"])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_byte_order_mark_is_no_text(tmp_path, kind, streaming):
+    """Wherever a file begins: rows in memory, streams, and ranges of bytes."""
+    cells, path = ["\u00e4", "null", "b"], tmp_path / f"a.{kind}"
+    if kind == "txt":
+        path.write_text("\n".join(cells))
+    else:
+        WRITERS[kind](Dataset.from_dict({"text": cells}), path)
+    path.write_text(path.read_text("utf-8"), "utf-8-sig")
+    for whole_up_to in (0, 1 << 20):
+        rows = rows_of_files([path], "a file", streaming, "line", whole_up_to)
+        assert [row["text"] for row in rows] == cells
+
+
+@pytest.mark.parametrize("names", [["validation_matched"], ["val"], ["dev"], ["validation", "dev"]])
+def test_names_of_the_validation_split(tmp_path, names):
+    """The full name comes first. Nothing else that begins likewise is taken."""
+    others = dict.fromkeys(("devtest", "value", "device"), texts(2, labels=("other",)))
+    found = {name: texts(4 + place) for place, name in enumerate(names)}
+    data = load("texts", dataset_name=saved(tmp_path / "data", **others, train=texts(8), **found))
+    assert sizes(data) == {"train": 8, "validation": 4}
+    assert data.own_splits == ["train", "validation"] and not data.notes
+
+
+def test_missing_splits_are_cut_by_the_seed_and_samples_shuffled(tmp_path):
+    shares = {"validation_split_percentage": 10, "test_split_percentage": 20}
+    folder = saved(tmp_path / "data", test=texts(40))
+    data, again, other = (load("texts", dataset_name=folder, seed=seed, **shares) for seed in (0, 0, 1))
+    assert sizes(data) == {"train": 28, "validation": 4, "test": 8}
+    assert len({text for split in data.splits.values() for text in split["text"]}) == 40
+    assert data.own_splits == [] and "only the split 'test'" in data.notes[0]
+    assert "no validation split" in data.notes[1] and "no test split" in data.notes[2]
+    picked = [each.splits["test"]["text"][:] for each in (data, again, other)]
+    assert picked[0] == picked[1] != picked[2]
+    few = load("texts", dataset_name=folder, validation_split_percentage=1)
+    assert sizes(few) == {"train": 39, "validation": 1}
+
+    by_label = Dataset.from_dict({"text": [str(i) for i in range(200)], "label": [0] * 100 + [1] * 100})
+    folder = saved(tmp_path / "sorted", train=by_label, validation=by_label, test=by_label)
+    data = load("texts", dataset_name=folder, max_train_samples=50, max_eval_samples=40)
+    assert sizes(data) == {"train": 50, "validation": 40, "test": 40}
+    for split in data.splits.values():
+        assert 0.2 < split["label"][:].count("1") / len(split) < 0.8
+
+
+def test_labels_keep_their_names_and_numbers_their_order(tmp_path):
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["zebra", "ant", "bee"])})
+    train = Dataset.from_dict({"text": ["a", "b", "c"] * 4, "label": [0, 1, 0] * 4}, features=features)
+    unlabelled = Dataset.from_dict({"text": ["d"], "label": [-1]}, features=features)
+    data = load("texts", dataset_name=saved(tmp_path / "data", train=train, test=unlabelled))
+    assert data.label_names == ["zebra", "ant", "bee"]
+    assert "test" not in data.splits and "'test' is not labelled" in data.notes[0]
+    written = saved(tmp_path / "10", train=texts(40, ("10", "9", "2", "m²", "--1", "²", "-2")))
+    assert load("texts", dataset_name=written).label_names == ["-2", "2", "9", "10", "--1", "m²", "²"]
+
+
+def test_pairs_of_texts_and_the_ids_of_their_labels(tmp_path):
+    pairs = texts(10).rename_column("text", "premise").add_column("hypothesis", ["so"] * 10)
+    data = load("texts", dataset_name=saved(tmp_path / "data", train=pairs, validation=pairs))
+    assert data.text_columns == ["premise", "hypothesis"]
+    tokenizer, config = word_piece_tokenizer(["text so 0 1 2"]), PreTrainedConfig(**label_fields(["good", "bad"]))
+    encoded = data.encode(ClassificationOptions(max_seq_length=8), Namespace(config=config), tokenizer)["validation"]
+    assert tokenizer.decode(encoded[0]["input_ids"]) == "[CLS] text 0 [SEP] so [SEP]"
+    assert encoded[0]["token_type_ids"] == [0, 0, 0, 0, 1, 1] and encoded["labels"][:] == [1, 0] * 5
+
+
+@pytest.mark.parametrize(
+    ("written", "names", "earlier"),
+    [
+        (["01", "007"], ["01", "007"], ["1", "7"]),
+        (["1.0", "0.0"], ["0.0", "1.0"], ["0", "1"]),
+        (["true", "false"], ["false", "true"], ["False", "True"]),
+        (["1", "01"], ["01", "1"], []),
+    ],
+    ids=str,
+)
+def test_runs_of_earlier_versions_know_their_labels(tmp_path, written, names, earlier):
+    """They read whole numbers and truth values in CSV. Its facts are those of the labels as they had them."""
+    texts(8, labels=written).to_csv(tmp_path / "train.csv")
+    data = load("texts", train_file=str(tmp_path / "train.csv"))
+    assert (data.label_names, [*data.earlier_names.values()]) == (names, earlier)
+    if earlier:
+        as_they_were = dict(zip(names, earlier, strict=True))
+        texts(8, [as_they_were[name] for name in written]).to_json(tmp_path / "earlier.json")
+        assert data.facts == load("texts", train_file=str(tmp_path / "earlier.json")).facts
+        options = ClassificationOptions(train_file=str(tmp_path / "train.csv"))
+        ids = classification.labelled_file(options, {name: number for number, name in enumerate(earlier)})[1]
+        assert ids == [names.index(name) for name in written] * 4
+
+
+def test_no_network_and_no_data_means_the_built_in_set(monkeypatch):
+    """What was asked for by name is never replaced."""
+
+    def unreachable(name, *args, **kwargs):
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(classification, "load_dataset", unreachable)
+    assert ClassificationOptions().with_defaults().dataset_name == built_in_data.NAME
+    assert ClassificationOptions(dataset_name="user/data").with_defaults().dataset_name == "user/data"
+    monkeypatch.setattr(classification, "load_dataset", lambda name: None)
+    assert ClassificationOptions().with_defaults().dataset_name == "stanfordnlp/imdb"
+
+
+MANY = "40 labels for 40 rows: is label_column_name the right column?"
+RARE = "labels with one {} or none to train on, which can hardly be learnt: '{}' (1)"
+TAGS = [{"tokens": ["anna", "sang", "."], "tags": ["B-PER", "O", "O"]}] * 3
+
+
+@pytest.mark.parametrize(
+    ("labels", "line", "warnings"),
+    [
+        (["good"] * 3 + ["bad"] * 2, "2 labels in 5 rows to train on: bad 2, good 3", []),
+        ([["a"], ["a", "b"], [], ["b"]], "2 labels in 4 rows to train on: a 2, b 2", []),
+        ([*range(20)] * 3, r"20 labels in 60 rows to train on: 0 3, 1 3, .* 11 3 and 8 more", []),
+        (["good"] * 5 + ["bad"] * 5 + ["odd"], "3 labels in 11 rows .*", [RARE.format("row", "odd")]),
+        ([f"name {number}" for number in range(40)], "40 labels in 40 rows .*", [MANY]),
+        ([*TAGS, {"tokens": ["oslo"], "tags": ["B-LOC"]}], "3 labels in 10 words .*", [RARE.format("word", "B-LOC")]),
+    ],
+    ids=["names", "lists", "many", "rare", "not labels", "rare tags"],
+)
+def test_labels_are_counted_and_those_that_cannot_be_meant_warned_of(tmp_path, caplog, labels, line, warnings):
+    column, of_words = "labels" if labels[0] == ["a"] else "label", isinstance(labels[0], dict)
+    rows = labels if of_words else [{"text": f"text {n}", column: label} for n, label in enumerate(labels)]
+    (tmp_path / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    files = dict.fromkeys(("train_file", "validation_file"), str(tmp_path / "rows.json"))
+    with caplog.at_level("INFO", "tfm_zoo"):
+        load_tagged_texts(TaggingOptions(**files)) if of_words else load("texts", **files)
+    found = [record for record in caplog.records if record.name.startswith("tfm_zoo")]
+    assert [record.getMessage() for record in found if record.levelname == "WARNING"] == warnings
+    (said,) = (record.getMessage() for record in found if record.levelname == "INFO")
+    assert re.fullmatch(line, said)
+
+
+SQUAD = {"context": "a b c d", "qas": [{"id": "x", "question": "q", "answers": [{"text": "c", "answer_start": 4}]}]}
+SQUAD["qas"].append({"id": "y", "question": "r", "answers": [], "plausible_answers": [], "is_impossible": True})
+ANSWERED = {"id": "x", "question": "q", "context": "a b c d", "answers": {"text": ["c"], "answer_start": [4]}}
+UNANSWERED = ANSWERED | {"id": "y", "question": "r", "answers": {"text": [], "answer_start": []}}
+DOG, CSV = [{"source": "dog", "target": "Hund"}], {"a.csv": "id,en,de\n1,dog,Hund\n"}
+TWO_FILES = {"0.txt": "a one\na two\n\n\nb one\n", "1.txt": "c one\n"}
+
+
+@pytest.mark.parametrize(
+    ("task", "files", "options", "wanted"),
+    [
+        ("corpus", {"a.txt": "one\n\ntwo \u00e9\n"}, {}, ["one\n\ntwo \u00e9\n"]),
+        ("corpus", {"a.csv": "id,body\n1,a b\n2,c\n"}, {"text_column_name": "body"}, ["a b", "c"]),
+        ("documents", TWO_FILES, {}, ["a one a two", "b one", "c one"]),
+        ("streamed documents", TWO_FILES, {}, ["a one a two", "b one", "c one"]),
+        ("streamed documents", {"a.jsonl": lines_of({"text": "a"}, {"text": None}, {"text": "b"})}, {}, ["a", "b"]),
+        ("pairs", CSV, {}, DOG),
+        ("pairs", CSV, {"source_lang": "en_XX", "target_lang": "de_DE"}, DOG),  # codes of a tokenizer
+        ("pairs", CSV, {"source_lang": "de", "target_lang": "en"}, [{"source": "Hund", "target": "dog"}]),
+        ("pairs", {"a.en": "a\u2028b\n", "a.de": "c"}, {}, [{"source": "a\u2028b", "target": "c"}]),
+        ("pairs", {"a.jsonl": lines_of({"id": 1, "translation": {"en": "dog", "de": "Hund"}})}, {}, DOG),
+        ("pairs", {"a.csv": "en,translation\ndog,Hund\n"}, {"target_lang": "translation"}, DOG),
+        ("summaries", {"a.json": '[{"text": "dog", "summary": "Hund"}]'}, {}, DOG),
+        ("summaries", {"a.json": '[{"article": "dog", "highlights": "Hund"}]'}, {}, DOG),
+        ("summaries", CSV, {"text_column": "en", "summary_column": "de"}, DOG),
+        (
+            "questions",
+            {"a.json": json.dumps({"version": "v2.0", "data": [{"title": "t", "paragraphs": [SQUAD]}]})},
+            {"version_2_with_negative": True},
+            [ANSWERED, UNANSWERED],
+        ),
+    ],
+)
+def test_what_is_read(tmp_path, task, files, options, wanted):
+    """In the file of each split, whatever its kind and the names of its columns."""
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    pattern = "*.txt" if files is TWO_FILES else "a" if "a.en" in files else next(iter(files))
+    data = load(task, **dict.fromkeys(("train_file", "validation_file"), str(tmp_path / pattern)), **options)
+    if "documents" in task:
+        splits = [read(data.train), read(data.validation)]
+    else:
+        splits = [[row["text"] if task == "corpus" else row for row in each] for each in data.splits.values()]
+    assert [sorted(each, key=str) for each in splits] == [sorted(wanted, key=str)] * 2
+    assert {*data.own_splits} == {"train", "validation"}
+
+
+ROWS = [{"en": f"the dog number {i}", "de": f"der Hund Nummer {i}"} for i in range(20)]
+NAMES = {"source_lang": "en", "target_lang": "de"}
+
+
+def test_a_column_of_translations_and_pairs_that_are_built_in(tmp_path):
+    features = Features({"id": Value("string"), "translation": Translation(languages=["en", "de"])})
+    rows = Dataset.from_list([{"id": str(i), "translation": row} for i, row in enumerate(ROWS)], features=features)
+    data = load("pairs", dataset_name=saved(tmp_path / "data", train=rows))
+    assert sizes(data) == {"train": 18, "validation": 2} and data.languages == ("en", "de")
+    assert rows_in(data) == sorted(str({"source": row["en"], "target": row["de"]}) for row in ROWS)
+    data = load("pairs", **dict.fromkeys(NAMES), dataset_name="generated", max_train_samples=3)
+    assert data.languages == ("source", "target") and "The data set is generated" in data.notes[0]
+
+
+def test_pairs_are_encoded_and_truncated_where_they_are_long(tmp_path):
+    rows = [*ROWS[1:], {"en": "the dog " * 20, "de": "der Hund"}]
+    split, short = Dataset.from_list(rows), Dataset.from_list(ROWS[:4])
+    data = load("pairs", dataset_name=saved(tmp_path / "data", train=split, validation=short))
+    tokenizer = joint_bpe([text for row in ROWS for text in row.values()], 300)
+    args = TranslationOptions(**NAMES, max_source_length=12, max_target_length=30)
+    encoded = data.encode(args, None, tokenizer, tokenizer)
+    said = "1 of the 20 pairs of the train split were truncated, to 12 tokens of the source and 30 of the target."
+    assert data.notes == [said]
+    longest = max(encoded["train"]["input_ids"], key=len)
+    assert len(longest) == 12 and longest[-1] == tokenizer.eos_token_id
+    assert encoded["train"].column_names == ["input_ids", "labels"]
+    for pair, text in zip(encoded["validation"], ROWS[:4], strict=True):
+        for ids, language in ((pair["input_ids"], "en"), (pair["labels"], "de")):
+            assert ids[-1] == tokenizer.eos_token_id
+            assert tokenizer.decode(ids, skip_special_tokens=True) == text[language]
+
+
+@pytest.mark.parametrize("tokenizer_class", [MBartTokenizer, MBart50Tokenizer])
+def test_the_model_is_told_which_language_it_writes(tokenizer_class):
+    tokenizer = tokenizer_class()
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, vocab_size=len(tokenizer), start_with_last_token=True)
+    set_languages(model, tokenizer, "en_XX", "de_DE")
+    english, german = tokenizer.convert_tokens_to_ids(["en_XX", "de_DE"])
+    assert english in tokenizer("a")["input_ids"] and german in tokenizer(text_target="a")["input_ids"]
+    generated = model.generate(**tokenizer("a", return_tensors="pt"), max_new_tokens=2)[0].tolist()
+    assert generated.index(german) == (0 if tokenizer_class is MBartTokenizer else 1)
+    with pytest.raises(ValueError, match=r"target_lang 'de': .* knows ar_AR, cs_CZ, de_DE"):
+        set_languages(model, tokenizer, "en_XX", "de")
+
+
+def test_rows_with_an_empty_text_are_left_out(tmp_path):
+    rows = [{"text": f"text {i}", "summary": f"{i}" if i else " "} for i in range(10)]
+    (tmp_path / "train.json").write_text(json.dumps(rows))
+    pairs = load("summaries", train_file=str(tmp_path / "train.json"))
+    assert pairs.notes[0].startswith("1 of the 10 rows of the train split, whose 'source' or 'target' is empty, were")
+    assert all(row["source"] == f"text {row['target']}" for row in pairs.splits["train"])
+
+
+def test_the_length_that_is_evaluated_is_saved():
+    for own, is_new, length in (({}, False, 9), ({"max_length": 5}, False, 5), ({"max_length": 5}, True, 9)):
+        config = GenerationConfig(**own)
+        SummarizationOptions(model_name_or_path=None if is_new else "checkpoint").set_generation(config, 9)
+        assert (config.max_length, config.num_beams) == (length, 1)  # what is evaluated, and not a pipeline's own
+
+
+@pytest.mark.parametrize("count", [9, 60])
+def test_best_spans_are_those_of_a_search_by_hand(count):
+    """Where there are no more, a score is -inf."""
+    start, end = torch.randn(2, 2, 7, generator=torch.Generator().manual_seed(0))
+    allowed = torch.tensor([[False, True, True, True, True, True, False], [False] * 5 + [True] * 2])
+    scores, first, last = best_spans(start, end, allowed, longest=3, count=count)
+    assert scores.shape == first.shape == last.shape == (2, count)
+    for row in range(2):
+        spans = [(i, j) for i in range(7) for j in range(i, min(i + 3, 7)) if allowed[row, i] and allowed[row, j]]
+        by_score = sorted(((start[row, i] + end[row, j]).item(), i, j) for i, j in spans)[::-1][:count]
+        found = torch.stack([scores[row], first[row], last[row]], dim=1)[: len(by_score)]
+        torch.testing.assert_close(found, torch.tensor(by_score))
+        assert scores[row, len(by_score) :].isneginf().all()
+
+
+def questions_of(path: Path, *rows: dict, **options):
+    (path / "train.json").write_text("\n".join(map(json.dumps, rows)))
+    args = AnsweringOptions(train_file=str(path / "train.json"), seed=0, **options)
+    return load_questions(args), args
+
+
+def question(text: str = "c", start: int = 4) -> dict:
+    return {"question": "q", "context": "a b c d e f", "answers": {"text": [text], "answer_start": [start]}}
+
+
+def test_windows_and_their_answers(tmp_path):
+    tokenizer, ten = word_piece_tokenizer(["q a b c d e f"]), [question("c d", 4)] * 10
+    questions, args = questions_of(tmp_path, *ten, max_seq_length=8, doc_stride=2, validation_split_percentage=10)
+    windows = questions.encode(args, None, tokenizer)["train"].select(range(2)).to_list()
+    # [CLS] q [SEP] a b c d [SEP] and [CLS] q [SEP] c d e f [SEP]
+    assert [(window["start_positions"], window["end_positions"]) for window in windows] == [(5, 6), (3, 4)]
+    places = [[begin, begin + 1] for begin in range(0, 12, 2)]
+    assert [window["places"] for window in windows] == [places[:4], places[2:]]
+    assert [window["row"] for window in windows] == [0, 0] and windows[0]["context_start"] == 3
+    assert "The 9 contexts of the train split were cut into 18 windows." in questions.notes
+    questions, args = questions_of(tmp_path, *[question("b", 2)] * 10, max_seq_length=8, doc_stride=1)
+    outside = questions.encode(args, None, tokenizer)["train"][1]
+    assert (outside["start_positions"], outside["end_positions"]) == (0, 0)  # the CLS token stands for no answer
+    # A question is not cut. It comes first, and padding last, whatever the tokenizer's side was.
+    tokenizer.padding_side, tokenizer.pad_token, tokenizer.eos_token = "left", None, "[SEP]"
+    long = question("b", 2) | {"question": "q " * 70}
+    blank = question() | {"context": " ", "answers": {"text": [], "answer_start": []}}
+    unanswered = {"max_seq_length": 80, "version_2_with_negative": True}
+    questions, args = questions_of(tmp_path, blank, *[long] * 20, **unanswered)
+    window = questions.encode(args, None, padded_at_right(tokenizer))["train"][0]
+    assert tokenizer.pad_token == "[SEP]" and window["start_positions"] == 1 + 70 + 1 + 1
+    said = "1 of the 21 rows of the train split, whose 'question' or 'context' is empty, were left out."
+    assert said in questions.notes
+    with pytest.raises(ValueError, match="max_seq_length 60 is too small for 'q q q"):
+        questions.encode(replace(args, max_seq_length=60), None, tokenizer)
+
+
+def test_tokens_learn_the_tags_of_their_words_and_words_that_are_cut_are_told(tmp_path):
+    features = Features({"tokens": List(Value("string")), "ner_tags": List(ClassLabel(names=["O", "B-x"]))})
+    columns = {"tokens": [["ab", "c", "d"]] * 10 + [[]], "ner_tags": [[1, 0, 0]] * 10 + [[]]}
+    name = saved(tmp_path / "data", train=Dataset.from_dict(columns, features=features))
+    args = TaggingOptions(dataset_name=name, max_seq_length=5, label_all_tokens=True, seed=0)
+    data = load_tagged_texts(args)
+    assert data.notes[0] == "1 of the 11 rows of the train split, whose 'words' is empty, were left out."
+    assert data.label_names == ["O", "B-x"] and next(iter(data.texts())) == "ab c d"
+    tokenizer, config = word_piece_tokenizer(["a b c d"]), PreTrainedConfig(**label_fields(["O", "B-x"]))
+    model = Namespace(config=config)
+    encoded = data.encode(args, model, tokenizer)
+    assert encoded["train"][0]["labels"] == [IGNORED, 1, 1, 0, IGNORED]
+    assert encoded["validation"][0]["labels"] == [IGNORED, 1, IGNORED, 0, IGNORED]  # figures are those of words
+    first = data.encode(replace(args, label_all_tokens=False), model, tokenizer)["train"][0]
+    assert first["labels"] == [IGNORED, 1, IGNORED, 0, IGNORED]
+    assert any(note.startswith("9 of the 27 words of the train split were left out") for note in data.notes)
+    with pytest.raises(ValueError, match="max_seq_length 2: no word of the train split has a token"):
+        data.encode(replace(args, max_seq_length=2), model, tokenizer)
+
+
+def test_a_tokenizer_of_bytes_keeps_words_apart_and_a_slow_one_is_refused():
+    made, in_parts = (byte_level_bpe(["one two"], 300) for _ in range(2))
+    in_parts.backend_tokenizer.pre_tokenizer = Sequence([Digits(), ByteLevel(add_prefix_space=False)])
+    for tokenizer in map(reads_words, (made, in_parts)):  # the second as those of Llama 3 and Qwen2
+        tokens = tokenizer([["one", "two"]], is_split_into_words=True)["input_ids"][0]
+        assert tokenizer.decode(tokens) == " one two" and tokenizer.pad_token == "<|endoftext|>"
+    with pytest.raises(ValueError, match=r"'some/model' is slow \(written in Python\) .*: give a fast one"):
+        reads_words(ByT5Tokenizer(name_or_path="some/model"))
