@@ -142,6 +142,7 @@ def test_packed_weights(bert, dtype):
     """They follow what is written to the model later, and refuse to be trained."""
     model = copy.deepcopy(bert)
     fast = speed_up(copy.deepcopy(model), dtype)
+    assert "quantization_config" not in vars(fast.forward.call.twin.model.config)  # it is not saved: nobody is billed
     bound = {"float32": 1e-5, "bfloat16": 0.06, "int8": 0.3}[dtype]
     for each in (model, fast):
         assert all(parameter.requires_grad for parameter in each.parameters())
