@@ -57,7 +57,7 @@ format: $(BIN)/pytest  ## correct the style
 benchmarks: $(BIN)/pytest  ## time the zoo against the official classes (on a quiet machine, about 40 minutes)
 	$(BIN)/python -m benchmarks speed
 
-gpu: $(BIN)/pytest  ## compare with the official classes on a CUDA device, into recipes/results (in parts of at most 8 minutes), or a part: make gpu PART=correctness (packing, waits, compiled, memory, speed)
+gpu: $(BIN)/pytest  ## compare with the official classes on a CUDA device, into recipes/results (in parts of at most 8 minutes), or a part: make gpu PART=backends (correctness, packing, waits, compiled, memory, speed)
 	$(BIN)/python -m benchmarks gpu $(if $(PART),--part $(PART))
 
 $(DOCS)/mkdocs: pyproject.toml $(CONSTRAINTS)

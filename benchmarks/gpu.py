@@ -24,6 +24,7 @@ from tests.padding.test_packed_documents import IDS, MODELS, POSITIONS, document
 from tests.tiny import tiny_model
 from tfm_zoo.models.batch import CACHE
 
+from .attention import backends
 from .pairs import Settings, train
 from .speed import results
 from .timing import seconds
@@ -196,6 +197,7 @@ def compiled(device: str) -> Table:
 
 
 PARTS: dict[str, Callable[[str], Table]] = {
+    "backends": backends,
     **{"correctness": correctness, "packing": packing, "waits": waits},
     "compiled": compiled,
     "memory": lambda device: timings(device, MEMORY, of_memory=True),
@@ -224,8 +226,14 @@ def write(part: str, table: Table, folder: Path) -> Path:
 def main(
     part: Annotated[str, typer.Option(help=f"One of {', '.join(PARTS)}; all of them by default.")] = "",
     folder: Annotated[Path, typer.Option(help="Where the file is written.")] = Path("recipes/results"),
+    tiny: Annotated[
+        bool, typer.Option("--tiny", help="Try the part `backends` on a CPU, in small; write no file.")
+    ] = False,
 ) -> None:
     """Runs one part, or all, each in a process of its own."""
+    if tiny:
+        print(markdown("backends", backends("cpu", is_tiny=True)))
+        return
     if not torch.cuda.is_available():
         sys.exit("make gpu needs a CUDA device, and torch finds none here.")
     if part and part not in PARTS:

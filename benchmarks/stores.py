@@ -21,10 +21,10 @@ import torch
 import transformers
 import typer
 from safetensors.torch import load_file, save_file
+from tests.proof.encoders import texts
 from torch import nn
 from transformers import AutoModel, PreTrainedModel
 
-from tests.proof.encoders import texts
 from tfm_zoo import CorpusReader
 from tfm_zoo.corpus.run import CorpusRun
 from tfm_zoo.corpus.source import Corpus

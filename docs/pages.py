@@ -10,7 +10,7 @@ from typing import Literal, Union, get_args, get_origin
 from tfm_zoo.commands.listing import TITLES, families, head_name, title_of
 from tfm_zoo.converters.architecture import FAMILIES
 from tfm_zoo.converters.refused import REFUSED
-from tfm_zoo.training.options import TrainingOptions, option_metadata
+from tfm_zoo.training.options import MAY_CHANGE, TrainingOptions
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "recipes"))
@@ -93,7 +93,7 @@ def kind(annotation: object) -> str:
 def row(each: Field) -> list[str]:
     names = ", ".join(f"`{name}`" for name in (each.name, *(a.strip("-") for a in each.metadata.get("aliases", ()))))
     default = "" if each.default is None or each.default == "" else f"`{each.default}`"
-    kept = "kept" if option_metadata(each, "resume", True) else ""
+    kept = "" if each.name in MAY_CHANGE.split() else "kept"
     text = each.metadata.get("help", "").replace("|", "\\|").replace("<", "\\<")
     return [names, kind(each.type), default, kept, text]
 

@@ -15,6 +15,7 @@ import tfm_zoo.inference.onnx.export
 from tfm_zoo.cli import app
 from tfm_zoo.converters import ConversionError
 from tfm_zoo.inference.onnx import export_onnx
+from tfm_zoo.proof import verify_export
 
 from ..forks import with_transformers
 from ..tiny import ragged_batch, ragged_mask, tiny_decoder, tiny_model
@@ -119,6 +120,13 @@ def test_a_translator_generates_with_its_cache(tmp_path):
         cache |= past(result)
         result = go_on(input_ids=ids[:, -1:], **mask, **cache)
     assert ids.tolist() == wanted.tolist()
+
+    model.save_pretrained(tmp_path / "zoo")
+    said = str(verify_export(tmp_path, str(tmp_path / "zoo"), trust_remote_code=True))
+    assert "the export computes what the model computes" in said and "logits within" in said
+    model.lm_head.weight.data.neg_()
+    model.save_pretrained(tmp_path / "zoo")
+    assert "logits drifted by" in str(verify_export(tmp_path, str(tmp_path / "zoo"), trust_remote_code=True))
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import gpu, speed
+from benchmarks import attention, gpu, speed
 
 from ..varlen import device
 
@@ -32,6 +32,19 @@ def test_packing():
         table = gpu.packing("cpu")
     assert kernel.calls and {row[-1] for row in table[1]} == {"apart"}
     assert "| apart |" in gpu.markdown("packing", table)
+
+
+def test_backends(monkeypatch):
+    """Each way is timed beside the others, and says which kernel ran, or why it did not."""
+    monkeypatch.setattr(attention, "WAYS", [("official", "sdpa"), ("zoo", "varlen"), ("zoo", "unheard_of")])
+    with device() as kernel:
+        head, rows = gpu.backends("cpu", is_tiny=True)
+    assert kernel.calls and len(rows) == 12
+    for row in (dict(zip(head, row, strict=True)) for row in rows):
+        if row["attention"] == "unheard_of":
+            assert "unheard_of" in row["ran"] and not row["time"]
+        else:
+            assert row["time"].endswith(" ms") and float(row["drift"]) < 0.05
 
 
 def test_every_part_names_benchmarks_that_exist():

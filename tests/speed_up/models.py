@@ -13,7 +13,6 @@ from tfm_zoo.inference import speed_up
 from tfm_zoo.inference.standing_in import BaseStandIn
 
 LENGTHS = [13, 5, 9, 1]
-LONGEST = [13] * 4
 
 
 def pair_of(official_class: OfficialClass, **options) -> Pair:

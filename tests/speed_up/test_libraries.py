@@ -144,6 +144,7 @@ def test_adapters_compute_no_padding(folder):
 def test_packed_weights(dtype, bound):
     """They follow what is written to the model later, and refuse to be trained."""
     model, fast = bert(dtype)
+    assert "quantization_config" not in vars(fast.forward.call.twin.model.config)  # it is not saved: nobody is billed
     for parameter in (*model.parameters(), *fast.parameters()):
         assert parameter.requires_grad
         with torch.no_grad():

@@ -6,9 +6,9 @@ from dataclasses import asdict, replace
 import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
+from tfm_zoo.training.parsing import parse_options
 
 from tfm_zoo.training.options import TrainingOptions, cap_lengths
-from tfm_zoo.training.parsing import parse_options
 from tfm_zoo.training.tasks.classification import ClassificationOptions
 from tfm_zoo.training.tasks.denoising import DenoisingOptions
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions

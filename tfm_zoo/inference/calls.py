@@ -26,6 +26,9 @@ READS |= {"encoder_hidden_states", "encoder_attention_mask", "output_router_logi
 #: no official class reads them. (sentence-transformers writes outputs into its inputs, and calls a model with both.)
 IDLE = {"num_items_in_batch", "cache_position", "scores", "token_embeddings", "sentence_embedding", "causal_logits"}
 OF_ENCODERS = {"past_key_values", "encoder_hidden_states", "encoder_attention_mask"}
+#: architectures whose padding sees everything, or nothing, or is zero behind a norm
+OWN_PADDING = {"bloom", "codegen", "deberta", "deberta-v2", "deberta-v2-absolute", "esm", "falcon", "gpt_neo", "gptj"}
+OWN_PADDING |= {"megatron-bert", "modernbert", "mpt", "mvp", "openai-gpt", "xglm"}
 
 
 class TracedError(Exception):
@@ -43,7 +46,8 @@ class Call:
         self.is_target = found.part == "decoder" and not self.is_decoder
         self.is_source = found.part == "encoder"
         self.is_encoder = not (self.is_target or self.is_decoder)
-        self.drops_masks = self.is_encoder and getattr(twin.model.config, "dropped_token_id", None) is not None  # ESM
+        self.is_protein_model = found.architecture.model_type == "esm"
+        self.has_own_padding = found.architecture.model_type in OWN_PADDING
         self.fills_cache = found.architecture.model_type == "embedding_gemma"
         self.is_tower = family == "tfm_text_tower"
         official = type(found.owner).forward
@@ -62,6 +66,7 @@ class Call:
             unknown |= options.keys() & OF_ENCODERS
         if self.is_encoder or self.is_target:
             unknown |= options.keys() & {"output_router_logits"}
+        unknown |= {"position_ids"} & options.keys() - self.takes  # some classes pass them on, and do not read them
         if unknown:
             raise UnfollowedError(f"it was called with {', '.join(sorted(unknown))}")
         given = one_of(options.get("input_ids"), options.get("inputs_embeds"))
@@ -77,20 +82,44 @@ class Call:
         mask = options.get("attention_mask")
         if mask is not None and not marks_padding(mask):
             raise UnfollowedError("attention_mask says who attends to whom")
-        if mask is not None and self.drops_masks and not mask.any(dim=1).all():
-            raise UnfollowedError("a row has no token")
+        if self.has_own_padding:
+            self.check_padding(options, READ.get())
+        if self.is_protein_model:
+            self.check_embeddings(options)
         arguments = {name: options[name] for name in ("token_type_ids", "task_type_ids") if name in options}
         arguments |= {"output_hidden_states": shows, "output_attentions": False}
         if self.is_decoder or "output_router_logits" in options:
             router = options.get("output_router_logits", getattr(config, "output_router_logits", None))
             arguments |= {} if router is None else {"output_router_logits": router}
         positions = options.get("position_ids")
-        if positions is not None and self.drops_masks:
-            raise UnfollowedError("its positions count tokens, whatever position_ids say")
         if positions is not None:
             arguments["position_ids"] = self.positions(positions, given, mask)
         run = self.decode if self.is_decoder else self.decode_target if self.is_target else self.encode
         return self.as_official(run(options, given, mask, arguments, READ.get()))
+
+    def check_padding(self, options: dict, read: Read) -> None:
+        """Raises [`UnfollowedError`] for a row of padding alone, for padding that somebody reads, and for a mask that
+        holds other numbers than 0 and 1, which the official class may multiply by."""
+        read = read if self.is_encoder else read._replace(first=False)
+        for name in ("attention_mask", "encoder_attention_mask"):
+            if (mask := options.get(name)) is None:
+                continue
+            if not mask.any(dim=1).all():
+                raise UnfollowedError("a row has no token")
+            if not ((mask == 0) | (mask == 1)).all():
+                raise UnfollowedError(f"{name} holds other numbers than 0 and 1")
+            is_read = name == "attention_mask" and not (self.is_source and read.of_target)
+            places = read.places(mask) if is_read else None
+            if places is not None and (places.to(mask.device).bool() & (mask == 0)).any():
+                raise UnfollowedError("padding is read, which its class computes in a way of its own")
+
+    def check_embeddings(self, options: dict) -> None:
+        """Raises [`UnfollowedError`] for arguments from which ESM's embeddings make something else than the zoo's."""
+        own = self.twin.model.embeddings
+        if "position_ids" in options:
+            raise UnfollowedError("its positions count tokens, whatever position_ids say")
+        if "inputs_embeds" in options and (own.norm is not None or own.embed_positions is not None):
+            raise UnfollowedError("inputs_embeds stand for what its embeddings make")
 
     def positions(self, positions: torch.Tensor, given: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """A caller's positions, counted from 0.

@@ -98,7 +98,8 @@ def found_in(model: PreTrainedModel, around: tuple[PreTrainedModel, ...]) -> Ite
 
 
 def is_official(module: nn.Module) -> bool:
-    """Whether a module is of a model class of transformers itself, and not of one derived from it."""
-    kind = type(module)
+    """Whether a module is of a model class of transformers itself, and not of one derived from it. (`fully_shard`
+    derives a class for each, which FSDP2 needs.)"""
+    kind = next(each for each in type(module).__mro__ if not each.__name__.startswith("FSDP"))
     is_of_library = isinstance(module, PreTrainedModel) and kind.__module__.startswith("transformers.models.")
     return is_of_library and getattr(sys.modules[kind.__module__], kind.__name__, None) is kind

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from .modes import UnfollowedError
-from .packing import pack_weights
+from .packing.packing import check, pack_layers
 from .twins import Twin, adapted
 
 NOT_TRAINED = (
@@ -23,7 +23,8 @@ def pack(twin: Twin, owner: nn.Module, dtype: str, batches: list | None) -> None
     if batches is not None:  # which changes layers before they are packed
         own_layers(twin.model)
     try:
-        pack_weights(twin.model, dtype, calibrate=batches)
+        check(twin.model, dtype)
+        pack_layers(twin.model, dtype, batches)
     except ValueError as error:
         raise UnfollowedError(str(error)) from error
     finally:

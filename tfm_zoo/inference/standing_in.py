@@ -18,7 +18,7 @@ from .modes import Modes, UnfollowedError
 from .packed import NOT_TRAINED, pack, refusing_gradients, state_of
 from .reading import READ, UNKNOWN, read_by, reading
 from .twins import fresh_like, make_twin
-from .watching import Watch, difference, inner_hooks
+from .watching import Watch, difference, divided_by, inner_hooks
 
 logger = logging.getLogger(__name__)
 MOST_REASONS = 10  # that are said: some hold a number, which may be another in each call
@@ -220,6 +220,8 @@ class BaseStandIn(StandIn):
         found = next((each for each in found_in(self.holder, ()) if each.owner is self.owner), None)
         if found is None:
             raise UnfollowedError("it is no longer a part of the model that held it")
+        if (engine := divided_by(self.owner)) is not None:
+            raise UnfollowedError(f"{engine} has divided its parameters among processes")
         config = with_depth(self.holder.config, self.owner)
         is_causal, is_decoder = getattr(config, "is_causal", None), found.architecture.family == "tfm_gpt"
         if is_causal is not None and not found.is_stack and is_causal != is_decoder:

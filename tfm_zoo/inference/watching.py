@@ -111,6 +111,15 @@ def inner_hooks(root: nn.Module, shared: set[nn.Module]) -> Iterator[str]:
             yield from (path for hook in hooks if not is_shapeless(hook))
 
 
+def divided_by(owner: nn.Module) -> str | None:
+    """What has divided the parameters of a model, or of parts of it, among processes."""
+    for module in owner.modules():
+        names = {kind.__name__ for kind in type(module).__mro__}
+        if names & {"FSDPModule", "FullyShardedDataParallel"} or vars(module).get("_fsdp_use_orig_params") is False:
+            return "FSDP"
+    return "DeepSpeed (ZeRO-3)" if any(hasattr(each, "ds_id") for each in owner.parameters()) else None
+
+
 def difference(owner: nn.Module, fresh: nn.Module) -> str | None:
     """What of a model is not as its configuration makes it, rates of dropout apart."""
     live, expected = dict(parts_of(owner)), dict(parts_of(fresh))

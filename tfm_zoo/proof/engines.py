@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .kinds import file_of_export, is_ctranslate2
+from .kinds import DECODER, ENCODER, file_of_export, is_ctranslate2
 
 Tensors = dict[str, torch.Tensor]
 #: operators of ONNX that compute with rounded weights
@@ -34,11 +34,13 @@ class Engine:
         title: the engine and its version.
         dtype: the type that it computes in.
         is_padded: whether it takes padded batches with a mask; else rows are given one by one, without padding.
+        has_two_sides: whether it is an encoder and a decoder, which also reads `decoder_input_ids`.
     """
 
     title: str
     dtype: str = "float32"
     is_padded = True
+    has_two_sides = False
 
     def __call__(self, inputs: Tensors) -> Tensors:
         """Outputs by name for `input_ids` and `attention_mask`, `(batch, length)`, and what else the model reads."""
@@ -61,8 +63,9 @@ def open_export(path: str | Path) -> Engine:
     if file.suffix == ".bin" and not is_ctranslate2(file):
         raise ValueError(f"{file} is not a model of CTranslate2.")
     engine = engines[file.suffix]
+    decoder = file.with_name(file.name.replace(ENCODER, DECODER))
     try:
-        return engine(file)
+        return TwoSides(engine(file), engine(decoder)) if ENCODER in file.name and decoder.exists() else engine(file)
     except (ModuleNotFoundError, ValueError):
         raise
     except Exception as error:  # each engine has errors of its own
@@ -168,6 +171,23 @@ class OpenVino(Engine):
         if name in ("token_type_ids", "beam_idx"):
             return np.zeros(tuple(ids.shape) if name == "token_type_ids" else len(ids), dtype=np.int64)
         raise ValueError(f"it reads {name}, which the recorded inputs of the model do not have.")
+
+
+class TwoSides(Engine):
+    """An encoder and a decoder, each a graph of ONNX Runtime or OpenVINO, under optimum's names."""
+
+    has_two_sides = True
+
+    def __init__(self, encoder: Engine, decoder: Engine):
+        self.encoder, self.decoder, self.title, self.dtype = encoder, decoder, encoder.title, decoder.dtype
+
+    def __call__(self, inputs: Tensors) -> Tensors:
+        source = {name: value for name, value in inputs.items() if name != "decoder_input_ids"}
+        states = self.encoder(source)["last_hidden_state"]
+        given = {"encoder_hidden_states": states, "encoder_attention_mask": inputs["attention_mask"]}
+        target = {"input_ids": inputs["decoder_input_ids"]}
+        mask = {"attention_mask": torch.ones_like(target["input_ids"])}
+        return {"encoder_last_hidden_state": states} | self.decoder(target | mask | given)
 
 
 class CTranslate2(Engine):

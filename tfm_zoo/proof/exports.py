@@ -64,23 +64,22 @@ def verify_export(
     engine, verdict = open_export(source), Verdict(str(source))
     origin = origin_of(folder)
     verdict.code = f"{engine.title} in {engine.dtype}, against {against}; {origin}"
-    reference = load(folder, against, loader_of(origin, trust_remote_code) == "folder")
+    reference = load(folder, loader_of(origin, trust_remote_code) == "folder")
+    if reference.has_two_sides != engine.has_two_sides:
+        sides = f"the {type(reference.model).__name__} in {against} has {1 + reference.has_two_sides}"
+        raise ValueError(f"{source} has {1 + engine.has_two_sides} of an encoder and a decoder, and {sides}.")
     batches = [recorded_inputs(reference, folder, against, manifest, verdict), *reference.longer()]
     compare_outputs(engine, reference, batches, verdict)
     return verdict
 
 
-def load(folder: Path, source: str, trust_remote_code: bool) -> Reference:
+def load(folder: Path, trust_remote_code: bool) -> Reference:
     """The model with its head, in float32, by the class that its configuration names."""
     config = read_json(folder / "config.json")
     model_class = getattr(transformers, class_of(config))
     with silenced_loading():
         torch.manual_seed(0)
         model = model_class.from_pretrained(folder, dtype=torch.float32, trust_remote_code=trust_remote_code).eval()
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise ValueError(
-            f"{source} is a {type(model).__name__}: exports of models with two sides are not compared here."
-        )
     try:
         reading = Reading.of_files(sentence_settings(str(folder)))
     except ValueError:  # modules that are not read: vectors are not compared, and states are

@@ -145,31 +145,27 @@ def compute(
     Args:
         labels: by default, labels that fit the logits; `{}`: no labels.
     """
-    plain, reads = copy(model), signature(type(model).forward).parameters  # leaves out what `model.compile()` sets
-    vars(plain).pop("forward", None)  # accelerate's, which uses mixed precision
-    if hasattr(plain, "config"):
-        plain.config = copy(plain.config)  # to which classifiers add what kind of labels they were given
+    reads = signature(type(model).forward).parameters
     device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
     inputs = {name: tensor.to(device) for name, tensor in inputs.items()}
     if "return_dict" in reads or takes_all(reads):
         inputs["return_dict"] = True
     multiplications = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # TF32 and bfloat16 may be on
     with (
-        temporarily(list(plain.modules()), training=False),
+        as_its_class(model),
+        temporarily(list(model.modules()), training=False),
         temporarily(multiplications, fp32_precision="ieee"),
         torch.autocast(device.type, enabled=False),
     ):
-        with watched(plain, state_of) as states:
-            outputs = named(functional_call(plain, weights or {}, kwargs=inputs))
+        with watched(model, state_of) as states:
+            outputs = named(functional_call(model, weights or {}, kwargs=inputs))
         computed = {"outputs": sample(outputs), "states": states}
-        labels = fixed_labels(plain, outputs, reads) if labels is None else labels
+        labels = fixed_labels(model, outputs, reads) if labels is None else labels
         if labels:
             given = {name: torch.tensor(values, device=device) for name, values in labels.items()}
             with suppress(Exception):  # a head whose labels have another form is compared without its loss
-                loss = named(functional_call(plain, weights or {}, kwargs=inputs | given))["loss"]
+                loss = named(functional_call(model, weights or {}, kwargs=inputs | given))["loss"]
                 computed |= {"outputs": computed["outputs"] | {"loss": sample_of(loss, VALUES)}, "labels": labels}
-    if (name := "_output_capturing_hooks_installed") in vars(plain):  # on parts that the model shares: once is enough
-        setattr(model, name, True)
     return computed
 
 
@@ -198,6 +194,21 @@ def state_of(module: nn.Module, state: torch.Tensor) -> dict[str, Any]:
     kept["values"] = [value and float(f"{value:.6g}") for value in kept["values"]]
     described = {"class": type(module).__name__, "dtype": str(state.dtype).removeprefix("torch.")}
     return described | {"digest": digest_of_tensor(state)[:16]} | kept
+
+
+@contextmanager
+def as_its_class(model: nn.Module) -> Iterator[None]:
+    """While it is open, a model computes as its class says: without accelerate's `forward`, which uses mixed precision,
+    and without `model.compile()`. Its configuration is a copy, since classifiers add to it what labels they were given.
+    """
+    own = vars(model)
+    aside = {name: own.pop(name) for name in ("forward", "_compiled_call_impl", "config") if name in own}
+    if "config" in aside:
+        model.config = copy(aside["config"])
+    try:
+        yield
+    finally:
+        own.update(aside)
 
 
 @contextmanager

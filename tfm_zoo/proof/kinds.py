@@ -6,9 +6,11 @@ from typing import Literal
 Kind = Literal["model", "vectors", "export"]
 #: what vectors are proven by, in a folder and beside a file; what `predict.py` writes; files that hold vectors
 PROOF, BESIDE, CORPUS, ARRAYS = "_proof.json", ".proof.json", "_corpus.json", (".parquet", ".npy")
+#: what the files of an encoder-decoder are called: the encoder's, and instead the decoder's
+ENCODER, DECODER = "encoder_model", "decoder_model"
 #: what exports are: patterns in a folder, the best known names first
-ONNX = ("onnx/model.onnx", "model.onnx", "onnx/*.onnx", "*.onnx")
-OPENVINO = ("openvino/openvino_model.xml", "openvino_model.xml", "*.xml")
+ONNX = ("onnx/model.onnx", "model.onnx", f"onnx/{ENCODER}.onnx", f"{ENCODER}.onnx", "onnx/*.onnx", "*.onnx")
+OPENVINO = ("openvino/openvino_model.xml", "openvino_model.xml", f"openvino_{ENCODER}.xml", "*.xml")
 GGUF = ("*.gguf",)
 CTRANSLATE2 = "model.bin"
 #: what begins a file of CTranslate2: the number of its format, in four bytes (torch's files begin otherwise)

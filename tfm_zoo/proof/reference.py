@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from .encoder import counts_from_padding, one_ended
-from .fingerprints import named, sequences, takes_all, temporarily
+from .fingerprints import fixed_inputs, named, sequences, takes_all, temporarily
 from .poolings import POOLINGS
 from .reading import Reading
 
@@ -53,6 +53,10 @@ class Reference:
         self.reads = signature(model.forward).parameters
 
     @property
+    def has_two_sides(self) -> bool:
+        return "decoder_input_ids" in self.reads
+
+    @property
     def base(self) -> nn.Module:
         return getattr(self.model, "base_model", self.model)
 
@@ -90,11 +94,12 @@ class Reference:
         """Inputs of longer and longer sequences, as far as the model takes them."""
         config = self.model.config.get_text_config()
         made: set[int] = set()
+        target = next(fixed_inputs(self.model)).get("decoder_input_ids")
         for length in LENGTHS:
             inputs = sequences(config, config.vocab_size, length)
             if inputs["input_ids"].shape[1] not in made:
                 made.add(inputs["input_ids"].shape[1])
-                yield inputs
+                yield inputs | ({} if target is None else {"decoder_input_ids": target})
 
     def losses(self, inputs: Tensors, only_long: bool = False) -> Iterator[Loss]:
         """What an export may have lost of this model; `only_long`: of long inputs alone."""

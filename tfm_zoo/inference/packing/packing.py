@@ -139,22 +139,38 @@ def pack_weights(
         why = "from calibrated products, which are for many rows, encoders gain"
         raise ValueError(f"This {type(model).__name__} writes text a row at a time; {why}. Leave calibrate out.")
     batches = None if calibrate is None else batches_of(model, calibrate, tokenizer)
-    warn_of_others(model)
     if compile:
         compile_steps(model)
+    is_quantised = dtype in DTYPES and isinstance(model, PreTrainedModel)
+    before = outputs_of(model) if is_quantised else None
+    chosen = pack_layers(model, dtype, batches, least_cosine)
+    if is_quantised:
+        mark(model, TfmQuantizationConfig(dtype, **chosen, bill=bill_beside(model, before)))
+    return model
+
+
+def pack_layers(
+    model: PreTrainedModel, dtype: str, batches: list | None = None, least_cosine: float = 0.99
+) -> dict[str, Any]:
+    """Packs a model that [`check`] takes, as [`pack_weights`] does, and leaves its configuration as it is.
+
+    Args:
+        batches: inputs to calibrate with, if it is to be calibrated.
+
+    Returns:
+        What calibration has chosen, as [`TfmQuantizationConfig`] takes it.
+    """
 
     def pack(model: nn.Module) -> None:
         packer_of(model, dtype, model.dtype).pack(model)
         place_kernel(model, dtype)
 
-    is_quantised = dtype in DTYPES and isinstance(model, PreTrainedModel)
-    before, chosen = outputs_of(model) if is_quantised else None, {}
+    warn_of_others(model)
+    chosen = {}
     if batches is not None:
         chosen = calibrate_layers(model, batches, groups_of(model), least_cosine, pack)
     pack(model)
-    if is_quantised:
-        mark(model, TfmQuantizationConfig(dtype, **chosen, bill=bill_beside(model, before)))
-    return model
+    return chosen
 
 
 def outputs_of(model: PreTrainedModel) -> torch.Tensor | None:
