@@ -12,7 +12,7 @@ import torch
 import yaml
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
-from tfm_zoo.training.parsing import parse_options
+from tfm_zoo.training.options import parse_options
 
 import tfm_zoo
 from tfm_zoo.training.run import Run
