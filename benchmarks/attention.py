@@ -15,6 +15,8 @@ from .pairs import Settings, Step, forward, pair, train
 from .timing import seconds
 
 MODELS = {"BERT-base": ("bert-base", {}), "LLaMA (SmolLM-135M)": ("smollm-135m", {"pad_token_id": 0})}
+TINY = {"hidden_size": 96, "intermediate_size": 96, "num_attention_heads": 6}
+NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}  # which kernels over real tokens do not have
 CLASSIFY = "AutoModelForSequenceClassification"
 FLASH = "flash_attention_2"
 #: `"sdpa"` of the official class computes padding; the zoo restores it around attention alone
@@ -71,16 +73,21 @@ def kernels_of(run: Callable[[], object]) -> str:
     return ", ".join(sorted(name for name in names if KERNELS.search(name))) or "written out"
 
 
+def sentences(rounds: int) -> list[dict]:
+    """Small batches of random ids, for a try."""
+    drawn = (batches.drawn(4, batches.SENTENCES, 1000, 30000, seed) for seed in range(rounds))
+    return [batches.padded(rows) for rows in drawn]
+
+
 def backends(device: str, is_tiny: bool = False) -> tuple[list[str], list[list[str]]]:
     """Texts of which half is padding, in bfloat16, each way in turn; a step is forward, backward and SGD."""
     until, rows = monotonic() + 60 * MINUTES, []
-    rounds, size, longest = (2, 4, 32) if is_tiny else (5, 16, 512)
     settings = Settings(device, torch.bfloat16, layers=2 if is_tiny else None)
-    found = batches.classified(rounds, lambda count: batches.ragged(count, size, longest))
+    found = batches.classified(2 if is_tiny else 5, sentences if is_tiny else batches.ragged)
     inputs = [{name: each.to(device) for name, each in batch.items()} for batch in found]
     for title, (name, fields) in MODELS.items():
         for what, make in (("inference", forward), ("training step", train)):
-            models = pair(name, CLASSIFY, settings, make is train, hidden_dropout=0.0, attention_dropout=0.0, **fields)
+            models = pair(name, CLASSIFY, settings, make is train, **fields | NO_DROPOUT | (TINY if is_tiny else {}))
             models = dict(zip(("official", "zoo"), models, strict=True))
             with torch.no_grad():
                 exact = deepcopy(models["official"]).float()(**inputs[0]).logits

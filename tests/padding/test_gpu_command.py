@@ -34,6 +34,7 @@ def test_packing():
     assert "| apart |" in gpu.markdown("packing", table)
 
 
+@pytest.mark.slow
 def test_backends(monkeypatch):
     """Each way is timed beside the others, and says which kernel ran, or why it did not."""
     monkeypatch.setattr(attention, "WAYS", [("official", "sdpa"), ("zoo", "varlen"), ("zoo", "unheard_of")])
