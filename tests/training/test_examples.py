@@ -7,11 +7,11 @@ from time import process_time
 import numpy as np
 import pytest
 import torch
+from transformers import DataCollatorForSeq2Seq
 
-from tfm_zoo.training.streaming.documents import Padding
 from tfm_zoo.training.streaming.sentences import sentence_pairs, split_sentences
 from tfm_zoo.training.tasks.denoising import SpanCorruption, random_parts
-from tfm_zoo.training.tasks.pretraining import Masking, PretrainingExamples
+from tfm_zoo.training.tasks.pretraining import PretrainingExamples
 from tfm_zoo.training.tokenizers import SENTINELS, bpe_with_sentinels, learned_word_piece
 
 WORDS = ["".join(letters) for letters in np.random.default_rng(0).choice([*"abcdefghij"], (400, 6))]
@@ -106,7 +106,7 @@ def test_masking_of_a_million_tokens(tokenizer, whole_words):
     if whole_words:
         begins = (random.random(len(ids)) < 0.6).astype(int)
         begins[0] = begins[::100] = begins[1::100] = 1
-    seen, labels = Masking(tokenizer, 0.15)(ids, begins, random)
+    seen, labels = make(tokenizer).mask(ids, begins, random)
     special, chosen = np.isin(ids, special_ids), labels != -100
     assert (labels[chosen] == ids[chosen]).all() and (seen[~chosen] == ids[~chosen]).all()
     assert not (chosen & special).any()
@@ -128,9 +128,8 @@ def test_masking_of_a_million_tokens(tokenizer, whole_words):
     assert not np.isin(seen[replaced], special_ids).any() and len(np.unique(seen[replaced])) > 0.95 * len(tokenizer)
 
 
-def make(tokenizer, probability: float = 0.15, **options) -> PretrainingExamples:
-    masking = Masking(tokenizer, probability)
-    return PretrainingExamples(tokenizer, masking=masking, **{"split": split_sentences, "longest": 32} | options)
+def make(tokenizer, **options) -> PretrainingExamples:
+    return PretrainingExamples(tokenizer, **{"split": split_sentences, "longest": 32} | options)
 
 
 def documents_of_words(count: int = 40) -> list[str]:
@@ -141,7 +140,7 @@ def documents_of_words(count: int = 40) -> list[str]:
 
 
 def unmasked(example) -> list[int]:
-    return np.where(example["labels"] == -100, example["input_ids"], example["labels"]).tolist()
+    return np.where(np.array(example["labels"]) == -100, example["input_ids"], example["labels"]).tolist()
 
 
 def test_examples_are_what_the_tokenizer_makes_of_a_pair(tokenizer):
@@ -165,7 +164,7 @@ def test_examples_of_masked_tokens_alone_hold_the_documents_and_may_mask_whole_w
     assert tokens == [*chain.from_iterable(tokenizer(documents, add_special_tokens=False)["input_ids"])]
     parts = []
     for example in make(tokenizer, pairs=False, whole_words=True)(documents, rng()):
-        chosen = example["labels"] != -100
+        chosen = np.array(example["labels"]) != -100
         for place, token in enumerate(tokenizer.convert_ids_to_tokens(unmasked(example))[2:-1], start=2):
             if token.startswith("##"):
                 assert chosen[place - 1] == chosen[place]
@@ -187,7 +186,7 @@ def spelling(texts):
 def put_back(spans: SpanCorruption, example: dict[str, np.ndarray]) -> list[int]:
     """The text's tokens, from what is read and what is written, whose sentinels are in order and there once."""
     sentinels, left_out, text = spans.sentinels.tolist(), {}, []
-    for token in example["labels"][:-1].tolist():
+    for token in example["labels"][:-1]:
         if token in sentinels:
             assert token == sentinels[len(left_out)]
             left_out[token] = span = []
@@ -212,13 +211,13 @@ def test_what_is_read_and_what_is_written_together_are_the_text(spelling, texts)
     for example in examples:
         assert example["input_ids"][-1] == example["labels"][-1] == spelling.eos_token_id
 
-    batch = Padding(spelling, pad_to_multiple_of=8)(examples[-3:])  # which pads each side by itself
+    batch = DataCollatorForSeq2Seq(spelling, pad_to_multiple_of=8)(examples[-3:])  # which pads each side by itself
     assert batch["input_ids"].shape[1] != batch["labels"].shape[1]
     assert batch["input_ids"].dtype == torch.int64 and not batch["input_ids"].shape[1] % 8
     for row, example in enumerate(examples[-3:]):
         real = batch["attention_mask"][row].bool()
         assert batch["input_ids"][row][real].tolist() == example["input_ids"].tolist()
-        assert batch["labels"][row][batch["labels"][row] != -100].tolist() == example["labels"].tolist()
+        assert batch["labels"][row][batch["labels"][row] != -100].tolist() == example["labels"]
 
 
 @pytest.mark.parametrize(("density", "mean"), [(0.15, 3.0), (0.5, 5.0), (0.15, 1.0)])

@@ -3,15 +3,13 @@
 import re
 import shutil
 from contextlib import nullcontext
-from itertools import pairwise
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import tfm_zoo
-from tfm_zoo import to_official
-from tfm_zoo.training.freezing import GradualUnfreezing, depths, freeze
+from tfm_zoo.training.freezing import depths, freeze
 from tfm_zoo.training.loop import train
 
 from ..official_models import BY_NAME, build_tiny
@@ -101,15 +99,6 @@ def test_names_that_are_frozen(patterns, frozen, refused):
         assert expected and learning(model) == depths(model).keys() - expected
 
 
-def test_a_head_that_is_tied_to_the_embeddings_learns_with_them():
-    """First the last layers learn. A run may be resumed in the middle."""
-    model = model_of("TfmGPTForCausalLM")
-    may_learn, depth_of, unfreezing = learning(model), depths(model), GradualUnfreezing(model, "epoch")
-    for epoch, lowest in {0: 1, 1: 2, 9: 9}.items():
-        assert unfreezing.advance(epoch, epoch) and not unfreezing.advance(epoch, epoch)
-        assert learning(model) == {name for name in may_learn if depth_of[name] <= lowest}
-
-
 @pytest.mark.parametrize("decay", [None, 0.5])
 def test_rates_by_depth_and_decay_of_matrices_alone(loop, decay):
     """What is frozen now may learn later, and is in the optimiser."""
@@ -122,28 +111,6 @@ def test_rates_by_depth_and_decay_of_matrices_alone(loop, decay):
     for name, depth in depths(classifier()).items():
         decays = not (name.endswith("bias") or "norm" in name)
         assert of[name] == (pytest.approx(0.1 * (decay or 1) ** depth), 0.01 if decays else 0), name
-
-
-@pytest.mark.parametrize(
-    ("is_official", "every", "told", "parts"),
-    [
-        (False, 4, "4 steps", ("classifier.out_proj.", "model.layers.1.", "model.layers.0.", "model.embeddings.")),
-        (True, "epoch", "epoch", ("classifier.", "bert.encoder.layer.1.", "bert.encoder.layer.0.", "bert.embeddings.")),
-    ],
-    ids=["zoo", "native"],
-)
-def test_learning_from_the_head_downwards(loop, is_official, every, told, parts):
-    """4 steps an epoch; the model has two layers. What is frozen by name never learns."""
-    model, frozen = (to_official(classifier()), "pooler") if is_official else (classifier(), "classifier.dense")
-    options = {"gradual_unfreezing": every, "freeze": frozen, "checkpointing_steps": "epoch", "num_train_epochs": 5}
-    made = loop(model, save_total_limit=9, layerwise_lr_decay=0.5, **options)
-    train(made)
-    trained = [weights(made, step) for step in (4, 8, 12, 16, 20)]
-    for learnt, (before, after) in enumerate(pairwise(trained), start=2):
-        assert moved(before, after) == {name for name in before if name.startswith(parts[:learnt])}
-    card = (made.output_dir / "README.md").read_text()
-    assert f"| gradual unfreezing | a layer more every {told}, from the head downwards |" in card
-    assert "| learning rate of a layer | 0.5 times that of what is above it |" in card
 
 
 def test_the_frozen_phase_trains_the_head_alone_with_its_own_rate_and_schedule(loop, trained, tmp_path, caplog):

@@ -6,9 +6,8 @@ from dataclasses import asdict, replace
 import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
-from tfm_zoo.training.parsing import parse_options
 
-from tfm_zoo.training.options import TrainingOptions, cap_lengths
+from tfm_zoo.training.options import TrainingOptions, cap_lengths, parse_options
 from tfm_zoo.training.tasks.classification import ClassificationOptions
 from tfm_zoo.training.tasks.denoising import DenoisingOptions
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
@@ -115,7 +114,7 @@ def test_lengths_that_are_more_than_the_model_takes_are_cut(caplog):
     cap_lengths(TranslationOptions(), 32, "max_target_length")
     assert caplog.messages == [
         "max_source_length 50 is more than the model takes: using 32",
-        "the default of max_target_length, 128, is more than the model takes: using 32",
+        "max_target_length 128 is more than the model takes: using 32",
     ]
 
 
@@ -123,28 +122,24 @@ def test_lengths_that_are_more_than_the_model_takes_are_cut(caplog):
 REFUSED = {
     ClassificationOptions: [
         ("- seed", "expected `option: value` lines, found a list"),
-        ("seed: 1\nseed: 2", "config.yaml: not YAML: 'seed' is there twice"),
         ("per_device_train_batch_size: 0", "per_device_train_batch_size must be at least 1, not 0"),
         ("adam_beta2: 1", "adam_beta2 must be at least 0 and below 1, not 1.0"),
         ("layerwise_lr_decay: 1.5", "layerwise_lr_decay must be above 0 and at most 1, not 1.5"),
         ("checkpointing_steps: 5²", "checkpointing_steps must be a number of steps or 'epoch', not '5²'"),
-        ("freeze_epochs: 1\ngradual_unfreezing: epoch", "either freeze_epochs or gradual_unfreezing"),
         ("frozen_learning_rate: 0.1", "frozen_learning_rate is the head's while the rest is frozen: give freeze_ep"),
         ("validation_split_percentage: 100", "leave something to train on"),
         ("text_column_name: [a, b, c]", "one or two columns"),
         ("dataset_name: x\ntrain_file: y.csv", "either dataset_name or train_file"),
         ("test_file: y.csv", "need a train_file"),
         ("lr_scheduler_type: falling", "invalid choice: 'falling'"),
-        ("lr_scheduler_kwargs: num_cycles=2", "lr_scheduler_kwargs 'num_cycles=2': not a mapping"),
+        ("lr_scheduler_kwargs: num_cycles", "lr_scheduler_kwargs 'num_cycles': expected field=val"),
         ("model_revision: v2", "model_revision is of a checkpoint: give model_name_or_path"),
         ("bf16: true\nfp16: true", "give one precision, not bf16"),
         ("classifier_pooling: mean\nmodel_class: native", "classifier_pooling is for encoders of the zoo, not for"),
         ("classifier_pooling: mean\nconfig_overrides: classifier_pooling=cls", "by itself or in config_overrides"),
         ("lora_rank: 4\nfreeze_epochs: 1", "give either freeze_epochs or lora_rank"),
-        ("train_file: []", "config.yaml: train_file takes one value or more, not []"),
-        ("metrics: [f1, null]", 'config.yaml: metrics takes one value or more, not ["f1", null]'),
+        ("train_file: []", "expected one argument"),
         ("learning_rte: 1\nzzz: 2\nsed: 3", "'learning_rte', 'zzz', 'sed'; did you mean 'learning_rate', 'seed'?\n"),
-        ("lr: 3", "unknown key 'lr'; did you mean 'learning_rate'?"),
         ("--num_epochs 3 --sead=1 --seed 2", "--num_epochs, --sead; did you mean '--num_train_epochs', '--seed'?"),
         ("--bogus -1 -seed 3", "unknown options --bogus, -seed; did you mean '--seed'?"),
         ("--warmup 3", "'--warmup_steps', '--num_warmup_steps', '--warmup_ratio'?"),
@@ -163,14 +158,12 @@ REFUSED = {
         ("short_seq_prob: 2", "short_seq_prob must be at least 0 and at most 1, not 2.0"),
     ],
     TranslationOptions: [
-        ("label_smoothing_over: some", "invalid choice: 'some' (choose from 'others', 'all')"),
         ("source_lang: en\ntarget_lang: en", "source_lang and target_lang are both 'en'"),
         ("separate_vocabularies: true\ntokenizer_name: some", "for a new model"),
         ("--max_length 3", "did you mean '--max_source_length', '--max_target_length'?"),
     ],
     COMPARISON: [
         ("seed: 1", "give variants"),
-        ("variants: {a: {}, a: {norm_position: post}}", "not YAML: 'a' is there twice"),
         ("variants: '[a, b]'", "expected a mapping of names to fields"),
         ("variants: {a: post}", "variant 'a': expected a mapping of fields to values, not 'post'"),
         ("variants: {a/b: {}}", "variant 'a/b': its name should be one that a folder can have"),

@@ -12,7 +12,6 @@ from .conftest import lines_of, load, saved
 
 ONE_TAG = {"tokens": ["a"], "tags": ["O"]}
 QUESTION = {"question": "q", "context": "a b c d e f", "answers": {"text": ["c"], "answer_start": [4]}}
-SAID = {"role": "user", "content": "hi"}
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
 
 
@@ -63,8 +62,6 @@ FILES = {
     "untagged.json": second_of_ten(ONE_TAG, tokens=["a", "b"]),
     "no_tokens.json": second_of_ten(ONE_TAG, tokens=None),
     "one_tag.json": second_of_ten(ONE_TAG),
-    "chat.jsonl": lines_of(*[{"messages": [SAID], "other": [SAID], "text": "a"}] * 9, {"messages": None}),
-    "chat.json": json.dumps([{"conversations": json.dumps([SAID])}] * 9),
 }
 #: data sets of the Hub's kind, by name: their splits
 SETS = {
@@ -93,17 +90,9 @@ RUNNING_TEXT = [
     ("two.jsonl", {"text_column_name": "c"}, "text_column_name 'c': no such column"),
     ("two.jsonl", {"text_column_name": "b"}, "text_column_name 'b'.* not text"),
 ]
-CORPUS = [
-    *RUNNING_TEXT,
-    ("chat.jsonl", {}, "column 'messages' holds conversations: recipes/minimal_sft.py learns them, with trl"),
-    ("chat.jsonl", {"text_column_name": "other"}, "column 'other' holds conversations: recipes/minimal_sft.py"),
-    ("chat.json", {}, "column 'conversations' holds conversations: .*; for a column of texts give its name as text_"),
-]
 STREAM = [
-    ("small.txt", {}, "nothing is left to train on: .* or do not stream it"),
     ("small.txt", {"max_train_samples": 3}, "max_train_samples is for texts in memory"),
     ("small.txt", {"max_train_steps": None}, "streaming needs max_train_steps"),
-    ("small.txt", {"gradual_unfreezing": "epoch"}, "gradual_unfreezing 'epoch': a stream has no"),
     ("small.txt", {"checkpointing_steps": "epoch"}, "checkpointing_steps 'epoch': a stream has no"),
 ]
 #: by task: the file or data set to train on, options beside it, and what is said
@@ -140,7 +129,7 @@ REFUSED = {
         ("fine.csv", {"test_file": "body.csv"}, "split 'test' has no column 'text'"),
     ],
     "pairs": [
-        ("sentences", {}, "train_file '.*sentences' cannot be read: .*utf-8"),
+        ("sentences", {}, "sentences.en is not UTF-8: .*utf-8"),
         ("longer", {}, r"train_file .*as many lines .*longer.en has 2 and .*longer.de has 1"),
         (
             "ten",
@@ -173,14 +162,13 @@ REFUSED = {
         ("one_tag.json", {}, r"two tags or more are needed; 'tags' holds only \['O'\]"),
     ],
     "corpus": [
-        *CORPUS,
-        ("small.txt", {"chat_template_path": "a"}, "chat_template_path 'a' is for conversations: recipes/minimal_sft"),
+        *RUNNING_TEXT,
         ("latin.txt", {}, "train_file '.*latin.txt' cannot be read: .*utf-8"),
         ("latin.csv", {}, r"latin.csv' cannot be read: .*utf-8.*\(save it as UTF-8\)$"),
         ("broken.json", {}, "train_file '.*broken.json' cannot be read"),
         ("small.txt", {"validation_split_percentage": 0}, "there is no validation split"),
     ],
-    "streamed corpus": [*CORPUS, *STREAM],
+    "streamed corpus": [*RUNNING_TEXT, *STREAM],
     "documents": RUNNING_TEXT,
     "streamed documents": [
         *RUNNING_TEXT,
@@ -213,5 +201,5 @@ def test_data(folder, task, name, options, message):
 
 
 def test_what_a_stream_lacks_is_no_fault_of_texts_in_memory(folder):
-    for options in ({"max_train_samples": 3}, {"gradual_unfreezing": "epoch"}, {"checkpointing_steps": "epoch"}):
+    for options in ({"max_train_samples": 3}, {"checkpointing_steps": "epoch"}):
         PretrainingOptions(train_file=str(folder / "small.txt"), **options).with_defaults()
