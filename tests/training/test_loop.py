@@ -116,10 +116,12 @@ def test_bf16_and_gradient_checkpointing_run(trained, loop):
     plain = trained(num_train_epochs=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)
-        rounded = loop(num_train_epochs=1, mixed_precision="bf16", gradient_checkpointing=True)
+        options = {"mixed_precision": "bf16", "gradient_checkpointing": True, "layerwise_lr_decay": 1}
+        rounded = loop(num_train_epochs=1, **options)
         train(rounded)
     card = (rounded.output_dir / "README.md").read_text()
     assert "| mixed precision | bf16 |" in card and "warm-up 0.1 of the steps |" in card
+    assert "| learning rate of a layer | 1 times that of what is above it |" in card
     assert logged(rounded, "loss") == pytest.approx(logged(plain, "loss"), abs=0.02)
     assert logged(rounded, "loss") != logged(plain, "loss")
     assert load_file(rounded.output_dir / "model.safetensors")["classifier.out_proj.weight"].dtype == torch.float32
