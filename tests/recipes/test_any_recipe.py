@@ -249,7 +249,7 @@ def test_built_in_data_are_the_default(recipe, task, tmp_path):
     if task == "translation":
         options |= {"source_lang": None, "target_lang": None, "max_target_length": 24}
     elif task == "classification":
-        options |= dict.fromkeys(["text_column_name", "label_column_name"]) | {"dataset_name": "generated"}
+        options |= dict.fromkeys(["text_column_name", "label_column_name"])
     train, folder = recipe(task), tmp_path / "run"
     results = train(**options)
     card = ModelCard.load(folder / "README.md")
@@ -262,7 +262,7 @@ def test_built_in_data_are_the_default(recipe, task, tmp_path):
 STREAMED = {"streaming": True, "dataloader_num_workers": 1}
 DROPPED = {"config_overrides": f"{SIZES},hidden_dropout=0.1"}
 TWO_PASSES = {"gradient_accumulation_steps": 2}
-DOWNWARDS = {"freeze": "embed_positions", "gradual_unfreezing": 5, "layerwise_lr_decay": 0.8}  # a layer in 5 steps
+DOWNWARDS = {"freeze": "embed_positions", "layerwise_lr_decay": 0.8}
 HALVES = {"per_device_train_batch_size": 8}
 #: of recipes: options, behind which step they are stopped, and the number of steps; a checkpoint comes each third
 STOPPED = {

@@ -72,14 +72,3 @@ def test_figures_of_generated_text():
         ([[7]], "distinct-1 1.00, distinct-2 0.00, distinct-3 0.00, repetition 0.00"),
     ):
         assert diversity(texts) == figures
-
-
-def test_a_model_that_is_mostly_embeddings_is_told(recipe, caplog):
-    """With the number of tokens that would be better. Who gives a number is told nothing."""
-    sizes = "hidden_size=16,num_hidden_layers=1,num_attention_heads=2,intermediate_size=32"
-    for number in (280, None):
-        assert "parameters are embeddings" not in caplog.text
-        recipe("causal_lm").prepare(model_type="tfm_gpt", config_overrides=sizes, tokenizer_vocab_size=number)
-    (told,) = (line for line in caplog.messages if "parameters are embeddings of" in line)
-    embedded, whole, tokens = (int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", told)[:3])
-    assert embedded == 16 * tokens > whole / 2 and "such as --tokenizer_vocab_size 300" in told

@@ -12,9 +12,9 @@ import torch
 import yaml
 from accelerate import Accelerator
 from accelerate.utils import DistributedType
-from tfm_zoo.training.options import parse_options
 
 import tfm_zoo
+from tfm_zoo.training.options import parse_options
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.tokenizers import byte_level_bpe
 

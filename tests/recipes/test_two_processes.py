@@ -65,7 +65,7 @@ def jobs(recipes, texts, tmp_path_factory) -> dict[str, tuple[Recipe, dict, dict
     lengths = {"group_by_length": True, "freeze_epochs": 1, "metrics": ["accuracy", "f1", ones]}
     shallow = {"config_overrides": f"{SIZES.format(32, 1)},{DROPOUT}"}
     downwards = {"config_overrides": f"{SIZES.format(32, 2)},{DROPOUT}", "num_train_epochs": 2}
-    downwards |= {"freeze": "embed_positions", "gradual_unfreezing": 5, "layerwise_lr_decay": 0.8}  # a layer in 5 steps
+    downwards |= {"freeze": "embed_positions", "layerwise_lr_decay": 0.8}
     downwards |= {"checkpointing_steps": 4, "save_total_limit": 9}
     stream = {"streaming": True, "validation_file": texts / "held_out.txt", "max_train_steps": 21}
     few = {"max_train_steps": 6, "eval_steps": 3, "max_eval_samples": 13, "num_eval_translations": 7}
@@ -85,7 +85,7 @@ def jobs(recipes, texts, tmp_path_factory) -> dict[str, tuple[Recipe, dict, dict
         "single": ("classification", {"num_train_epochs": 1}, 12, 3, 2, None),
         "downwards": ("causal_lm", downwards, 4, 2, 1, 2),
         "stream": ("causal_lm", downwards | stream, 4, 2, 1, 2),
-        "pairs": ("translation", shallow | few | {"label_smoothing_over": "all"}, 480, 240, 1, 4),
+        "pairs": ("translation", shallow | few, 480, 240, 1, 4),
         "answers": ("questions", shallow | {"max_train_samples": 20}, 4, 2, 1, 3),
         "documents": ("pretraining", documents, 8, 2, 2, 7),
         "classifier": ("classification", classifier, 8, 2, 2, 5),
