@@ -4,7 +4,6 @@ import torch
 from torch import nn
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import QuestionAnsweringModelOutput, SequenceClassifierOutput, TokenClassifierOutput
-from transformers.utils import ModelOutput
 
 from .batch import IGNORED, marks_padding
 from .inputs import Inputs, check_tensor, check_values, given_in
@@ -36,7 +35,7 @@ class SequenceClassification:
     def read_by(self, inputs: Inputs) -> torch.BoolTensor | None:
         """`(batch, length)`, true at the positions that are classified. `None`: they are among the real tokens."""
 
-    def forward(self, inputs: Inputs, labels: torch.Tensor | None = None, **kwargs) -> ModelOutput:
+    def forward(self, inputs: Inputs, labels: torch.Tensor | None = None, **kwargs) -> SequenceClassifierOutput:
         """Gives `logits` `(batch, num_labels)`, and the loss of the labels; inputs as for the base model.
 
         Args:
@@ -114,7 +113,7 @@ class QuestionAnswering:
         start_positions: torch.LongTensor | None = None,
         end_positions: torch.LongTensor | None = None,
         **kwargs,
-    ) -> ModelOutput:
+    ) -> QuestionAnsweringModelOutput:
         """Gives `start_logits` and `end_logits` `(batch, length)`, and the loss, a softmax over all positions, padded
         ones too; inputs as for the base model. An encoder with `skip_padding` gives the lowest number at padding, if
         there is no loss.
