@@ -1,6 +1,5 @@
 """Tiny models instead of those that the documents name, a Hub with these models, and a clone to work in."""
 
-from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
@@ -73,9 +72,7 @@ def hold(hub_server, checkpoints) -> Callable[[str, Path], None]:
 
     def hold(name: str, folder: Path) -> None:
         repository = hub_server.repositories[name] = Repository(name)
-        files = {file.name: b64encode(file.read_bytes()).decode() for file in folder.iterdir()}
-        changes = [{"key": "file", "value": {"path": path, "content": content}} for path, content in files.items()]
-        repository.commit("main", "All", changes)
+        repository.add({file.name: file.read_bytes() for file in folder.iterdir()})
 
     for name in OFFICIAL:
         hold(name, checkpoints[name])
