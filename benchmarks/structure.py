@@ -1,9 +1,10 @@
 """How much code a step runs through, and how much there is (Markdown).
 
 A step is traced, with sdpa attention, in the files of the model: of an official class, transformers' modeling files.
-The run of `imdb.yaml` is traced in `tfm_zoo/training` and `recipes`, from the recipe's `main` to the first
-`optimizer.step`: files of which a function runs, their lines, whole, and those of the functions; and the frames between
-the two.
+Counted are the files that run; the functions and their lines; and how often what runs stands in another file than what
+ran before, calls and returns alike. The run of `imdb.yaml` is traced from the recipe's `main` to the first
+`optimizer.step`: the files of `tfm_zoo/training` and `recipes` of which a function runs; their lines, whole, and those
+of the functions; and the frames of these files from `main`, included, to `optimizer.step`.
 """
 
 import ast
@@ -43,41 +44,61 @@ FIELDS = {"BertForMaskedLM": {}, "GPT2LMHeadModel": TOKENS, "MarianMTModel": TOK
 
 @dataclass
 class Trace:
-    """The functions under `folders` that ran, as files and first lines."""
+    """The functions under `folders` that ran, as files and first lines, each time that one was called."""
 
     folders: tuple[Path, ...]
-    called: set[tuple[str, int]] = field(default_factory=set)
+    calls: list[tuple[str, int]] = field(default_factory=list)
+    way: list[str] = field(default_factory=list)  # the files, at every call and return
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
         if event == "call" and self.is_ours(frame):
-            self.called.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
+            self.calls.append((frame.f_code.co_filename, frame.f_code.co_firstlineno))
+            self.way.append(frame.f_code.co_filename)
+        elif event == "return" and self.is_ours(frame) and (callers := [*self.ours(frame.f_back)]):
+            self.way.append(callers[0].f_code.co_filename)
 
     def is_ours(self, frame: FrameType) -> bool:
         code = frame.f_code
         return code.co_name != "<module>" and any(code.co_filename.startswith(f"{each}/") for each in self.folders)
 
-    def during(self, run: Callable[[], object]) -> "Trace":
-        sys.setprofile(self)
-        try:
-            run()
-        finally:
-            sys.setprofile(None)
-        return self
+    def ours(self, frame: FrameType | None) -> Iterator[FrameType]:
+        """The frames of ours from this one outwards."""
+        while frame is not None:
+            if self.is_ours(frame):
+                yield frame
+            frame = frame.f_back
 
     @property
     def files(self) -> list[Path]:
-        return [Path(file) for file in sorted({file for file, _ in self.called})]
+        return [Path(file) for file in dict.fromkeys(file for file, _ in self.calls)]
 
-    def lines(self) -> int:
-        """Those of all functions that ran; of a function within another once."""
-        found = set()
+    @property
+    def switches(self) -> int:
+        return sum(one != other for one, other in zip(self.way, self.way[1:], strict=False))
+
+    def functions(self) -> Iterator[tuple[Path, ast.FunctionDef, range]]:
+        """Every function that ran, with its file and its lines."""
+        firsts = set(self.calls)
         for file in self.files:
             for function in ast.walk(ast.parse(file.read_text())):
                 if isinstance(function, ast.FunctionDef):
                     first = min(node.lineno for node in (function, *function.decorator_list))
-                    if (str(file), first) in self.called:
-                        found |= {(file, line) for line in range(first, function.end_lineno + 1)}
-        return len(found)
+                    if (str(file), first) in firsts:
+                        yield file, function, range(first, function.end_lineno + 1)
+
+    def lines(self) -> int:
+        """Those of a function within another are counted once."""
+        return len({(file, line) for file, _, lines in self.functions() for line in lines})
+
+
+def trace(folders: tuple[Path, ...], run: Callable[[], object]) -> Trace:
+    found = Trace(folders)
+    sys.setprofile(found)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return found
 
 
 def train(model: nn.Module, batch: dict) -> Callable:
@@ -106,7 +127,7 @@ STEPS = {
 }
 
 
-def steps() -> Iterator[list]:
+def steps(list_functions: bool) -> Iterator[list]:
     """A row for each step and each side of the comparison."""
     for title, (name, make_step, is_ragged) in STEPS.items():
         torch.manual_seed(0)
@@ -120,12 +141,22 @@ def steps() -> Iterator[list]:
             with torch.set_grad_enabled(make_step is train):
                 step = make_step(model, batch)
                 step()  # what is imported and made only once
-                found = Trace((folder,)).during(step)
-            yield [title, whose, len(found.files), len(found.called), found.lines()]
+                found = trace((folder,), step)
+            if list_functions:
+                for file, function, lines in found.functions():
+                    print(f"  {len(lines):4} lines: {file.name}, {function.name}")
+            yield [title, whose, len(found.files), len(set(found.calls)), found.lines(), found.switches]
 
 
 def count_lines(files: Iterable[Path]) -> int:
     return sum(len(file.read_text().splitlines()) for file in files)
+
+
+def arrows(files: list[Path]) -> int:
+    """How many imports there are from one of these files to another."""
+    names = {file.stem for file in files}
+    trees = (ast.walk(ast.parse(file.read_text())) for file in files)
+    return sum(len({n.module for n in tree if isinstance(n, ast.ImportFrom) and n.level} & names) for tree in trees)
 
 
 def sizes() -> Iterator[list]:
@@ -133,12 +164,14 @@ def sizes() -> Iterator[list]:
     for family in (tfm_zoo.TfmBertConfig, tfm_zoo.TfmGPTConfig, tfm_zoo.TfmEncoderDecoderConfig):
         with tempfile.TemporaryDirectory() as folder:
             getattr(tfm_zoo, family.auto_classes["AutoModel"])(family(**SIZES | TOKENS)).save_pretrained(folder)
-            files = [*Path(folder).glob("*.py")]
-            yield [f"travels with {family.model_type}", len(files), count_lines(files)]
-    others = [PACKAGE.parent / name for name in ("recipes", "tests", "benchmarks")]
-    for room in (PACKAGE, *sorted(path for path in PACKAGE.iterdir() if path.is_dir()), *others):
-        if files := [*room.rglob("*.py")]:
-            yield [f"`{room.relative_to(PACKAGE.parent)}/`", len(files), count_lines(files)]
+            files = sorted(Path(folder).glob("*.py"))
+            yield [f"travels with {family.model_type}", len(files), count_lines(files), arrows(files)]
+    rooms = [PACKAGE, *sorted(path for path in PACKAGE.iterdir() if path.is_dir()), RECIPES]
+    rooms += [PACKAGE.parent / name for name in ("tests", "benchmarks")]
+    for room in rooms:
+        files = sorted(room.rglob("*.py"))
+        if files:
+            yield [f"`{room.relative_to(PACKAGE.parent)}/`", len(files), count_lines(files), arrows(files)]
 
 
 class Reached(BaseException):
@@ -164,23 +197,25 @@ def training(shared: Path) -> Iterator[list]:
 
     def stop(*_: object) -> None:
         sys.setprofile(None)
-        frame = sys._getframe()
-        while frame := frame.f_back:
-            frames.extend([frame] * found.is_ours(frame))
+        frames.extend(found.ours(sys._getframe()))
         raise Reached
 
     hook = register_optimizer_step_pre_hook(stop)
     with tempfile.TemporaryDirectory() as folder, suppress(Reached):
         _, *argv = run.command(Path(folder) / "run", config=RECIPES / "configs/imdb.yaml")
-        found.during(lambda: main(argv))
+        sys.setprofile(found)
+        main(argv)
     hook.remove()
     yield ["imdb.yaml", len(found.files), count_lines(found.files), found.lines(), len(frames)]
 
 
-def main(shared: Annotated[Path, typer.Option(help="Folder of data sets and checkpoints.")] = SHARED) -> None:
-    """Counts files, functions and lines of a step and of a training run, and files and lines of every room."""
+def main(
+    list_functions: Annotated[bool, typer.Option("--list", help="Also list the functions that run.")] = False,
+    shared: Annotated[Path, typer.Option(help="Folder of data sets and checkpoints.")] = SHARED,
+) -> None:
+    """Counts files, functions and lines of a step and of a training run; and lines and imports of every room."""
     transformers.logging.disable_progress_bar()
-    table(["step", "class", "files", "functions", "lines"], steps())
-    table(["code", "files", "lines"], sizes())
+    table(["step", "class", "files", "functions", "lines", "switches of file"], steps(list_functions))
+    table(["code", "files", "lines", "imports between them"], sizes())
     columns = ["run, to its first step", "files", "their lines", "lines of functions", "frames to `optimizer.step`"]
     table(columns, training(shared))
