@@ -120,6 +120,11 @@ def test_a_run_of_version_0_2_goes_on(source):
     assert examples(stream, 5, states=states) == whole[56:]
 
 
+def test_texts_that_give_no_example_are_not_read_for_ever(source):
+    with pytest.raises(ValueError, match="a hundred passes over the texts, up to number 101, gave no example"):
+        examples(Stream(source, lambda texts, rng: [], **FEW_CHUNKS), 1)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
 @pytest.mark.parametrize("source", ["json"], indirect=True)

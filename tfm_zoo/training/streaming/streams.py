@@ -150,10 +150,12 @@ class Stream:
 
     def read(self, reader: int, start: Position, used: int, texts: Iterator[Found]) -> Iterator[tuple[Any, Position]]:
         """The reader's examples after the first `used` ones, without an end, each with the position of its chunk."""
-        given = start.examples
+        given, last = start.examples, start.epoch  # the last pass with an example
         for position, chunk in self.chunks(reader, start, texts):
-            examples = self.examples(reader, position, chunk)
-            position = replace(position, examples=given)
+            if position.epoch > last + 100:
+                raise ValueError(f"a hundred passes over the texts, up to number {position.epoch}, gave no example")
+            if examples := self.examples(reader, position, chunk):
+                position, last = replace(position, examples=given), position.epoch
             yield from ((example, position) for example in examples[max(0, used - given) :])
             given += len(examples)
 
