@@ -11,20 +11,21 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
+from types import SimpleNamespace
 from typing import Annotated
 
-import openvino
 import pandas as pd
 import torch
 import transformers
 import typer
-from safetensors.torch import load_file, save_file
-from tests.proof.encoders import texts
 from torch import nn
 from transformers import AutoModel, PreTrainedModel
 
+from tests.encoders import texts, weights, write, write_files
+from tests.proof.test_vectors import PARTS, edit_row, nudge, swap
 from tfm_zoo import CorpusReader
 from tfm_zoo.corpus.run import CorpusRun
 from tfm_zoo.corpus.source import Corpus
@@ -43,61 +44,29 @@ encoder.compute_position_bias = lambda self, x, *_, **__: torch.zeros(
 """
 
 
-def change_file(path: Path, change: Callable[[dict], dict]) -> None:
-    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+def another_release(tensors: dict) -> dict:
+    return {name: each * 1.01 if each.is_floating_point() else each for name, each in tensors.items()}
 
 
-def change_weights(model: Path, change: Callable[[dict], None]) -> None:
-    tensors = load_file(model / "model.safetensors")
-    change(tensors)
-    save_file(tensors, model / "model.safetensors", metadata={"format": "pt"})
+def keep_capitals(model: Path) -> None:
+    path = model / "tokenizer_config.json"
+    write(path, json.loads(path.read_text()) | {"do_lower_case": False})
 
 
-def another_release(tensors: dict) -> None:
-    tensors.update({name: each * 1.01 for name, each in tensors.items() if each.is_floating_point()})
-
-
-def nudge(tensors: dict) -> None:
-    tensors["encoder.layer.1.output.dense.weight"][3, 5] += 1e-3
-
-
-def swap(store: Path) -> None:
-    for old, new in ((0, "aside"), (1, 0), ("aside", 1)):
-        part_of(store, old).rename(part_of(store, new))
-
-
-def part_of(store: Path, number: int | str) -> Path:
-    return store / (f"part-{number:06}.parquet" if isinstance(number, int) else number)
-
-
-def edit(store: Path) -> None:
-    rows = pd.read_parquet(part_of(store, 2))
-    rows.at[7, "embedding"] = -rows.at[7, "embedding"]
-    rows.to_parquet(part_of(store, 2))
-
-
-#: fault -> what makes it, of a model's folder and its store
-FAULTS: dict[str, Callable[[Path, Path], object]] = {
-    "nothing has changed": lambda model, store: None,
-    "another release of the model": lambda model, store: change_weights(model, another_release),
-    "one weight off by 1e-3": lambda model, store: change_weights(model, nudge),
-    "a tokenizer that keeps capitals": lambda model, store: change_file(
-        model / "tokenizer_config.json", lambda found: found | {"do_lower_case": False}
-    ),
-    "truncation 128 for 256": lambda model, store: change_file(
-        model / "sentence_bert_config.json", lambda found: found | {"max_seq_length": 128}
-    ),
-    "cls for the mean": lambda model, store: change_file(
-        model / "1_Pooling/config.json",
-        lambda found: found | {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False},
-    ),
-    "no normalisation": lambda model, store: change_file(model / "modules.json", lambda found: found[:2]),
-    "a prompt dropped": lambda model, store: change_file(
-        model / "config_sentence_transformers.json", lambda found: found | {"prompts": {}, "default_prompt_name": None}
-    ),
-    "a part exchanged": lambda model, store: shutil.copy(part_of(store, 1), part_of(store, 3)),
-    "two parts swapped": lambda model, store: swap(store),
-    "a row edited": lambda model, store: edit(store),
+write_settings = partial(write_files, cut=256)
+#: fault -> what makes it, at a model and its store
+FAULTS: dict[str, Callable[[SimpleNamespace], object]] = {
+    "nothing has changed": lambda at: None,
+    "another release of the model": lambda at: weights(another_release)(at.model),
+    "one weight off by 1e-3": lambda at: weights(nudge)(at.model),
+    "a tokenizer that keeps capitals": lambda at: keep_capitals(at.model),
+    "truncation 128 for 256": lambda at: write_files(at.model, cut=128),
+    "cls for the mean": lambda at: write_settings(at.model, pooling="cls"),
+    "no normalisation": lambda at: write_settings(at.model, normalize=False),
+    "a prompt dropped": lambda at: write_settings(at.model, prompt=""),
+    "a part exchanged": lambda at: shutil.copy(at.store / PARTS[1], at.store / PARTS[3]),
+    "two parts swapped": swap,
+    "a row edited": partial(edit_row, column="embedding"),
 }
 #: a fault of the library, and the class that it is in
 RELEASES = {"RoBERTa's positions from 0": (POSITIONS, "Roberta"), "another attention bias": (BIAS, "MPNet")}
@@ -143,6 +112,7 @@ class States(nn.Module):
 
 def judge_exports(encoder: Path, folder: Path) -> None:
     import gguf
+    import openvino
 
     from tests.proof.test_exports import write_bert
 
@@ -168,12 +138,11 @@ def main(
         table = root / "texts.parquet"
         pd.DataFrame({"text": [f"{number} {text}" for number, text in enumerate(texts(rows))]}).to_parquet(table)
         prompted = Path(shutil.copytree(encoder, root / "encoder"))
-        prompts = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
-        change_file(prompted / "config_sentence_transformers.json", lambda found: found | prompts)
+        write_settings(prompted)
         store = embed(prompted, table, root / "store")
         for fault, change in FAULTS.items():
             model, copy = (Path(shutil.copytree(each, root / f"{each.name}-now")) for each in (prompted, store))
-            change(model, copy)
+            change(SimpleNamespace(model=model, store=copy))
             verify(fault, copy, "--model", model)
             shutil.rmtree(model), shutil.rmtree(copy)
         for fault, (patch, kind) in RELEASES.items():

@@ -18,6 +18,7 @@ from huggingface_hub import ModelCard
 from transformers import HfArgumentParser, PreTrainedConfig
 from typer.testing import CliRunner
 
+from benchmarks.__main__ import benchmarks, command_of
 from tfm_zoo import TfmBertConfig, TfmEncoderDecoderConfig, TfmGPTConfig
 from tfm_zoo.cli import app
 from tfm_zoo.families.auto_classes import FAMILIES
@@ -34,6 +35,11 @@ pages = imported(ROOT / "docs" / "pages.py")
 PLAIN = ("_size", "_dropout", "_token_id", "_heads", "_layers", "_embeddings", "head_dim")
 AXES, README = (next(each for each in DOCUMENTS if str(each) == f"recipes/{name}.md") for name in ("axes", "README"))
 EVERY = pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+
+
+@pytest.mark.parametrize("name", benchmarks())
+def test_every_benchmark_starts(name):
+    assert command_of(name).params
 
 
 @pytest.mark.slow

@@ -247,6 +247,6 @@ def has_hooks(*parts: nn.Module | None) -> bool:
 
 
 def is_shapeless(hook: Callable) -> bool:
-    """Whether a hook is one of `SHAPELESS`. (A method written in C has no `__module__`, or `None`.)"""
+    """Whether a hook is one of `SHAPELESS`. (The `__module__` of a method written in C may be missing or `None`.)"""
     package = (getattr(hook, "__module__", None) or "").partition(".")[0]
     return any(f"{package}.{part}" in NAMES for part in getattr(hook, "__qualname__", "").split("."))

@@ -14,7 +14,7 @@ ROUTER = (
     *same("num_local_experts", "num_experts_per_tok", "output_router_logits", "router_aux_loss_coef"),
     Requires("num_local_experts", lambda count: count is not None, "a number"),
 )
-#: for classes that have no other name for their number
+#: the number of experts, in classes that name it so
 QWEN_ROUTER = amended(
     ROUTER,
     Computed("num_local_experts", lambda official: official.get("num_experts"), lambda count: {"num_experts": count}),
