@@ -21,7 +21,7 @@ def distances(config: Any) -> Iterator[str]:
     if config.conv_kernel_size and config.hidden_size % config.conv_groups:
         yield "$conv_groups should divide $hidden_size."
     if config.project_before_norm and config.embedding_size == config.hidden_size:
-        yield "$project_before_norm needs an $embedding_size that differs from $hidden_size."
+        yield "$project_before_norm has no effect where $embedding_size is $hidden_size."
 
 
 @strict
