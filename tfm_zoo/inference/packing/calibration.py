@@ -47,6 +47,7 @@ class Choice(NamedTuple):
         kind: as in the configuration of a checkpoint, or `"rows"`: each row has a scale of its own.
         loss: the error of their outputs, as a share of these, squared.
         rounding: of their inputs.
+        shift: the mean error of each output, which biases take off.
         writer: the name of a layer whose outputs are divided by `factors`, `(in_features,)`, before.
     """
 
@@ -54,6 +55,7 @@ class Choice(NamedTuple):
     kind: str
     loss: float
     rounding: Rounding | None = None
+    shift: torch.Tensor | None = None
     writer: str | None = None
     factors: torch.Tensor | None = None
 
@@ -142,26 +144,29 @@ def ladder_of(model: nn.Module, group: tuple[str, ...], seen: Seen) -> list[Choi
     weight = torch.cat([model.get_submodule(name).weight.detach().float() for name in group])
     outputs = seen.rows @ weight.t()
     power, plain = outputs.square().sum().clamp(min=1e-12), Int8Weight.of(weight).real()
+    has_bias = all(model.get_submodule(name).bias is not None for name in group)
 
-    def loss(inputs: torch.Tensor, rounded: torch.Tensor) -> float:
-        return ((inputs @ rounded.t() - outputs).square().sum() / power).item()
+    def tried(kind: str, rounding: Rounding, rounded: torch.Tensor) -> Choice:
+        errors = rounding.real(seen.rows) @ rounded.t() - outputs
+        shift = errors.mean(0) * has_bias
+        return Choice(group, kind, ((errors - shift).square().sum() / power).item(), rounding, shift)
 
-    one = [(loss(rounding.real(seen.rows), plain), rounding) for rounding in roundings(seen.low, seen.high)]
-    ladder, writer = [Choice(group, "tensor", *min(one, key=lambda each: each[0]))], writer_of(model, group)
+    one, writer = roundings(seen.low, seen.high), writer_of(model, group)
+    ladder = [min((tried("tensor", each, plain) for each in one), key=lambda choice: choice.loss)]
     scales = channel_scales(seen.low, seen.high, weight, is_centred=writer is not None)
-    each = [
-        (loss(rounding.real(seen.rows), CalibratedWeight.of(weight, rounding).real()), rounding) for rounding in scales
-    ]
-    least, rounding = min(each, key=lambda each: each[0])
+    best = min(
+        (tried("channels", each, CalibratedWeight.of(weight, each).real()) for each in scales),
+        key=lambda choice: choice.loss,
+    )
     if writer is None:
-        ladder.append(Choice(group, "channels", least, rounding))
-    elif least < ladder[0].loss:  # channels are divided by factors when they are written, and read by one scale
-        top = rounding.scales.amax()
-        ladder = [
-            Choice(group, "tensor", least, Rounding(top[None], rounding.zeros[:1]), writer, rounding.scales / top)
-        ]
+        ladder.append(best)
+    elif best.loss < ladder[0].loss:  # channels are divided by factors when they are written, and read by one scale
+        top = best.rounding.scales.amax()
+        rounding, factors = Rounding(top[None], best.rounding.zeros[:1]), best.rounding.scales / top
+        ladder = [best._replace(kind="tensor", rounding=rounding, writer=writer, factors=factors)]
     heights = seen.rows.abs().amax(1, keepdim=True).clamp(min=1e-12) / 127
-    ladder.append(Choice(group, "rows", loss((seen.rows / heights).round() * heights, plain)))
+    errors = ((seen.rows / heights).round() * heights) @ plain.t() - outputs
+    ladder.append(Choice(group, "rows", (errors.square().sum() / power).item()))
     ladder.append(Choice(group, "bfloat16", 0.0))
     gain = HANDED_OVER if is_handed_over(model, group) else PASS
     while ladder[1].loss * gain < ladder[0].loss and ladder[1].kind == "channels":
@@ -173,12 +178,18 @@ def apply(model: nn.Module, choices: list[Choice]) -> None:
     """Gives layers their weights."""
     for choice in choices:
         layers = [model.get_submodule(name) for name in choice.layers]
+        shifts = [] if choice.shift is None else choice.shift.split([layer.out_features for layer in layers])
+        for layer, shift in zip(layers, shifts, strict=bool(shifts)):
+            if layer.bias is not None:
+                layer.bias.data = (layer.bias.data - shift).to(layer.bias.dtype)
+    for choice in choices:  # biases of writers have been shifted
         if choice.writer is not None:
             writer = model.get_submodule(choice.writer)
             for tensor in (writer.weight, writer.bias):
                 if tensor is not None:
-                    tensor.data = (tensor.data.T / choice.factors).T
-            layers[0].weight.data = layers[0].weight.data * choice.factors
+                    tensor.data = tensor.data / choice.factors.view(-1, *[1] * (tensor.dim() - 1))
+            reader = model.get_submodule(choice.layers[0])
+            reader.weight.data = reader.weight.data * choice.factors
     for choice in choices:  # writers are rounded when they have been divided
         for layer in (model.get_submodule(name) for name in choice.layers):
             if choice.rounding is not None:
