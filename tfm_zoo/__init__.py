@@ -5,6 +5,7 @@ transformers are both imported. Nothing else is imported before a public name is
 seconds, and the `tfm-zoo` command, whose modules are in this package, says what it does without them.
 """
 
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -24,10 +25,15 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if find_spec(f"{__name__}.{name}"):
         return import_module(f"{__name__}.{name}")
-    public = vars(import_module(f"{__name__}.public"))
-    if name not in public:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return public[name]
+    public = import_module(f"{__name__}.public")
+    if name == "__all__" or name in public.__all__:
+        return getattr(public, name)
+    near = [f": did you mean {each!r}?" for each in get_close_matches(name, public.__all__, n=1)]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{''.join(near)}")
+
+
+def __dir__() -> list[str]:
+    return import_module(f"{__name__}.public").__all__
 
 
 when_imported("transformers", lambda _: import_module(f"{__name__}.plugin"))

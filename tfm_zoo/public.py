@@ -57,7 +57,7 @@ from .models.modeling_tfm_text_tower import (
     TfmTextTowerPreTrainedModel,
 )
 from .pipelines import pipeline
-from .proof import compare, record
+from .proof import compare, record, verify
 
 __all__ = [
     "NAMED_CONFIGS",
@@ -115,4 +115,5 @@ __all__ = [
     "restore",
     "speed_up",
     "to_official",
+    "verify",
 ]

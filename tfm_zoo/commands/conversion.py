@@ -70,7 +70,7 @@ def convert(
         if quantize and model_class is None and is_zoo(checkpoint_folder):
             model, title, tokenizer = load(checkpoint_folder, dtype=dtype or "auto"), "zoo", None
         elif is_zoo(checkpoint_folder):
-            mend = "load it with from_pretrained, or round it with --quantize, without --model-class"
+            mend = "`tfm-zoo export` makes it official again, and --quantize without --model-class rounds it"
             raise ConversionError(f"{source} is a model of the zoo already: {mend}.")
         else:
             # Weights stay in files: they may be more than the memory there is.

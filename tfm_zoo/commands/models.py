@@ -41,7 +41,8 @@ def load(folder: Path, **options: Any) -> PreTrainedModel:
     """A zoo model, by the class that its `config.json` names."""
     config, tensors, _ = open_folder(folder)
     if not is_zoo(folder):
-        raise ConversionError(f"{folder} holds a model of type {config.get('model_type')!r}, not one of the zoo.")
+        found = f"{folder} holds a model of type {config.get('model_type')!r}, not one of the zoo"
+        raise ConversionError(f"{found}: `tfm-zoo convert` first.")
     model_class = find_class((config.get("architectures") or ["None"])[0])
     made_of(lambda fields: model_class.config_class.from_dict(fields).to_dict(), config, folder / "config.json")
     try:

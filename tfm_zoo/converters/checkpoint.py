@@ -14,7 +14,7 @@ from huggingface_hub import hf_hub_download, snapshot_download
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError, safe_open
 from torch import nn
-from transformers import GenerationConfig, PreTrainedConfig
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from ..utils.pointers import refuse_pointers
 from ..utils.quiet import silenced_retrying
@@ -71,6 +71,8 @@ def open_checkpoint(source: str | Path | nn.Module, mapped: bool = False) -> Che
         ConversionError: if there is no checkpoint, or one that cannot be read.
     """
     if isinstance(source, nn.Module):
+        if not isinstance(source, PreTrainedModel) and hasattr(source, "encode"):
+            raise ConversionError(f"This {type(source).__name__} holds a model and more: give the folder of its model.")
         return checkpoint_of(source)
     if isinstance(source, Mapping):
         raise ConversionError(

@@ -3,6 +3,7 @@
 from typing import Any
 
 import transformers
+from torch import nn
 from transformers import CONFIG_MAPPING, PreTrainedModel
 
 from .architecture import Architecture, Head
@@ -58,6 +59,11 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
 
     Those fields matter in training only; each comes with its value and the one it has in the official class.
     """
+    if not isinstance(model, PreTrainedModel):
+        given = "" if isinstance(model, nn.Module) else f" {model!r}"
+        raise ConversionError(f"to_official takes a model of the zoo in memory, not the {type(model).__name__}{given}.")
+    if not str(model.config.model_type).startswith("tfm_"):
+        raise ConversionError(f"This {type(model).__name__} is not a model of the zoo: there is nothing to convert.")
     if getattr(model, "hf_quantizer", None) is not None:
         raise ConversionError(f"This {type(model).__name__} is quantised: export the model that it was made from.")
     origin = (getattr(model.config, "official", None) or {}).get("model_type")

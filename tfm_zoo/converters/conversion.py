@@ -49,6 +49,8 @@ def from_official(
             convert, or holds tensors that do not fit. The message names the file, the value or the tensors. It is
             raised before any weight is read, from names and shapes alone.
     """
+    if model_class is not None and not isinstance(getattr(model_class, "config_class", None), type):
+        raise ConversionError(f"model_class={model_class!r} should be a class of the zoo, as tfm_zoo.TfmBertModel is.")
     return convert(open_checkpoint(source), model_class, **config_overrides)
 
 

@@ -23,7 +23,7 @@ def pack(twin: Twin, owner: nn.Module, dtype: str, batches: list | None) -> None
     if batches is not None:  # which changes layers before they are packed
         own_layers(twin.model)
     try:
-        check(twin.model, dtype)
+        check(twin.model)
         pack_layers(twin.model, dtype, batches)
     except ValueError as error:
         raise UnfollowedError(str(error)) from error

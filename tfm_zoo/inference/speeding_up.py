@@ -2,23 +2,27 @@
 
 import logging
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TypeVar
 
+import torch
 from torch import nn
+from transformers import PreTrainedModel
 
-from .finding import Found, find, modules_of
+from ..converters.choosing import table_for
+from ..converters.refused import REFUSED
+from .finding import Found, find, is_official, modules_of
 from .packing.calibration import batches_of
-from .packing.packing import COSTS, WEIGHTS
+from .packing.packing import COSTS, name_of
 from .standing_in import BaseStandIn, HeadStandIn, ProjectionStandIn, StandIn
 
 logger = logging.getLogger(__name__)
 
 Thing = TypeVar("Thing")
 MOST_WRAPPERS = 100
-NOTHING = "it holds no model of transformers that the zoo has a table for"
 
 
-def speed_up(model: Thing, dtype: str | None = None, calibrate: Iterable | None = None) -> Thing:
+def speed_up(model: Thing, dtype: str | torch.dtype | None = None, calibrate: Iterable | None = None) -> Thing:
     """Makes an official model skip padding, in place: the zoo computes it.
 
     The object keeps its class, configuration, parameters, state dict, checkpoints and hooks. Its `forward` runs the
@@ -30,7 +34,7 @@ def speed_up(model: Thing, dtype: str | None = None, calibrate: Iterable | None 
         model: a model of transformers, or an object that holds some: a SentenceTransformer, a CrossEncoder, a
             SparseEncoder, a pipeline, a Trainer, a model of PEFT.
         dtype: the type of packed weights (see [`pack_weights`]), for inference on a CPU. Training then raises an error.
-            `None`: the zoo computes with the model's own tensors.
+            `None`: `"int8"` if there is something to calibrate with, or else the model's own tensors.
         calibrate: texts, or batches of inputs, by which `"int8"` finds its scales (see [`pack_weights`]). The tokenizer
             is that of the object, or of the folder that its model was loaded from.
 
@@ -40,11 +44,11 @@ def speed_up(model: Thing, dtype: str | None = None, calibrate: Iterable | None 
     Raises:
         ValueError: if nothing is found that the zoo computes; and for another `dtype`, or one that is not calibrated.
     """
-    dtype = "int8" if dtype is None and calibrate is not None else dtype
+    dtype = "int8" if dtype is None and calibrate is not None else name_of(dtype)
     if calibrate is not None and dtype != "int8":
         raise ValueError(f"calibrate is for dtype='int8', not for {dtype!r}.")
-    if dtype is not None and dtype not in WEIGHTS:
-        raise ValueError(f"dtype={dtype!r} should be None, or one of {', '.join(WEIGHTS)}.")
+    if isinstance(model, str | Path):
+        raise ValueError(f"speed_up takes a model, not the name {str(model)!r}: load it first.")
     found = find(model)
     taken, left, batches = [], [], None
     if calibrate is not None and found:
@@ -59,15 +63,26 @@ def speed_up(model: Thing, dtype: str | None = None, calibrate: Iterable | None 
         else:
             left.append(f"{each.title} ({reason})")
     if not taken:
-        parts = (part for module in modules_of(model) for part in module.modules())
-        is_of_zoo = any(getattr(getattr(part, "config", None), "model_type", "").startswith("tfm_") for part in parts)
-        nothing = "it is a model of the zoo, which computes no padding anyway" if is_of_zoo else NOTHING
-        reasons = "; ".join(left) or nothing
+        reasons = "; ".join(left) or why_nothing(model)
         raise ValueError(f"speed_up changes nothing in this {type(model).__name__}: {reasons}.")
     rest = f"; left as it is: {'; '.join(left)}" if left else ""
     kind = "" if dtype is None else f", with weights packed in {dtype} ({COSTS.get(dtype, 'less exact than int8')})"
     logger.log(logging.WARNING if left else logging.INFO, f"speed_up: the zoo computes {', '.join(taken)}{kind}{rest}.")
     return model
+
+
+def why_nothing(model: object) -> str:
+    """Why the zoo computes no part of an object."""
+    parts = [part for module in modules_of(model) for part in module.modules() if isinstance(part, PreTrainedModel)]
+    for part in parts:
+        model_type = part.config.model_type
+        if str(model_type).startswith("tfm_"):
+            return "it is a model of the zoo, which computes no padding anyway"
+        if model_type in REFUSED:
+            return f"the zoo does not compute {model_type!r}: {REFUSED[model_type]}"
+        if table_for(part.config.to_dict()) and not is_official(part):
+            return f"{type(part).__name__} is not a class of transformers, and may compute something else"
+    return "it holds no model of transformers that the zoo has a table for"
 
 
 def install(found: Found, stand_in: BaseStandIn) -> None:

@@ -11,6 +11,8 @@ from .comparisons import TOLERANCE
 STORED = {"float64": 1e-4, "float32": 1e-4, "float16": 2e-3}
 #: the cosine from which on vectors are called the same up to rounding, and the mean one of settings worth naming
 ROUNDED, NEAR = 0.99, 0.5
+#: how far the length of a vector that was rounded may be from its own, as a share
+LENGTHENED = 0.1
 
 
 @dataclass(frozen=True)
@@ -20,10 +22,12 @@ class Fit:
     Args:
         cosines: of each row, `(rows,)`.
         differences: the largest of each row, as a share of the largest number of its vector, `(rows,)`.
+        lengths: of each row, how many times as long its vector is, `(rows,)`.
     """
 
     cosines: np.ndarray
     differences: np.ndarray
+    lengths: np.ndarray
 
     @property
     def cosine(self) -> float:
@@ -32,6 +36,17 @@ class Fit:
     @property
     def difference(self) -> float:
         return float(self.differences.max())
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether these may be the same vectors, rounded to a smaller type."""
+        return self.cosine > ROUNDED and self.lengthened is None
+
+    @property
+    def lengthened(self) -> int | None:
+        """The place of the row whose vector has the wrong length by most, if one has."""
+        errors = np.abs(self.lengths - 1)
+        return int(errors.argmax()) if errors.max() > LENGTHENED else None
 
     def worse(self, bound: float) -> list[int]:
         """The places of the rows that are further apart than `bound`."""
@@ -45,14 +60,15 @@ def fit_of(stored: np.ndarray, made: np.ndarray) -> Fit:
     """How near `made` is to `stored`, both `(rows, size)`; infinitely far if they differ in size."""
     rows = len(stored)
     if stored.shape != made.shape:
-        return Fit(np.full(rows, -1.0), np.full(rows, np.inf))
+        return Fit(np.full(rows, -1.0), np.full(rows, np.inf), np.ones(rows))
     one, other = stored.astype(np.float64), made.astype(np.float64)
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    cosines = (one * other).sum(1) / np.where(lengths == 0, 1, lengths)
+    length, wanted = np.linalg.norm(one, axis=1), np.linalg.norm(other, axis=1)
+    cosines = (one * other).sum(1) / np.where(length * wanted == 0, 1, length * wanted)
+    lengths = np.where(wanted == 0, 1, length / np.where(wanted == 0, 1, wanted))
     cosines = np.where((one == other).all(1), 1.0, cosines)
     largest = np.abs(one).max(1)
     differences = np.abs(one - other).max(1) / np.where(largest == 0, 1, largest)
-    return Fit(np.nan_to_num(cosines, nan=-1), np.nan_to_num(differences, nan=np.inf))
+    return Fit(np.nan_to_num(cosines, nan=-1), np.nan_to_num(differences, nan=np.inf), np.nan_to_num(lengths, nan=1))
 
 
 def bound_of(stored: str, dtype: str, agreement: dict | None = None) -> float:

@@ -55,6 +55,8 @@ def record(
         )
     if in_memory and folder is None:
         raise ValueError("folder is missing: name the one that the model was saved to.")
+    if not in_memory and folder is not None:
+        raise ValueError(f"folder={str(folder)!r} is for a model in memory; where the manifest goes, output= says.")
     source = folder if in_memory else model
     if output is None and not Path(source).is_dir():
         raise ValueError(f"output is missing: {source} is not a folder that a manifest could be written to.")

@@ -18,6 +18,7 @@ from .reading import Reading, named
 from .stores import Store
 from .trials import nearest
 
+SLIGHT = 1e-6  # a difference of cosines that is rounding
 #: reads the texts of some rows from where a proof says they are: see `tfm_zoo.corpus.source.texts_again`
 ReadTexts = Callable[[dict[str, Any], Sequence[int]], dict[int, str]]
 
@@ -90,7 +91,9 @@ def record_vectors(
     stored = np.stack([*store.vectors(chosen).values()])
     if np.isnan(stored).any():
         raise ValueError(f"{vectors}, row {chosen[int(np.isnan(stored).any(1).argmax())]:,} holds no numbers (NaN).")
-    read = read_texts(texts, chosen) if texts else store.texts(chosen)
+    read = read_texts(texts, [*chosen, total]) if texts else store.texts(chosen)
+    if total in read:
+        raise ValueError(f"{vectors} has {total:,} vectors, and there are more texts: give the texts that have one.")
     if missing := [row for row in chosen if row not in read]:
         raise ValueError(f"row {missing[0]:,} of {vectors} has no text: there are {total:,} vectors and fewer texts.")
     canaries = [read[row] for row in chosen]
@@ -127,15 +130,20 @@ def reading_of(encoder: Encoder, texts: Sequence[str], stored: np.ndarray, promp
         return reading, fit
     nearer, _ = nearest(encoder, texts, stored, reading, [*prompts.values()], bound)
     better = fit_of(stored, encoder.vectors(texts, nearer))
-    if better.difference <= bound or better.cosine > max(fit.cosine, ROUNDED):
+    if better.difference <= bound or (better.is_rounded and better.cosine > fit.cosine + SLIGHT):
         return nearer, better
-    if fit.cosine > ROUNDED:
+    if fit.is_rounded:
         return reading, fit
+    if better.is_rounded:
+        return nearer, better
     size = encoder.vectors(texts[:1], reading).shape[1]
     if size != stored.shape[1]:
         raise ValueError(
             f"{encoder.source} does not write these vectors: they have {stored.shape[1]} numbers, not {size}"
         )
+    if (alike := max(fit, better, key=lambda each: each.cosine)).cosine > ROUNDED:
+        said = f"one points the same way, and is {alike.lengths[alike.lengthened]:.3g} times as long"
+        raise ValueError(f"{encoder.source} does not write these vectors: {said}")
     hint = named(says, nearer)
     is_near = nearer != reading and better.cosines.mean() > NEAR
     tried = f"; the nearest that was tried is {hint}: {better}" if hint and is_near else ""

@@ -72,7 +72,7 @@ SEVEN_BITS = "; without VNNI, as here, inputs have seven bits, not eight, and th
 
 def pack_weights(
     model: PreTrainedModel,
-    dtype: str | None = None,
+    dtype: str | torch.dtype | None = None,
     compile: bool = False,
     calibrate: Iterable | None = None,
     tokenizer: Any = None,
@@ -117,6 +117,7 @@ def pack_weights(
         ValueError: for another type; for a model that is in training mode, not on a CPU, or quantised already; if steps
             cannot be compiled; and if there is nothing to calibrate with.
     """
+    dtype = name_of(dtype)
     if calibrate is not None and dtype not in (None, "int8"):
         raise ValueError(f"calibrate is for dtype='int8', not for {dtype!r}.")
     if not 0 <= least_cosine <= 1:
@@ -128,7 +129,7 @@ def pack_weights(
         logger.warning(f"pack_weights leaves this {type(model).__name__} as it is: {reason}.")
         return model
     dtype, is_chosen = dtype or fastest(model), dtype is None
-    check(model, dtype)
+    check(model)
     if is_chosen:
         cost = COSTS[dtype] + (SEVEN_BITS if dtype == "int8" and levels_of(Int8Product) < 127 else "")
         logger.warning(
@@ -222,10 +223,22 @@ def quantize_int8(model: PreTrainedModel) -> PreTrainedModel:
     return pack_weights(model, "int8")
 
 
-def check(model: nn.Module, dtype: str) -> None:
+def name_of(dtype: str | torch.dtype | None) -> str | None:
+    """The name of a type of packed weights, which may be given as torch's own.
+
+    Raises:
+        ValueError: for a type in which weights are not packed.
+    """
+    name = None if dtype is None else str(dtype).removeprefix("torch.")
+    if name is not None and name not in WEIGHTS:
+        raise ValueError(f"dtype={dtype!r} should be None, or one of {', '.join(map(repr, WEIGHTS))}.")
+    return name
+
+
+def check(model: nn.Module) -> None:
     """Raises a `ValueError` for what [`pack_weights`] does not take."""
-    if dtype not in WEIGHTS:
-        raise ValueError(f"Weights are packed as one of {', '.join(WEIGHTS)}, not as {dtype!r}.")
+    if not isinstance(model, PreTrainedModel) and hasattr(model, "encode"):
+        raise ValueError(f"pack_weights takes a model of transformers; speed_up takes this {type(model).__name__}.")
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type != "cpu"}
     if model.training or devices:
         state = "in training mode" if model.training else f"on {', '.join(map(str, devices))}"
