@@ -10,10 +10,10 @@ from opacus import GradSampleModule
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
 
 from ..official_models import both
-from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
+from ..tiny import NO_DROPOUT, tiny_model
 
 MASK = torch.tensor([[1] * 4 + [0] * 5, [1] * 6 + [0] * 3, [1] * 9])
 IDS = torch.arange(4, 31).view(3, 9) * MASK
@@ -99,22 +99,16 @@ def loss_of(model):
 @pytest.mark.parametrize("name", ["BertForMaskedLM", "LlamaForCausalLM", "MarianMTModel"])
 def test_gradients_as_functions(name):
     """Of a ragged batch, and of each example (without a mask, and but for an encoder-decoder, whose mask is made of
-    the ids)."""
-    model = both(name)[1].train()
+    the ids). The attention with dropout of its own steps aside, and torch's takes its place."""
+    model, dropping = (both(name, dropout=is_dropping)[1].train() for is_dropping in (False, True))
     loss, parameters = loss_of(model)
     batch = BATCH | {"labels": TOKENS["labels"].where(POSITIONS > 0, 7)}
     torch.testing.assert_close(grad(loss)(parameters, batch), gradients(model, **batch))
+    assert all(each.isfinite().all() for each in grad(loss_of(dropping)[0])(parameters, batch).values())
     if not model.config.is_encoder_decoder:
         del batch["attention_mask"]
         found = vmap(grad(loss), in_dims=(None, 0))(parameters, {key: values[:, None] for key, values in batch.items()})
         torch.testing.assert_close(found, gradients_one_by_one(model, **batch))
-
-
-def test_dropout_of_attention_under_a_gradient():
-    """The attention with dropout of its own steps aside, and torch's takes its place."""
-    loss, parameters = loss_of(tiny_model(TfmGPTForCausalLM, attention_dropout=0.5).train())
-    found = grad(loss)(parameters, ragged_batch(TfmGPTForCausalLM, labels=True))
-    assert all(value.isfinite().all() for value in found.values())
 
 
 def penalty(model: nn.Module) -> torch.Tensor:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from unittest.mock import patch
@@ -105,34 +106,39 @@ def judged(root: Path, name: str, engine: engines.Engine) -> str:
         return str(exports.verify_export("export", str(root / name)))
 
 
+BERT, CLASSIFIER = (partial(make, name, **TYPES) for name in ("BertModel", "BertForSequenceClassification"))
 LOSSES = ("token types", "the mask of padding", "the pooler", "the bias of classifier", "the embedding of token types")
 LOSSES += ("positions behind token 64", "GELU as it is (it is computed by tanh)", "the epsilon of norms (it is 1e-05)")
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_what_was_lost_is_named(models, loss):
-    model = make("BertForSequenceClassification", **TYPES)
-    said = judged(models, "BertForSequenceClassification", Pretended(model, loss))
+    said = judged(models, "BertForSequenceClassification", Pretended(CLASSIFIER(), loss))
     assert f"it has lost {loss}: without it, the model is within" in said
 
 
-def test_sound_exports(models):
-    """Rounding is within the bounds of the type, and said."""
-    model = make("BertForSequenceClassification", **TYPES)
-    said = judged(models, "BertForSequenceClassification", Pretended(model, ""))
-    assert "export: the export computes what the model computes, up to 512 tokens: logits within 0" in said
-    rounded = Pretended(make("BertForSequenceClassification", **TYPES).bfloat16().float(), "", "bfloat16")
-    said = judged(models, "BertForSequenceClassification", rounded)
-    assert "the export computes what the model computes" in said and "in bfloat16, which allows 0.05" in said
-    assert "in float32" not in said
-    other = make("BertForSequenceClassification", seed=1, **TYPES)
-    said = judged(models, "BertForSequenceClassification", Pretended(other, ""))
-    assert "logits drifted by" in said and "float32 allows 0.0001" in said
+RIGHT = "export: the export computes what the model computes, up to 512 tokens: logits within 0"
+
+
+@pytest.mark.parametrize(
+    ("export", "said"),
+    [
+        (lambda: Pretended(CLASSIFIER(), ""), {RIGHT: True}),
+        (
+            lambda: Pretended(CLASSIFIER().bfloat16().float(), "", "bfloat16"),
+            {RIGHT: True, "in bfloat16, which allows 0.05": True, "in float32": False},
+        ),
+        (lambda: Pretended(CLASSIFIER(seed=1), ""), {"logits drifted by": True, "float32 allows 0.0001": True}),
+    ],
+    ids=["sound", "rounded", "another model"],
+)
+def test_bounds_are_those_of_the_type(models, export, said):
+    found = judged(models, "BertForSequenceClassification", export())
+    assert {words: words in found for words in said} == said
 
 
 def test_the_model_itself_has_changed(models, tmp_path):
-    model = shutil.copytree(models / "BertModel", tmp_path / "model")
-    other = make("BertModel", seed=1, **TYPES)
+    model, other = shutil.copytree(models / "BertModel", tmp_path / "model"), BERT(seed=1)
     other.save_pretrained(model)
     said = judged(tmp_path, "model", Pretended(other, ""))
     assert f"{model} itself is not what was recorded: output last_hidden_state drifted" in said
@@ -141,21 +147,19 @@ def test_the_model_itself_has_changed(models, tmp_path):
     assert "computes what the model computes" in said and "was not recorded (`tfm-zoo record`)" in said
 
 
-def test_vectors_without_length_1(models, tmp_path):
+class Pooling(Pretended):
     """An export that also pools."""
-    model = save(tmp_path / "model")
 
-    class Pooling(Pretended):
-        def __call__(self, inputs):
-            outputs = self.reference(inputs)
-            return {"token_embeddings": outputs["last_hidden_state"], "sentence_embedding": outputs[self.loss]}
+    def __call__(self, inputs):
+        outputs = self.reference(inputs)
+        return {"token_embeddings": outputs["last_hidden_state"], "sentence_embedding": outputs[self.loss]}
 
-    engine = Pooling(model, "sentence_embedding")
+
+def test_vectors_without_length_1(tmp_path):
+    engine = Pooling(save(tmp_path / "model"), "sentence_embedding")
     engine.reference.reading = Reading(pooling="mean", normalize=True)
-    assert (
-        "pooler_output is missing: the pooler was lost (its vectors are pooled by mean, and do not read it)"
-        in judged(tmp_path, "model", engine)
-    )
+    said = judged(tmp_path, "model", engine)
+    assert "the pooler was lost (its vectors are pooled by mean, and do not read it)" in said
     engine.loss = "pooled"
     assert "it has lost normalisation" in judged(tmp_path, "model", engine)
 
@@ -165,14 +169,14 @@ def test_onnx(models, tmp_path):
     """By ONNX Runtime, from the command."""
     bert, classifier = models / "BertModel", models / "BertForSequenceClassification"
     names = ("last_hidden_state", "pooler_output")
-    exported(Graph(make("BertModel", **TYPES), *names), tmp_path / "onnx/model.onnx")
+    exported(Graph(BERT(), *names), tmp_path / "onnx/model.onnx")
     said = verified(tmp_path, "--against", bert)
     assert "up to 512 tokens: last_hidden_state within" in said and "ONNX Runtime" in said
-    base = exported(Graph(make("BertModel", **TYPES), "last_hidden_state"), tmp_path / "base.onnx")
+    base = exported(Graph(BERT(), "last_hidden_state"), tmp_path / "base.onnx")
     assert "pooler_output is missing: the pooler was lost" in verified(base, "--against", bert, code=1)
     said = verified(base, "--against", classifier, code=1)
     assert "logits is missing: the head of BertForSequenceClassification was lost" in said
-    short = Graph(make("BertModel", **TYPES), *names, cut=at_positions(0, 64))
+    short = Graph(BERT(), *names, cut=at_positions(0, 64))
     said = verified(exported(short, tmp_path / "short.onnx"), "--against", bert, code=1)
     assert "it has lost positions behind token 64" in said and "sequences of up to 64 tokens are right" in said
 
@@ -181,7 +185,7 @@ def test_onnx(models, tmp_path):
 def test_openvino(models, tmp_path):
     """It computes in bfloat16 where the processor can, which is right, and said."""
     openvino = pytest.importorskip("openvino")
-    model = make("BertModel", **TYPES)
+    model = BERT()
     example = dict.fromkeys(NAMES, torch.ones(2, 7, dtype=torch.long))
     with silenced_export():
         whole = openvino.convert_model(model, example_input=example)
