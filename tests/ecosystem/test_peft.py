@@ -150,6 +150,20 @@ def test_an_encoder_takes_prompts_and_no_prefix():
     assert prompted.prompt_encoder.default.embedding.weight.grad.norm() > 0
 
 
+def test_an_adapter_for_each_row_and_its_beams():
+    """PEFT names the adapter of each beam to the decoder, whose beams then share no keys and values of the source."""
+    lora = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="SEQ_2_SEQ_LM")
+    ids, names, found = torch.arange(3, 27).view(3, 8), ["a", "b", "__base__"], []
+    for model in both("BartForConditionalGeneration"):
+        adapted = peft.get_peft_model(model, lora, adapter_name="a").eval()
+        adapted.add_adapter("b", lora)
+        generator = torch.Generator().manual_seed(0)
+        for _, parameter in sorted(pair for pair in adapted.named_parameters() if "lora_" in pair[0]):
+            parameter.data.normal_(generator=generator)
+        found.append([adapted.generate(input_ids=ids, num_beams=beams, adapter_names=names) for beams in (1, 3)])
+    assert all(map(torch.equal, *found))
+
+
 @pytest.fixture(scope="module")
 def official(tmp_path_factory):
     """The folder of a tiny official model."""
