@@ -44,9 +44,13 @@ TRIED = {
     **dict.fromkeys(LATER, ("greedy",)),
     **dict.fromkeys(ARCHITECTURES, SOME),
     **dict.fromkeys(TRANSLATORS, ("greedy", "beams", "static cache, beams", "target begun")),
-    "fsmt": ("greedy", "without a cache", "beams"),  # the official class sees what is to come in a target that is begun
-    "qwen2": STRATEGIES,
-    "marian": OF_TRANSLATORS,
+    "FSMTForConditionalGeneration": (
+        "greedy",
+        "without a cache",
+        "beams",
+    ),  # the official class sees what is to come in a target that is begun
+    "Qwen2ForCausalLM": STRATEGIES,
+    "MarianMTModel": OF_TRANSLATORS,
 }
 
 
@@ -61,7 +65,7 @@ def generated(architecture: str, rows: int = 4, **options) -> tuple:
     source = {"input_ids": torch.where(mask.bool(), ids, padding)[:rows], "attention_mask": mask[:rows]}
     options = {"no_repeat_ngram_size": 2, "suppress_tokens": [padding]} | options
     ours = generate(model, source, **options)
-    if architecture == "fsmt":
+    if architecture == "FSMTForConditionalGeneration":
         # In `generate`, the official class has no causal mask: it is right where it reads one token at a time.
         options = {name: value for name, value in options.items() if name not in ("use_cache", "cache_implementation")}
     with keep_every_layer():
@@ -79,7 +83,7 @@ def test_as_official(architecture):
 
 
 def test_from_embeddings():
-    model, _ = pair("gpt2")
+    model, _ = pair("GPT2LMHeadModel")
     embedded = {"inputs_embeds": model.get_input_embeddings()(prompts()["input_ids"])}
     mask = {"attention_mask": prompts()["attention_mask"]}
     new = generate(model, prompts()).sequences[:, prompts()["input_ids"].shape[1] :]
@@ -102,7 +106,9 @@ def test_guesses_ahead(architecture, is_assisted):
         helpers = pair(architecture, seed=0 if is_sampled else 1)
         for model, helper in zip(pair(architecture), helpers, strict=True):
             more = {"assistant_model": helper} if is_assisted else {"prompt_lookup_num_tokens": 3}
-            if architecture != "openai-gpt" or not said:  # whose official class has no cache, which assistance needs
+            if (
+                architecture != "OpenAIGPTLMHeadModel" or not said
+            ):  # whose official class has no cache, which assistance needs
                 said.append(generate(model, one_prompt(), **options, **more).sequences)
         assert said[0].equal(said[-1]), f"do_sample={is_sampled}"
         if not is_sampled:
@@ -111,7 +117,7 @@ def test_guesses_ahead(architecture, is_assisted):
 
 
 @pytest.mark.parametrize("is_assisted", [False, True], ids=["lookup", "assistant"])
-@pytest.mark.parametrize("architecture", ["marian", "t5"])
+@pytest.mark.parametrize("architecture", ["MarianMTModel", "T5ForConditionalGeneration"])
 def test_guesses_of_a_translator(architecture, is_assisted):
     more = {"assistant_model": pair(architecture, seed=1)[0]} if is_assisted else {"prompt_lookup_num_tokens": 2}
     options = {"rows": 1, "num_beams": 1, "repetition_penalty": 1.5}

@@ -41,7 +41,7 @@ def test_as_without_a_cache(architecture):
 
 
 def test_windows_hold_what_they_need():
-    model, _ = pair("qwen2")
+    model, _ = pair("Qwen2ForCausalLM")
     for name, window in (("dynamic", WINDOW - 1), ("static", WINDOW)):  # a static one has room for the next
         cache = generate(model, prompts(), cache_implementation=name).past_key_values
         wanted = [window if kind == "sliding_attention" else LENGTH - 1 for kind in model.config.layer_types]
@@ -72,7 +72,7 @@ def test_continued_chat(architecture):
     turns = [torch.randint(3, VOCABULARY, (4, length), generator=generator) for length in (3, 4)]
     model, official = pair(architecture)
     ours = chat(model, [prompts()["input_ids"], *turns])
-    if architecture != "openai-gpt":  # whose official class has no cache
+    if architecture != "OpenAIGPTLMHeadModel":  # whose official class has no cache
         theirs = chat(official, [prompts()["input_ids"], *turns])
         assert all(one.equal(other) for one, other in zip(ours, theirs, strict=True))
     assert_varied(ours[-1])
@@ -81,7 +81,7 @@ def test_continued_chat(architecture):
 
 @torch.no_grad()
 def test_a_cache_has_the_names_of_all_releases():
-    (model, _), ids = pair("gpt2"), torch.arange(5, 11)[None]
+    (model, _), ids = pair("GPT2LMHeadModel"), torch.arange(5, 11)[None]
     for name in ("past_key_values", "cache"):
         past = model(ids[:, :5]).past_key_values
         assert_same(model(ids[:, 5:], **{name: past}).logits, model(ids, use_cache=False).logits[:, 5:], name)

@@ -28,7 +28,7 @@ def assert_one_graph(model, inputs: dict, **options) -> torch.LongTensor:
 
 # (A static cache with a window is compiled anew at every step by transformers 5.23, for its own classes too.)
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["gpt2", "llama"])
+@pytest.mark.parametrize("architecture", ["GPT2LMHeadModel", "LlamaForCausalLM"])
 def test_one_graph(architecture):
     assert_varied(assert_one_graph(pair(architecture)[0], prompts()))
 

@@ -54,14 +54,14 @@ def assert_near(model, packed_model, batch: dict, dtype: str) -> None:
     assert distance(exact, packed_model, batch) <= bound
 
 
-@pytest.mark.parametrize("architecture", ["gpt2", "llama", "marian"])
+@pytest.mark.parametrize("architecture", ["GPT2LMHeadModel", "LlamaForCausalLM", "MarianMTModel"])
 def test_same_tokens(architecture):
     model, _ = pair(architecture)
     twin = packed(model, "float32")
     for name, options in STRATEGIES.items():
         wanted, made = (generate(each, prompts(), **options).sequences for each in (model, twin))
         assert made.equal(wanted), name
-    assert_varied(wanted, 1 if architecture == "marian" else 9)
+    assert_varied(wanted, 1 if architecture == "MarianMTModel" else 9)
 
 
 @pytest.mark.parametrize("head", [TfmGPTForCausalLM, TfmBertForMaskedLM, TfmEncoderDecoderForConditionalGeneration])
@@ -246,7 +246,9 @@ def graphs() -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture, dtype", [("gpt2", "float32"), ("llama", "int8"), ("marian", "bfloat16")])
+@pytest.mark.parametrize(
+    "architecture, dtype", [("GPT2LMHeadModel", "float32"), ("LlamaForCausalLM", "int8"), ("MarianMTModel", "bfloat16")]
+)
 def test_same_tokens_of_compiled_steps(architecture, dtype):
     packed, compiled = twins(architecture, dtype)
     assert "static" in compiled.generation_config.to_json_string()  # which saving a model writes
@@ -265,7 +267,7 @@ def test_caches_are_as_long_as_their_room(monkeypatch):
     """A long generation takes another graph, and those after it take the first one again."""
     assert [room(positions) for positions in (1, 128, 129, 1000, 1024)] == [128, 128, 256, 1024, 1024]
     monkeypatch.setattr(compiling, "SHORTEST", 16)
-    packed, compiled = twins("llama", "float32")
+    packed, compiled = twins("LlamaForCausalLM", "float32")
     for new, count in ((4, 1), (6, 1), (12, 2), (5, 2)):
         made, wanted = (generate(model, prompts(), max_new_tokens=new) for model in (compiled, packed))
         assert made.sequences.equal(wanted.sequences)
