@@ -24,6 +24,7 @@ from .test_vectors import verified
 
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
 TYPES = {"type_vocab_size": 2, "num_labels": 3, "layer_norm_eps": 1e-7, "max_position_embeddings": 600}
+TYPES |= {"num_hidden_layers": 1}
 
 
 class Graph(nn.Module):
