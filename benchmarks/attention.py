@@ -3,16 +3,15 @@
 import re
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from math import inf
 from statistics import median
 from time import monotonic
 
 import torch
-from transformers import PreTrainedModel
 
 from . import batches
-from .pairs import Settings, Step, forward, pair, train
-from .timing import seconds
+from .pairs import Settings, forward, pair, train
+from .timing import in_turn
 
 MODELS = {"BERT-base": ("bert-base", {}), "LLaMA (SmolLM-135M)": ("smollm-135m", {"pad_token_id": 0})}
 TINY = {"hidden_size": 96, "intermediate_size": 96, "num_attention_heads": 6}
@@ -25,44 +24,6 @@ WAYS += [("zoo", each) for each in ("sdpa", "varlen", "flex_attention", FLASH)]
 #: what the names of kernels hold that compute attention as a whole
 KERNELS = re.compile("flash|fmha|efficient_attention|cudnn_attention|flex|varlen")
 MINUTES = 7  # after which nothing new begins
-
-
-@dataclass
-class Way:
-    """A model with one implementation of attention.
-
-    Args:
-        kernels: those that one call ran, by name.
-        drift: of its logits from those of the official class in float32, as a share of the largest.
-        failure: why it does not run here.
-    """
-
-    side: str
-    attention: str
-    model: PreTrainedModel
-    step: Step
-    kernels: str = ""
-    drift: str = ""
-    failure: str = ""
-    times: list[float] = field(default_factory=list)
-
-    def prepare(self, inputs: list[dict], exact: torch.Tensor) -> None:
-        """Compiles what has to be compiled, and notes which kernels run, and how near the logits are."""
-        try:
-            self.model.set_attn_implementation(self.attention)
-            for batch in inputs:
-                self.step(batch)
-            self.kernels = kernels_of(lambda: self.step(inputs[0]))
-            with torch.no_grad():
-                logits = self.model(**inputs[0]).logits.float()
-            self.drift = f"{float((logits - exact).abs().max() / exact.abs().max()):.1e}"
-        except Exception as error:  # each back-end has errors of its own, and the others are still worth a look
-            self.failure = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
-
-    def time(self, batch: dict) -> None:
-        if not self.failure:
-            self.model.set_attn_implementation(self.attention)
-            self.times.append(seconds(self.step, batch))
 
 
 def kernels_of(run: Callable[[], object]) -> str:
@@ -91,20 +52,29 @@ def backends(device: str, is_tiny: bool = False) -> tuple[list[str], list[list[s
             models = dict(zip(("official", "zoo"), models, strict=True))
             with torch.no_grad():
                 exact = deepcopy(models["official"]).float()(**inputs[0]).logits
-            ways = [Way(side, each, models[side], make(models[side])) for side, each in WAYS]
-            for way in ways:
-                if monotonic() > until:
-                    way.failure = f"not run: {MINUTES} minutes were over"
-                else:
-                    way.prepare(inputs, exact)
-            for batch in inputs:
-                for way in ways:
-                    way.time(batch)
-            base = median(ways[0].times or [0.0])
-            for way in ways:
-                cells = [way.failure, "", "", ""]
-                if way.times:
-                    own = median(way.times)
-                    cells = [way.kernels, f"{1000 * own:.2f} ms", f"{base / own:.2f}", way.drift]
-                rows.append([title, what, way.side, way.attention, *cells])
+            cells, runs = {}, {}
+            for side, attention in WAYS:
+                step = make(models[side])
+
+                def run(model=models[side], attention=attention, step=step) -> None:
+                    model.set_attn_implementation(attention)
+                    for batch in inputs:
+                        step(batch)
+
+                try:
+                    if monotonic() > until:
+                        raise TimeoutError(f"{MINUTES} minutes were over")
+                    run()  # compiles what has to be compiled
+                    ran = kernels_of(lambda step=step: step(inputs[0]))
+                    with torch.no_grad():
+                        drift = (models[side](**inputs[0]).logits.float() - exact).abs().max() / exact.abs().max()
+                    cells[side, attention], runs[side, attention] = [ran, f"{float(drift):.1e}"], run
+                except Exception as error:  # each back-end has errors of its own, and the others are still worth a look
+                    cells[side, attention] = [f"{type(error).__name__}: {' '.join(str(error).split())[:120]}", ""]
+            times = {way: median(each) / len(inputs) for way, each in in_turn(runs, 1 if is_tiny else 3).items()}
+            for way, (ran, drift) in cells.items():
+                timed = ["", ""]
+                if way in times:
+                    timed = [f"{1000 * times[way]:.2f} ms", f"{times.get(WAYS[0], inf) / times[way]:.2f}"]
+                rows.append([title, what, *way, ran, *timed, drift])
     return ["model", "what", "class", "attention", "ran", "time", "times as fast as the first", "drift"], rows

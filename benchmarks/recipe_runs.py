@@ -8,9 +8,7 @@ from typing import Any
 
 from tests.fields import fields_by_name
 
-KILLED = 7  # the step after which a run is killed: in mid-epoch, between two evaluations
-#: options by run; those of `SHARED` are data sets and a checkpoint. Of `language-model` the best is the first model,
-#: which is there when the run is killed.
+#: options by run; those of `SHARED` are data sets and a checkpoint
 RUNS = fields_by_name("""
 SHORT: max_train_steps=12 eval_steps=5 max_eval_samples=50 logging_steps=1
 GENERATED: SHORT dataset_name=generated
@@ -53,43 +51,25 @@ class Run:
     options: Mapping[str, Any]
 
     @property
-    def variants(self) -> list[str]:
-        """Those of a comparison of architectures, which has no checkpoints."""
-        return [*json.loads(self.options.get("variants", "{}"))]
-
-    @property
-    def kept(self) -> Path:
-        """What is there when the run is killed: its checkpoint or, of a comparison, the first variant."""
-        return Path("variants", self.variants[0]) if self.variants else Path(f"checkpoint-{KILLED}")
-
-    @property
     def missing(self) -> list[Path]:
         """The data that are not at hand."""
         return [value for value in self.options.values() if isinstance(value, Path) and not value.exists()]
 
-    @property
-    def script(self) -> str:
-        return f"recipes/{self.recipe}.py"
-
     def command(self, output_dir: Path, **options: Any) -> list[str]:
-        """The recipe and the words of its command line; it saves checkpoints, if it can."""
-        saved = {} if self.variants else {"checkpointing_steps": KILLED}
-        options = {**self.options, **saved, **options, "output_dir": output_dir}
-        words = (f"--{name}={value}" for name, value in options.items() if value is not None)
-        return [self.script, *words]
+        """The recipe and the words of its command line."""
+        options = {**self.options, **options, "output_dir": output_dir}
+        told = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in options.items()}
+        return [f"recipes/{self.recipe}.py", *(f"--{name}={value}" for name, value in told.items())]
 
 
 def make_runs(shared: Path) -> dict[str, Run]:
     """The runs by name. `shared` holds data sets and a checkpoint."""
-    runs = {}
-    for name, fields in RUNS.items():
-        if name.islower():
-            options = {
-                key: shared / value.removeprefix("SHARED/") if str(value).startswith("SHARED/") else value
-                for key, value in fields.items()
-                if key != "recipe"
-            }
-            if "variants" in options:
-                options["variants"] = json.dumps(options["variants"])
-            runs[name] = Run(fields["recipe"], options)
-    return runs
+
+    def found(value: Any) -> Any:
+        return shared / value.removeprefix("SHARED/") if str(value).startswith("SHARED/") else value
+
+    return {
+        name: Run(fields["recipe"], {key: found(value) for key, value in fields.items() if key != "recipe"})
+        for name, fields in RUNS.items()
+        if name.islower()
+    }

@@ -30,6 +30,8 @@ from tfm_zoo import CorpusReader
 from tfm_zoo.corpus.run import CorpusRun
 from tfm_zoo.corpus.source import Corpus
 
+from .leaderboard.in_llama_cpp import write_gguf
+
 VERIFY = "from tfm_zoo.cli import app; app()"
 #: what a release of transformers could do
 POSITIONS = """
@@ -110,11 +112,35 @@ class States(nn.Module):
         return self.model(input_ids, attention_mask, token_type_ids)[0]
 
 
-def judge_exports(encoder: Path, folder: Path) -> None:
-    import gguf
-    import openvino
+#: names of tensors in a file of GGUF -> those of the official class
+LAYER = {
+    **{"attn_q": "attention.self.query", "attn_k": "attention.self.key", "attn_v": "attention.self.value"},
+    **{"attn_output": "attention.output.dense", "attn_output_norm": "attention.output.LayerNorm"},
+    **{"ffn_up": "intermediate.dense", "ffn_down": "output.dense", "layer_output_norm": "output.LayerNorm"},
+}
+EMBEDDINGS = {
+    **{"token_embd": "word_embeddings", "position_embd": "position_embeddings"},
+    **{"token_types": "token_type_embeddings", "token_embd_norm": "LayerNorm"},
+}
 
-    from tests.proof.test_exports import write_bert
+
+def write_bert(model: PreTrainedModel, path: Path) -> None:
+    """In GGUF, which has no pooler."""
+    import gguf
+
+    names, weights, tensors = {ours: f"embeddings.{name}" for ours, name in EMBEDDINGS.items()}, model.state_dict(), {}
+    for index in range(model.config.num_hidden_layers):
+        names |= {f"blk.{index}.{ours}": f"encoder.layer.{index}.{theirs}" for ours, theirs in LAYER.items()}
+    for ours, theirs in names.items():
+        for kind in {"weight", "bias"} & {name.removeprefix(f"{theirs}.") for name in weights}:
+            tensors[f"{ours}.{kind}"] = weights[f"{theirs}.{kind}"]
+    more = {"layer_norm_eps": model.config.layer_norm_eps, "token_type_count": model.config.type_vocab_size}
+    more |= {"causal_attention": False, "pooling_type": gguf.PoolingType.CLS}
+    write_gguf(path, "bert", model.config, tensors, **more)
+
+
+def judge_exports(encoder: Path, folder: Path) -> None:
+    import openvino
 
     model = AutoModel.from_pretrained(encoder, attn_implementation="eager").eval()
     names = ("input_ids", "attention_mask", "token_type_ids")
@@ -123,7 +149,7 @@ def judge_exports(encoder: Path, folder: Path) -> None:
     options = {"input_names": names, "output_names": ["last_hidden_state"], "dynamic_shapes": (axes,) * 3}
     torch.onnx.export(States(model), (*inputs.values(),), folder / "lost.onnx", **options, verbose=False)
     openvino.save_model(openvino.convert_model(model, example_input=inputs), folder / "rounded.xml")
-    write_bert(model, folder / "lost.gguf", gguf)
+    write_bert(model, folder / "lost.gguf")
     verify("ONNX without the pooler", folder / "lost.onnx", "--against", encoder)
     verify("OpenVINO in bfloat16", folder / "rounded.xml", "--against", encoder)
     verify("GGUF without the pooler", folder / "lost.gguf", "--against", encoder)

@@ -24,10 +24,6 @@ from transformers import (
     AutoTokenizer,
     DataCollatorWithPadding,
     GPT2Tokenizer,
-    LlamaConfig,
-    LlamaForCausalLM,
-    LlamaForSequenceClassification,
-    PreTrainedModel,
     PrinterCallback,
     Trainer,
     TrainerCallback,
@@ -37,6 +33,7 @@ from transformers import (
 from tfm_zoo import from_official
 
 from .memory import with_peak
+from .pairs import Settings, pair
 from .timing import table
 
 BATCH, LENGTH = 16, 256  # rows of a step, and the most tokens of one
@@ -119,29 +116,26 @@ TOOLS: dict[str, tuple[str, Callable]] = {
 }
 
 
-def official_model(kind: str, encoder: Path, tokenizer, layers: int) -> PreTrainedModel:
-    torch.manual_seed(0)
-    undropped = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # what is dropped depends on shapes
-    if kind == "encoder":
-        return AutoModel.from_pretrained(encoder, **undropped)
-    if kind in ("classifier", "scorer"):
-        labels = 2 if kind == "classifier" else 1
-        return AutoModelForSequenceClassification.from_pretrained(encoder, num_labels=labels, **undropped)
-    sizes = {"hidden_size": 576, "intermediate_size": 1536, "num_attention_heads": 9, "num_key_value_heads": 3}
-    ends = {"pad_token_id": tokenizer.eos_token_id, "eos_token_id": tokenizer.eos_token_id, "num_labels": 1}
-    config = LlamaConfig(**sizes, **ends, num_hidden_layers=layers, vocab_size=len(tokenizer))
-    return (LlamaForCausalLM if kind == "decoder" else LlamaForSequenceClassification)(config)
-
-
 def save_twins(kind: str, encoder: Path, tokenizer_folder: Path, layers: int, folder: Path) -> dict[str, str]:
     """Folders of an official model and of its zoo twin, each with its tokenizer."""
+    torch.manual_seed(0)
     if kind in ("decoder", "reward"):
         tokenizer = GPT2Tokenizer.from_pretrained(tokenizer_folder)
         tokenizer.pad_token = tokenizer.eos_token
+        end, head = tokenizer.eos_token_id, "AutoModelForCausalLM"
+        head = head if kind == "decoder" else "AutoModelForSequenceClassification"
+        fields = {"vocab_size": len(tokenizer), "pad_token_id": end, "eos_token_id": end, "num_labels": 1}
+        models = pair("smollm-135m", head, Settings(layers=layers), **fields)
     else:
         tokenizer = AutoTokenizer.from_pretrained(encoder)
-    official = official_model(kind, encoder, tokenizer, layers)
-    for side, model in (("official", official), ("zoo", from_official(official))):
+        undropped = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # what is dropped follows shapes
+        if kind == "encoder":
+            official = AutoModel.from_pretrained(encoder, **undropped)
+        else:
+            labels = {"num_labels": 2 if kind == "classifier" else 1}
+            official = AutoModelForSequenceClassification.from_pretrained(encoder, **labels, **undropped)
+        models = official, from_official(official)
+    for side, model in zip(("official", "zoo"), models, strict=True):
         model.save_pretrained(folder / side)
         tokenizer.save_pretrained(folder / side)
     return {side: str(folder / side) for side in ("official", "zoo")}

@@ -3,6 +3,7 @@ decoders, with an encoder or without, say the same step by step as at once."""
 
 import re
 import tempfile
+from itertools import pairwise
 
 import pytest
 import torch
@@ -233,10 +234,16 @@ def frequencies_change(fields: dict) -> bool:
     return any(kind in str(fields.get("rope_parameters")) for kind in ("longrope", "dynamic"))
 
 
+def pieces_of(length: int, first: int) -> list[slice]:
+    """A first piece, two of a token each, and the rest."""
+    ends = sorted({0, *(min(end, length) for end in (first, first + 1, first + 2)), length})
+    return [slice(*each) for each in pairwise(ends)]
+
+
 @settings(COMMON, max_examples=100)
 @given(fields=OF_DECODERS, attention=ATTENTION, side=PADDED_SIDE, first=st.integers(1, 8))
 def test_step_by_step_as_at_once(fields, attention, side, first):
-    """A first piece, then token by token, with a cache that grows or one that does not."""
+    """With a cache that grows or one that does not."""
     assume(not frequencies_change(fields))
     model, batch = make(TfmGPTModel, attention, **fields), make_batch(TfmGPTModel, fields, side)
     mask = batch["attention_mask"].bool()
@@ -244,12 +251,11 @@ def test_step_by_step_as_at_once(fields, attention, side, first):
     with torch.no_grad():
         whole = model(**batch).last_hidden_state[mask]
         for cache in (DynamicCache(config=model.config), StaticCache(config=model.config, max_cache_len=length)):
-            pieces, start = [], 0
-            for end in range(first, length + 1):
-                piece = {name: ids[:, start:end] for name, ids in batch.items()}
-                piece["attention_mask"] = batch["attention_mask"][:, :end]
+            pieces = []
+            for part in pieces_of(length, first):
+                piece = {name: ids[:, part] for name, ids in batch.items()}
+                piece["attention_mask"] = batch["attention_mask"][:, : part.stop]
                 pieces.append(model(**piece, past_key_values=cache, use_cache=True).last_hidden_state)
-                start = end
             assert_same(torch.cat(pieces, dim=1)[mask], whole)
 
 
@@ -266,9 +272,8 @@ def test_step_by_step_as_at_once_with_a_source(fields, attention, side, first):
         encoded = {"encoder_outputs": (whole.encoder_last_hidden_state,), "attention_mask": batch["attention_mask"]}
         for own in (DynamicCache(config=config), StaticCache(config=config, max_cache_len=length)):
             cache, pieces = EncoderDecoderCache(own, DynamicCache()), []
-            ends = range(first, length + 1)
-            for start, end in zip((0, *ends), ends, strict=False):
-                piece = model(**encoded, decoder_input_ids=target[:, start:end], past_key_values=cache, use_cache=True)
+            for part in pieces_of(length, first):
+                piece = model(**encoded, decoder_input_ids=target[:, part], past_key_values=cache, use_cache=True)
                 pieces.append(piece.last_hidden_state)
             assert_same(torch.cat(pieces, dim=1), whole.last_hidden_state)
 

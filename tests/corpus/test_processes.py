@@ -22,11 +22,11 @@ LAUNCH = ["-m", "accelerate.commands.launch", "--quiet", "--config_file", RECIPE
 
 @pytest.fixture(scope="module")
 def command(encoder, texts, tmp_path_factory):
-    """Makes the arguments of a run into a folder: 40 parts of texts of many lengths."""
+    """Makes the arguments of a run into a folder: 30 parts of texts of many lengths."""
     file = tmp_path_factory.mktemp("texts") / "texts.parquet"
-    pq.write_table(pa.table({"text": texts * 80}), file, row_group_size=3333)
+    pq.write_table(pa.table({"text": texts * 30}), file, row_group_size=1333)
     return lambda out, file=file: [
-        *(encoder, "--pooling", "mean", "--data_files", file, "--rows_per_part", 200, "--output_dir", out)
+        *(encoder, "--pooling", "mean", "--data_files", file, "--rows_per_part", 100, "--output_dir", out)
     ]
 
 
@@ -37,7 +37,7 @@ def start(*arguments) -> subprocess.Popen:
 
 
 def wait_for_parts(process: subprocess.Popen, out: Path) -> list[psutil.Process]:
-    """Returns the process with its children, once five parts of 40 are there."""
+    """Returns the process with its children, once five parts of 30 are there."""
     while len([*out.glob("part-*")]) < 5:
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
@@ -53,7 +53,7 @@ def undisturbed(command, tmp_path_factory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("alone") / "out"
     process = start(PREDICT, *command(out))
     assert "tokens/s" in process.communicate()[1] and process.returncode == 0
-    assert len(contents(out)) == 42
+    assert len(contents(out)) == 32
     return contents(out)
 
 
@@ -66,7 +66,7 @@ def test_two_processes_that_are_killed(command, undisturbed, tmp_path):
     process.communicate()
     psutil.wait_procs(family)
     begun = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
-    assert 5 <= len(begun) < 40
+    assert 5 <= len(begun) < 30
     process = start(*LAUNCH, *command(out))
     assert process.communicate() and process.returncode == 0
     assert contents(out) == undisturbed

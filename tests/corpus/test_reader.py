@@ -1,7 +1,6 @@
 """`CorpusReader` gives what sentence-transformers and transformers' pipelines give, in the order of the texts."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -99,6 +98,7 @@ def test_tags_are_those_of_the_pipeline(texts, tmp_path):
         assert scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
+#: what is said, of options, or of another model than the encoder
 BAD = {
     "give one of mean, cls, last": {"pooling": "median"},
     "and the model has neither a head nor files": {},
@@ -110,13 +110,23 @@ BAD = {
     "tokens_per_batch must be at least 1, not 0": {"pooling": "cls", "tokens_per_batch": 0},
     "window must be at least 1": {"pooling": "cls", "window": -1},
     "max_length must be at least 3, not 2: a text has 2 special tokens": {"pooling": "cls", "max_length": 2},
+    "pooling 'mean': .* gives labels, and no vectors": {"model": "BertForSequenceClassification", "pooling": "mean"},
+    "neither labels, tags nor vectors": {"model": "BertForQuestionAnswering"},
+    "names Dense, which is not read": {"model": "BertModel"},
 }
 
 
 @pytest.mark.parametrize("message", BAD)
-def test_bad_options(encoder, message):
+def test_bad_options(encoder, message, tmp_path):
+    options = {**BAD[message]}
+    if name := options.pop("model", None):
+        save(encoder := tmp_path, name, files=False)
+    if "Dense" in message:
+        kinds = ("Transformer", "Dense")
+        modules = [{"type": f"sentence_transformers.models.{kind}", "path": ""} for kind in kinds]
+        (tmp_path / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(ValueError, match=message):
-        CorpusReader.from_pretrained(encoder, **BAD[message])
+        CorpusReader.from_pretrained(encoder, **options)
 
 
 def test_bad_texts(encoder):
@@ -131,24 +141,10 @@ def test_bad_texts(encoder):
         [*reader(["a", ""])]
 
 
-def test_bad_models(encoder, tmp_path):
-    save(tmp_path / "classifier", "BertForSequenceClassification", files=False)
-    save(tmp_path / "answers", "BertForQuestionAnswering", files=False)
-    shutil.copytree(encoder, tmp_path / "dense")
-    modules = [{"type": f"sentence_transformers.models.{kind}", "path": ""} for kind in ("Transformer", "Dense")]
-    (tmp_path / "dense/modules.json").write_text(json.dumps(modules))
-    for name, options, message in (
-        ("classifier", {"pooling": "mean"}, "pooling 'mean': .*classifier gives labels, and no vectors"),
-        ("answers", {}, "neither labels, tags nor vectors"),
-        ("dense", {}, "names Dense, which is not read"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            CorpusReader.from_pretrained(tmp_path / name, **options)
-
-
 @pytest.mark.slow
-def test_compiled(encoder, texts):
-    texts = texts[:20]
-    plain, compiled = (CorpusReader.from_pretrained(encoder, pooling="mean", compile=flag) for flag in (False, True))
-    np.testing.assert_allclose(vectors(compiled, texts), vectors(plain, texts), atol=1e-5)
+def test_compiled(texts, tmp_path):
+    save(tmp_path, files=False, num_hidden_layers=1)
+    options = {"pooling": "mean", "tokens_per_batch": 200}
+    plain, compiled = (CorpusReader.from_pretrained(tmp_path, **options, compile=flag) for flag in (False, True))
+    np.testing.assert_allclose(vectors(compiled, texts[:20]), vectors(plain, texts[:20]), atol=1e-5)
     torch._dynamo.reset()

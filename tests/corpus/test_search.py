@@ -12,6 +12,7 @@ from tfm_zoo.corpus.run import CorpusRun
 from tfm_zoo.corpus.source import Corpus
 
 from ..documents.document import ROOT, read
+from ..encoders import write_files
 from ..recipes.conftest import imported
 
 SEARCH = imported(ROOT / "recipes" / "search.py")
@@ -22,9 +23,7 @@ def vectors(encoder, texts, tmp_path_factory) -> Path:
     """Vectors of length 1, of a model with the files of sentence-transformers."""
     folder = tmp_path_factory.mktemp("search")
     shutil.copytree(encoder, folder / "model")
-    kinds = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
-    modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in kinds.items()]
-    (folder / "model/modules.json").write_text(json.dumps(modules))
+    write_files(folder / "model", prompt="", cut=80)
     (folder / "texts.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
     corpus = Corpus.open(data_files=[str(folder / "texts.jsonl")], keep=["text"])
     reader = CorpusReader.from_pretrained(str(folder / "model"), pooling="cls+mean")

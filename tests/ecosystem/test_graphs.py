@@ -11,7 +11,6 @@ from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmBertForMultipleChoice,
     TfmBertForSequenceClassification,
-    TfmDebertaModel,
     TfmEncoderDecoderForConditionalGeneration,
     TfmEncoderDecoderForSequenceClassification,
     TfmGPTForCausalLM,
@@ -74,24 +73,6 @@ def test_one_graph(head, backend, fields):
     compiled.compile(backend=backend, fullgraph=True)
     batch = ragged_batch(head, labels=training)
     torch.testing.assert_close(computed(compiled, batch), computed(plain, batch), **SAME)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("head", "fields"),
-    [
-        (TfmDebertaModel, {}),
-        (TfmGPTForSequenceClassification, {}),
-        (TfmEncoderDecoderForConditionalGeneration, {}),
-        (TfmEncoderDecoderForConditionalGeneration, ROTARY),
-    ],
-)
-def test_export_for_any_batch_and_lengths(head, fields):
-    model, large = one_layer(head, **fields), ragged_batch(head)
-    small = {name: value[:2, 2:].clone() for name, value in large.items()}
-    shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    program = torch.export.export(model, (), small, dynamic_shapes=dict.fromkeys(small, shape))
-    torch.testing.assert_close(real(program.module()(**large)), real(model(**large)), **SAME)
 
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)

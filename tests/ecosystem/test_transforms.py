@@ -10,10 +10,10 @@ from opacus import GradSampleModule
 from torch import nn
 from torch.func import functional_call, grad, vmap
 
-from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
 
 from ..official_models import both
-from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
+from ..tiny import NO_DROPOUT, tiny_model
 
 MASK = torch.tensor([[1] * 4 + [0] * 5, [1] * 6 + [0] * 3, [1] * 9])
 IDS = torch.arange(4, 31).view(3, 9) * MASK
@@ -25,7 +25,6 @@ SEGMENTS = ROWS | {"token_type_ids": torch.zeros_like(IDS)}
 SENTENCES = {"labels": torch.tensor([0, 1, 2])}
 TOKENS = {"labels": IDS.where(POSITIONS % 3 == 0, -100).where(POSITIONS < 4, -100)}
 TARGETS = {"labels": IDS[2:].repeat(3, 1)}
-LAYER, DECODER_LAYER = "model.layers.0", "model.decoder.layers.0"
 
 
 def gradients(model: nn.Module, **batch) -> dict[str, torch.Tensor]:
@@ -44,29 +43,27 @@ def gradients_one_by_one(model: nn.Module, **batch) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize(
     ("name", "layers"),
     [
-        ("BertForSequenceClassification", [("bert.embeddings", "model.embeddings"), ("bert.encoder.layer.0", LAYER)]),
-        ("LlamaForSequenceClassification", [("model.embed_tokens", "model.embeddings"), (LAYER, LAYER)]),
-        ("MarianMTModel", [("model.encoder.layers.0", "model.encoder.layers.0"), (DECODER_LAYER, DECODER_LAYER)]),
+        ("BertForSequenceClassification", ("bert.encoder.layer.0", "model.layers.0")),
+        ("LlamaForSequenceClassification", ("model.embed_tokens", "model.embeddings")),
+        ("MarianMTModel", ("model.decoder.layers.0", "model.decoder.layers.0")),
     ],
 )
 def test_attributions_of_layers(name, layers):
     """The gradients at a layer's output, integrated from a baseline, on a ragged batch."""
-    has_target, models = name.startswith("Marian"), both(name)
+    has_target, found = name.startswith("Marian"), []
 
     def logits(model, ids, mask):
         target = {"decoder_input_ids": IDS[:1, :3].expand(len(ids), -1)} if has_target else {}
         return model(input_ids=ids, attention_mask=mask, **target).logits
 
     options = {"baselines": IDS.where(MASK == 0, 7), "target": (2, 5) if has_target else 1, "n_steps": 4}
-    options["additional_forward_args"] = MASK
-    for pair in layers:
-        wanted, found = (
-            LayerIntegratedGradients(partial(logits, model), model.get_submodule(layer)).attribute(IDS, **options)
-            for model, layer in zip(models, pair, strict=True)
+    for model, layer in zip(both(name), layers, strict=True):
+        attributed = LayerIntegratedGradients(partial(logits, model), model.get_submodule(layer))
+        found.append(
+            attributed.attribute(IDS, **options, additional_forward_args=MASK)[(... if has_target else MASK == 1)]
         )
-        seen = torch.ones(3, 3) if "decoder" in pair[0] else MASK
-        torch.testing.assert_close(found[seen == 1], wanted[seen == 1], rtol=1e-4, atol=1e-6)
-        assert found[seen == 1].norm() > 0
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)
+    assert found[0].norm() > 0
 
 
 @pytest.mark.parametrize(
@@ -99,22 +96,16 @@ def loss_of(model):
 @pytest.mark.parametrize("name", ["BertForMaskedLM", "LlamaForCausalLM", "MarianMTModel"])
 def test_gradients_as_functions(name):
     """Of a ragged batch, and of each example (without a mask, and but for an encoder-decoder, whose mask is made of
-    the ids)."""
-    model = both(name)[1].train()
+    the ids). The attention with dropout of its own steps aside, and torch's takes its place."""
+    model, dropping = (both(name, dropout=is_dropping)[1].train() for is_dropping in (False, True))
     loss, parameters = loss_of(model)
     batch = BATCH | {"labels": TOKENS["labels"].where(POSITIONS > 0, 7)}
     torch.testing.assert_close(grad(loss)(parameters, batch), gradients(model, **batch))
+    assert all(each.isfinite().all() for each in grad(loss_of(dropping)[0])(parameters, batch).values())
     if not model.config.is_encoder_decoder:
         del batch["attention_mask"]
         found = vmap(grad(loss), in_dims=(None, 0))(parameters, {key: values[:, None] for key, values in batch.items()})
         torch.testing.assert_close(found, gradients_one_by_one(model, **batch))
-
-
-def test_dropout_of_attention_under_a_gradient():
-    """The attention with dropout of its own steps aside, and torch's takes its place."""
-    loss, parameters = loss_of(tiny_model(TfmGPTForCausalLM, attention_dropout=0.5).train())
-    found = grad(loss)(parameters, ragged_batch(TfmGPTForCausalLM, labels=True))
-    assert all(value.isfinite().all() for value in found.values())
 
 
 def penalty(model: nn.Module) -> torch.Tensor:

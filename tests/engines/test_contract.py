@@ -99,37 +99,36 @@ def one_by_one(model: nn.Module) -> torch.Tensor:
     return torch.cat([model(input_ids=ids).last_hidden_state for ids in IDS.split(LENGTHS, dim=1)], dim=1)
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_one_row_of_several_sequences(name):
-    model = base_model(name)
-    wanted = one_by_one(model)
-    torch.testing.assert_close(served(model), wanted)
-
-
-@pytest.mark.parametrize("name", ["GPT2", "Llama", "Roberta"])
-def test_replaced_modules(name):
-    model = base_model(name)
-    wanted = one_by_one(model)
+def replaced(model: nn.Module) -> nn.Module:
+    """With an engine's own modules."""
     kinds = (nn.Linear, nn.LayerNorm, type(getattr(model, "norm", None)))
     for path, module in list(model.named_modules()):
         if isinstance(module, kinds) and path and "pooler" not in path:
             model.set_submodule(path, Replaced(module))
     model.set_input_embeddings(Replaced(model.get_input_embeddings()))
-    torch.testing.assert_close(served(model), wanted)
+    return model
 
 
-@pytest.mark.parametrize("name", ["Llama", "Bert"])
-def test_made_on_the_meta_device(name):
-    model = base_model(name)
-    wanted = one_by_one(model)
+def filled(model: nn.Module) -> nn.Module:
+    """Made on the meta device, and given weights later."""
     with torch.device("meta"):
         empty = AutoModel.from_config(model.config, attn_implementation="an_engine", trust_remote_code=True).eval()
     assert all(parameter.is_meta for parameter in empty.parameters())
     buffers = dict(model.named_buffers())
     empty.to_empty(device="cpu").load_state_dict(model.state_dict() | buffers, strict=False)
-    for buffer_name, buffer in empty.named_buffers():
-        buffer.copy_(buffers[buffer_name])
-    torch.testing.assert_close(served(empty), wanted)
+    for name, buffer in empty.named_buffers():
+        buffer.copy_(buffers[name])
+    return empty
+
+
+CHANGED = [(name, replaced) for name in ("GPT2", "Llama", "Roberta")] + [("Llama", filled), ("Bert", filled)]
+
+
+@pytest.mark.parametrize(("name", "change"), [*((name, lambda model: model) for name in MODELS), *CHANGED])
+def test_one_row_of_several_sequences(name, change):
+    model = base_model(name)
+    wanted = one_by_one(model)
+    torch.testing.assert_close(served(change(model)), wanted)
 
 
 @pytest.mark.parametrize("name", ["GPT2", "Llama"])

@@ -13,50 +13,36 @@ from tfm_zoo import from_official
 from ..official_models import BY_NAME, FALCON_RW, ROPE, build_tiny
 from ..tiny import ragged_mask
 
-#: Mistral's and Qwen2's windows are shorter than every prompt but one
-ARCHITECTURES = {
-    "gpt2": "GPT2LMHeadModel",
-    "openai-gpt": "OpenAIGPTLMHeadModel",
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-}
+#: official classes; Mistral's and Qwen2's windows are shorter than every prompt but one
+ARCHITECTURES = (
+    "GPT2LMHeadModel",
+    "OpenAIGPTLMHeadModel",
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "Qwen2ForCausalLM",
+)
 #: of them, those that differ most: with learned positions; with an official class that has no cache; with rotary
 #: positions and layers with and without a window
-MAIN = ("gpt2", "openai-gpt", "qwen2")
+MAIN = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel", "Qwen2ForCausalLM")
 #: those that read, count or keep what was said in other ways than these, or in which experts choose
-LATER = {
-    "gemma3": "Gemma3ForCausalLM",
-    "phi3_long": "Phi3ForCausalLM",
-    "opt_350m": "OPTForCausalLM",
-    "falcon_rw": "FalconForCausalLM",
-    "bloom": "BloomForCausalLM",
-    "mpt": "MptForCausalLM",
-    "mixtral": "MixtralForCausalLM",
-    "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
-    "ministral3": "Ministral3ForCausalLM",
-    "modernbert-decoder": "ModernBertDecoderForCausalLM",
-}
+LATER = ("Gemma3ForCausalLM", "Phi3ForCausalLM", "OPTForCausalLM", "FalconForCausalLM", "BloomForCausalLM")
+LATER += ("MptForCausalLM", "MixtralForCausalLM", "HunYuanDenseV1ForCausalLM", "Ministral3ForCausalLM")
+LATER += ("ModernBertDecoderForCausalLM",)
 #: those that read a source with an encoder
-TRANSLATORS = {
-    "marian": "MarianMTModel",
-    "bart": "BartForConditionalGeneration",
-    "m2m_100": "M2M100ForConditionalGeneration",
-    "t5": "T5ForConditionalGeneration",
-    "fsmt": "FSMTForConditionalGeneration",
-}
+TRANSLATORS = ("MarianMTModel", "BartForConditionalGeneration", "M2M100ForConditionalGeneration")
+TRANSLATORS += ("T5ForConditionalGeneration", "FSMTForConditionalGeneration")
 #: With a tied head, these say each token again and again.
-FIELDS = {name: {"tie_word_embeddings": False} for name in ("gpt2", "openai-gpt", *LATER, *TRANSLATORS)}
+FIELDS = {name: {"tie_word_embeddings": False} for name in (*ARCHITECTURES[:2], *LATER, *TRANSLATORS)}
 #: a text outgrows these rotary positions while it is written
-FIELDS["phi3_long"] |= {"original_max_position_embeddings": 14, "rope_parameters": ROPE["longrope"]}
-FIELDS["falcon_rw"] |= FALCON_RW
-FIELDS["opt_350m"] |= {"do_layer_norm_before": False, "word_embed_proj_dim": 16, "tie_word_embeddings": True}
-FIELDS["mixtral"] |= {"output_router_logits": False}  # with which the official class fails to generate
+FIELDS["Phi3ForCausalLM"] |= {"original_max_position_embeddings": 14, "rope_parameters": ROPE["longrope"]}
+FIELDS["FalconForCausalLM"] |= FALCON_RW
+FIELDS["OPTForCausalLM"] |= {"do_layer_norm_before": False, "word_embed_proj_dim": 16, "tie_word_embeddings": True}
+FIELDS["MixtralForCausalLM"] |= {"output_router_logits": False}  # with which the official class fails to generate
 #: options of the official class alone. Before transformers 5.20 Phi 3 reads one token where it drops its cache;
 #: without a cache it reads the whole text, as later releases and the zoo do there.
 OFFICIAL_OPTIONS = {}
 if Version(transformers.__version__) < Version("5.20"):
-    OFFICIAL_OPTIONS["phi3_long"] = {"use_cache": False}
+    OFFICIAL_OPTIONS["Phi3ForCausalLM"] = {"use_cache": False}
 VOCABULARY = 99
 LENGTHS = (9, 4, 1, 6)
 NEW_TOKENS = 12
@@ -69,8 +55,7 @@ def pair(architecture: str, seed: int = 0) -> tuple[PreTrainedModel, PreTrainedM
 
 @cache
 def pair_of(architecture: str, seed: int, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedModel]:
-    name = (ARCHITECTURES | LATER | TRANSLATORS)[architecture]
-    official = build_tiny(BY_NAME[name], seed, **FIELDS.get(architecture, {})).to(dtype)
+    official = build_tiny(BY_NAME[architecture], seed, **FIELDS.get(architecture, {})).to(dtype)
     return from_official(official).eval(), official
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch.nn import functional as F
-from transformers import DynamicCache, QuantizedCache, StaticCache
+from transformers import DynamicCache, StaticCache
 
 from tests.precision import assert_same
 from tfm_zoo.models.batch import CACHE
@@ -41,22 +41,11 @@ def test_as_without_a_cache(architecture):
 
 
 def test_windows_hold_what_they_need():
-    model, _ = pair("qwen2")
+    model, _ = pair("Qwen2ForCausalLM")
     for name, window in (("dynamic", WINDOW - 1), ("static", WINDOW)):  # a static one has room for the next
         cache = generate(model, prompts(), cache_implementation=name).past_key_values
         wanted = [window if kind == "sliding_attention" else LENGTH - 1 for kind in model.config.layer_types]
         assert [layer.keys.shape[2] for layer in cache.layers] == wanted, name
-
-
-def test_quantised_cache():
-    """Keys and values of the past in eight bits: as in the official class, and nearly as in full precision."""
-    pytest.importorskip("transformers", "5.21")
-    how = {"cache_implementation": "quantized", "cache_config": {"backend": "fp8"}}
-    ours, theirs = (generate(model, prompts(), **how) for model in pair("gpt2"))
-    assert isinstance(ours.past_key_values, QuantizedCache)
-    assert ours.sequences.equal(theirs.sequences)
-    exact = generate(pair("gpt2")[0], prompts())
-    assert 0 < (ours.scores[1] - exact.scores[1]).norm() / exact.scores[1].norm() < 0.1
 
 
 def chat(model, turns: list[torch.LongTensor], cache=None) -> list[torch.LongTensor]:
@@ -83,21 +72,16 @@ def test_continued_chat(architecture):
     turns = [torch.randint(3, VOCABULARY, (4, length), generator=generator) for length in (3, 4)]
     model, official = pair(architecture)
     ours = chat(model, [prompts()["input_ids"], *turns])
-    if architecture != "openai-gpt":  # whose official class has no cache
+    if architecture != "OpenAIGPTLMHeadModel":  # whose official class has no cache
         theirs = chat(official, [prompts()["input_ids"], *turns])
         assert all(one.equal(other) for one, other in zip(ours, theirs, strict=True))
     assert_varied(ours[-1])
-
-
-@pytest.mark.parametrize("architecture", ["gpt2", "mistral"])
-def test_chat_with_a_static_cache(architecture):
-    model, _ = pair(architecture)
-    chat(model, [prompts()["input_ids"], torch.full((4, 2), 7)], StaticCache(model.config, max_cache_len=40))
+    chat(model, [prompts()["input_ids"], *turns], StaticCache(model.config, max_cache_len=40))
 
 
 @torch.no_grad()
 def test_a_cache_has_the_names_of_all_releases():
-    (model, _), ids = pair("gpt2"), torch.arange(5, 11)[None]
+    (model, _), ids = pair("GPT2LMHeadModel"), torch.arange(5, 11)[None]
     for name in ("past_key_values", "cache"):
         past = model(ids[:, :5]).past_key_values
         assert_same(model(ids[:, 5:], **{name: past}).logits, model(ids, use_cache=False).logits[:, 5:], name)

@@ -2,19 +2,16 @@
 
 import pytest
 import torch
-from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
-from tfm_zoo.models.batch import CACHE
 
 from ..precision import assert_same
 from ..tiny import ragged_batch, tiny_model
-from .models import assert_varied, generate
+from .models import NEW_TOKENS, generate
 
 pytestmark = pytest.mark.usefixtures("double")
 
-NEW_TOKENS = 12
 #: each token once: what a small random model says is not one token over and over
 VARIED = {"no_repeat_ngram_size": 1}
 BEAMS = {"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.6}
@@ -22,20 +19,9 @@ STRATEGIES = (VARIED, VARIED | BEAMS)
 ROTARY = {"position_embedding_type": "rotary", "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}}
 ARCHITECTURES = {
     "the paper's": {},
-    "like FSMT": {
-        "position_ids_from_padding": True,
-        "sinusoid_type": "tensor2tensor",
-        "decoder_vocab_size": 73,
-        "decoder_start_token_id": 2,
-    },
+    "like FSMT": {"position_ids_from_padding": True, "sinusoid_type": "tensor2tensor", "decoder_vocab_size": 73},
     "modern": ROTARY | {"norm_position": "pre", "norm_type": "rmsnorm", "num_key_value_heads": 2, "mlp_type": "gated"},
-    "like T5": {
-        "position_embedding_type": "none",
-        "relative_attention_num_buckets": 8,
-        "relative_attention_max_distance": 10,
-        "norm_position": "pre",
-        "attention_scale": 1.0,
-    },
+    "like T5": {"position_embedding_type": "none", "relative_attention_num_buckets": 8, "norm_position": "pre"},
     "windowed": {"sliding_window": 3, "position_embedding_type": "none"},
 }
 
@@ -59,19 +45,6 @@ def count_calls(module: torch.nn.Module) -> list:
 def assert_generated(made, wanted) -> None:
     assert made.sequences.equal(wanted.sequences)
     assert_same(made.scores, wanted.scores)
-
-
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_cached_as_not_cached(name):
-    model = make(**ARCHITECTURES[name])
-    config = model.config.get_text_config(decoder=True)
-    for strategy in STRATEGIES:
-        wanted = generate(model, sources(), use_cache=False, **strategy)
-        assert_varied(wanted.sequences, 1)
-        both = EncoderDecoderCache(StaticCache(config=config, max_cache_len=40), DynamicCache())
-        ways = [{}, {"cache_implementation": "static"}, {CACHE: DynamicCache(config=config)}, {CACHE: both}]
-        for options in ways:
-            assert_generated(generate(model, sources(), **options, **strategy), wanted)
 
 
 @pytest.mark.parametrize(

@@ -170,10 +170,7 @@ def test_in_bfloat16_and_with_a_new_head(tmp_path):
         (lambda _: TfmQuantizationConfig("int8", inputs={"layer": "rows"}), "not 'rows'"),
         (lambda folder: saved(tiny_decoder(), folder, "float32"), "packed in float32 is not saved"),
         (lambda _: to_official(pack_weights(tiny_decoder(), "int8")), "quantised"),
-        (
-            lambda folder: export_onnx(pack_weights(tiny_decoder(), "float32"), folder),
-            "packed: export the mod",
-        ),
+        (lambda folder: export_onnx(pack_weights(tiny_decoder(), "float32"), folder), "packed: export the mod"),
     ],
 )
 def test_refused(act, message, tmp_path):

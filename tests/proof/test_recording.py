@@ -12,7 +12,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense
 
@@ -193,38 +192,19 @@ def test_bad_input(models, dump, tmp_path):
     np.save(flat, vectors[0])
     file_of_texts.write_text("\n".join(texts()))
     (tmp_path / "x.faiss").write_text("")
-    for source, words, message in (
-        (dump(None, "a.parquet", vector=[*vectors]), (), "a.parquet has no column 'embedding'; its columns are vector"),
-        (file, ("--text_column_name", "content"), "has no column 'content'"),
-        (dump(None, "b.parquet", embedding=[*vectors]), (), "has no texts (the columns are embedding)"),
-        ("nothing.parquet", (), "nothing.parquet: there is no such file"),
-        (flat, ("--texts", file_of_texts), "of shape (32,), not vectors"),
-        (flat, (), "an array holds numbers alone"),
-        (tmp_path / "x.faiss", (), "not from '.faiss'"),
-        (
-            dump(None, "c.parquet", text=[some[0], None], embedding=[*vectors[:2]]),
-            (),
-            "row 1 (counted from 0) is not a text: None",
-        ),
-        (dump(None, "d.parquet", text=some, embedding=[vectors[0], vectors[1][:5]]), (), "differ in size"),
-        (dump(None, "e.parquet", text=some, embedding=[vectors[0], None]), (), "row 1 (counted from 0) has no vector"),
+    for message, source, *words in (
+        ("a.parquet has no column 'embedding'; its columns are vector", dump(None, "a.parquet", vector=[*vectors])),
+        ("has no column 'content'", file, "--text_column_name", "content"),
+        ("has no texts (the columns are embedding)", dump(None, "b.parquet", embedding=[*vectors])),
+        ("nothing.parquet: there is no such file", "nothing.parquet"),
+        ("of shape (32,), not vectors", flat, "--texts", file_of_texts),
+        ("an array holds numbers alone", flat),
+        ("not from '.faiss'", tmp_path / "x.faiss"),
+        ("is not a text: None", dump(None, "c.parquet", text=[some[0], None], embedding=[*vectors[:2]])),
+        ("differ in size", dump(None, "d.parquet", text=some, embedding=[vectors[0], vectors[1][:5]])),
+        ("row 1 (counted from 0) has no vector", dump(None, "e.parquet", text=some, embedding=[vectors[0], None])),
     ):
         assert message in recorded(models / "bert", source, *words, code=1)
     assert "There is no folder" in recorded(tmp_path / "nothing", file, code=1)
     assert "need --vectors" in tfm_zoo("record", models / "bert", "--prompt", "x", code=1)
     assert not [*tmp_path.glob("*.json")]
-
-
-@pytest.mark.slow
-def test_threads_and_batches_make_no_difference(models, dump):
-    """Vectors of other batches and of two threads: the model that wrote them is recognised each time."""
-    encoder, some, threads = SentenceTransformer(str(models / "bert")), texts()[:40], torch.get_num_threads()
-    try:
-        for batch in (1, 2, 7):
-            torch.set_num_threads(1 + batch % 2)
-            file = dump(None, text=some, embedding=[*encoder.encode(some, batch_size=batch, show_progress_bar=False)])
-            said = recorded(models / "bert", file, "--rows", 16)
-            assert "the model writes these vectors: least cosine 1.000000" in said
-            assert "still fit" in verified(file)
-    finally:
-        torch.set_num_threads(threads)

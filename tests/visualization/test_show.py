@@ -60,36 +60,26 @@ def test_attention_as_a_page(folders, here):
     assert '"start":["decoder",1,0]' in page and '"queries":["[CLS]","[CLS]","a","bright","film"]' in page
 
 
-LONG = f"{'x' * 300}.png"
-
-
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
         (["attention", "encoder", TEXT, "--layer", 2], "layer 2: the encoder attention of encoder has 0 to 1."),
-        (["attention", "encoder", TEXT, "--head", 4], "head 4: the encoder attention of encoder has 0 to 3."),
         (["attention", "encoder", TEXT, "--kind", "cross"], "kind 'cross': encoder has attention of the kind encoder."),
-        (["attention", "encoder", TEXT, "-o", "map.jpg"], "'map.jpg' should end in one of .html, .htm, .png"),
         (["attention", "encoder", "film " * 30], "The text has 32 tokens, and encoder reads at most 24."),
         (["attention", "encoder", TEXT, "--target", TARGET], "target 'a bright film': encoder reads no target"),
         (["attention", "no-folder", TEXT], "'no-folder' is neither a folder nor a model on the Hub"),
         (["attention", "bare", TEXT], "bare holds no tokenizer that can be loaded"),
         (["rollout", "encoder", TEXT], "encoder (TfmBertForMaskedLM) is not a classifier of the zoo"),
         (["rollout", "classifier", TEXT, "-o", "page.html"], "'page.html' should end in one of .png, .svg, .pdf"),
-        (["rollout", "classifier", TEXT, "-o", LONG], "x.png' cannot be written: File name too long."),
-        (["block", "gpt2", "-o", LONG], "x.png' cannot be written: File name too long."),
+        (["block", "gpt2", "-o", f"{'x' * 300}.png"], "x.png' cannot be written: File name too long."),
         (["block", "gemma-3-270"], "Did you mean 'gemma-3-270m'?"),
         (["heads", "encoder"], "Give texts, or a --file with one text per line."),
         (["heads", "encoder", TEXT, "-o", f"{__file__}/heads.png"], "test_show.py is a file."),
         (["positions", "bare"], "has no positions to show"),
         (["positions", "encoder", "--length", 25], "length 25 should be at least 2, and at most 24."),
-        (["positions", "sinusoidal", "--length", 10**9], "length 1000000000 should be at least 2, and at most 8192."),
         (["positions", "rotary", "--hidden-size", 10**9], "hidden_size 1000000000 should be at most 131072"),
         (["schedule", "linear", "--steps", 10**9], "steps 1000000000 should be at most 10000000"),
-        (["schedule", "linear", "--steps", 0], "steps 0 should be at least 1"),
         (["schedule", "linear", "--warmup-steps", -1], "warmup_steps -1 should be at least 0"),
-        (["schedule", "noam", "--hidden-size", 0], "hidden_size 0 should be at least 1"),
-        (["schedule", "linear", "cosign"], "unknown schedule 'cosign'; choose from linear, "),
         (["schedule", "reduce_lr_on_plateau"], "unknown schedule 'reduce_lr_on_plateau'"),  # it follows the losses
         (["training", "bare"], "bare has no trainer_state.json"),
     ],
@@ -103,7 +93,7 @@ def test_what_the_command_refuses(words, complaint, folders, here):
     assert {*here.iterdir()} == before
 
 
-def maps(model, text: str | None = None, target: str | None = None, changed=None, **given):
+def maps(model, text: str | None = None, target: str | None = None, **given):
     """Attention of a model, which is left in training mode and with its attention."""
     tokenizer = make_tokenizer() if text is not None else None
     if text == "":
@@ -114,18 +104,12 @@ def maps(model, text: str | None = None, target: str | None = None, changed=None
         assert model.training and model.config._attn_implementation == "sdpa"
 
 
-def rollout(**fields):
-    model = tiny_model(tfm_zoo.TfmGPTForSequenceClassification, **fields)
-    pictures.decision_rollout(model, make_tokenizer(), TEXT)
-
-
-def positions(source):
-    pictures.plot_positions(source, "a.png")
-
-
 BARE = partial(tiny_model, tfm_zoo.TfmEncoderDecoderModel, **ENDS, position_embedding_type="learned")
 CONFIG = partial(tiny_config, tfm_zoo.TfmBertConfig)
-LINEAR = {"layer_types": ["full_attention", "linear_attention"]}
+LINEAR = partial(
+    tiny_model, tfm_zoo.TfmGPTForSequenceClassification, layer_types=["full_attention", "linear_attention"]
+)
+rollout, positions = pictures.decision_rollout, partial(pictures.plot_positions, path="a.png")
 TRAINED = pictures.TrainedModel("a variant", [(1, 4.0)], [], {})
 
 
@@ -139,11 +123,8 @@ TRAINED = pictures.TrainedModel("a variant", [(1, 4.0)], [], {})
         (lambda: maps(model_of("decoder"), ""), "text has no token"),
         (lambda: maps(model_of("translator")), "takes these, or input_ids"),
         (lambda: maps(model_of("encoder"), input_ids=torch.ones(9).long()), r"\(9,\) should be of shape \(1, length\)"),
-        (
-            lambda: maps(model_of("translator"), target=TARGET, input_ids=torch.ones(1, 9).long()),
-            "target 'a bright film' needs a tokenizer",
-        ),
-        (lambda: rollout(**LINEAR), r"TfmGPTForSequenceClassification has linear attention \(layers 1\)"),
+        (lambda: maps(model_of("translator"), target=TARGET, input_ids=torch.ones(1, 9).long()), "needs a tokenizer"),
+        (lambda: rollout(LINEAR(), make_tokenizer(), TEXT), r"has linear attention \(layers 1\)"),
         (lambda: pictures.plot_comparison([], "a.png"), "0 models"),
         (lambda: pictures.plot_comparison([TRAINED] * 2, "a.gif"), "a.gif"),
         (lambda: positions(CONFIG(position_embedding_type="none")), "='none': the model has no positions"),
