@@ -185,49 +185,6 @@ class GPT(nn.Module):
         return self.lm_head(self.transformer["ln_f"](x))
 
 
-class LlamaBlock(nn.Module):
-    def __init__(self, dim: int, n_heads: int, n_kv_heads: int):
-        super().__init__()
-        self.head_dim = dim // n_heads
-        kv_dim = n_kv_heads * self.head_dim
-        self.wq, self.wo = nn.Linear(dim, dim, bias=False), nn.Linear(dim, dim, bias=False)
-        self.wk, self.wv = nn.Linear(dim, kv_dim, bias=False), nn.Linear(dim, kv_dim, bias=False)
-        self.w1, self.w3 = nn.Linear(dim, 2 * dim, bias=False), nn.Linear(dim, 2 * dim, bias=False)
-        self.w2 = nn.Linear(2 * dim, dim, bias=False)
-        self.attention_norm, self.ffn_norm = nn.RMSNorm(dim, eps=1e-5), nn.RMSNorm(dim, eps=1e-5)
-
-    def forward(self, x, freqs_cis):
-        normed = self.attention_norm(x)
-        q, k, v = (
-            layer(normed).unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for layer in (self.wq, self.wk, self.wv)
-        )
-        q, k = (
-            torch.view_as_real(torch.view_as_complex(y.unflatten(-1, (-1, 2))) * freqs_cis).flatten(-2) for y in (q, k)
-        )
-        x = x + self.wo(
-            F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).transpose(1, 2).flatten(2)
-        )
-        return x + self.w2(F.silu(self.w1(self.ffn_norm(x))) * self.w3(self.ffn_norm(x)))
-
-
-class Llama(nn.Module):
-    """Writes; complex numbers turn its queries and keys, of which there are fewer."""
-
-    def __init__(self, vocab_size=50, dim=32, n_layers=2, n_heads=4, n_kv_heads=2):
-        super().__init__()
-        self.tok_embeddings, self.output = nn.Embedding(vocab_size, dim), nn.Linear(dim, vocab_size, bias=False)
-        self.layers = nn.ModuleList(LlamaBlock(dim, n_heads, n_kv_heads) for _ in range(n_layers))
-        self.norm = nn.RMSNorm(dim, eps=1e-5)
-
-    def forward(self, ids):
-        pairs = self.layers[0].head_dim // 2
-        angles = torch.outer(torch.arange(ids.shape[1]), 1e4 ** (-torch.arange(pairs) / pairs))
-        x = self.tok_embeddings(ids)
-        for layer in self.layers:
-            x = layer(x, torch.polar(torch.ones_like(angles), angles))
-        return self.output(self.norm(x))
-
-
 class TextClassifier(nn.Module):
     """Averages the real tokens, and projects the mean."""
 

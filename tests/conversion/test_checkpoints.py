@@ -3,7 +3,7 @@ and new ones have; and it goes back as it was, bit for bit."""
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,24 +31,20 @@ WEIGHTS, BIN = "model.safetensors", "pytorch_model.bin"
 # What is done to a folder that an official model was saved to
 
 
-def as_bin(zipped: bool = True) -> Callable[[Path], None]:
-    """In the format of PyTorch, or in that before its version 1.6."""
+def as_bin(files: tuple[str, ...] = (BIN,), zipped: bool = True) -> Callable[[Path], None]:
+    """In the format of PyTorch, or in that before its version 1.6; in shards, if there are several files."""
 
     def change(folder: Path) -> None:
-        torch.save(load_file(folder / WEIGHTS), folder / BIN, _use_new_zipfile_serialization=zipped)
+        given = [*load_file(folder / WEIGHTS).items()]
+        shards = {file: dict(given[i :: len(files)]) for i, file in enumerate(files)}
+        for file, shard in shards.items():
+            torch.save(shard, folder / file, _use_new_zipfile_serialization=zipped)
+        if len(files) > 1:
+            places = {name: file for file, shard in shards.items() for name in shard}
+            edit(folder, f"{BIN}.index.json", metadata={}, weight_map=places)
         (folder / WEIGHTS).unlink()
 
     return change
-
-
-def in_shards_of_bin(folder: Path) -> None:
-    given = list(load_file(folder / WEIGHTS).items())
-    shards = {"a.bin": dict(given[:20]), "b.bin": dict(given[20:])}
-    for file, shard in shards.items():
-        torch.save(shard, folder / file)
-    places = {name: file for file, shard in shards.items() for name in shard}
-    edit(folder, f"{BIN}.index.json", metadata={}, weight_map=places)
-    (folder / WEIGHTS).unlink()
 
 
 def renamed(old: str, new: str) -> Callable[[Path], None]:
@@ -78,12 +74,11 @@ def in_type(dtype: torch.dtype) -> Callable[[Path], None]:
 
 
 def with_sinusoids(name: str) -> Callable[[Path], None]:
-    def tables(given: dict) -> Iterator[tuple[str, torch.Tensor]]:
-        for key, table in build_tiny(BY_NAME[name]).state_dict().items():
-            if key.endswith("embed_positions.weight"):
-                yield key, table.to(next(iter(given.values())).dtype)
+    def change(given: dict) -> dict:
+        (dtype,), native = {tensor.dtype for tensor in given.values()}, build_tiny(BY_NAME[name]).state_dict()
+        return given | {key: native[key].to(dtype) for key in native if key.endswith("embed_positions.weight")}
 
-    return tensors(lambda given: given | dict(tables(given)))
+    return tensors(change)
 
 
 #: what the writers of some files call their tensors; transformers, too, saves these classes with packed projections
@@ -159,12 +154,10 @@ TOGGLED = (
 #: official class, its fields, what is done to its folder (where nothing is, it is in shards)
 CASES = [
     *((name, {"dropout": True} | LABELS, None) for name in IN_SHARDS),
-    *((BERT, {}, change) for change in (as_bin(), as_bin(zipped=False), in_shards_of_bin, write(BIN, POINTER))),
-    *((BERT, {}, write(BIN, "code that would run")), (BERT, {}, edited(CONFIG, architectures=...))),
-    *(
-        (BERT, {}, renamed(f"LayerNorm.{old}", f"LayerNorm.{new}"))
-        for old, new in (("weight", "gamma"), ("bias", "beta"))
-    ),
+    *((BERT, {}, as_bin(**how)) for how in ({}, {"zipped": False}, {"files": ("a.bin", "b.bin")})),
+    *((BERT, {}, write(BIN, text)) for text in ("code that would run", POINTER)),
+    (BERT, {}, edited(CONFIG, architectures=...)),
+    *((BERT, {}, renamed(*names)) for names in (("Norm.weight", "Norm.gamma"), ("Norm.bias", "Norm.beta"))),
     (BERT, {}, beside(**{"bert.embeddings.position_ids": torch.arange(40)[None]})),
     ("RobertaForMaskedLM", {}, edited(CONFIG, model_type=...)),
     (GPT2, {}, beside(**MASKS, **{"transformer.h.0.attn.masked_bias": torch.tensor(-1e4)})),
@@ -218,7 +211,7 @@ def tied(model) -> list[list[str]]:
 
 @pytest.mark.parametrize(("name", "fields", "change"), CASES)
 def test_a_folder_there_and_back(name, fields, change, tmp_path, caplog):
-    """By itself, and as the model that its official class reads from it."""
+    """As the model that its official class reads from it. (`test_fields.py` converts models that no folder holds.)"""
     original = build_tiny(BY_NAME[name], **fields)
     official, zoo, back = (tmp_path / place for place in ("official", "zoo", "back"))
     original.save_pretrained(official, max_shard_size="1GB" if change else "40KB")
@@ -234,9 +227,13 @@ def test_a_folder_there_and_back(name, fields, change, tmp_path, caplog):
     assert_same_weights(reloaded, made)
     to_official(reloaded).save_pretrained(back)
     returned = type(original).from_pretrained(back)
-    for model in (returned, to_official(from_official(native))):
-        assert_same_model(model, native)
+    assert_same_model(returned, native)
     assert tied(returned) == tied(native)
+    if hasattr(made, "lm_head"):
+        base = made.base_model
+        sides = (base.encoder, base.decoder) if made.config.is_encoder_decoder else (base,)
+        tables = [made.lm_head.weight, *(side.embeddings.embed_tokens.weight for side in sides)]
+        assert all((one is other) == one.equal(other) for one in tables for other in tables), "equal tables are not one"
     if native.can_generate():
         settings = native.generation_config.to_dict()
         assert [each.generation_config.to_dict() for each in (made, reloaded, returned)] == [settings] * 3
@@ -248,27 +245,6 @@ def test_a_folder_there_and_back(name, fields, change, tmp_path, caplog):
         with in_double():
             made, expected = (model(**batch, use_cache=False).logits for model in models)
             assert_same(made, expected)
-
-
-@pytest.mark.parametrize(
-    ("name", "fields", "one"),
-    [
-        (MARIAN, {}, ("shared", "lm_head")),
-        (BART, {}, ("shared", "lm_head")),
-        ("MBartForConditionalGeneration", {}, ("shared", "lm_head")),
-        (FSMT, {"tgt_vocab_size": 99, "tie_word_embeddings": True}, ("shared", "lm_head")),
-        (MARIAN, TWO_VOCABULARIES, ("lm_head",)),
-        *((name, UNTIED, ()) for name in (MARIAN, BART, BERT, "DistilBertForMaskedLM", GPT2, LLAMA)),
-        (FSMT, {}, ()),
-    ],
-)
-def test_what_is_one_stays_one_and_the_rest_apart(name, fields, one):
-    zoo = from_official(build_tiny(BY_NAME[name], **fields))
-    two = zoo.config.is_encoder_decoder
-    sides = (zoo.model.encoder, zoo.model.decoder) if two else (zoo.model, zoo.model)
-    source, target = (side.embeddings.embed_tokens.weight for side in sides)
-    assert (target is source) == ("shared" in one or not two)
-    assert (zoo.lm_head.weight is target) == ("lm_head" in one) == zoo.lm_head.weight.equal(target)
 
 
 def test_weights_are_contiguous_copies(tmp_path):
@@ -315,29 +291,29 @@ def test_a_bias_of_logits_is_a_buffer_unless_it_is_trained():
 
 
 @pytest.mark.parametrize(
-    ("name", "official", "asked", "zoo", "back"),
+    ("name", "given", "asked", "zoo", "back"),
     [
-        ("BertModel", "eager", {}, "eager", "eager"),
-        ("BertModel", "eager", {"attn_implementation": "sdpa"}, "sdpa", "sdpa"),
+        ("BertModel", {"attn_implementation": "eager"}, {}, "eager", "eager"),
+        ("BertModel", {"attn_implementation": "eager"}, {"attn_implementation": "sdpa"}, "sdpa", "sdpa"),
         # OpenAI GPT computes its own, and GPT-2 lacks one; the zoo's model may have any.
-        ("OpenAIGPTLMHeadModel", None, {}, "sdpa", "eager"),
-        ("GPT2Model", None, {"attn_implementation": "flex_attention"}, "flex_attention", "sdpa"),
+        ("OpenAIGPTLMHeadModel", {}, {}, "sdpa", "eager"),
+        ("GPT2Model", {}, {"attn_implementation": "flex_attention"}, "flex_attention", "sdpa"),
     ],
 )
-def test_the_implementation_of_attention_comes_along(name, official, asked, zoo, back):
-    original = build_tiny(BY_NAME[name], **({"attn_implementation": official} if official else {}))
-    model = from_official(original, **asked)
+def test_the_implementation_of_attention_comes_along(name, given, asked, zoo, back):
+    model = from_official(build_tiny(BY_NAME[name], **given), **asked)
     assert model.config._attn_implementation == zoo
     assert to_official(model).config._attn_implementation == back
 
 
 @pytest.mark.parametrize("asked", ["output_attentions", "output_hidden_states", "return_dict"])
-def test_outputs_that_a_configuration_asks_for(folder, asked):
+def test_outputs_that_a_configuration_asks_for(asked, tmp_path):
     """They are returned, also by what was saved and loaded again; a field of the file that asks for attention weights
     chooses the attention that has them, as transformers does where one is set."""
-    edit(folder, CONFIG, **{asked: asked != "return_dict"})
-    from_official(folder).save_pretrained(folder / "zoo")
-    model = tfm_zoo.TfmBertForMaskedLM.from_pretrained(folder / "zoo")
+    build_tiny(BY_NAME[BERT]).save_pretrained(tmp_path)
+    edit(tmp_path, CONFIG, **{asked: asked != "return_dict"})
+    from_official(tmp_path).save_pretrained(tmp_path / "zoo")
+    model = tfm_zoo.TfmBertForMaskedLM.from_pretrained(tmp_path / "zoo")
     outputs = model(IDS)
     if asked == "return_dict":
         assert type(outputs) is tuple

@@ -8,26 +8,28 @@ import transformers
 from transformers import GenerationConfig
 
 import tfm_zoo
-from tests.official_models import BY_NAME, build_tiny
+from tests.official_models import BY_NAME, SPECIAL_TOKENS, build_tiny
 from tests.precision import assert_same, in_double
 from tfm_zoo import named_config
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
 IDS = torch.tensor([[5, 6, 7, 8, 9, 2]])
 SIZES = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-SIZES |= {
-    "intermediate_size": 48,
-    "max_position_embeddings": 40,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
+SIZES |= {"intermediate_size": 48, "max_position_embeddings": 40} | SPECIAL_TOKENS
 PARTIAL = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}
 LINEAR = {"rope_parameters": {"rope_type": "linear", "rope_theta": 50.0, "factor": 4.0}}
 MLP_BIAS = {"mlp_bias": True, "mlp_output_bias": True}
 APART = {"share_encoder_decoder_embeddings": False}
+ROTARY = {"position_embedding_type": "rotary"}
 MASKED, CAUSAL, LLAMA = "TfmBertForMaskedLM", "TfmGPTForCausalLM", "LlamaForCausalLM"
 MARIAN, BART, FSMT = "MarianMTModel", "BartForConditionalGeneration", "FSMTForConditionalGeneration"
+#: classes whose own axes make a model theirs
+THEIR_OWN = (
+    *("DistilBertForMaskedLM", "OpenAIGPTLMHeadModel", LLAMA, "MistralForCausalLM", "PhiForCausalLM", MARIAN, BART),
+    *("Olmo3ForCausalLM", "Gemma3ForCausalLM", "Qwen2ForCausalLM", "BartForSequenceClassification", "UMT5Model", FSMT),
+    *("MBartForConditionalGeneration", "PegasusForConditionalGeneration", "BlenderbotModel"),
+    "T5ForConditionalGeneration",
+)
 
 
 def make(name: str, **fields):
@@ -52,26 +54,15 @@ def make(name: str, **fields):
         ("TfmBertForQuestionAnswering", {"pooler_act": "relu", "lm_head_act": "silu"}, "BertForQuestionAnswering"),
         (MASKED, {"position_ids_from_padding": True, "pad_token_id": 1}, "RobertaForMaskedLM"),
         (MASKED, {"embedding_size": 8}, "ElectraForMaskedLM"),
-        (
-            "TfmBertForTokenClassification",
-            {"position_embedding_type": "rotary"},
-            "JinaEmbeddingsV3ForTokenClassification",
-        ),
+        ("TfmBertForTokenClassification", ROTARY, "JinaEmbeddingsV3ForTokenClassification"),
         (CAUSAL, {}, "GPT2LMHeadModel"),
         ("TfmGPTModel", {"hidden_act": "relu", "embedding_dropout": 0.3}, "GPT2Model"),
-        (CAUSAL, {"position_embedding_type": "rotary"}, "Starcoder2ForCausalLM"),
+        (CAUSAL, ROTARY, "Starcoder2ForCausalLM"),
         ("LlamaModel", {"head_dim": 12, "attention_scale": 12**-0.5} | MLP_BIAS, "LlamaModel"),
         ("LlamaModel", LINEAR, "LlamaModel"),
         (LLAMA, PARTIAL | {"attention_bias": False, "attention_output_bias": False}, "Phi3ForCausalLM"),
         ("MistralForCausalLM", MLP_BIAS, "SmolLM3ForCausalLM"),
-        *((name, {}, name) for name in ("DistilBertForMaskedLM", "OpenAIGPTLMHeadModel", LLAMA, "MistralForCausalLM")),
-        *((name, {}, name) for name in ("PhiForCausalLM", "Olmo3ForCausalLM", "Gemma3ForCausalLM", "Qwen2ForCausalLM")),
-        *(
-            (name, {}, name)
-            for name in (MARIAN, BART, "BartForSequenceClassification", "MBartForConditionalGeneration")
-        ),
-        *((name, {}, name) for name in ("PegasusForConditionalGeneration", "BlenderbotModel", "UMT5Model", FSMT)),
-        ("T5ForConditionalGeneration", {}, "T5ForConditionalGeneration"),
+        *((name, {}, name) for name in THEIR_OWN),
         (MARIAN, {"decoder_vocab_size": 80} | APART, MARIAN),
         ("MarianModel", APART | {"decoder_layers": 1}, "MarianModel"),
         (BART, APART | {"tie_word_embeddings": False}, BART),
@@ -102,32 +93,25 @@ def test_the_nearest_class_computes_the_same(like, fields, official, caplog):
         assert torch.equal(again[name], tensor), name
 
 
+OF_NO_ENCODER = {"norm_position": "output", "embedding_norm": False, "mlp_type": "gated", "num_key_value_heads": 2}
+OF_NO_ENCODER |= {"attention_bias": False, "lm_head_transform": False}
+OF_NO_DECODER = {"norm_type": "rmsnorm", "position_embedding_type": "sinusoidal", "head_dim": 16, "sliding_window": 3}
+OF_NO_DECODER |= {"mlp_bias": False, "final_norm": False}
+
+
 @pytest.mark.parametrize(
     ("like", "fields"),
     [
-        *((MASKED, {"norm_position": "output"}), (MASKED, {"embedding_norm": False}), (MASKED, {"mlp_type": "gated"})),
-        *(
-            (MASKED, {"num_key_value_heads": 2}),
-            (MASKED, {"attention_bias": False}),
-            (MASKED, {"lm_head_transform": False}),
-        ),
+        *((MASKED, {name: value}) for name, value in OF_NO_ENCODER.items()),
         ("TfmBertForSequenceClassification", {"classifier_pooling": "mean"}),
         ("TfmBertForNextSentencePrediction", {"type_vocab_size": 0}),
-        *(
-            (CAUSAL, {"norm_type": "rmsnorm"}),
-            (CAUSAL, {"position_embedding_type": "sinusoidal"}),
-            (CAUSAL, {"head_dim": 16}),
-        ),
-        *((CAUSAL, {"sliding_window": 3}), (CAUSAL, {"mlp_bias": False}), (CAUSAL, {"final_norm": False})),
+        *((CAUSAL, {name: value}) for name, value in OF_NO_DECODER.items()),
         ("OpenAIGPTLMHeadModel", {"hidden_act": "gelu"}),
         ("MistralForCausalLM", {"mlp_bias": True, "qk_norm": "head"}),
         # LLaMA refuses the rotary parameters, so that what else it lacks is not known: another is the nearest.
         *((LLAMA, PARTIAL | {"mlp_bias": True}), (LLAMA, PARTIAL | {"mlp_bias": True, "qk_norm": "whole"})),
         ("TfmEncoderDecoderModel", {"sinusoid_type": "interleaved"}),
-        *(
-            ("MarianModel", fields)
-            for fields in ({"norm_position": "output"}, {"norm_eps": 1e-6}, {"num_key_value_heads": 2})
-        ),
+        *(("MarianModel", {"norm_position": "output"}), ("MarianModel", {"norm_eps": 1e-6})),
         (MARIAN, {"tie_word_embeddings": False, "share_encoder_decoder_embeddings": True}),
         *(("BartModel", fields) for fields in ({"position_offset": 1}, {"decoder_vocab_size": 80} | APART)),
         (FSMT, {"final_logits_bias": True}),

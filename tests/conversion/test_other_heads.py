@@ -13,47 +13,34 @@ from tests.precision import assert_same, in_double
 from tfm_zoo import TfmEncoderDecoderEncoder, TfmEncoderDecoderForConditionalGeneration, TfmTextTowerModel
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
-IDS = torch.tensor([[5, 6, 7, 8, 9, 2], [9, 8, 7, 6, 5, 2]])
+BART, IDS = "BartForConditionalGeneration", torch.tensor([[5, 6, 7, 8, 9, 2], [9, 8, 7, 6, 5, 2]])
 ALL_FOUR = [f"classifier.{layer}.{kind}" for layer in ("dense", "out_proj") for kind in ("weight", "bias")]
 THEIRS = [name.replace("classifier", "classification_head") for name in ALL_FOUR]
-POOLER, PAIRS = (
-    ["pooler.dense.weight", "pooler.dense.bias"],
-    ["cls.seq_relationship.weight", "cls.seq_relationship.bias"],
-)
-
-
-def nothing(folder) -> None:
-    pass
+POOLER, PAIRS = ([f"{name}.weight", f"{name}.bias"] for name in ("pooler.dense", "cls.seq_relationship"))
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "head", "fresh", "left_out"),
+    ("name", "lacks", "head", "fresh", "left_out"),
     [
-        ("RobertaForMaskedLM", nothing, "TfmBertForSequenceClassification", ALL_FOUR, ["lm_head.dense"]),
-        ("LlamaForCausalLM", nothing, "TfmGPTForSequenceClassification", ["score.weight"], ["lm_head.weight"]),
-        ("LlamaModel", nothing, "TfmGPTForCausalLM", ["lm_head.weight"], []),
-        ("GPT2Model", nothing, "TfmGPTForCausalLM", [], []),  # a tied head comes with the embeddings
-        ("BartModel", nothing, "TfmEncoderDecoderForConditionalGeneration", [], []),
-        (
-            "BartForConditionalGeneration",
-            nothing,
-            "TfmEncoderDecoderForSequenceClassification",
-            THEIRS,
-            ["final_logits_bias"],
-        ),
-        ("BertForSequenceClassification", nothing, "TfmBertModel", [], ["classifier.bias", "classifier.weight"]),
-        ("DistilBertModel", nothing, "TfmBertForNextSentencePrediction", ["model.pooler.dense.weight"], []),
-        ("OpenAIGPTModel", nothing, "TfmGPTForTokenClassification", ["score.weight", "score.bias"], []),
-        ("BertForMaskedLM", nothing, "TfmBertModel", POOLER, ["cls.predictions"]),
-        ("BertModel", without(*POOLER), "TfmBertModel", POOLER, []),
-        ("BertForPreTraining", without("cls.seq_relationship.weight"), "TfmBertForMaskedLM", [], PAIRS[1:]),
+        ("RobertaForMaskedLM", [], "BertForSequenceClassification", ALL_FOUR, ["lm_head.dense"]),
+        ("LlamaForCausalLM", [], "GPTForSequenceClassification", ["score.weight"], ["lm_head.weight"]),
+        ("LlamaModel", [], "GPTForCausalLM", ["lm_head.weight"], []),
+        ("GPT2Model", [], "GPTForCausalLM", [], []),  # a tied head comes with the embeddings
+        ("BartModel", [], "EncoderDecoderForConditionalGeneration", [], []),
+        (BART, [], "EncoderDecoderForSequenceClassification", THEIRS, ["final_logits_bias"]),
+        ("BertForSequenceClassification", [], "BertModel", [], ["classifier.bias", "classifier.weight"]),
+        ("DistilBertModel", [], "BertForNextSentencePrediction", ["model.pooler.dense.weight"], []),
+        ("OpenAIGPTModel", [], "GPTForTokenClassification", ["score.weight", "score.bias"], []),
+        ("BertForMaskedLM", [], "BertModel", POOLER, ["cls.predictions"]),
+        ("BertModel", POOLER, "BertModel", POOLER, []),
+        ("BertForPreTraining", PAIRS[:1], "BertForMaskedLM", [], PAIRS[1:]),
     ],
 )
-def test_another_head(name, change, head, fresh, left_out, tmp_path, caplog):
+def test_another_head(name, lacks, head, fresh, left_out, tmp_path, caplog):
     original = build_tiny(BY_NAME[name])
     original.save_pretrained(tmp_path)
-    change(tmp_path)
-    model = from_official(tmp_path, getattr(tfm_zoo, head), num_labels=3)
+    without(*lacks)(tmp_path)
+    model = from_official(tmp_path, getattr(tfm_zoo, f"Tfm{head}"), num_labels=3)
     made = [message for message in caplog.messages if "new weights were made" in message]
     dropped = [message for message in caplog.messages if "left out" in message]
     for names, messages in ((fresh, made), (left_out, dropped)):
@@ -84,20 +71,21 @@ def test_tensors_of_further_heads_are_used(tmp_path):
 
 
 LABELS = {"id2label": {0: "no", 1: "yes"}, "label2id": {"no": 0, "yes": 1}}
-FIVE = {"id2label": {i: f"L{i}" for i in range(5)}}
+THREE = {"id2label": {i: f"L{i}" for i in range(3)}}
 
 
 @pytest.mark.parametrize(
-    ("name", "head", "overrides", "labels"),
+    ("name", "given", "labels"),
     [
-        ("BertForMaskedLM", "TfmBertForSequenceClassification", {"num_labels": 2}, ["no", "yes"]),
-        ("BertForMaskedLM", "TfmBertForSequenceClassification", {"num_labels": 3}, [f"LABEL_{i}" for i in range(3)]),
-        ("BertForSequenceClassification", "TfmBertForTokenClassification", FIVE, [f"L{i}" for i in range(5)]),
+        ("BertForMaskedLM", {"num_labels": 2}, ["no", "yes"]),
+        ("BertForMaskedLM", {"num_labels": 3}, ["LABEL_0", "LABEL_1", "LABEL_2"]),
+        ("BertForSequenceClassification", THREE, ["L0", "L1", "L2"]),
     ],
 )
-def test_labels(name, head, overrides, labels):
+def test_labels(name, given, labels):
     """They keep their names, unless others are given; a classifier of another head is replaced."""
-    config = from_official(build_tiny(BY_NAME[name], labels=2, **LABELS), getattr(tfm_zoo, head), **overrides).config
+    original = build_tiny(BY_NAME[name], labels=2, **LABELS)
+    config = from_official(original, tfm_zoo.TfmBertForTokenClassification, **given).config
     assert list(config.id2label.values()) == list(config.label2id) == labels
     assert list(config.label2id.values()) == list(range(len(labels)))
 
@@ -129,11 +117,8 @@ def test_the_encoder_alone(name, official, tmp_path, caplog):
 @in_double()
 def test_bare_fsmt_gives_logits():
     """Its official class holds the projection; without one, the zoo's model has no way back."""
-    original, batch = (
-        build_tiny(BY_NAME["FSMTForConditionalGeneration"]),
-        {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]},
-    )
-    zoo = from_official(original.model)
+    original = build_tiny(BY_NAME["FSMTForConditionalGeneration"])
+    zoo, batch = from_official(original.model), {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]}
     assert type(zoo) is TfmEncoderDecoderForConditionalGeneration
     assert_same(zoo(**batch).logits, original.model(**batch, use_cache=False).last_hidden_state)
     bare = from_official(original, tfm_zoo.TfmEncoderDecoderModel)
@@ -152,12 +137,8 @@ def test_a_tower_of_a_diffusion_pipeline(tmp_path):
     """Its files were saved by earlier releases: names begin with `text_model`, and positions are stored."""
     tower = build_tiny(BY_NAME["CLIPTextModel"], eos_token_id=2)
     tower.save_pretrained(tmp_path)
-    tensors(
-        lambda given: (
-            {f"text_model.{name}": tensor for name, tensor in given.items()}
-            | {"text_model.embeddings.position_ids": torch.arange(40)[None]}
-        )
-    )(tmp_path)
+    stored = {"embeddings.position_ids": torch.arange(40)[None]}
+    tensors(lambda given: {f"text_model.{name}": tensor for name, tensor in (given | stored).items()})(tmp_path)
     zoo = from_official(tmp_path)
     assert isinstance(zoo, TfmTextTowerModel) and zoo.config.pooled_position == "highest"
     assert_same(zoo(TEXTS).pooler_output, tower(TEXTS).pooler_output)

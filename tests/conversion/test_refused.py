@@ -1,6 +1,7 @@
 """A checkpoint that is broken, or that the zoo does not convert, is refused at once: with the file, the value or the
 tensors named, and nobody asked on the Hub."""
 
+import json
 import os
 import re
 import shutil
@@ -16,7 +17,7 @@ from huggingface_hub import constants
 
 import tfm_zoo
 from tests.conversion.comparison import assert_same_model
-from tests.hub.editing import CONFIG, GENERATION, INDEX, cut, delete, edit, edited, tensors, without, write
+from tests.hub.editing import CONFIG, GENERATION, INDEX, both, cut, delete, edit, edited, tensors, without, write
 from tests.official_models import BY_NAME, ROPE, build_tiny
 from tests.tiny import tiny_model
 from tfm_zoo.commands.models import load
@@ -40,26 +41,13 @@ def refusal(source, head: str | None = None, **given) -> str:
     return str(caught.value)
 
 
-def nothing(folder: Path) -> None:
-    pass
+def pickled(content: object) -> Callable[[Path], None]:
+    """Instead of weights that are not code."""
+    return both(delete(WEIGHTS), lambda folder: torch.save(content, folder / BIN))
 
 
-def as_bin(content: object, lost: int = 0) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        (folder / WEIGHTS).unlink()
-        torch.save(content, folder / BIN)
-        if lost:
-            cut(BIN, lost)(folder)
-
-    return change
-
-
-def index(content: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        (folder / WEIGHTS).unlink()
-        (folder / INDEX).write_text(content)
-
-    return change
+def indexed(**content) -> Callable[[Path], None]:
+    return both(delete(WEIGHTS), write(INDEX, json.dumps(content)))
 
 
 def with_wrong_tensors(given: dict) -> dict:
@@ -70,6 +58,15 @@ def with_wrong_tensors(given: dict) -> dict:
 
 def with_trained_sinusoids(given: dict) -> dict:
     return given | {TABLE: build_tiny(BY_NAME[MARIAN]).state_dict()[TABLE] + 0.1}
+
+
+def in_file(change: Callable[[Path], object], says: str, name: str = BERT) -> tuple:
+    return name, change, {}, says
+
+
+def beside(says: str, name: str = BERT, **given) -> tuple:
+    """A row for a head and fields that are given."""
+    return name, lambda _: None, given, says
 
 
 def missing(name: str, *lacking: str, **fields) -> tuple:
@@ -87,45 +84,32 @@ def not_converted(name: str, **fields) -> tuple:
 
 
 UNTIED, FIVE = {"tie_word_embeddings": False}, {"id2label": {i: f"L{i}" for i in range(5)}}
+WRONG = rf"\nmissing: {LAYER}.1.attention.self.query.bias\.\nunexpected: .*0.adapter.weight.*3.output.dense.bias.*\n"
+WRONG += rf"misshapen: {DENSE} of shape \(32, 40\), where .* \(32, 48\)"
+PRE = r"missing: model.norm.weight.*\nIt may be for what was given: norm_position='pre', hidden_dropout=0.2\."
+IS_POINTER = "is a Git LFS pointer, not the file itself: run `git lfs pull`"
 #: official class, what is done to its folder, what is given beside it (a head, fields), what the refusal says (and the
 #: fields of the official model)
 CASES = [
-    (BERT, cut(WEIGHTS, 1000), {}, "^FOLDER/model.safetensors is truncated"),
-    (BERT, as_bin({"a": torch.zeros(1000)}, 1000), {}, "^FOLDER/pytorch_model.bin is truncated"),
-    (BERT, as_bin({"bert.x": os.system}), {}, "pytorch_model.bin"),
-    (BERT, as_bin(torch.zeros(2)), {}, "pytorch_model.bin holds a Tensor; it should hold a dict"),
-    (BERT, index('{"weight_map": {"a": "model-1.safetensors"}}'), {}, "the folder lacks: model-1.safetensors"),
-    (BERT, index("{}"), {}, "model.safetensors.index.json has no weight_map"),
-    (BERT, index('{"weight_map": {"a": "notes.txt"}}'), {}, "'notes.txt' as a file of weights"),
-    (BERT, index('{"weight_map": {"a": ["x"]}}'), {}, r"\['x'\] as a file"),
-    (BERT, delete(WEIGHTS), {}, "holds no weights"),
-    (BERT, delete(CONFIG), {}, "holds no config.json"),
-    (BERT, shutil.rmtree, {}, "'FOLDER'"),
-    (BERT, write(CONFIG, "{"), {}, "config.json is not valid JSON"),
-    (BERT, write(CONFIG, "[]"), {}, "config.json holds a list; it should hold an obj"),
-    (BERT, write(GENERATION, "[]"), {}, "generation_config.json holds a list"),
-    *(
-        (
-            BERT,
-            write(name, POINTER),
-            {},
-            f"^FOLDER/{name} is a Git LFS pointer, not the file itself: run `git lfs pull`",
-        )
-        for name in (WEIGHTS, CONFIG, "tokenizer.json")
-    ),
-    (
-        BERT,
-        tensors(lambda given: given | {DENSE: given[DENSE].char()}),
-        {},
-        rf"{DENSE} .*\(32, 48\), not of a floating",
-    ),
-    (BERT, tensors(lambda given: given | {"crf.b": torch.zeros(3)}), {}, r"unexpected: crf\.b\."),
-    (
-        *(BERT, tensors(with_wrong_tensors), {}),
-        rf"\nmissing: {LAYER}.1.attention.self.query.bias\.\nunexpected: .*0.adapter.weight.*3.output.dense.bias.*\n"
-        rf"misshapen: {DENSE} of shape \(32, 40\), where .* \(32, 48\)",
-    ),
-    (MARIAN, tensors(with_trained_sinusoids), {}, f"{TABLE} of .* is not the table of sinusoids .* differs by 0.1"),
+    in_file(cut(WEIGHTS, 1000), "^FOLDER/model.safetensors is truncated"),
+    in_file(both(pickled({"a": torch.zeros(1000)}), cut(BIN, 1000)), "^FOLDER/pytorch_model.bin is truncated"),
+    in_file(pickled({"bert.x": os.system}), "pytorch_model.bin"),
+    in_file(pickled(torch.zeros(2)), "pytorch_model.bin holds a Tensor; it should hold a dict"),
+    in_file(indexed(weight_map={"a": "model-1.safetensors"}), "the folder lacks: model-1.safetensors"),
+    in_file(indexed(), "model.safetensors.index.json has no weight_map"),
+    in_file(indexed(weight_map={"a": "notes.txt"}), "'notes.txt' as a file of weights"),
+    in_file(indexed(weight_map={"a": ["x"]}), r"\['x'\] as a file"),
+    in_file(delete(WEIGHTS), "holds no weights"),
+    in_file(delete(CONFIG), "holds no config.json"),
+    in_file(shutil.rmtree, "'FOLDER'"),
+    in_file(write(CONFIG, "{"), "config.json is not valid JSON"),
+    in_file(write(CONFIG, "[]"), "config.json holds a list; it should hold an obj"),
+    in_file(write(GENERATION, "[]"), "generation_config.json holds a list"),
+    *(in_file(write(name, POINTER), f"^FOLDER/{name} {IS_POINTER}") for name in (WEIGHTS, CONFIG, "tokenizer.json")),
+    in_file(tensors(lambda given: given | {DENSE: given[DENSE].char()}), rf"{DENSE} .*\(32, 48\), not of a floating"),
+    in_file(tensors(lambda given: given | {"crf.b": torch.zeros(3)}), r"unexpected: crf\.b\."),
+    in_file(tensors(with_wrong_tensors), WRONG),
+    in_file(tensors(with_trained_sinusoids), f"{TABLE} of .* is not the table of sinusoids .* differs by 0.1", MARIAN),
     # the head of a checkpoint has to be whole, and what is not tied has to be there
     missing(CLASSIFIER, "bert.pooler.dense.weight", "classifier.weight"),
     missing("BertForPreTraining", "cls.predictions.transform.dense.bias", "cls.seq_relationship.weight"),
@@ -136,20 +120,14 @@ CASES = [
     *(missing(name, "lm_head.weight", **UNTIED) for name in (MARIAN, GPT2, LLAMA)),
     missing(BERT, "cls.predictions.decoder.weight", **UNTIED),
     # what is given beside the checkpoint
-    (
-        BERT,
-        nothing,
-        {"norm_position": "pre", "hidden_dropout": 0.2},
-        "missing: model.norm.weight.*"
-        r"\nIt may be for what was given: norm_position='pre', hidden_dropout=0.2\.",
-    ),
-    (BERT, nothing, {"hiden_dropout": 0.2}, "'hiden_dropout'.*'hidden_dropout'"),
-    (CLASSIFIER, nothing, {"num_labels": 5}, r"classifier\.weight of shape \(3, 32\).* \(5"),
-    (CLASSIFIER, nothing, FIVE, r"classifier\.weight of shape \(3, 32\), where .* \(5, 32\)"),
-    (BERT, nothing, {"mlp_type": "gated"}, "gate_proj"),
-    (BERT, nothing, {"position_embedding_type": "rotary"}, r"unexpected: .*position_embeddings"),
-    (BERT, nothing, {"head": "TfmGPTForCausalLM"}, "TfmGPTForCausalLM is of another family"),
-    (GPT2, nothing, {"head": "TfmBertForMaskedLM"}, "TfmBertForMaskedLM is of another family"),
+    beside(PRE, norm_position="pre", hidden_dropout=0.2),
+    beside("'hiden_dropout'.*'hidden_dropout'", hiden_dropout=0.2),
+    beside(r"classifier\.weight of shape \(3, 32\).* \(5", CLASSIFIER, num_labels=5),
+    beside(r"classifier\.weight of shape \(3, 32\), where .* \(5, 32\)", CLASSIFIER, **FIVE),
+    beside("gate_proj", mlp_type="gated"),
+    beside(r"unexpected: .*position_embeddings", position_embedding_type="rotary"),
+    beside("TfmGPTForCausalLM is of another family", head="TfmGPTForCausalLM"),
+    beside("TfmBertForMaskedLM is of another family", GPT2, head="TfmBertForMaskedLM"),
     # fields that no configuration holds: at once, though a model of so many layers would take hours to build
     *(field(BERT, num_hidden_layers=value) for value in (100_000, -1)),
     *(field(BERT, num_local_experts=100_000), field(BERT, hidden_size=10**9), field(BERT, vocab_size=10**12)),
@@ -164,19 +142,19 @@ CASES = [
     not_converted("LlamaModel", rope_parameters=ROPE["default"] | {"partial_rotary_factor": 0.5}),
     not_converted("MistralModel", layer_types=["full_attention"] * 3),
     *(not_converted(MPT, logit_scale=0.5), not_converted(MPT, no_bias=False)),
-    (MPT, edited(CONFIG, attn_config={"alibi": False}), {}, "What is converted: .*alibi=True"),
-    (MPT, edited(CONFIG, attn_config={"clip_qkv": 3.0}), {}, "What is converted: .*clip_qkv=None"),
+    in_file(edited(CONFIG, attn_config={"alibi": False}), "What is converted: .*alibi=True", MPT),
+    in_file(edited(CONFIG, attn_config={"clip_qkv": 3.0}), "What is converted: .*clip_qkv=None", MPT),
     not_converted("LlamaForTokenClassification", token_classification_bias=False),
     *(not_converted(MARIAN, encoder_layerdrop=0.1), not_converted(BART, decoder_layerdrop=0.1)),
-    ("T5Model", edited(CONFIG, relative_attention_num_buckets=2), {}, "T5 with these fields .*num_buckets=2 should"),
+    in_file(edited(CONFIG, relative_attention_num_buckets=2), "T5 with these .*num_buckets=2 should", "T5Model"),
     not_converted("CLIPTextModel", eos_token_id=[7, 8]),
-    ("CLIPTextModel", nothing, {"eos_token_id": [7, 8]}, "pooled_position='end' is where the end token stands"),
+    beside("pooled_position='end' is where the end token stands", "CLIPTextModel", eos_token_id=[7, 8]),
     # No official class declares the field by which a decoder sees later tokens.
     *(field(name, ".* True", is_causal=False) for name in ("LlamaModel", "BartModel", "CLIPTextModel")),
     not_converted("NomicBertModel", prenorm=True),
     field("ModernBertForMaskedLM", sparse_pred_ignore_index=7),
-    (BERT, edited(CONFIG, model_type="gpt_oss"), {}, "'gpt_oss'.* not convert: each head has a learned sink"),
-    (BERT, edited(CONFIG, model_type="mamba"), {}, "'mamba'.* bert, .*gpt2, .*llama, .*from_state_dict"),
+    in_file(edited(CONFIG, model_type="gpt_oss"), "'gpt_oss'.* not convert: each head has a learned sink"),
+    in_file(edited(CONFIG, model_type="mamba"), "'mamba'.* bert, .*gpt2, .*llama, .*from_state_dict"),
 ]
 
 
@@ -190,10 +168,10 @@ def test_it_is_named(case, tmp_path):
 
 
 @pytest.mark.parametrize("command", [verify, sources.check_source])
-def test_pointers_of_git_lfs_are_refused_by_commands(command, folder):
-    (folder / CONFIG).write_text(POINTER)
+def test_pointers_of_git_lfs_are_refused_by_commands(command, tmp_path):
+    write(CONFIG, POINTER)(tmp_path)
     with pytest.raises(ValueError, match="is a Git LFS pointer"):
-        command(folder)
+        command(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["BartForCausalLM", "MarianForCausalLM"])
@@ -227,8 +205,8 @@ def test_a_zoo_model_that_is_not_as_its_configuration_says(field, message, tmp_p
         load(tmp_path)
 
 
-def test_zoo_models_are_not_official(original, tmp_path):
-    zoo = from_official(original)
+def test_zoo_models_are_not_official(tmp_path):
+    zoo = tiny_model(tfm_zoo.TfmBertModel)
     zoo.save_pretrained(tmp_path)
     for source in (zoo, tmp_path):
         assert "a model of the zoo already" in refusal(source)
@@ -252,8 +230,9 @@ def test_the_hub_is_not_asked_for_a_misspelt_folder(tmp_path, monkeypatch):
             command("runs/imbd")
 
 
-def test_a_hub_id_beside_a_folder_with_a_similar_name(original, tmp_path, online, monkeypatch):
+def test_a_hub_id_beside_a_folder_with_a_similar_name(tmp_path, online, monkeypatch):
     """As `tfm-zoo convert user/model user/model-zoo` leaves one; on the Hub, and in its cache."""
+    original = build_tiny(BY_NAME[BERT])
     original.save_pretrained(tmp_path / "here", max_shard_size="40KB")
     (tmp_path / "user" / "model-zoo").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)

@@ -1,7 +1,6 @@
 """The tables of official architectures and of published sizes say what is so."""
 
 import re
-from dataclasses import fields
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from transformers import CONFIG_MAPPING, GenerationConfig
 
 from tests.official_models import BY_NAME, TINY, TINY_OF
 from tests.published_sizes import PUBLISHED
-from tests.tiny import HEADS
 from tfm_zoo import NAMED_CONFIGS, named_config
 from tfm_zoo.converters import ARCHITECTURES
 from tfm_zoo.converters.checkpoint import Checkpoint
@@ -43,27 +41,14 @@ def test_official_names_of_fields_are_aliases():
             assert not {rule.official for rule in rules if rule.official != rule.zoo} - known
 
 
-def test_heads_name_classes_of_one_family():
-    assert not REFUSED.keys() & ARCHITECTURES.keys()
-    for table in ARCHITECTURES.values():
-        assert {head.zoo.config_class.model_type for head in table.heads} == {table.family}
-
-
 @pytest.mark.parametrize("model_type", REFUSED)
 def test_who_is_refused_learns_why(model_type):
     """An architecture is told by its `model_type`, or by the name of its code."""
     config = {"model_type": model_type, "auto_map": {"AutoModel": model_type}}
-    with pytest.raises(
-        ConversionError, match=re.escape(f"{model_type!r}, which the zoo does not convert: {REFUSED[model_type]}.")
-    ):
+    says = re.escape(f"{model_type!r}, which the zoo does not convert: {REFUSED[model_type]}.")
+    with pytest.raises(ConversionError, match=says):
         architecture_of(Checkpoint("a folder", config, {}, GenerationConfig()))
     assert model_type in CONFIG_MAPPING or model_type == QK_POST_NORM
-
-
-@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
-def test_fields_of_heads_are_fields(head):
-    """`to_official` compares a field of heads only where the head reads it."""
-    assert set(head.head_fields) <= {field.name for field in fields(head.config_class)}
 
 
 #: what a model has positions for, where it is not what its configuration calls so

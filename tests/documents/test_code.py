@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, metadata_load
 from transformers import HfArgumentParser, PreTrainedConfig
 from typer.testing import CliRunner
 
@@ -25,7 +25,7 @@ from tfm_zoo.families.auto_classes import FAMILIES
 from tfm_zoo.hub.model_card import PIPELINES
 
 from ..forks import with_libraries
-from ..hub.server import metadata_errors, read_metadata
+from ..hub.server import metadata_errors
 from ..recipes.conftest import imported
 from .commands import PROGRAMS, check
 from .document import CARDS, DOCUMENTS, PARTS, ROOT, Document, read, split
@@ -45,8 +45,8 @@ def test_every_benchmark_starts(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("document", [each for each in DOCUMENTS if each.code("bash", "sh", "python")], ids=str)
 def test_reader(document, clone, forked, online, hub_server, hold, checkpoints, tmp_path):
-    if head := read_metadata(document.text):
-        hold("user/model", checkpoints[head["tags"][1]])
+    if tags := ModelCard(document.text).data.tags:
+        hold("user/model", checkpoints[tags[1]])
     for words in document.commands:
         trained = check(words)
         if recipe := next((word for word in words if trained and word in checkpoints), None):
@@ -171,10 +171,10 @@ def tells(line: str, metric: str, value: float) -> bool:
 @pytest.mark.parametrize("document", CARDS, ids=str)
 def test_metadata_of_a_card(document):
     """The Hub accepts it, `huggingface_hub` reads all of it, and the text agrees."""
-    written, card = read_metadata(document.text), ModelCard.load(document.path)
-    data, name = card.data, document.path.stem
-    assert metadata_errors(written) == []
-    assert data.to_dict() == written  # nothing was lost
+    card, name = ModelCard.load(document.path), document.path.stem
+    data = card.data
+    assert metadata_errors(document.text) == []
+    assert data.to_dict() == metadata_load(document.path)  # nothing was lost
     assert data.library_name == "transformers" and data.pipeline_tag in {*PIPELINES.values(), "text2text-generation"}
     assert data.tags[0] == "tfm_zoo" and data.tags[1] in TYPES
     if name in TYPES:

@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import subprocess
-import tempfile
 import venv
 from pathlib import Path
 
@@ -101,6 +100,13 @@ def plain_forks(plain_python, home):
         yield forks
 
 
+@pytest.fixture
+def online_forks(plain_python, hub_server, tmp_path):
+    """What runs jobs in that environment, with that Hub, as one of its users."""
+    with Forks(plain_python, **hub_server.environment(tmp_path / "home")) as forks:
+        yield forks
+
+
 def make_environment(root: Path, *distributions: str) -> str:
     """Its packages are links to the ones that run this test, so that nothing is downloaded."""
     venv.create(root, symlinks=True)
@@ -139,27 +145,3 @@ def run_jobs(jobs: list[tuple[str, dict]], forks: Forks, folder: Path) -> list:
         forks.run([forks, plain.__file__, folder / "result.pt"], env=environment, input=json.dumps(job), check=True)
         results.append(torch.load(folder / "result.pt"))
     return results
-
-
-@pytest.fixture
-def do_jobs(hub, plain_forks, tmp_path):
-    """Jobs with no network and the Hub's cache; where there is no zoo, unless told otherwise."""
-
-    def do(jobs: list[tuple[str, dict]], python: str | None = None) -> list:
-        if python is None:
-            return run_jobs(jobs, plain_forks, tmp_path)
-        with Forks(python, HF_HOME=str(hub)) as forks:
-            return run_jobs(jobs, forks, tmp_path)
-
-    return do
-
-
-@pytest.fixture
-def do_online(hub_server, plain_python, tmp_path):
-    """Jobs where there is no zoo, with that Hub, as one of its users, and an empty cache."""
-
-    def do(jobs: list[tuple[str, dict]]) -> list:
-        with Forks(plain_python, **hub_server.environment(tempfile.mkdtemp(dir=tmp_path))) as forks:
-            return run_jobs(jobs, forks, tmp_path)
-
-    return do

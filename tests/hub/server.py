@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-import yaml
+from huggingface_hub import ModelCard
+from yaml import YAMLError
 
 DATE = "2026-01-01T00:00:00.000Z"
 NUMBERS = count()
@@ -123,10 +124,7 @@ class Requests(BaseHTTPRequestHandler):
                 self.status = 200 if is_new else 409  # which a client may allow
                 return {"name": name, "url": f"{self.server.url}/{name}"}
             case "POST", "api", "validate-yaml":
-                try:
-                    errors = metadata_errors(read_metadata(self.lines[0]["content"]) or {})
-                except ValueError as error:
-                    errors = [str(error)]
+                errors = metadata_errors(self.lines[0]["content"])
                 self.status = 400 if errors else 200
                 return {"errors": [{"message": line} for line in errors], "warnings": []}
             case method, "api", "models", owner, name, *rest:
@@ -252,37 +250,21 @@ class HubServer(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-# What the Hub accepts at the head of a README.md
-
 ID = r"[\w.-]+(/[\w.-]+)?"
-#: what the value of a field, or each of its values, looks like
-WORDS = {"license": r"[a-z0-9.-]+", "base_model": ID, "datasets": ID, "tags": r".+"}
-WORDS["language"] = r"[a-z]{2,3}(-\w+)*|multilingual|code"
-#: what each part of a `model-index` result has to say
-RESULT = {"task": ["type"], "dataset": ["type", "name"], "metrics": ["type", "value"]}
+#: what the Hub accepts as the value of a field of a card, or as each of its values
+FIELDS = {"license": r"[a-z0-9.-]+", "base_model": ID, "datasets": ID, "tags": r".+"}
+FIELDS["language"] = r"[a-z]{2,3}(-\w+)*|multilingual|code"
 
 
-def read_metadata(card: str) -> dict | None:
-    """The metadata of a card, None without any; a ValueError if they are not YAML."""
-    head = re.match(r"\s*---[ \t]*\n(.*?)\n---[ \t]*(\n|$)", card, re.DOTALL)
+def metadata_errors(card: str) -> list[str]:
+    """A line for each value at the head of a card that the Hub would refuse."""
     try:
-        return yaml.safe_load(head[1]) if head else None
-    except yaml.YAMLError as error:
-        raise ValueError(f"bad YAML: {error}") from None
-
-
-def metadata_errors(metadata: dict) -> list[str]:
-    """A line for each value that the Hub would refuse."""
-
-    def listed(value) -> list:
-        return value if isinstance(value, list) else [value]
-
-    words = [(name, word) for name in WORDS if name in metadata for word in listed(metadata[name])]
-    found = [f"{name}: {word!r} is not valid" for name, word in words if not re.fullmatch(WORDS[name], str(word), re.A)]
-    results = [result for model in metadata.get("model-index", []) for result in model["results"]]
-    parts = [(name, part or {}) for result in results for name in RESULT for part in listed(result.get(name))]
-    lacks = [f"{name}.{field}" for name, part in parts for field in RESULT[name] if part.get(field) is None]
-    return found + [f"model-index: {field} is required" for field in lacks]
+        written = ModelCard(card).data.to_dict()
+    except (ValueError, YAMLError) as error:
+        return [str(error)]
+    values = {name: written[name] for name in FIELDS if name in written}
+    words = [(name, word) for name, one in values.items() for word in (one if isinstance(one, list) else [one])]
+    return [f"{name}: {word!r} is not valid" for name, word in words if not re.fullmatch(FIELDS[name], str(word), re.A)]
 
 
 if __name__ == "__main__":

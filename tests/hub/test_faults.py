@@ -18,22 +18,7 @@ from tfm_zoo.training.tokenizers import byte_level_bpe, word_piece_tokenizer
 
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import tiny_model
-from .editing import (
-    CONFIG,
-    GENERATION,
-    MANIFEST,
-    TOKENIZER,
-    accept,
-    both,
-    cut,
-    delete,
-    edit,
-    edited,
-    replace,
-    tensors,
-    without,
-    write,
-)
+from .editing import CONFIG, MANIFEST, accept, both, cut, delete, edit, edited, replace, tensors, without, write
 from .test_record import OFFICIAL, SIGNALS
 
 PAGE = Path(__file__).parents[2].joinpath("recipes", "verify.md").read_text(encoding="utf-8")
@@ -42,10 +27,8 @@ CLASSES = {"bert": "BertForSequenceClassification", "llama": "LlamaForCausalLM",
 RUNS = "raise SystemExit('it ran')\n"
 #: what is changed, the model that it is changed in, and what `verify` says (after "it was not run, ..." whatever)
 ROWS = re.findall(r"^\| ([^|]+) \| (bert|llama|marian|zoo) \| (.+) \|$", PAGE, re.MULTILINE)
-
-
 DENSE, DOWN = "bert.encoder.layer.1.output.dense.weight", "model.layers.2.mlp.down_proj.weight"
-MODULES = "modules.json"
+MODULES, GENERATION, TOKENIZER = "modules.json", "generation_config.json", "tokenizer_config.json"
 
 
 def flip_a_bit(weights: dict) -> dict:
@@ -183,7 +166,7 @@ FAULTS = {
 }
 
 
-# -- libraries that compute otherwise: what has been loaded is changed
+# Libraries that compute otherwise: what has been loaded is changed
 
 
 def see_no_further(config, inputs_embeds, attention_mask, **_):
@@ -208,12 +191,6 @@ def in_bfloat16(forward: Callable) -> Callable:
 
 BERT_MASK = "transformers.models.bert.modeling_bert.create_bidirectional_mask"
 LLAMA_MASK = "transformers.models.llama.modeling_llama.create_causal_mask"
-
-
-def anew(weight: Parameter) -> Parameter:
-    return Parameter(torch.randn_like(weight))
-
-
 LAYER, IDS = "bert.encoder.layer", ("bert.embeddings", "position_ids")
 #: row of the page -> in the model that a library makes of a folder: a part, what it has, and what it has then
 DRIFTS = {
@@ -224,7 +201,11 @@ DRIFTS = {
     "another base of rotary positions": ("model.rotary_emb", "inv_freq", lambda frequencies: frequencies * 0.9),
     "rotary positions shifted by one": ("model", "forward", with_positions_from_one),
     "two layers swapped in memory": ("model", "layers", lambda all: ModuleList([all[1], all[0], *all[2:]])),
-    "weights initialised anew after loading": (f"{LAYER}.0.attention.self.query", "weight", anew),
+    "weights initialised anew after loading": (
+        f"{LAYER}.0.attention.self.query",
+        "weight",
+        lambda old: Parameter(-old),
+    ),
     "a layer in bfloat16": (f"{LAYER}.1.intermediate", "forward", in_bfloat16),
     "another scale of attention": (f"{LAYER}.1.attention.self", "scaling", lambda scale: scale * 0.5),
     "an activation that is not a module": ("model.decoder.layers.1", "activation_fn", lambda _: torch.relu),

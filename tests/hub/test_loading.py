@@ -2,7 +2,6 @@
 fine-tuned there, and comes back."""
 
 import shutil
-import sys
 
 import pytest
 import torch
@@ -13,14 +12,15 @@ from tfm_zoo.hub import push
 from tfm_zoo.proof import verify
 from tfm_zoo.proof.manifest import FILE
 
+from ..forks import with_transformers
 from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, tiny_model
 from ..words import SENTENCES, make_tokenizer
 from . import plain
-from .conftest import VARIANTS
+from .conftest import VARIANTS, run_jobs
 
 pytestmark = pytest.mark.slow
 #: of each family: every head of it is saved with the same names of classes and the same code
-FIRST = (ENCODERS[0], DECODERS[0], ENCODER_DECODERS[0])
+FIRST, SECOND = zip(ENCODERS[:2], DECODERS[:2], ENCODER_DECODERS[:2], strict=True)
 TRUST = {"trust_remote_code": True}
 ENDS = {"eos_token_id": 3, "decoder_start_token_id": 2, "final_logits_bias": True}
 
@@ -38,9 +38,9 @@ def assert_same(one, other) -> None:
 
 
 def auto_classes_of(head: type) -> list[str]:
-    """Its own and its base model's; of a family's first head all."""
+    """Its own; of a family's first head all, and of the second its base model's."""
     named = {auto: name for auto, name in head.config_class.auto_classes.items() if auto != "AutoConfig"}
-    bases = ("AutoModel", "AutoModelForTextEncoding")
+    bases = ("AutoModel", "AutoModelForTextEncoding") if head in SECOND else ()
     return [auto for auto, name in named.items() if head in FIRST or auto in bases or name == head.__name__]
 
 
@@ -62,7 +62,8 @@ def writers(tmp_path):
     return folders
 
 
-def test_it_gives_the_same_where_there_is_no_zoo(checkpoints, do_jobs, writers, tmp_path):
+@pytest.mark.usefixtures("hub")
+def test_it_gives_the_same_where_there_is_no_zoo(checkpoints, plain_forks, writers, tmp_path):
     """Every head, by its Auto classes; tables that no checkpoint stores; what is in the Hub's cache; a subfolder, for
     which transformers looks for code beside the repository's README alone; and the texts that a model writes."""
     folder = checkpoints["TfmBertForMaskedLM"]
@@ -81,7 +82,8 @@ def test_it_gives_the_same_where_there_is_no_zoo(checkpoints, do_jobs, writers, 
     here = plain.each_of(jobs)
     cached = [("outputs", {"source": f"zoo/{head.__name__}", "auto_class": "AutoModel"}) for head in FIRST]
     asked = [*jobs, *cached, ("error", subfolder | {"source": str(tmp_path / "bare")})]
-    [there] = do_jobs([("each_of", {"jobs": [(name, options | TRUST) for name, options in asked]})])
+    jobs = [("each_of", {"jobs": [(name, options | TRUST) for name, options in asked]})]
+    [there] = run_jobs(jobs, plain_forks, tmp_path)
     assert "modeling_tfm_bert.py" in there.pop()
     assert_same(there, here + [here[listed.index((checkpoints[head.__name__], "AutoModel"))] for head in FIRST])
     for text in here[-len(writers) :]:
@@ -90,13 +92,13 @@ def test_it_gives_the_same_where_there_is_no_zoo(checkpoints, do_jobs, writers, 
     assert {name.split(".")[0] for name in text["parameters"]} == {"encoder"}
 
 
-def test_with_the_zoo_imported_before_or_after(checkpoints, do_jobs, tmp_path):
+def test_with_the_zoo_imported_before_or_after(checkpoints, tmp_path):
     """A model is saved as its class saves: one of the checkpoint's own code, as where there is no zoo."""
     source = {"source": str(checkpoints["TfmGPTForCausalLM"]), "auto_class": "AutoModelForCausalLM"}
     jobs = [
         ("with_the_zoo", source | {"first": first, "target": str(tmp_path / str(first))}) for first in (True, False)
     ]
-    first, after = do_jobs(jobs, sys.executable)
+    first, after = run_jobs(jobs, with_transformers(), tmp_path)
     wanted = plain.outputs(**source)
     assert_same([outputs for _, outputs in first + after], [wanted] * 4)
     assert [module for module, _ in after] == ["transformers_modules", "tfm_zoo"]
@@ -105,7 +107,7 @@ def test_with_the_zoo_imported_before_or_after(checkpoints, do_jobs, tmp_path):
 
 
 @pytest.mark.usefixtures("forked")
-def test_there_and_back(online, tmp_path, do_online, hub_server):
+def test_there_and_back(online, tmp_path, online_forks, hub_server):
     """Of each family a head, fine-tuned here, goes to the Hub, is tuned where there is no zoo and goes again."""
     heads = (TfmBertForSequenceClassification, TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration)
     autos, first = {}, []
@@ -117,15 +119,14 @@ def test_there_and_back(online, tmp_path, do_online, hub_server):
         autos[repository] = next(auto for auto, name in head.config_class.auto_classes.items() if name == head.__name__)
         with torch.no_grad():
             first.append((push(tmp_path / head.__name__, repository).oid, plain.run(model)))
-    second = do_online(
-        [("fine_tune_and_push", {"source": source, "auto_class": auto}) for source, auto in autos.items()]
-    )
+    pushes = [("fine_tune_and_push", {"source": source, "auto_class": auto}) for source, auto in autos.items()]
+    second = run_jobs(pushes, online_forks, tmp_path)
     jobs = [
         ("outputs", {"source": source, "auto_class": auto, "revision": commit} | TRUST)
         for pushed in (first, second)
         for (source, auto), (commit, _) in zip(autos.items(), pushed, strict=True)
     ]
-    assert_same(do_online(jobs), [outputs for _, outputs in (*first, *second)])
+    assert_same(run_jobs(jobs, online_forks, tmp_path), [outputs for _, outputs in (*first, *second)])
     for repository, (commit, one), (last, other) in zip(autos, first, second, strict=True):
         kept = hub_server.repositories[repository]
         before, after = (

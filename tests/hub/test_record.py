@@ -1,10 +1,8 @@
 """Any model that an Auto class loads is recorded and verified; whose code it is, is told before anything runs."""
 
 import errno
-import importlib
 import json
 import shutil
-import sys
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -14,15 +12,14 @@ import transformers
 from huggingface_hub import HfApi, ModelCardData
 from safetensors.torch import load_file
 from torchao.quantization import Int8WeightOnlyConfig
-from typer.testing import CliRunner
 
 import tfm_zoo
-from tfm_zoo.cli import app
 from tfm_zoo.hub import card_line, cards
 from tfm_zoo.hub.model_card import MARK
 from tfm_zoo.proof import Verdict, manifest, origin, verify
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
+from ..command import tfm_zoo as command
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import tiny_decoder
 from .editing import CONFIG, MANIFEST, both, delete, edit, edited, replace, tensors, write
@@ -77,7 +74,6 @@ class Mine(PreTrainedModel):
             states = states + layer(states)
         return states
 """
-AUTO_MAP = {"AutoConfig": "theirs.MineConfig", "AutoModel": "theirs.Mine"}
 
 
 def make(name: str, **fields) -> transformers.PreTrainedModel:
@@ -85,10 +81,6 @@ def make(name: str, **fields) -> transformers.PreTrainedModel:
         model_class = getattr(transformers, name)
         return model_class(model_class.config_class(**SIGNALS[name]))
     return build_tiny(BY_NAME[name], **fields | ({"pad_token_id": None} if name == OFFICIAL[-1] else {}))
-
-
-def run(*words: object):
-    return CliRunner().invoke(app, list(map(str, words)))
 
 
 @pytest.mark.parametrize("name", [*OFFICIAL, *SIGNALS])
@@ -159,14 +151,13 @@ def test_a_model_in_memory(tmp_path, here):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked")
-def test_code_of_ones_own(tmp_path, monkeypatch):
+def test_code_of_ones_own(tmp_path):
     """It runs where it is asked for, and after a change only where that is asked for too."""
-    (tmp_path / "theirs.py").write_text(CODE)
-    monkeypatch.syspath_prepend(tmp_path)
-    theirs = importlib.import_module("theirs")
-    monkeypatch.delitem(sys.modules, "theirs")
-    torch.manual_seed(0)
-    theirs.Mine(theirs.MineConfig(auto_map=AUTO_MAP, vocab_size=9, pad_token_id=0)).save_pretrained(tmp_path)
+    write("theirs.py", CODE)(tmp_path)
+    auto_map = {"AutoConfig": "theirs.MineConfig", "AutoModel": "theirs.Mine"}
+    edit(tmp_path, CONFIG, model_type="mine", auto_map=auto_map, vocab_size=9, pad_token_id=0)
+    theirs = transformers.AutoConfig.from_pretrained(tmp_path, trust_remote_code=True)
+    transformers.AutoModel.from_config(theirs, trust_remote_code=True).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"needs trust_remote_code=True \(code: somebody's own: theirs"):
         tfm_zoo.record(tmp_path)
     tfm_zoo.record(tmp_path, trust_remote_code=True)
@@ -208,20 +199,16 @@ def test_command(tmp_path, here):
     """A manifest elsewhere, a card that says so, and what is not recorded."""
     model, kept = tmp_path / "model", tmp_path / "kept.json"
     make("BertModel").save_pretrained(model)
-    assert run("record", model, "-o", kept).exit_code == 0
+    command("record", model, "-o", kept)
     assert not (model / MANIFEST).exists()
     for _ in range(2):
-        done = run("verify", model, "--manifest", kept, "--card")
-        assert done.exit_code == 0, done.output
-    assert f"{model}: code: that of transformers" in done.stdout
+        said = command("verify", model, "--manifest", kept, "--card")
+    assert f"{model}: code: that of transformers" in said
     card = (model / "README.md").read_text()
     assert card.count("**Verified** on 20") == 1 and "outputs match, loaded by transformers' classes." in card
-    for words, refusal in (
-        (("record", "user/model"), "output is missing"),
-        (("verify", model, "--card", "--matrix", "transformers==5.20"), "--card writes into the README.md of a folder"),
-    ):
-        outcome = run(*words)
-        assert outcome.exit_code == 1 and refusal in outcome.output
+    assert "output is missing" in command("record", "user/model", code=1)
+    refused = command("verify", model, "--card", "--matrix", "transformers==5.20", code=1)
+    assert "--card writes into the README.md of a folder" in refused
 
 
 def test_a_converted_folder(tmp_path, here):
@@ -230,7 +217,7 @@ def test_a_converted_folder(tmp_path, here):
     tokenizer = word_piece_tokenizer(["The Transformer is a model."] * 3)
     for saved in (make("BertForMaskedLM", vocab_size=len(tokenizer)), tokenizer):
         saved.save_pretrained(source)
-    assert run("convert", source, folder).exit_code == 0
+    command("convert", source, folder)
     verdict = verify(folder)
     assert verdict.ok and not verdict.warnings, verdict
     assert edit(folder, MANIFEST)["tokenizer"]["ids"]
@@ -252,6 +239,5 @@ def test_a_pull_request(online, here, tmp_path, monkeypatch):
         return SimpleNamespace(pr_url="https://hub/user/model/discussions/1")
 
     monkeypatch.setattr(HfApi, "upload_file", upload_file)
-    outcome = run("record", "user/model", "--create-pr")
-    assert outcome.exit_code == 0 and outcome.stdout.strip().endswith("in https://hub/user/model/discussions/1")
+    assert command("record", "user/model", "--create-pr").endswith("in https://hub/user/model/discussions/1")
     assert asked["create_pr"] and asked["path_in_repo"] == MANIFEST and asked["content"]["fingerprint"]

@@ -2,6 +2,7 @@
 nothing outside of it is read, whatever its links, its index or its manifest name."""
 
 import json
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,13 +25,19 @@ from .editing import write as writing
 SHARD = "model-00001-of-00005.safetensors"
 
 
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("saved")
+    tiny_model(TfmBertForSequenceClassification).save_pretrained(folder, max_shard_size="20KB")
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(saved, tmp_path, monkeypatch):
     monkeypatch.setattr("subprocess.run", None)
     monkeypatch.setattr(pushing, "open_repository", None)
-    tiny_model(TfmBertForSequenceClassification).save_pretrained(tmp_path / "model", max_shard_size="20KB")
     (tmp_path / "secret").write_text("private")
-    return tmp_path / "model"
+    return Path(shutil.copytree(saved, tmp_path / "model"))
 
 
 def by_command(*words: str) -> Callable[[Path], None]:

@@ -1,17 +1,15 @@
 """`tfm-zoo serve`, which is `transformers serve`, answers a chat completion with a zoo checkpoint."""
 
-import json
 import os
 import re
 import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from types import SimpleNamespace
 
 import pytest
+import requests
 from transformers.utils.import_utils import is_serve_available
 from typer.testing import CliRunner
 
@@ -22,8 +20,7 @@ from ..words import make_tokenizer
 from .editing import both, edited, write
 
 AVAILABLE = "transformers.utils.import_utils.is_serve_available"
-HEAD_OF_HELP = "MODEL (FORCE_MODEL below) is a folder"
-WEIGHTS = write("model/model.safetensors", "")
+HEAD_OF_HELP, WEIGHTS = "MODEL (FORCE_MODEL below) is a folder", write("model/model.safetensors", "")
 
 
 def serve(*words: object):
@@ -58,6 +55,7 @@ def test_help_and_what_is_not_installed(started, monkeypatch):
 
 
 NO_CONFIG, NO_WEIGHTS = "no config.json with a model_type", r"no weights \(\*\.safetensors\)"
+BERT, GPT = ({"architectures": [f"Tfm{name}"]} for name in ("BertForSequenceClassification", "GPTForCausalLM"))
 
 
 @pytest.mark.parametrize(
@@ -66,14 +64,8 @@ NO_CONFIG, NO_WEIGHTS = "no config.json with a model_type", r"no weights \(\*\.s
         (write("model/notes", ""), f"^error: FOLDER is not a folder of a model: it has {NO_CONFIG}, {NO_WEIGHTS}.\n$"),
         (both(WEIGHTS, has(pooling_mode="mean")), f"it has {NO_CONFIG}.\n$"),
         (has(model_type="tfm_gpt"), f"it has {NO_WEIGHTS}.\n$"),
-        (
-            both(WEIGHTS, has(model_type="tfm", architectures=["TfmBertForSequenceClassification"])),
-            "^error: .* holds a TfmBertForSeq.*, which does not generate text",
-        ),
-        (
-            both(WEIGHTS, has(model_type="tfm", architectures=["TfmGPTForCausalLM"])),
-            "model has no chat template: ask /v1/completions",
-        ),
+        (both(WEIGHTS, has(model_type="tfm", **BERT)), "^error: .* a TfmBertForSeq.*, which does not generate text"),
+        (both(WEIGHTS, has(model_type="tfm", **GPT)), "model has no chat template: ask /v1/completions"),
     ],
 )
 def test_what_no_client_would_get_an_answer_from(change, said, tmp_path, started):
@@ -93,9 +85,14 @@ def test_a_model_that_is_nowhere(monkeypatch, started):
     assert not started
 
 
+def is_there(*place: object) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(place) == 0
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not is_serve_available(), reason="transformers[serving] is not installed")
-def test_chat_completion(tmp_path):
+def test_chat_completion(tmp_path, monkeypatch):
     tokenizer, folder, log = make_tokenizer(), tmp_path / "model", tmp_path / "log"
     tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }} {% endfor %}"
     asked = {"messages": [{"role": "user", "content": "who saw the film"}], "max_tokens": 5, "temperature": 0.0}
@@ -106,40 +103,23 @@ def test_chat_completion(tmp_path):
     prompt = tokenizer.apply_chat_template(asked["messages"], return_tensors="pt", return_dict=True)
     made = model.generate(**prompt, max_new_tokens=5)[0, prompt["input_ids"].shape[1] :]
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = "127.0.0.1", free.getsockname()[1]
-    command = [sys.executable, "-m", "tfm_zoo", "serve", folder, "--host", address[0], "--port", address[1]]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        place = free.getsockname()
+    command = [sys.executable, "-m", "tfm_zoo", "serve", folder, "--host", place[0], "--port", place[1]]
     folders = {"HF_MODULES_CACHE": str(tmp_path / "code"), "HF_HUB_CACHE": str(tmp_path / "hub")}
-    with open(log, "w") as file:
-        streams = {"stdout": file, "stderr": file, "stdin": subprocess.DEVNULL}
+    monkeypatch.setenv("NO_PROXY", place[0])
+    with log.open("w") as file:
         environment = os.environ | {"HF_HUB_OFFLINE": "1"} | folders
-        server = subprocess.Popen([*map(str, command), "--device", "cpu"], env=environment, **streams)
+        server = subprocess.Popen([*map(str, command), "--device", "cpu"], env=environment, stdout=file, stderr=file)
     try:
-        url = "http://{}:{}/v1".format(*address)
-        answer = ask(server, f"{url}/chat/completions", json.dumps({"model": str(folder)} | asked).encode())
-        assert ask(server, f"{url}/models")["object"] == "list"  # of the Hub's cache, which is new and empty
-    except (AssertionError, OSError) as error:
-        raise AssertionError(log.read_text()) from error
+        while server.poll() is None and not is_there(*place):
+            time.sleep(0.5)
+        url = "http://{}:{}/v1".format(*place)
+        answer = requests.post(f"{url}/chat/completions", json=asked | {"model": str(folder)}, timeout=240).json()
+        assert requests.get(f"{url}/models", timeout=240).json()["object"] == "list"  # of the Hub's cache: it is empty
     finally:
         server.terminate()
         server.wait(timeout=300)
-    assert (
-        answer["choices"][0]["message"]["content"].split() == tokenizer.decode(made, skip_special_tokens=True).split()
-    )
-    assert '"POST /v1/chat/completions HTTP/1.1" 200' in log.read_text() and "Logging error" not in log.read_text()
-
-
-def ask(server: subprocess.Popen, address: str, question: bytes | None = None) -> dict:
-    """The answer, as soon as the server is there to give one."""
-    request = urllib.request.Request(address, question, {"Content-Type": "application/json"})
-    for _ in range(300):
-        assert server.poll() is None, "the server has ended"
-        try:
-            with urllib.request.urlopen(request, timeout=240) as response:
-                return json.load(response)
-        except urllib.error.HTTPError as error:
-            raise AssertionError(error.read().decode()) from error
-        except urllib.error.URLError:  # not yet there
-            time.sleep(1)
-    raise AssertionError("no answer")
+    said, text = log.read_text(), tokenizer.decode(made, skip_special_tokens=True)
+    assert answer["choices"][0]["message"]["content"].split() == text.split(), said
+    assert '"POST /v1/chat/completions HTTP/1.1" 200' in said and "Logging error" not in said

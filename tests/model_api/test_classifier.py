@@ -23,11 +23,6 @@ def named_as_in_0_1(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]
     return tensors
 
 
-@pytest.fixture
-def model():
-    return tiny_model(TfmBertForSequenceClassification, num_labels=3)
-
-
 @pytest.mark.parametrize("pooling", ["cls", "mean", "attention"])
 @torch.no_grad()
 def test_it_makes_logits_of_pooled_states(pooling):
@@ -48,9 +43,9 @@ def test_it_makes_logits_of_pooled_states(pooling):
 
 
 @pytest.mark.parametrize("head", [TfmBertModel, tfm_zoo.TfmBertForMultipleChoice])
-def test_a_classifier_and_a_pooler_take_each_others_place(model, head, tmp_path):
+def test_a_classifier_and_a_pooler_take_each_others_place(head, tmp_path):
     """By the old names and by the new."""
-    source = tiny_model(head)
+    model, source = tiny_model(TfmBertForSequenceClassification, num_labels=3), tiny_model(head)
     source.save_pretrained(tmp_path / "source")
     made, loading = TfmBertForSequenceClassification.from_pretrained(
         tmp_path / "source", output_loading_info=True, ignore_mismatched_sizes=True
@@ -65,8 +60,9 @@ def test_a_classifier_and_a_pooler_take_each_others_place(model, head, tmp_path)
             assert torch.equal(pooled, dense)
 
 
-def test_a_run_that_resumes_loads_old_names(model):
+def test_a_run_that_resumes_loads_old_names():
     """Trainer and Accelerate call `load_state_dict`, perhaps of a wrapper."""
+    model = tiny_model(TfmBertForSequenceClassification, num_labels=3)
     wanted = {name: torch.randn_like(tensor) for name, tensor in model.state_dict().items()}
     for prefix, wrapper in (("", model), ("0.", nn.Sequential(model))):
         for tensors in (named_as_in_0_1(wanted), wanted):

@@ -8,7 +8,7 @@ import tfm_zoo
 from tfm_zoo import TfmBertForMaskedLM, TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration
 
 from ..precision import assert_same
-from ..tiny import ENCODERS, HEADS, NO_DROPOUT, SIZES, ragged_batch, ragged_mask, tiny_decoder, tiny_model
+from ..tiny import ENCODERS, HEADS, NO_DROPOUT, ragged_batch, ragged_mask, tiny_decoder, tiny_model
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -90,13 +90,6 @@ def test_positions_that_jump_forward_stay_in_their_sequence(fields):
             assert_same(model(ids, position_ids=packed).logits, apart, attention)
 
 
-def test_the_loss_is_the_same_with_logits_and_without():
-    model, ids = tiny_decoder(), torch.arange(12).view(2, 6)
-    ways = ({}, {"return_logits": False}, {"logits_to_keep": 1})
-    losses = [model(ids, labels=ids, **options).loss for options in ways]
-    assert_same(losses, losses[:1] * 3)
-
-
 @pytest.mark.parametrize(
     ("problem", "labels", "classes", "loss"),
     [
@@ -120,27 +113,27 @@ def test_problem_types(problem, labels, classes, loss):
 
 
 def test_logits_are_made_where_somebody_reads_them():
-    model, batch = tiny_model(TfmBertForMaskedLM), ragged_batch(TfmBertForMaskedLM, labels=True)
-    for training, given, is_made in (
-        (True, batch, False),
-        (True, batch | {"return_logits": True}, True),
-        (False, batch | {"return_logits": False}, False),
-        (False, {"input_ids": batch["input_ids"], "return_logits": False}, False),
-        (False, batch, True),
-    ):
-        outputs = model.train(training)(**given)
-        assert (outputs.logits is not None) == is_made
-    assert outputs.logits.shape == (4, 9, SIZES["vocab_size"])
-    assert_same(outputs.loss, F.cross_entropy(outputs.logits.flatten(0, 1), batch["labels"].flatten()))
-
-
-def test_a_label_at_padding_counts_and_has_logits():
-    model, batch = tiny_model(TfmBertForMaskedLM), ragged_batch()
-    labels = batch["input_ids"]
+    """The loss is the same without; a label at padding counts, and has logits."""
+    model, batch = tiny_model(TfmBertForMaskedLM, **NO_DROPOUT), ragged_batch()
+    labels = batch["labels"] = batch["input_ids"]
     assert (labels == 0).any()  # that of padding
-    made = model(**batch, labels=labels)
-    assert_same(made.loss, F.cross_entropy(made.logits.flatten(0, 1), labels.flatten()))
-    assert_same(made.logits, model(**batch, labels=labels, output_hidden_states=True).logits)
+    wanted = model(**batch)
+    assert_same(wanted.loss, F.cross_entropy(wanted.logits.flatten(0, 1), labels.flatten()))
+    assert_same(wanted.logits, model(**batch, output_hidden_states=True).logits)
+    for training, options, is_made in (
+        (True, {}, False),
+        (True, {"return_logits": True}, True),
+        (False, {"return_logits": False}, False),
+        (False, {"return_logits": False, "labels": None}, False),
+    ):
+        outputs = model.train(training)(**batch | options)
+        assert (outputs.logits is not None) == is_made
+        if "labels" not in options:
+            assert_same(outputs.loss, wanted.loss)
+    decoder, losses = tiny_decoder(), []
+    for options in ({}, {"return_logits": False}, {"logits_to_keep": 1}):
+        losses.append(decoder(batch["input_ids"], labels=labels, **options).loss)
+    assert_same(losses, losses[:1] * 3)
 
 
 def test_nothing_to_predict():
