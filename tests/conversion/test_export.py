@@ -142,6 +142,19 @@ def test_a_converted_model_that_has_no_way_back(name, head, overrides, message):
 
 
 @pytest.mark.parametrize(
+    ("convert", "message"),
+    [
+        (lambda model: to_official(model), "This BertModel is not a model of the zoo"),
+        (lambda model: to_official("folder"), "a model of the zoo in memory, not the str 'folder'"),
+        (lambda model: from_official(model, "TfmBertModel"), "model_class='TfmBertModel' should be a class of the zoo"),
+    ],
+)
+def test_what_neither_way_takes(convert, message):
+    with pytest.raises(ConversionError, match=message):
+        convert(build_tiny(BY_NAME["BertModel"]))
+
+
+@pytest.mark.parametrize(
     ("like", "fields", "named"),
     [
         # a size of its own: transformers warns once of each

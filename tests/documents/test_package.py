@@ -107,6 +107,12 @@ def test_a_type_checker_agrees(tmp_path):
 # The reference
 
 
+def test_a_misspelt_name_is_told_the_right_one():
+    with pytest.raises(AttributeError, match="'speedup': did you mean 'speed_up'"):
+        tfm_zoo.speedup  # noqa: B018
+    assert {"speed_up", "verify"} < {*dir(tfm_zoo)}
+
+
 def test_every_public_name_stands_there_once_with_a_docstring():
     """Data, such as `NAMED_CONFIGS`, has no docstring; a dataclass that was given none begins it with its fields."""
     rooms = [import_module(f"tfm_zoo.{room}") for room in ("converters", "hub", "proof", "visualization")]

@@ -145,6 +145,8 @@ def test_a_model_in_memory(tmp_path, here):
         tfm_zoo.record(model)
     with pytest.raises(ValueError, match=r"^Linear is not a model of transformers: record takes one, with the folder"):
         tfm_zoo.record(torch.nn.Linear(2, 2), tmp_path)
+    with pytest.raises(ValueError, match="is for a model in memory; where the manifest goes, output= says"):
+        tfm_zoo.record(tmp_path, tmp_path)
     tfm_zoo.record(model, tmp_path)
     assert verify(tmp_path).ok
 

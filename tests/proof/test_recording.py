@@ -105,6 +105,9 @@ def test_a_model_that_does_not_write_them(models, dump, tmp_path):
     assert not [*tmp_path.glob("*.json")]
     save(tmp_path / "wide", hidden_size=64)
     assert "they have 32 numbers, not 64" in recorded(tmp_path / "wide", file, code=1)
+    longer = vectors_of(models / "bert")
+    longer[1::2] *= 3
+    assert "one points the same way, and is 3 times as long" in recorded(models / "bert", dump(longer), code=1)
 
 
 def test_an_array_with_texts_in_a_file(models, tmp_path):
@@ -118,6 +121,9 @@ def test_an_array_with_texts_in_a_file(models, tmp_path):
     assert "rows are gone: row 149" in verified(vectors, code=1)
     said = recorded(models / "bert", vectors, "--texts", file, code=1)
     assert "has no text: there are 150 vectors and fewer texts" in said
+    file.write_text("\n".join((*texts(), "one more")))
+    said = recorded(models / "bert", vectors, "--texts", file, code=1)
+    assert "vectors.npy has 150 vectors, and there are more texts" in said
 
 
 TYPES = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
-from transformers import DynamicCache, StaticCache
+from transformers import BigBirdConfig, BigBirdModel, DynamicCache, StaticCache
 from transformers.utils import ModelOutput
 
 from tests.equivalence.comparison import ragged_batch
@@ -211,6 +211,13 @@ def test_a_head_whose_parts_are_whole():
         (from_official, {}, "a model of the zoo, which computes no padding anyway"),
         (lambda model: model, {"dtype": "int8", "calibrate": []}, "calibrate"),
         (lambda model: model, {"dtype": "int3"}, "dtype='int3' should be"),
+        (lambda model: "bert", {}, "speed_up takes a model, not the name 'bert'"),
+        (lambda model: type("Own", (type(model),), {})(model.config), {}, "Own is not a class of transformers"),
+        (
+            lambda model: BigBirdModel(BigBirdConfig(hidden_size=36)),
+            {},
+            "the zoo does not compute 'big_bird': its attention",
+        ),
     ],
 )
 def test_what_is_refused(change, options, message):
