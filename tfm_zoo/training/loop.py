@@ -25,9 +25,8 @@ from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints, lora
 from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
 from tfm_zoo.training.data import pluralize, vocabulary_digest
-from tfm_zoo.training.freezing import freeze, what_learns
 from tfm_zoo.training.lora import Adapters
-from tfm_zoo.training.optimization import create_optimizer, create_schedules
+from tfm_zoo.training.optimization import create_optimizer, create_scheduler, freeze
 from tfm_zoo.training.report import write_report
 from tfm_zoo.training.run import Run, end_training, open_output, tracker_values
 from tfm_zoo.training.sharding import gather_state_dict, load_saved, shard_shared_tables
@@ -86,8 +85,7 @@ class Loop:
         if self.accelerator.is_fsdp2:
             shard_shared_tables(self.accelerator, task.model)
         optimizer = create_optimizer(task.model, self.args)
-        self.phases = self.args.phases(self.total_steps, len(self.batches))
-        self.scheduler = create_schedules(optimizer, self.args, self.phases, task.model.config.hidden_size)
+        self.scheduler = create_scheduler(optimizer, self.args, self.total_steps, task.model.config.hidden_size)
         self.accelerator.register_for_checkpointing(self.scheduler)
         self.model, self.optimizer = self.accelerator.prepare(task.model, optimizer)
         set_seed(self.args.seed, device_specific=True)  # each process has its own dropout
@@ -114,7 +112,8 @@ class Loop:
         if args.freeze:
             freeze(model, args.freeze)
         if self.adapters or args.freeze:
-            logger.info(what_learns(model))
+            learning, all_of_them = model.num_parameters(only_trainable=True), model.num_parameters()
+            logger.info(f"{learning:,} of {all_of_them:,} parameters learn")
 
     def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, dict[str, Any]]:
         """The global batches, the same for any number of processes; and the arguments of a `DataLoader` for them."""
@@ -157,8 +156,7 @@ class Loop:
     def resume(self, checkpoint: Path) -> None:
         """Go on from a checkpoint of this run. Nothing is written."""
         state = checkpoints.TrainState.read(checkpoint)
-        # With several phases the size of batches has to stay: the number of steps in a phase follows from it.
-        may_differ = ["global_batch_size"] if self.batches.may_change and len(self.phases) == 1 else []
+        may_differ = ["global_batch_size"] if self.batches.may_change else []
         # Before the weights of another run are loaded. A run that became longer warms up for longer.
         steps = state.run.get("total_steps", self.total_steps)
         checkpoints.check_identity(state, self.state.run | {"warmup_steps": self.args.warmup_of(steps)}, may_differ)
@@ -194,7 +192,6 @@ class Loop:
         clock = perf_counter()
         self.model.train()
         while not self.is_finished:
-            self.task.before_epoch(model, state.epoch)
             batches.set_position(state.epoch, state.step_in_epoch)
             for micro_batches in batches.steps(self.loader):
                 loss, grad_norm = train_step(self.task, self.model, self.optimizer, self.scheduler, micro_batches)

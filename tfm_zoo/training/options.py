@@ -140,7 +140,6 @@ class TrainingOptions(DataOptions):
     lengths: ClassVar[Mapping[str, str]] = {"max_seq_length": "tokenizer"}
     #: what stands for options that only some tasks have
     ignore_mismatched_sizes: ClassVar[bool] = False
-    freeze_epochs: ClassVar[int] = 0
 
     # The model
     model_name_or_path: str | None = option(
@@ -196,7 +195,6 @@ class TrainingOptions(DataOptions):
     warmup_steps: float = option(
         0.1, "Steps of warm-up; below 1, a share of all.", "num_warmup_steps", "warmup_ratio", at_least=0
     )
-    layerwise_lr_decay: float | None = option(None, "Rate of a layer, as a share of that above it.", above=0, at_most=1)
     freeze: list[str] | None = option(None, "Parameters that do not learn, by parts of names: 'layers.[0-3]'.")
     lora_rank: int = option(0, "Learn adapters of this rank (LoRA), and the head; 0: the whole model.", at_least=0)
     lora_alpha: float = option(16, "Adapters count alpha / rank times.", above=0)
@@ -245,8 +243,8 @@ class TrainingOptions(DataOptions):
             raise ValueError("give either model_type or config_name, not both")
         if self.tokenizer_vocab_size and (self.tokenizer_name or self.model_name_or_path):
             raise ValueError("tokenizer_vocab_size is for a tokenizer made from the training text, of a new model")
-        self.overrides()  # refuses what it cannot read
-        self.scheduler_kwargs()
+        for name in ("config_overrides", "lr_scheduler_kwargs", "optim_args"):
+            as_mapping(name, getattr(self, name))  # refuses what it cannot read
         if self.model_revision and not self.model_name_or_path:
             raise ValueError("model_revision is of a checkpoint: give model_name_or_path")
         precisions = {name for name in ("bf16", "fp16") if getattr(self, name)} | ({self.mixed_precision} - {None})
@@ -309,10 +307,6 @@ class TrainingOptions(DataOptions):
         """`config_overrides` as fields and values."""
         return as_mapping("config_overrides", self.config_overrides)
 
-    def scheduler_kwargs(self) -> dict[str, Any]:
-        """`lr_scheduler_kwargs` as names and values."""
-        return as_mapping("lr_scheduler_kwargs", self.lr_scheduler_kwargs)
-
     @property
     def higher_is_better(self) -> bool:
         """Whether the best model is the one with the highest `metric_for_best_model`."""
@@ -323,10 +317,6 @@ class TrainingOptions(DataOptions):
     def warmup_of(self, steps: int) -> int:
         """How many of these steps warm up."""
         return int(self.warmup_steps if self.warmup_steps >= 1 else self.warmup_steps * steps)
-
-    def phases(self, total_steps: int, steps_per_epoch: int) -> list[tuple[float, int]]:
-        """The highest learning rate and the steps of each phase, a part with its own schedule; by default one phase."""
-        return [(self.learning_rate, total_steps)]
 
 
 def is_zoo(config: PreTrainedConfig) -> bool:

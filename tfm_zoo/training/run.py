@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 import transformers
-from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
+from accelerate import Accelerator, InitProcessGroupKwargs
 from accelerate.tracking import get_available_trackers
 from accelerate.utils import (
     DistributedType,
@@ -120,7 +120,7 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
     if unknown := [name for name in trackers if name not in known]:
         raise ValueError(f"report_to {unknown[0]!r} is not installed; choose from {known}")
     check_launcher()
-    freezing = next((name for name in ("freeze_epochs", "freeze", "lora_rank") if getattr(args, name)), None)
+    freezing = next((name for name in ("freeze", "lora_rank") if getattr(args, name)), None)
     on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
     if not with_deepspeed:
         silence_deepspeed()
@@ -134,11 +134,7 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
         log_with=[name for name in trackers if name != "none"] or None,
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),  # the loop itself divides the gradients
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
-        # Parameters that do not learn yet get no gradient, and DDP must not wait for one.
-        kwargs_handlers=[
-            DistributedDataParallelKwargs(find_unused_parameters=freezing == "freeze_epochs"),
-            InitProcessGroupKwargs(timeout=timedelta(seconds=args.ddp_timeout), **backend),
-        ],
+        kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=args.ddp_timeout), **backend)],
     )
     engine = accelerator.distributed_type
     if engine == DistributedType.DEEPSPEED:

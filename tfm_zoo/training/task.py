@@ -139,9 +139,6 @@ class Task(ABC):
         """Save what makes texts into tokens, beside the model."""
         self.tokenizer.save_pretrained(folder)
 
-    def before_epoch(self, model: PreTrainedModel, epoch: int) -> None:  # noqa: B027
-        """Called with the model, not its wrapper, before each epoch."""
-
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:  # noqa: B027
         """Called on every process after each evaluation."""
 

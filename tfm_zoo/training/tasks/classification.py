@@ -1,6 +1,5 @@
 """Classification of texts: with one label each, with any number of labels, or with numbers (regression)."""
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,15 +14,11 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
-from tfm_zoo.training.freezing import freeze, freeze_base_model, what_learns
 from tfm_zoo.training.metrics import predicted
-from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, with_padding
-from tfm_zoo.training.new_models import known_config, model_with_labels
+from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, known_config, model_with_labels, with_padding
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, choose_metrics, inputs_of, task_of_rows
-
-logger = logging.getLogger(__name__)
 
 HEAD = Head(AutoModelForSequenceClassification, "sequence classifier")
 PAIRS_OF_COLUMNS = "sentence1 sentence2", "premise hypothesis", "question sentence", "question1 question2"
@@ -68,10 +63,6 @@ class ClassificationOptions(TrainingOptions):
         0.0, "Label smoothing, of one label a text: what labels give to all.", at_least=0, below=1
     )
 
-    # The run
-    freeze_epochs: int = option(0, "Train only the head for this many epochs, then the whole model.", at_least=0)
-    frozen_learning_rate: float | None = option(None, "Rate of these epochs, with a schedule of their own.", above=0)
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.text_column_name is not None and not 1 <= len(self.text_column_name) <= 2:
@@ -80,21 +71,11 @@ class ClassificationOptions(TrainingOptions):
             raise ValueError("classifier_pooling is for encoders of the zoo, not for model_class 'native'")
         if self.classifier_pooling and "classifier_pooling" in self.overrides():
             raise ValueError("give classifier_pooling either by itself or in config_overrides, not both")
-        if self.frozen_learning_rate and not self.freeze_epochs:
-            raise ValueError("frozen_learning_rate is the head's while the rest is frozen: give freeze_epochs, too")
-        if self.freeze_epochs and self.lora_rank:
-            raise ValueError("give either freeze_epochs or lora_rank: with adapters, the base model never learns")
 
     def columns_of_names(self, columns: Sequence[str]) -> list[str]:
         asked = self.label_column_name or [name for (name,) in LABEL_COLUMNS if name in columns][:1]
         asked = [asked] if isinstance(asked, str) else asked
         return [] if self.problem_type == NUMBERS or len(asked) > 1 else [name for name in asked if name in columns]
-
-    def phases(self, total_steps: int, steps_per_epoch: int) -> list[tuple[float, int]]:
-        frozen = min(self.freeze_epochs * steps_per_epoch, total_steps)
-        if not self.frozen_learning_rate:
-            return super().phases(total_steps, steps_per_epoch)
-        return [(self.frozen_learning_rate, frozen), (self.learning_rate, total_steps - frozen)]
 
 
 @dataclass
@@ -323,15 +304,6 @@ class ClassificationTask(Task):
     def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
         scores = self.metrics(computed["predictions"], computed["references"])
         return {**super().compute_metrics(computed, split), **scores.figures}
-
-    def before_epoch(self, model: PreTrainedModel, epoch: int) -> None:
-        if number := self.args.freeze_epochs:
-            frozen = epoch < number
-            freeze_base_model(model, frozen)
-            freeze(model, self.args.freeze or [])  # for good
-            if epoch <= number:
-                stage = f"one of {number} with the base model frozen" if frozen else "the first with the whole model"
-                logger.info(f"epoch {epoch + 1}, {stage}: {what_learns(model)}")
 
 
 def load_task(run: Run) -> ClassificationTask:

@@ -20,8 +20,7 @@ from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.models import Head, with_padding
-from tfm_zoo.training.new_models import model_with_labels
+from tfm_zoo.training.models import Head, model_with_labels, with_padding
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, choose_metrics, inputs_of, task_of_rows, with_prefix
