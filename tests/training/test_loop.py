@@ -116,12 +116,11 @@ def test_bf16_and_gradient_checkpointing_run(trained, loop):
     plain = trained(num_train_epochs=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)
-        options = {"mixed_precision": "bf16", "gradient_checkpointing": True, "layerwise_lr_decay": 1}
+        options = {"mixed_precision": "bf16", "gradient_checkpointing": True}
         rounded = loop(num_train_epochs=1, **options)
         train(rounded)
     card = (rounded.output_dir / "README.md").read_text()
     assert "| mixed precision | bf16 |" in card and "warm-up 0.1 of the steps |" in card
-    assert "| learning rate of a layer | 1 times that of what is above it |" in card
     assert logged(rounded, "loss") == pytest.approx(logged(plain, "loss"), abs=0.02)
     assert logged(rounded, "loss") != logged(plain, "loss")
     assert load_file(rounded.output_dir / "model.safetensors")["classifier.out_proj.weight"].dtype == torch.float32
@@ -240,10 +239,8 @@ def without_clock(made: Loop) -> dict:
 
 
 def test_resumed_is_as_never_stopped(trained, loop):
-    """With dropout, batches of similar length and a part that is frozen at first; from the midst of an epoch, between
-    two entries of the log."""
+    """With dropout and batches of similar length; from the midst of an epoch, between two entries of the log."""
     options = {"max_train_steps": 7, "checkpointing_steps": 3, "logging_steps": 2, "group_by_length": True}
-    options |= {"freeze_epochs": 1}
     dropout = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
     whole = trained(classifier(**dropout), **options)
     stopped = interrupted(loop(classifier(**dropout), **options), after=5)

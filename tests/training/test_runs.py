@@ -120,10 +120,7 @@ ON_A_CPU = [
     [
         *([] if torch.accelerator.is_available() else ON_A_CPU),
         (dict, {"report_to": ["tensorboard", "wandbb"]}, r"report_to 'wandbb' is not installed; choose from \['none'"),
-        *(
-            (None, option, f"{next(iter(option))} works on one process and with DDP")
-            for option in ({"freeze": ["embeddings"]}, {"freeze_epochs": 1})
-        ),
+        (None, {"freeze": ["embeddings"]}, "freeze works on one process and with DDP"),
     ],
 )
 def test_what_the_processes_cannot_do_is_refused(monkeypatch, environment, options, message):
