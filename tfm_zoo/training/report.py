@@ -73,7 +73,6 @@ def metadata_of_card(
         "dataset_type": dataset_id or "local",
         "dataset_name": Path(shortened(args.source)).resolve().name,
         "dataset_config": args.dataset_config_name,
-        "dataset_split": SPLITS[prefix] if SPLITS[prefix] in task.data.own_splits else None,
     }
     return ModelCardData(
         language=task.languages,

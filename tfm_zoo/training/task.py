@@ -44,7 +44,7 @@ class Task(ABC):
     splits: Mapping[str, Any]
     collate: Callable[[list[Any]], Batch] | None = None  # None: torch's own
     facts: dict[str, Any] = field(default_factory=dict)  # about the data, for the identity of the run
-    data: Any = None  # where the examples come from: with `notes` on them, and its `own_splits`, which were not cut
+    data: Any = None  # where the examples come from, with `notes` on them
     metrics: Metrics | None = None  # of predictions, if the task makes any
 
     #: tokens per process and forward pass; None: batches of `per_device_train_batch_size` examples

@@ -116,20 +116,19 @@ class LabelledTexts(data.Data):
 
 def load_texts(args: ClassificationOptions) -> LabelledTexts:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
-    raw = data.load_source(args)
-    first = raw.get("train", next(iter(raw.values())))
-    texts, columns, problem = found = columns_and_problem(args, first)
-    rows, own_splits, notes = data.rows_by_role(args, raw, partial(labelled_rows, *found))
-    if problem == NUMBERS:
-        return LabelledTexts(data.divide(rows, args, notes), own_splits, notes, texts, columns, problem)
-
-    names = columns if len(columns) > 1 else data.class_names(first.features[columns[0]])
-    names = data.known_labels(rows, "label", names)
-    if len(names) < 2 and problem == ONE_LABEL:
-        raise ValueError(f"classification needs two labels or more; {columns[0]!r} holds only {names}")
-    splits = data.divide(rows, args, notes)
-    data.log_label_counts(data.each_label(splits["train"]["label"]), len(splits["train"]), names)
-    return LabelledTexts(splits, own_splits, notes, texts, names, problem)
+    raw, notes = data.load_splits(args)
+    text_columns, label_columns, problem = found = columns_and_problem(args, raw["train"])
+    rows = data.read_splits(args, raw, notes, partial(labelled_rows, *found))
+    names = label_columns
+    if problem != NUMBERS:
+        own = label_columns if len(label_columns) > 1 else data.class_names(raw["train"].features[label_columns[0]])
+        names = data.known_labels(rows, "label", own)
+        if len(names) < 2 and problem == ONE_LABEL:
+            raise ValueError(f"classification needs two labels or more; {label_columns[0]!r} holds only {names}")
+    splits = data.cut_splits(args, rows, notes)
+    if problem != NUMBERS:
+        data.log_label_counts(data.each_label(splits["train"]["label"]), len(splits["train"]), names)
+    return LabelledTexts(splits, notes, text_columns, names, problem)
 
 
 def labelled_rows(texts: Sequence[str], columns: Sequence[str], problem: str, table: data.Table) -> Dataset | None:

@@ -119,8 +119,9 @@ def labelled(window: Window, answers: Mapping[str, list], cls_token_id: int | No
 
 def load_questions(args: AnsweringOptions) -> Questions:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
-    rows, own_splits, notes = data.rows_by_role(args, data.load_source(args), _questions, ["question", "context"])
-    return Questions(data.divide(rows, args, notes), own_splits, notes)
+    raw, notes = data.load_splits(args)
+    rows = data.read_splits(args, raw, notes, _questions, ["question", "context"])
+    return Questions(data.cut_splits(args, rows, notes), notes)
 
 
 def _questions(table: data.Table) -> Dataset:

@@ -103,15 +103,15 @@ def labels_of_tokens(
 
 def load_tagged_texts(args: TaggingOptions) -> TaggedTexts:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
-    splits = data.load_source(args)
-    first = next(iter(splits.values()))
+    raw, notes = data.load_splits(args)
+    first = raw["train"]
     (words,) = row_files.find_columns(first, args.text_column_name, WORD_COLUMNS, "text_column_name")
     (tags,) = row_files.find_columns(first, args.label_column_name, TAG_COLUMNS, "label_column_name")
-    rows, own_splits, notes = data.rows_by_role(args, splits, partial(tagged_words, words, tags), ["words"])
+    rows = data.read_splits(args, raw, notes, partial(tagged_words, words, tags), ["words"])
     names = data.known_labels(rows, "tags", data.class_names(first.features[tags]))
     if len(names) < 2:
         raise ValueError(f"two tags or more are needed; {tags!r} holds only {names}")
-    texts = TaggedTexts(data.divide(rows, args, notes), own_splits, notes, names)
+    texts = TaggedTexts(data.cut_splits(args, rows, notes), notes, names)
     train = data.each_label(texts.splits["train"]["tags"])
     data.log_label_counts(train, len(train), names, "word")
     return texts

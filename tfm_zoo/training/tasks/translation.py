@@ -65,9 +65,9 @@ def load_parallel_texts(args: TranslationOptions) -> TextPairs:
     languages = args.source_lang, args.target_lang
     if args.is_generated:
         languages = tuple(given or usual for given, usual in zip(languages, SIDES, strict=True))
-    splits = {split: load_pairs(args, split, file) for split, file in args.files().items()} or data.load_source(args)
-    rows, own_splits, notes = data.rows_by_role(args, splits, partial(_pairs, languages))
-    return TextPairs(data.divide(rows, args, notes), own_splits, notes, languages)
+    raw, notes = data.load_splits(args, load_pairs)
+    rows = data.read_splits(args, raw, notes, partial(_pairs, languages))
+    return TextPairs(data.cut_splits(args, rows, notes), notes, languages)
 
 
 def load_pairs(args: TranslationOptions, split: str, file: str) -> Dataset:
