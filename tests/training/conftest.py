@@ -130,7 +130,7 @@ def loop(tmp_path) -> Callable[..., Loop]:
         run = start_run("tensors", ClassificationOptions, argv)
         args, splits = run.args.with_best_metric(METRICS, "accuracy"), random_rows()
         lengths = [len(row["input_ids"]) for row in splits["train"]] if args.group_by_length else None
-        data = LabelledTexts(DatasetDict(), ["validation"], [], [], ["even", "odd"], ONE_LABEL)
+        data = LabelledTexts(DatasetDict(), [], [], ["even", "odd"], ONE_LABEL)
         made = {"accelerator": run.accelerator, "model": model or classifier(), "args": args, "data": data}
         return Loop(run, ClassificationTask(**made | tools(), splits=splits, collate=padded, lengths=lengths))
 

@@ -47,7 +47,7 @@ def test_what_has_no_label_changes_nothing(head, task_class):
 
     def trained(*steps):
         task, model = task_class.__new__(task_class), tiny_model(head, **NO_DROPOUT).train()
-        vars(task).update(needed, data=LabelledTexts({}, [], [], [], [], ONE_LABEL))
+        vars(task).update(needed, data=LabelledTexts({}, [], [], [], ONE_LABEL))
         optimizer = task.accelerator.prepare(torch.optim.AdamW(model.parameters(), weight_decay=0.1))
         schedule = torch.optim.lr_scheduler.ConstantLR(optimizer.optimizer)
         return [train_step(task, model, optimizer, schedule, step) for step in steps], model.state_dict()
