@@ -174,7 +174,7 @@ def choose_metrics(run: Run, task_class: type[Task], data: Data) -> tuple[Run, M
     """The metrics of predictions, which options or data name; and the run, which knows the one that picks the best."""
     usual, args = data.usual_metrics, run.args
     metrics = load_metrics(args.metrics or usual.names, args.trust_remote_code)
-    names = task_class.metric_names(args, metrics.result_names(usual.predictions, usual.references))
+    names = task_class.metric_names(args, metrics(usual.predictions, usual.references).figures)
     return replace(run, args=args.with_best_metric(names, usual.best)), metrics
 
 

@@ -14,7 +14,6 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
-from tfm_zoo.training.metrics import predicted
 from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, known_config, model_with_labels, with_padding
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
@@ -145,19 +144,6 @@ def labelled_rows(texts: Sequence[str], columns: Sequence[str], problem: str, ta
     return None if missing else table.rows.select_columns([*texts]).add_column("label", labels)
 
 
-def labelled_file(args: ClassificationOptions, label2id: Mapping[str, int]) -> tuple[list[list[str]], list[Any]]:
-    """The texts in the columns of `train_file`, and its labels, as a model with these ids reads them."""
-    rows = data.load_file(args, "train", args.train_file)
-    texts, columns, problem = found = columns_and_problem(args, rows)
-    labelled = labelled_rows(*found, data.Table(args, "train", rows))
-    if labelled is None:
-        raise ValueError(f"{args.train_file!r} has no label in {columns}")
-    labels = labelled["label"][:]
-    if problem != NUMBERS and (unknown := sorted(set(data.each_label(labels)) - set(label2id))):
-        raise ValueError(f"{args.train_file!r} has labels that the model lacks: {unknown}; it has {list(label2id)}")
-    return [labelled[column][:] for column in texts], encoded_labels(labels, problem, label2id)
-
-
 def columns_and_problem(args: ClassificationOptions, split: Dataset) -> tuple[list[str], list[str], str]:
     """The columns of texts, the columns of labels, and the problem that the options name or these columns show."""
     texts = row_files.find_columns(split, args.text_column_name, TEXT_COLUMNS, "text_column_name")
@@ -249,6 +235,16 @@ def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> Model
     if model.config.pad_token_id is None:  # by which the classifier of a decoder finds a text's last token
         model.config.pad_token_id = tokenizer.pad_token_id
     return ModelAndTokenizer(model, tokenizer)
+
+
+def predicted(logits: Tensor, problem: str) -> Tensor:
+    """What logits `(rows, labels)` predict: the class of each row, `(rows,)`; 1 for each label that is likelier than
+    not, `(rows, labels)`; or numbers, `(rows,)` if there is one a row."""
+    if problem == ONE_LABEL:
+        return logits.argmax(-1)
+    if problem == ANY_LABELS:
+        return (logits > 0) * 1
+    return logits[:, 0] if logits.shape[-1] == 1 else logits
 
 
 LOSSES = {ONE_LABEL: F.cross_entropy, ANY_LABELS: F.binary_cross_entropy_with_logits, NUMBERS: F.mse_loss}
