@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import torch
 from accelerate.utils import DistributedType, broadcast_object_list, send_to_device, set_seed
@@ -23,7 +22,7 @@ from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.hub.gathering import own_class, whole
 from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints, lora
-from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
+from tfm_zoo.training.batches import GlobalBatchSampler
 from tfm_zoo.training.data import pluralize, vocabulary_digest
 from tfm_zoo.training.lora import Adapters
 from tfm_zoo.training.optimization import create_optimizer, create_scheduler, freeze
@@ -74,17 +73,13 @@ class Loop:
         for note in task.data.notes if task.data else ():
             logger.warning(note)
         self._choose_what_learns(task.model)
-        self.batches, loading = self._make_batches()
-        # From pinned memory a batch is copied while the device computes.
-        loading["pin_memory"] = self.accelerator.device.type != "cpu"
-        # A generator of its own: starting an epoch must not change the random numbers of dropout.
-        self.loader = DataLoader(**loading, generator=torch.Generator())
-        # The schedule counts global batches. Prepared by Accelerate, it would count the batches of every process.
+        self.batches, self.loader = self._make_batches()
         self.total_steps = self.args.max_train_steps or max(1, round(self.args.num_train_epochs * len(self.batches)))
         self.parameters = task.model.num_parameters()  # before the model is sharded: then a process has only a part
         if self.accelerator.is_fsdp2:
             shard_shared_tables(self.accelerator, task.model)
         optimizer = create_optimizer(task.model, self.args)
+        # The schedule counts global batches. Prepared by Accelerate, it would count the batches of every process.
         self.scheduler = create_scheduler(optimizer, self.args, self.total_steps, task.model.config.hidden_size)
         self.accelerator.register_for_checkpointing(self.scheduler)
         self.model, self.optimizer = self.accelerator.prepare(task.model, optimizer)
@@ -115,27 +110,27 @@ class Loop:
             learning, all_of_them = model.num_parameters(only_trainable=True), model.num_parameters()
             logger.info(f"{learning:,} of {all_of_them:,} parameters learn")
 
-    def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, dict[str, Any]]:
-        """The global batches, the same for any number of processes; and the arguments of a `DataLoader` for them."""
+    def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, DataLoader]:
+        """The global batches, the same for any number of processes, and the loader of this process's share of them."""
         args, task, examples = self.args, self.task, self.task.splits["train"]
-        batch_size = args.per_device_train_batch_size
         division = {
             "accumulation_steps": args.gradient_accumulation_steps,
             "num_processes": self.accelerator.num_processes,
             "process_index": self.accelerator.process_index,
         }
-        if isinstance(examples, Stream):
-            batches = StreamBatches(examples, batch_size, task.collate, args.max_train_steps or 0, **division)
-            self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
-            workers = default_workers() if args.dataloader_num_workers is None else args.dataloader_num_workers
-            # The stream yields tuples. As `collate_fn`, `tuple` leaves them as they are.
-            return batches, {"dataset": batches, "batch_size": None, "collate_fn": tuple, "num_workers": workers}
-        if task.batch_tokens:
-            batches = TokenBatchSampler(task.lengths, task.batch_tokens, seed=args.seed, **division)
-        else:
-            batches = GlobalBatchSampler(len(examples), batch_size, lengths=task.lengths, seed=args.seed, **division)
-        loading = {"dataset": examples, "batch_sampler": batches, "collate_fn": task.collate}
-        return batches, {**loading, "num_workers": args.dataloader_num_workers or 0}
+        # From pinned memory a batch is copied while the device computes. The generator is the loader's own: starting an
+        # epoch must not change the random numbers of dropout.
+        loading = {"pin_memory": self.accelerator.device.type != "cpu", "generator": torch.Generator()}
+        workers = args.dataloader_num_workers
+        if not isinstance(examples, Stream):
+            batches, loading = task.make_batches(**division), {"num_workers": workers or 0, **loading}
+            return batches, DataLoader(examples, batch_sampler=batches, collate_fn=task.collate, **loading)
+        size, steps = args.per_device_train_batch_size, args.max_train_steps or 0
+        batches = StreamBatches(examples, size, task.collate, steps, **division)
+        self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
+        loading["num_workers"] = default_workers() if workers is None else workers
+        # The stream yields tuples. As `collate_fn`, `tuple` leaves them as they are.
+        return batches, DataLoader(batches, batch_size=None, collate_fn=tuple, **loading)
 
     @property
     def is_finished(self) -> bool:
@@ -156,10 +151,9 @@ class Loop:
     def resume(self, checkpoint: Path) -> None:
         """Go on from a checkpoint of this run. Nothing is written."""
         state = checkpoints.TrainState.read(checkpoint)
-        may_differ = ["global_batch_size"] if self.batches.may_change else []
         # Before the weights of another run are loaded. A run that became longer warms up for longer.
         steps = state.run.get("total_steps", self.total_steps)
-        checkpoints.check_identity(state, self.state.run | {"warmup_steps": self.args.warmup_of(steps)}, may_differ)
+        checkpoints.check_identity(state, self.state.run | {"warmup_steps": self.args.warmup_of(steps)})
         if state.step > self.total_steps:
             steps = f"{checkpoint} is of step {state.step}, and the run has {self.total_steps}"
             raise ValueError(f"resume_from_checkpoint: {steps}: give more num_train_epochs or max_train_steps")
@@ -171,9 +165,7 @@ class Loop:
             lost = f"the best model of {checkpoint.name}, that of step {state.best_step}"
             logger.warning(f"{self.output_dir} no longer holds {lost}: choosing the best anew")
             state.best_metric = state.best_step = None
-        size = state.run.get("global_batch_size", self.batches.global_batch_size)
-        step = self.batches.step_after(state.step_in_epoch, size)
-        self.state = replace(state, run=self.state.run, step_in_epoch=step)
+        self.state = replace(state, run=self.state.run)
         logger.info(f"Continuing from {checkpoint}, step {self.state.step} of {self.total_steps}")
 
     def train(self) -> None:
@@ -181,9 +173,8 @@ class Loop:
         self.open()
         accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
         model = self.task.unwrapped(self.model)
-        unit = " tokens" if self.task.batch_tokens else ""
         examples = f"{batches.size or 'a stream of'} {self.task.name_of_examples}"
-        steps = f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}{unit}"
+        steps = f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}{batches.unit}"
         size = f"{own_class(model).__name__}, {self.parameters:,} parameters"
         logger.info(f"{size}: {examples}, {steps}, on {pluralize(accelerator.num_processes, 'process')}")
         progress = tqdm(total=self.total_steps, initial=state.step, disable=self.task.hides_bars)

@@ -17,6 +17,7 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTok
 
 from tfm_zoo.converters.limits import check_room
 from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.training.batches import GlobalBatchSampler
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import Data
 from tfm_zoo.training.metrics import Metrics, load_metrics
@@ -47,10 +48,7 @@ class Task(ABC):
     data: Any = None  # where the examples come from, with `notes` on them
     metrics: Metrics | None = None  # of predictions, if the task makes any
 
-    #: tokens per process and forward pass; None: batches of `per_device_train_batch_size` examples
-    batch_tokens: int | None = None
-    #: tokens of each example, by which similar ones share a batch; with `batch_tokens`, a number for each column
-    lengths: Sequence[Any] | None = None
+    lengths: Sequence[Any] | None = None  # tokens of each training example, by which similar ones share a batch
 
     pipeline_tag: ClassVar[str]
     #: loss -> the batch's labels that its items have (-100: no item); several losses are summed
@@ -77,6 +75,11 @@ class Task(ABC):
     def metric_names(cls, args: TrainingOptions, predicted: Sequence[str] = ()) -> list[str]:
         """The names of all metrics that an evaluation gives, with those of predictions."""
         return ["loss", *predicted]
+
+    def make_batches(self, **division: int) -> GlobalBatchSampler:
+        """The global batches of the training examples in memory; `division` says how processes share them."""
+        size, per_device = len(self.splits["train"]), self.args.per_device_train_batch_size
+        return GlobalBatchSampler(size, per_device, lengths=self.lengths, seed=self.args.seed, **division)
 
     @property
     def final_split(self) -> str:

@@ -193,8 +193,7 @@ class TextToTextTask(TargetTask):
         if args.num_eval_texts and is_sharded(self.accelerator):
             raise ValueError("num_eval_texts: a sharded model does not write in training; it does with DDP")
         lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
-        self.batch_tokens = args.per_device_train_batch_tokens
-        self.lengths = lengths if self.batch_tokens else list(map(sum, lengths))
+        self.lengths = lengths if args.per_device_train_batch_tokens else list(map(sum, lengths))
         self.smoothing = args.label_smoothing_factor
         self.max_length = args.max_target_length + 1  # of a written text, with the token that every one starts with
         args.set_generation(self.model.generation_config, self.max_length)
@@ -204,6 +203,11 @@ class TextToTextTask(TargetTask):
         if args.source_prefix or self.has_two or field_of_original(config, "task_specific_params"):
             folder = {"target_tokenizer": TARGET_TOKENIZER} if self.has_two else {}
             config.task_specific_params = {self.pipeline_tag: {"prefix": args.source_prefix, **folder}}
+
+    def make_batches(self, **division: int) -> GlobalBatchSampler:
+        if tokens := self.args.per_device_train_batch_tokens:
+            return TokenBatchSampler(self.lengths, tokens, seed=self.args.seed, **division)
+        return super().make_batches(**division)
 
     @classmethod
     def metric_names(cls, args: TextToTextOptions, predicted: Sequence[str] = ()) -> list[str]:
@@ -279,3 +283,46 @@ def label_smoothed_loss(logits: Tensor, labels: Tensor, epsilon: float) -> Tenso
     # torch spreads a mass over all classes: this one gives epsilon / (classes - 1) to each, the label's own included.
     spread = epsilon * classes / (classes - 1)
     return F.cross_entropy(logits.float(), labels, reduction="none", label_smoothing=spread)
+
+
+class TokenBatchSampler(GlobalBatchSampler):
+    """A [`GlobalBatchSampler`] that limits batches by tokens, padding included, and not by examples.
+
+    A global batch holds at most `per_device * num_processes * accumulation_steps` tokens when each of its columns
+    (source and target) is padded to its longest. Examples of similar `lengths`, `(examples, columns)`, are together.
+    From epoch to epoch examples of equal lengths change places, and batches change their order, but not their sizes.
+    """
+
+    unit = " tokens"
+    #: larger batches hold a multiple of this many examples, which most numbers of processes share evenly
+    MULTIPLE = 8
+
+    def __init__(self, lengths: Sequence[Sequence[int]], per_device: int, **division: int):
+        self.columns, self.sizes = torch.as_tensor(lengths), None
+        longest = int(self.columns.sum(dim=1).max())
+        if longest > per_device:
+            raise ValueError(f"per_device_train_batch_tokens {per_device}: too few for an example of {longest} tokens")
+        super().__init__(len(self.columns), per_device, lengths=lengths, **division)
+
+    def make_batches(self, generator: torch.Generator) -> Sequence[Tensor]:
+        order = torch.randperm(self.size, generator=generator)
+        # A stable sort by one column after the other sorts by the last, and where that is equal by those before it.
+        for column in self.columns.T:
+            order = order[column[order].argsort(stable=True)]
+        self.sizes = self.sizes or [*self._sizes(self.columns[order])]
+        batches = order.split(self.sizes)
+        return [batches[index] for index in torch.randperm(len(batches), generator=generator)]
+
+    def capacity(self, batch: Tensor) -> int:
+        # At least one: a batch's longest source and longest target may be too long together, but no example is.
+        return max(1, self.per_device // int(self.columns[batch].amax(dim=0).sum()))
+
+    def _sizes(self, lengths: Tensor) -> Iterator[int]:
+        """How many examples, sorted by length, each batch takes: as many as fit."""
+        while len(lengths):
+            padded = lengths[: self.global_batch_size].cummax(dim=0).values.sum(dim=1)
+            size = int((padded * torch.arange(1, len(padded) + 1) <= self.global_batch_size).sum())
+            if self.MULTIPLE < size < len(lengths):
+                size -= size % self.MULTIPLE
+            yield size
+            lengths = lengths[size:]
