@@ -30,14 +30,13 @@ from datasets.exceptions import DatasetsError
 from filelock import FileLock
 from huggingface_hub import HfApi
 from huggingface_hub.errors import StrictDataclassError
-from transformers.integrations import unset_hf_deepspeed_config
 
 from tfm_zoo.hub import PushError
 from tfm_zoo.hub.uploading import open_repository
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.metrics.loading import find_metric
 from tfm_zoo.training.options import TrainingOptions, parse_options
-from tfm_zoo.training.sharding import is_sharded
+from tfm_zoo.training.sharding import set_engine
 from tfm_zoo.utils.locking import hold
 from tfm_zoo.utils.quiet import silence_deepspeed, silence_downloads, silence_progress_bars, silence_tokenizers
 
@@ -111,16 +110,10 @@ def keep_few_kernels() -> None:
 
 
 def start_accelerator(args: TrainingOptions) -> Accelerator:
-    """Make the Accelerator, let the main process alone write the log, and set the seed."""
+    """Make the Accelerator, refuse what its processes cannot do, let the main one alone log, and set the seed."""
     silence_tokenizers()
     keep_few_kernels()
-    named = args.report_to or (["all"] if args.with_tracking else [])
-    trackers = [name.lower() for name in ([named] if isinstance(named, str) else named)]
-    known = ["none", "all", *map(str, get_available_trackers())]
-    if unknown := [name for name in trackers if name not in known]:
-        raise ValueError(f"report_to {unknown[0]!r} is not installed; choose from {known}")
     check_launcher()
-    freezing = next((name for name in ("freeze", "lora_rank") if getattr(args, name)), None)
     on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
     if not with_deepspeed:
         silence_deepspeed()
@@ -131,23 +124,18 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
         cpu=on_cpu and not with_deepspeed,
         mixed_precision=args.mixed_precision,
         dynamo_backend=args.torch_compile_backend if args.torch_compile else None,
-        log_with=[name for name in trackers if name != "none"] or None,
-        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),  # the loop itself divides the gradients
+        log_with=trackers(args) or None,
+        # Not `accelerator.accumulate`, which weighs every forward pass alike: `train_step` divides by the step's items.
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
         kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=args.ddp_timeout), **backend)],
     )
-    engine = accelerator.distributed_type
-    if engine == DistributedType.DEEPSPEED:
-        set_deepspeed(accelerator, args)
-    if accelerator.is_fsdp2 and (policy := accelerator.state.fsdp_plugin.mixed_precision_policy):
-        # Accelerate would have FSDP2 round outputs, losses too, to the dtype of the layers.
-        accelerator.state.fsdp_plugin.mixed_precision_policy = replace(policy, output_dtype=None)
-    if asked_for("FSDP") and engine != DistributedType.FSDP:
+    if accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+        set_engine(accelerator, args)
+    elif asked_for("FSDP"):
         raise ValueError("FSDP: Accelerate has it for GPUs; on a CPU it would silently train with DDP")
     if on_cpu and accelerator.mixed_precision == "fp16":
         raise ValueError("mixed_precision 'fp16' is for GPUs: on a CPU it would change nothing; give 'bf16' or 'no'")
-    if freezing and (is_sharded(accelerator) or engine == DistributedType.DEEPSPEED):
-        raise ValueError(f"{freezing} works on one process and with DDP; with {engine.value} the whole model learns")
 
     logging.basicConfig(format="%(asctime)s  %(message)s", datefmt="%H:%M:%S")
     for name in ("tfm_zoo", "__main__"):
@@ -160,24 +148,19 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
     return accelerator
 
 
+def trackers(args: TrainingOptions) -> list[str]:
+    """The trackers that the options name, as Accelerate knows them."""
+    named = args.report_to or (["all"] if args.with_tracking else [])
+    names, known = [name.lower() for name in named], ["none", "all", *map(str, get_available_trackers())]
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"report_to {unknown[0]!r} is not installed; choose from {known}")
+    return [name for name in names if name != "none"]
+
+
 def asked_for(engine: str) -> bool:
     """Whether Accelerate will start an engine. It does for the word "true" alone: with 1, each process would train
     alone if this were taken for a yes."""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "").lower() == "true"
-
-
-def set_deepspeed(accelerator: Accelerator, args: TrainingOptions) -> None:
-    """Give DeepSpeed the options that it has to know, and refuse what would train on part of a batch."""
-    unset_hf_deepspeed_config()  # else `from_pretrained` would shard the model, which then cannot be converted
-    plugin = accelerator.state.deepspeed_plugin
-    passes = plugin.get_value("gradient_accumulation_steps")
-    if passes not in (None, "auto", 1, args.gradient_accumulation_steps):
-        raise ValueError(f"DeepSpeed's gradient_accumulation_steps {passes}: give it as an option of the recipe")
-    plugin.deepspeed_config.update(
-        train_micro_batch_size_per_gpu=args.per_device_train_batch_size,
-        gradient_accumulation_steps=1,  # the loop itself divides the gradients
-        gradient_clipping=args.max_grad_norm,
-    )
 
 
 def end_training(accelerator: Accelerator) -> None:

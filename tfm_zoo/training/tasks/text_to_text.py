@@ -1,6 +1,6 @@
 """Texts to read and texts to write: what translation and summarization share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +23,7 @@ from typing_extensions import Self
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.pipelines.text_to_text import field_of_original, load_target_tokenizer
+from tfm_zoo.training.batches import GlobalBatchSampler
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import Data, UsualMetrics, vocabulary_digest
 from tfm_zoo.training.models import Head, new_config, new_model, new_tokenizer
