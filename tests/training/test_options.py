@@ -136,7 +136,7 @@ REFUSED = {
         ("classifier_pooling: mean\nmodel_class: native", "classifier_pooling is for encoders of the zoo, not for"),
         ("classifier_pooling: mean\nconfig_overrides: classifier_pooling=cls", "by itself or in config_overrides"),
         ("train_file: []", "expected one argument"),
-        ("learning_rte: 1\nzzz: 2\nsed: 3", "'learning_rte', 'zzz', 'sed'; did you mean 'learning_rate', 'seed'?\n"),
+        ("learning_rte: 1\nzzz: 2\nsed: 3", "--zzz, --sed; did you mean '--learning_rate', '--seed'?\n"),
         ("--num_epochs 3 --sead=1 --seed 2", "--num_epochs, --sead; did you mean '--num_train_epochs', '--seed'?"),
         ("--bogus -1 -seed 3", "unknown options --bogus, -seed; did you mean '--seed'?"),
         ("--warmup 3", "'--warmup_steps', '--num_warmup_steps', '--warmup_ratio'?"),
@@ -165,7 +165,7 @@ REFUSED = {
         ("variants: {a: post}", "variant 'a': expected a mapping of fields to values, not 'post'"),
         ("variants: {a/b: {}}", "variant 'a/b': its name should be one that a folder can have"),
         ("variants: nowhere.yaml", "variants 'nowhere.yaml': no such file"),
-        ("variants: {a: {}}\npush_to_hub: true", "unknown key 'push_to_hub'"),
+        ("variants: {a: {}}\npush_to_hub: true", "unknown option --push_to_hub"),
     ],
 }
 
