@@ -33,8 +33,8 @@ Batch = dict[str, Tensor]
 class Task(ABC):
     """What is trained: a model, its examples, their losses and their metrics.
 
-    `compute_batch` gives the losses of a batch's items. Of them both the loss of a training step and that of a split
-    are made: the sum over all items, divided by their number, so that every item of a global batch weighs the same.
+    `compute_batch` gives the losses of a batch's items, and `count_items` their number. The loss of a training step and
+    that of a split are both the sum of these losses, divided by the number of items.
     """
 
     accelerator: Accelerator
@@ -51,7 +51,7 @@ class Task(ABC):
     lengths: Sequence[Any] | None = None  # tokens of each training example, by which similar ones share a batch
 
     pipeline_tag: ClassVar[str]
-    #: loss -> the batch's labels that its items have (-100: no item); several losses are summed
+    #: loss -> the labels in a batch whose items it is the loss of (-100: no item); several losses are summed
     losses: ClassVar[Mapping[str, str]] = {"loss": "labels"}
     collator_class: ClassVar[type] = DataCollatorWithPadding  # of tasks whose data are rows
     languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows

@@ -68,8 +68,6 @@ class ClassificationOptions(TrainingOptions):
             raise ValueError(f"text_column_name takes one or two columns, not {self.text_column_name}")
         if self.classifier_pooling and self.model_class == "native":
             raise ValueError("classifier_pooling is for encoders of the zoo, not for model_class 'native'")
-        if self.classifier_pooling and "classifier_pooling" in self.overrides():
-            raise ValueError("give classifier_pooling either by itself or in config_overrides, not both")
 
     def columns_of_names(self, columns: Sequence[str]) -> list[str]:
         asked = self.label_column_name or [name for (name,) in LABEL_COLUMNS if name in columns][:1]
@@ -130,18 +128,20 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
     return LabelledTexts(splits, notes, text_columns, names, problem)
 
 
-def labelled_rows(texts: Sequence[str], columns: Sequence[str], problem: str, table: data.Table) -> Dataset | None:
+def labelled_rows(
+    text_columns: Sequence[str], label_columns: Sequence[str], problem: str, table: data.Table
+) -> Dataset | None:
     """The columns of texts of a split, and its labels in the column "label"; None if it has no labels."""
-    for column in texts:
-        table.texts(column)
-    for column in columns:
+    for column in text_columns:
+        table.texts(column)  # refuses what is not text
+    for column in label_columns:
         table.check(column)
-    labels = read_labels(table, columns, problem)
+    labels = read_labels(table, label_columns, problem)
     missing = labels.count(None)
     if 0 < missing < len(labels):
         found = f"{table} has {data.pluralize(missing, 'row')} without a label, the first is {{row}}"
-        raise table.error(labels.index(None), found, columns[0])
-    return None if missing else table.rows.select_columns([*texts]).add_column("label", labels)
+        raise table.error(labels.index(None), found, label_columns[0])
+    return None if missing else table.rows.select_columns([*text_columns]).add_column("label", labels)
 
 
 def columns_and_problem(args: ClassificationOptions, split: Dataset) -> tuple[list[str], list[str], str]:
@@ -234,7 +234,7 @@ def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> Model
         raise ValueError(f"{kind!r} reads eos_token_id {end}, with which the tokenizer ends no text: give another one")
     if model.config.pad_token_id is None:  # by which the classifier of a decoder finds a text's last token
         model.config.pad_token_id = tokenizer.pad_token_id
-    return ModelAndTokenizer(model, tokenizer)
+    return model, tokenizer
 
 
 def predicted(logits: Tensor, problem: str) -> Tensor:
@@ -278,18 +278,22 @@ class ClassificationTask(Task):
         self.facts["classifier_pooling"] = None if pooling in ("cls", "late") else pooling
 
     def count_items(self, batch: Batch) -> Batch:
+        labels = batch["labels"]
+        if self.data.problem == NUMBERS:  # -100 is a number like any other
+            return {"loss_items": torch.ones_like(labels).view(len(labels), -1).sum(dim=1)}
         if self.weights is None:
             return super().count_items(batch)
-        return {"loss_items": self.weights.to(batch["labels"].device)[batch["labels"]]}
+        return {"loss_items": self.weights.to(labels.device)[labels]}
 
     def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
         """The losses and, in evaluations, the prediction and the label, or labels, of each example."""
         labels, problem, learns = batch["labels"], self.data.problem, torch.is_grad_enabled()
         logits = model(**inputs_of(batch)).logits.float()
-        options = {"label_smoothing": self.args.label_smoothing_factor * learns} if problem == ONE_LABEL else {}
+        smooths = learns and problem == ONE_LABEL
+        options = {"label_smoothing": self.args.label_smoothing_factor} if smooths else {}
         targets = labels.view_as(logits) if problem == NUMBERS else labels
         losses = LOSSES[problem](logits, targets, reduction="none", **options)
-        if self.weights is not None:
+        if self.weights is not None:  # a label weighs as much as it counts
             losses = losses * self.count_items(batch)["loss_items"]
         if learns:
             return {"loss": losses}

@@ -172,7 +172,7 @@ def new_encoder(args: PretrainingOptions, head: Head, texts: Iterable[str]) -> M
     config = new_config(head, args, tokenizer, **fields)
     if not args.tokenizer_name:
         tokenizer.model_max_length = config.max_position_embeddings
-    return ModelAndTokenizer(new_model(head, args, config), tokenizer)
+    return new_model(head, args, config), tokenizer
 
 
 @dataclass(kw_only=True)
