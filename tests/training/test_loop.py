@@ -15,7 +15,13 @@ import tfm_zoo
 from tfm_zoo.training import run, task
 from tfm_zoo.training.loop import Loop, train, train_step
 from tfm_zoo.training.run import open_output, run_script
-from tfm_zoo.training.tasks.classification import ONE_LABEL, ClassificationOptions, ClassificationTask, LabelledTexts
+from tfm_zoo.training.tasks.classification import (
+    NUMBERS,
+    ONE_LABEL,
+    ClassificationOptions,
+    ClassificationTask,
+    LabelledTexts,
+)
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingTask
 from tfm_zoo.training.tasks.pretraining import PretrainingTask
 
@@ -56,6 +62,14 @@ def test_what_has_no_label_changes_nothing(head, task_class):
     taken, weights = trained([batch, empty], [empty, empty], [empty, batch])
     assert taken == [first, (0, 0), second]
     torch.testing.assert_close(weights, wanted, rtol=0, atol=0)
+
+
+def test_numbers_all_count_whatever_they_are():
+    """-100, which marks a label that is missing, is a number like any other."""
+    task = ClassificationTask.__new__(ClassificationTask)
+    task.data, task.weights = LabelledTexts({}, [], [], [], NUMBERS), None
+    for labels in (torch.tensor([-100.0, 1.0]), torch.full((2, 3), -100.0)):
+        assert task.count_items({"labels": labels})["loss_items"].tolist() == [labels[0].numel()] * 2
 
 
 def test_dropout_is_on_in_training_and_off_in_evaluations_which_have_a_bar(loop, monkeypatch):

@@ -134,7 +134,6 @@ REFUSED = {
         ("model_revision: v2", "model_revision is of a checkpoint: give model_name_or_path"),
         ("bf16: true\nfp16: true", "give one precision, not bf16"),
         ("classifier_pooling: mean\nmodel_class: native", "classifier_pooling is for encoders of the zoo, not for"),
-        ("classifier_pooling: mean\nconfig_overrides: classifier_pooling=cls", "by itself or in config_overrides"),
         ("train_file: []", "expected one argument"),
         ("learning_rte: 1\nzzz: 2\nsed: 3", "--zzz, --sed; did you mean '--learning_rate', '--seed'?\n"),
         ("--num_epochs 3 --sead=1 --seed 2", "--num_epochs, --sead; did you mean '--num_train_epochs', '--seed'?"),
