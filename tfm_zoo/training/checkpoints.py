@@ -58,7 +58,7 @@ class TrainState:
     log_history: list[dict[str, Any]] = field(default_factory=list)  # in the form of transformers' `TrainerState`
     run: dict[str, Any] = field(default_factory=dict)  # its identity, which a resumed run must share
 
-    def is_best(self, metric: float, greater_is_better: bool, loss: float | None = None) -> bool:
+    def record_evaluation(self, metric: float, greater_is_better: bool, loss: float | None = None) -> bool:
         """Record the metric and the loss of an evaluation; returns whether it is the best so far. Of equal metrics the
         one with the lower loss is the better; that is not a gain for early stopping."""
         sign, best = 1 if greater_is_better else -1, self.best_metric

@@ -67,9 +67,9 @@ class Loop:
     """Trains the model of a task, and saves it in `output_dir` whenever it is the best by `metric_for_best_model`."""
 
     def __init__(self, run: Run, task: Task):
-        self.run, self.task, self.is_open = replace(run, args=task.args), task, False
-        self.accelerator, self.args = run.accelerator, task.args
-        self.output_dir = Path(self.args.output_dir)
+        self.task, self.args, self.accelerator = task, task.args, run.accelerator
+        self.run = replace(run, args=task.args)  # some defaults depend on the data or on the model
+        self.output_dir, self.is_open = Path(self.args.output_dir), False
         for note in task.data.notes if task.data else ():
             logger.warning(note)
         self._choose_what_learns(task.model)
@@ -172,10 +172,9 @@ class Loop:
         """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""
         self.open()
         accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
-        model = self.task.unwrapped(self.model)
         examples = f"{batches.size or 'a stream of'} {self.task.name_of_examples}"
         steps = f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}{batches.unit}"
-        size = f"{own_class(model).__name__}, {self.parameters:,} parameters"
+        size = f"{own_class(self.task.unwrapped(self.model)).__name__}, {self.parameters:,} parameters"
         logger.info(f"{size}: {examples}, {steps}, on {pluralize(accelerator.num_processes, 'process')}")
         progress = tqdm(total=self.total_steps, initial=state.step, disable=self.task.hides_bars)
         # Each process sums the losses of its own examples. Where the sum is read, it is reduced over all processes.
@@ -195,7 +194,9 @@ class Loop:
                     state.epoch, state.step_in_epoch = state.epoch + 1, 0
                 progress.update()
 
-                end = state.step == self.total_steps
+                end, every = state.step == self.total_steps, args.checkpointing_steps
+                evaluates = state.step % args.eval_steps == 0 if args.eval_steps else end_of_epoch
+                saves = end_of_epoch if every == "epoch" else every and state.step % int(every) == 0
                 if state.step % args.logging_steps == 0 or end:
                     mean = self.log_losses(accelerator.reduce(window_loss, "sum").item(), grad_norm)
                     progress.set_postfix(loss=f"{mean:.4f}")
@@ -204,10 +205,9 @@ class Loop:
                     window_loss.zero_()
                 state.train_seconds += perf_counter() - clock
 
-                if end or (state.step % args.eval_steps == 0 if args.eval_steps else end_of_epoch):
+                if end or evaluates:
                     self.evaluate()
-                every = args.checkpointing_steps
-                if every and (end_of_epoch if every == "epoch" else state.step % int(every) == 0):
+                if saves:
                     state.window_loss = accelerator.reduce(window_loss, "sum").item()
                     window_loss.fill_(state.window_loss if accelerator.is_main_process else 0)  # as a resumed run does
                     checkpoints.save_checkpoint(accelerator, state, self.output_dir, keep=args.save_total_limit)
@@ -227,7 +227,7 @@ class Loop:
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         logger.info(f"step {self.state.step}, validation: {shown}")
         best_by = metrics[self.args.metric_for_best_model]
-        if self.state.is_best(best_by, self.args.higher_is_better, loss=metrics["loss"]):
+        if self.state.record_evaluation(best_by, self.args.higher_is_better, loss=metrics["loss"]):
             self.save_best()
         self.task.after_evaluation(self.model, self.state)
 
@@ -293,7 +293,7 @@ def train_step(
     gradient's norm before clipping.
     """
     accelerator, args = task.accelerator, task.args
-    mine = torch.stack([sums(task.count_items(batch)) for batch in micro_batches]).sum(dim=0)
+    mine = torch.stack([sums(task.count_items(batch)) for batch in micro_batches]).sum(dim=0)  # `(losses,)`: often one
     items = accelerator.reduce(mine.to(accelerator.device, non_blocking=True), "sum")
     loss_sum = torch.zeros(items.shape, device=accelerator.device)
     if not mine.any() and not items.any():  # nor in another process: momentum and decay must not move weights
@@ -308,7 +308,7 @@ def train_step(
             # Accelerate averages gradients over processes; times their number, the average is the sum.
             accelerator.backward((losses * accelerator.num_processes / items).sum())
         loss_sum += losses.detach()
-    norm = accelerator.clip_grad_norm_(model.parameters(), args.max_grad_norm or float("inf"))
+    norm = accelerator.clip_grad_norm_(model.parameters(), args.max_grad_norm or float("inf"))  # inf: for the log alone
     optimizer.step()
     if not accelerator.optimizer_step_was_skipped:  # fp16: the gradients overflowed
         scheduler.step()

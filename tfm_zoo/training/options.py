@@ -132,7 +132,7 @@ class TrainingOptions(DataOptions):
     make_tokenizer: ClassVar[Callable[..., PreTrainedTokenizerBase]] = staticmethod(word_piece_tokenizer)
     small_vocab_size: ClassVar[int] = 8000
     #: option that limits the tokens of a row -> the tokenizer that it counts for
-    lengths: ClassVar[Mapping[str, str]] = {"max_seq_length": "tokenizer"}
+    length_options: ClassVar[Mapping[str, str]] = {"max_seq_length": "tokenizer"}
     # A class attribute here means: not all tasks have this option.
     ignore_mismatched_sizes: ClassVar[bool] = False
 

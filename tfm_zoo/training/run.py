@@ -186,7 +186,7 @@ def check_output_dir(accelerator: Accelerator, args: TrainingOptions) -> Path | 
     """Refuse an `output_dir` that the run may not write to, and return the checkpoint in it to continue from, if any.
     All processes call it. Nothing is written: a run that is refused leaves everything as it was."""
     output_dir, resume_from = Path(args.output_dir), args.resume_from_checkpoint
-    # The main process finds it: others may see a shared folder as it was before.
+    # All look, and the main process decides: others may see a shared folder as it was before.
     checkpoint = broadcast_object_list([checkpoints.find_checkpoint(resume_from, output_dir)])[0]
     if checkpoint and checkpoint.resolve().parent != output_dir.resolve():
         where = f"output_dir {args.output_dir!r}, where the best model of its run is"

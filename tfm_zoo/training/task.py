@@ -146,7 +146,7 @@ class Task(ABC):
         """Called on every process after each evaluation."""
 
     def final_metrics(self, best: nn.Module, state: TrainState) -> dict[str, float]:
-        """More metrics of the best model, by default those of the test split, if any, under names like `test_loss`."""
+        """Metrics of the best model, by default those of the test split, if any, under names like `test_loss`."""
         return with_prefix(self.evaluate(best, "test"), "test") if "test" in self.splits else {}
 
 
@@ -186,12 +186,12 @@ def task_of_rows(task_class: type[Task], run: Run, data: Data, metrics: Metrics,
     fields of the task."""
     accelerator, model, tokenizer = run.accelerator, made["model"], made["tokenizer"]
     longest = longest_input(model.config, tokenizer)
-    args = cap_lengths(run.args, longest, *run.args.lengths)
-    for name, reader in args.lengths.items():
+    args = cap_lengths(run.args, longest, *run.args.length_options)
+    for name, reader in args.length_options.items():
         check_room(getattr(args, name), made[reader], name, pair=data.are_pairs)
     with shown_bars(accelerator.is_main_process):
         splits = data.encode(args, **made)
-    max_length = max(getattr(args, name) for name in args.lengths)
+    max_length = max(getattr(args, name) for name in args.length_options)
     collate = collator(task_class.collator_class, tokenizer, accelerator, longest, max_length)
     if args.pad_to_max_length:
         collate.padding, collate.max_length = "max_length", max_length

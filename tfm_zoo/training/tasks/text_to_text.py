@@ -48,7 +48,7 @@ class TextToTextOptions(TrainingOptions):
         **{"hidden_size": 128, "num_attention_heads": 4, "hidden_dropout": 0.0},  # the generated data have no noise
     }
     make_tokenizer: ClassVar = staticmethod(joint_bpe)
-    lengths: ClassVar = {"max_source_length": "tokenizer", "max_target_length": "target_tokenizer"}
+    length_options: ClassVar = {"max_source_length": "tokenizer", "max_target_length": "target_tokenizer"}
     writes: ClassVar[str]  # what the model writes, such as a "translation"
     separate_vocabularies: ClassVar[bool] = False  # what stands for an option that translation alone has
     # Options in whose place source and target have their own
