@@ -37,7 +37,8 @@ from tfm_zoo.data.row_files import read_text
 from tfm_zoo.hub.cards import table
 from tfm_zoo.training.data import digest
 from tfm_zoo.training.loop import Loop
-from tfm_zoo.training.models import longest_input, new_model, new_tokenizer
+from tfm_zoo.training.models import longest_input
+from tfm_zoo.training.new_models import new_model, new_tokenizer
 from tfm_zoo.training.options import option, parse_options, read_yaml
 from tfm_zoo.training.report import device, shortened
 from tfm_zoo.training.run import Run, end_training, run_script, start_accelerator

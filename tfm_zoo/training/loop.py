@@ -21,11 +21,11 @@ from transformers import PreTrainedModel
 from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.hub.gathering import own_class, whole
 from tfm_zoo.proof.manifest import complete_manifest
-from tfm_zoo.training import checkpoints, lora
+from tfm_zoo.training import checkpoints
 from tfm_zoo.training.batches import GlobalBatchSampler
 from tfm_zoo.training.data import pluralize, vocabulary_digest
-from tfm_zoo.training.lora import Adapters
-from tfm_zoo.training.optimization import create_optimizer, create_scheduler, freeze
+from tfm_zoo.training.learning_parts import ADAPTER_FOLDER, Adapters, freeze
+from tfm_zoo.training.optimization import create_optimizer, create_scheduler
 from tfm_zoo.training.report import write_report
 from tfm_zoo.training.run import Run, end_training, open_output, tracker_values
 from tfm_zoo.training.sharding import gather_state_dict, load_saved, shard_shared_tables
@@ -261,7 +261,7 @@ class Loop:
                 model = whole(model, plain)  # DeepSpeed's weights may differ in dtype from those of the wrapped model
             with atomic_files(self.output_dir, checkpoints.WRITE_LAST) as folder:
                 if self.adapters:
-                    self.adapters.save(weights, folder / lora.FOLDER)
+                    self.adapters.save(weights, folder / ADAPTER_FOLDER)
                 model.save_pretrained(folder, state_dict=plain)
                 self.task.save_tokenizer(folder)
                 if (folder / MANIFEST).exists():  # of a zoo model

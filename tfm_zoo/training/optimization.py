@@ -1,42 +1,18 @@
-"""What learns: which parameters, by which optimiser, and how fast at each step."""
+"""The optimiser, and the schedule of its rate."""
 
 import difflib
 import inspect
-from collections.abc import Sequence
-from fnmatch import fnmatchcase
-from itertools import combinations
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import LRScheduler
-from transformers import PreTrainedModel, Trainer
+from transformers import Trainer
 from transformers.training_args import OptimizerNames
 
 from tfm_zoo.training.options import TrainingOptions, as_mapping
 from tfm_zoo.utils.schedules import create_schedule
-
-
-def freeze(model: PreTrainedModel, patterns: Sequence[str]) -> None:
-    """Freeze the parameters that shell patterns name.
-
-    A pattern matches whole parts of a dotted name, anywhere in it: `embeddings` means all parameters of the embeddings,
-    `layers.[0-3]` those of the first four layers of each stack. A weight that is tied to another is frozen by either
-    name. A pattern that matches nothing is refused, and so are patterns that leave nothing to learn.
-    """
-    named = list(model.named_parameters(remove_duplicate=False))
-    for pattern in patterns:
-        frozen = [parameter for name, parameter in named if fnmatchcase(f".{name}.", f"*.{pattern}.*")]
-        if not frozen:
-            parts = [name.split(".") for name, _ in named]
-            known = {".".join(p[start:end]) for p in parts for start, end in combinations(range(len(p) + 1), 2)}
-            near = difflib.get_close_matches(pattern.removesuffix(".*"), sorted(known), n=3, cutoff=0)
-            raise ValueError(f"freeze {pattern!r}: {type(model).__name__} has no parameter of that name; near: {near}")
-        for parameter in frozen:
-            parameter.requires_grad_(False)
-    if not any(parameter.requires_grad for _, parameter in named):
-        raise ValueError(f"freeze {list(patterns)}: nothing is left to learn")
 
 
 def create_optimizer(model: nn.Module, args: TrainingOptions) -> torch.optim.Optimizer:

@@ -14,7 +14,8 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
-from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, known_config, model_with_labels, with_padding
+from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, with_padding
+from tfm_zoo.training.new_models import known_config, new_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, choose_metrics, inputs_of, task_of_rows
@@ -227,7 +228,10 @@ def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> Model
         config = known_config(args) if args.is_new else HEAD.config_of_checkpoint(args)
         if family_of(config) != "tfm_bert":
             raise ValueError(f"classifier_pooling is for encoders, and {config.model_type!r} is not one")
-    model, tokenizer = model_with_labels(HEAD, args, texts.texts(), texts.label_names, **fields)
+    if args.is_new:
+        model, tokenizer = new_with_labels(HEAD, args, texts.texts(), texts.label_names, **fields)
+    else:
+        model, tokenizer = HEAD.load_with_labels(args, texts.label_names, **fields)
     tokenizer, end = with_padding(tokenizer), model.config.eos_token_id
     if args.is_new and model.config.is_encoder_decoder and end not in tokenizer("")["input_ids"]:
         kind = args.model_type or model.config.model_type

@@ -23,7 +23,7 @@ from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import data, models, sharding
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.models import new_config, new_model, new_tokenizer
+from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import cap_lengths, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.streaming.streams import Stream

@@ -16,7 +16,8 @@ from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.data.windows import Window, Windows, best_spans
 from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.models import Head, model_with_labels, with_padding
+from tfm_zoo.training.models import Head, with_padding
+from tfm_zoo.training.new_models import new_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, choose_metrics, task_of_rows, with_prefix
@@ -238,6 +239,9 @@ def load_task(run: Run) -> AnsweringTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         questions = load_questions(run.args)
         run, metrics = choose_metrics(run, AnsweringTask, questions)
-        model, tokenizer = model_with_labels(HEAD, run.args, questions.texts(), SCORES)
+        if run.args.is_new:
+            model, tokenizer = new_with_labels(HEAD, run.args, questions.texts(), SCORES)
+        else:
+            model, tokenizer = HEAD.load_with_labels(run.args, SCORES)
         made = {"model": model, "tokenizer": padded_at_right(tokenizer)}
         return task_of_rows(AnsweringTask, run, questions, metrics, **made)

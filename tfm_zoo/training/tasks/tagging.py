@@ -20,7 +20,8 @@ from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.models import Head, model_with_labels, with_padding
+from tfm_zoo.training.models import Head, with_padding
+from tfm_zoo.training.new_models import new_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, choose_metrics, inputs_of, task_of_rows, with_prefix
@@ -196,5 +197,8 @@ def load_task(run: Run) -> TaggingTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         texts = load_tagged_texts(run.args)
         run, metrics = choose_metrics(run, TaggingTask, texts)
-        model, tokenizer = model_with_labels(HEAD, run.args, texts.texts(), texts.label_names)
+        if run.args.is_new:
+            model, tokenizer = new_with_labels(HEAD, run.args, texts.texts(), texts.label_names)
+        else:
+            model, tokenizer = HEAD.load_with_labels(run.args, texts.label_names)
         return task_of_rows(TaggingTask, run, texts, metrics, model=model, tokenizer=reads_words(tokenizer))

@@ -26,7 +26,8 @@ from tfm_zoo.pipelines.text_to_text import field_of_original, load_target_tokeni
 from tfm_zoo.training.batches import GlobalBatchSampler
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import Data, UsualMetrics, vocabulary_digest
-from tfm_zoo.training.models import Head, new_config, new_model, new_tokenizer
+from tfm_zoo.training.models import Head
+from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.sharding import is_sharded
 from tfm_zoo.training.task import Batch, TokenTask, inputs_of, sums_of_rows, with_prefix

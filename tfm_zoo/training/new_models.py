@@ -1,0 +1,90 @@
+"""New models: a configuration as the options name it, new weights, and a tokenizer, named or made from the texts."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import transformers
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+import tfm_zoo
+from tfm_zoo.training.models import (
+    WEIGHTS,
+    Head,
+    ModelAndTokenizer,
+    check_vocabulary,
+    label_fields,
+    load_config,
+    load_tokenizer,
+)
+from tfm_zoo.training.options import TrainingOptions, nearest
+
+
+def new_with_labels(
+    head: Head, args: TrainingOptions, texts: Iterable[str], labels: Sequence[str], **fields: Any
+) -> ModelAndTokenizer:
+    """A model with a head for these labels, in whose configuration `fields` are set; and its tokenizer."""
+    tokenizer = new_tokenizer(args, texts)
+    if not args.tokenizer_name:
+        tokenizer.model_max_length = args.max_seq_length
+    positions = {} if args.is_named else {"max_position_embeddings": args.max_seq_length}
+    config = new_config(head, args, tokenizer, **label_fields(labels), **positions)
+    return new_model(head, args, config, **fields), tokenizer
+
+
+def new_model(head: Head, args: TrainingOptions, config: PreTrainedConfig, **fields: Any) -> PreTrainedModel:
+    """A model of this configuration with new weights and this head. `fields` are set in it or, if it is converted to a
+    zoo model, in that one's."""
+    becomes_zoo = args.becomes_zoo(config)
+    if not becomes_zoo:
+        config.update(fields)
+    # With the same seed the official model and the converted one start with the same weights.
+    model = head.auto_class.from_config(config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code)
+    return tfm_zoo.from_official(model, head.zoo_class(config), **fields) if becomes_zoo else model
+
+
+def new_config(
+    head: Head, args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, **fields: Any
+) -> PreTrainedConfig:
+    """The configuration of a new model, as the options name it; `fields` change it, and `config_overrides` win."""
+    fields = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **fields}
+    if not args.is_named:
+        fields = {**args.small_fields, **fields}
+    overrides, known = args.overrides(), known_config(args)
+    for name in ("bos_token_id", "eos_token_id"):
+        if isinstance(known_id := getattr(known, name, None), int) and known_id >= len(tokenizer):
+            fields.setdefault(name, getattr(tokenizer, name))  # the vocabulary has no such token
+    names = {name: name for name in (*known.to_dict(), "rope_parameters")} | known.attribute_map
+    if unknown := [name for name in overrides if name not in names]:
+        lacks = f"has no field {', '.join(map(repr, unknown))}{nearest(unknown, names)}"
+        raise ValueError(f"config_overrides: {known.model_type} {lacks}")
+    saved = known.to_diff_dict() if args.config_name else {}  # as config.json has it
+    changes = {names.get(name, name): value for name, value in (fields | overrides).items()}
+    config = type(known).from_dict(saved | changes)
+    head.check(config)
+    check_vocabulary(tokenizer, config)
+    return config
+
+
+def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedTokenizerBase:
+    """The tokenizer that the options name, else one made from the texts, which are read only then: with as many tokens
+    as the options say, or as the configuration has."""
+    if args.tokenizer_name:
+        return load_tokenizer(args)
+    size = args.tokenizer_vocab_size or args.overrides().get("vocab_size")
+    if size is None:
+        usual = args.small_vocab_size
+        size = getattr(known_config(args), "vocab_size", usual) if args.is_named else usual
+    return args.make_tokenizer(texts, size)
+
+
+def known_config(args: TrainingOptions) -> PreTrainedConfig:
+    """The configuration that the options name, before any of its fields is changed."""
+    if args.config_name in tfm_zoo.NAMED_CONFIGS:
+        return tfm_zoo.named_config(args.config_name)
+    if args.config_name:
+        return load_config(args, "config_name")
+    if args.model_type is None or args.model_type in transformers.CONFIG_MAPPING:
+        return AutoConfig.for_model(args.model_type or args.small_type[args.model_class])
+    near = difflib.get_close_matches(args.model_type, transformers.CONFIG_MAPPING, n=3)
+    raise ValueError(f"model_type {args.model_type!r} is not one of transformers' or the zoo's; near: {near}")
