@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import tfm_zoo
-from tfm_zoo.training.optimization import freeze
+from tfm_zoo.training.learning_parts import freeze
 
 from ..tiny import tiny_model
 from .conftest import classifier

@@ -14,7 +14,8 @@ from transformers import (
 
 import tfm_zoo
 from tfm_zoo.training import models
-from tfm_zoo.training.models import load_config, load_tokenizer, longest_input, new_tokenizer
+from tfm_zoo.training.models import load_config, load_tokenizer, longest_input
+from tfm_zoo.training.new_models import new_tokenizer
 from tfm_zoo.training.tasks.classification import (
     HEAD,
     ONE_LABEL,
