@@ -19,8 +19,7 @@ from tfm_zoo.training.tasks.classification import ClassificationOptions, load_ta
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("finetune_classification", ClassificationOptions, argv)
-    return Loop(run, load_task(run))
+    return Loop(load_task(start_run("finetune_classification", ClassificationOptions, argv)))
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:

@@ -27,7 +27,7 @@ from tfm_zoo.training.data import pluralize, vocabulary_digest
 from tfm_zoo.training.learning_parts import ADAPTER_FOLDER, Adapters, freeze
 from tfm_zoo.training.optimization import create_optimizer, create_scheduler
 from tfm_zoo.training.report import write_report
-from tfm_zoo.training.run import Run, end_training, open_output, tracker_values
+from tfm_zoo.training.run import end_training, open_output, tracker_values
 from tfm_zoo.training.sharding import gather_state_dict, load_saved, shard_shared_tables
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task, sums, with_prefix
@@ -57,7 +57,7 @@ def train(loop: "Loop") -> dict[str, float]:
     accelerator.log(final, step=loop.state.step)
     if accelerator.is_main_process:
         outline = whole(task.unwrapped(loop.model), {})  # without values: a card needs only shapes
-        write_report(loop.run, task, outline, loop.state, results)
+        write_report(task, outline, loop.state, results)
     loop.model = None
     end_training(accelerator)
     return results
@@ -66,9 +66,8 @@ def train(loop: "Loop") -> dict[str, float]:
 class Loop:
     """Trains the model of a task, and saves it in `output_dir` whenever it is the best by `metric_for_best_model`."""
 
-    def __init__(self, run: Run, task: Task):
-        self.task, self.args, self.accelerator = task, task.args, run.accelerator
-        self.run = replace(run, args=task.args)  # some defaults depend on the data or on the model
+    def __init__(self, task: Task):
+        self.task, self.args, self.accelerator = task, task.args, task.accelerator
         self.output_dir, self.is_open = Path(self.args.output_dir), False
         for note in task.data.notes if task.data else ():
             logger.warning(note)
@@ -141,12 +140,12 @@ class Loop:
         """Go on from the checkpoint, if there is one; make and lock the folder, and open the repository. Training
         begins with it; all processes call it."""
         if not self.is_open:
-            if self.run.checkpoint:
-                self.resume(self.run.checkpoint)
-            self.run, self.is_open = open_output(self.run), True
-            name = self.run.args.run_name
+            if checkpoint := self.task.run.checkpoint:
+                self.resume(checkpoint)
+            self.task.run, self.is_open = open_output(self.task.run), True
+            name = self.args.run_name
             own = {tracker: {keyword: name} for tracker, keyword in RUN_NAMES.items()} if name else {}
-            self.accelerator.init_trackers(self.run.name, tracker_values(self.run.args), own)
+            self.accelerator.init_trackers(self.task.run.name, tracker_values(self.task.args), own)
 
     def resume(self, checkpoint: Path) -> None:
         """Go on from a checkpoint of this run. Nothing is written."""

@@ -37,10 +37,9 @@ class Task(ABC):
     that of a split are both the sum of these losses, divided by the number of items.
     """
 
-    accelerator: Accelerator
+    run: Run
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    args: TrainingOptions
     #: examples by split: "train" (perhaps a `Stream`), "validation" and perhaps "test"
     splits: Mapping[str, Any]
     collate: Callable[[list[Any]], Batch] | None = None  # None: torch's own
@@ -70,6 +69,14 @@ class Task(ABC):
             for name, split in self.splits.items()
             if name != "train"
         }
+
+    @property
+    def accelerator(self) -> Accelerator:
+        return self.run.accelerator
+
+    @property
+    def args(self) -> TrainingOptions:
+        return self.run.args
 
     @classmethod
     def metric_names(cls, args: TrainingOptions, predicted: Sequence[str] = ()) -> list[str]:
@@ -195,9 +202,9 @@ def task_of_rows(task_class: type[Task], run: Run, data: Data, metrics: Metrics,
     collate = collator(task_class.collator_class, tokenizer, accelerator, longest, max_length)
     if args.pad_to_max_length:
         collate.padding, collate.max_length = "max_length", max_length
-    fields = {"accelerator": accelerator, "args": args, "data": data, "splits": splits, "facts": data.facts, **made}
     lengths = [*map(len, splits["train"]["input_ids"])] if args.group_by_length else None
-    return task_class(metrics=metrics, collate=collate, lengths=lengths, **fields)
+    fields = {"data": data, "splits": splits, "facts": data.facts, "metrics": metrics, "lengths": lengths, **made}
+    return task_class(run=replace(run, args=args), collate=collate, **fields)
 
 
 def with_prefix(metrics: Mapping[str, Any], split: str) -> dict[str, Any]:

@@ -102,10 +102,9 @@ def task_of_documents(
         mine = range(accelerator.process_index, examples.readers, accelerator.num_processes)
         examples.size = sum(gather_object([sum(1 for _ in examples.first_pass(mine))]))
     return task_class(
-        accelerator=accelerator,
+        run=run,
         model=model,
         tokenizer=tokenizer,
-        args=args,
         data=documents,
         splits={"train": examples, "validation": validation},
         collate=collator(DataCollatorForSeq2Seq, tokenizer, accelerator, longest, make_examples.longest),

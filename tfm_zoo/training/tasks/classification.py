@@ -258,7 +258,6 @@ LOSSES = {ONE_LABEL: F.cross_entropy, ANY_LABELS: F.binary_cross_entropy_with_lo
 class ClassificationTask(Task):
     """A classifier learns the labels, or the numbers, of texts."""
 
-    args: ClassificationOptions
     data: LabelledTexts
 
     weights: Tensor | None = None  # of the labels in the loss, `(labels,)`

@@ -308,10 +308,9 @@ def load_task(run: Run) -> LanguageModelingTask:
     identity = {name: data.digest([split]) for name, split in tokens.items()}
     identity |= {"train": corpus.stream.identity} if corpus.stream else {}
     return LanguageModelingTask(
-        accelerator=run.accelerator,
+        run=replace(run, args=args),
         model=model,
         tokenizer=tokenizer,
-        args=args,
         data=corpus,
         splits={"train": examples, "validation": validation},
         facts={

@@ -180,8 +180,6 @@ def new_encoder(args: PretrainingOptions, head: Head, texts: Iterable[str]) -> M
 class PretrainingTask(Task):
     """An encoder learns to predict masked tokens and, of pairs of segments, whether one follows the other."""
 
-    args: PretrainingOptions
-
     pipeline_tag = "fill-mask"
     losses = {"mlm_loss": "labels", "nsp_loss": "next_sentence_label"}
     metric_titles = {

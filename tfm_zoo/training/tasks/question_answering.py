@@ -159,7 +159,6 @@ def padded_at_right(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBa
 class AnsweringTask(Task):
     """A model learns where in a text the answer to a question begins and ends. The last answers are kept."""
 
-    args: AnsweringOptions
     data: Questions
 
     pipeline_tag = "question-answering"

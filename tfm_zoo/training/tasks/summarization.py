@@ -50,8 +50,6 @@ def _pairs(table: data.Table) -> Dataset:
 class SummarizationTask(TextToTextTask):
     """An encoder-decoder learns to summarise."""
 
-    args: SummarizationOptions
-
     pipeline_tag = "summarization"
     metric_titles = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", **TextToTextTask.metric_titles}
 

@@ -156,7 +156,6 @@ def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
 class TaggingTask(Task):
     """A model learns the tags of words. The scores of each kind of entity are kept for the card."""
 
-    args: TaggingOptions
     data: TaggedTexts
 
     pipeline_tag = "token-classification"

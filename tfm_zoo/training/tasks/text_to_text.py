@@ -183,7 +183,6 @@ class TargetTask(TokenTask):
 class TextToTextTask(TargetTask):
     """An encoder-decoder learns to write the target of each source. The last samples are kept for the card."""
 
-    args: TextToTextOptions
     data: TextPairs
     target_tokenizer: PreTrainedTokenizerBase
 

@@ -126,8 +126,6 @@ def set_languages(
 class TranslationTask(TextToTextTask):
     """An encoder-decoder learns to translate."""
 
-    args: TranslationOptions
-
     pipeline_tag = "translation"
     metric_titles = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact match", **TextToTextTask.metric_titles}
 
