@@ -49,7 +49,7 @@ def test_what_has_no_label_changes_nothing(head, task_class):
     batch = ragged_batch(head, labels=True)
     labels = {*task_class.losses.values(), "end_positions"} & batch.keys()
     empty = batch | {name: torch.full_like(batch[name], -100) for name in labels}
-    needed = {"accelerator": Accelerator(cpu=True), "args": ClassificationOptions(), "is_zoo": True}
+    needed = {"run": run.Run("", Accelerator(cpu=True), ClassificationOptions()), "is_zoo": True}
 
     def trained(*steps):
         task, model = task_class.__new__(task_class), tiny_model(head, **NO_DROPOUT).train()
@@ -175,7 +175,7 @@ def test_a_run_is_not_overwritten_unasked(loop):
             loop(output_dir=folder, max_train_steps=1, resume_from_checkpoint=auto)
     # Another run may begin and end while this one reads its data.
     with pytest.raises(FileExistsError, match="holds a run: give another folder"):
-        open_output(first.run)
+        open_output(first.task.run)
     # Killed before its first checkpoint, it begins again, as where a cluster restarts it.
     (folder / "all_results.json").unlink()
     assert train(loop(output_dir=folder, max_train_steps=1, resume_from_checkpoint="auto"))["train_steps"] == 1
