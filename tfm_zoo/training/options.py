@@ -90,9 +90,6 @@ class DataOptions:
         if files and "train" not in files:
             names = " and ".join(f"{role}_file" for role in files)
             raise ValueError(f"{names}: files to evaluate on need a train_file")
-        validation, test = self.validation_split_percentage, self.test_split_percentage
-        if validation + test >= 100:
-            raise ValueError(f"{validation:g} % to validate and {test:g} % to test on must leave something to train on")
 
     @property
     def source(self) -> str | None:
