@@ -125,7 +125,6 @@ REFUSED = {
         ("per_device_train_batch_size: 0", "per_device_train_batch_size must be at least 1, not 0"),
         ("adam_beta2: 1", "adam_beta2 must be at least 0 and below 1, not 1.0"),
         ("checkpointing_steps: 5²", "checkpointing_steps must be a number of steps or 'epoch', not '5²'"),
-        ("validation_split_percentage: 100", "leave something to train on"),
         ("text_column_name: [a, b, c]", "one or two columns"),
         ("dataset_name: x\ntrain_file: y.csv", "either dataset_name or train_file"),
         ("test_file: y.csv", "need a train_file"),

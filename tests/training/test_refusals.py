@@ -109,6 +109,7 @@ REFUSED = {
         ("ten", {"text_column_name": ["holes"]}, "split 'train' has no text in row 3 of column 'holes'"),
         ("ten", {"label_column_name": ["same"]}, r"two labels or more; 'same' holds only \['one'\]"),
         ("ten", {"validation_split_percentage": 0}, "no validation split"),
+        ("ten", {"validation_split_percentage": 100}, "train has 10 rows: too few to cut a validation split from it"),
         ("without_train", {}, r"no split to train on among \['validation', 'test'\]"),
         ("header.csv", {}, r"train_file '.*header.csv' gives no row; does it hold only a header\?"),
         ("semicolons.csv", {}, r"\(text, sentence, .*; is the file separated by semicolons\?"),
