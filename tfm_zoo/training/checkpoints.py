@@ -82,9 +82,7 @@ def identity(facts: Mapping[str, Any], args: TrainingOptions) -> dict[str, Any]:
     """What a resumed run must have in common with the run that it continues, in the types that JSON has: the facts of
     its data, and all options but those of `MAY_CHANGE`."""
     settings = {each.name: getattr(args, each.name) for each in fields(args) if each.name not in MAY_CHANGE.split()}
-    # Facts, such as the number of steps, follow from the options. A fact replaces the option of the same name. Facts
-    # stand first, so that errors name them first.
-    return json.loads(json.dumps({**facts, **settings, **facts}))
+    return json.loads(json.dumps(settings | facts))  # a fact, such as the precision, replaces the option of its name
 
 
 def as_resolved(accelerator: Accelerator, args: TrainingOptions) -> dict[str, Any]:
@@ -102,9 +100,10 @@ def as_resolved(accelerator: Accelerator, args: TrainingOptions) -> dict[str, An
 def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
     """Refuse to continue with the checkpoint of another run; warn of facts that differ and may."""
     recorded = state.run
-    if "engine" not in recorded:  # version 0.2 recorded options alone: where these were silent, nobody knows
+    # What is not recorded is not compared. Version 0.2 recorded options alone: where these were silent, nobody knows. The
+    # only column of labels it recorded by its name, not in a list.
+    if "engine" not in recorded:
         recorded = {n: value for n, value in recorded.items() if value or n not in ("mixed_precision", "torch_compile")}
-    # What is not recorded is not compared. Version 0.2 recorded the only column of labels by its name, not in a list.
     differing = [name for name, now in identity.items() if now not in (was := recorded.get(name, now), [was])]
     if others := [name for name in differing if name not in RESUME_WARNINGS]:
         changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in others)

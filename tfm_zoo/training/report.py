@@ -98,7 +98,8 @@ def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any]
 def values_of_card(task: Task, model: PreTrainedModel, state: TrainState, results: dict[str, Any]) -> dict[str, Any]:
     """The variables of the templates: plain values, those of the task's own part among them."""
     args, names = task.args, metric_names(results, "eval")
-    names = [name for name in task.metric_titles if name in names] + [n for n in names if n not in task.metric_titles]
+    titles = {name: title for name, title in task.metric_titles.items() if name in names}
+    titles |= {name: name for name in names if name not in titles}
     # Under the losses is drawn what picks the best model or, if the loss does, every other metric.
     best, first = args.metric_for_best_model, next(entry for entry in state.log_history if "eval_loss" in entry)
     loss = first["eval_loss"]
@@ -116,8 +117,8 @@ def values_of_card(task: Task, model: PreTrainedModel, state: TrainState, result
         "state": state,
         "results": results,
         "splits": {prefix: split for prefix, split in SPLITS.items() if f"{prefix}_loss" in results},
-        "titles": {name: task.metric_titles.get(name, name) for name in names},
-        "drawn": [name for name in names if first.get(f"eval_{name}", loss) != loss and best in (name, "loss")],
+        "titles": titles,
+        "drawn": [name for name in titles if first.get(f"eval_{name}", loss) != loss and best in (name, "loss")],
         "remote_code": ", trust_remote_code=True" if task.is_zoo else "",
         "picture": PICTURE,
         "command": command_line(),

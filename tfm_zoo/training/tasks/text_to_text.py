@@ -272,14 +272,8 @@ class TextToTextTask(TargetTask):
 
 
 def label_smoothed_loss(logits: Tensor, labels: Tensor, epsilon: float) -> Tensor:
-    """Each position's cross-entropy `(tokens,)` against labels that keep `1 - epsilon`, and give the rest to all other
-    classes, evenly: Tensor2Tensor's definition, with which *Attention Is All You Need* was trained.
-
-    Args:
-        logits: `(tokens, vocab_size)`.
-        labels: `(tokens,)`.
-        epsilon: at most `1 - 1 / vocab_size`; 0: no smoothing.
-    """
+    """The cross-entropy of `(tokens, vocab_size)` logits, `(tokens,)`, against labels that keep `1 - epsilon`, and give
+    the rest evenly to all others: Tensor2Tensor's definition, with which *Attention Is All You Need* was trained."""
     classes = logits.shape[-1]
     # torch spreads a mass over all classes: this one gives epsilon / (classes - 1) to each, the label's own included.
     spread = epsilon * classes / (classes - 1)
