@@ -100,8 +100,8 @@ def as_resolved(accelerator: Accelerator, args: TrainingOptions) -> dict[str, An
 def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
     """Refuse to continue with the checkpoint of another run; warn of facts that differ and may."""
     recorded = state.run
-    # What is not recorded is not compared. Version 0.2 recorded options alone: where these were silent, nobody knows. The
-    # only column of labels it recorded by its name, not in a list.
+    # What is not recorded is not compared. Version 0.2 recorded options alone: where these were silent, nobody knows.
+    # It recorded the only column of labels by its name, not in a list.
     if "engine" not in recorded:
         recorded = {n: value for n, value in recorded.items() if value or n not in ("mixed_precision", "torch_compile")}
     differing = [name for name, now in identity.items() if now not in (was := recorded.get(name, now), [was])]

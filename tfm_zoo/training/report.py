@@ -122,7 +122,6 @@ def values_of_card(task: Task, model: PreTrainedModel, state: TrainState, result
         "remote_code": ", trust_remote_code=True" if task.is_zoo else "",
         "picture": PICTURE,
         "command": command_line(),
-        "paths_are_cut": any(re.match(r"(--?[\w-]+=)?[/~]", word) for word in sys.argv[1:]),
         "processes": pluralize(task.accelerator.num_processes, "process"),
         "device": device(),
         "versions": [f"{module.__name__} {module.__version__}" for module in VERSIONED],

@@ -79,9 +79,9 @@ class Task(ABC):
         return self.run.args
 
     @classmethod
-    def metric_names(cls, args: TrainingOptions, predicted: Sequence[str] = ()) -> list[str]:
+    def metric_names(cls, args: TrainingOptions, results: Sequence[str] = ()) -> list[str]:
         """The names of all metrics that an evaluation gives, with those of predictions."""
-        return ["loss", *predicted]
+        return ["loss", *results]
 
     def make_batches(self, **division: int) -> GlobalBatchSampler:
         """The global batches of the training examples in memory; `division` says how processes share them."""
@@ -163,8 +163,8 @@ class TokenTask(Task):
     metric_titles = {"loss": "loss per token", "perplexity": "perplexity"}
 
     @classmethod
-    def metric_names(cls, args: TrainingOptions, predicted: Sequence[str] = ()) -> list[str]:
-        return ["loss", "perplexity", *predicted]
+    def metric_names(cls, args: TrainingOptions, results: Sequence[str] = ()) -> list[str]:
+        return ["loss", "perplexity", *results]
 
     def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
         losses = super().compute_metrics(computed, split)

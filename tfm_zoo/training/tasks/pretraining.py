@@ -196,7 +196,7 @@ class PretrainingTask(Task):
             raise ValueError("no token of the validation documents is masked: give more of them")
 
     @classmethod
-    def metric_names(cls, args: PretrainingOptions, predicted: Sequence[str] = ()) -> list[str]:
+    def metric_names(cls, args: PretrainingOptions, results: Sequence[str] = ()) -> list[str]:
         return [name for name in cls.metric_titles if args.next_sentence_prediction or "nsp" not in name]
 
     def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:

@@ -211,8 +211,8 @@ class TextToTextTask(TargetTask):
         return super().make_batches(**division)
 
     @classmethod
-    def metric_names(cls, args: TextToTextOptions, predicted: Sequence[str] = ()) -> list[str]:
-        return super().metric_names(args, predicted if args.num_eval_texts else ())
+    def metric_names(cls, args: TextToTextOptions, results: Sequence[str] = ()) -> list[str]:
+        return super().metric_names(args, results if args.num_eval_texts else ())
 
     def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
         """Loss and perplexity of a split, and the scores of the texts that are written for its first pairs."""
