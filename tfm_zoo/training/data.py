@@ -32,6 +32,7 @@ from tfm_zoo.training.options import DataOptions
 
 logger = logging.getLogger(__name__)
 Rows = TypeVar("Rows", Dataset, IterableDataset)
+AS_WRITTEN = list  # of the columns of a CSV file, those whose cells are texts: "01" is not the number 1 in any
 VALIDATION = ("valid", "val", "dev", "development")  # other names of the validation split
 
 
@@ -46,7 +47,7 @@ def load_data_set(args: DataOptions) -> Mapping[str, Rows]:
     if args.is_generated:
         return {split: in_parts(rows, args.streaming) for split, rows in args.built_in().items()}
     try:
-        return splits_of(args.dataset_name, args.dataset_config_name, args.streaming, args.columns_of_names)
+        return splits_of(args.dataset_name, args.dataset_config_name, args.streaming, AS_WRITTEN)
     except ConnectionError as error:
         reason = "no such folder, and the Hub cannot be reached"
         advice = f"{built_in_data.NAME!r} is a data set that needs neither"
@@ -59,7 +60,7 @@ def load_file(args: DataOptions, split: str, file: str) -> Dataset | IterableDat
     kind_of(files, TEXT_FILES if args.text_rows else TABLES, name)
     if not any(path.stat().st_size for path in files):
         raise ValueError(f"there is no text in the {split} split: {name} is empty")
-    return rows_of_files(files, name, args.streaming, args.text_rows, SHARD, args.columns_of_names)
+    return rows_of_files(files, name, args.streaming, args.text_rows, SHARD, AS_WRITTEN)
 
 
 def load_splits(

@@ -105,10 +105,6 @@ class DataOptions:
         """The files that are named, by their splits."""
         return {role: file for role in self.roles if (file := getattr(self, f"{role}_file", None))}
 
-    def columns_of_names(self, columns: Sequence[str]) -> list[str]:
-        """Of the columns of a CSV file, those that hold names: "01" is not the number 1 there."""
-        return []
-
 
 @dataclass(frozen=True)
 class TrainingOptions(DataOptions):

@@ -70,11 +70,6 @@ class ClassificationOptions(TrainingOptions):
         if self.classifier_pooling and self.model_class == "native":
             raise ValueError("classifier_pooling is for encoders of the zoo, not for model_class 'native'")
 
-    def columns_of_names(self, columns: Sequence[str]) -> list[str]:
-        asked = self.label_column_name or [name for (name,) in LABEL_COLUMNS if name in columns][:1]
-        asked = [asked] if isinstance(asked, str) else asked
-        return [] if self.problem_type == NUMBERS or len(asked) > 1 else [name for name in asked if name in columns]
-
 
 @dataclass
 class LabelledTexts(data.Data):
