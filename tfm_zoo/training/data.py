@@ -14,20 +14,8 @@ from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from tfm_zoo.data import built_in_data
+from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.data.byte_ranges import SHARD
-from tfm_zoo.data.row_files import (
-    DELIMITERS,
-    TABLES,
-    TEXT_FILES,
-    in_parts,
-    kind_of,
-    line_of,
-    listed,
-    matching_files,
-    rows_of_files,
-    splits_of,
-)
 from tfm_zoo.training.options import DataOptions
 
 logger = logging.getLogger(__name__)
@@ -45,9 +33,9 @@ def pluralize(number: int, thing: str) -> str:
 def load_data_set(args: DataOptions) -> Mapping[str, Rows]:
     """The splits of a data set of the Hub or of a folder, or of the built-in one."""
     if args.is_generated:
-        return {split: in_parts(rows, args.streaming) for split, rows in args.built_in().items()}
+        return {split: row_files.in_parts(rows, args.streaming) for split, rows in args.built_in().items()}
     try:
-        return splits_of(args.dataset_name, args.dataset_config_name, args.streaming, AS_WRITTEN)
+        return row_files.splits_of(args.dataset_name, args.dataset_config_name, args.streaming, AS_WRITTEN)
     except ConnectionError as error:
         reason = "no such folder, and the Hub cannot be reached"
         advice = f"{built_in_data.NAME!r} is a data set that needs neither"
@@ -56,11 +44,11 @@ def load_data_set(args: DataOptions) -> Mapping[str, Rows]:
 
 def load_file(args: DataOptions, split: str, file: str) -> Dataset | IterableDataset:
     """The rows of a split's file, or of all files that fit a pattern."""
-    files, name = matching_files(file), f"{split}_file {file!r}"
-    kind_of(files, TEXT_FILES if args.text_rows else TABLES, name)
+    files, name = row_files.matching_files(file), f"{split}_file {file!r}"
+    row_files.kind_of(files, row_files.TEXT_FILES if args.text_rows else row_files.TABLES, name)
     if not any(path.stat().st_size for path in files):
         raise ValueError(f"there is no text in the {split} split: {name} is empty")
-    return rows_of_files(files, name, args.streaming, args.text_rows, SHARD, AS_WRITTEN)
+    return row_files.rows_of_files(files, name, args.streaming, args.text_rows, SHARD, AS_WRITTEN)
 
 
 def load_splits(
@@ -117,12 +105,15 @@ class Table:
     @property
     def is_delimited(self) -> bool:
         """Whether it is a CSV or TSV file, where numbers and names look alike."""
-        return any(file.suffix in DELIMITERS for file in matching_files(self.args.files().get(self.name, "")))
+        return any(
+            file.suffix in row_files.DELIMITERS
+            for file in row_files.matching_files(self.args.files().get(self.name, ""))
+        )
 
     def check(self, column: str) -> None:
         """Refuse a split without this column."""
         if column not in self.rows.column_names:
-            columns = listed(self.rows.column_names)
+            columns = row_files.listed(self.rows.column_names)
             raise ValueError(f"{self} has no column {column!r}; its columns: {columns}")
 
     def texts(self, column: str, option_name: str = "text_column_name") -> list[str]:
@@ -138,8 +129,8 @@ class Table:
 
     def error(self, row: int, message: str, column: str | None = None) -> ValueError:
         """The error for a row. `{row}` in the message becomes its place: a line, if the split is one file of lines."""
-        files = matching_files(self.args.files().get(self.name, ""))
-        line = line_of(files[0], row) if len(files) == 1 else None
+        files = row_files.matching_files(self.args.files().get(self.name, ""))
+        line = row_files.line_of(files[0], row) if len(files) == 1 else None
         place = f"row {row}" if line is None else f"line {line} of {files[0].name}"
         place += f"{' of' if line is None else ','} column {column!r}" if column else ""
         note = " (rows are counted from 0, without a header)" if line is None else ""
