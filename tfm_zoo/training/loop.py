@@ -68,7 +68,7 @@ class Loop:
 
     def __init__(self, task: Task):
         self.task, self.args, self.accelerator = task, task.args, task.accelerator
-        self.output_dir, self.is_open = Path(self.args.output_dir), False
+        self.output_dir, self.has_begun = Path(self.args.output_dir), False
         for note in task.data.notes if task.data else ():
             logger.warning(note)
         self._choose_what_learns(task.model)
@@ -136,13 +136,13 @@ class Loop:
         patience = self.args.early_stopping_patience
         return self.state.step >= self.total_steps or bool(patience and self.state.evaluations_without_gain >= patience)
 
-    def open(self) -> None:
-        """Go on from the checkpoint, if there is one; make and lock the folder, and open the repository. Training
-        begins with it; all processes call it."""
-        if not self.is_open:
+    def begin(self) -> None:
+        """Go on from the checkpoint, if there is one; make and lock the folder, and open the repository to push to.
+        `train` begins with it, unless `run_script` has, which tells its errors in one line. All processes call it."""
+        if not self.has_begun:
             if checkpoint := self.task.run.checkpoint:
                 self.resume(checkpoint)
-            self.task.run, self.is_open = open_output(self.task.run), True
+            self.task.run, self.has_begun = open_output(self.task.run), True
             name = self.args.run_name
             own = {tracker: {keyword: name} for tracker, keyword in RUN_NAMES.items()} if name else {}
             self.accelerator.init_trackers(self.task.run.name, tracker_values(self.task.args), own)
@@ -169,7 +169,7 @@ class Loop:
 
     def train(self) -> None:
         """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""
-        self.open()
+        self.begin()
         accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
         examples = f"{batches.size or 'a stream of'} {self.task.name_of_examples}"
         steps = f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}{batches.unit}"
