@@ -73,8 +73,9 @@ def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[st
 def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
     """Run a recipe as a program.
 
-    `prepare`, and the `begin` of the loop that it returns, do all that a user can get wrong: their `USER_ERRORS` end the
-    program with one line. Errors of `train` show a traceback, but for a failed upload (the model is safe) and Ctrl-C.
+    `prepare`, and the `begin` of the loop that it returns, do all that a user can get wrong: their `USER_ERRORS` end
+    the program with one line. Errors of `train` show a traceback, but for a failed upload (the model is safe) and
+    Ctrl-C.
     """
     try:
         with errors_in_one_line():
