@@ -78,12 +78,13 @@ def load_metrics(names: Sequence[str], trust_remote_code: bool = False) -> Metri
     it `mine.py`) or such a file, or, with `trust_remote_code`, a space of the Hub (`user/mine`)."""
     evaluate.config.HF_EVALUATE_OFFLINE |= constants.HF_HUB_OFFLINE  # evaluate itself only knows a variable of its own
     metrics, advice = Metrics(), f"unlike {SHIPPED['accuracy']}, whose imports stand on lines of their own"
-    for source in [find_metric(name, trust_remote_code) for name in names]:
-        if (stem := Path(source).stem) in metrics:
-            raise ValueError(f"metrics {', '.join(names)}: two are called {stem!r}; give each a name of its own")
+    sources = [find_metric(name, trust_remote_code) for name in names]
+    if len({Path(source).stem for source in sources}) < len(sources):
+        raise ValueError(f"metrics {', '.join(names)}: two have the same last name; give each one of its own")
+    for source in sources:
         try:
             with silenced_metrics():
-                metrics[stem] = evaluate.load(source, keep_in_memory=True)
+                metrics[Path(source).stem] = evaluate.load(source, keep_in_memory=True)
         except Exception as error:
             raise ValueError(f"metric {source!r} cannot be loaded: {error!r}, {advice}") from error
     return metrics
