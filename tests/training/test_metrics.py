@@ -141,7 +141,7 @@ REFUSED = [
     ("bananas", None, ZERO_ONE, "the zoo has accuracy, chrf, .* Else name a folder that holds .* a space of the Hub"),
     ("empty", None, ZERO_ONE, r"no metric 'empty': .* a file of its own name \(mine/mine.py\)"),
     ("user/space", None, ZERO_ONE, "no metric 'user/space': .* with trust_remote_code, a space of the Hub"),
-    ("other/mine", None, ZERO_ONE, "metrics mine, other/mine: two are called 'mine'"),
+    ("other/mine", None, ZERO_ONE, "metrics mine, other/mine: two have the same last name"),
     # what does not work
     ("", "def compute(predictions, references): ...", ZERO_ONE, "loaded: TypeError.*, unlike .*accuracy.py"),
     ("", "import no_such_package", ZERO_ONE, "cannot be loaded: .*pip install no_such_package"),
