@@ -135,7 +135,7 @@ def labelled_rows(
     labels = read_labels(table, label_columns, problem)
     missing = labels.count(None)
     if 0 < missing < len(labels):
-        found = f"{table} has {data.pluralize(missing, 'row')} without a label, the first is {{row}}"
+        found = f"{data.pluralize(missing, 'row')} without a label, this is the first"
         raise table.error(labels.index(None), found, label_columns[0])
     return None if missing else table.rows.select_columns([*text_columns]).add_column("label", labels)
 
@@ -168,7 +168,7 @@ def read_labels(table: data.Table, columns: Sequence[str], problem: str) -> list
         cells = [None if str(cell) == "nan" else cell for cell in cells]
         for column, cell in zip(columns, cells, strict=True):
             if cell is not None and not (is_number(cell) and (problem == NUMBERS or float(cell) in (0, 1))):
-                raise table.wrong(row, f"{wanted}, not {cell!r}", column)
+                raise table.error(row, f"{wanted}, not {cell!r}", column)
         if None in cells:
             labels.append(None)
         elif problem == NUMBERS:
