@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -44,8 +43,6 @@ logger = logging.getLogger(__name__)
 
 #: errors that a user can put right: of options, data, checkpoints and the Hub
 USER_ERRORS = (ValueError, OSError, StrictDataclassError, DatasetsError, PushError)
-#: seconds for which all processes but the first hold back an error message
-PATIENCE = 10
 
 
 @dataclass(frozen=True)
@@ -89,16 +86,13 @@ def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
 
 @contextmanager
 def errors_in_one_line(errors: type[Exception] | tuple[type[Exception], ...] = USER_ERRORS) -> Iterator[None]:
-    """End the program with one line at these errors. If several processes have the same error, one of them prints it.
-    `TFM_ZOO_TRACEBACK=1` shows the traceback. (`accelerate launch` adds one of its own, unless it is `--quiet`.)"""
+    """End the program with one line at these errors, from each process that has one. `TFM_ZOO_TRACEBACK=1` shows the
+    traceback. (`accelerate launch` adds one of its own, unless it is `--quiet`.)"""
     try:
         yield
     except errors as error:
         if os.environ.get("TFM_ZOO_TRACEBACK", "0") not in ("", "0"):
             raise
-        if int(os.environ.get("LOCAL_RANK", 0)):
-            # Most likely the first process of this machine has the same error. Its launcher then ends the others.
-            time.sleep(PATIENCE)
         message = " ".join(str(error).split()) or type(error).__name__
         print(f"{Path(sys.argv[0]).name}: error: {message}", file=sys.stderr)
         sys.exit(2)
