@@ -199,11 +199,9 @@ def check_replaceable(output_dir: Path, args: TrainingOptions, checkpoint: Path 
     resumes = checkpoints.asks_to_resume(args.resume_from_checkpoint)
     may_replace = args.overwrite_output_dir or (resumes and checkpoints.is_killed_run(output_dir))
     if checkpoint is None and checkpoints.holds_a_run(output_dir) and not may_replace:
-        held = f"holds a run{' and no checkpoint to go on from' if resumes else ''}"
-        can_resume = checkpoints.complete_checkpoints(output_dir)
-        resume = " --resume_from_checkpoint auto to go on with it," if can_resume else ""
-        advice = f"give another folder,{resume} or --overwrite_output_dir to replace it"
-        raise FileExistsError(f"output_dir {args.output_dir!r} {held}: {advice}")
+        held = f"output_dir {args.output_dir!r} holds a run{' and no checkpoint to go on from' if resumes else ''}"
+        go_on = "" if resumes else " --resume_from_checkpoint auto to go on from its last checkpoint,"
+        raise FileExistsError(f"{held}: give another folder,{go_on} or --overwrite_output_dir to replace it")
 
 
 def check_writable(output_dir: Path) -> None:
