@@ -102,14 +102,6 @@ class Table:
     def __str__(self) -> str:
         return f"split {self.name!r}"
 
-    @property
-    def is_delimited(self) -> bool:
-        """Whether it is a CSV or TSV file, where numbers and names look alike."""
-        return any(
-            file.suffix in row_files.DELIMITERS
-            for file in row_files.matching_files(self.args.files().get(self.name, ""))
-        )
-
     def check(self, column: str) -> None:
         """Refuse a split without this column."""
         if column not in self.rows.column_names:

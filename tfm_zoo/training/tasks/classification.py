@@ -185,8 +185,7 @@ def single_labels(table: data.Table, column: str, labels: Sequence[Any]) -> list
         return labels
     if not isinstance(feature, Value):
         raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
-    # CSV has no types: a column of names in which all are numbers is one of numbers
-    are_numbers = feature.dtype.startswith("float") or (table.is_delimited and all(map(is_number, found)))
+    are_numbers = feature.dtype.startswith("float") or all(map(is_number, found))  # perhaps in writing, as in CSV
     if are_numbers and (real := next((label for label in found if not float(label).is_integer()), None)):
         raise ValueError(
             f"label_column_name {column!r} holds numbers (float64), such as {real}; expected text, whole numbers or"
