@@ -17,8 +17,8 @@ SMALL: tokenizer_vocab_size=1000
 classification: GENERATED recipe=finetune_classification max_seq_length=64
 classification-imdb: classification config=recipes/configs/imdb.yaml max_train_samples=160
     model_name_or_path=SHARED/checkpoints/all-MiniLM-L6-v2 dataset_name=SHARED/datasets/imdb
-classification-by-length: classification group_by_length=True gradient_accumulation_steps=2 layerwise_lr_decay=0.8
-classification-frozen: classification max_train_samples=80 freeze_epochs=1 frozen_learning_rate=0.01 freeze=embeddings
+classification-by-length: classification group_by_length=True gradient_accumulation_steps=2
+classification-frozen: classification max_train_samples=80 freeze=embeddings
 classification-mean: classification classifier_pooling=mean
 classification-native: classification model_class=native pad_to_max_length=True
 classification-bf16: classification mixed_precision=bf16

@@ -246,17 +246,15 @@ class Comparison:
         memory = PeakMemory(accelerator.device)
         batch_size, processes = variant.args.per_device_eval_batch_size, accelerator.num_processes
         task = LanguageModelingTask(
-            accelerator=accelerator,
+            run=replace(self.run, accelerator=accelerator, args=variant.args),
             model=new_model(HEAD, variant.args, variant.config),
             tokenizer=self.tokenizer,
-            args=variant.args,
             splits={
                 "train": self.blocks("train"),
                 "validation": self.blocks("validation", multiple_of=batch_size * processes if processes > 1 else 1),
             },
         )
-        run = replace(self.run, accelerator=accelerator, args=variant.args)
-        loop = VariantLoop(run, task, memory)
+        loop = VariantLoop(task, memory)
         loop.train()
         for tracker in accelerator.trackers:
             tracker.finish()
@@ -281,9 +279,9 @@ def rehearse(variant: Variant, device: torch.device) -> None:
 class VariantLoop(Loop):
     """A loop that measures what training costs, saves no model unless asked to, and ends if the loss explodes."""
 
-    def __init__(self, run: Run, task: Task, memory: PeakMemory):
-        super().__init__(run, task)
-        self.memory, self.stopwatch = memory, Stopwatch(run.accelerator.device)
+    def __init__(self, task: Task, memory: PeakMemory):
+        super().__init__(task)
+        self.memory, self.stopwatch = memory, Stopwatch(task.accelerator.device)
         self.diverged_at: int | None = None  # the step at which the loss exploded
         self.limit = EXPLODED * math.log(task.model.config.vocab_size)
         self.optimizer.optimizer.register_step_post_hook(lambda *_: self.stopwatch.lap())

@@ -22,8 +22,7 @@ from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions, lo
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("finetune_causal_lm", LanguageModelingOptions, argv)
-    return Loop(run, load_task(run))
+    return Loop(load_task(start_run("finetune_causal_lm", LanguageModelingOptions, argv)))
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:

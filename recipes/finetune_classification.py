@@ -10,7 +10,9 @@ train from nothing. `--help` lists the options; a YAML file given as `--config` 
 The best model goes to `output_dir`, with tokenizer, code, card, `all_results.json` and a picture of the training.
 
 Where a step is computed: `ClassificationTask.compute_batch` in tfm_zoo/training/tasks/classification.py gives the
-losses, `train_step` in tfm_zoo/training/loop.py takes the step.
+losses, `train_step` in tfm_zoo/training/loop.py takes the step. To read a run in its order: `start_run` in run.py reads
+the options of options.py and starts the processes; `load_task` in tasks/classification.py reads data and model; `Loop`
+in loop.py makes batches and optimiser, and its method `train` takes the steps; report.py writes the card.
 """
 
 from tfm_zoo.training.loop import Loop, train
@@ -19,11 +21,12 @@ from tfm_zoo.training.tasks.classification import ClassificationOptions, load_ta
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("finetune_classification", ClassificationOptions, argv)
-    return Loop(run, load_task(run))
+    """All that comes before the first step. Nothing is written."""
+    return Loop(load_task(start_run("finetune_classification", ClassificationOptions, argv)))
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
+    """What the program does, for Python: `run_script` calls the two one after the other."""
     return train(prepare(argv))
 
 

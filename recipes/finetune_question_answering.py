@@ -19,8 +19,7 @@ from tfm_zoo.training.tasks.question_answering import AnsweringOptions, load_tas
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("finetune_question_answering", AnsweringOptions, argv)
-    return Loop(run, load_task(run))
+    return Loop(load_task(start_run("finetune_question_answering", AnsweringOptions, argv)))
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:

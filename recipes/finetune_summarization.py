@@ -18,8 +18,7 @@ from tfm_zoo.training.tasks.summarization import SummarizationOptions, load_task
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("finetune_summarization", SummarizationOptions, argv)
-    return Loop(run, load_task(run))
+    return Loop(load_task(start_run("finetune_summarization", SummarizationOptions, argv)))
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:

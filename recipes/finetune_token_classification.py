@@ -18,8 +18,7 @@ from tfm_zoo.training.tasks.tagging import TaggingOptions, load_task
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("finetune_token_classification", TaggingOptions, argv)
-    return Loop(run, load_task(run))
+    return Loop(load_task(start_run("finetune_token_classification", TaggingOptions, argv)))
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:

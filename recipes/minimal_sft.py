@@ -6,8 +6,6 @@
 The model learns what the assistant says, and reads the rest. All other options are trl's.
 """
 
-from dataclasses import dataclass
-
 # first: it quietens what transformers imports
 from minimal import TINY, generated_reviews
 
@@ -23,35 +21,29 @@ from trl import SFTConfig, SFTTrainer, TrlParser
 TEMPLATE = """{% for message in messages %}{{ message['role'] + ':' }}{% set text = message['content'] + eos_token -%}
 {% if message['role'] == 'assistant' %}{% generation %}{{ text }}{% endgeneration %}{% else %}{{ text }}{% endif -%}
 {% endfor %}{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}"""
-# trl's defaults are for GPUs; without one, processes share the CPU
+ON_CPU = not torch.accelerator.is_available()  # processes share it; trl's defaults are for GPUs
 DEFAULTS = {"assistant_only_loss": True, "eval_strategy": "epoch", "save_strategy": "no", "output_dir": "output"}
-DEFAULTS |= {"gradient_checkpointing": None, "learning_rate": None}
-DEFAULTS |= {"bf16": torch.accelerator.is_available(), "use_cpu": not torch.accelerator.is_available()}
+DEFAULTS |= {"gradient_checkpointing": None, "learning_rate": None, "bf16": not ON_CPU, "use_cpu": ON_CPU}
 
 
-@dataclass
-class Options:
-    model_name_or_path: str | None = None  # an official GPT-2, LLaMA, Qwen2, ...; default: a tiny new model
-    dataset_name: str | None = None  # has `messages`, train and test; default: generated conversations
-
-
-def reply_to(text: str, label: int) -> list[dict[str, str]]:
-    reply = ["What a pity.", "How nice!"][label]
-    return [{"role": "user", "content": text}, {"role": "assistant", "content": reply}]
+def conversation(review: dict) -> dict[str, list[dict[str, str]]]:
+    said = {"user": review["text"], "assistant": ["What a pity.", "How nice!"][review["label"]]}
+    return {"messages": [{"role": role, "content": text} for role, text in said.items()]}
 
 
 def main(argv: list[str] | None = None) -> list[float]:
     """Train and save. Returns the loss on the test split after each epoch."""
-    parser = TrlParser([Options, SFTConfig])
+    parser = TrlParser(SFTConfig)
+    parser.add_argument("--model_name_or_path", help="an official GPT-2, LLaMA, ...; default: a tiny new model")
+    parser.add_argument("--dataset_name", help="has `messages`, train and test; default: generated conversations")
     parser.set_defaults(**DEFAULTS)
-    options, settings = parser.parse_args_and_config(argv)
-    name, data = options.model_name_or_path, options.dataset_name
-    settings.learning_rate = settings.learning_rate or (2e-5 if name else 2e-3)
+    settings, own = parser.parse_args_and_config(argv)
+    settings.learning_rate = settings.learning_rate or (2e-5 if own.model_name_or_path else 2e-3)
     set_seed(settings.seed)
-    data = load_dataset(data) if data else generated_reviews().map(lambda row: {"messages": reply_to(**row)})
-    if name:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-        model = from_official(name, TfmGPTForCausalLM, dtype=torch.float32)
+    data = load_dataset(own.dataset_name) if own.dataset_name else generated_reviews().map(conversation)
+    if own.model_name_or_path:
+        tokenizer = AutoTokenizer.from_pretrained(own.model_name_or_path)
+        model = from_official(own.model_name_or_path, TfmGPTForCausalLM, dtype=torch.float32)
     else:
         texts = (f"{said['role']}:{said['content']}" for row in data["train"] for said in row["messages"])
         tokenizer = GPT2Tokenizer().train_new_from_iterator(texts, vocab_size=1000)

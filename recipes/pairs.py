@@ -132,17 +132,16 @@ def read_pairs(args: PairOptions, settings: TrainingArguments) -> tuple[DatasetD
     if args.source is None:
         logger.warning("No data set and no file was named: using the built-in GENERATED data")
         args = replace(args, dataset_name=built_in_data.NAME)
-    splits = data.load_source(args)
-    first = next(iter(splits.values()))
-    columns = row_files.find_columns(first, args.text_column_name, USUAL_COLUMNS, "text_column_name")
+    raw, notes = data.load_splits(args)
+    columns = row_files.find_columns(raw["train"], args.text_column_name, USUAL_COLUMNS, "text_column_name")
 
     def of(split: data.Table) -> Dataset:
         if not len(split.rows):
             raise ValueError(f"{split} has no row")
         return Dataset.from_dict({name: split.texts(column) for name, column in zip(COLUMNS, columns, strict=False)})
 
-    rows, _, notes = data.rows_by_role(args, splits, of, COLUMNS[: len(columns)])
-    divided = data.divide(rows, args, notes, settings.seed)
+    rows = data.read_splits(args, raw, notes, of, COLUMNS[: len(columns)])
+    divided = data.cut_splits(args, rows, notes, settings.seed)
     for name, split in divided.items():
         if not len(split):
             raise ValueError(f"there is no pair in the {name} split")

@@ -128,20 +128,37 @@ def classify(args: argparse.Namespace, texts: Sequence[str]) -> None:
 
 def score(args: argparse.Namespace, error: Callable[[str], None]) -> None:
     """Print what metrics say of a classifier on a table of texts and labels."""
-    from tfm_zoo.training.metrics import load_metrics, predicted
-    from tfm_zoo.training.tasks.classification import ClassificationOptions, labelled_file
+    from tfm_zoo.training.metrics import load_metrics
+    from tfm_zoo.training.tasks.classification import predicted
 
     try:
         metrics, classifier = load_metrics(args.metrics, args.trust_remote_code), Classifier(args)
-        columns = {"text_column_name": args.text_column_name, "label_column_name": args.label_column_name}
-        options = ClassificationOptions(train_file=str(args.file), problem_type=classifier.problem, **columns)
-        texts, references = labelled_file(options, classifier.config.label2id)
+        texts, references = labelled_texts(args, classifier)
         logits = torch.cat([logits for _, logits in classifier.logits(*texts)])
         figures = metrics(predicted(logits, classifier.problem), references).figures
     except (OSError, ValueError) as reason:
         error(str(reason))
     for name, value in figures.items():
         print(f"{name:>12}  {value:.4f}")
+
+
+def labelled_texts(args: argparse.Namespace, classifier: Classifier) -> tuple[list[list[str]], list]:
+    """The columns of texts in a table, and its labels, as the model reads them."""
+    from tfm_zoo.training import data
+    from tfm_zoo.training.tasks import classification
+
+    columns = {"text_column_name": args.text_column_name, "label_column_name": args.label_column_name}
+    options, file = {"problem_type": classifier.problem, **columns}, str(args.file)
+    options = classification.ClassificationOptions(train_file=file, **options)
+    rows, label2id = data.load_file(options, "train", file), classifier.config.label2id
+    texts, label_columns, problem = found = classification.columns_and_problem(options, rows)
+    labelled = classification.labelled_rows(*found, data.Table(options, "train", rows))
+    if labelled is None:
+        raise ValueError(f"{file!r} has no label in {label_columns}")
+    labels = labelled["label"][:]
+    if problem != "regression" and (unknown := sorted(set(data.each_label(labels)) - set(label2id))):
+        raise ValueError(f"{file!r} has labels that the model lacks: {unknown}; it has {list(label2id)}")
+    return [labelled[column][:] for column in texts], classification.encoded_labels(labels, problem, label2id)
 
 
 def tag(args: argparse.Namespace, texts: Sequence[str]) -> None:

@@ -19,8 +19,7 @@ from tfm_zoo.training.tasks.pretraining import PretrainingOptions, load_task
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("pretrain_bert", PretrainingOptions, argv)
-    return Loop(run, load_task(run))
+    return Loop(load_task(start_run("pretrain_bert", PretrainingOptions, argv)))
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:

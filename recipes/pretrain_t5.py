@@ -19,8 +19,7 @@ from tfm_zoo.training.tasks.denoising import DenoisingOptions, load_task
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("pretrain_t5", DenoisingOptions, argv)
-    return Loop(run, load_task(run))
+    return Loop(load_task(start_run("pretrain_t5", DenoisingOptions, argv)))
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:

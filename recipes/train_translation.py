@@ -19,8 +19,7 @@ from tfm_zoo.training.tasks.translation import TranslationOptions, load_task
 
 
 def prepare(argv: list[str] | None = None) -> Loop:
-    run = start_run("train_translation", TranslationOptions, argv)
-    return Loop(run, load_task(run))
+    return Loop(load_task(start_run("train_translation", TranslationOptions, argv)))
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:

@@ -18,7 +18,7 @@ import tfm_zoo
 from tfm_zoo.models.losses import FEW, IGNORED
 from tfm_zoo.training import report
 from tfm_zoo.training.loop import train_step
-from tfm_zoo.training.run import start_accelerator
+from tfm_zoo.training.run import Run, start_accelerator
 from tfm_zoo.training.sharding import gather_state_dict
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions, PretrainingTask
 
@@ -68,7 +68,7 @@ def unequal(file: str, precision: str = "no") -> None:
     accelerator = start_accelerator(args)
     model = tfm_zoo.TfmBertForMaskedLM(tiny_config(vocab_size=VOCABULARY, **NO_DROPOUT)).train()
     splits = {"validation": [{"labels": [1]}]}
-    task = PretrainingTask(accelerator=accelerator, model=model, tokenizer=None, args=args, splits=splits)
+    task = PretrainingTask(run=Run("", accelerator, args), model=model, tokenizer=None, splits=splits)
     model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), lr=1.0))
     found, compute_batch = {"losses": [], "norms": [], "types": []}, task.compute_batch
 

@@ -262,7 +262,7 @@ def test_built_in_data_are_the_default(recipe, task, tmp_path):
 STREAMED = {"streaming": True, "dataloader_num_workers": 1}
 DROPPED = {"config_overrides": f"{SIZES},hidden_dropout=0.1"}
 TWO_PASSES = {"gradient_accumulation_steps": 2}
-DOWNWARDS = {"freeze": "embed_positions", "layerwise_lr_decay": 0.8}
+DOWNWARDS = {"freeze": "embed_positions"}
 HALVES = {"per_device_train_batch_size": 8}
 #: of recipes: options, behind which step they are stopped, and the number of steps; a checkpoint comes each third
 STOPPED = {
@@ -320,7 +320,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 @pytest.mark.slow
 def test_killed_while_a_checkpoint_is_written_and_resumed_is_as_never_killed(recipe, tmp_path):
     train, killed, whole = recipe("classification"), tmp_path / "killed", tmp_path / "whole"
-    options = TWO_PASSES | {"per_device_train_batch_size": 4, "freeze_epochs": 1, "group_by_length": True}
+    options = TWO_PASSES | {"per_device_train_batch_size": 4, "group_by_length": True}
     options |= {"max_train_steps": 13, "checkpointing_steps": 3, "save_total_limit": 10, "logging_steps": 5}
     argv = train.argv(output_dir=killed, **options)
     command = ["-c", KILLED, "-checkpoint-12/trainer_state.json", train.script, *argv]

@@ -91,8 +91,8 @@ def test_a_loss_of_the_callers(recipe):
 
 
 def test_what_the_trainer_does_not_do_is_refused(recipe, texts):
-    with pytest.raises(ValueError, match="does not read the option layerwise_lr_decay"):
-        as_trainer(task_of(recipe("classification"), layerwise_lr_decay=0.9))
+    with pytest.raises(ValueError, match="does not read the option freeze"):
+        as_trainer(task_of(recipe("classification"), freeze=["embeddings"]))
     stream = {"streaming": True, "max_train_steps": 2, "validation_file": texts / "held_out.txt"}
     with pytest.raises(ValueError, match="this task reads a stream"):
         as_trainer(task_of(recipe("causal_lm"), **stream))

@@ -11,7 +11,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import tfm_zoo
 from tfm_zoo.hub.gathering import whole
-from tfm_zoo.training.lora import Adapters
+from tfm_zoo.training.learning_parts import Adapters
 from tfm_zoo.training.options import TrainingOptions
 
 from ..official_models import BY_NAME, build_tiny

@@ -62,10 +62,10 @@ def jobs(recipes, texts, tmp_path_factory) -> dict[str, tuple[Recipe, dict, dict
     ones = tmp_path_factory.mktemp("metrics") / "ones"
     ones.mkdir()
     (ones / "ones.py").write_text(OWN.replace("{RESULTS}", '{"ones": np.mean(predictions)}'))
-    lengths = {"group_by_length": True, "freeze_epochs": 1, "metrics": ["accuracy", "f1", ones]}
+    lengths = {"group_by_length": True, "metrics": ["accuracy", "f1", ones]}
     shallow = {"config_overrides": f"{SIZES.format(32, 1)},{DROPOUT}"}
     downwards = {"config_overrides": f"{SIZES.format(32, 2)},{DROPOUT}", "num_train_epochs": 2}
-    downwards |= {"freeze": "embed_positions", "layerwise_lr_decay": 0.8}
+    downwards |= {"freeze": "embed_positions"}
     downwards |= {"checkpointing_steps": 4, "save_total_limit": 9}
     stream = {"streaming": True, "validation_file": texts / "held_out.txt", "max_train_steps": 21}
     few = {"max_train_steps": 6, "eval_steps": 3, "max_eval_samples": 13, "num_eval_translations": 7}

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -130,9 +131,9 @@ def loop(tmp_path) -> Callable[..., Loop]:
         run = start_run("tensors", ClassificationOptions, argv)
         args, splits = run.args.with_best_metric(METRICS, "accuracy"), random_rows()
         lengths = [len(row["input_ids"]) for row in splits["train"]] if args.group_by_length else None
-        data = LabelledTexts(DatasetDict(), ["validation"], [], [], ["even", "odd"], ONE_LABEL)
-        made = {"accelerator": run.accelerator, "model": model or classifier(), "args": args, "data": data}
-        return Loop(run, ClassificationTask(**made | tools(), splits=splits, collate=padded, lengths=lengths))
+        data = LabelledTexts(DatasetDict(), [], [], ["even", "odd"], ONE_LABEL)
+        made = {"run": replace(run, args=args), "model": model or classifier(), "data": data}
+        return Loop(ClassificationTask(**made | tools(), splits=splits, collate=padded, lengths=lengths))
 
     return loop
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
+from tfm_zoo.training.batches import GlobalBatchSampler
+from tfm_zoo.training.tasks.text_to_text import TokenBatchSampler
 
 # Sources and targets of like lengths, as in translation; and some that are not.
 LENGTHS = [(1 + 7 * i % 23, 1 + (7 * i % 23 + i % 3) % 29) for i in range(150)] + [(30, 2), (2, 30)]
@@ -74,18 +75,6 @@ def test_epochs_and_seeds_differ_and_each_holds_every_example_once_from_any_step
         sampler.set_position(epoch=2, step=step)
         assert list(sampler.steps(sampler)) == every[step:]
         assert sampler.examples(step) == sum(map(len, every[step]))
-
-
-def test_goes_on_with_batches_of_another_size():
-    """At the same place of the same order; no example is left out, and fewer than a batch come twice."""
-    order = [index for batch in whole(examples, 16, size=61, epoch=0) for index in batch]
-    for done in range(4):
-        sampler = GlobalBatchSampler(61, 6)
-        sampler.set_position(epoch=0, step=sampler.step_after(done, 16))
-        rest = [index for (micro,) in sampler.steps(sampler) for index in micro]
-        assert rest[-(61 - 16 * done) :] == order[16 * done :] and len(rest) < 61 - 16 * done + 6
-    assert sampler.may_change
-    assert not (examples(61, grouped=True, per_device=6).may_change or tokens(per_device=120).may_change)
 
 
 def test_batches_hold_similar_lengths_and_those_of_tokens_are_full():

@@ -37,7 +37,7 @@ ZOO_AND_NATIVE = pytest.mark.parametrize("model_class", ["zoo", "native"])
 
 def build(labels: tuple[str, ...] = ("a", "b"), **options):
     """The classifier for labels, and its tokenizer."""
-    data = LabelledTexts({"train": {"text": TEXTS}}, [], [], ["text"], [*labels], ONE_LABEL)
+    data = LabelledTexts({"train": {"text": TEXTS}}, [], ["text"], [*labels], ONE_LABEL)
     return build_classifier(ClassificationOptions(**options), data)
 
 

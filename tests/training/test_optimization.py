@@ -6,7 +6,7 @@ from torch import nn, optim
 from torch.nn import functional as F
 from transformers import Adafactor
 
-from tfm_zoo.training.optimization import create_optimizer, create_schedules
+from tfm_zoo.training.optimization import create_optimizer, create_scheduler
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss
 from tfm_zoo.utils.schedules import SCHEDULES, create_schedule
@@ -54,7 +54,7 @@ def test_schedules_by_name(name, steps, expected):
 def test_arguments_of_a_schedule():
     def factors(**values) -> list[float]:
         args = options(**values)
-        schedule = create_schedules(create_optimizer(MODEL, args), args, [(0.5, 8)], 4)
+        schedule = create_scheduler(create_optimizer(MODEL, args), args, 8, 4)
         return [schedule.lr_lambdas[0](step) for step in range(9)]
 
     restarts = factors(lr_scheduler_type="cosine_with_restarts", lr_scheduler_kwargs='{"num_cycles": 2}')

@@ -17,7 +17,8 @@ from tfm_zoo.hub import PushError
 from tfm_zoo.training import run
 from tfm_zoo.training.checkpoints import as_resolved
 from tfm_zoo.training.options import TrainingOptions
-from tfm_zoo.training.run import end_training, run_script, set_deepspeed, start_accelerator
+from tfm_zoo.training.run import end_training, run_script, start_accelerator
+from tfm_zoo.training.sharding import set_engine
 from tfm_zoo.training.tasks.classification import ClassificationOptions
 from tfm_zoo.utils.quiet import shown_bars
 
@@ -43,14 +44,10 @@ def accelerator() -> Accelerator:
     ],
 )
 def test_errors_of_a_user_are_one_line(prepare, train, error, capsys, monkeypatch):
-    """Of several processes the first tells first: its launcher then ends the others. One that fails alone is heard."""
-    monkeypatch.setattr(run.time, "sleep", lambda seconds: print(f"waits {seconds}", file=sys.stderr))
-    for rank, waits in (("0", ""), ("1", "waits 10\n")):
-        monkeypatch.setenv("LOCAL_RANK", rank)
-        with pytest.raises(SystemExit) as stopped:
-            run_script(lambda: prepare(error), train)
-        said = capsys.readouterr().err
-        assert stopped.value.code == 2 and said.startswith(waits) and said.endswith(f": error: {error}\n")
+    with pytest.raises(SystemExit) as stopped:
+        run_script(lambda: prepare(error), train)
+    said = capsys.readouterr().err
+    assert stopped.value.code == 2 and said.endswith(f": error: {error}\n") and said.count("\n") == 1
     monkeypatch.setenv("TFM_ZOO_TRACEBACK", "1")
     with pytest.raises(type(error), match=str(error)):
         run_script(lambda: prepare(error), train)
@@ -85,7 +82,7 @@ def test_models_are_freed_before_the_processes_end(accelerator, monkeypatch):
     [
         (None, False, []),
         (None, True, ["tensorboard"]),
-        ("none", True, []),
+        (["none"], True, []),
         (["all"], False, ["tensorboard"]),
         (["tensorboard", "clearml"], True, ["tensorboard", "clearml"]),
     ],
@@ -120,17 +117,11 @@ ON_A_CPU = [
     [
         *([] if torch.accelerator.is_available() else ON_A_CPU),
         (dict, {"report_to": ["tensorboard", "wandbb"]}, r"report_to 'wandbb' is not installed; choose from \['none'"),
-        *(
-            (None, option, f"{next(iter(option))} works on one process and with DDP")
-            for option in ({"freeze": ["embeddings"]}, {"freeze_epochs": 1})
-        ),
     ],
 )
 def test_what_the_processes_cannot_do_is_refused(monkeypatch, environment, options, message):
-    """Whether an option or the launcher asks for it. A sharded model learns as a whole."""
-    if environment is None:
-        monkeypatch.setattr(run, "is_sharded", lambda accelerator: True)
-    for name, value in (environment or dict)().items():
+    """Whether an option or the launcher asks for it."""
+    for name, value in environment().items():
         monkeypatch.setenv(name, value)
     forget_processes()
     if message:
@@ -144,9 +135,11 @@ def test_deepspeed_is_told_what_it_has_to_know(accelerator, monkeypatch):
     plugin = DeepSpeedPlugin(zero_stage=2)
     settings = dict(plugin.deepspeed_config)
     monkeypatch.setattr(AcceleratorState, "deepspeed_plugin", plugin)
-    set_deepspeed(accelerator, TrainingOptions(gradient_accumulation_steps=2, per_device_train_batch_size=3))
+    set_engine(accelerator, TrainingOptions(gradient_accumulation_steps=2, per_device_train_batch_size=3))
     told = {"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 1, "gradient_clipping": 1.0}
     assert plugin.deepspeed_config == settings | told
+    with pytest.raises(ValueError, match="freeze works on one process and with DDP"):
+        set_engine(accelerator, TrainingOptions(freeze=["embeddings"]))
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

@@ -52,7 +52,7 @@ def test_some_documents_are_held_out(shards, tmp_path, streaming, kind):
     assert isinstance(documents.train.rows, IterableDataset) == streaming
     assert documents.split("One. Two\nThree") == (["One. Two", "Three"] if kind == "txt" else ["One.", "Two", "Three"])
     if kind == "built-in":
-        assert len(validation) == 7 and len(train) > 90 and "validation" in documents.own_splits
+        assert len(validation) == 7 and len(train) > 90
     elif streaming:
         assert (train, validation) == (sorted(TEXTS[7:]), sorted(TEXTS[:7]))
         assert "characters (7 documents) were taken" in documents.notes[0]
@@ -177,9 +177,7 @@ def test_streamed_files_are_running_text_with_its_line_breaks(tmp_path, tokenize
     file.write_text(text + "\n")
     files = dict.fromkeys(("train_file", "validation_file"), str(file))
     corpus = streamed(**files)
-    assert "validation" in corpus.own_splits and corpus.splits["validation"]["text"][:] == [
-        "one\n\ntwo \u00e9\n  three"
-    ]
+    assert corpus.splits["validation"]["text"][:] == ["one\n\ntwo \u00e9\n  three"]
     assert tokens_of(corpus, tokenizer) == [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]
     assert list(corpus.texts()) == [text]
     with monkeypatch.context() as patch:

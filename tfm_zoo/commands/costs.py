@@ -79,7 +79,8 @@ class Costs:
         model.config.quantization_config.bill = bill
 
     def figure(self, logits: torch.Tensor, model: PreTrainedModel) -> float:
-        from ..training.metrics import load_metrics, predicted
+        from ..training.metrics import load_metrics
+        from ..training.tasks.classification import predicted
 
         problem = model.config.problem_type or "single_label_classification"
         figures = load_metrics([self.metric])(predicted(logits, problem), self.labels).figures

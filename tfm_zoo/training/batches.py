@@ -13,15 +13,11 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 class Division:
     """How a global batch is divided: among processes, then into forward passes of `per_device` examples or tokens."""
 
+    unit = ""  # what a global batch is counted in, for the log: nothing for examples, or " tokens"
+
     def __init__(self, per_device: int, accumulation_steps: int = 1, num_processes: int = 1, process_index: int = 0):
         self.per_device, self.num_processes, self.process_index = per_device, num_processes, process_index
         self.global_batch_size = per_device * num_processes * accumulation_steps
-        #: whether a run can continue with global batches of another size: the order of examples must not depend on it
-        self.may_change = True
-
-    def step_after(self, steps: int, global_batch_size: int) -> int:
-        """The step at which to continue after `steps` steps of another global batch size; no example is skipped."""
-        return steps * global_batch_size // self.global_batch_size
 
 
 class GlobalBatchSampler(Division, Sampler[list[int]]):
@@ -41,7 +37,6 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
     ):
         super().__init__(per_device, **division)
         self.size, self.seed, self.lengths = size, seed, lengths
-        self.may_change = lengths is None
         self.set_position(epoch=0)
 
     def __len__(self) -> int:
@@ -85,45 +80,3 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
         count = min(-(-len(batch) // (self.capacity(batch) * sharing)), len(batch) // sharing)
         index = self.process_index if sharing > 1 else 0
         return [part[index::sharing].tolist() for part in batch.tensor_split(count)]
-
-
-class TokenBatchSampler(GlobalBatchSampler):
-    """A [`GlobalBatchSampler`] that limits batches by tokens, padding included, and not by examples.
-
-    A global batch holds at most `per_device * num_processes * accumulation_steps` tokens when each of its columns
-    (source and target) is padded to its longest. Examples of similar `lengths`, `(examples, columns)`, are together.
-    From epoch to epoch examples of equal lengths change places, and batches change their order, but not their sizes.
-    """
-
-    #: larger batches hold a multiple of this many examples, which most numbers of processes share evenly
-    MULTIPLE = 8
-
-    def __init__(self, lengths: Sequence[Sequence[int]], per_device: int, **division: int):
-        self.columns, self.sizes = torch.as_tensor(lengths), None
-        longest = int(self.columns.sum(dim=1).max())
-        if longest > per_device:
-            raise ValueError(f"per_device_train_batch_tokens {per_device}: too few for an example of {longest} tokens")
-        super().__init__(len(self.columns), per_device, lengths=lengths, **division)
-
-    def make_batches(self, generator: torch.Generator) -> Sequence[Tensor]:
-        order = torch.randperm(self.size, generator=generator)
-        # A stable sort by one column after the other sorts by the last, and where that is equal by those before it.
-        for column in self.columns.T:
-            order = order[column[order].argsort(stable=True)]
-        self.sizes = self.sizes or [*self._sizes(self.columns[order])]
-        batches = order.split(self.sizes)
-        return [batches[index] for index in torch.randperm(len(batches), generator=generator)]
-
-    def capacity(self, batch: Tensor) -> int:
-        # At least one: a batch's longest source and longest target may be too long together, but no example is.
-        return max(1, self.per_device // int(self.columns[batch].amax(dim=0).sum()))
-
-    def _sizes(self, lengths: Tensor) -> Iterator[int]:
-        """How many examples, sorted by length, each batch takes: as many as fit."""
-        while len(lengths):
-            padded = lengths[: self.global_batch_size].cummax(dim=0).values.sum(dim=1)
-            size = int((padded * torch.arange(1, len(padded) + 1) <= self.global_batch_size).sum())
-            if self.MULTIPLE < size < len(lengths):
-                size -= size % self.MULTIPLE
-            yield size
-            lengths = lengths[size:]

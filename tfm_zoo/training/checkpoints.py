@@ -10,7 +10,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import chain
 from pathlib import Path
@@ -36,7 +36,6 @@ WRITE_LAST = (STATE_FILE, MANIFEST)
 RESUME_WARNINGS = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
     "total_steps": "the learning rate follows the schedule of a run of that length",
-    "global_batch_size": "examples follow in the same order, but a step takes more of them, or fewer",
 }
 
 
@@ -59,7 +58,7 @@ class TrainState:
     log_history: list[dict[str, Any]] = field(default_factory=list)  # in the form of transformers' `TrainerState`
     run: dict[str, Any] = field(default_factory=dict)  # its identity, which a resumed run must share
 
-    def is_best(self, metric: float, greater_is_better: bool, loss: float | None = None) -> bool:
+    def record_evaluation(self, metric: float, greater_is_better: bool, loss: float | None = None) -> bool:
         """Record the metric and the loss of an evaluation; returns whether it is the best so far. Of equal metrics the
         one with the lower loss is the better; that is not a gain for early stopping."""
         sign, best = 1 if greater_is_better else -1, self.best_metric
@@ -83,9 +82,7 @@ def identity(facts: Mapping[str, Any], args: TrainingOptions) -> dict[str, Any]:
     """What a resumed run must have in common with the run that it continues, in the types that JSON has: the facts of
     its data, and all options but those of `MAY_CHANGE`."""
     settings = {each.name: getattr(args, each.name) for each in fields(args) if each.name not in MAY_CHANGE.split()}
-    # Facts, such as the number of steps, follow from the options. A fact replaces the option of the same name. Facts
-    # stand first, so that errors name them first.
-    return json.loads(json.dumps({**facts, **settings, **facts}))
+    return json.loads(json.dumps(settings | facts))  # a fact, such as the precision, replaces the option of its name
 
 
 def as_resolved(accelerator: Accelerator, args: TrainingOptions) -> dict[str, Any]:
@@ -100,21 +97,19 @@ def as_resolved(accelerator: Accelerator, args: TrainingOptions) -> dict[str, An
     }
 
 
-def check_identity(state: TrainState, identity: Mapping[str, Any], may_differ: Collection[str] = ()) -> None:
+def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
     """Refuse to continue with the checkpoint of another run; warn of facts that differ and may."""
     recorded = state.run
-    if "engine" not in recorded:  # version 0.2 recorded options alone: where these were silent, nobody knows
+    # What is not recorded is not compared. Version 0.2 recorded options alone: where these were silent, nobody knows.
+    # It recorded the only column of labels by its name, not in a list.
+    if "engine" not in recorded:
         recorded = {n: value for n, value in recorded.items() if value or n not in ("mixed_precision", "torch_compile")}
-    # What is not recorded is not compared. Version 0.2 recorded the only column of labels by its name, not in a list.
     differing = [name for name, now in identity.items() if now not in (was := recorded.get(name, now), [was])]
-    for name in ["num_processes", "total_steps", *may_differ]:
-        if name not in differing:
-            continue
-        differing.remove(name)
-        logger.warning(f"Continuing with {name} {identity[name]}, which was {recorded[name]}: {RESUME_WARNINGS[name]}")
-    if differing:
-        changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in differing)
+    if others := [name for name in differing if name not in RESUME_WARNINGS]:
+        changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in others)
         raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}")
+    for name in differing:
+        logger.warning(f"Continuing with {name} {identity[name]}, which was {recorded[name]}: {RESUME_WARNINGS[name]}")
 
 
 def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Path, keep: int | None = None) -> Path:

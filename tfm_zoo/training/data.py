@@ -14,24 +14,13 @@ from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from tfm_zoo.data import built_in_data
+from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.data.byte_ranges import SHARD
-from tfm_zoo.data.row_files import (
-    DELIMITERS,
-    TABLES,
-    TEXT_FILES,
-    in_parts,
-    kind_of,
-    line_of,
-    listed,
-    matching_files,
-    rows_of_files,
-    splits_of,
-)
 from tfm_zoo.training.options import DataOptions
 
 logger = logging.getLogger(__name__)
 Rows = TypeVar("Rows", Dataset, IterableDataset)
+AS_WRITTEN = list  # of the columns of a CSV file, those whose cells are texts: "01" is not the number 1 in any
 VALIDATION = ("valid", "val", "dev", "development")  # other names of the validation split
 
 
@@ -41,14 +30,12 @@ def pluralize(number: int, thing: str) -> str:
     return f"{number:,} {thing}{plural}"
 
 
-def load_source(args: DataOptions) -> Mapping[str, Rows]:
-    """The splits that the options name, unchanged; an error names the file or data set that cannot be read."""
-    if files := args.files():
-        return {split: load_file(args, split, file) for split, file in files.items()}
+def load_data_set(args: DataOptions) -> Mapping[str, Rows]:
+    """The splits of a data set of the Hub or of a folder, or of the built-in one."""
     if args.is_generated:
-        return {split: in_parts(rows, args.streaming) for split, rows in args.built_in().items()}
+        return {split: row_files.in_parts(rows, args.streaming) for split, rows in args.built_in().items()}
     try:
-        return splits_of(args.dataset_name, args.dataset_config_name, args.streaming, args.columns_of_names)
+        return row_files.splits_of(args.dataset_name, args.dataset_config_name, args.streaming, AS_WRITTEN)
     except ConnectionError as error:
         reason = "no such folder, and the Hub cannot be reached"
         advice = f"{built_in_data.NAME!r} is a data set that needs neither"
@@ -57,11 +44,36 @@ def load_source(args: DataOptions) -> Mapping[str, Rows]:
 
 def load_file(args: DataOptions, split: str, file: str) -> Dataset | IterableDataset:
     """The rows of a split's file, or of all files that fit a pattern."""
-    files, name = matching_files(file), f"{split}_file {file!r}"
-    kind_of(files, TEXT_FILES if args.text_rows else TABLES, name)
+    files, name = row_files.matching_files(file), f"{split}_file {file!r}"
+    row_files.kind_of(files, row_files.TEXT_FILES if args.text_rows else row_files.TABLES, name)
     if not any(path.stat().st_size for path in files):
         raise ValueError(f"there is no text in the {split} split: {name} is empty")
-    return rows_of_files(files, name, args.streaming, args.text_rows, SHARD, args.columns_of_names)
+    return row_files.rows_of_files(files, name, args.streaming, args.text_rows, SHARD, AS_WRITTEN)
+
+
+def load_splits(
+    args: DataOptions, load_file: Callable[[DataOptions, str, str], Rows] = load_file
+) -> tuple[dict[str, Rows], list[str]]:
+    """The splits "train" and, if there are any, "validation" and "test"; and what a reader of the figures must know.
+
+    Each is the first split whose name begins with that word; "validation" may have a name of `VALIDATION`. The only
+    split of a data set is trained on, whatever its name; so is the one that `train_split_name` names.
+    """
+    files = args.files()
+    splits = {role: load_file(args, role, file) for role, file in files.items()} if files else load_data_set(args)
+    if name := args.train_split_name:
+        if name not in splits:
+            raise ValueError(f"train_split_name {name!r}: no such split among {list(splits)}")
+        splits = {"train": splits[name], **{other: splits[other] for other in splits if other not in ("train", name)}}
+    notes = [args.built_in_note] if args.is_generated else []
+    names = {role: next((name for name in splits if name.startswith(role)), None) for role in args.roles}
+    if names["train"] is not None:
+        names["validation"] = names["validation"] or next((name for name in splits if name in VALIDATION), None)
+        return {role: splits[name] for role, name in names.items() if name is not None}, notes
+    if len(splits) > 1:
+        raise ValueError(f"no split to train on among {list(splits)}: no name begins with 'train'")
+    ((name, train),) = splits.items()
+    return {"train": train}, [*notes, f"The data set has only the split {name!r}; all others are cut from it."]
 
 
 def vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -90,15 +102,10 @@ class Table:
     def __str__(self) -> str:
         return f"split {self.name!r}"
 
-    @property
-    def is_delimited(self) -> bool:
-        """Whether it is a CSV or TSV file, where numbers and names look alike."""
-        return any(file.suffix in DELIMITERS for file in matching_files(self.args.files().get(self.name, "")))
-
     def check(self, column: str) -> None:
         """Refuse a split without this column."""
         if column not in self.rows.column_names:
-            columns = listed(self.rows.column_names)
+            columns = row_files.listed(self.rows.column_names)
             raise ValueError(f"{self} has no column {column!r}; its columns: {columns}")
 
     def texts(self, column: str, option_name: str = "text_column_name") -> list[str]:
@@ -109,21 +116,15 @@ class Table:
             raise ValueError(f"{option_name} {column!r} holds {feature}, not text")
         texts = self.rows[column][:]
         if None in texts:
-            raise self.error(texts.index(None), f"{self} has no text in {{row}}", column)
+            raise self.error(texts.index(None), "there is no text", column)
         return texts
 
-    def error(self, row: int, message: str, column: str | None = None) -> ValueError:
-        """The error for a row. `{row}` in the message becomes its place: a line, if the split is one file of lines."""
-        files = matching_files(self.args.files().get(self.name, ""))
-        line = line_of(files[0], row) if len(files) == 1 else None
-        place = f"row {row}" if line is None else f"line {line} of {files[0].name}"
-        place += f"{' of' if line is None else ','} column {column!r}" if column else ""
-        note = " (rows are counted from 0, without a header)" if line is None else ""
-        return ValueError(message.replace("{row}", place) + note)
-
-    def wrong(self, row: int, what: str, column: str | None = None) -> ValueError:
-        """The error for a row where this is wrong."""
-        return self.error(row, f"{self}, {{row}}: {what}", column)
+    def error(self, row: int, what: str, column: str | None = None) -> ValueError:
+        """The error for a row where this is wrong. It names the line, if the split is one file of lines."""
+        files = row_files.matching_files(self.args.files().get(self.name, ""))
+        line = row_files.line_of(files[0], row) if len(files) == 1 else None
+        place = f"row {row}, counted from 0 without a header" if line is None else f"line {line} of {files[0].name}"
+        return ValueError(f"{self}, {place}{f', column {column!r}' if column else ''}: {what}")
 
 
 class UsualMetrics(NamedTuple):
@@ -140,7 +141,6 @@ class Data:
     """Splits "train", "validation" and perhaps "test", with notes on them."""
 
     splits: DatasetDict
-    own_splits: list[str]  # those that the data set came with; the others were cut from its train split
     notes: list[str]  # what a reader of the figures must know of the data
 
     text_columns: ClassVar[Sequence[str]]
@@ -161,63 +161,38 @@ class Data:
         return facts
 
 
-def rows_by_role(
+def read_splits(
     args: DataOptions,
     splits: Mapping[str, Dataset],
-    columns_of: Callable[[Table], Dataset | None],
-    filled: Sequence = (),
-) -> tuple[dict[str, Dataset], list[str], list[str]]:
-    """What [`by_role`] returns, for the columns of each split that the task reads (None: it has no labels), and for
-    rows in which those of `filled` are not empty."""
-    found = {name: columns_of(Table(args, name, split)) for name, split in splits.items()}
-    unlabelled = [name for name, split in found.items() if split is None]
-    for name in unlabelled:
-        if name in args.files() or name.startswith("train") or len(unlabelled) == len(found):
-            raise ValueError(f"{Table(args, name, splits[name])} has no labels: all of them are missing")
-    rows, own_splits, notes = by_role({name: split for name, split in found.items() if split is not None}, args)
-    notes += [f"Split {name!r} is not labelled and was not used." for name in unlabelled]
-    return without_empty(rows, filled, notes) if filled else rows, own_splits, notes
-
-
-def by_role(splits: Mapping[str, Rows], args: DataOptions) -> tuple[dict[str, Rows], list[str], list[str]]:
-    """The splits "train" and, if there are any, "validation" and "test"; which of them the data set came with; notes.
-
-    Each is the first split whose name begins with that word; "validation" may have a name of `VALIDATION`. The only
-    split of a data set is trained on, whatever its name; so is the one that `train_split_name` names.
-    """
-    if name := args.train_split_name:
-        if name not in splits:
-            raise ValueError(f"train_split_name {name!r}: no such split among {list(splits)}")
-        splits = {"train": splits[name], **{other: splits[other] for other in splits if other not in ("train", name)}}
-    notes = [args.built_in_note] if args.is_generated else []
-    names = {role: next((name for name in splits if name.startswith(role)), None) for role in args.roles}
-    if names["train"] is not None:
-        names["validation"] = names["validation"] or next((name for name in splits if name in VALIDATION), None)
-        rows = {role: splits[name] for role, name in names.items() if name is not None}
-        return rows, list(rows), notes
-    if len(splits) > 1:
-        raise ValueError(f"no split to train on among {list(splits)}: no name begins with 'train'")
-    ((name, train),) = splits.items()
-    return {"train": train}, [], [*notes, f"The data set has only the split {name!r}; all others are cut from it."]
-
-
-def without_empty(rows: Mapping[str, Dataset], columns: Sequence[str], notes: list[str]) -> dict[str, Dataset]:
-    """The splits without the rows in which a text of these columns is blank, or a list empty; `notes` then say how
-    many these were."""
+    notes: list[str],
+    read: Callable[[Table], Dataset | None],
+    filled: Sequence[str] = (),
+) -> dict[str, Dataset]:
+    """What `read` makes of each split that has labels (else it is `None`), without rows in which a text or a list of
+    the columns `filled` is empty. `notes` then say what was left out."""
 
     def are_filled(*values: Any) -> bool:
         return all(value.strip() if isinstance(value, str) else value for value in values)
 
-    found, what = {}, " or ".join(map(repr, columns))
-    for name, split in rows.items():
-        found[name] = split.filter(are_filled, input_columns=[*columns])
-        if left_out := len(split) - len(found[name]):
-            of = f"{left_out:,} of the {len(split):,} rows of the {name} split"
-            notes.append(f"{of}, whose {what} is empty, were left out.")
+    found = {}
+    for name, split in splits.items():
+        table = Table(args, name, split)
+        rows = read(table)
+        if rows is None and (name == "train" or name in args.files()):
+            raise ValueError(f"{table} has no labels: all of them are missing")
+        if rows is None:
+            notes.append(f"Split {name!r} is not labelled and was not used.")
+            continue
+        found[name] = rows.filter(are_filled, input_columns=[*filled]) if filled else rows
+        if left_out := len(rows) - len(found[name]):
+            of = f"{left_out:,} of the {len(rows):,} rows of the {name} split"
+            notes.append(f"{of}, whose {' or '.join(map(repr, filled))} is empty, were left out.")
     return found
 
 
-def divide(rows: Mapping[str, Dataset], args: DataOptions, notes: list[str], seed: int | None = None) -> DatasetDict:
+def cut_splits(
+    args: DataOptions, rows: Mapping[str, Dataset], notes: list[str], seed: int | None = None
+) -> DatasetDict:
     """The splits "train", "validation" and, if there is one or a share is asked for, "test". Those that are missing are
     cut from train, and `notes` then say so. Of longer splits, the seed, by default the options', picks
     `max_train_samples` or `max_eval_samples` rows."""
@@ -289,13 +264,10 @@ def known_labels(rows: Mapping[str, Dataset], column: str, names: list[str] | No
 
 
 def log_label_counts(labels: Sequence[str], number: int, names: Sequence[str], thing: str = "row") -> None:
-    """Log how often each label occurs among the `number` rows (or words) to train on; warn of what cannot be meant."""
+    """Log how often each label occurs among the `number` rows (or words) to train on; warn where they are too many."""
     counts, shown = Counter(labels), 12
     found = ", ".join(f"{name} {counts[name]:,}" for name in names[:shown])
     more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
     logger.info(f"{pluralize(len(names), 'label')} in {pluralize(number, thing)} to train on: {found}{more}")
     if 2 * len(names) > number:
         logger.warning(f"{len(names):,} labels for {pluralize(number, thing)}: is label_column_name the right column?")
-    elif rare := [f"{name!r} ({counts[name]})" for name in names if counts[name] < 2]:
-        few = ", ".join(rare[:shown])
-        logger.warning(f"labels with one {thing} or none to train on, which can hardly be learnt: {few}")

@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import torch
 from accelerate.utils import DistributedType, broadcast_object_list, send_to_device, set_seed
@@ -22,14 +21,13 @@ from transformers import PreTrainedModel
 from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.hub.gathering import own_class, whole
 from tfm_zoo.proof.manifest import complete_manifest
-from tfm_zoo.training import checkpoints, lora
-from tfm_zoo.training.batches import GlobalBatchSampler, TokenBatchSampler
+from tfm_zoo.training import checkpoints
+from tfm_zoo.training.batches import GlobalBatchSampler
 from tfm_zoo.training.data import pluralize, vocabulary_digest
-from tfm_zoo.training.freezing import freeze, what_learns
-from tfm_zoo.training.lora import Adapters
-from tfm_zoo.training.optimization import create_optimizer, create_schedules
+from tfm_zoo.training.learning_parts import ADAPTER_FOLDER, Adapters, freeze
+from tfm_zoo.training.optimization import create_optimizer, create_scheduler
 from tfm_zoo.training.report import write_report
-from tfm_zoo.training.run import Run, end_training, open_output, tracker_values
+from tfm_zoo.training.run import end_training, open_output, tracker_values
 from tfm_zoo.training.sharding import gather_state_dict, load_saved, shard_shared_tables
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task, sums, with_prefix
@@ -59,7 +57,7 @@ def train(loop: "Loop") -> dict[str, float]:
     accelerator.log(final, step=loop.state.step)
     if accelerator.is_main_process:
         outline = whole(task.unwrapped(loop.model), {})  # without values: a card needs only shapes
-        write_report(loop.run, task, outline, loop.state, results)
+        write_report(task, outline, loop.state, results)
     loop.model = None
     end_training(accelerator)
     return results
@@ -68,26 +66,20 @@ def train(loop: "Loop") -> dict[str, float]:
 class Loop:
     """Trains the model of a task, and saves it in `output_dir` whenever it is the best by `metric_for_best_model`."""
 
-    def __init__(self, run: Run, task: Task):
-        self.run, self.task, self.is_open = replace(run, args=task.args), task, False
-        self.accelerator, self.args = run.accelerator, task.args
-        self.output_dir = Path(self.args.output_dir)
+    def __init__(self, task: Task):
+        self.task, self.args, self.accelerator = task, task.args, task.accelerator
+        self.output_dir, self.has_begun = Path(self.args.output_dir), False
         for note in task.data.notes if task.data else ():
             logger.warning(note)
         self._choose_what_learns(task.model)
-        self.batches, loading = self._make_batches()
-        # From pinned memory a batch is copied while the device computes.
-        loading["pin_memory"] = self.accelerator.device.type != "cpu"
-        # A generator of its own: starting an epoch must not change the random numbers of dropout.
-        self.loader = DataLoader(**loading, generator=torch.Generator())
-        # The schedule counts global batches. Prepared by Accelerate, it would count the batches of every process.
+        self.batches, self.loader = self._make_batches()
         self.total_steps = self.args.max_train_steps or max(1, round(self.args.num_train_epochs * len(self.batches)))
         self.parameters = task.model.num_parameters()  # before the model is sharded: then a process has only a part
         if self.accelerator.is_fsdp2:
             shard_shared_tables(self.accelerator, task.model)
         optimizer = create_optimizer(task.model, self.args)
-        self.phases = self.args.phases(self.total_steps, len(self.batches))
-        self.scheduler = create_schedules(optimizer, self.args, self.phases, task.model.config.hidden_size)
+        # The schedule counts global batches. Prepared by Accelerate, it would count the batches of every process.
+        self.scheduler = create_scheduler(optimizer, self.args, self.total_steps, task.model.config.hidden_size)
         self.accelerator.register_for_checkpointing(self.scheduler)
         self.model, self.optimizer = self.accelerator.prepare(task.model, optimizer)
         set_seed(self.args.seed, device_specific=True)  # each process has its own dropout
@@ -114,54 +106,53 @@ class Loop:
         if args.freeze:
             freeze(model, args.freeze)
         if self.adapters or args.freeze:
-            logger.info(what_learns(model))
+            learning, all_of_them = model.num_parameters(only_trainable=True), model.num_parameters()
+            logger.info(f"{learning:,} of {all_of_them:,} parameters learn")
 
-    def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, dict[str, Any]]:
-        """The global batches, the same for any number of processes; and the arguments of a `DataLoader` for them."""
+    def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, DataLoader]:
+        """The global batches, the same for any number of processes, and the loader of this process's share of them."""
         args, task, examples = self.args, self.task, self.task.splits["train"]
-        batch_size = args.per_device_train_batch_size
         division = {
             "accumulation_steps": args.gradient_accumulation_steps,
             "num_processes": self.accelerator.num_processes,
             "process_index": self.accelerator.process_index,
         }
-        if isinstance(examples, Stream):
-            batches = StreamBatches(examples, batch_size, task.collate, args.max_train_steps or 0, **division)
-            self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
-            workers = default_workers() if args.dataloader_num_workers is None else args.dataloader_num_workers
-            # The stream yields tuples. As `collate_fn`, `tuple` leaves them as they are.
-            return batches, {"dataset": batches, "batch_size": None, "collate_fn": tuple, "num_workers": workers}
-        if task.batch_tokens:
-            batches = TokenBatchSampler(task.lengths, task.batch_tokens, seed=args.seed, **division)
-        else:
-            batches = GlobalBatchSampler(len(examples), batch_size, lengths=task.lengths, seed=args.seed, **division)
-        loading = {"dataset": examples, "batch_sampler": batches, "collate_fn": task.collate}
-        return batches, {**loading, "num_workers": args.dataloader_num_workers or 0}
+        # From pinned memory a batch is copied while the device computes. The generator is the loader's own: starting an
+        # epoch must not change the random numbers of dropout.
+        loading = {"pin_memory": self.accelerator.device.type != "cpu", "generator": torch.Generator()}
+        workers = args.dataloader_num_workers
+        if not isinstance(examples, Stream):
+            batches, loading = task.make_batches(**division), {"num_workers": workers or 0, **loading}
+            return batches, DataLoader(examples, batch_sampler=batches, collate_fn=task.collate, **loading)
+        size, steps = args.per_device_train_batch_size, args.max_train_steps or 0
+        batches = StreamBatches(examples, size, task.collate, steps, **division)
+        self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
+        loading["num_workers"] = default_workers() if workers is None else workers
+        # The stream yields tuples. As `collate_fn`, `tuple` leaves them as they are.
+        return batches, DataLoader(batches, batch_size=None, collate_fn=tuple, **loading)
 
     @property
     def is_finished(self) -> bool:
         patience = self.args.early_stopping_patience
         return self.state.step >= self.total_steps or bool(patience and self.state.evaluations_without_gain >= patience)
 
-    def open(self) -> None:
-        """Go on from the checkpoint, if there is one; make and lock the folder, and open the repository. Training
-        begins with it; all processes call it."""
-        if not self.is_open:
-            if self.run.checkpoint:
-                self.resume(self.run.checkpoint)
-            self.run, self.is_open = open_output(self.run), True
-            name = self.run.args.run_name
+    def begin(self) -> None:
+        """Go on from the checkpoint, if there is one; make and lock the folder, and open the repository to push to.
+        `train` begins with it, unless `run_script` has, which tells its errors in one line. All processes call it."""
+        if not self.has_begun:
+            if checkpoint := self.task.run.checkpoint:
+                self.resume(checkpoint)
+            self.task.run, self.has_begun = open_output(self.task.run), True
+            name = self.args.run_name
             own = {tracker: {keyword: name} for tracker, keyword in RUN_NAMES.items()} if name else {}
-            self.accelerator.init_trackers(self.run.name, tracker_values(self.run.args), own)
+            self.accelerator.init_trackers(self.task.run.name, tracker_values(self.task.args), own)
 
     def resume(self, checkpoint: Path) -> None:
         """Go on from a checkpoint of this run. Nothing is written."""
         state = checkpoints.TrainState.read(checkpoint)
-        # With several phases the size of batches has to stay: the number of steps in a phase follows from it.
-        may_differ = ["global_batch_size"] if self.batches.may_change and len(self.phases) == 1 else []
         # Before the weights of another run are loaded. A run that became longer warms up for longer.
         steps = state.run.get("total_steps", self.total_steps)
-        checkpoints.check_identity(state, self.state.run | {"warmup_steps": self.args.warmup_of(steps)}, may_differ)
+        checkpoints.check_identity(state, self.state.run | {"warmup_steps": self.args.warmup_of(steps)})
         if state.step > self.total_steps:
             steps = f"{checkpoint} is of step {state.step}, and the run has {self.total_steps}"
             raise ValueError(f"resume_from_checkpoint: {steps}: give more num_train_epochs or max_train_steps")
@@ -173,20 +164,16 @@ class Loop:
             lost = f"the best model of {checkpoint.name}, that of step {state.best_step}"
             logger.warning(f"{self.output_dir} no longer holds {lost}: choosing the best anew")
             state.best_metric = state.best_step = None
-        size = state.run.get("global_batch_size", self.batches.global_batch_size)
-        step = self.batches.step_after(state.step_in_epoch, size)
-        self.state = replace(state, run=self.state.run, step_in_epoch=step)
+        self.state = replace(state, run=self.state.run)
         logger.info(f"Continuing from {checkpoint}, step {self.state.step} of {self.total_steps}")
 
     def train(self) -> None:
         """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""
-        self.open()
+        self.begin()
         accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
-        model = self.task.unwrapped(self.model)
-        unit = " tokens" if self.task.batch_tokens else ""
         examples = f"{batches.size or 'a stream of'} {self.task.name_of_examples}"
-        steps = f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}{unit}"
-        size = f"{own_class(model).__name__}, {self.parameters:,} parameters"
+        steps = f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}{batches.unit}"
+        size = f"{own_class(self.task.unwrapped(self.model)).__name__}, {self.parameters:,} parameters"
         logger.info(f"{size}: {examples}, {steps}, on {pluralize(accelerator.num_processes, 'process')}")
         progress = tqdm(total=self.total_steps, initial=state.step, disable=self.task.hides_bars)
         # Each process sums the losses of its own examples. Where the sum is read, it is reduced over all processes.
@@ -194,7 +181,6 @@ class Loop:
         clock = perf_counter()
         self.model.train()
         while not self.is_finished:
-            self.task.before_epoch(model, state.epoch)
             batches.set_position(state.epoch, state.step_in_epoch)
             for micro_batches in batches.steps(self.loader):
                 loss, grad_norm = train_step(self.task, self.model, self.optimizer, self.scheduler, micro_batches)
@@ -207,7 +193,9 @@ class Loop:
                     state.epoch, state.step_in_epoch = state.epoch + 1, 0
                 progress.update()
 
-                end = state.step == self.total_steps
+                end, every = state.step == self.total_steps, args.checkpointing_steps
+                evaluates = state.step % args.eval_steps == 0 if args.eval_steps else end_of_epoch
+                saves = end_of_epoch if every == "epoch" else every and state.step % int(every) == 0
                 if state.step % args.logging_steps == 0 or end:
                     mean = self.log_losses(accelerator.reduce(window_loss, "sum").item(), grad_norm)
                     progress.set_postfix(loss=f"{mean:.4f}")
@@ -216,10 +204,9 @@ class Loop:
                     window_loss.zero_()
                 state.train_seconds += perf_counter() - clock
 
-                if end or (state.step % args.eval_steps == 0 if args.eval_steps else end_of_epoch):
+                if end or evaluates:
                     self.evaluate()
-                every = args.checkpointing_steps
-                if every and (end_of_epoch if every == "epoch" else state.step % int(every) == 0):
+                if saves:
                     state.window_loss = accelerator.reduce(window_loss, "sum").item()
                     window_loss.fill_(state.window_loss if accelerator.is_main_process else 0)  # as a resumed run does
                     checkpoints.save_checkpoint(accelerator, state, self.output_dir, keep=args.save_total_limit)
@@ -239,7 +226,7 @@ class Loop:
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         logger.info(f"step {self.state.step}, validation: {shown}")
         best_by = metrics[self.args.metric_for_best_model]
-        if self.state.is_best(best_by, self.args.higher_is_better, loss=metrics["loss"]):
+        if self.state.record_evaluation(best_by, self.args.higher_is_better, loss=metrics["loss"]):
             self.save_best()
         self.task.after_evaluation(self.model, self.state)
 
@@ -273,7 +260,7 @@ class Loop:
                 model = whole(model, plain)  # DeepSpeed's weights may differ in dtype from those of the wrapped model
             with atomic_files(self.output_dir, checkpoints.WRITE_LAST) as folder:
                 if self.adapters:
-                    self.adapters.save(weights, folder / lora.FOLDER)
+                    self.adapters.save(weights, folder / ADAPTER_FOLDER)
                 model.save_pretrained(folder, state_dict=plain)
                 self.task.save_tokenizer(folder)
                 if (folder / MANIFEST).exists():  # of a zoo model
@@ -305,7 +292,7 @@ def train_step(
     gradient's norm before clipping.
     """
     accelerator, args = task.accelerator, task.args
-    mine = torch.stack([sums(task.count_items(batch)) for batch in micro_batches]).sum(dim=0)
+    mine = torch.stack([sums(task.count_items(batch)) for batch in micro_batches]).sum(dim=0)  # `(losses,)`: often one
     items = accelerator.reduce(mine.to(accelerator.device, non_blocking=True), "sum")
     loss_sum = torch.zeros(items.shape, device=accelerator.device)
     if not mine.any() and not items.any():  # nor in another process: momentum and decay must not move weights
@@ -320,7 +307,7 @@ def train_step(
             # Accelerate averages gradients over processes; times their number, the average is the sum.
             accelerator.backward((losses * accelerator.num_processes / items).sum())
         loss_sum += losses.detach()
-    norm = accelerator.clip_grad_norm_(model.parameters(), args.max_grad_norm or float("inf"))
+    norm = accelerator.clip_grad_norm_(model.parameters(), args.max_grad_norm or float("inf"))  # inf: for the log alone
     optimizer.step()
     if not accelerator.optimizer_step_was_skipped:  # fp16: the gradients overflowed
         scheduler.step()

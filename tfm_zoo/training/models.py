@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import transformers
@@ -29,13 +29,9 @@ logger = logging.getLogger(__name__)
 # Weights are float32 in training, also those of half-precision checkpoints: half precision would round AdamW's small
 # steps away. With `mixed_precision`, the model computes in half precision where that does no harm.
 WEIGHTS = torch.float32
+ModelAndTokenizer = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 #: the files of a checkpoint
 FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.safetensors", "*.bin")
-
-
-class ModelAndTokenizer(NamedTuple):
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -48,10 +44,8 @@ class Head:
     def check(self, config: PreTrainedConfig) -> None:
         """Refuse a configuration if neither transformers nor the checkpoint's own code has a class with the head."""
         if not (self.official_class(config) or self.auto_class.__name__ in getattr(config, "auto_map", {})):
-            where = f"{config.name_or_path!r}: " if config.name_or_path else ""
-            raise ValueError(
-                f"{where}model_type {config.model_type!r} is not a {self.title}; see docs/architectures.md"
-            )
+            what = f"model_type {config.model_type!r}{config.name_or_path and f' of {config.name_or_path!r}'}"
+            raise ValueError(f"{what} is not a {self.title}; see docs/architectures.md")
 
     def official_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
         """transformers' class with this head for this configuration, if there is one."""
@@ -96,7 +90,7 @@ class Head:
                     logger.warning(new_weights(name, sorted(fresh)))
         tokenizer = load_tokenizer(args)
         check_vocabulary(tokenizer, model.config)
-        return ModelAndTokenizer(model, tokenizer)
+        return model, tokenizer
 
     def load_with_labels(self, args: TrainingOptions, labels: Sequence[str], **fields: Any) -> ModelAndTokenizer:
         """The checkpoint with a head for these labels, and its tokenizer. Its own head is kept if it has as many
@@ -107,10 +101,8 @@ class Head:
         own = [*config.id2label.values()]  # (the config may have no label2id)
         is_misfit = has_head and config.num_labels != len(labels)
         if is_misfit and not args.ignore_mismatched_sizes:
-            found = (
-                f"{name!r} classifies into {config.num_labels} labels {own} and the data have {len(labels)}: {labels}"
-            )
-            raise ValueError(f"{found}; ignore_mismatched_sizes replaces its head")
+            found = f"{config.num_labels} labels {own} and the data have {len(labels)}: {labels}"
+            raise ValueError(f"{name!r} classifies into {found}; ignore_mismatched_sizes replaces its head")
         if has_head and set(own) == set(labels):
             labels = [config.id2label[index] for index in range(len(labels))]
         elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in own):

@@ -1,7 +1,6 @@
 """New models: a configuration as the options name it, new weights, and a tokenizer, named or made from the texts."""
 
 import difflib
-import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,26 +8,28 @@ import transformers
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 import tfm_zoo
-from tfm_zoo.training import models
-from tfm_zoo.training.models import Head, ModelAndTokenizer
+from tfm_zoo.training.models import (
+    WEIGHTS,
+    Head,
+    ModelAndTokenizer,
+    check_vocabulary,
+    label_fields,
+    load_config,
+    load_tokenizer,
+)
 from tfm_zoo.training.options import TrainingOptions, nearest
 
-logger = logging.getLogger(__name__)
 
-
-def model_with_labels(
+def new_with_labels(
     head: Head, args: TrainingOptions, texts: Iterable[str], labels: Sequence[str], **fields: Any
 ) -> ModelAndTokenizer:
-    """A model with a head for these labels, a checkpoint or a new one, and its tokenizer: of a new one that is named,
-    or made from the texts. `fields` are set in the configuration."""
-    if not args.is_new:
-        return head.load_with_labels(args, labels, **fields)
+    """A model with a head for these labels, in whose configuration `fields` are set; and its tokenizer."""
     tokenizer = new_tokenizer(args, texts)
     if not args.tokenizer_name:
         tokenizer.model_max_length = args.max_seq_length
     positions = {} if args.is_named else {"max_position_embeddings": args.max_seq_length}
-    config = new_config(head, args, tokenizer, **models.label_fields(labels), **positions)
-    return ModelAndTokenizer(new_model(head, args, config, **fields), tokenizer)
+    config = new_config(head, args, tokenizer, **label_fields(labels), **positions)
+    return new_model(head, args, config, **fields), tokenizer
 
 
 def new_model(head: Head, args: TrainingOptions, config: PreTrainedConfig, **fields: Any) -> PreTrainedModel:
@@ -38,7 +39,7 @@ def new_model(head: Head, args: TrainingOptions, config: PreTrainedConfig, **fie
     if not becomes_zoo:
         config.update(fields)
     # With the same seed the official model and the converted one start with the same weights.
-    model = head.auto_class.from_config(config, dtype=models.WEIGHTS, trust_remote_code=args.trust_remote_code)
+    model = head.auto_class.from_config(config, dtype=WEIGHTS, trust_remote_code=args.trust_remote_code)
     return tfm_zoo.from_official(model, head.zoo_class(config), **fields) if becomes_zoo else model
 
 
@@ -61,23 +62,20 @@ def new_config(
     changes = {names.get(name, name): value for name, value in (fields | overrides).items()}
     config = type(known).from_dict(saved | changes)
     head.check(config)
-    models.check_vocabulary(tokenizer, config)
+    check_vocabulary(tokenizer, config)
     return config
 
 
 def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedTokenizerBase:
-    """The tokenizer that the options name, else one made from the texts, which are read only then."""
+    """The tokenizer that the options name, else one made from the texts, which are read only then: with as many tokens
+    as the options say, or as the configuration has."""
     if args.tokenizer_name:
-        return models.load_tokenizer(args)
-    return args.make_tokenizer(texts, tokens_to_learn(args, args.small_vocab_size))
-
-
-def tokens_to_learn(args: TrainingOptions, default: int) -> int:
-    """The number of tokens of a tokenizer made for a new model: as the options say, or as its configuration has."""
-    if args.tokenizer_vocab_size is not None:
-        return args.tokenizer_vocab_size
-    usual = getattr(known_config(args), "vocab_size", default) if args.is_named else default
-    return args.overrides().get("vocab_size", usual)
+        return load_tokenizer(args)
+    size = args.tokenizer_vocab_size or args.overrides().get("vocab_size")
+    if size is None:
+        usual = args.small_vocab_size
+        size = getattr(known_config(args), "vocab_size", usual) if args.is_named else usual
+    return args.make_tokenizer(texts, size)
 
 
 def known_config(args: TrainingOptions) -> PreTrainedConfig:
@@ -85,7 +83,7 @@ def known_config(args: TrainingOptions) -> PreTrainedConfig:
     if args.config_name in tfm_zoo.NAMED_CONFIGS:
         return tfm_zoo.named_config(args.config_name)
     if args.config_name:
-        return models.load_config(args, "config_name")
+        return load_config(args, "config_name")
     if args.model_type is None or args.model_type in transformers.CONFIG_MAPPING:
         return AutoConfig.for_model(args.model_type or args.small_type[args.model_class])
     near = difflib.get_close_matches(args.model_type, transformers.CONFIG_MAPPING, n=3)

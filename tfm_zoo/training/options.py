@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
@@ -29,7 +29,8 @@ from tfm_zoo.utils.schedules import SCHEDULES
 logger = logging.getLogger(__name__)
 AnyOptions = TypeVar("AnyOptions")
 #: comparisons by the name of a bound (`at_least=1`); errors use the same names
-BOUNDS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
+COMPARISONS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
+BOUNDS: dict[Field, dict[str, float]] = {}  # of options
 #: options that a resumed run may change: where data lie (their content is compared), how processes share the work, how
 #: long it lasts, what is logged, saved and pushed
 MAY_CHANGE = """
@@ -43,17 +44,11 @@ MAY_CHANGE = """
 """
 
 
-class OptionMetadata(dict):
-    """An option's metadata. `HfArgumentParser` passes what `keys` lists on to argparse, which knows no "bounds"."""
-
-    def keys(self) -> list[str]:
-        return [name for name in self if name != "bounds"]
-
-
 def option(default: Any, help: str, *aliases: str, **bounds: float) -> Any:
     """A dataclass field with a help text, further names for the command line and YAML, and bounds (`at_least=1`)."""
-    aliases = [f"--{alias}" for alias in aliases]
-    return field(default=default, metadata=OptionMetadata(help=help, aliases=aliases, bounds=bounds))
+    made = field(default=default, metadata={"help": help, "aliases": [f"--{alias}" for alias in aliases]})
+    BOUNDS[made] = bounds  # not in the metadata: `HfArgumentParser` passes all that it finds there on to argparse
+    return made
 
 
 @dataclass(frozen=True)
@@ -67,7 +62,7 @@ class DataOptions:
     built_in_note: ClassVar[str] = "The data set is generated, from templates. It tests the machinery alone."
     #: what a row of a text file is, if not streamed: a "document" or a "line"; None: files are tables alone
     text_rows: ClassVar[str | None] = None
-    # what stands for options that only some tasks have
+    # A class attribute here means: not all tasks have this option.
     streaming: ClassVar[bool] = False
     train_split_name: ClassVar[str | None] = None
 
@@ -85,8 +80,8 @@ class DataOptions:
 
     def __post_init__(self) -> None:
         for each in fields(self):
-            value, bounds = getattr(self, each.name), each.metadata.get("bounds", {})  # None is always allowed
-            if value is not None and not all(BOUNDS[name](value, bound) for name, bound in bounds.items()):
+            value, bounds = getattr(self, each.name), BOUNDS.get(each, {})  # None is always allowed
+            if value is not None and not all(COMPARISONS[name](value, bound) for name, bound in bounds.items()):
                 expected = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items())
                 raise ValueError(f"{each.name} must be {expected}, not {value}")
         files = self.files()
@@ -95,9 +90,6 @@ class DataOptions:
         if files and "train" not in files:
             names = " and ".join(f"{role}_file" for role in files)
             raise ValueError(f"{names}: files to evaluate on need a train_file")
-        validation, test = self.validation_split_percentage, self.test_split_percentage
-        if validation + test >= 100:
-            raise ValueError(f"{validation:g} % to validate and {test:g} % to test on must leave something to train on")
 
     @property
     def source(self) -> str | None:
@@ -113,17 +105,13 @@ class DataOptions:
         """The files that are named, by their splits."""
         return {role: file for role in self.roles if (file := getattr(self, f"{role}_file", None))}
 
-    def columns_of_names(self, columns: Sequence[str]) -> list[str]:
-        """Of the columns of a CSV file, those that hold names: "01" is not the number 1 there."""
-        return []
-
 
 @dataclass(frozen=True)
 class TrainingOptions(DataOptions):
     """The options of every recipe that trains: of its model, its data and its loop, named as in transformers' examples.
 
-    A task's class sets the class attributes that stand first, and adds its own options. It takes one away by making it
-    a class attribute, which says what stands for it.
+    A task's class sets the class attributes that stand first, and adds its own options. Where it has a class attribute
+    of an option's name, the task does not have that option.
     """
 
     #: the checkpoint to start from if no option says so; without one, a new model
@@ -137,16 +125,15 @@ class TrainingOptions(DataOptions):
     make_tokenizer: ClassVar[Callable[..., PreTrainedTokenizerBase]] = staticmethod(word_piece_tokenizer)
     small_vocab_size: ClassVar[int] = 8000
     #: option that limits the tokens of a row -> the tokenizer that it counts for
-    lengths: ClassVar[Mapping[str, str]] = {"max_seq_length": "tokenizer"}
-    #: what stands for options that only some tasks have
+    length_options: ClassVar[Mapping[str, str]] = {"max_seq_length": "tokenizer"}
+    # A class attribute here means: not all tasks have this option.
     ignore_mismatched_sizes: ClassVar[bool] = False
-    freeze_epochs: ClassVar[int] = 0
 
     # The model
     model_name_or_path: str | None = option(
         None,
-        "Zoo or official checkpoint, folder or Hub id; default: a new model, but to classify, tag or answer with data"
-        f" of your own, {default_model}.",
+        "Zoo or official checkpoint, folder or Hub id; default: a small new model, but to classify, tag or answer with"
+        f" data that are not generated, {default_model}.",
     )
     model_revision: str | None = option(None, "Branch, tag or commit of a checkpoint on the Hub; default: main.")
     model_type: str | None = option(None, "Type of a new model in its default size (llama); default: a small model.")
@@ -196,7 +183,6 @@ class TrainingOptions(DataOptions):
     warmup_steps: float = option(
         0.1, "Steps of warm-up; below 1, a share of all.", "num_warmup_steps", "warmup_ratio", at_least=0
     )
-    layerwise_lr_decay: float | None = option(None, "Rate of a layer, as a share of that above it.", above=0, at_most=1)
     freeze: list[str] | None = option(None, "Parameters that do not learn, by parts of names: 'layers.[0-3]'.")
     lora_rank: int = option(0, "Learn adapters of this rank (LoRA), and the head; 0: the whole model.", at_least=0)
     lora_alpha: float = option(16, "Adapters count alpha / rank times.", above=0)
@@ -245,8 +231,8 @@ class TrainingOptions(DataOptions):
             raise ValueError("give either model_type or config_name, not both")
         if self.tokenizer_vocab_size and (self.tokenizer_name or self.model_name_or_path):
             raise ValueError("tokenizer_vocab_size is for a tokenizer made from the training text, of a new model")
-        self.overrides()  # refuses what it cannot read
-        self.scheduler_kwargs()
+        for name in ("config_overrides", "lr_scheduler_kwargs", "optim_args"):
+            as_mapping(name, getattr(self, name))  # refuses what it cannot read
         if self.model_revision and not self.model_name_or_path:
             raise ValueError("model_revision is of a checkpoint: give model_name_or_path")
         precisions = {name for name in ("bf16", "fp16") if getattr(self, name)} | ({self.mixed_precision} - {None})
@@ -267,17 +253,15 @@ class TrainingOptions(DataOptions):
 
     def with_defaults(self) -> Self:
         """These options with the defaults that depend on others: the data set, the model, the learning rate."""
-        args = self if self.source else self.with_default_data()
+        args = self
+        if not self.source:
+            logger.warning("No data set and no file was named: using the built-in GENERATED data")
+            args = replace(self, dataset_name=built_in_data.NAME)
         if args.default_model and not (args.model_name_or_path or args.new_model_options or args.is_generated):
             args = replace(args, model_name_or_path=args.default_model)
         usual_rate = 1e-3 if args.is_new else 5e-4 if args.lora_rank else 5e-5
         usual_rate = 1.0 if args.lr_scheduler_type == "noam" else usual_rate
         return replace(args, learning_rate=args.learning_rate or usual_rate)
-
-    def with_default_data(self) -> Self:
-        """These options with the built-in data set if they name no other."""
-        logger.warning("No data set and no file was named: using the built-in GENERATED data")
-        return replace(self, dataset_name=built_in_data.NAME)
 
     def with_best_metric(self, names: Sequence[str], usual: str = "loss") -> Self:
         """These options with the metric that picks the best model, by default the `usual` one, or else the loss."""
@@ -309,10 +293,6 @@ class TrainingOptions(DataOptions):
         """`config_overrides` as fields and values."""
         return as_mapping("config_overrides", self.config_overrides)
 
-    def scheduler_kwargs(self) -> dict[str, Any]:
-        """`lr_scheduler_kwargs` as names and values."""
-        return as_mapping("lr_scheduler_kwargs", self.lr_scheduler_kwargs)
-
     @property
     def higher_is_better(self) -> bool:
         """Whether the best model is the one with the highest `metric_for_best_model`."""
@@ -323,10 +303,6 @@ class TrainingOptions(DataOptions):
     def warmup_of(self, steps: int) -> int:
         """How many of these steps warm up."""
         return int(self.warmup_steps if self.warmup_steps >= 1 else self.warmup_steps * steps)
-
-    def phases(self, total_steps: int, steps_per_epoch: int) -> list[tuple[float, int]]:
-        """The highest learning rate and the steps of each phase, a part with its own schedule; by default one phase."""
-        return [(self.learning_rate, total_steps)]
 
 
 def is_zoo(config: PreTrainedConfig) -> bool:
@@ -347,16 +323,14 @@ def cap_lengths(options: AnyOptions, longest: int, *names: str) -> AnyOptions:
 def as_mapping(name: str, text: str | None) -> dict[str, Any]:
     """The names and values in an option's text: 'a=1,b=x', or a mapping in YAML or JSON."""
     text = (text or "").strip()
-    if text.startswith("{"):
-        try:
-            values = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise ValueError(f"{name} {text!r}: not a mapping of fields to values") from None
-    else:
-        pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
-        if not all(equals for _, equals, _ in pairs):
+    if not text.startswith("{"):
+        if not all("=" in pair for pair in text.split(",") if pair.strip()):
             raise ValueError(f"{name} {text!r}: expected field=value,field=value")
-        values = {key.strip(): yaml.safe_load(value) for key, _, value in pairs}
+        text = f"{{{text.replace('=', ': ')}}}"
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ValueError(f"{name} {text!r}: not a mapping of fields to values") from None
     return {key: _number(value) for key, value in values.items()}
 
 
@@ -395,7 +369,7 @@ def parse_several(
     names = [name.lstrip("-") for each in offered for name in (each.name, *each.metadata.get("aliases", ()))]
     config = parser.parse_known_args(argv)[0].config
     try:
-        words = [*(_yaml_as_argv(config, names) if config else ()), *argv]
+        words = [*(_yaml_as_argv(config) if config else ()), *argv]
         *options, _, unknown = parser.parse_args_into_dataclasses(words, True, look_for_args_file=False)
     except ValueError as error:
         parser.error(str(error))
@@ -414,17 +388,13 @@ def read_yaml(text: str, source: str) -> Any:
         raise ValueError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
 
 
-def _yaml_as_argv(path: str | Path, names: Collection[str]) -> list[str]:
+def _yaml_as_argv(path: str | Path) -> list[str]:
     """The options of a YAML file as words of a command line."""
     if not Path(path).is_file():
         raise ValueError(f"--config {path}: no such file")
-    values = read_yaml(read_text(path), f"--config {path}")
-    values = {} if values is None else values  # an empty file
+    values = read_yaml(read_text(path), f"--config {path}") or {}  # an empty file
     if not isinstance(values, dict):
         raise ValueError(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
-    if unknown := [str(key) for key in values if key not in names]:
-        keys = f"key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}"
-        raise ValueError(f"--config {path}: unknown {keys}{nearest(unknown, names)}")
     argv = []
     for key, value in values.items():
         if isinstance(value, list):

@@ -26,7 +26,6 @@ from tfm_zoo.proof.origin import TESTED
 from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
 from tfm_zoo.training.data import pluralize
 from tfm_zoo.training.options import TrainingOptions
-from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Task
 from tfm_zoo.utils.locking import atomic_file
 from tfm_zoo.visualization import plot_training
@@ -38,17 +37,17 @@ SPLITS = {"eval": "validation", "test": "test"}  # by the prefix of their metric
 VERSIONED = (transformers, torch, accelerate, datasets)
 
 
-def write_report(run: Run, task: Task, model: PreTrainedModel, state: TrainState, results: dict[str, Any]) -> None:
+def write_report(task: Task, model: PreTrainedModel, state: TrainState, results: dict[str, Any]) -> None:
     """Write results, picture and card beside the best model, and push it if asked to. `model` may lack its values."""
-    args, output_dir = run.args, Path(run.args.output_dir)
+    args, output_dir = task.args, Path(task.args.output_dir)
     with atomic_file(output_dir / RESULTS_FILE) as file:
         file.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     state.write(output_dir)
-    values = values_of_card(run, task, model, state, results)
+    values = values_of_card(task, model, state, results)
     plot_training(state.log_history, output_dir / PICTURE, *values["drawn"], best_step=state.best_step)
     values |= facts_of_zoo_model(model) if task.is_zoo else {}
     repository = args.hub_model_id or shortened(args.output_dir)  # by which `from_pretrained` loads the model
-    metadata = metadata_of_card(args, task, model, results)
+    metadata = metadata_of_card(task, model, results)
     card = Path(inspect.getfile(type(task))).with_suffix(".md")
     if not write_card(output_dir, card, metadata, repository, **values):
         logger.warning(f"{output_dir}/README.md was not written by this recipe: it is left as it is")
@@ -60,10 +59,9 @@ def write_report(run: Run, task: Task, model: PreTrainedModel, state: TrainState
         logger.info(f"Pushed to {commit.commit_url}")
 
 
-def metadata_of_card(
-    args: TrainingOptions, task: Task, model: PreTrainedModel, results: dict[str, Any]
-) -> ModelCardData:
+def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any]) -> ModelCardData:
     """The card's metadata, which the Hub reads."""
+    args = task.args
     dataset_id = None if args.is_generated else hub_id(args.dataset_name)
     prefix = "test" if "test_loss" in results else "eval"
     names = metric_names(results, prefix)
@@ -73,7 +71,6 @@ def metadata_of_card(
         "dataset_type": dataset_id or "local",
         "dataset_name": Path(shortened(args.source)).resolve().name,
         "dataset_config": args.dataset_config_name,
-        "dataset_split": SPLITS[prefix] if SPLITS[prefix] in task.data.own_splits else None,
     }
     return ModelCardData(
         language=task.languages,
@@ -98,19 +95,18 @@ def metadata_of_card(
     )
 
 
-def values_of_card(
-    run: Run, task: Task, model: PreTrainedModel, state: TrainState, results: dict[str, Any]
-) -> dict[str, Any]:
+def values_of_card(task: Task, model: PreTrainedModel, state: TrainState, results: dict[str, Any]) -> dict[str, Any]:
     """The variables of the templates: plain values, those of the task's own part among them."""
-    args, names = run.args, metric_names(results, "eval")
-    names = [name for name in task.metric_titles if name in names] + [n for n in names if n not in task.metric_titles]
+    args, names = task.args, metric_names(results, "eval")
+    titles = {name: title for name, title in task.metric_titles.items() if name in names}
+    titles |= {name: name for name in names if name not in titles}
     # Under the losses is drawn what picks the best model or, if the loss does, every other metric.
     best, first = args.metric_for_best_model, next(entry for entry in state.log_history if "eval_loss" in entry)
     loss = first["eval_loss"]
     return {
         "card": template(Task),  # what all cards share, whose blocks a task's template fills
         "parent_card": template(type(task).__base__),  # and what those of similar tasks share
-        "run": run,
+        "run": task.run,
         "task": task,
         "name": name_of(args),
         "model": model,
@@ -121,13 +117,12 @@ def values_of_card(
         "state": state,
         "results": results,
         "splits": {prefix: split for prefix, split in SPLITS.items() if f"{prefix}_loss" in results},
-        "titles": {name: task.metric_titles.get(name, name) for name in names},
-        "drawn": [name for name in names if first.get(f"eval_{name}", loss) != loss and best in (name, "loss")],
+        "titles": titles,
+        "drawn": [name for name in titles if first.get(f"eval_{name}", loss) != loss and best in (name, "loss")],
         "remote_code": ", trust_remote_code=True" if task.is_zoo else "",
         "picture": PICTURE,
         "command": command_line(),
-        "paths_are_cut": any(re.match(r"(--?[\w-]+=)?[/~]", word) for word in sys.argv[1:]),
-        "processes": pluralize(run.accelerator.num_processes, "process"),
+        "processes": pluralize(task.accelerator.num_processes, "process"),
         "device": device(),
         "versions": [f"{module.__name__} {module.__version__}" for module in VERSIONED],
     }

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +15,7 @@ from typing import Any
 
 import torch
 import transformers
-from accelerate import Accelerator, DistributedDataParallelKwargs, InitProcessGroupKwargs
+from accelerate import Accelerator, InitProcessGroupKwargs
 from accelerate.tracking import get_available_trackers
 from accelerate.utils import (
     DistributedType,
@@ -30,14 +29,13 @@ from datasets.exceptions import DatasetsError
 from filelock import FileLock
 from huggingface_hub import HfApi
 from huggingface_hub.errors import StrictDataclassError
-from transformers.integrations import unset_hf_deepspeed_config
 
 from tfm_zoo.hub import PushError
 from tfm_zoo.hub.uploading import open_repository
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.metrics.loading import find_metric
 from tfm_zoo.training.options import TrainingOptions, parse_options
-from tfm_zoo.training.sharding import is_sharded
+from tfm_zoo.training.sharding import set_engine
 from tfm_zoo.utils.locking import hold
 from tfm_zoo.utils.quiet import silence_deepspeed, silence_downloads, silence_progress_bars, silence_tokenizers
 
@@ -45,8 +43,6 @@ logger = logging.getLogger(__name__)
 
 #: errors that a user can put right: of options, data, checkpoints and the Hub
 USER_ERRORS = (ValueError, OSError, StrictDataclassError, DatasetsError, PushError)
-#: seconds for which all processes but the first hold back an error message
-PATIENCE = 10
 
 
 @dataclass(frozen=True)
@@ -74,13 +70,14 @@ def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[st
 def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
     """Run a recipe as a program.
 
-    `prepare`, and the `open` of what it returns, do all that a user can get wrong: their `USER_ERRORS` end the program
-    with one line. Errors of `train` show a traceback, but for a failed upload (the model is safe) and Ctrl-C.
+    `prepare`, and the `begin` of the loop that it returns, do all that a user can get wrong: their `USER_ERRORS` end
+    the program with one line. Errors of `train` show a traceback, but for a failed upload (the model is safe) and
+    Ctrl-C.
     """
     try:
         with errors_in_one_line():
             prepared = prepare()
-            getattr(prepared, "open", lambda: None)()
+            getattr(prepared, "begin", lambda: None)()  # what compares several models begins with the first
         with errors_in_one_line(PushError):
             train(prepared)
     except KeyboardInterrupt:
@@ -89,16 +86,13 @@ def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
 
 @contextmanager
 def errors_in_one_line(errors: type[Exception] | tuple[type[Exception], ...] = USER_ERRORS) -> Iterator[None]:
-    """End the program with one line at these errors. If several processes have the same error, one of them prints it.
-    `TFM_ZOO_TRACEBACK=1` shows the traceback. (`accelerate launch` adds one of its own, unless it is `--quiet`.)"""
+    """End the program with one line at these errors, from each process that has one. `TFM_ZOO_TRACEBACK=1` shows the
+    traceback. (`accelerate launch` adds one of its own, unless it is `--quiet`.)"""
     try:
         yield
     except errors as error:
         if os.environ.get("TFM_ZOO_TRACEBACK", "0") not in ("", "0"):
             raise
-        if int(os.environ.get("LOCAL_RANK", 0)):
-            # Most likely the first process of this machine has the same error. Its launcher then ends the others.
-            time.sleep(PATIENCE)
         message = " ".join(str(error).split()) or type(error).__name__
         print(f"{Path(sys.argv[0]).name}: error: {message}", file=sys.stderr)
         sys.exit(2)
@@ -111,16 +105,10 @@ def keep_few_kernels() -> None:
 
 
 def start_accelerator(args: TrainingOptions) -> Accelerator:
-    """Make the Accelerator, let the main process alone write the log, and set the seed."""
+    """Make the Accelerator, refuse what its processes cannot do, let the main one alone log, and set the seed."""
     silence_tokenizers()
     keep_few_kernels()
-    named = args.report_to or (["all"] if args.with_tracking else [])
-    trackers = [name.lower() for name in ([named] if isinstance(named, str) else named)]
-    known = ["none", "all", *map(str, get_available_trackers())]
-    if unknown := [name for name in trackers if name not in known]:
-        raise ValueError(f"report_to {unknown[0]!r} is not installed; choose from {known}")
     check_launcher()
-    freezing = next((name for name in ("freeze_epochs", "freeze", "lora_rank") if getattr(args, name)), None)
     on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
     if not with_deepspeed:
         silence_deepspeed()
@@ -131,27 +119,18 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
         cpu=on_cpu and not with_deepspeed,
         mixed_precision=args.mixed_precision,
         dynamo_backend=args.torch_compile_backend if args.torch_compile else None,
-        log_with=[name for name in trackers if name != "none"] or None,
-        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),  # the loop itself divides the gradients
+        log_with=trackers(args) or None,
+        # Not `accelerator.accumulate`, which weighs every forward pass alike: `train_step` divides by the step's items.
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
-        # Parameters that do not learn yet get no gradient, and DDP must not wait for one.
-        kwargs_handlers=[
-            DistributedDataParallelKwargs(find_unused_parameters=freezing == "freeze_epochs"),
-            InitProcessGroupKwargs(timeout=timedelta(seconds=args.ddp_timeout), **backend),
-        ],
+        kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=args.ddp_timeout), **backend)],
     )
-    engine = accelerator.distributed_type
-    if engine == DistributedType.DEEPSPEED:
-        set_deepspeed(accelerator, args)
-    if accelerator.is_fsdp2 and (policy := accelerator.state.fsdp_plugin.mixed_precision_policy):
-        # Accelerate would have FSDP2 round outputs, losses too, to the dtype of the layers.
-        accelerator.state.fsdp_plugin.mixed_precision_policy = replace(policy, output_dtype=None)
-    if asked_for("FSDP") and engine != DistributedType.FSDP:
+    if accelerator.distributed_type in (DistributedType.FSDP, DistributedType.DEEPSPEED):
+        set_engine(accelerator, args)
+    elif asked_for("FSDP"):
         raise ValueError("FSDP: Accelerate has it for GPUs; on a CPU it would silently train with DDP")
     if on_cpu and accelerator.mixed_precision == "fp16":
         raise ValueError("mixed_precision 'fp16' is for GPUs: on a CPU it would change nothing; give 'bf16' or 'no'")
-    if freezing and (is_sharded(accelerator) or engine == DistributedType.DEEPSPEED):
-        raise ValueError(f"{freezing} works on one process and with DDP; with {engine.value} the whole model learns")
 
     logging.basicConfig(format="%(asctime)s  %(message)s", datefmt="%H:%M:%S")
     for name in ("tfm_zoo", "__main__"):
@@ -164,24 +143,19 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
     return accelerator
 
 
+def trackers(args: TrainingOptions) -> list[str]:
+    """The trackers that the options name, as Accelerate knows them."""
+    named = args.report_to or (["all"] if args.with_tracking else [])
+    names, known = [name.lower() for name in named], ["none", "all", *map(str, get_available_trackers())]
+    if unknown := [name for name in names if name not in known]:
+        raise ValueError(f"report_to {unknown[0]!r} is not installed; choose from {known}")
+    return [name for name in names if name != "none"]
+
+
 def asked_for(engine: str) -> bool:
     """Whether Accelerate will start an engine. It does for the word "true" alone: with 1, each process would train
     alone if this were taken for a yes."""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "").lower() == "true"
-
-
-def set_deepspeed(accelerator: Accelerator, args: TrainingOptions) -> None:
-    """Give DeepSpeed the options that it has to know, and refuse what would train on part of a batch."""
-    unset_hf_deepspeed_config()  # else `from_pretrained` would shard the model, which then cannot be converted
-    plugin = accelerator.state.deepspeed_plugin
-    passes = plugin.get_value("gradient_accumulation_steps")
-    if passes not in (None, "auto", 1, args.gradient_accumulation_steps):
-        raise ValueError(f"DeepSpeed's gradient_accumulation_steps {passes}: give it as an option of the recipe")
-    plugin.deepspeed_config.update(
-        train_micro_batch_size_per_gpu=args.per_device_train_batch_size,
-        gradient_accumulation_steps=1,  # the loop itself divides the gradients
-        gradient_clipping=args.max_grad_norm,
-    )
 
 
 def end_training(accelerator: Accelerator) -> None:
@@ -207,7 +181,7 @@ def check_output_dir(accelerator: Accelerator, args: TrainingOptions) -> Path | 
     """Refuse an `output_dir` that the run may not write to, and return the checkpoint in it to continue from, if any.
     All processes call it. Nothing is written: a run that is refused leaves everything as it was."""
     output_dir, resume_from = Path(args.output_dir), args.resume_from_checkpoint
-    # The main process finds it: others may see a shared folder as it was before.
+    # All look, and the main process decides: others may see a shared folder as it was before.
     checkpoint = broadcast_object_list([checkpoints.find_checkpoint(resume_from, output_dir)])[0]
     if checkpoint and checkpoint.resolve().parent != output_dir.resolve():
         where = f"output_dir {args.output_dir!r}, where the best model of its run is"
@@ -225,11 +199,9 @@ def check_replaceable(output_dir: Path, args: TrainingOptions, checkpoint: Path 
     resumes = checkpoints.asks_to_resume(args.resume_from_checkpoint)
     may_replace = args.overwrite_output_dir or (resumes and checkpoints.is_killed_run(output_dir))
     if checkpoint is None and checkpoints.holds_a_run(output_dir) and not may_replace:
-        held = f"holds a run{' and no checkpoint to go on from' if resumes else ''}"
-        can_resume = checkpoints.complete_checkpoints(output_dir)
-        resume = " --resume_from_checkpoint auto to go on with it," if can_resume else ""
-        advice = f"give another folder,{resume} or --overwrite_output_dir to replace it"
-        raise FileExistsError(f"output_dir {args.output_dir!r} {held}: {advice}")
+        held = f"output_dir {args.output_dir!r} holds a run{' and no checkpoint to go on from' if resumes else ''}"
+        go_on = "" if resumes else " --resume_from_checkpoint auto to go on from its last checkpoint,"
+        raise FileExistsError(f"{held}: give another folder,{go_on} or --overwrite_output_dir to replace it")
 
 
 def check_writable(output_dir: Path) -> None:

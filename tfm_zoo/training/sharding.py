@@ -1,5 +1,6 @@
 """What the loop has to know of engines that shard a model: FSDP2 and DeepSpeed."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -9,14 +10,36 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers import PreTrainedModel
+from transformers.integrations import unset_hf_deepspeed_config
 
 from tfm_zoo.hub.gathering import own_class, plain_name
+from tfm_zoo.training.options import TrainingOptions
 
 
 def is_sharded(accelerator: Accelerator) -> bool:
     """Whether each process holds only a part of the model while it trains: with FSDP and with ZeRO-3."""
     plugin = accelerator.state.deepspeed_plugin
     return accelerator.distributed_type == DistributedType.FSDP or (plugin is not None and plugin.zero_stage == 3)
+
+
+def set_engine(accelerator: Accelerator, args: TrainingOptions) -> None:
+    """Give FSDP or DeepSpeed what it has to know, and refuse what it cannot do."""
+    if name := next((name for name in ("freeze", "lora_rank") if getattr(args, name)), None):
+        engine = accelerator.distributed_type.value
+        raise ValueError(f"{name} works on one process and with DDP; with {engine} the whole model learns")
+    if accelerator.is_fsdp2 and (policy := accelerator.state.fsdp_plugin.mixed_precision_policy):
+        # Accelerate would have FSDP2 round outputs, losses too, to the dtype of the layers.
+        accelerator.state.fsdp_plugin.mixed_precision_policy = replace(policy, output_dtype=None)
+    if plugin := accelerator.state.deepspeed_plugin:
+        unset_hf_deepspeed_config()  # else `from_pretrained` would shard the model, which then cannot be converted
+        passes = plugin.get_value("gradient_accumulation_steps")
+        if passes not in (None, "auto", 1, args.gradient_accumulation_steps):
+            raise ValueError(f"DeepSpeed's gradient_accumulation_steps {passes}: give it as an option of the recipe")
+        plugin.deepspeed_config.update(
+            train_micro_batch_size_per_gpu=args.per_device_train_batch_size,
+            gradient_accumulation_steps=1,  # the loop itself divides the gradients
+            gradient_clipping=args.max_grad_norm,
+        )
 
 
 def shard_shared_tables(accelerator: Accelerator, model: PreTrainedModel) -> None:

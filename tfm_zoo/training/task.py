@@ -17,6 +17,7 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTok
 
 from tfm_zoo.converters.limits import check_room
 from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.training.batches import GlobalBatchSampler
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import Data
 from tfm_zoo.training.metrics import Metrics, load_metrics
@@ -32,28 +33,24 @@ Batch = dict[str, Tensor]
 class Task(ABC):
     """What is trained: a model, its examples, their losses and their metrics.
 
-    `compute_batch` gives the losses of a batch's items. Of them both the loss of a training step and that of a split
-    are made: the sum over all items, divided by their number, so that every item of a global batch weighs the same.
+    `compute_batch` gives the losses of a batch's items, and `count_items` their number. The loss of a training step and
+    that of a split are both the sum of these losses, divided by the number of items.
     """
 
-    accelerator: Accelerator
+    run: Run
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
-    args: TrainingOptions
     #: examples by split: "train" (perhaps a `Stream`), "validation" and perhaps "test"
     splits: Mapping[str, Any]
     collate: Callable[[list[Any]], Batch] | None = None  # None: torch's own
     facts: dict[str, Any] = field(default_factory=dict)  # about the data, for the identity of the run
-    data: Any = None  # where the examples come from: with `notes` on them, and its `own_splits`, which were not cut
+    data: Any = None  # where the examples come from, with `notes` on them
     metrics: Metrics | None = None  # of predictions, if the task makes any
 
-    #: tokens per process and forward pass; None: batches of `per_device_train_batch_size` examples
-    batch_tokens: int | None = None
-    #: tokens of each example, by which similar ones share a batch; with `batch_tokens`, a number for each column
-    lengths: Sequence[Any] | None = None
+    lengths: Sequence[Any] | None = None  # tokens of each training example, by which similar ones share a batch
 
     pipeline_tag: ClassVar[str]
-    #: loss -> the batch's labels that its items have (-100: no item); several losses are summed
+    #: loss -> the labels in a batch whose items it is the loss of (-100: no item); several losses are summed
     losses: ClassVar[Mapping[str, str]] = {"loss": "labels"}
     collator_class: ClassVar[type] = DataCollatorWithPadding  # of tasks whose data are rows
     languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
@@ -73,10 +70,23 @@ class Task(ABC):
             if name != "train"
         }
 
+    @property
+    def accelerator(self) -> Accelerator:
+        return self.run.accelerator
+
+    @property
+    def args(self) -> TrainingOptions:
+        return self.run.args
+
     @classmethod
-    def metric_names(cls, args: TrainingOptions, predicted: Sequence[str] = ()) -> list[str]:
+    def metric_names(cls, args: TrainingOptions, results: Sequence[str] = ()) -> list[str]:
         """The names of all metrics that an evaluation gives, with those of predictions."""
-        return ["loss", *predicted]
+        return ["loss", *results]
+
+    def make_batches(self, **division: int) -> GlobalBatchSampler:
+        """The global batches of the training examples in memory; `division` says how processes share them."""
+        size, per_device = len(self.splits["train"]), self.args.per_device_train_batch_size
+        return GlobalBatchSampler(size, per_device, lengths=self.lengths, seed=self.args.seed, **division)
 
     @property
     def final_split(self) -> str:
@@ -139,14 +149,11 @@ class Task(ABC):
         """Save what makes texts into tokens, beside the model."""
         self.tokenizer.save_pretrained(folder)
 
-    def before_epoch(self, model: PreTrainedModel, epoch: int) -> None:  # noqa: B027
-        """Called with the model, not its wrapper, before each epoch."""
-
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:  # noqa: B027
         """Called on every process after each evaluation."""
 
     def final_metrics(self, best: nn.Module, state: TrainState) -> dict[str, float]:
-        """More metrics of the best model, by default those of the test split, if any, under names like `test_loss`."""
+        """Metrics of the best model, by default those of the test split, if any, under names like `test_loss`."""
         return with_prefix(self.evaluate(best, "test"), "test") if "test" in self.splits else {}
 
 
@@ -156,8 +163,8 @@ class TokenTask(Task):
     metric_titles = {"loss": "loss per token", "perplexity": "perplexity"}
 
     @classmethod
-    def metric_names(cls, args: TrainingOptions, predicted: Sequence[str] = ()) -> list[str]:
-        return ["loss", "perplexity", *predicted]
+    def metric_names(cls, args: TrainingOptions, results: Sequence[str] = ()) -> list[str]:
+        return ["loss", "perplexity", *results]
 
     def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
         losses = super().compute_metrics(computed, split)
@@ -177,7 +184,7 @@ def choose_metrics(run: Run, task_class: type[Task], data: Data) -> tuple[Run, M
     """The metrics of predictions, which options or data name; and the run, which knows the one that picks the best."""
     usual, args = data.usual_metrics, run.args
     metrics = load_metrics(args.metrics or usual.names, args.trust_remote_code)
-    names = task_class.metric_names(args, metrics.result_names(usual.predictions, usual.references))
+    names = task_class.metric_names(args, metrics(usual.predictions, usual.references).figures)
     return replace(run, args=args.with_best_metric(names, usual.best)), metrics
 
 
@@ -186,18 +193,18 @@ def task_of_rows(task_class: type[Task], run: Run, data: Data, metrics: Metrics,
     fields of the task."""
     accelerator, model, tokenizer = run.accelerator, made["model"], made["tokenizer"]
     longest = longest_input(model.config, tokenizer)
-    args = cap_lengths(run.args, longest, *run.args.lengths)
-    for name, reader in args.lengths.items():
+    args = cap_lengths(run.args, longest, *run.args.length_options)
+    for name, reader in args.length_options.items():
         check_room(getattr(args, name), made[reader], name, pair=data.are_pairs)
     with shown_bars(accelerator.is_main_process):
         splits = data.encode(args, **made)
-    max_length = max(getattr(args, name) for name in args.lengths)
+    max_length = max(getattr(args, name) for name in args.length_options)
     collate = collator(task_class.collator_class, tokenizer, accelerator, longest, max_length)
     if args.pad_to_max_length:
         collate.padding, collate.max_length = "max_length", max_length
-    fields = {"accelerator": accelerator, "args": args, "data": data, "splits": splits, "facts": data.facts, **made}
     lengths = [*map(len, splits["train"]["input_ids"])] if args.group_by_length else None
-    return task_class(metrics=metrics, collate=collate, lengths=lengths, **fields)
+    fields = {"data": data, "splits": splits, "facts": data.facts, "metrics": metrics, "lengths": lengths, **made}
+    return task_class(run=replace(run, args=args), collate=collate, **fields)
 
 
 def with_prefix(metrics: Mapping[str, Any], split: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.task import Batch, Task, sums
 
 #: options that the recipes' own loop reads, and the Trainer does not
-LOOP = ("freeze", "freeze_epochs", "layerwise_lr_decay", "lora_rank", "early_stopping_patience")
+LOOP = ("freeze", "lora_rank", "early_stopping_patience")
 #: options that mean something else to the Trainer, or which `settings_of` translates
 OTHERS = {"label_smoothing_factor", "gradient_checkpointing", "torch_compile_backend", "resume_from_checkpoint"}
 

@@ -48,17 +48,15 @@ class Documents:
     train: TextSource
     validation: TextSource
     split: Callable[[str], list[str]]  # cuts a document into its sentences
-    own_splits: list[str]  # those that the data set came with
     notes: list[str]  # what a reader of the figures must know of the data
 
 
 def load_documents(args: DocumentOptions) -> Documents:
     """Load and check the documents. Without a validation split, the seed picks it from the documents in memory."""
-    raw = data.load_source(args)
-    is_text = "text" in [rows.builder_name for rows in raw.values()]
+    rows, notes = data.load_splits(args)
+    is_text = rows["train"].builder_name == "text"
     if is_text and not args.streaming:
-        raw = data.load_source(replace(args, streaming=True))  # a stream tells where a file ends
-    rows, own_splits, notes = data.by_role(raw, args)
+        rows, notes = data.load_splits(replace(args, streaming=True))  # a stream tells where a file ends
     column = row_files.find_text_column(rows["train"], args.text_column_name)
     sources = {}
     for role, split in rows.items():
@@ -74,9 +72,9 @@ def load_documents(args: DocumentOptions) -> Documents:
         for role, split in splits.items():
             if not any(map(str.strip, split[column])):
                 raise ValueError(f"there is no text in the {role} split")
-        splits = data.divide(splits, args, notes)
+        splits = data.cut_splits(args, splits, notes)
         train, validation = (TextSource(splits[role], column) for role in ("train", "validation"))
-    return Documents(train, validation, str.splitlines if is_text else split_sentences, own_splits, notes)
+    return Documents(train, validation, str.splitlines if is_text else split_sentences, notes)
 
 
 def task_of_documents(
@@ -104,10 +102,9 @@ def task_of_documents(
         mine = range(accelerator.process_index, examples.readers, accelerator.num_processes)
         examples.size = sum(gather_object([sum(1 for _ in examples.first_pass(mine))]))
     return task_class(
-        accelerator=accelerator,
+        run=run,
         model=model,
         tokenizer=tokenizer,
-        args=args,
         data=documents,
         splits={"train": examples, "validation": validation},
         collate=collator(DataCollatorForSeq2Seq, tokenizer, accelerator, longest, make_examples.longest),

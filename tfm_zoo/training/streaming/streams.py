@@ -202,9 +202,6 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         """Let the next iteration end with the epoch, after `step` steps of it. It begins where the last ended."""
         self.first_step = step
 
-    def step_after(self, steps: int, global_batch_size: int) -> int:
-        return super().step_after(steps, global_batch_size) if self.size else steps
-
     def state_dict(self) -> dict[str, Any]:
         """The positions of all processes. All of them call it."""
         starts = [[reader, vars(start)] for reader, start in self.starts.items()]

@@ -1,6 +1,5 @@
 """Classification of texts: with one label each, with any number of labels, or with numbers (regression)."""
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,15 +14,11 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
-from tfm_zoo.training.freezing import freeze, freeze_base_model, what_learns
-from tfm_zoo.training.metrics import predicted
 from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, with_padding
-from tfm_zoo.training.new_models import known_config, model_with_labels
+from tfm_zoo.training.new_models import known_config, new_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, choose_metrics, inputs_of, task_of_rows
-
-logger = logging.getLogger(__name__)
 
 HEAD = Head(AutoModelForSequenceClassification, "sequence classifier")
 PAIRS_OF_COLUMNS = "sentence1 sentence2", "premise hypothesis", "question sentence", "question1 question2"
@@ -68,33 +63,12 @@ class ClassificationOptions(TrainingOptions):
         0.0, "Label smoothing, of one label a text: what labels give to all.", at_least=0, below=1
     )
 
-    # The run
-    freeze_epochs: int = option(0, "Train only the head for this many epochs, then the whole model.", at_least=0)
-    frozen_learning_rate: float | None = option(None, "Rate of these epochs, with a schedule of their own.", above=0)
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.text_column_name is not None and not 1 <= len(self.text_column_name) <= 2:
             raise ValueError(f"text_column_name takes one or two columns, not {self.text_column_name}")
         if self.classifier_pooling and self.model_class == "native":
             raise ValueError("classifier_pooling is for encoders of the zoo, not for model_class 'native'")
-        if self.classifier_pooling and "classifier_pooling" in self.overrides():
-            raise ValueError("give classifier_pooling either by itself or in config_overrides, not both")
-        if self.frozen_learning_rate and not self.freeze_epochs:
-            raise ValueError("frozen_learning_rate is the head's while the rest is frozen: give freeze_epochs, too")
-        if self.freeze_epochs and self.lora_rank:
-            raise ValueError("give either freeze_epochs or lora_rank: with adapters, the base model never learns")
-
-    def columns_of_names(self, columns: Sequence[str]) -> list[str]:
-        asked = self.label_column_name or [name for (name,) in LABEL_COLUMNS if name in columns][:1]
-        asked = [asked] if isinstance(asked, str) else asked
-        return [] if self.problem_type == NUMBERS or len(asked) > 1 else [name for name in asked if name in columns]
-
-    def phases(self, total_steps: int, steps_per_epoch: int) -> list[tuple[float, int]]:
-        frozen = min(self.freeze_epochs * steps_per_epoch, total_steps)
-        if not self.frozen_learning_rate:
-            return super().phases(total_steps, steps_per_epoch)
-        return [(self.frozen_learning_rate, frozen), (self.learning_rate, total_steps - frozen)]
 
 
 @dataclass
@@ -135,47 +109,35 @@ class LabelledTexts(data.Data):
 
 def load_texts(args: ClassificationOptions) -> LabelledTexts:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
-    raw = data.load_source(args)
-    first = raw.get("train", next(iter(raw.values())))
-    texts, columns, problem = found = columns_and_problem(args, first)
-    rows, own_splits, notes = data.rows_by_role(args, raw, partial(labelled_rows, *found))
-    if problem == NUMBERS:
-        return LabelledTexts(data.divide(rows, args, notes), own_splits, notes, texts, columns, problem)
+    raw, notes = data.load_splits(args)
+    text_columns, label_columns, problem = found = columns_and_problem(args, raw["train"])
+    rows = data.read_splits(args, raw, notes, partial(labelled_rows, *found))
+    names = label_columns
+    if problem != NUMBERS:
+        own = label_columns if len(label_columns) > 1 else data.class_names(raw["train"].features[label_columns[0]])
+        names = data.known_labels(rows, "label", own)
+        if len(names) < 2 and problem == ONE_LABEL:
+            raise ValueError(f"classification needs two labels or more; {label_columns[0]!r} holds only {names}")
+    splits = data.cut_splits(args, rows, notes)
+    if problem != NUMBERS:
+        data.log_label_counts(data.each_label(splits["train"]["label"]), len(splits["train"]), names)
+    return LabelledTexts(splits, notes, text_columns, names, problem)
 
-    names = columns if len(columns) > 1 else data.class_names(first.features[columns[0]])
-    names = data.known_labels(rows, "label", names)
-    if len(names) < 2 and problem == ONE_LABEL:
-        raise ValueError(f"classification needs two labels or more; {columns[0]!r} holds only {names}")
-    splits = data.divide(rows, args, notes)
-    data.log_label_counts(data.each_label(splits["train"]["label"]), len(splits["train"]), names)
-    return LabelledTexts(splits, own_splits, notes, texts, names, problem)
 
-
-def labelled_rows(texts: Sequence[str], columns: Sequence[str], problem: str, table: data.Table) -> Dataset | None:
+def labelled_rows(
+    text_columns: Sequence[str], label_columns: Sequence[str], problem: str, table: data.Table
+) -> Dataset | None:
     """The columns of texts of a split, and its labels in the column "label"; None if it has no labels."""
-    for column in texts:
-        table.texts(column)
-    for column in columns:
+    for column in text_columns:
+        table.texts(column)  # refuses what is not text
+    for column in label_columns:
         table.check(column)
-    labels = read_labels(table, columns, problem)
+    labels = read_labels(table, label_columns, problem)
     missing = labels.count(None)
     if 0 < missing < len(labels):
-        found = f"{table} has {data.pluralize(missing, 'row')} without a label, the first is {{row}}"
-        raise table.error(labels.index(None), found, columns[0])
-    return None if missing else table.rows.select_columns([*texts]).add_column("label", labels)
-
-
-def labelled_file(args: ClassificationOptions, label2id: Mapping[str, int]) -> tuple[list[list[str]], list[Any]]:
-    """The texts in the columns of `train_file`, and its labels, as a model with these ids reads them."""
-    rows = data.load_file(args, "train", args.train_file)
-    texts, columns, problem = found = columns_and_problem(args, rows)
-    labelled = labelled_rows(*found, data.Table(args, "train", rows))
-    if labelled is None:
-        raise ValueError(f"{args.train_file!r} has no label in {columns}")
-    labels = labelled["label"][:]
-    if problem != NUMBERS and (unknown := sorted(set(data.each_label(labels)) - set(label2id))):
-        raise ValueError(f"{args.train_file!r} has labels that the model lacks: {unknown}; it has {list(label2id)}")
-    return [labelled[column][:] for column in texts], encoded_labels(labels, problem, label2id)
+        found = f"{data.pluralize(missing, 'row')} without a label, this is the first"
+        raise table.error(labels.index(None), found, label_columns[0])
+    return None if missing else table.rows.select_columns([*text_columns]).add_column("label", labels)
 
 
 def columns_and_problem(args: ClassificationOptions, split: Dataset) -> tuple[list[str], list[str], str]:
@@ -206,7 +168,7 @@ def read_labels(table: data.Table, columns: Sequence[str], problem: str) -> list
         cells = [None if str(cell) == "nan" else cell for cell in cells]
         for column, cell in zip(columns, cells, strict=True):
             if cell is not None and not (is_number(cell) and (problem == NUMBERS or float(cell) in (0, 1))):
-                raise table.wrong(row, f"{wanted}, not {cell!r}", column)
+                raise table.error(row, f"{wanted}, not {cell!r}", column)
         if None in cells:
             labels.append(None)
         elif problem == NUMBERS:
@@ -223,8 +185,7 @@ def single_labels(table: data.Table, column: str, labels: Sequence[Any]) -> list
         return labels
     if not isinstance(feature, Value):
         raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
-    # CSV has no types: a column of names in which all are numbers is one of numbers
-    are_numbers = feature.dtype.startswith("float") or (table.is_delimited and all(map(is_number, found)))
+    are_numbers = feature.dtype.startswith("float") or all(map(is_number, found))  # perhaps in writing, as in CSV
     if are_numbers and (real := next((label for label in found if not float(label).is_integer()), None)):
         raise ValueError(
             f"label_column_name {column!r} holds numbers (float64), such as {real}; expected text, whole numbers or"
@@ -261,14 +222,27 @@ def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> Model
         config = known_config(args) if args.is_new else HEAD.config_of_checkpoint(args)
         if family_of(config) != "tfm_bert":
             raise ValueError(f"classifier_pooling is for encoders, and {config.model_type!r} is not one")
-    model, tokenizer = model_with_labels(HEAD, args, texts.texts(), texts.label_names, **fields)
+    if args.is_new:
+        model, tokenizer = new_with_labels(HEAD, args, texts.texts(), texts.label_names, **fields)
+    else:
+        model, tokenizer = HEAD.load_with_labels(args, texts.label_names, **fields)
     tokenizer, end = with_padding(tokenizer), model.config.eos_token_id
     if args.is_new and model.config.is_encoder_decoder and end not in tokenizer("")["input_ids"]:
         kind = args.model_type or model.config.model_type
         raise ValueError(f"{kind!r} reads eos_token_id {end}, with which the tokenizer ends no text: give another one")
     if model.config.pad_token_id is None:  # by which the classifier of a decoder finds a text's last token
         model.config.pad_token_id = tokenizer.pad_token_id
-    return ModelAndTokenizer(model, tokenizer)
+    return model, tokenizer
+
+
+def predicted(logits: Tensor, problem: str) -> Tensor:
+    """What logits `(rows, labels)` predict: the class of each row, `(rows,)`; 1 for each label that is likelier than
+    not, `(rows, labels)`; or numbers, `(rows,)` if there is one a row."""
+    if problem == ONE_LABEL:
+        return logits.argmax(-1)
+    if problem == ANY_LABELS:
+        return (logits > 0) * 1
+    return logits[:, 0] if logits.shape[-1] == 1 else logits
 
 
 LOSSES = {ONE_LABEL: F.cross_entropy, ANY_LABELS: F.binary_cross_entropy_with_logits, NUMBERS: F.mse_loss}
@@ -278,7 +252,6 @@ LOSSES = {ONE_LABEL: F.cross_entropy, ANY_LABELS: F.binary_cross_entropy_with_lo
 class ClassificationTask(Task):
     """A classifier learns the labels, or the numbers, of texts."""
 
-    args: ClassificationOptions
     data: LabelledTexts
 
     weights: Tensor | None = None  # of the labels in the loss, `(labels,)`
@@ -302,18 +275,22 @@ class ClassificationTask(Task):
         self.facts["classifier_pooling"] = None if pooling in ("cls", "late") else pooling
 
     def count_items(self, batch: Batch) -> Batch:
+        labels = batch["labels"]
+        if self.data.problem == NUMBERS:  # -100 is a number like any other
+            return {"loss_items": torch.ones_like(labels).view(len(labels), -1).sum(dim=1)}
         if self.weights is None:
             return super().count_items(batch)
-        return {"loss_items": self.weights.to(batch["labels"].device)[batch["labels"]]}
+        return {"loss_items": self.weights.to(labels.device)[labels]}
 
     def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
         """The losses and, in evaluations, the prediction and the label, or labels, of each example."""
         labels, problem, learns = batch["labels"], self.data.problem, torch.is_grad_enabled()
         logits = model(**inputs_of(batch)).logits.float()
-        options = {"label_smoothing": self.args.label_smoothing_factor * learns} if problem == ONE_LABEL else {}
+        smooths = learns and problem == ONE_LABEL
+        options = {"label_smoothing": self.args.label_smoothing_factor} if smooths else {}
         targets = labels.view_as(logits) if problem == NUMBERS else labels
         losses = LOSSES[problem](logits, targets, reduction="none", **options)
-        if self.weights is not None:
+        if self.weights is not None:  # a label weighs as much as it counts
             losses = losses * self.count_items(batch)["loss_items"]
         if learns:
             return {"loss": losses}
@@ -323,15 +300,6 @@ class ClassificationTask(Task):
     def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
         scores = self.metrics(computed["predictions"], computed["references"])
         return {**super().compute_metrics(computed, split), **scores.figures}
-
-    def before_epoch(self, model: PreTrainedModel, epoch: int) -> None:
-        if number := self.args.freeze_epochs:
-            frozen = epoch < number
-            freeze_base_model(model, frozen)
-            freeze(model, self.args.freeze or [])  # for good
-            if epoch <= number:
-                stage = f"one of {number} with the base model frozen" if frozen else "the first with the whole model"
-                logger.info(f"epoch {epoch + 1}, {stage}: {what_learns(model)}")
 
 
 def load_task(run: Run) -> ClassificationTask:

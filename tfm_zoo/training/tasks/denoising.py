@@ -115,8 +115,6 @@ def random_parts(total: int, parts: int, rng: np.random.Generator) -> np.ndarray
 class DenoisingTask(TargetTask):
     """An encoder-decoder learns to write the spans that texts lack."""
 
-    args: DenoisingOptions
-
     pipeline_tag = "text2text-generation"
 
     @property

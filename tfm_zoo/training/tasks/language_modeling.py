@@ -153,15 +153,14 @@ def blocks_of_chunk(
 
 def load_corpus(args: LanguageModelingOptions) -> Corpus:
     """Load and check the texts."""
-    raw = data.load_source(args)
+    rows, notes = data.load_splits(args)
     if args.is_generated:
-        raw = {"train": raw["train"]}  # the other splits have words of their own, which a language model cannot know
-    rows, own_splits, notes = data.by_role(raw, args)
+        rows = {"train": rows["train"]}  # the other splits have words of their own, which a language model cannot know
     column = row_files.find_text_column(rows["train"], args.text_column_name)
     if args.streaming:
         sources = {role: TextSource(split.select_columns(column), column, breaks=False) for role, split in rows.items()}
         train, held_out = hold_out(sources, notes, HELD_OUT)
-        return Corpus(DatasetDict(validation=held_out), own_splits, notes, train)
+        return Corpus(DatasetDict(validation=held_out), notes, train)
 
     for role, split in rows.items():
         data.Table(args, role, split).texts(column)
@@ -176,7 +175,7 @@ def load_corpus(args: LanguageModelingOptions) -> Corpus:
     for role, split in splits.items():
         if not len(split):
             raise ValueError(f"there is no text in the {role} split")
-    return Corpus(DatasetDict(splits), own_splits, notes)
+    return Corpus(DatasetDict(splits), notes)
 
 
 def cut_at_the_end(texts: list[str], share: float) -> tuple[list[str], list[str]]:
@@ -309,10 +308,9 @@ def load_task(run: Run) -> LanguageModelingTask:
     identity = {name: data.digest([split]) for name, split in tokens.items()}
     identity |= {"train": corpus.stream.identity} if corpus.stream else {}
     return LanguageModelingTask(
-        accelerator=run.accelerator,
+        run=replace(run, args=args),
         model=model,
         tokenizer=tokenizer,
-        args=args,
         data=corpus,
         splits={"train": examples, "validation": validation},
         facts={

@@ -173,14 +173,12 @@ def new_encoder(args: PretrainingOptions, head: Head, texts: Iterable[str]) -> M
     config = new_config(head, args, tokenizer, **fields)
     if not args.tokenizer_name:
         tokenizer.model_max_length = config.max_position_embeddings
-    return ModelAndTokenizer(new_model(head, args, config), tokenizer)
+    return new_model(head, args, config), tokenizer
 
 
 @dataclass(kw_only=True)
 class PretrainingTask(Task):
     """An encoder learns to predict masked tokens and, of pairs of segments, whether one follows the other."""
-
-    args: PretrainingOptions
 
     pipeline_tag = "fill-mask"
     losses = {"mlm_loss": "labels", "nsp_loss": "next_sentence_label"}
@@ -198,7 +196,7 @@ class PretrainingTask(Task):
             raise ValueError("no token of the validation documents is masked: give more of them")
 
     @classmethod
-    def metric_names(cls, args: PretrainingOptions, predicted: Sequence[str] = ()) -> list[str]:
+    def metric_names(cls, args: PretrainingOptions, results: Sequence[str] = ()) -> list[str]:
         return [name for name in cls.metric_titles if args.next_sentence_prediction or "nsp" not in name]
 
     def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:

@@ -17,7 +17,7 @@ from tfm_zoo.data.windows import Window, Windows, best_spans
 from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.models import Head, with_padding
-from tfm_zoo.training.new_models import model_with_labels
+from tfm_zoo.training.new_models import new_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, choose_metrics, task_of_rows, with_prefix
@@ -120,8 +120,9 @@ def labelled(window: Window, answers: Mapping[str, list], cls_token_id: int | No
 
 def load_questions(args: AnsweringOptions) -> Questions:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
-    rows, own_splits, notes = data.rows_by_role(args, data.load_source(args), _questions, ["question", "context"])
-    return Questions(data.divide(rows, args, notes), own_splits, notes)
+    raw, notes = data.load_splits(args)
+    rows = data.read_splits(args, raw, notes, _questions, ["question", "context"])
+    return Questions(data.cut_splits(args, rows, notes), notes)
 
 
 def _questions(table: data.Table) -> Dataset:
@@ -136,13 +137,13 @@ def _questions(table: data.Table) -> Dataset:
     answers = rows[answer_column][:]
     for row, (context, answer) in enumerate(zip(contexts, answers, strict=True)):
         if not isinstance(answer, Mapping) or not all(isinstance(answer.get(key), list) for key in ANSWER):
-            raise table.wrong(row, f"answer_column needs lists `text` and `answer_start`, not {answer!r}")
+            raise table.error(row, f"answer_column needs lists `text` and `answer_start`, not {answer!r}")
         if not answer["text"] and not args.version_2_with_negative:
             advice = "give version_2_with_negative if questions may lack one"
-            raise table.error(row, f"{table}, {{row}} has no answer: {advice}")
+            raise table.error(row, f"there is no answer: {advice}")
         for text, start in zip(answer["text"], answer["answer_start"], strict=True):
             if not text or not context.startswith(text, start):
-                raise table.wrong(row, f"the answer {text!r} does not stand at character {start} of its context")
+                raise table.error(row, f"the answer {text!r} does not stand at character {start} of its context")
     ids = map(str, rows["id"] if "id" in rows.column_names else range(len(rows)))
     answers = [{key: answer[key] for key in ANSWER} for answer in answers]
     return Dataset.from_dict({"id": [*ids], "question": questions, "context": contexts, "answers": answers})
@@ -158,7 +159,6 @@ def padded_at_right(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBa
 class AnsweringTask(Task):
     """A model learns where in a text the answer to a question begins and ends. The last answers are kept."""
 
-    args: AnsweringOptions
     data: Questions
 
     pipeline_tag = "question-answering"
@@ -238,6 +238,9 @@ def load_task(run: Run) -> AnsweringTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         questions = load_questions(run.args)
         run, metrics = choose_metrics(run, AnsweringTask, questions)
-        model, tokenizer = model_with_labels(HEAD, run.args, questions.texts(), SCORES)
+        if run.args.is_new:
+            model, tokenizer = new_with_labels(HEAD, run.args, questions.texts(), SCORES)
+        else:
+            model, tokenizer = HEAD.load_with_labels(run.args, SCORES)
         made = {"model": model, "tokenizer": padded_at_right(tokenizer)}
         return task_of_rows(AnsweringTask, run, questions, metrics, **made)

@@ -32,8 +32,9 @@ class SummarizationOptions(TextToTextOptions):
 
 def load_summaries(args: SummarizationOptions) -> TextPairs:
     """Load and check the pairs; the seed decides which rows a missing split and `max_*_samples` take."""
-    rows, own_splits, notes = data.rows_by_role(args, data.load_source(args), _pairs, SIDES)
-    return TextPairs(data.divide(rows, args, notes), own_splits, notes)
+    raw, notes = data.load_splits(args)
+    rows = data.read_splits(args, raw, notes, _pairs, SIDES)
+    return TextPairs(data.cut_splits(args, rows, notes), notes)
 
 
 def _pairs(table: data.Table) -> Dataset:
@@ -48,8 +49,6 @@ def _pairs(table: data.Table) -> Dataset:
 @dataclass(kw_only=True)
 class SummarizationTask(TextToTextTask):
     """An encoder-decoder learns to summarise."""
-
-    args: SummarizationOptions
 
     pipeline_tag = "summarization"
     metric_titles = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", **TextToTextTask.metric_titles}

@@ -21,7 +21,7 @@ from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import data
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.models import Head, with_padding
-from tfm_zoo.training.new_models import model_with_labels
+from tfm_zoo.training.new_models import new_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, choose_metrics, inputs_of, task_of_rows, with_prefix
@@ -104,15 +104,15 @@ def labels_of_tokens(
 
 def load_tagged_texts(args: TaggingOptions) -> TaggedTexts:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
-    splits = data.load_source(args)
-    first = next(iter(splits.values()))
+    raw, notes = data.load_splits(args)
+    first = raw["train"]
     (words,) = row_files.find_columns(first, args.text_column_name, WORD_COLUMNS, "text_column_name")
     (tags,) = row_files.find_columns(first, args.label_column_name, TAG_COLUMNS, "label_column_name")
-    rows, own_splits, notes = data.rows_by_role(args, splits, partial(tagged_words, words, tags), ["words"])
+    rows = data.read_splits(args, raw, notes, partial(tagged_words, words, tags), ["words"])
     names = data.known_labels(rows, "tags", data.class_names(first.features[tags]))
     if len(names) < 2:
         raise ValueError(f"two tags or more are needed; {tags!r} holds only {names}")
-    texts = TaggedTexts(data.divide(rows, args, notes), own_splits, notes, names)
+    texts = TaggedTexts(data.cut_splits(args, rows, notes), notes, names)
     train = data.each_label(texts.splits["train"]["tags"])
     data.log_label_counts(train, len(train), names, "word")
     return texts
@@ -126,12 +126,12 @@ def tagged_words(word_column: str, tag_column: str, table: data.Table) -> Datase
     rows = zip(table.rows[word_column], data.labels_in(table.rows, tag_column), strict=True)
     for row, (words, tags) in enumerate(rows):
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise table.wrong(row, f"text_column_name {word_column!r} needs a list of words, not {words!r}")
+            raise table.error(row, f"text_column_name {word_column!r} needs a list of words, not {words!r}")
         if not isinstance(tags, list) or not all(isinstance(tag, (str, int)) for tag in tags):
-            raise table.wrong(row, f"label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
+            raise table.error(row, f"label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
         if len(words) != len(tags):
             sizes = f"{data.pluralize(len(words), 'word')} and {data.pluralize(len(tags), 'tag')}"
-            raise table.wrong(row, f"{sizes}; each word needs one")
+            raise table.error(row, f"{sizes}; each word needs one")
         found["words"].append(words)
         found["tags"].append([*map(str, tags)])
     return Dataset.from_dict(found)
@@ -156,7 +156,6 @@ def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
 class TaggingTask(Task):
     """A model learns the tags of words. The scores of each kind of entity are kept for the card."""
 
-    args: TaggingOptions
     data: TaggedTexts
 
     pipeline_tag = "token-classification"
@@ -197,5 +196,8 @@ def load_task(run: Run) -> TaggingTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         texts = load_tagged_texts(run.args)
         run, metrics = choose_metrics(run, TaggingTask, texts)
-        model, tokenizer = model_with_labels(HEAD, run.args, texts.texts(), texts.label_names)
+        if run.args.is_new:
+            model, tokenizer = new_with_labels(HEAD, run.args, texts.texts(), texts.label_names)
+        else:
+            model, tokenizer = HEAD.load_with_labels(run.args, texts.label_names)
         return task_of_rows(TaggingTask, run, texts, metrics, model=model, tokenizer=reads_words(tokenizer))

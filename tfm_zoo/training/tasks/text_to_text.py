@@ -1,6 +1,6 @@
 """Texts to read and texts to write: what translation and summarization share."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,6 +23,7 @@ from typing_extensions import Self
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.pipelines.text_to_text import field_of_original, load_target_tokenizer
+from tfm_zoo.training.batches import GlobalBatchSampler
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import Data, UsualMetrics, vocabulary_digest
 from tfm_zoo.training.models import Head
@@ -48,7 +49,7 @@ class TextToTextOptions(TrainingOptions):
         **{"hidden_size": 128, "num_attention_heads": 4, "hidden_dropout": 0.0},  # the generated data have no noise
     }
     make_tokenizer: ClassVar = staticmethod(joint_bpe)
-    lengths: ClassVar = {"max_source_length": "tokenizer", "max_target_length": "target_tokenizer"}
+    length_options: ClassVar = {"max_source_length": "tokenizer", "max_target_length": "target_tokenizer"}
     writes: ClassVar[str]  # what the model writes, such as a "translation"
     separate_vocabularies: ClassVar[bool] = False  # what stands for an option that translation alone has
     # Options in whose place source and target have their own
@@ -182,7 +183,6 @@ class TargetTask(TokenTask):
 class TextToTextTask(TargetTask):
     """An encoder-decoder learns to write the target of each source. The last samples are kept for the card."""
 
-    args: TextToTextOptions
     data: TextPairs
     target_tokenizer: PreTrainedTokenizerBase
 
@@ -194,8 +194,7 @@ class TextToTextTask(TargetTask):
         if args.num_eval_texts and is_sharded(self.accelerator):
             raise ValueError("num_eval_texts: a sharded model does not write in training; it does with DDP")
         lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
-        self.batch_tokens = args.per_device_train_batch_tokens
-        self.lengths = lengths if self.batch_tokens else list(map(sum, lengths))
+        self.lengths = lengths if args.per_device_train_batch_tokens else list(map(sum, lengths))
         self.smoothing = args.label_smoothing_factor
         self.max_length = args.max_target_length + 1  # of a written text, with the token that every one starts with
         args.set_generation(self.model.generation_config, self.max_length)
@@ -206,9 +205,14 @@ class TextToTextTask(TargetTask):
             folder = {"target_tokenizer": TARGET_TOKENIZER} if self.has_two else {}
             config.task_specific_params = {self.pipeline_tag: {"prefix": args.source_prefix, **folder}}
 
+    def make_batches(self, **division: int) -> GlobalBatchSampler:
+        if tokens := self.args.per_device_train_batch_tokens:
+            return TokenBatchSampler(self.lengths, tokens, seed=self.args.seed, **division)
+        return super().make_batches(**division)
+
     @classmethod
-    def metric_names(cls, args: TextToTextOptions, predicted: Sequence[str] = ()) -> list[str]:
-        return super().metric_names(args, predicted if args.num_eval_texts else ())
+    def metric_names(cls, args: TextToTextOptions, results: Sequence[str] = ()) -> list[str]:
+        return super().metric_names(args, results if args.num_eval_texts else ())
 
     def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
         """Loss and perplexity of a split, and the scores of the texts that are written for its first pairs."""
@@ -268,15 +272,52 @@ class TextToTextTask(TargetTask):
 
 
 def label_smoothed_loss(logits: Tensor, labels: Tensor, epsilon: float) -> Tensor:
-    """Each position's cross-entropy `(tokens,)` against labels that keep `1 - epsilon`, and give the rest to all other
-    classes, evenly: Tensor2Tensor's definition, with which *Attention Is All You Need* was trained.
-
-    Args:
-        logits: `(tokens, vocab_size)`.
-        labels: `(tokens,)`.
-        epsilon: at most `1 - 1 / vocab_size`; 0: no smoothing.
-    """
+    """The cross-entropy of `(tokens, vocab_size)` logits, `(tokens,)`, against labels that keep `1 - epsilon`, and give
+    the rest evenly to all others: Tensor2Tensor's definition, with which *Attention Is All You Need* was trained."""
     classes = logits.shape[-1]
     # torch spreads a mass over all classes: this one gives epsilon / (classes - 1) to each, the label's own included.
     spread = epsilon * classes / (classes - 1)
     return F.cross_entropy(logits.float(), labels, reduction="none", label_smoothing=spread)
+
+
+class TokenBatchSampler(GlobalBatchSampler):
+    """A [`GlobalBatchSampler`] that limits batches by tokens, padding included, and not by examples.
+
+    A global batch holds at most `per_device * num_processes * accumulation_steps` tokens when each of its columns
+    (source and target) is padded to its longest. Examples of similar `lengths`, `(examples, columns)`, are together.
+    From epoch to epoch examples of equal lengths change places, and batches change their order, but not their sizes.
+    """
+
+    unit = " tokens"
+    #: larger batches hold a multiple of this many examples, which most numbers of processes share evenly
+    MULTIPLE = 8
+
+    def __init__(self, lengths: Sequence[Sequence[int]], per_device: int, **division: int):
+        self.columns, self.sizes = torch.as_tensor(lengths), None
+        longest = int(self.columns.sum(dim=1).max())
+        if longest > per_device:
+            raise ValueError(f"per_device_train_batch_tokens {per_device}: too few for an example of {longest} tokens")
+        super().__init__(len(self.columns), per_device, lengths=lengths, **division)
+
+    def make_batches(self, generator: torch.Generator) -> Sequence[Tensor]:
+        order = torch.randperm(self.size, generator=generator)
+        # A stable sort by one column after the other sorts by the last, and where that is equal by those before it.
+        for column in self.columns.T:
+            order = order[column[order].argsort(stable=True)]
+        self.sizes = self.sizes or [*self._sizes(self.columns[order])]
+        batches = order.split(self.sizes)
+        return [batches[index] for index in torch.randperm(len(batches), generator=generator)]
+
+    def capacity(self, batch: Tensor) -> int:
+        # At least one: a batch's longest source and longest target may be too long together, but no example is.
+        return max(1, self.per_device // int(self.columns[batch].amax(dim=0).sum()))
+
+    def _sizes(self, lengths: Tensor) -> Iterator[int]:
+        """How many examples, sorted by length, each batch takes: as many as fit."""
+        while len(lengths):
+            padded = lengths[: self.global_batch_size].cummax(dim=0).values.sum(dim=1)
+            size = int((padded * torch.arange(1, len(padded) + 1) <= self.global_batch_size).sum())
+            if self.MULTIPLE < size < len(lengths):
+                size -= size % self.MULTIPLE
+            yield size
+            lengths = lengths[size:]

@@ -65,9 +65,9 @@ def load_parallel_texts(args: TranslationOptions) -> TextPairs:
     languages = args.source_lang, args.target_lang
     if args.is_generated:
         languages = tuple(given or usual for given, usual in zip(languages, SIDES, strict=True))
-    splits = {split: load_pairs(args, split, file) for split, file in args.files().items()} or data.load_source(args)
-    rows, own_splits, notes = data.rows_by_role(args, splits, partial(_pairs, languages))
-    return TextPairs(data.divide(rows, args, notes), own_splits, notes, languages)
+    raw, notes = data.load_splits(args, load_pairs)
+    rows = data.read_splits(args, raw, notes, partial(_pairs, languages))
+    return TextPairs(data.cut_splits(args, rows, notes), notes, languages)
 
 
 def load_pairs(args: TranslationOptions, split: str, file: str) -> Dataset:
@@ -98,7 +98,7 @@ def _pairs(languages: Sequence[str | None], table: data.Table) -> Dataset:
         texts[side] = table.texts(column, "column")
         empty = next((row for row, text in enumerate(texts[side]) if not text.strip()), None)
         if empty is not None:
-            raise table.error(empty, f"{table} has an empty text in {{row}}", column)
+            raise table.error(empty, "the text is empty", column)
     return Dataset.from_dict(texts)
 
 
@@ -125,8 +125,6 @@ def set_languages(
 @dataclass(kw_only=True)
 class TranslationTask(TextToTextTask):
     """An encoder-decoder learns to translate."""
-
-    args: TranslationOptions
 
     pipeline_tag = "translation"
     metric_titles = {"bleu": "BLEU", "chrf": "chrF", "exact_match": "exact match", **TextToTextTask.metric_titles}

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from tfm_zoo.training.metrics.loading import LISTS_OF_NUMBERS, NUMBERS, metric
+from tfm_zoo.training.metrics.loading import LISTS_OF_NUMBERS, NUMBERS, metric, whole_numbers
 
 
 def accuracy(predictions: Sequence, references: Sequence) -> dict[str, float]:
@@ -16,15 +14,6 @@ def accuracy(predictions: Sequence, references: Sequence) -> dict[str, float]:
     """
     right = whole_numbers(predictions) == whole_numbers(references)
     return {"accuracy": float(right.reshape(len(right), -1).all(axis=1).mean())}
-
-
-def whole_numbers(values: Sequence) -> np.ndarray:
-    """Class ids or labels. Refuses a number that is not whole: it is that of a regression."""
-    values = np.asarray(values)
-    wrong = values[values != np.rint(values)]
-    if wrong.size:
-        raise ValueError(f"classes are whole numbers, not {wrong[0]:g}: numbers are measured by mse, mae or pearsonr")
-    return values.astype(np.int64)
 
 
 Accuracy = metric(accuracy, NUMBERS, LISTS_OF_NUMBERS)

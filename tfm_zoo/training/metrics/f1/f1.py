@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfm_zoo.training.metrics.accuracy.accuracy import whole_numbers
-from tfm_zoo.training.metrics.loading import LISTS_OF_NUMBERS, NUMBERS, metric
+from tfm_zoo.training.metrics.loading import LISTS_OF_NUMBERS, NUMBERS, metric, whole_numbers
 
 
 def f1(predictions: Sequence, references: Sequence) -> dict[str, float]:

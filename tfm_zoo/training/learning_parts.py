@@ -1,7 +1,11 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021) instead of whole weights, by PEFT, which nothing else here imports."""
+"""What learns, if not all weights do: what is not frozen; or low-rank adapters (LoRA, Hu et al. 2021), by PEFT."""
 
+import difflib
 import re
+from collections.abc import Sequence
 from copy import copy
+from fnmatch import fnmatchcase
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +17,31 @@ if TYPE_CHECKING:
     from tfm_zoo.training.options import TrainingOptions
 
 #: the folder, beside the merged model, that holds the adapters alone, as PEFT reads them
-FOLDER = "adapter"
+ADAPTER_FOLDER = "adapter"
 ADAPTER = "default"  # PEFT's name of the only one
 #: how the class of a model ends -> PEFT's name of its task
 TASKS = {"SequenceClassification": "SEQ_CLS", "TokenClassification": "TOKEN_CLS", "QuestionAnswering": "QUESTION_ANS"}
+
+
+def freeze(model: PreTrainedModel, patterns: Sequence[str]) -> None:
+    """Freeze the parameters that shell patterns name.
+
+    A pattern matches whole parts of a dotted name, anywhere in it: `embeddings` means all parameters of the embeddings,
+    `layers.[0-3]` those of the first four layers of each stack. A weight that is tied to another is frozen by either
+    name. A pattern that matches nothing is refused, and so are patterns that leave nothing to learn.
+    """
+    named = list(model.named_parameters(remove_duplicate=False))
+    for pattern in patterns:
+        frozen = [parameter for name, parameter in named if fnmatchcase(f".{name}.", f"*.{pattern}.*")]
+        if not frozen:
+            parts = [name.split(".") for name, _ in named]
+            known = {".".join(p[start:end]) for p in parts for start, end in combinations(range(len(p) + 1), 2)}
+            near = difflib.get_close_matches(pattern.removesuffix(".*"), sorted(known), n=3, cutoff=0)
+            raise ValueError(f"freeze {pattern!r}: {type(model).__name__} has no parameter of that name; near: {near}")
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+    if not any(parameter.requires_grad for _, parameter in named):
+        raise ValueError(f"freeze {list(patterns)}: nothing is left to learn")
 
 
 class Adapters:
