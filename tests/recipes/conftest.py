@@ -204,9 +204,10 @@ def checkpoint(rows, tmp_path_factory) -> Path:
 def write(file: Path, rows: list[dict]) -> Path:
     """A JSON file, or a CSV file."""
     table = DataFrame(rows)
-    table.to_csv(file, index=False, na_rep="nan") if file.suffix == ".csv" else table.to_json(
-        file, orient="records", lines=True
-    )
+    if file.suffix == ".csv":
+        table.to_csv(file, index=False, na_rep="nan")
+    else:
+        table.to_json(file, orient="records", lines=True)
     return file
 
 

@@ -147,11 +147,8 @@ def two(jobs, one, tmp_path_factory) -> dict[str, Path]:
             listed.append({"function": function, "arguments": arguments, "environment": environment})
 
         if engine == "cpu":
-            add(
-                "run",
-                str(ROOT / "recipes" / "finetune_embeddings.py"),
-                as_argv(VECTORS | {"output_dir": folder / "vectors"}),
-            )
+            vectors = as_argv(VECTORS | {"output_dir": folder / "vectors"})
+            add("run", str(ROOT / "recipes" / "finetune_embeddings.py"), vectors)
             for name, (of, options) in elsewhere(one, folder).items():
                 recipe, _, batches = jobs[of]
                 add("run", str(recipe.script), recipe.argv(output_dir=folder / name, **batches | options))
