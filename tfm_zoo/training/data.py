@@ -278,7 +278,7 @@ def known_labels(rows: Mapping[str, Dataset], column: str, names: list[str] | No
 
 
 def log_label_counts(labels: Sequence[str], number: int, names: Sequence[str], thing: str = "row") -> None:
-    """Log how often each label occurs among the `number` rows (or words) to train on; warn if these are no labels."""
+    """Log how often each label occurs among the `number` rows (or words) to train on; warn where they are too many."""
     counts, shown = Counter(labels), 12
     found = ", ".join(f"{name} {counts[name]:,}" for name in names[:shown])
     more = f" and {len(names) - shown:,} more" if len(names) > shown else ""

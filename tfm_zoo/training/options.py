@@ -47,7 +47,7 @@ MAY_CHANGE = """
 def option(default: Any, help: str, *aliases: str, **bounds: float) -> Any:
     """A dataclass field with a help text, further names for the command line and YAML, and bounds (`at_least=1`)."""
     made = field(default=default, metadata={"help": help, "aliases": [f"--{alias}" for alias in aliases]})
-    BOUNDS[made] = bounds  # not in the metadata, all of which `HfArgumentParser` passes on to argparse
+    BOUNDS[made] = bounds  # not in the metadata: `HfArgumentParser` passes all that it finds there on to argparse
     return made
 
 
