@@ -111,7 +111,7 @@ def test_refused_before_work(recipe, odd_files, monkeypatch, task, options, mess
         ("marks", {"fine": 2}, "split 'train', line 5 of train.csv, column 'fine': a label is 1 or 0, not '2'"),
         ("number", {"label": "long"}, "line 5 of train.csv, .*'label'.* needs a number, not 'long'"),
         ("number", {"label": math.inf}, "line 5 of .* needs a number, not 'inf'"),
-        ("number", {"label": math.nan}, "1 row without a label, the first is line 5 of"),
+        ("number", {"label": math.nan}, "line 5 of train.csv, column 'label': 1 row without a label"),
     ],
 )
 def test_labels_that_cannot_be_learnt_are_refused_by_their_line(recipe, tmp_path, kind, row, message):

@@ -102,14 +102,6 @@ class Table:
     def __str__(self) -> str:
         return f"split {self.name!r}"
 
-    @property
-    def is_delimited(self) -> bool:
-        """Whether it is a CSV or TSV file, where numbers and names look alike."""
-        return any(
-            file.suffix in row_files.DELIMITERS
-            for file in row_files.matching_files(self.args.files().get(self.name, ""))
-        )
-
     def check(self, column: str) -> None:
         """Refuse a split without this column."""
         if column not in self.rows.column_names:
@@ -124,21 +116,15 @@ class Table:
             raise ValueError(f"{option_name} {column!r} holds {feature}, not text")
         texts = self.rows[column][:]
         if None in texts:
-            raise self.error(texts.index(None), f"{self} has no text in {{row}}", column)
+            raise self.error(texts.index(None), "there is no text", column)
         return texts
 
-    def error(self, row: int, message: str, column: str | None = None) -> ValueError:
-        """The error for a row. `{row}` in the message becomes its place: a line, if the split is one file of lines."""
+    def error(self, row: int, what: str, column: str | None = None) -> ValueError:
+        """The error for a row where this is wrong. It names the line, if the split is one file of lines."""
         files = row_files.matching_files(self.args.files().get(self.name, ""))
         line = row_files.line_of(files[0], row) if len(files) == 1 else None
-        place = f"row {row}" if line is None else f"line {line} of {files[0].name}"
-        place += f"{' of' if line is None else ','} column {column!r}" if column else ""
-        note = " (rows are counted from 0, without a header)" if line is None else ""
-        return ValueError(message.replace("{row}", place) + note)
-
-    def wrong(self, row: int, what: str, column: str | None = None) -> ValueError:
-        """The error for a row where this is wrong."""
-        return self.error(row, f"{self}, {{row}}: {what}", column)
+        place = f"row {row}, counted from 0 without a header" if line is None else f"line {line} of {files[0].name}"
+        return ValueError(f"{self}, {place}{f', column {column!r}' if column else ''}: {what}")
 
 
 class UsualMetrics(NamedTuple):

@@ -323,16 +323,14 @@ def cap_lengths(options: AnyOptions, longest: int, *names: str) -> AnyOptions:
 def as_mapping(name: str, text: str | None) -> dict[str, Any]:
     """The names and values in an option's text: 'a=1,b=x', or a mapping in YAML or JSON."""
     text = (text or "").strip()
-    if text.startswith("{"):
-        try:
-            values = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise ValueError(f"{name} {text!r}: not a mapping of fields to values") from None
-    else:
-        pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
-        if not all(equals for _, equals, _ in pairs):
+    if not text.startswith("{"):
+        if not all("=" in pair for pair in text.split(",") if pair.strip()):
             raise ValueError(f"{name} {text!r}: expected field=value,field=value")
-        values = {key.strip(): yaml.safe_load(value) for key, _, value in pairs}
+        text = f"{{{text.replace('=', ': ')}}}"
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ValueError(f"{name} {text!r}: not a mapping of fields to values") from None
     return {key: _number(value) for key, value in values.items()}
 
 

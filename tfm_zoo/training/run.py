@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -44,8 +43,6 @@ logger = logging.getLogger(__name__)
 
 #: errors that a user can put right: of options, data, checkpoints and the Hub
 USER_ERRORS = (ValueError, OSError, StrictDataclassError, DatasetsError, PushError)
-#: seconds for which all processes but the first hold back an error message
-PATIENCE = 10
 
 
 @dataclass(frozen=True)
@@ -89,16 +86,13 @@ def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
 
 @contextmanager
 def errors_in_one_line(errors: type[Exception] | tuple[type[Exception], ...] = USER_ERRORS) -> Iterator[None]:
-    """End the program with one line at these errors. If several processes have the same error, one of them prints it.
-    `TFM_ZOO_TRACEBACK=1` shows the traceback. (`accelerate launch` adds one of its own, unless it is `--quiet`.)"""
+    """End the program with one line at these errors, from each process that has one. `TFM_ZOO_TRACEBACK=1` shows the
+    traceback. (`accelerate launch` adds one of its own, unless it is `--quiet`.)"""
     try:
         yield
     except errors as error:
         if os.environ.get("TFM_ZOO_TRACEBACK", "0") not in ("", "0"):
             raise
-        if int(os.environ.get("LOCAL_RANK", 0)):
-            # Most likely the first process of this machine has the same error. Its launcher then ends the others.
-            time.sleep(PATIENCE)
         message = " ".join(str(error).split()) or type(error).__name__
         print(f"{Path(sys.argv[0]).name}: error: {message}", file=sys.stderr)
         sys.exit(2)
@@ -205,11 +199,9 @@ def check_replaceable(output_dir: Path, args: TrainingOptions, checkpoint: Path 
     resumes = checkpoints.asks_to_resume(args.resume_from_checkpoint)
     may_replace = args.overwrite_output_dir or (resumes and checkpoints.is_killed_run(output_dir))
     if checkpoint is None and checkpoints.holds_a_run(output_dir) and not may_replace:
-        held = f"holds a run{' and no checkpoint to go on from' if resumes else ''}"
-        can_resume = checkpoints.complete_checkpoints(output_dir)
-        resume = " --resume_from_checkpoint auto to go on with it," if can_resume else ""
-        advice = f"give another folder,{resume} or --overwrite_output_dir to replace it"
-        raise FileExistsError(f"output_dir {args.output_dir!r} {held}: {advice}")
+        held = f"output_dir {args.output_dir!r} holds a run{' and no checkpoint to go on from' if resumes else ''}"
+        go_on = "" if resumes else " --resume_from_checkpoint auto to go on from its last checkpoint,"
+        raise FileExistsError(f"{held}: give another folder,{go_on} or --overwrite_output_dir to replace it")
 
 
 def check_writable(output_dir: Path) -> None:

@@ -135,7 +135,7 @@ def labelled_rows(
     labels = read_labels(table, label_columns, problem)
     missing = labels.count(None)
     if 0 < missing < len(labels):
-        found = f"{table} has {data.pluralize(missing, 'row')} without a label, the first is {{row}}"
+        found = f"{data.pluralize(missing, 'row')} without a label, this is the first"
         raise table.error(labels.index(None), found, label_columns[0])
     return None if missing else table.rows.select_columns([*text_columns]).add_column("label", labels)
 
@@ -168,7 +168,7 @@ def read_labels(table: data.Table, columns: Sequence[str], problem: str) -> list
         cells = [None if str(cell) == "nan" else cell for cell in cells]
         for column, cell in zip(columns, cells, strict=True):
             if cell is not None and not (is_number(cell) and (problem == NUMBERS or float(cell) in (0, 1))):
-                raise table.wrong(row, f"{wanted}, not {cell!r}", column)
+                raise table.error(row, f"{wanted}, not {cell!r}", column)
         if None in cells:
             labels.append(None)
         elif problem == NUMBERS:
@@ -185,8 +185,7 @@ def single_labels(table: data.Table, column: str, labels: Sequence[Any]) -> list
         return labels
     if not isinstance(feature, Value):
         raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
-    # CSV has no types: a column of names in which all are numbers is one of numbers
-    are_numbers = feature.dtype.startswith("float") or (table.is_delimited and all(map(is_number, found)))
+    are_numbers = feature.dtype.startswith("float") or all(map(is_number, found))  # perhaps in writing, as in CSV
     if are_numbers and (real := next((label for label in found if not float(label).is_integer()), None)):
         raise ValueError(
             f"label_column_name {column!r} holds numbers (float64), such as {real}; expected text, whole numbers or"

@@ -137,13 +137,13 @@ def _questions(table: data.Table) -> Dataset:
     answers = rows[answer_column][:]
     for row, (context, answer) in enumerate(zip(contexts, answers, strict=True)):
         if not isinstance(answer, Mapping) or not all(isinstance(answer.get(key), list) for key in ANSWER):
-            raise table.wrong(row, f"answer_column needs lists `text` and `answer_start`, not {answer!r}")
+            raise table.error(row, f"answer_column needs lists `text` and `answer_start`, not {answer!r}")
         if not answer["text"] and not args.version_2_with_negative:
             advice = "give version_2_with_negative if questions may lack one"
-            raise table.error(row, f"{table}, {{row}} has no answer: {advice}")
+            raise table.error(row, f"there is no answer: {advice}")
         for text, start in zip(answer["text"], answer["answer_start"], strict=True):
             if not text or not context.startswith(text, start):
-                raise table.wrong(row, f"the answer {text!r} does not stand at character {start} of its context")
+                raise table.error(row, f"the answer {text!r} does not stand at character {start} of its context")
     ids = map(str, rows["id"] if "id" in rows.column_names else range(len(rows)))
     answers = [{key: answer[key] for key in ANSWER} for answer in answers]
     return Dataset.from_dict({"id": [*ids], "question": questions, "context": contexts, "answers": answers})

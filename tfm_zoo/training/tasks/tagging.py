@@ -126,12 +126,12 @@ def tagged_words(word_column: str, tag_column: str, table: data.Table) -> Datase
     rows = zip(table.rows[word_column], data.labels_in(table.rows, tag_column), strict=True)
     for row, (words, tags) in enumerate(rows):
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise table.wrong(row, f"text_column_name {word_column!r} needs a list of words, not {words!r}")
+            raise table.error(row, f"text_column_name {word_column!r} needs a list of words, not {words!r}")
         if not isinstance(tags, list) or not all(isinstance(tag, (str, int)) for tag in tags):
-            raise table.wrong(row, f"label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
+            raise table.error(row, f"label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
         if len(words) != len(tags):
             sizes = f"{data.pluralize(len(words), 'word')} and {data.pluralize(len(tags), 'tag')}"
-            raise table.wrong(row, f"{sizes}; each word needs one")
+            raise table.error(row, f"{sizes}; each word needs one")
         found["words"].append(words)
         found["tags"].append([*map(str, tags)])
     return Dataset.from_dict(found)

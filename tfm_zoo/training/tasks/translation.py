@@ -98,7 +98,7 @@ def _pairs(languages: Sequence[str | None], table: data.Table) -> Dataset:
         texts[side] = table.texts(column, "column")
         empty = next((row for row, text in enumerate(texts[side]) if not text.strip()), None)
         if empty is not None:
-            raise table.error(empty, f"{table} has an empty text in {{row}}", column)
+            raise table.error(empty, "the text is empty", column)
     return Dataset.from_dict(texts)
 
 
