@@ -22,8 +22,6 @@ TRANSFORMERS = "from transformers import AutoModel, GenerationMixin, modeling_la
 LIBRARIES = (
     "import torch._dynamo, torch.distributed.fsdp, torch.distributed.tensor, scipy.optimize, matplotlib.figure, pandas"
 )
-#: what a recipe imports from elsewhere; evaluate alone takes two seconds
-TRAINING = f"{LIBRARIES}; {TRANSFORMERS}; import accelerate, datasets, evaluate"
 STREAMS = ("stdin", "stdout", "stderr")
 
 
@@ -73,11 +71,6 @@ def with_transformers() -> Forks:
 @cache
 def with_libraries() -> Forks:
     return Forks(imports=LIBRARIES)
-
-
-@cache
-def with_recipes() -> Forks:
-    return Forks(imports=TRAINING)
 
 
 def become(streams: str, cwd: str, argv: list[str], environment: dict[str, str], timeout: int) -> None:

@@ -1,8 +1,6 @@
 """Tiny checkpoints and data that tiny models learn, and each recipe, run in this process or in its own."""
 
-import csv
 import gc
-import importlib.util
 import io
 import json
 import os
@@ -13,7 +11,6 @@ import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from unittest.mock import patch
@@ -21,8 +18,8 @@ from unittest.mock import patch
 import datasets
 import pytest
 import torch
-from accelerate.state import AcceleratorState, GradientState
 from datasets.fingerprint import generate_random_fingerprint
+from pandas import DataFrame
 from transformers import BertConfig, BertModel
 
 from tfm_zoo.training import report
@@ -30,12 +27,10 @@ from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 from tfm_zoo.visualization import plot_training
 
-from ..forks import Forks, with_libraries
-from .in_a_row import no_picture
+from ..forks import with_libraries
+from .in_a_row import ROOT, forget_processes, imported, no_picture
 
-ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "recipes"))  # as for a script there, which Python is told to run
-from demo import WITHOUT_ZOO  # noqa: E402, F401, which tests run as the demo does
+WITHOUT_ZOO = imported(ROOT / "recipes" / "demo.py").WITHOUT_ZOO  # tests run as the demo does
 
 # 60 lines, about 1,000 tokens of the small tokenizers here.
 TEXT = "".join(
@@ -118,20 +113,6 @@ def frozen():
 def pictures(monkeypatch):
     """Runs draw all the same."""
     monkeypatch.setattr(report, "plot_training", plot_training)
-
-
-@cache
-def imported(script: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(script.stem, script)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def forget_processes() -> None:
-    """Let the next run in this process begin as if it were the first."""
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
 
 
 def as_argv(options: dict) -> list[str]:
@@ -222,13 +203,11 @@ def checkpoint(rows, tmp_path_factory) -> Path:
 
 def write(file: Path, rows: list[dict]) -> Path:
     """A JSON file, or a CSV file."""
+    table = DataFrame(rows)
     if file.suffix == ".csv":
-        with file.open("w", newline="") as lines:
-            writer = csv.DictWriter(lines, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
+        table.to_csv(file, index=False, na_rep="nan")
     else:
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        table.to_json(file, orient="records", lines=True)
     return file
 
 
@@ -380,11 +359,9 @@ def run_in_a_row(jobs: list[dict], launcher: str, folder: Path) -> str:
     return run_python(*command).stderr
 
 
-def run_python(
-    *command: object, check: bool = True, forks: Callable[[], Forks] = with_libraries
-) -> subprocess.CompletedProcess:
+def run_python(*command: object, check: bool = True) -> subprocess.CompletedProcess:
     """Run Python in a fresh process that sees the repository, but no network."""
-    run = subprocess.run if command[0] == "-m" else forks().run
+    run = subprocess.run if command[0] == "-m" else with_libraries().run
     ended = run(
         [sys.executable, *map(str, command)],
         env=os.environ | {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},

@@ -5,7 +5,9 @@ import importlib.util
 import json
 import os
 import sys
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import torch
 import torch.distributed as dist
@@ -24,18 +26,42 @@ from tfm_zoo.training.tasks.pretraining import PretrainingOptions, PretrainingTa
 
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_config, tiny_model
 
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "recipes"))  # as for a script there, which Python is told to run
 VOCABULARY = FEW // 512  # up to 512 labelled tokens are few
 WITH_FSDP, WITH_DEEPSPEED = (f"ACCELERATE_USE_{engine}" in os.environ for engine in ("FSDP", "DEEPSPEED"))
 
 
-def run(recipe: str, argv: list[str]) -> None:
-    """In a folder of its own, if it has {RANK} in its name, as on another machine."""
-    spec = importlib.util.spec_from_file_location("recipe", recipe)
+def forget_processes() -> None:
+    """Let the next run in this process begin as if it were the first. Accelerate takes FSDP from a launcher on GPUs
+    alone: for it, processes with FSDP are such, though they compute on the CPU and talk by Gloo."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    if WITH_FSDP:
+        PartialState(cpu=True)
+        PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+    if WITH_DEEPSPEED:
+        PartialState(backend="gloo")
+
+
+@cache
+def imported(script: Path | str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(script).stem, script)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def no_picture(log_history: list[dict], path: Path, *metrics: str, best_step: int | None = None) -> None:
+    """Instead of `plot_training`, which takes half a second."""
+    path.touch()
+
+
+def run(recipe: str, argv: list[str]) -> None:
+    """In a folder of its own, if it has {RANK} in its name, as on another machine."""
     argv = [word.replace("{RANK}", os.environ["RANK"]) for word in argv]
     sys.argv = [recipe, *argv]
-    module.main(argv)
+    imported(recipe).main(argv)
 
 
 def save(folder: str) -> None:
@@ -96,23 +122,6 @@ def unequal(file: str, precision: str = "no") -> None:
     accelerator.free_memory()
 
 
-def no_picture(log_history: list[dict], path: Path, *metrics: str, best_step: int | None = None) -> None:
-    """Instead of `plot_training`, which takes half a second."""
-    path.touch()
-
-
-def start_anew() -> None:
-    """Forget the processes of the last job. Accelerate takes FSDP from a launcher on GPUs alone: for it, these are
-    such, though FSDP computes on the CPU and talks by Gloo."""
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
-    if WITH_FSDP:
-        PartialState(cpu=True)
-        PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
-    if WITH_DEEPSPEED:
-        PartialState(backend="gloo")
-
-
 def main() -> None:
     torch.set_num_threads(1)
     Accelerator.end_training = lambda self: None  # the next job needs the processes
@@ -125,7 +134,7 @@ def main() -> None:
     gc.freeze()  # Accelerate calls the garbage collector often, which need not look at what was imported
     for job in json.loads(Path(sys.argv[1]).read_text()):
         os.environ |= job["environment"]
-        start_anew()
+        forget_processes()
         globals()[job["function"]](*job["arguments"])
     dist.destroy_process_group()
 

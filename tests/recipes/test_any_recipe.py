@@ -7,28 +7,15 @@ import os
 import re
 import shutil
 import signal
-from pathlib import Path
 
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from safetensors.torch import load_file
 
 import tfm_zoo
 from tfm_zoo.training.loop import Loop
 
-from ..forks import with_recipes
-from .conftest import (
-    CLOCK,
-    LORA,
-    MARIAN,
-    SIZES,
-    SIZES_OF_MARIAN,
-    interrupted,
-    logged,
-    run_python,
-    same_history,
-)
+from .conftest import LORA, MARIAN, SIZES, SIZES_OF_MARIAN, interrupted, logged, run_python, same_history
 
 BERT = {"model_type": "bert", "config_overrides": f"{SIZES},hidden_dropout_prob=0,attention_probs_dropout_prob=0"}
 NO_DROPOUT = "embd_pdrop=0,attn_pdrop=0,resid_pdrop=0"
@@ -75,9 +62,6 @@ def test_the_zoo_in_parts_of_batches_takes_the_steps_of_the_official_class(recip
         assert logged(native, "loss") == pytest.approx(own_losses, rel=1e-5)
     assert len(logged(zoo, "loss")) == len(logged(zoo, "grad_norm")) == 3
     same_history(zoo.state.log_history, native.state.log_history)
-    for entry, other in zip(zoo.state.log_history, native.state.log_history, strict=True):
-        compared = {key: value for key, value in other.items() if key.endswith(("loss", "grad_norm"))}
-        assert {key: entry[key] for key in compared} == pytest.approx(compared, rel=1e-6, abs=1e-5), entry["step"]
 
 
 @pytest.mark.parametrize("task", ["classification", "marks", "number", "numbers"])
@@ -90,31 +74,12 @@ def test_evaluations_measure_the_loss_that_is_trained(recipe, task):
 
 @pytest.mark.parametrize(("task", "options"), [("causal_lm", {}), ("translation", {"num_eval_translations": 5})])
 def test_samples_leave_training_as_it_is(recipe, task, options, tmp_path):
-    options = {"config_overrides": f"{SIZES},hidden_dropout=0.1", "eval_steps": 1, "max_train_steps": 3} | options
+    options = {"config_overrides": f"{SIZES},hidden_dropout=0.1", "eval_steps": 1, "max_train_steps": 2} | options
     none = {"sample_length": 0} if task == "causal_lm" else {"num_eval_translations": 0, "num_samples": 0}
     with_some = recipe(task).trained(**options)
     without = recipe(task).trained(output_dir=tmp_path / "without", **options | none)
     assert logged(with_some, "loss") == logged(without, "loss")
-    assert len(logged(with_some, "samples")) == 3 and not logged(without, "samples")
-
-
-@pytest.mark.parametrize(
-    ("task", "pattern"),
-    [("classification", "embeddings"), ("causal_lm", "embed_positions"), ("translation", "encoder.layers")],
-)
-def test_not_one_bit_of_frozen_weights_moves(recipe, task, pattern, tmp_path):
-    """Whatever weight decay would do; everything else learns."""
-    options = {"freeze": [pattern, "mlp.up_proj.bias"], "checkpointing_steps": 1, "max_train_steps": 2}
-    options |= {"weight_decay": 0.1, "warmup_steps": 0, "sample_length": 0 if task == "causal_lm" else None}
-    recipe(task)(gradient_checkpointing=task == "classification", **options)
-    run = tmp_path / "run"
-    before, after = (load_file(run / f"checkpoint-{step}" / "model.safetensors") for step in (1, 2))
-    frozen = {name for name in before if f".{pattern}." in name or name.endswith("mlp.up_proj.bias")}
-    assert len(frozen) > 1
-    assert {name for name in before if not torch.equal(before[name], after[name])} == before.keys() - frozen
-    card = (run / "README.md").read_text()
-    assert f"| frozen | `{pattern}`, `mlp.up_proj.bias` |" in card
-    assert "learning rate of a layer" not in card
+    assert len(logged(with_some, "samples")) == 2 and not logged(without, "samples")
 
 
 LEARNED = "position_embedding_type=learned,max_position_embeddings"
@@ -241,22 +206,18 @@ def test_a_run_goes_on_with_its_own_data_alone(recipe, documents, task, option, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["classification", "translation", "pretraining", "questions"])
+@pytest.mark.parametrize("task", ["classification", "translation", "pretraining"])
 def test_built_in_data_are_the_default(recipe, task, tmp_path):
-    """Without a network. A run that is done evaluates its best model again."""
+    """Without a network."""
     options = dict.fromkeys([f"{split}_file" for split in ("train", "validation", "test")])
-    options |= {"max_train_steps": 1, "max_train_samples": 40, "max_eval_samples": 4, "checkpointing_steps": 1}
+    options |= {"max_train_steps": 1, "max_train_samples": 40, "max_eval_samples": 4}
     if task == "translation":
         options |= {"source_lang": None, "target_lang": None, "max_target_length": 24}
     elif task == "classification":
         options |= dict.fromkeys(["text_column_name", "label_column_name"])
-    train, folder = recipe(task), tmp_path / "run"
-    results = train(**options)
-    card = ModelCard.load(folder / "README.md")
+    recipe(task)(**options)
+    card = ModelCard.load(tmp_path / "run" / "README.md")
     assert re.search("The (data set is|documents are) generated", card.text) and card.data.language is None
-    again = train(resume_from_checkpoint="auto", **options)
-    same = [name for name in results if "second" not in name and name != "train_loss"]
-    assert {name: again[name] for name in same} == {name: results[name] for name in same}
 
 
 STREAMED = {"streaming": True, "dataloader_num_workers": 1}
@@ -274,19 +235,6 @@ STOPPED = {
 }
 
 
-def assert_the_same_run(killed: Path, whole: Path, number: int) -> None:
-    """The same model, byte for byte, and the same state."""
-    assert {path.name for path in killed.glob("checkpoint-*")} == {f"checkpoint-{n}" for n in range(3, number + 1, 3)}
-    last, states = f"checkpoint-{number // 3 * 3}", []
-    for file in ("model.safetensors", f"{last}/model.safetensors", f"{last}/random_states_0.pkl"):
-        assert (killed / file).read_bytes() == (whole / file).read_bytes(), file
-    for folder in (killed, whole):
-        states.append(json.loads((folder / "trainer_state.json").read_text()))
-        log = [{key: entry[key] for key in entry.keys() - CLOCK} for entry in states[-1]["log_history"]]
-        states[-1] |= {"train_seconds": 0, "log_history": log}
-    assert states[0] == states[1]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STOPPED)
 def test_stopped_and_resumed_is_as_never_stopped(recipe, name, texts, tmp_path):
@@ -297,44 +245,18 @@ def test_stopped_and_resumed_is_as_never_stopped(recipe, name, texts, tmp_path):
         options |= {"validation_file": texts / "held_out.txt"}
     with pytest.raises(KeyboardInterrupt):
         interrupted(train.prepare(output_dir=killed, **options), after=place).train()
-    train.trained(output_dir=killed, resume_from_checkpoint="auto", **options)
-    train.trained(output_dir=whole, **options)
-    assert_the_same_run(killed, whole, number)
-
-
-# Runs a recipe, which is killed when it opens a file with such a name.
-KILLED = """
-import os, runpy, signal, sys
-
-place, *sys.argv = sys.argv[1:]
-
-def at_file(event, args):
-    if event == "open" and str(args[0]).endswith(place):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-sys.addaudithook(at_file)
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
-
-@pytest.mark.slow
-def test_killed_while_a_checkpoint_is_written_and_resumed_is_as_never_killed(recipe, tmp_path):
-    train, killed, whole = recipe("classification"), tmp_path / "killed", tmp_path / "whole"
-    options = TWO_PASSES | {"per_device_train_batch_size": 4, "group_by_length": True}
-    options |= {"max_train_steps": 13, "checkpointing_steps": 3, "save_total_limit": 10, "logging_steps": 5}
-    argv = train.argv(output_dir=killed, **options)
-    command = ["-c", KILLED, "-checkpoint-12/trainer_state.json", train.script, *argv]
-    ended = run_python(*command, check=False, forks=with_recipes)
-    assert ended.returncode == -signal.SIGKILL and len([*killed.glob("checkpoint-*")]) == 3, ended.stderr
-    train.trained(output_dir=killed, resume_from_checkpoint="auto", **options)
-    train.trained(output_dir=whole, **options)
-    assert_the_same_run(killed, whole, 13)
+    resumed = train.trained(output_dir=killed, resume_from_checkpoint="auto", **options)
+    same_history(resumed.state.log_history, train.trained(output_dir=whole, **options).state.log_history, tolerance=0)
+    assert {path.name for path in killed.glob("checkpoint-*")} == {f"checkpoint-{n}" for n in range(3, number + 1, 3)}
+    last = f"checkpoint-{number}"
+    for file in ("model.safetensors", f"{last}/model.safetensors", f"{last}/random_states_0.pkl"):
+        assert (killed / file).read_bytes() == (whole / file).read_bytes(), file
 
 
 @pytest.mark.slow
 def test_ctrl_c_while_the_command_imports_ends_it_without_a_word():
     """It needs the package of subcommands alone, which imports quickly."""
-    stopped = run_python("-c", "import tfm_zoo.commands; raise KeyboardInterrupt", check=False, forks=with_recipes)
+    stopped = run_python("-c", "import tfm_zoo.commands; raise KeyboardInterrupt", check=False)
     assert (stopped.returncode, stopped.stdout, stopped.stderr) == (128 + signal.SIGINT, "", "")
 
 

@@ -1,5 +1,6 @@
 """The recipe of classification: from a table to predictions, whatever the labels, the metrics and the model are."""
 
+import json
 import shutil
 
 import pytest
@@ -56,23 +57,24 @@ def test_a_checkpoint_of_several_labels_learns_single_ones(finetune, checkpoint,
 def test_metrics_of_choice(finetune, own, tmp_path):
     """Several with results of one name, one of which picks the best as it says. A resumed run has the same figures."""
     options = {"metrics": ["accuracy", "f1", own("mine", RESULTS)], "metric_for_best_model": "wrong"}
-    options |= {"greater_is_better": False, "max_train_steps": 6, "eval_steps": 1, "checkpointing_steps": 2}
+    options |= {"greater_is_better": False, "max_train_steps": 4, "eval_steps": 1, "checkpointing_steps": 2}
     results, folder = finetune(**options), tmp_path / "run"
 
     def figures() -> list[dict]:
         return [{key: entry[key] for key in entry.keys() - CLOCK} for entry in log_of(folder) if "eval_loss" in entry]
 
     whole, names = figures(), {"accuracy", "f1", "mine_f1", "wrong"}
-    assert len(whole) == 6 and all({f"eval_{name}" for name in names} <= entry.keys() for entry in whole)
+    assert len(whole) == 4 and all({f"eval_{name}" for name in names} <= entry.keys() for entry in whole)
     wrong = min(history(folder, "eval_wrong"))
     assert results["eval_wrong"] == wrong and results["eval_accuracy"] == pytest.approx(1 - wrong)
     assert {result.metric_type for result in ModelCard.load(folder / "README.md").data.eval_results} == names
     (folder / "all_results.json").unlink()
-    shutil.rmtree(folder / "checkpoint-6")
+    shutil.rmtree(folder / "checkpoint-4")
     resumed = finetune(resume_from_checkpoint="auto", **options)
     assert figures() == whole and resumed["eval_mine_f1"] == results["eval_mine_f1"]
     # One instead of the usual ones, the best of which the loss picks; of a regression a small error is the best.
-    alone = finetune.trained(metrics=own("alone", RESULTS), num_train_epochs=3, output_dir=tmp_path / "one").results()
+    steps = {"max_train_steps": 3, "eval_steps": 1, "output_dir": tmp_path / "one"}
+    alone = finetune.trained(metrics=own("alone", RESULTS), **steps).results()
     assert {"eval_f1", "eval_wrong"} <= alone.keys() and "eval_accuracy" not in alone
     assert alone["eval_loss"] == min(history(tmp_path / "one", "eval_loss"))
 
@@ -111,34 +113,22 @@ def test_a_random_start_has_the_sizes_of_a_checkpoint_and_none_of_its_weights(fi
 
 
 def test_the_head_reads_the_mean_if_asked(finetune, checkpoint, tmp_path, caplog):
-    """Nobody is told again that its weights are new when it is resumed."""
-    options = {"classifier_pooling": "mean", "max_train_steps": 2, "checkpointing_steps": 1}
-    finetune(output_dir=tmp_path / "mean", **options)
-    assert "new weights were made for" in caplog.text
-    caplog.clear()
-    resume = {"output_dir": tmp_path / "mean", "resume_from_checkpoint": tmp_path / "mean" / "checkpoint-1"}
-    finetune(**options | resume)
-    assert "new weights" not in caplog.text and "Continuing from" in caplog.text
+    """As the checkpoint has it, unless it is asked for something else; a new model, too. Official models read the
+    first position: with the mean there is no way back to one."""
+    mean = {"classifier_pooling": "mean", "max_train_steps": 2, "checkpointing_steps": 1}
+    finetune(output_dir=tmp_path / "mean", **mean)
+    assert caplog.text.count("new weights were made for") == 1
+    again = mean | {"output_dir": tmp_path / "mean", "resume_from_checkpoint": tmp_path / "mean" / "checkpoint-1"}
+    finetune.resumed(**again)
+    assert caplog.text.count("new weights were made for") == 1 and "Continuing from" in caplog.text
     with pytest.raises(ValueError, match="classifier_pooling was mean and is None"):
-        finetune.resumed(**options | resume | {"classifier_pooling": None})
-    started = options | {"model_name_or_path": tmp_path / "mean"}
-    finetune(output_dir=tmp_path / "again", **started | {"classifier_pooling": None})  # as the checkpoint has it
-    finetune(output_dir=tmp_path / "back", **started | {"classifier_pooling": "cls"})
-    for name in ("mean", "again", "back"):
-        reads_mean = name != "back"
-        model = AutoModelForSequenceClassification.from_pretrained(tmp_path / name)
-        assert model.config.classifier_pooling == ("mean" if reads_mean else "cls"), name
-        card = (tmp_path / name / "README.md").read_text()
-        assert ("| the head reads | the mean of all tokens |" in card) == reads_mean, name
-        # Official models read the first position: with the mean there is no way back to one.
-        assert ("to_official" in card) == (name == "back"), name
+        finetune.resumed(**again | {"classifier_pooling": None})
+    kept = finetune.prepare(model_name_or_path=tmp_path / "mean")
+    finetune(output_dir=tmp_path / "cls", model_name_or_path=tmp_path / "mean", classifier_pooling="cls")
     new = {"model_name_or_path": None, "tokenizer_name": checkpoint, "classifier_pooling": "mean"}
-    loop = finetune.prepare(**new, model_type="tfm_bert", config_overrides=f"{SIZES},norm_position=pre")
-    assert loop.model.config.classifier_pooling == "mean"
-
-
-def test_padding_to_the_maximum_changes_nothing_but_shapes(finetune, tmp_path):
-    options = {"max_seq_length": 32, "max_train_steps": 3}
-    dynamic = finetune.trained(output_dir=tmp_path / "dynamic", **options)
-    padded = finetune.trained(pad_to_max_length=True, **options)
-    assert logged(padded, "loss") == pytest.approx(logged(dynamic, "loss"), abs=1e-5)
+    new = finetune.prepare(**new, model_type="tfm_bert", config_overrides=f"{SIZES},norm_position=pre")
+    assert kept.model.config.classifier_pooling == new.model.config.classifier_pooling == "mean"
+    for name in ("mean", "cls"):
+        assert json.loads((tmp_path / name / "config.json").read_text())["classifier_pooling"] == name
+        card, reads_mean = (tmp_path / name / "README.md").read_text(), name == "mean"
+        assert ("| the head reads | the mean of all tokens |" in card) == ("to_official" not in card) == reads_mean

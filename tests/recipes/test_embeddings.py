@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from argparse import Namespace
 
 import pytest
 import torch
@@ -10,10 +11,9 @@ from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from transformers import BertConfig, BertForSequenceClassification
 
-import tfm_zoo
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
-from .conftest import ROOT, TINY, Recipe, forget_processes, imported, run_python, written
+from .conftest import ROOT, TINY, Recipe, forget_processes, imported, written
 
 SCRIPTS = {"embeddings": "finetune_embeddings", "reranker": "finetune_reranker"}
 BOTH = pytest.mark.parametrize("kind", SCRIPTS)
@@ -51,15 +51,13 @@ def recipe(tmp_path, bert):
 
 
 @BOTH
-def test_it_learns_and_the_card_says_what_it_learnt(kind, recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.argv", [f"/home/me/recipes/{SCRIPTS[kind]}.py", f"--output_dir={tmp_path}"])
+def test_it_learns_and_the_card_says_what_it_learnt(kind, recipe, tmp_path):
     columns = ["ask", "say"] + ["other"] * (kind == "reranker")  # wrong ones are random otherwise
     results = recipe(kind, max_steps=20, text_column_name=columns)()
     before, after = results[f"before_{FIGURE[kind]}"], results[FIGURE[kind]]
     assert json.loads((tmp_path / "run" / "all_results.json").read_text()) == results
     card = (tmp_path / "run" / "README.md").read_text()
     assert re.search(rf"\| MRR@10 +\| {before:.4f} +\| {after:.4f} +\|", card)
-    assert f"recipes/{SCRIPTS[kind]}.py" in card and str(tmp_path) not in card
     if kind == "embeddings":
         assert after > max(0.6, before + 0.2)
         model = SentenceTransformer(str(tmp_path / "run"))
@@ -81,7 +79,7 @@ def test_without_options_a_small_zoo_model_learns_generated_pairs(kind, tmp_path
 
 @BOTH
 def test_a_run_goes_on_and_its_folder_is_not_overwritten(kind, recipe, tmp_path):
-    options = {"save_strategy": "steps", "save_steps": 1, "max_steps": 3}
+    options = {"save_strategy": "steps", "save_steps": 1}
     whole = recipe(kind, output_dir=tmp_path / "whole", **options)()
     (tmp_path / "run").mkdir()  # as if it had been killed after the first step
     shutil.copytree(tmp_path / "whole" / "checkpoint-1", tmp_path / "run" / "checkpoint-1")
@@ -103,22 +101,18 @@ def test_vectors_are_measured_at_each_length_and_large_batches_take_the_same_ste
 
 
 def test_wrong_answers_are_those_of_others_and_a_retriever_finds_the_likeliest():
+    """Here texts are as near as the letters that they share."""
     reranker = imported(ROOT / "recipes" / "finetune_reranker.py")
-    rows = [*PAIRS, PAIRS[0] | {"say": PAIRS[1]["say"]}]
-    pairs = Dataset.from_list([{"anchor": row["ask"], "positive": row["say"]} for row in rows])
-
-    class Retriever:
-        """Texts are as near as the letters that they share."""
-
-        def encode(self, texts, convert_to_tensor):
-            counts = [[text.count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts]
-            return torch.tensor(counts, dtype=torch.float)
-
-    for retriever in (None, Retriever()):
-        wrong = reranker.wrong_answers(pairs, 3, retriever, seed=0)
+    pairs = [{"anchor": row["ask"], "positive": row["say"]} for row in PAIRS]
+    pairs = Dataset.from_list([*pairs, pairs[0] | {"positive": pairs[1]["positive"]}])
+    counts = [ord("a") + number for number in range(26)]
+    retriever = Namespace(
+        encode=lambda texts, **_: torch.tensor([[float(text.count(chr(n))) for n in counts] for text in texts])
+    )
+    for each in (None, retriever):
+        wrong = reranker.wrong_answers(pairs, 3, each, seed=0)
         assert {len(answers) for answers in wrong.values()} <= {2, 3}
         assert not {PAIRS[0]["say"], PAIRS[1]["say"]} & {*wrong[PAIRS[0]["ask"]]}
-    assert "cat" not in wrong[PAIRS[0]["ask"]][0]
     rows = reranker.labelled(pairs, wrong, 2, seed=0)
     assert rows["label"].count(1.0) == len(pairs) and rows["label"].count(0.0) == 2 * len(pairs)
     own = pairs.add_column("negative", ["nobody knows"] * len(pairs))
@@ -144,24 +138,6 @@ def test_what_cannot_be_is_refused_in_one_line(kind, options, wrong, recipe, tmp
     found = {name: value.format(tmp_path) if isinstance(value, str) else value for name, value in options.items()}
     assert wrong in recipe(kind, **found).refusal()
     assert not (tmp_path / "run").exists()
-
-
-def test_speed_up_is_asked_for_where_the_zoo_has_it(recipe, monkeypatch):
-    seen = []
-    monkeypatch.setattr(tfm_zoo, "speed_up", lambda model: seen.append(type(model)) or model, raising=False)
-    recipe("embeddings", speed_up=True).prepare()
-    recipe("reranker", speed_up=False).prepare()
-    assert seen == [SentenceTransformer]
-
-
-@pytest.mark.slow
-def test_two_processes_make_a_small_model_together(tmp_path):
-    script, launcher = ROOT / "recipes" / "finetune_embeddings.py", ROOT / "recipes" / "accelerate" / "cpu.yaml"
-    options = ["--max_train_samples", 32, "--max_eval_samples", 8, "--per_device_train_batch_size", 8]
-    command = ["-m", "accelerate.commands.launch", "--config_file", launcher, script, *options]
-    run_python(*command, "--output_dir", tmp_path / "run")
-    results = json.loads((tmp_path / "run" / "all_results.json").read_text())
-    assert results["train_loss"] > 0 and 0 < results["test_cosine_mrr@10"] <= 1
 
 
 @pytest.mark.slow

@@ -26,14 +26,12 @@ REFUSED = {
         (NEW | {"model_type": "vit"}, "model_type 'vit' is not a sequence classifier; see docs/arch"),
         (NEW | {"model_type": "t5", "config_overrides": "d_model=8"}, "give another"),
         (NEW | {"model_type": "tfm_gpt", "classifier_pooling": "mean"}, "for encoders, and 'tfm_gpt' is n"),
-        (NOWHERE, "model_name_or_path 'nowhere/at-all': neither a"),
         ({"max_seq_length": 2}, "max_seq_length must be at least 3, not 2: a text has 2 special tokens"),
         # A metric is read before the data, and a figure's name before the model.
         ({"metrics": ["acuracy"], "train_file": "nowhere.csv"}, "no metric 'acuracy': did you mean 'accuracy'"),
         ({"metric_for_best_model": "bleu"} | NOWHERE, "metric_for_best_model 'bleu': expected one of"),
         ({"metrics": ["f1"], "metric_for_best_model": "accuracy"} | NOWHERE, r"expected one of \['loss', 'f1'\]"),
         ({"metrics": ["pearsonr", "squad"]} | NOWHERE, "metric 'squad' does not work with"),
-        ({"class_weights": [1.0]}, "expected a number of at least 0 for each of "),
         ({"class_weights": [1.0, -1.0]}, "expected a number of at least 0 for each of "),
         (LORA | NEW | {"config_overrides": "hidden_size=32"}, "give model_name_or_path"),
         (LORA | {"lora_target_modules": ["query", "kv_proj"]}, "lora_target_modules '(query|kv_proj)'"),
@@ -53,10 +51,8 @@ REFUSED = {
         ({"model_type": "ctrl", "config_overrides": "n_embd=32,n_layer=1,n_head=2"}, "'ctrl', which the zoo does not"),
         ({"config_name": "no/where"}, "config_name 'no/where': neither a checkpoint's folder nor found on the Hub"),
         ({"config_name": "gpt2-medum"}, "; did you mean the published size 'gpt2-medium'?"),
-        ({"tokenizer_name": "no/where", "tokenizer_vocab_size": None}, "tokenizer_name 'no/where': neither"),
         (ONCE, "there is no text to train on"),
         ({"sample_prompt": "cat " * 40}, r"sample_prompt has \d+ tokens, of 32 that the model takes"),
-        ({"metric_for_best_model": "accuracy"}, "metric_for_best_model 'accuracy': expected one of .*perplexity"),
     ],
     "translation": [
         ({"model_type": "gpt2"} | OLD_SIZES, "model_type 'gpt2' is not a sequence-to-sequence"),
@@ -69,7 +65,6 @@ REFUSED = {
     "pretraining": [
         ({"mlm_probability": 1e-9}, "no token of the validation documents is masked"),
         ({"model_type": "roberta"} | OLD_SIZES, "model_type 'roberta' has no head, or no segments, for pairs"),
-        ({"model_type": "gpt2"} | OLD_SIZES, "model_type 'gpt2' has no head, or no segments, for pairs"),
         ({"model_type": "gpt2"} | OLD_SIZES | ALONE, "model_type 'gpt2' is not a masked language model"),
         ({"metric_for_best_model": "nsp_loss"} | ALONE, "metric_for_best_model 'nsp_loss': expected one of"),
         ({"train_file": "one.txt"}, "in the training documents: it takes two .* 2,000,000 characters or more"),

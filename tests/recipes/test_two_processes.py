@@ -18,7 +18,7 @@ from tfm_zoo.proof.manifest import FILE
 
 from ..tiny import tiny_model
 from . import in_a_row
-from .conftest import OWN, ROOT, Recipe, history, log_of, run_in_a_row, same_history
+from .conftest import OWN, ROOT, Recipe, as_argv, history, log_of, run_in_a_row, same_history
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +54,8 @@ LAUNCHES = {"cpu": ["cpu"], "fsdp": ["fsdp"], "zero3": ["zero2", "zero3"]}
 EVERY_ENGINE = pytest.mark.parametrize("engine", ENGINES)
 SIZES = "hidden_size={},num_hidden_layers={},num_attention_heads=2,intermediate_size=32"
 DROPOUT = "hidden_dropout=0,attention_dropout=0"
+#: of a small new model that sentence-transformers trains
+VECTORS = {"max_train_samples": 32, "max_eval_samples": 8, "per_device_train_batch_size": 8}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +70,7 @@ def jobs(recipes, texts, tmp_path_factory) -> dict[str, tuple[Recipe, dict, dict
     downwards |= {"freeze": "embed_positions"}
     downwards |= {"checkpointing_steps": 4, "save_total_limit": 9}
     stream = {"streaming": True, "validation_file": texts / "held_out.txt", "max_train_steps": 21}
-    few = {"max_train_steps": 6, "eval_steps": 3, "max_eval_samples": 13, "num_eval_translations": 7}
+    few = {"max_train_steps": 6, "eval_steps": 3, "max_eval_samples": 13, "num_eval_translations": 7, "num_beams": 2}
     documents = {"streaming": True, "block_documents": 64, "max_train_steps": 18, "eval_steps": 6}  # four readers
     documents |= {"checkpointing_steps": 6, "save_total_limit": 9}
     # Of these the best classifier is not the last.
@@ -111,7 +113,7 @@ def one(jobs, tmp_path_factory) -> Path:
     for name, (recipe, batches, _) in jobs.items():
         if name != "bf16":
             recipe(output_dir=folder / name, **batches)
-    in_a_row.start_anew()
+    in_a_row.forget_processes()
     in_a_row.unequal(folder / "unequal no.json")
     return folder
 
@@ -145,6 +147,8 @@ def two(jobs, one, tmp_path_factory) -> dict[str, Path]:
             listed.append({"function": function, "arguments": arguments, "environment": environment})
 
         if engine == "cpu":
+            vectors = as_argv(VECTORS | {"output_dir": folder / "vectors"})
+            add("run", str(ROOT / "recipes" / "finetune_embeddings.py"), vectors)
             for name, (of, options) in elsewhere(one, folder).items():
                 recipe, _, batches = jobs[of]
                 add("run", str(recipe.script), recipe.argv(output_dir=folder / name, **batches | options))
@@ -183,6 +187,8 @@ def test_the_losses_of_one_process(name, count, one, two):
 
 
 def test_what_else_one_process_leaves(one, two):
+    vectors = json.loads((two["cpu"] / "vectors" / "all_results.json").read_text())
+    assert vectors["train_loss"] > 0 and 0 < vectors["test_cosine_mrr@10"] <= 1
     assert len(history(two["cpu"] / "pairs", "eval_chrf")) == 2
     translations = [(folder / "pairs" / "generated_predictions.txt").read_text() for folder in (one, two["cpu"])]
     assert translations[0] == translations[1] and translations[1].count("\n") == 13

@@ -1,6 +1,7 @@
 """Only what is complete passes for a checkpoint, and only the run that it belongs to goes on from it."""
 
 import os
+from argparse import Namespace
 from contextlib import nullcontext, suppress
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from accelerate import Accelerator
 from tfm_zoo.training.checkpoints import (
     WRITE_LAST,
     TrainState,
-    _remove,
     check_identity,
     find_checkpoint,
     holds_a_run,
@@ -38,32 +38,39 @@ def saved(accelerator, tmp_path):
     return [save_checkpoint(accelerator, TrainState(step=step), tmp_path) for step in (5, 10, 100)]
 
 
-def test_newest_complete_checkpoint_is_found_and_the_oldest_deleted(accelerator, saved, tmp_path):
+def test_newest_complete_checkpoint_is_found_and_the_oldest_deleted(accelerator, saved, tmp_path, monkeypatch):
+    """One whose deletion was killed is passed over."""
     assert find_checkpoint("auto", tmp_path) == find_checkpoint("True", tmp_path) == saved[-1]
     assert find_checkpoint(str(saved[0]), tmp_path) == saved[0]
     assert find_checkpoint(None, tmp_path) is find_checkpoint("auto", tmp_path / "empty") is None
     save_checkpoint(accelerator, TrainState(step=101), tmp_path, keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-100", "checkpoint-101"]
-
-
-def test_a_checkpoint_whose_deletion_was_killed_is_passed_over(saved, tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
-    _remove(saved[-1])
-    assert saved[-1].exists() and find_checkpoint("auto", tmp_path) == saved[1]
-    with pytest.raises(FileNotFoundError, match="checkpoint-100': not a complete checkpoint"):
-        find_checkpoint(str(saved[-1]), tmp_path)
+    save_checkpoint(accelerator, TrainState(step=99), tmp_path, keep=2)
+    assert (tmp_path / "checkpoint-99").exists() and find_checkpoint("auto", tmp_path).name == "checkpoint-101"
+    with pytest.raises(FileNotFoundError, match="checkpoint-99': not a complete checkpoint"):
+        find_checkpoint(str(tmp_path / "checkpoint-99"), tmp_path)
 
 
-def test_a_pickle_that_holds_code_is_not_loaded(accelerator, tmp_path):
-    class Bomb:
-        def state_dict(self):
-            return {"calls": print}
+def holding(value: object) -> Namespace:
+    """What a run registers for its checkpoints."""
+    return Namespace(state_dict=lambda: {"held": value}, load_state_dict=None)
 
-        load_state_dict = None
 
-    accelerator.register_for_checkpointing(Bomb())
-    save_checkpoint(accelerator, TrainState(step=5), tmp_path)
-    with pytest.raises(ValueError, match=r"custom_checkpoint_0.pkl holds code, and should hold numbers alone"):
+FILES = "model.safetensors optimizer.bin random_states_0.pkl custom_checkpoint_0.pkl trainer_state.json"
+
+
+@pytest.mark.parametrize("name", FILES.split())
+def test_a_file_that_was_cut_or_holds_code_is_refused_by_its_name(accelerator, tmp_path, name):
+    accelerator.register_for_checkpointing(holding(1))
+    folder = save_checkpoint(accelerator, TrainState(step=5), tmp_path)
+    assert find_checkpoint("auto", tmp_path) == folder
+    (folder / name).write_bytes((folder / name).read_bytes()[:-9])
+    with pytest.raises(ValueError, match=f"{name} is cut or damaged: delete checkpoint-5 to go on from the one before"):
+        find_checkpoint("auto", tmp_path)
+    accelerator.register_for_checkpointing(holding(print))
+    save_checkpoint(accelerator, TrainState(step=6), tmp_path)
+    with pytest.raises(ValueError, match=r"custom_checkpoint_1.pkl holds code, and should hold numbers alone"):
         find_checkpoint("auto", tmp_path)
 
 
@@ -95,29 +102,25 @@ def test_an_interrupted_save_leaves_the_older_ones_and_a_whole_one_all_that_it_w
 
 
 def test_a_failed_save_changes_nothing_and_no_manifest_stands_beside_what_it_does_not_describe(tmp_path, monkeypatch):
-    """Killed after any of the moves that replace files; after a failure before these nothing has changed."""
+    """Killed after any of the moves that replace files; a failure before these has changed nothing."""
     names, replace = ("config.json", "model.safetensors", "trainer_state.json", "zoo_manifest.json"), os.replace
 
-    def write(folder: Path, text: str) -> None:
-        for name in names:
-            (folder / name).write_text(text)
-
-    def found() -> dict[str, str]:
-        return {path.name: path.read_text() for path in tmp_path.iterdir()}
+    def written(folder: Path, text: str) -> dict[str, str]:
+        return {name: text for name in names if (folder / name).write_text(text)}
 
     for moves in range(len(names) + 1):
-        write(tmp_path, "old")
+        old = written(tmp_path, "old")
         with suppress(OSError), atomic_files(tmp_path, WRITE_LAST) as folder:
-            write(folder, "new")
+            written(folder, "new")
             raise OSError
-        assert found() == dict.fromkeys(names, "old")
+        assert {path.name: path.read_text() for path in tmp_path.iterdir()} == old
         left = [None] * moves
         monkeypatch.setattr(os, "replace", lambda *paths, left=left: (left.pop(), replace(*paths)))
         with suppress(IndexError), atomic_files(tmp_path, WRITE_LAST) as folder:
-            write(folder, "new")
+            new = written(folder, "new")
         monkeypatch.undo()
-        assert ("zoo_manifest.json" in found()) == (moves == len(names))
-    assert found() == dict.fromkeys(names, "new")
+        assert (tmp_path / "zoo_manifest.json").exists() == (moves == len(names))
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == new
 
 
 EVALUATED = {"best_metric": 0.7, "best_step": 4, "log_history": [{"step": 4, "eval_loss": 0.7, "eval_f1": 0.5}]}

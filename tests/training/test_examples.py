@@ -10,7 +10,7 @@ import torch
 from transformers import DataCollatorForSeq2Seq
 
 from tfm_zoo.training.streaming.sentences import sentence_pairs, split_sentences
-from tfm_zoo.training.tasks.denoising import SpanCorruption, random_parts
+from tfm_zoo.training.tasks.denoising import SpanCorruption
 from tfm_zoo.training.tasks.pretraining import PretrainingExamples
 from tfm_zoo.training.tokenizers import SENTINELS, bpe_with_sentinels, learned_word_piece
 
@@ -235,15 +235,6 @@ def test_share_and_lengths_of_spans(spelling, density, mean):
     seen = np.mean([np.isin(tokens, example["input_ids"]) for example in examples], axis=0)
     assert seen[0] == 1 and seen[-1] == 0
     assert seen[10:-10] == pytest.approx(1 - density, abs=0.12)
-
-
-def test_the_papers_sizes_and_parts_of_a_number(spelling):
-    """512 tokens are read of 568, and 114 written, with the last sentinel that the paper's figure has 115."""
-    spans, random = SpanCorruption(spelling, 512), rng()
-    assert (spans.room, spans.lengths(spans.room)) == (568, (512, 115))
-    ways = {tuple(random_parts(5, 3, random)) for _ in range(200)}
-    assert ways == {(1, 1, 3), (1, 3, 1), (3, 1, 1), (1, 2, 2), (2, 1, 2), (2, 2, 1)}
-    assert random_parts(4, 1, random).tolist() == [4] and random_parts(3, 3, random).tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize(

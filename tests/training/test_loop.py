@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from argparse import Namespace
 from dataclasses import asdict
 from math import nan
 from pathlib import Path
@@ -12,7 +13,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 
 import tfm_zoo
-from tfm_zoo.training import run, task
+from tfm_zoo.training import report, run
 from tfm_zoo.training.loop import Loop, train, train_step
 from tfm_zoo.training.run import open_output, run_script
 from tfm_zoo.training.tasks.classification import (
@@ -72,15 +73,13 @@ def test_numbers_all_count_whatever_they_are():
         assert task.count_items({"labels": labels})["loss_items"].tolist() == [labels[0].numel()] * 2
 
 
-def test_dropout_is_on_in_training_and_off_in_evaluations_which_have_a_bar(loop, monkeypatch):
+def test_dropout_is_on_in_training_and_off_in_evaluations(loop):
     """From the first step on, and after evaluations."""
-    made, modes, bars = loop(max_train_steps=3, eval_steps=1), [], []
-    monkeypatch.setattr(task, "tqdm", lambda batches, **options: bars.append(options) or batches)
+    made, modes = loop(max_train_steps=3, eval_steps=1), []
     made.model.register_forward_pre_hook(lambda model, _: modes.append((torch.is_grad_enabled(), model.training)))
     made.train()
     assert [training for learns, training in modes if learns] == [True] * 3
     assert [training for learns, training in modes if not learns].count(False) == len(modes) - 3 >= 3
-    assert bars == [{"desc": "evaluating, validation", "leave": False, "disable": None}] * 3
 
 
 def evaluating(made: Loop, *figures: tuple[float, float]) -> Loop:
@@ -178,7 +177,12 @@ def test_a_run_is_not_overwritten_unasked(loop):
         open_output(first.task.run)
     # Killed before its first checkpoint, it begins again, as where a cluster restarts it.
     (folder / "all_results.json").unlink()
-    assert train(loop(output_dir=folder, max_train_steps=1, resume_from_checkpoint="auto"))["train_steps"] == 1
+    again = {"output_dir": folder, "max_train_steps": 1, "resume_from_checkpoint": "auto", "checkpointing_steps": 1}
+    results = train(loop(**again))
+    assert results["train_steps"] == 1
+    done = train(loop(**again))  # evaluates its best model again
+    same = [name for name in results if "second" not in name and name != "train_loss"]
+    assert {name: done[name] for name in same} == {name: results[name] for name in same}
 
 
 def test_what_is_only_prepared_or_refused_leaves_everything_as_it_was(loop, trained, tmp_path, monkeypatch):
@@ -196,6 +200,18 @@ def test_what_is_only_prepared_or_refused_leaves_everything_as_it_was(loop, trai
         with pytest.raises(PermissionError, match="403"):
             made.train()
         assert {*(tmp_path / "runs").rglob("*")} == before and made.state.step == 0
+
+
+def test_a_model_is_pushed_by_the_name_that_it_is_given_or_else_that_of_its_folder(loop, monkeypatch):
+    names = []
+    monkeypatch.setattr(run, "open_repository", lambda api, name, *_: names.append(name) or f"user/{name}")
+    monkeypatch.setattr(report, "push", lambda folder, name, **_: names.append(name) or Namespace(commit_url=""))
+    for given in (None, "fine"):
+        made = loop(push_to_hub=True, hub_model_id=given, max_train_steps=1, freeze=["embeddings", "layers.0"])
+        train(made)
+        name, card = given or made.output_dir.name, (made.output_dir / "README.md").read_text()
+        assert names[-2:] == [name, f"user/{name}"] and f"user/{name}" in card
+        assert "| frozen | `embeddings`, `layers.0` |" in card
 
 
 def test_what_a_launcher_decides_is_part_of_a_run(loop, trained, monkeypatch):
@@ -223,19 +239,13 @@ def test_what_a_launcher_decides_is_part_of_a_run(loop, trained, monkeypatch):
 
 
 def test_trackers_get_losses_metrics_and_the_name_of_the_run(loop):
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    made, seen = loop(max_train_steps=3, report_to="tensorboard", run_name="the third"), {}
-    init_trackers = made.accelerator.init_trackers
-    made.accelerator.init_trackers = lambda *args: init_trackers(*args) or seen.update(args[2])
+    made, seen = loop(max_train_steps=3, run_name="the third"), []
+    made.accelerator.init_trackers = lambda name, options, own: seen.append(own)
+    made.accelerator.log = lambda values, step: seen.append((step, *values))
     train(made)
-    assert seen["wandb"] == {"name": "the third"} and seen["mlflow"] == {"run_name": "the third"}
-    (folder,) = {path.parent for path in (made.output_dir / "logs").glob("tensors/events*")}
-    events = EventAccumulator(str(folder))
-    events.Reload()
-    assert [event.step for event in events.Scalars("loss")] == [1, 2, 3]
-    assert [event.step for event in events.Scalars("eval_accuracy")] == [3]
+    assert seen[0]["wandb"] == {"name": "the third"} and seen[0]["mlflow"] == {"run_name": "the third"}
+    assert [entry[:2] for entry in seen[1:4]] == [(step, "loss") for step in (1, 2, 3)]
+    assert seen[4][0] == 3 and "eval_accuracy" in seen[4]
 
 
 def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(loop, capfd):
@@ -252,7 +262,7 @@ def without_clock(made: Loop) -> dict:
     return asdict(made.state) | {"train_seconds": 0, "log_history": log}
 
 
-def test_resumed_is_as_never_stopped(trained, loop):
+def test_resumed_is_as_never_stopped_in_its_folder_and_with_its_own_options_alone(trained, loop, tmp_path):
     """With dropout and batches of similar length; from the midst of an epoch, between two entries of the log."""
     options = {"max_train_steps": 7, "checkpointing_steps": 3, "logging_steps": 2, "group_by_length": True}
     dropout = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
@@ -260,26 +270,19 @@ def test_resumed_is_as_never_stopped(trained, loop):
     stopped = interrupted(loop(classifier(**dropout), **options), after=5)
     with pytest.raises(KeyboardInterrupt):
         stopped.train()
-    again = {"output_dir": stopped.output_dir, "resume_from_checkpoint": "auto"}
-    resumed = trained(classifier(**dropout), **options, **again)
-    assert without_clock(resumed) == without_clock(whole)
-    for folder in (".", "checkpoint-6"):
-        assert same_weights(resumed.output_dir / folder, whole.output_dir / folder)
-
-
-def test_a_run_goes_on_in_its_folder_with_its_own_options(trained, tmp_path):
-    options = {"checkpointing_steps": 2, "max_train_steps": 6, "freeze": ["embeddings"]}
-    options |= {"per_device_train_batch_size": 4, "save_total_limit": 9}
-    folder = trained(**options).output_dir
-    again = options | {"output_dir": folder, "resume_from_checkpoint": folder / "checkpoint-2"}
+    again = options | {"output_dir": stopped.output_dir, "resume_from_checkpoint": stopped.output_dir / "checkpoint-3"}
     for other, message in [
         ({"learning_rate": 2e-3}, r"another run: learning_rate was 0\.001 and is 0\.002"),
-        ({"freeze": "classifier"}, r"another run: freeze was \['embeddings'\] and is \['classifier'\]"),
-        ({"per_device_train_batch_size": 3}, "another run: global_batch_size was 4 and is 3"),
-        ({"output_dir": tmp_path / "other"}, r"checkpoint-2' is not in output_dir '.*other'"),
+        ({"freeze": "classifier"}, r"another run: freeze was None and is \['classifier'\]"),
+        ({"per_device_train_batch_size": 3}, "another run: global_batch_size was 16 and is 3"),
+        ({"output_dir": tmp_path / "other"}, r"checkpoint-3' is not in output_dir '.*other'"),
     ]:
         with pytest.raises(ValueError, match=message):
             trained(**again | other)
+    resumed = trained(classifier(**dropout), **again | {"resume_from_checkpoint": "auto"})
+    assert without_clock(resumed) == without_clock(whole)
+    for folder in (".", "checkpoint-6"):
+        assert same_weights(resumed.output_dir / folder, whole.output_dir / folder)
 
 
 def test_a_run_becomes_longer_and_logs_less_often(trained, caplog):

@@ -1,18 +1,10 @@
 """The zoo's metrics compute what the usual libraries do; others are loaded by name, and refused if they do not work."""
 
-import multiprocessing
-import os
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from threading import Thread
-
 import evaluate
 import numpy as np
 import pytest
 import sacrebleu
 import torch
-from huggingface_hub import constants
 from scipy import stats
 from sklearn import metrics as sklearn
 
@@ -162,49 +154,23 @@ def test_metrics_that_are_not_there_or_do_not_work_are_named(names, text, given,
     assert "\n" not in str(caught.value)
 
 
-def test_a_space_runs_if_it_is_trusted_and_later_without_a_network(own, tmp_path, monkeypatch, capfd):
-    served, requests = tmp_path / "user" / "ones_of_hub" / "main", []
-    Path(own("user/ones_of_hub/main/ones_of_hub"), "ones_of_hub.py").rename(served / "ones_of_hub.py")
+def test_a_space_of_the_hub_runs_if_it_is_trusted(own, monkeypatch):
+    """Without a network from where it was kept. evaluate knows a variable of its own alone."""
+    folder, load, asked = own("ones"), evaluate.load, []
 
-    class Handler(SimpleHTTPRequestHandler):
-        def log_message(self, *_):
-            requests.append(self.path)
+    def from_hub(source: str, **options: object) -> evaluate.EvaluationModule:
+        asked.append((source, evaluate.config.HF_EVALUATE_OFFLINE))
+        return load(f"{folder}/ones.py" if source == "user/ones" else source, **options)
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path)))
-    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    template = f"http://127.0.0.1:{server.server_port}/{{path}}/{{revision}}/{{name}}"
-    settings = {"HUB_EVALUATE_URL": template, "HF_EVALUATE_OFFLINE": False, "HF_UPDATE_DOWNLOAD_COUNTS": False}
-    for name, value in (settings | {"DOWNLOADED_EVALUATE_PATH": tmp_path / "downloads"}).items():
-        monkeypatch.setattr(evaluate.config, name, value)
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(evaluate.config, "HF_EVALUATE_OFFLINE", False)
+    monkeypatch.setattr(evaluate, "load", from_hub)
     with pytest.raises(ValueError, match="with trust_remote_code, a space"):
-        load_metrics(["user/ones_of_hub"])
-    assert requests == []
-    for is_offline in (False, True):
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", is_offline)
-        metrics, asked = load_metrics(["accuracy", "user/ones_of_hub"], trust_remote_code=True), len(requests)
-        assert metrics([0, 1], [0, 0]).figures == {"accuracy": 0.5, "ones": 0.5}
-        with pytest.raises(ValueError, match="'user/unseen' cannot be loaded: "):
-            load_metrics(["user/unseen"], trust_remote_code=True)
-        assert asked > 0 and (len(requests) == asked) == is_offline
-    assert capfd.readouterr() == ("", "")
-    server.shutdown()
-    server.server_close()
-
-
-def computed_here(folder: str, number: int) -> dict[str, float]:
-    """The figures of a process of which so many predictions of 9 are right."""
-    return load_metrics(["accuracy", folder])([1] * number + [0] * (9 - number), [1] * 9).figures
-
-
-@pytest.mark.slow
-def test_processes_at_the_same_time(own):
-    """They share the cache of a machine: neither waits for another, nor has its rows."""
-    folder = own(f"at_once_{os.getpid()}")
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        results = pool.starmap_async(computed_here, [(folder, number) for number in range(8)], chunksize=1).get(60)
-    assert results == [{"accuracy": pytest.approx(n / 9), "ones": pytest.approx(n / 9)} for n in range(8)]
+        load_metrics(["user/ones"])
+    assert not asked
+    assert load_metrics(["user/ones"], trust_remote_code=True)([0, 1], [0, 0]).figures == {"ones": 0.5}
+    with pytest.raises(ValueError, match="'user/unseen' cannot be loaded: "):
+        load_metrics(["user/unseen"], trust_remote_code=True)
+    assert asked == [("user/ones", True), ("user/unseen", True)]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,8 @@
-"""Rates follow the schedule that is named, steps are of the optimiser that is, and losses are of smoothed labels."""
+"""Rates follow the schedule that is named, steps are of the optimiser that is, and losses are of smoothed labels; what
+is frozen never moves."""
+
+import re
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -6,10 +10,15 @@ from torch import nn, optim
 from torch.nn import functional as F
 from transformers import Adafactor
 
+import tfm_zoo
+from tfm_zoo.training.learning_parts import freeze
 from tfm_zoo.training.optimization import create_optimizer, create_scheduler
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss
 from tfm_zoo.utils.schedules import SCHEDULES, create_schedule
+
+from ..tiny import tiny_model
+from .conftest import classifier
 
 MODEL = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
 
@@ -104,3 +113,47 @@ def test_the_loss_of_smoothed_labels_equals_its_definition(epsilon):
     assert each[is_labelled].tolist() == pytest.approx(expected, rel=1e-6) and not each[~is_labelled].any()
     each.sum().backward()
     assert [bool(row.any()) for row in logits.grad] == is_labelled.tolist()
+
+
+BERT, GPT = tfm_zoo.TfmBertForSequenceClassification, tfm_zoo.TfmGPTForCausalLM
+
+
+def learning(model) -> set[str]:
+    return {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def moved(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> set[str]:
+    return {name for name in before if not torch.equal(before[name], after[name])}
+
+
+@pytest.mark.parametrize(
+    ("patterns", "frozen", "refused"),
+    [
+        (["embeddings.*", "classifier"], r"model\.embeddings\..*|classifier\..*", None),
+        (["layers.1"], r"model\.layers\.1\..*", None),  # and not the tenth
+        (["*norm"], r".*norm\.(weight|bias)", None),
+        # a tied weight by either name
+        (["lm_head"], r"model\.embeddings\.embed_tokens\.weight", None),
+        (["embed_tokens"], r"model\.embeddings\.embed_tokens\.weight", None),
+        (["embedings.*"], "", r"freeze 'embedings\.\*': Tfm.* has no parameter of that name; near: \['embeddi"),
+        (["classifier", "layer.[0-3]"], "", r"freeze 'layer\.\[0-3\]': .* near: \['layers\."),
+        (["model", "classifier"], "", r"freeze \['model', 'classifier'\]: nothing is left to learn"),
+    ],
+    ids=str,
+)
+def test_names_that_are_frozen(patterns, frozen, refused):
+    is_tied = "embed_tokens" in frozen
+    model = tiny_model(GPT) if is_tied else tiny_model(BERT, num_hidden_layers=11)
+    with pytest.raises(ValueError, match=refused) if refused else nullcontext():
+        freeze(model, patterns)
+        expected = {name for name, _ in model.named_parameters() if re.fullmatch(frozen, name)}
+        assert expected and learning(model) == {name for name, _ in model.named_parameters()} - expected
+
+
+def test_matrices_alone_decay_and_what_is_frozen_never_moves(loop):
+    made = loop(freeze=["embeddings"], num_train_epochs=1)
+    start, names = classifier().state_dict(), {parameter: name for name, parameter in made.model.named_parameters()}
+    of = {names[p]: group["weight_decay"] for group in made.optimizer.param_groups for p in group["params"]}
+    assert of == {name: 0 if name.endswith("bias") or "norm" in name else 0.01 for name in names.values()}
+    made.train()
+    assert moved(start, made.model.state_dict()) == {name for name in start if "embeddings" not in name}

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 
-from tfm_zoo.training.options import TrainingOptions, cap_lengths, parse_options
+from tfm_zoo.training.options import TrainingOptions, parse_options
 from tfm_zoo.training.tasks.classification import ClassificationOptions
 from tfm_zoo.training.tasks.denoising import DenoisingOptions
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
@@ -72,7 +72,6 @@ def test_command_line_overrides_yaml_overrides_a_recipes_own_file_overrides_defa
         ("--warmup_ratio 0.2", {"warmup_steps": 0.2}),
         ("--bf16", {"mixed_precision": "bf16"}),
         ("--fp16 true", {"mixed_precision": "fp16"}),
-        ("--bf16 false", {"mixed_precision": None}),
         ("--bf16 --mixed_precision bf16", {"mixed_precision": "bf16"}),
     ],
 )
@@ -107,23 +106,11 @@ def test_default_learning_rates(schedule, new, checkpoint):
         assert changed.with_defaults().learning_rate == expected
 
 
-def test_lengths_that_are_more_than_the_model_takes_are_cut(caplog):
-    names = ("max_source_length", "max_target_length")
-    args = cap_lengths(TranslationOptions(max_source_length=50, max_target_length=20), 32, *names)
-    assert (args.max_source_length, args.max_target_length) == (32, 20)
-    cap_lengths(TranslationOptions(), 32, "max_target_length")
-    assert caplog.messages == [
-        "max_source_length 50 is more than the model takes: using 32",
-        "max_target_length 128 is more than the model takes: using 32",
-    ]
-
-
 #: by the task's options: lines of YAML or a command line, and what is said of them
 REFUSED = {
     ClassificationOptions: [
         ("- seed", "expected `option: value` lines, found a list"),
         ("per_device_train_batch_size: 0", "per_device_train_batch_size must be at least 1, not 0"),
-        ("adam_beta2: 1", "adam_beta2 must be at least 0 and below 1, not 1.0"),
         ("checkpointing_steps: 5²", "checkpointing_steps must be a number of steps or 'epoch', not '5²'"),
         ("text_column_name: [a, b, c]", "one or two columns"),
         ("dataset_name: x\ntrain_file: y.csv", "either dataset_name or train_file"),
@@ -137,20 +124,14 @@ REFUSED = {
         ("learning_rte: 1\nzzz: 2\nsed: 3", "--zzz, --sed; did you mean '--learning_rate', '--seed'?\n"),
         ("--num_epochs 3 --sead=1 --seed 2", "--num_epochs, --sead; did you mean '--num_train_epochs', '--seed'?"),
         ("--bogus -1 -seed 3", "unknown options --bogus, -seed; did you mean '--seed'?"),
-        ("--warmup 3", "'--warmup_steps', '--num_warmup_steps', '--warmup_ratio'?"),
         ("--config nowhere.yaml", "nowhere.yaml: no such file"),
     ],
     LanguageModelingOptions: [
-        ("block_size: 1", "block_size must be at least 2, not 1"),
         ("model_name_or_path: x\nmodel_type: gpt2", "model_type makes a new model and cannot go with model_name_or_p"),
         ("model_type: gpt2\nconfig_name: gpt2", "either model_type or config_name"),
         ("tokenizer_name: x\ntokenizer_vocab_size: 300", "tokenizer_vocab_size is for a tokenizer made from"),
         ("config_overrides: n_embd", "config_overrides 'n_embd': expected field=value,field=value"),
         ("config_overrides: '{n_embd: 3'", "config_overrides '{n_embd: 3': not a mapping"),
-    ],
-    DenoisingOptions: [("noise_density: 1", "noise_density must be above 0 and below 1, not 1.0")],
-    PretrainingOptions: [
-        ("short_seq_prob: 2", "short_seq_prob must be at least 0 and at most 1, not 2.0"),
     ],
     TranslationOptions: [
         ("source_lang: en\ntarget_lang: en", "source_lang and target_lang are both 'en'"),

@@ -182,7 +182,6 @@ def test_epochs_of_known_length_end_and_the_next_goes_on_there():
 def test_what_a_stream_cannot_do_is_refused():
     stream = Stream(IN_MEMORY, pieces, **MANY_READERS)
     state = batches(stream)[0].state_dict()
-    blank = Stream(TextSource(Dataset.from_dict({"text": ["", " "]})), pieces, seed=0)
     for message, call in {
         "the checkpoint's stream had 8 readers, and this one has 1": (
             lambda: batches(replace(stream, readers=1))[0].load_state_dict(state)
@@ -190,26 +189,9 @@ def test_what_a_stream_cannot_do_is_refused():
         "had other readers, and this one has 8": (
             lambda: batches(stream)[0].load_state_dict({"place": {"epoch": 1}, "used": 3})
         ),
-        "there is no text to train on": lambda: examples(blank, 1),
-        "needs max_train_steps": lambda: StreamBatches(stream, 8),
     }.items():
         with pytest.raises(ValueError, match=message):
             call()
-
-
-@pytest.mark.parametrize(
-    ("text", "number", "chunk_size", "readers"),
-    [
-        ("a text", 5000, 2000, 64),
-        ("a text", 1000, 2000, 16),  # of chunks of 32 documents there are 31
-        ("a text", 100, 2000, 2),
-        ("a text", 1, 2000, 1),
-        ("long " * 100_000, 7, 2000, 2),  # two in each chunk
-    ],
-)
-def test_a_stream_has_as_many_readers_as_its_texts_suffice_for(text, number, chunk_size, readers):
-    source = TextSource(Dataset.from_dict({"text": [text] * number}))
-    assert Stream(source, pieces, 0, chunk_size).with_readers().readers == readers
 
 
 @pytest.mark.parametrize("kind", PATTERNS)

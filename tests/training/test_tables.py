@@ -19,8 +19,10 @@ from tfm_zoo.data import built_in_data
 from tfm_zoo.data.row_files import rows_of_files
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.models import label_fields
+from tfm_zoo.training.streaming import documents
+from tfm_zoo.training.tasks import language_modeling
 from tfm_zoo.training.tasks.classification import ClassificationOptions
-from tfm_zoo.training.tasks.question_answering import AnsweringOptions, best_spans, load_questions, padded_at_right
+from tfm_zoo.training.tasks.question_answering import AnsweringOptions, AnsweringTask, load_questions, padded_at_right
 from tfm_zoo.training.tasks.summarization import SummarizationOptions
 from tfm_zoo.training.tasks.tagging import TaggingOptions, load_tagged_texts, reads_words
 from tfm_zoo.training.tasks.translation import TranslationOptions, set_languages
@@ -59,12 +61,11 @@ def test_a_column_may_hold_text_and_numbers_thousands_of_rows_apart(tmp_path):
     """`datasets` looks at 10,000 rows at a time."""
     score, written = [*range(10_000), "NA"], ["a text"] * 10_000 + ["007"]
     rows = pandas.DataFrame({"text": written, "score": score, "label": [*range(2)] * 5000 + ["n/a"]})
-    for column in ("score", "label"):
-        rows.drop(columns="score" if column == "label" else []).to_csv(tmp_path / "train.csv", index=False)
-        for source in ({"train_file": str(tmp_path / "train.csv")}, {"dataset_name": str(tmp_path)}):
-            found = load("texts", **source)
-            assert found.label_names == ["0", "1", "n/a"]
-            assert {text for split in found.splits.values() for text in split["text"]} == {"a text", "007"}
+    rows.to_csv(tmp_path / "train.csv", index=False)
+    for source in ({"train_file": str(tmp_path / "train.csv")}, {"dataset_name": str(tmp_path)}):
+        found = load("texts", **source)
+        assert found.label_names == ["0", "1", "n/a"]
+        assert {text for split in found.splits.values() for text in split["text"]} == {"a text", "007"}
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "json", "jsonl", "txt"])
@@ -134,14 +135,7 @@ def test_pairs_of_texts_and_the_ids_of_their_labels(tmp_path):
     assert encoded[0]["token_type_ids"] == [0, 0, 0, 0, 1, 1] and encoded["labels"][:] == [1, 0] * 5
 
 
-def test_without_data_the_built_in_set_is_taken():
-    """What was asked for by name is never replaced."""
-    assert ClassificationOptions().with_defaults().dataset_name == built_in_data.NAME
-    assert ClassificationOptions(dataset_name="user/data").with_defaults().dataset_name == "user/data"
-
-
 MANY = "40 labels for 40 rows: is label_column_name the right column?"
-TAGS = [{"tokens": ["anna", "sang", "."], "tags": ["B-PER", "O", "O"]}] * 3
 
 
 @pytest.mark.parametrize(
@@ -151,21 +145,16 @@ TAGS = [{"tokens": ["anna", "sang", "."], "tags": ["B-PER", "O", "O"]}] * 3
         ([["a"], ["a", "b"], [], ["b"]], "2 labels in 4 rows to train on: a 2, b 2", []),
         ([*range(20)] * 3, r"20 labels in 60 rows to train on: 0 3, 1 3, .* 11 3 and 8 more", []),
         ([f"name {number}" for number in range(40)], "40 labels in 40 rows .*", [MANY]),
-        ([*TAGS, {"tokens": ["oslo"], "tags": ["B-LOC"]}], "3 labels in 10 words .*", []),
     ],
-    ids=["names", "lists", "many", "not labels", "tags"],
 )
 def test_labels_are_counted_and_those_that_cannot_be_meant_warned_of(tmp_path, caplog, labels, line, warnings):
-    column, of_words = "labels" if labels[0] == ["a"] else "label", isinstance(labels[0], dict)
-    rows = labels if of_words else [{"text": f"text {n}", column: label} for n, label in enumerate(labels)]
-    (tmp_path / "rows.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    files = dict.fromkeys(("train_file", "validation_file"), str(tmp_path / "rows.json"))
+    column = "labels" if labels[0] == ["a"] else "label"
+    (tmp_path / "rows.json").write_text(lines_of(*({"text": f"{n}", column: each} for n, each in enumerate(labels))))
     with caplog.at_level("INFO", "tfm_zoo"):
-        load_tagged_texts(TaggingOptions(**files)) if of_words else load("texts", **files)
+        load("texts", **dict.fromkeys(("train_file", "validation_file"), str(tmp_path / "rows.json")))
     found = [record for record in caplog.records if record.name.startswith("tfm_zoo")]
     assert [record.getMessage() for record in found if record.levelname == "WARNING"] == warnings
-    (said,) = (record.getMessage() for record in found if record.levelname == "INFO")
-    assert re.fullmatch(line, said)
+    assert re.fullmatch(line, *(record.getMessage() for record in found if record.levelname == "INFO"))
 
 
 SQUAD = {"context": "a b c d", "qas": [{"id": "x", "question": "q", "answers": [{"text": "c", "answer_start": 4}]}]}
@@ -174,6 +163,12 @@ ANSWERED = {"id": "x", "question": "q", "context": "a b c d", "answers": {"text"
 UNANSWERED = ANSWERED | {"id": "y", "question": "r", "answers": {"text": [], "answer_start": []}}
 DOG, CSV = [{"source": "dog", "target": "Hund"}], {"a.csv": "id,en,de\n1,dog,Hund\n"}
 TWO_FILES = {"0.txt": "a one\na two\n\n\nb one\n", "1.txt": "c one\n"}
+UNBROKEN = {"a.txt": "first line\nnext line\nlast line\n"}
+TWO, FIRST_10 = "a one a two\n\n\nb one", "the first 10 characters (1 document) were taken"
+EMPTY = [{"text": "dog", "summary": "Hund"}, {"text": "dog", "summary": " "}]
+TEXTS_IN_ROWS = {"a.jsonl": lines_of(*({"text": text} for text in ("01", "2345", "6789")))}
+BODIES = {"a.jsonl": lines_of(*({"id": 1, "body": text} for text in ("0123456789", "ab", "", "cd")))}
+ONE, HALF = {"validation_file": None}, {"validation_file": None, "validation_split_percentage": 50}
 
 
 @pytest.mark.parametrize(
@@ -181,6 +176,12 @@ TWO_FILES = {"0.txt": "a one\na two\n\n\nb one\n", "1.txt": "c one\n"}
     [
         ("corpus", {"a.txt": "one\n\ntwo \u00e9\n"}, {}, ["one\n\ntwo \u00e9\n"]),
         ("corpus", {"a.csv": "id,body\n1,a b\n2,c\n"}, {"text_column_name": "body"}, ["a b", "c"]),
+        # Of running text the end validates; of a stream the beginning, in whole documents.
+        ("corpus", {"a.txt": "01234567"}, HALF, (["0123"], ["4567"], "the last 50 % of the training text were taken")),
+        ("corpus", TEXTS_IN_ROWS, HALF, (["01", "234"], ["5", "6789"], "")),
+        ("streamed corpus", BODIES, ONE | {"text_column_name": "body"}, (["ab", "cd"], ["0123456789"], FIRST_10)),
+        ("streamed corpus", TWO_FILES, {}, ([TWO, "c one"], ["a one a two"], "the validation split the first 11 ch")),
+        ("streamed documents", UNBROKEN, ONE, (["next line last line"], ["first line"], FIRST_10)),
         ("documents", TWO_FILES, {}, ["a one a two", "b one", "c one"]),
         ("streamed documents", TWO_FILES, {}, ["a one a two", "b one", "c one"]),
         ("streamed documents", {"a.jsonl": lines_of({"text": "a"}, {"text": None}, {"text": "b"})}, {}, ["a", "b"]),
@@ -192,6 +193,7 @@ TWO_FILES = {"0.txt": "a one\na two\n\n\nb one\n", "1.txt": "c one\n"}
         ("pairs", {"a.csv": "en,translation\ndog,Hund\n"}, {"target_lang": "translation"}, DOG),
         ("summaries", {"a.json": '[{"text": "dog", "summary": "Hund"}]'}, {}, DOG),
         ("summaries", {"a.json": '[{"article": "dog", "highlights": "Hund"}]'}, {}, DOG),
+        ("summaries", {"a.jsonl": lines_of(*EMPTY)}, {}, (DOG, DOG, "1 of the 2 rows of the train split")),
         ("summaries", CSV, {"text_column": "en", "summary_column": "de"}, DOG),
         (
             "questions",
@@ -201,17 +203,25 @@ TWO_FILES = {"0.txt": "a one\na two\n\n\nb one\n", "1.txt": "c one\n"}
         ),
     ],
 )
-def test_what_is_read(tmp_path, task, files, options, wanted):
-    """In the file of each split, whatever its kind and the names of its columns."""
+def test_what_is_read(tmp_path, monkeypatch, task, files, options, wanted):
+    """In the file of each split, whatever its kind and the names of its columns. Of a stream 10 characters are enough
+    to validate on."""
+    monkeypatch.setattr(language_modeling, "HELD_OUT", 10)
+    if files is UNBROKEN:
+        monkeypatch.setattr(documents, "CHARACTERS", 10)
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     pattern = "*.txt" if files is TWO_FILES else "a" if "a.en" in files else next(iter(files))
-    data = load(task, **dict.fromkeys(("train_file", "validation_file"), str(tmp_path / pattern)), **options)
+    data = load(task, **dict.fromkeys(("train_file", "validation_file"), str(tmp_path / pattern)) | options)
     if "documents" in task:
         splits = [read(data.train), read(data.validation)]
+    elif task == "streamed corpus":
+        splits = [read(data.stream), [text.replace("\n", " ", 1) for text in data.splits["validation"]["text"]]]
     else:
         splits = [[row["text"] if task == "corpus" else row for row in each] for each in data.splits.values()]
-    assert [sorted(each, key=str) for each in splits] == [sorted(wanted, key=str)] * 2
+    *wanted, note = wanted if isinstance(wanted, tuple) else (wanted, wanted, "")
+    assert [sorted(each, key=str) for each in splits] == [sorted(each, key=str) for each in wanted]
+    assert note in " ".join(data.notes)
 
 
 ROWS = [{"en": f"the dog number {i}", "de": f"der Hund Nummer {i}"} for i in range(20)]
@@ -257,14 +267,6 @@ def test_the_model_is_told_which_language_it_writes(tokenizer_class):
         set_languages(model, tokenizer, "en_XX", "de")
 
 
-def test_rows_with_an_empty_text_are_left_out(tmp_path):
-    rows = [{"text": f"text {i}", "summary": f"{i}" if i else " "} for i in range(10)]
-    (tmp_path / "train.json").write_text(json.dumps(rows))
-    pairs = load("summaries", train_file=str(tmp_path / "train.json"))
-    assert pairs.notes[0].startswith("1 of the 10 rows of the train split, whose 'source' or 'target' is empty, were")
-    assert all(row["source"] == f"text {row['target']}" for row in pairs.splits["train"])
-
-
 def test_the_length_that_is_evaluated_is_saved():
     for own, is_new, length in (({}, False, 9), ({"max_length": 5}, False, 5), ({"max_length": 5}, True, 9)):
         config = GenerationConfig(**own)
@@ -272,19 +274,34 @@ def test_the_length_that_is_evaluated_is_saved():
         assert (config.max_length, config.num_beams) == (length, 1)  # what is evaluated, and not a pipeline's own
 
 
-@pytest.mark.parametrize("count", [9, 60])
-def test_best_spans_are_those_of_a_search_by_hand(count):
-    """Where there are no more, a score is -inf."""
-    start, end = torch.randn(2, 2, 7, generator=torch.Generator().manual_seed(0))
-    allowed = torch.tensor([[False, True, True, True, True, True, False], [False] * 5 + [True] * 2])
-    scores, first, last = best_spans(start, end, allowed, longest=3, count=count)
-    assert scores.shape == first.shape == last.shape == (2, count)
-    for row in range(2):
-        spans = [(i, j) for i in range(7) for j in range(i, min(i + 3, 7)) if allowed[row, i] and allowed[row, j]]
-        by_score = sorted(((start[row, i] + end[row, j]).item(), i, j) for i, j in spans)[::-1][:count]
-        found = torch.stack([scores[row], first[row], last[row]], dim=1)[: len(by_score)]
-        torch.testing.assert_close(found, torch.tensor(by_score))
-        assert scores[row, len(by_score) :].isneginf().all()
+@pytest.mark.parametrize("count", [3, 60])
+@pytest.mark.parametrize("threshold", [-99.0, 99.0, None])
+def test_answers_are_the_best_spans_of_all_windows(count, threshold):
+    """With the probability of each. No answer comes first if it is better by more than the threshold, or else last;
+    it is left out if all questions have one, and there is a span."""
+    places = [[None, [0, 1], [2, 3], [4, 5], [6, 7]], [None, [4, 5], [6, 7], [8, 9]], [None, [0, 3]], [None, None]]
+    windows = [{"row": max(0, n - 1), "no_answer": 0, "places": each} for n, each in enumerate(places)]
+    contexts, (start, end) = ["a b c d e", "all", " "], torch.randn(2, 4, 6)  # padded to 6 tokens
+    has_none = {"version_2_with_negative": True, "null_score_diff_threshold": threshold} if threshold else {}
+    args, task = AnsweringOptions(max_answer_length=3, n_best_size=count, **has_none), object.__new__(AnsweringTask)
+    task.run, task.windows = Namespace(args=args), {"test": windows}
+    task.data = Namespace(splits={"test": {"context": contexts}})
+    answers = task.best_answers({"start": start, "end": end}, "test")
+    scores = (start[:, :, None] + end[:, None]).tolist()
+    for row, (context, found) in enumerate(zip(contexts, answers, strict=True)):
+        spans, nothing = {}, min(scores[n][0][0] for n, window in enumerate(windows) if window["row"] == row)
+        for n, window in enumerate(windows):
+            known = [place for place, span in enumerate(window["places"]) if span and window["row"] == row]
+            for first, last in [(i, j) for i in known for j in known if i <= j < i + 3]:
+                span = context[window["places"][first][0] : window["places"][last][1]]
+                spans[span] = max(scores[n][first][last], spans.get(span, -torch.inf))
+        wanted = sorted(spans.items(), key=lambda item: -item[1])[:count]
+        if threshold or not spans:
+            wanted.insert(0 if threshold == -99 else len(wanted), ("", nothing))
+        assert [each["text"] for each in found] == [text for text, _ in wanted]
+        assert [each["score"] for each in found] == pytest.approx([score for _, score in wanted])
+        chances = torch.tensor([score for _, score in wanted]).softmax(0).tolist()
+        assert [each["probability"] for each in found] == pytest.approx(chances)
 
 
 def questions_of(path: Path, *rows: dict, **options):
@@ -352,3 +369,29 @@ def test_a_tokenizer_of_bytes_keeps_words_apart_and_a_slow_one_is_refused():
         assert tokenizer.decode(tokens) == " one two" and tokenizer.pad_token == "<|endoftext|>"
     with pytest.raises(ValueError, match=r"'some/model' is slow \(written in Python\) .*: give a fast one"):
         reads_words(ByT5Tokenizer(name_or_path="some/model"))
+
+
+FEW = {"train": 400, "validation": 100, "test": 200}
+HELD_BACK = {*["fresh", "tender", "dazzling", "sincere", "hollow", "noisy", "grating", "confusing"]}
+
+
+@pytest.mark.parametrize("name", ["generated_reviews", "reversed_sequences", "summarised_passages"])
+def test_data_that_are_generated_are_the_same_each_time_and_test_what_was_not_trained_on(name, monkeypatch):
+    for few in ("SENTENCES", "SEQUENCES", "PASSAGES"):
+        monkeypatch.setattr(built_in_data, few, FEW)
+    data, again = (getattr(built_in_data, name)() for _ in range(2))
+    assert data["test"].to_list() == again["test"].to_list()
+    sizes = {split: len(rows) for split, rows in data.items()}
+    assert sizes == (built_in_data.SIZES if name == "generated_reviews" else FEW)
+    if name == "generated_reviews":
+        seen, tested = ({*data[split]["text"]} for split in ("train", "test"))
+        words, tested_words = ({word for text in texts for word in text.split()} for texts in (seen, tested))
+        assert data["train"]["label"][:].count(1) == 1000 and seen.isdisjoint(tested)
+        assert tested_words - words >= HELD_BACK
+    elif name == "reversed_sequences":
+        assert all(row["target"].split() == row["source"].split()[::-1] for row in data["train"])
+        assert {*data["train"]["source"]}.isdisjoint({*data["test"]["source"]})
+    else:
+        for row in data["train"]:
+            sentences = [each.split() for each in row["text"].split(" .") if " the " in each and " in the " in each]
+            assert row["summary"] == " and ".join(" ".join(words[2:7]) for words in sentences)

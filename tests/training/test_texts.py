@@ -25,7 +25,7 @@ from tfm_zoo.training.tasks.pretraining import PretrainingOptions
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
 from ..recipes.conftest import TEXT
-from .conftest import TEXTS, read, saved
+from .conftest import TEXTS, load, read, saved
 
 IN_MEMORY_AND_STREAMED = pytest.mark.parametrize("streaming", [False, True], ids=["in memory", "streamed"])
 
@@ -79,35 +79,9 @@ def test_a_document_in_memory_is_whole(tmp_path, monkeypatch):
     assert {*documents_of(**files)[0].train.rows["text"]} == {*texts}
 
 
-def test_what_is_held_out_of_a_stream_has_an_end(tmp_path, monkeypatch):
-    """In characters too: a file without an empty line is one document."""
-    monkeypatch.setattr("tfm_zoo.training.streaming.documents.CHARACTERS", 50)
-    lines = [f"line {i:02d} of many" for i in range(40)]
-    (tmp_path / "unbroken.txt").write_text("".join(f"{line}\n" for line in lines))
-    files = dict.fromkeys(("train_file", "validation_file"), str(tmp_path / "unbroken.txt"))
-    for own, left in (({}, 36), (files, 40)):
-        documents, (rest,), _ = documents_of(streaming=True, **{"train_file": files["train_file"], **own})
-        assert documents.validation.rows["text"][:] == ["\n".join(lines[:4])]
-        assert "the first 63 characters (1 document) were" in documents.notes[0]
-        assert rest.count("line") == left
-
-
 @pytest.fixture(scope="module")
 def tokenizer():
     return byte_level_bpe([TEXT], 257)
-
-
-@pytest.mark.parametrize(
-    ("texts", "share", "train", "validation"),
-    [
-        (["0123456789"], 20, ["01234567"], ["89"]),
-        (["01", "2345", "6789"], 50, ["01", "234"], ["5", "6789"]),
-    ],
-)
-def test_the_end_of_running_text_validates(tmp_path, texts, share, train, validation):
-    name = saved(tmp_path / "data", all=Dataset.from_dict({"anything": texts}))
-    splits = load_corpus(LanguageModelingOptions(dataset_name=name, validation_split_percentage=share)).splits
-    assert (splits["train"]["text"][:], splits["validation"]["text"][:]) == (train, validation)
 
 
 def test_documents_are_joined_in_one_row(tokenizer, tmp_path):
@@ -149,17 +123,6 @@ def test_blocks_are_limited_and_filled_up_for_processes():
     assert [blocks[index]["labels"].tolist() for index in (2, 3)] == [[-100, 9, 10, 11], [-100] * 4]
 
 
-@pytest.fixture
-def streamed(monkeypatch):
-    """Loads a corpus as a stream, whose first `held_out` characters validate."""
-
-    def load(held_out: int = 10, **options) -> Corpus:
-        monkeypatch.setattr(corpora, "HELD_OUT", held_out)
-        return load_corpus(LanguageModelingOptions(streaming=True, **options))
-
-    return load
-
-
 def tokens_of(corpus: Corpus, tokenizer) -> list[int]:
     """What the blocks of four tokens of the stream hold, filling left out, in the order of the texts."""
     texts = next(Stream(corpus.stream, lambda texts, _: [texts], seed=0).first_pass())
@@ -171,38 +134,21 @@ def tokens_of(corpus: Corpus, tokenizer) -> list[int]:
     return [*chain.from_iterable(blocks)]
 
 
-def test_streamed_files_are_running_text_with_its_line_breaks(tmp_path, tokenizer, streamed, monkeypatch):
+def test_streamed_files_are_running_text_with_its_line_breaks(tmp_path, tokenizer, monkeypatch):
     """Except for the last line end, and for the cuts of a text that is longer than a block."""
     text, file = "one\n\ntwo \u00e9\n  three" + "\n" * 3 + "four five six seven eight nine ten.", tmp_path / "a.txt"
-    file.write_text(text + "\n")
+    file.write_text(f"{text}\n")
     files = dict.fromkeys(("train_file", "validation_file"), str(file))
-    corpus = streamed(**files)
-    assert corpus.splits["validation"]["text"][:] == ["one\n\ntwo \u00e9\n  three"]
+    corpus = load("streamed corpus", **files)
     assert tokens_of(corpus, tokenizer) == [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]
     assert list(corpus.texts()) == [text]
-    with monkeypatch.context() as patch:
-        patch.setattr(text_sources, "CHARACTERS", 20)
-        assert "\n".join(streamed(**files).texts()) == text
+    monkeypatch.setattr(text_sources, "CHARACTERS", 20)
+    assert "\n".join(load("streamed corpus", **files).texts()) == text
+    monkeypatch.undo()
 
     file.write_text(TEXT)  # what is held out and what is left are the text
-    corpus = streamed(train_file=str(file), held_out=100)
+    monkeypatch.setattr(corpora, "HELD_OUT", 100)
+    corpus = load("streamed corpus", train_file=str(file))
     held = corpus.splits["validation"]["text"][0]
     assert 100 <= len(held) < 150
     assert f"{held}\n{tokenizer.decode(tokens_of(corpus, tokenizer), skip_special_tokens=True)}\n" == TEXT
-
-
-def test_a_row_of_a_stream_is_a_text_and_all_files_of_a_split_are_used(tmp_path, streamed):
-    path = str(tmp_path / "rows.jsonl")
-    Dataset.from_dict({"id": [1, 2, 3, 4], "body": ["0123456789", "ab", "", "cd"]}).to_json(path)
-    corpus = streamed(train_file=path, text_column_name="body")
-    assert (corpus.splits["validation"]["text"][:], read(corpus.stream)) == (["0123456789"], ["ab", "cd"])
-    assert "the first 10 characters (1 document) were taken" in corpus.notes[0]
-
-    texts = [f"text of {name}" for name in "abc"]
-    for text in texts:
-        (tmp_path / f"part-{text[-1]}.txt").write_text(f"{text}\n")
-    files = dict.fromkeys(("train_file", "validation_file"), str(tmp_path / "part-*.txt"))
-    assert streamed(**files, held_out=100).splits["validation"]["text"][:] == texts
-    corpus = streamed(**files, held_out=10)
-    assert corpus.splits["validation"]["text"][:] == texts[:2]
-    assert corpus.notes == ["Of the validation split the first 18 characters (2 documents) were used."]

@@ -16,9 +16,11 @@ from itertools import chain
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import torch
 from accelerate import Accelerator
+from safetensors import SafetensorError, safe_open
 
 from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.training.options import MAY_CHANGE, TrainingOptions
@@ -32,6 +34,12 @@ RESULTS_FILE = "all_results.json"  # a run that has it is finished
 UNFINISHED = ".*unfinished*"  # the folders of checkpoints and models that are being written
 #: files that describe the others: deleted before the others are replaced, and written last
 WRITE_LAST = (STATE_FILE, MANIFEST)
+#: what cannot open a file whose end is missing, by its suffix: Accelerate would pass over random states
+OPENERS = {
+    ".json": lambda path: json.loads(path.read_text(encoding="utf-8")),
+    ".safetensors": lambda path: safe_open(path, "pt"),
+    **dict.fromkeys((".bin", ".pkl"), ZipFile),  # torch's
+}
 #: facts that a resumed run may change, and what then differs from a run without interruption
 RESUME_WARNINGS = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
@@ -162,6 +170,12 @@ def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
         folder = next(reversed(complete_checkpoints(output_dir)), None)
     elif not ((folder := Path(resume_from)) / STATE_FILE).exists():
         raise FileNotFoundError(f"resume_from_checkpoint {resume_from!r}: not a complete checkpoint of a recipe")
+    for path in folder.iterdir() if folder else ():
+        try:
+            OPENERS.get(path.suffix, str)(path)
+        except (json.JSONDecodeError, SafetensorError, BadZipFile) as error:
+            advice = f"delete {folder.name} to go on from the one before"
+            raise ValueError(f"resume_from_checkpoint: {path} is cut or damaged: {advice}") from error
     for path in folder.glob("custom_checkpoint_*.pkl") if folder else ():
         try:  # Accelerate would run what else it holds
             torch.load(path, weights_only=True)
