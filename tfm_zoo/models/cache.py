@@ -231,7 +231,7 @@ class TfmGenerationMixin(GenerationMixin):
         return super().generate(inputs, *args, **kwargs)
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, mode, *sizes: int):
-        # The tokens that are to be read: all but the last one that is written.
+        # `sizes`: rows, and room in the cache, for all tokens but the last one that is written.
         most, tokens = getattr(self.model, "decoder", self.model).num_positions, sizes[-1]
         position_ids = model_kwargs.get("position_ids")
         if most is not None and position_ids is not None and tokens > most:  # they do not count the padding at the left

@@ -121,7 +121,8 @@ def find_layouts(
     """Who attends to whom, for each type of layer, by the caller's mask: all tokens, or those `kept`.
     `shows_weights`: attention weights are asked for, those of the padded batch. `like` are [`empty_states`]; the
     `options` are those of [`padded_layout`]."""
-    make, mask = partial(padded_layout, model, like, **options), pair_mask(model.config, mask, like)
+    mask = pair_mask(model.config, mask, like)
+    make = partial(padded_layout, model, like, **options)
     if kept is None:
         return {each: make(each, mask) for each in dict.fromkeys(model.layer_types)}
     implementation, layouts = model.config._attn_implementation or "eager", {}

@@ -283,7 +283,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             decoder_input_ids: `(batch, length)`, the target's tokens after those in the cache, or else
                 `decoder_inputs_embeds` `(batch, length, embedding_size)`. `None`: the source's, shifted to the right,
                 if the two share embeddings (BART's denoising) and `config.reads_source_again`.
-            decoder_attention_mask, decoder_position_ids, read_positions, use_cache: the target's, as for [`TfmGPTModel`].
+            decoder_attention_mask, decoder_position_ids, read_positions, use_cache: as for [`TfmGPTModel`].
             past_key_values: an `EncoderDecoderCache`, or a cache for the decoder's own keys; it is written to.
 
         Returns:

@@ -89,7 +89,7 @@ class TfmStack:
 
     def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
         """Makes the modules; `layer_types` names the type of attention of each layer (see [`TfmAttention`])."""
-        config, stack_config = self.config, self.config.get_text_config(decoder=is_causal)  # which says this stack's heads
+        config, stack_config = self.config, self.config.get_text_config(decoder=is_causal)  # with its heads
         self.layer_types, self.vocab_size, self.input_width = layer_types, vocab_size, config.embedding_size
         self.is_causal = is_causal
         self.num_heads = stack_config.num_attention_heads
