@@ -7,7 +7,7 @@ import torch
 from transformers import DynamicCache
 
 from tfm_zoo import TfmGPTConfig
-from tfm_zoo.models.cache import TfmGrowingLayer, prepare_layers
+from tfm_zoo.models.cache import TfmGrowingLayer, use_own_layers
 
 from ..precision import assert_same
 from ..tiny import tiny_config, tiny_decoder
@@ -95,9 +95,9 @@ def test_gradients_flow_through_a_cache():
 
 def test_only_an_empty_dynamic_cache_is_made_to_grow():
     sliding = tiny_config(TfmGPTConfig, sliding_window=4, layer_types=["full_attention", "sliding_attention"])
-    first, second = prepare_layers(DynamicCache(config=sliding), sliding).layers
+    first, second = use_own_layers(DynamicCache(config=sliding), sliding).layers
     assert type(first) is TfmGrowingLayer and second.is_sliding
     offloaded = DynamicCache(config=sliding)
     # `DynamicCache(offloading=True)` makes a stream, which fails where torch is built for CUDA and there is no GPU.
     offloaded.offloading = True
-    assert not isinstance(prepare_layers(offloaded, sliding).layers[0], TfmGrowingLayer)
+    assert not isinstance(use_own_layers(offloaded, sliding).layers[0], TfmGrowingLayer)

@@ -29,7 +29,7 @@ def random_ids(length: int = 6) -> torch.LongTensor:
 
 def make_attention(causal: bool, key_heads: int = 4) -> TfmAttention:
     config = (TfmGPTConfig if causal else TfmBertConfig)(**SIZES | LINEAR | {"num_key_value_heads": key_heads})
-    return TfmAttention(config, 0, is_causal=causal)
+    return TfmAttention(config, 0, config.layer_type, causal, config)
 
 
 def attention_by_definition(module: TfmAttention, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -120,6 +120,12 @@ def test_an_override_may_end_the_effect_of_a_saved_field(tmp_path):
         AutoConfig.from_pretrained(tmp_path, num_local_experts=None, num_experts_per_tok=3)
 
 
+def test_a_decoder_has_as_many_layer_types_as_layers():
+    """Those that a caller names are the encoder's, and what they are anyway."""
+    config = TfmEncoderDecoderConfig(layer_types=["full_attention"], encoder_layers=1, decoder_layers=2)
+    assert config.get_text_config(decoder=True).layer_types == ["full_attention"] * 2
+
+
 def test_a_field_that_is_changed_changes_no_other():
     config = TfmEncoderDecoderConfig(decoder_layers=2, encoder_ffn_dim=64, d_ff=64)  # two names of one field may agree
     before = dict(vars(config))

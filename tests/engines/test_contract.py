@@ -157,7 +157,7 @@ def test_the_attention_call_as_engines_find_it():
     assert len(lookups) == len(calls) == 1
     (scaling,) = (keyword.value for keyword in calls[0].keywords if keyword.arg == "scaling")
     assert ast.unparse(scaling) == "self.scaling"
-    assert TfmAttention(tiny_config(), 0, is_causal=False).is_causal is False
+    assert TfmAttention(tiny_config(), 0, "full_attention", False, tiny_config()).is_causal is False
 
 
 def test_a_zero_centred_norm_as_engines_find_it():

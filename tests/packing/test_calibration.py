@@ -196,7 +196,7 @@ def test_attention_is_that_of_the_implementation():
     for is_together in (True, False, None):
         for module in model.modules():
             if hasattr(module, "kernel"):
-                module.kernel = None if is_together is None else attention.CpuAttention()
+                module.choose_packed_kernel = None if is_together is None else attention.CpuAttention()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(attention, "is_faster_together", lambda *_, way=is_together: way)
             ways.append(vectors(model, batch))

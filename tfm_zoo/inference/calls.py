@@ -194,7 +194,7 @@ class Call:
         batch = decoder_batch(model, tokens, mask, None, False, arguments, places)
         if cache is not None:
             batch = batch._replace(cache=Recorded(cache, batch.kept, self.twin.form))
-        outputs = model.compute(batch, **arguments)
+        outputs = model.run(batch, **arguments)
         outputs.past_key_values = cache
         return outputs
 

@@ -1,8 +1,12 @@
-"""A batch: what the core reads, as tuples without logic, and which of its tokens are computed. The others are left out
-before the first block and restored after the last.
+"""A batch: what the core reads, and which of its tokens are computed. The others are left out before the first block
+and restored after the last.
 
-Projections, feed-forwards and norms run on the tokens that are kept, laid end to end in one row. Only attention has to
-know where each sequence begins and ends. (Device hooks move the tensors that they find in a tuple.)
+The way through the files: a head (heads.py) calls its base model, whose `forward` makes a `Batch` at an entrance
+(entrance.py, decoder_entrance.py) and has `TfmStack.run` compute it (stack.py); each layer's attention (layers.py) asks
+`choose_kernel` (kernels.py) how to attend in its `Layout`. Projections, feed-forwards and norms run on the kept tokens,
+laid end to end in one row. Only attention has to know where each sequence begins and ends.
+
+(A batch consists of tuples, since device hooks move the tensors that they find in one.)
 """
 
 import math
@@ -17,68 +21,54 @@ from transformers import Cache
 from transformers.utils import ModelOutput
 
 IGNORED = -100  # the label of a position without one
-#: transformers 5.24 renamed it in `generate`, in outputs (which know the old name, too) and in masks
+#: the name of a cache among the arguments of `generate` and of mask functions, and in outputs. Since transformers 5.24
+#: it is "cache", and outputs (and nothing else) have an attribute for the old name
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
-#: torch's attention, which by the second name runs over real tokens where `takes_bounds` says that it can
+#: names of torch's attention; by the second it runs over real tokens where `takes_bounds` says that it can
 FUSED = ("sdpa", "varlen")
 #: those that torch calls for all modules
 GLOBAL_HOOKS = [
     getattr(every_module, f"_global_{kind}_hooks") for kind in ("forward", "forward_pre", "backward", "backward_pre")
 ]
-#: why hooks do the same for any shape -> of each, its package and a part of its name
+#: hooks that do the same for any shape: their package and a part of their name
 SHAPELESS = {
-    "keeps states, whose padding is restored": "transformers.output_capturing_hook",
-    "asks for a gradient": "transformers.enable_input_require_grads peft.make_inputs_require_grad",
-    "asks for it, too": "trl.make_inputs_require_grad",
-    "gathers parameters (FSDP2)": "torch.FSDPState torch._register_group_forward_hooks",
-    "gathers parameters (ZeRO-3)": "deepspeed._register_deepspeed_module deepspeed.instrument_w_nvtx",
-    "divides the width (tensor parallelism)": "torch.distribute_module transformers.distribute_module",
-    "notes which module runs, to count what is computed": "torch.ModuleTracker",
-    "digests what is computed, for a manifest": "tfm_zoo.watched files_of_the_hub.watched",
+    *("transformers.output_capturing_hook", "torch.ModuleTracker"),  # note states, or which module runs
+    *("tfm_zoo.watched", "files_of_the_hub.watched"),  # digest what is computed, for a manifest
+    # ask for a gradient
+    *("transformers.enable_input_require_grads", "peft.make_inputs_require_grad", "trl.make_inputs_require_grad"),
+    *("torch.FSDPState", "torch._register_group_forward_hooks"),  # gather parameters (FSDP2)
+    *("deepspeed._register_deepspeed_module", "deepspeed.instrument_w_nvtx"),  # gather them (ZeRO-3)
+    *("torch.distribute_module", "transformers.distribute_module"),  # divide the width (tensor parallelism)
 }
-NAMES = {*" ".join(SHAPELESS.values()).split()}
 
 
 class Tokens(NamedTuple):
-    """What is read at each position.
+    """What is read at each position."""
 
-    Args:
-        ids_or_embeddings: `(batch, length)`, or `(batch, length, embedding_size)`.
-        token_type_ids: `(batch or 1, length)`, segments, or `None`.
-        position_ids: `(batch or 1, length)`, from 0; -1 at padding if only real tokens are counted. `None`: not given.
-    """
-
-    ids_or_embeddings: torch.Tensor
-    token_type_ids: torch.LongTensor | None = None
+    ids_or_embeddings: torch.Tensor  # `(batch, length)`, or `(batch, length, embedding_size)`
+    token_type_ids: torch.LongTensor | None = None  # `(batch or 1, length)`, the segment of each
+    #: `(batch or 1, length)`, from 0; -1 at padding if only real tokens are counted. `None`: the caller gives none yet
     position_ids: torch.LongTensor | None = None
 
     def only(self, kept: "KeptTokens | None") -> "Tokens":
-        """The tokens that are kept, in one row; all of them if that is `None`."""
+        """The kept tokens, in one row. `None` keeps all, as they are."""
         return self if kept is None else Tokens(*(each if each is None else kept.keep(each) for each in self))
 
 
 class KeptTokens(NamedTuple):
-    """The tokens of a padded batch that are computed, laid end to end in one row.
+    """The tokens of a padded batch that are computed, laid end to end in one row."""
 
-    Args:
-        indices: `(tokens,)`, the index of each in the flattened padded batch.
-        shape: (batch, length) of the padded batch.
-        lengths: number of tokens of each sequence: of each row, or of each document.
-        bounds: int32 `(sequences + 1,)`, where each begins in the row, and where the last one ends.
-    """
-
-    indices: torch.LongTensor
-    shape: tuple[int, int]
-    lengths: list[int]
-    bounds: torch.IntTensor
+    indices: torch.LongTensor  # `(tokens,)`, the index of each in the flattened padded batch
+    shape: tuple[int, int]  # (batch, length) of the padded batch
+    lengths: list[int]  # number of tokens of each sequence: of each row, or of each document
+    bounds: torch.IntTensor  # `(sequences + 1,)`, where each sequence begins, and where the last one ends
 
     @classmethod
     def find(cls, needed: torch.Tensor, read=None, documents=None, or_all: bool = False) -> "KeptTokens | None":
-        """The tokens of a batch that are computed: entrances and heads ask here. Counting waits for the device, once.
+        """Decides which tokens of a batch are computed. Counting them waits for the device, once.
 
-        `None`: all tokens are computed, and rows stay rows, as hooks expect. That is so without padding; in a graph,
-        whose sizes follow from no value; where padding is read; and where a row has no real token, for which official
-        classes define an output.
+        `None`: all are, and rows stay rows. That is so without padding; in a graph, whose sizes follow from no value;
+        where padding is read; and where a row has no real token, for which official classes define an output.
 
         Args:
             needed: `(batch, length)`, true (or 1) at the tokens that have to be computed.
@@ -90,13 +80,15 @@ class KeptTokens(NamedTuple):
             return None
         needed, (rows, length) = needed.bool(), needed.shape
         counts = needed.sum(dim=1)
-        is_read = None if read is None else (read.to(needed.device).bool() & ~needed).any()
-        lengths = (counts if is_read is None else counts.masked_fill(is_read, 0)).tolist()
+        if read is None:
+            lengths = counts.tolist()
+        else:  # one wait for both questions
+            lengths = counts.masked_fill((read.to(needed.device).bool() & ~needed).any(), 0).tolist()
         if 0 in lengths or not rows:
             return None
         total = sum(lengths)
         if documents is not None:
-            number = torch.arange(rows, device=needed.device)[:, None] * (length + 1) + documents  # (0 is one, too)
+            number = torch.arange(rows, device=needed.device)[:, None] * (length + 1) + documents
             counts = number[needed].unique_consecutive(return_counts=True)[1]
             lengths = counts.tolist()
         elif total == rows * length:
@@ -114,12 +106,6 @@ class KeptTokens(NamedTuple):
         bounds = torch.arange(0, rows * length + 1, length, dtype=torch.int32, device=device)
         return cls(torch.arange(rows * length, device=device), (rows, length), [length] * rows, bounds)
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether these are all tokens of the batch, and each row is a sequence."""
-        rows, length = self.shape
-        return len(self.lengths) == rows and sum(self.lengths) == rows * length
-
     def keep(self, states: torch.Tensor) -> torch.Tensor:
         """`(batch or 1, length, ...)` to `(1, tokens, ...)`."""
         flat = states.expand(*self.shape, *states.shape[2:]).flatten(0, 1)
@@ -131,8 +117,7 @@ class KeptTokens(NamedTuple):
         return padded.index_copy_(0, self.indices.to(states.device), states[0]).unflatten(0, self.shape)
 
     def cut(self, mask: torch.Tensor) -> list[torch.Tensor]:
-        """The part of a mask `(batch or 1, heads, length, length)` in which the tokens of a sequence look at each
-        other, for each sequence."""
+        """For each sequence, how its tokens see each other in a mask `(batch or 1, heads, length, length)`."""
         masks, parts = mask.expand(self.shape[0], -1, -1, -1), []
         for indices in self.indices.split(self.lengths):
             row, places = int(indices[0]) // self.shape[1], indices % self.shape[1]
@@ -143,11 +128,10 @@ class KeptTokens(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Who sees whom: a token sees `left` places before its own and `right` after it. `places` are int32
-    `(batch or 1, length)`, `far` at padding."""
+    """How far a token sees: `left` places before its own, and `right` places after it."""
 
     far = -(1 << 30)  # out of reach of every place
-    places: torch.IntTensor
+    places: torch.IntTensor  # `(batch or 1, length)`, `far` at padding
     left: int
     right: int
 
@@ -155,51 +139,37 @@ class Window(NamedTuple):
 class Layout(NamedTuple):
     """Who attends to whom in the layers of one type, and how attention runs ([`choose_kernel`] matches the mode):
 
-        "whole"       on the tokens as they are, by the mask, or in blocks by the window
-        "restored"    on the padded batch, which is restored for this call where `queries` or `keys` are kept tokens
-        "apart"       sequence by sequence, by `parts`
-        "by_bounds"   once for all sequences, which lie end to end, by the bounds of `queries` and `keys`
-
-    Args:
-        mask: made by transformers' mask functions for the attention implementation; for linear attention
-            `(batch, length)`, 0 at padding. `None`: each position sees all others, or (causal) all before it.
-        window: replaces the mask where attention runs in blocks.
-        queries, keys: the kept tokens, if queries, or keys, stand end to end in one row. `None`: they are padded.
-        parts: a layout for each sequence.
-        bias: of positions, `(batch, heads, queries, keys)`, where it is not in the mask: flex attention has a mask of
-            blocks, to which no number can be added, and adds the bias to each score.
+    "whole"       on the tokens as they are, by the mask, or in blocks by the window
+    "restored"    on the padded batch, which is restored for this call
+    "apart"       sequence by sequence, by `parts`
+    "by_bounds"   once for all sequences, which lie end to end, by the bounds of `queries` and `keys`
     """
 
+    #: made by transformers' mask functions for the attention implementation; for linear attention `(batch, length)`, 0
+    #: at padding. `None`: each position sees all others, or (causal) all before it
     mask: torch.Tensor | None = None
-    window: Window | None = None
+    window: Window | None = None  # replaces the mask where attention runs in blocks
     mode: Literal["whole", "restored", "apart", "by_bounds"] = "whole"
-    queries: KeptTokens | None = None
-    keys: KeptTokens | None = None
-    parts: list["Layout"] | None = None
+    queries: KeptTokens | None = None  # where they stand end to end in one row. `None`: they are padded
+    keys: KeptTokens | None = None  # the same of keys
+    parts: list["Layout"] | None = None  # a layout for each sequence
+    #: of positions, `(batch, heads, queries, keys)`, which flex attention adds to scores; else the mask holds it
     bias: torch.Tensor | None = None
 
 
-EVERYTHING = Layout()  # no limits but causality
+#: no limits but causality, which eager attention reads from a mask, and other kernels from the layer (`is_causal`)
+EVERYTHING = Layout()
 
 
 class Batch(NamedTuple):
-    """What a stack reads.
+    """What a stack reads."""
 
-    Args:
-        tokens: of shape `(1, tokens)` where only some are `kept`.
-        layouts: who attends to whom, for each type of layer.
-        kept: the tokens that are computed. `None`: all.
-        cache: keys and values of earlier positions.
-        returns_cache: whether the cache is in the outputs.
-        attention_mask: the caller's; in an encoder `None` if it hides nothing.
-    """
-
-    tokens: Tokens
-    layouts: dict[str, Layout]
-    kept: KeptTokens | None = None
-    cache: Cache | None = None
-    returns_cache: bool = False
-    attention_mask: object = None
+    tokens: Tokens  # of shape `(1, tokens)` where only some are kept
+    layouts: dict[str, Layout]  # who attends to whom, for each type of layer
+    kept: KeptTokens | None = None  # the tokens that are computed. `None`: all
+    cache: Cache | None = None  # keys and values of earlier positions
+    returns_cache: bool = False  # whether the cache is in the outputs
+    attention_mask: object = None  # the caller's; in an encoder `None` if it hides nothing
 
 
 def reads_freely(states: torch.Tensor) -> bool:
@@ -234,10 +204,10 @@ def bounds_of(lengths: torch.LongTensor) -> torch.IntTensor:
 
 
 def has_hooks(*parts: nn.Module | None) -> bool:
-    """Whether these modules, parts of them or all modules carry hooks that are not `SHAPELESS`. Such a hook expects
-    what the official classes pass it: padded batches with all positions."""
+    """Whether a hook that is not one of `SHAPELESS` is on these modules, on parts of them or on all modules. It expects
+    what official classes pass it: padded batches with all positions."""
     queue, found = [*parts], [hooks for hooks in GLOBAL_HOOKS if hooks]  # `modules()` would take five times as long
-    for part in queue:  # the loop also visits what is appended
+    for part in queue:  # which grows
         if part is None:
             continue
         queue += part._modules.values()
@@ -249,4 +219,4 @@ def has_hooks(*parts: nn.Module | None) -> bool:
 def is_shapeless(hook: Callable) -> bool:
     """Whether a hook is one of `SHAPELESS`. (The `__module__` of a method written in C may be missing or `None`.)"""
     package = (getattr(hook, "__module__", None) or "").partition(".")[0]
-    return any(f"{package}.{part}" in NAMES for part in getattr(hook, "__qualname__", "").split("."))
+    return any(f"{package}.{part}" in SHAPELESS for part in getattr(hook, "__qualname__", "").split("."))

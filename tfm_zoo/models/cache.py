@@ -1,5 +1,5 @@
-"""Caches: layers that do not copy the past at every step, and layers that count the positions of linear attention;
-whether a caller's cache fits; and `generate` with these caches."""
+"""Caches: layers that do not copy the past at every step, and states of linear attention; checks of a caller's cache;
+and `generate` with these caches."""
 
 import torch
 from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMixin
@@ -14,17 +14,16 @@ SMALL = 1 << 15  # elements in the keys of a layer, up to which a copy is cheape
 
 
 class TfmGrowingLayer(DynamicLayer):
-    """Keys and values of one layer, views of the start of larger buffers.
+    """Keys and values of one layer, `(batch, heads, length, head_dim)`: views of the start of larger buffers.
 
-    `keys` and `values` are, as in `DynamicLayer`, of shape `(batch, heads, length, head_dim)`. After they have been
-    replaced (cropped, selected) the next step makes new buffers: views that were returned are never overwritten.
+    After somebody has replaced them (cropped, selected), the next step makes new buffers.
     """
 
     buffers: tuple[torch.Tensor, torch.Tensor] | None = None
-    views: tuple[torch.Tensor, torch.Tensor] | None = None  # of the buffers, as last returned
+    views: tuple[torch.Tensor, torch.Tensor] | None = None  # of the buffers, as last handed out
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
-        """Appends `(batch, heads, new, head_dim)`; returns keys and values of all positions."""
+        """Appends `(batch, heads, new, head_dim)`, and returns keys and values of all positions."""
         is_small = not self.is_initialized or self.keys.numel() < SMALL
         if is_small or torch.compiler.is_compiling() or need_gradient(key_states, value_states):
             return super().update(key_states, value_states, *args, **kwargs)
@@ -54,7 +53,7 @@ class TfmGrowingLayer(DynamicLayer):
         self.hand_out(length)
 
     def hand_out(self, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sets and returns keys and values: the first `length` positions of the buffers."""
+        """Makes the first `length` positions of the buffers keys and values, and returns them."""
         self.views = tuple(buffer[:, :, :length] for buffer in self.buffers)
         self.keys, self.values = self.views
         return self.views
@@ -67,7 +66,7 @@ class TfmGrowingLayer(DynamicLayer):
 
 
 def need_gradient(*states: torch.Tensor) -> bool:
-    """Whether a gradient will be computed for some of these: writing to a buffer would overwrite what it needs."""
+    """Whether a gradient will be computed for some of these, which must not be overwritten until then."""
     return torch.is_grad_enabled() and any(each.requires_grad for each in states)
 
 
@@ -76,22 +75,18 @@ def is_writable(states: torch.Tensor) -> bool:
     return torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or not states.is_inference()
 
 
-def prepare_layers(cache: Cache, config) -> Cache:
+def use_own_layers(cache: Cache, config) -> Cache:
     """Replaces transformers' layers by those of this file, in an empty cache that no caller has seen."""
     if type(cache) is DynamicCache and not cache.offloading:
         cache.layers = [TfmGrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
-    add_states(cache, config)
+    use_state_layers(cache, config)
     return cache
 
 
 class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
-    """The state of a layer with linear attention, and the number of positions in it.
+    """The state of a layer with linear attention, and the number of positions in it, which transformers' own lacks."""
 
-    transformers' own layer relies on other layers of the cache to count. The number is a tensor on the device, so that
-    a compiled step can increase it.
-    """
-
-    seen: torch.Tensor | None = None
+    seen: torch.Tensor | None = None  # on the device, where a compiled step can increase it
 
     def __init__(self, **kwargs):
         CacheLayerMixin.__init__(self)
@@ -113,7 +108,7 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
         raise NotImplementedError("Linear attention keeps a state, and no keys and values.")
 
     def update_recurrent_state(self, recurrent_states: torch.Tensor, length: int = 1, **kwargs) -> torch.Tensor:
-        """Keeps the state after `length` more positions, `(batch, heads, head_dim, head_dim + 1)`, and returns it."""
+        """Keeps, and returns, the state `(batch, heads, head_dim, head_dim + 1)` after `length` more positions."""
         self.has_previous_state[0] = True
         if not self.is_recurrent_states_initialized[0]:
             self.lazy_initialization(recurrent_states)
@@ -155,9 +150,9 @@ class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
         self.batch_select_indices(beam_idx.to(self.device))
 
 
-def add_states(cache: Cache, config) -> None:
-    """Replaces the linear-attention layers of a cache, which may be the caller's, by layers that count positions.
-    Raises a `ValueError` for a cache that lacks a state for such a layer, or has one that was not counted."""
+def use_state_layers(cache: Cache, config) -> None:
+    """Replaces empty layers of linear attention in a cache, which may be the caller's, by layers that count positions.
+    Raises a `ValueError` where it has no such layer, or one that is not empty."""
     if not config.has_linear_attention:
         return
     config = config.get_text_config(decoder=True)
@@ -174,70 +169,55 @@ def add_states(cache: Cache, config) -> None:
 
 
 def open_cache(model, given: Cache | None, use_cache: bool | None, batch: int) -> tuple[Cache | None, int | None, bool]:
-    """The cache that a forward pass reads and writes, the number of positions in it (`None`: only the device knows),
-    and whether it is returned; `given` and `use_cache` are the caller's. Without a cache that is wanted, a new one."""
+    """The cache that a forward pass reads and writes, the caller's (`given`) or a new one; the number of positions in
+    it (`None`: only the device knows); and whether it is returned."""
     if given is not None and not isinstance(given, Cache):
         raise ValueError(
             f"past_key_values is a {type(given).__name__}; it should be a Cache of transformers, such as "
             "DynamicCache(config=model.config)."
         )
-    cache = given
-    if given is not None and is_checkpointing(model):
-        if given.get_seq_length():
+    if is_checkpointing(model):
+        if given is not None and given.get_seq_length():
             raise ValueError(
                 f"past_key_values holds {given.get_seq_length()} positions, which blocks that gradient checkpointing "
                 "runs twice cannot read: call gradient_checkpointing_disable(), or pass no cache."
             )
-        cache = None
-    seen = count_cached(model, cache, batch)
+        return None, 0, False
     # Training does not decode, and a cache would hold all keys and values a second time.
     wanted = not model.training and model.config.use_cache if use_cache is None else use_cache
-    wanted = wanted and not is_checkpointing(model)
-    if wanted and cache is None:
-        cache = prepare_layers(DynamicCache(config=model.config), model.config)
-    return cache, seen, wanted
+    if given is not None:
+        return given, checked_length(model, given, batch), wanted
+    return use_own_layers(DynamicCache(config=model.config), model.config) if wanted else None, 0, wanted
 
 
-def count_cached(model, cache: Cache | None, batch: int) -> int | None:
+def checked_length(model, cache: Cache, batch: int) -> int | None:
     """The number of positions in a cache; `None` if only the device knows that. Raises a `ValueError` for the cache of
     another model, or of another number of sequences."""
-    if cache is None:
-        return 0
     if "linear_attention" in model.layer_types:
-        add_states(cache, model.config)
+        use_state_layers(cache, model.config)
     if torch.compiler.is_compiling():
         return None
-    layers, expected = cache.layers, (model.depth, *model.cache_sizes)
-    sizes = sizes_of(layers[0]) if layers else None
-    if sizes is None:
-        stored, fits = (len(layers), "?", "?"), len(layers) in (0, expected[0], model.config.num_hidden_layers)
-    else:
-        sequences, heads, head_dim = sizes
-        stored = (len(layers), heads, head_dim)
-        # PEFT's prefix has as many layers as the encoder; a decoder with fewer layers reads the first of them.
-        has_depth = stored[0] == expected[0] or stored[0] == model.config.num_hidden_layers > expected[0]
+    (depth, heads, head_dim), layers = (model.depth, *model.cache_sizes), cache.layers
+    # PEFT's prefix has as many layers as the encoder; a decoder with fewer layers reads the first of them.
+    fits = len(layers) in (0, depth, model.config.num_hidden_layers)
+    first, stored, sequences = layers[0] if layers else None, (len(layers), "?", "?"), 0
+    state, keys = getattr(first, "recurrent_states", {}).get(0), getattr(first, "keys", None)
+    if state is not None:  # (batch, heads, head_dim, head_dim + 1)
+        stored, sequences = (len(layers), *state.shape[1:3]), len(state) if first.has_previous_state[0] else 0
+    elif keys is not None and keys.dim() == 4:  # (batch, heads, length, head_dim)
+        stored, sequences = (len(layers), keys.shape[1], keys.shape[3]), len(keys) if keys.shape[2] else 0
+    if stored[1] != "?":
         # Tensor parallelism leaves some of the heads to other processes.
-        fits = has_depth and expected[1] % heads == 0 and head_dim == expected[2]
-        if fits and sequences not in (0, batch):
-            raise ValueError(f"past_key_values holds {sequences} sequences, and the inputs are {batch}.")
+        fits = fits and len(layers) >= depth and heads % stored[1] == 0 and head_dim == stored[2]
+    if fits and sequences not in (0, batch):
+        raise ValueError(f"past_key_values holds {sequences} sequences, and the inputs are {batch}.")
     if not fits:
         raise ValueError(
             "past_key_values is the cache of another model: (layers, key-value heads, head_dim) are "
-            f"({', '.join(map(str, stored))}) in it, and {expected} in this model."
+            f"({', '.join(map(str, stored))}) in it, and {(depth, heads, head_dim)} in this model."
         )
     seen = cache.get_seq_length()
     return seen if isinstance(seen, int) else None
-
-
-def sizes_of(layer: CacheLayerMixin) -> tuple[int, int, int] | None:
-    """Sequences (0 at first), heads and head size in a layer of a cache; `None` for a layer without tensors."""
-    state = getattr(layer, "recurrent_states", {}).get(0)
-    if state is not None:  # (batch, heads, head_dim, head_dim + 1)
-        return len(state) if layer.has_previous_state[0] else 0, state.shape[1], state.shape[2]
-    keys = getattr(layer, "keys", None)
-    if keys is not None and keys.dim() == 4:  # (batch, heads, length, head_dim)
-        return len(keys) if keys.shape[2] else 0, keys.shape[1], keys.shape[3]
-    return None
 
 
 class TfmGenerationMixin(GenerationMixin):
@@ -251,7 +231,7 @@ class TfmGenerationMixin(GenerationMixin):
         return super().generate(inputs, *args, **kwargs)
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, mode, *sizes: int):
-        # The positions of all tokens that are to be read, those of the prompt included (not the last that is written).
+        # `sizes`: rows, and room in the cache, for all tokens but the last one that is written.
         most, tokens = getattr(self.model, "decoder", self.model).num_positions, sizes[-1]
         position_ids = model_kwargs.get("position_ids")
         if most is not None and position_ids is not None and tokens > most:  # they do not count the padding at the left
@@ -267,9 +247,9 @@ class TfmGenerationMixin(GenerationMixin):
         cache = model_kwargs.get(CACHE)
         cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         if is_callers:
-            add_states(cache, self.config)  # before transformers asks for its length
+            use_state_layers(cache, self.config)  # before transformers asks for its length
         elif cache is not None:
-            prepare_layers(cache, self.config)
+            use_own_layers(cache, self.config)
         return prepared
 
     @staticmethod

@@ -89,14 +89,12 @@ class EncoderFields(LogitFields):
     add_pooling_layer: bool = True  # whether the bare `TfmBertModel` has a pooler. Heads that read one always have it
     pooler_act: str = "tanh"  # of the pooler, or of the classifier in its place (DistilBERT: `"relu"`)
     pooler_dropout: float | int = 0.0  # before the pooler or that classifier (RoBERTa)
-    #: what the pooler or that classifier reads: `"cls"`, the first token; `"mean"` of the real tokens; `"attention"`,
-    #: a mean weighted by the softmax of their products with one learned query; or `"late"`, each real token, whose
-    #: outputs are then averaged (EuroBERT)
+    #: what they read: the first token; the mean of the real tokens; a mean weighted by the softmax of their products
+    #: with one learned query; or each real token, whose outputs are then averaged (EuroBERT)
     classifier_pooling: Literal["cls", "mean", "attention", "late"] = "cls"
     classifier_dense: bool = True  # a dense layer and activation in the classifier of sequences, before its projection
     classifier_norm: bool = False  # after the activation of the pooler, or of the classifier in its place (ModernBERT)
-    #: whether the heads for tokens and for answers have the layers of `lm_head_transform` too
-    classifier_transform: bool = False
+    classifier_transform: bool = False  # the layers of `lm_head_transform` in the heads for tokens and answers too
     sentence_dropout: float | int = 0.0  # before the classifier of sentences in pre-training (ALBERT)
     qa_dropout: float | int = 0.0  # before the question-answering head
     lm_head_transform: bool = True
@@ -114,31 +112,26 @@ class WriterFields:
 class DecoderFields(LogitFields):
     """What decoders without an encoder have."""
 
-    #: only tokens are `embedding_size` wide, and the last hidden states, which are projected to it (OPT-350M)
-    project_tokens: bool = False
-    #: if a caller passes no positions, count the tokens that the mask shows; padding has position -1 (OPT). ALiBi then
-    #: counts distances in the same way (BLOOM), except in a static cache if every layer slides
+    project_tokens: bool = False  # only tokens and last hidden states are `embedding_size` wide (OPT-350M)
+    #: count real tokens only, by the mask; padding has position -1 (OPT). ALiBi then counts distances in the same way
+    #: (BLOOM), except in a static cache if every layer slides
     position_ids_from_mask: bool = False
     scale_alibi: bool = False  # ALiBi is a part of the scores that `attention_scale` multiplies (Falcon)
     round_alibi: bool = False  # it is computed from the positions of keys, not from distances, in bfloat16 (Falcon)
     #: `generate` renews its cache where a text passes `original_max_position_embeddings` and LongRoPE changes (Phi 3)
     renew_longrope_cache: bool = False
     scale_attn_by_inverse_layer_idx: bool = False  # divide scores by the layer's number, from 1 on
-    #: projections that add to the residual stream start smaller by the square root of their number (GPT-2, section 2.3)
-    scaled_residual_init: bool = True
-    #: number of experts that feed-forwards consist of, each gated and without biases (Mixtral). `None`: no experts
-    num_local_experts: int | None = None
+    scaled_residual_init: bool = True  # what adds to the residual stream starts smaller (GPT-2, section 2.3)
+    num_local_experts: int | None = None  # experts in a feed-forward, each gated and without biases (Mixtral)
     num_experts_per_tok: int = 2  # how many of them a router chooses for each token
     moe_intermediate_size: int | None = Follows("intermediate_size")  # width inside an expert
-    #: width inside an expert that all tokens share, behind a gate of its own (Qwen2-MoE). `None`: no such expert
-    shared_expert_intermediate_size: int | None = None
+    shared_expert_intermediate_size: int | None = None  # the same of one that all tokens share (Qwen2-MoE)
     norm_topk_prob: bool = True  # whether the weights of the chosen experts are scaled to sum to one
     #: of each layer: `"sparse"`, with experts, or `"dense"`
     mlp_layer_types: list[str] | None = Follows(
         lambda config: ["sparse" if config.num_local_experts else "dense"] * config.num_hidden_layers
     )
-    #: whether models return the router's logits, and a language model its loss, which balances the use of experts
-    output_router_logits: bool = False
+    output_router_logits: bool = False  # return them, and a language model the loss that balances the use of experts
     #: what that loss is multiplied by before it is added to the loss of labels (Fedus et al. 2021)
     router_aux_loss_coef: float | int | None = Follows(lambda config: 0.001 if config.num_local_experts else 0.0)
 
@@ -157,22 +150,20 @@ class TwoStackFields:
     }
 
     decoder_layers: int | None = Follows("num_hidden_layers")  # blocks of the decoder
-    #: query heads of the decoder; their total width, and how many of them share a key head, are the encoder's
+    #: query heads of the decoder, together as wide as the encoder's; as many of them share a key head
     decoder_attention_heads: int | None = Follows("num_attention_heads")
     decoder_ffn_dim: int | None = Follows("intermediate_size")  # width inside its feed-forward
     decoder_vocab_size: int | None = Follows("vocab_size")  # tokens in the target's vocabulary
-    #: whether source and target share one embedding. (`tie_word_embeddings` ties the output projection to the target's)
+    #: source and target share one embedding. (`tie_word_embeddings` ties the output projection to the target's)
     share_encoder_decoder_embeddings: bool | None = Follows(
         lambda config: config.decoder_vocab_size == config.vocab_size
     )
     norm_target_tokens: bool = False  # they are not scaled, and normed before positions are added (Blenderbot-small)
     decoder_start_token_id: int | None = 1  # the decoder's first input, which precedes the target
-    #: start with the last real token of the labels, and not with `decoder_start_token_id`: the language of the target
-    #: (mBART) or the end of the sentence (FSMT)
-    start_with_last_token: bool = False
+    start_with_last_token: bool = False  # or it is the last of the labels: their language (mBART), their end (FSMT)
     final_logits_bias: bool = False  # untrained, instead of `lm_head_bias`: a saved buffer (Marian, BART)
-    #: initial weights: `"xavier"`, uniform (Glorot and Bengio 2010), with embeddings from a normal distribution of
-    #: standard deviation `hidden_size ** -0.5`; or `"normal"`, all of them with standard deviation `initializer_range`
+    #: initial weights: uniform (Glorot and Bengio 2010), with embeddings of standard deviation `hidden_size ** -0.5`;
+    #: or all of them with standard deviation `initializer_range`
     weight_init: Literal["xavier", "normal"] = "xavier"
 
 
@@ -193,9 +184,8 @@ def names_of(kind: type) -> set[str]:
 
 @strict
 class TfmConfig(PreTrainedConfig):
-    """Sizes and architectural axes of one Transformer block, under the same names in every family.
-
-    Each field is described where it stands below. Names that other configurations have for it are its aliases.
+    """Sizes and architectural axes of one Transformer block, under the same names in every family. Each field is
+    described where it stands below. Names that other configurations have for it are its aliases.
 
     Raises:
         ValueError: for a value, or a combination of values, that has no meaning, for two names of one field, and for a
@@ -208,12 +198,9 @@ class TfmConfig(PreTrainedConfig):
     #: class -> the Auto class that loads it if a checkpoint's `architectures` names it
     other_auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES
-    #: fields of other families, and their names in other configurations
-    lacks: ClassVar[set[str]] = set()
-    #: field -> its default, or what makes it follow from others
-    defaults: ClassVar[dict[str, Any]] = {}
-    #: those that follow from others while they are `None`
-    following_fields: ClassVar[list[str]] = []
+    lacks: ClassVar[set[str]] = set()  # fields of other families, and their names in other configurations
+    defaults: ClassVar[dict[str, Any]] = {}  # field -> its default, or what makes it follow from others
+    following_fields: ClassVar[list[str]] = []  # those that follow from others while they are `None`
     rules: ClassVar[tuple[Rule, ...]] = RULES
     ignore_keys_at_rope_validation: ClassVar[set[str]] = {"llama_4_scaling_beta", "max_position_embeddings"}
 
@@ -260,52 +247,48 @@ class TfmConfig(PreTrainedConfig):
     round_embedding_scale: bool = False  # to the dtype of the embeddings, which matters in half precision (Gemma)
     embedding_multiplier: float | int = 1.0  # what the sum of all embeddings is multiplied by (Granite)
     embedding_norm: bool = False  # a norm of that sum (BERT)
-    #: train the embedding of `pad_token_id` like any other; else it starts at zero, and looking it up gives no gradient
-    train_padding_embedding: bool = False
+    train_padding_embedding: bool = False  # else that of `pad_token_id` starts at zero, and gets no gradient
     initializer_range: float = 0.02  # standard deviation of the normal distribution that weights start from
 
     # norms and residuals
-    #: where they stand: `"post"`, after each residual sum; `"pre"`, before each sub-layer; `"output"`, after each
-    #: sub-layer; or `"both"` of the last two. See [`TfmLayer`]
-    norm_position: NormPosition = "post"
+    norm_position: NormPosition = "post"  # where they stand: see [`TfmLayer`]
     use_parallel_residual: bool = False  # attention and feed-forward read the same state (GPT-J, GPT-NeoX)
     num_ln_in_parallel_attn: Literal[1, 2] = 2  # 1 if they read it through one norm (GPT-J), 2 if each has its own
     residual_multiplier: float | int = 1.0  # what sub-layers add is multiplied by it first (Granite)
     first_norm: bool = True  # a norm before the first attention (ModernBERT norms its embeddings instead)
     final_norm: bool | None = Follows(lambda config: config.norm_position != "post")  # a norm after the last block
-    #: Ba et al. 2016; Zhang and Sennrich 2019; both also with differences from one (Nemotron, Gemma), and without
-    #: weights (OLMo, nanochat)
+    #: Ba et al. 2016; Zhang and Sennrich 2019; also with differences from one (Nemotron, Gemma), or no weights (OLMo)
     norm_type: Literal[
         "layernorm", "zero_centered_layernorm", "plain_layernorm", "rmsnorm", "zero_centered_rmsnorm", "plain_rmsnorm"
     ] = "layernorm"
     norm_bias: bool | None = Follows(lambda config: config.norm_type in WITH_BIAS)  # the others have no bias
-    #: of queries and keys, before positions rotate them: of each head (Qwen3), or of all heads as one (OLMo 2); or of
-    #: each head after that (Hunyuan)
+    #: of queries and keys: of each head (Qwen3) or of all as one (OLMo 2), or of each head once it is rotated (Hunyuan)
     qk_norm: Literal["head", "whole", "turned_head"] | None = None
     norm_eps: float = 1e-5  # added to the variance (LayerNorm) or to the mean square (RMSNorm)
 
     # positions
-    #: learned, sinusoidal (Vaswani et al. 2017), rotary (Su et al. 2021; as in transformers, their parameters are in
-    #: `rope_parameters`: one set, or a dict of them by type of layer) or a bias of self-attention (Press et al. 2022)
+    #: learned, sinusoidal (Vaswani et al. 2017), rotary (Su et al. 2021; transformers' `rope_parameters` are one set,
+    #: or a dict by type of layer), or a bias of self-attention (Press et al. 2022)
     position_embedding_type: PositionEmbedding = "learned"
     max_position_embeddings: int = 512  # longest input of learned positions; where the scaling of rotary ones starts
     position_offset: int = 0  # rows of the table before that of the first position (OPT, BART: 2)
     #: count real tokens only, by their ids (beside a cache by the mask), from row `pad_token_id + 1` on (RoBERTa)
     position_ids_from_padding: bool = False
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"  # see [`TfmSinusoidalPositions`]
-    #: for each layer, 1: rotary positions, 0: no positions (SmolLM3; the name is transformers')
+    #: for each layer, 1: rotary positions, 0: no positions (SmolLM3)
     no_rope_layers: list[int] | None = Follows(lambda config: [1] * config.num_hidden_layers)
-    #: buckets of distances, each with a learned bias for each head, which self-attention adds to scores (T5, MPNet)
-    relative_attention_num_buckets: int | None = None
+    relative_attention_num_buckets: int | None = (
+        None  # of distances, each with a learned bias for each head (T5, MPNet)
+    )
     relative_attention_max_distance: int = 128  # all distances from this one on share the last bucket
     relative_attention_per_layer: bool = False  # whether each layer has its own biases (umT5), or all share one set
 
     # attention
-    #: of self-attention. If it is linear (Katharopoulos et al. 2020), work grows with the length, not with its square;
-    #: there is no dropout, and rotary positions turn queries and keys before the feature map (Zhang et al. 2024)
+    #: of self-attention. If it is linear (Katharopoulos et al. 2020), nothing is dropped, and rotary positions turn
+    #: queries and keys before the feature map (Zhang et al. 2024)
     attention_type: Literal["softmax", "linear"] = "softmax"
     sliding_window: int | None = None  # how far a position sees: in encoders to each side, in decoders with itself
-    #: of each layer: `"full_attention"`, `"sliding_attention"` or `"linear_attention"`
+    #: of each layer: "full_attention", "sliding_attention" or "linear_attention"
     layer_types: list[str] | None = Follows(lambda config: [config.layer_type] * config.num_hidden_layers)
     #: what scores are multiplied by before the softmax (Vaswani et al. 2017, equation 1), in cross-attention too
     attention_scale: float | int | None = Follows(lambda config: config.head_dim**-0.5)
@@ -323,13 +306,13 @@ class TfmConfig(PreTrainedConfig):
     tie_word_embeddings: bool = True  # the projection onto the vocabulary has the weights of its embeddings
     lm_head_bias: bool = False  # a bias in it
 
-    #: compute nothing at padding, where outputs are then zero; those at real tokens are the same. Decoders do so in
-    #: training, and for classifiers where no cache is filled; for a loss, they stop at the last position that it reads
+    #: compute nothing at padding, where outputs are then zero. Decoders do so in training, and for classifiers where no
+    #: cache is filled; for a loss, they stop at the last position that it reads
     skip_padding: bool = True
     pad_token_id: int | None = None
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
-    # transformers iterates over it for an Auto class with two classes (`other_auto_classes`), even where it is `None`.
+    # (For an Auto class with two classes, transformers would iterate over `None`.)
     architectures: list[str] | None = Follows(lambda config: [])
     official: dict | None = None  # of a converted model: the official `model_type`, and fields that the zoo lacks
 
@@ -365,15 +348,15 @@ class TfmConfig(PreTrainedConfig):
         vars(self).update({name: None for name in self.following_fields if not self.is_chosen(name)})
 
     def validate_fields(self) -> None:
-        """Raises a `ValueError` if the fields do not fit each other. A configuration may have been changed since it was
-        made: transformers asks again before it saves it, and models before they are made from it."""
+        """Raises a `ValueError` if the fields do not fit each other. As they may be changed, transformers asks again
+        before it saves them, and models before they are made."""
         if wrong := next(broken(self, self.rules), None):
             raise ValueError(wrong)
 
     @classmethod
     def by_field(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """The given values by the names of their fields. (An alias that is `None` says nothing.) Raises a `ValueError`
-        for two names of one field, unless they are aliases with the same value."""
+        """The given values by the names of their fields. Raises a `ValueError` for two names of one field, unless they
+        are aliases with the same value. (An alias that is `None` says nothing.)"""
         names = {}
         for name, value in given.items():
             if value is not None or name not in cls.attribute_map:
@@ -385,7 +368,7 @@ class TfmConfig(PreTrainedConfig):
         return {meant: given[same[0]] for meant, same in names.items()}
 
     def is_chosen(self, name: str) -> bool:
-        """Whether a field has another value than by default, or than the one that follows from other fields."""
+        """Whether a field has another value than its default, or than what follows from other fields."""
         value, default = vars(self).get(name), type(self).defaults.get(name)
         default = default.read(self, None) if isinstance(default, Stored) else default
         return value is not None and value != default
@@ -478,10 +461,8 @@ class TfmConfig(PreTrainedConfig):
     @classmethod
     def from_dict(cls, config_dict: dict, **kwargs):
         """Makes a configuration from saved fields and overrides (`kwargs`), checked together. Raises a `ValueError` for
-        the fields of another type of model.
-
-        Saved values that have no effect, which earlier versions took, are left out. Those of other families give a
-        warning; so does a name that looks like a misspelt field, but becomes an attribute: a tool may have written it.
+        the fields of another type of model. Saved values without effect are left out: earlier versions took some. A
+        field of another family gives a warning, and so does what looks misspelt, although a tool may have written it.
         """
         model_type = config_dict.get("model_type") or cls.model_type
         if model_type != cls.model_type:

@@ -17,11 +17,8 @@ class TfmCountedAlibi(TfmAlibi):
         self, distances: torch.LongTensor, layer: int, positions: tuple[torch.LongTensor, ...] | None = None
     ) -> torch.Tensor:
         """Distances `(n,)` to biases `(heads, n)`; or positions, of keys `(batch or 1, keys)` and of queries, to biases
-        `(batch or 1, heads, queries, keys)`.
-
-        What is rounded depends on the key alone, and has the shape `(batch or 1, heads, 1, keys)`: for a query it
-        differs from the bias by distance in one constant, which the softmax cancels.
-        """
+        `(batch or 1, heads, queries, keys)`. What is rounded depends on the key alone: for a query it differs from the
+        bias by distance in one constant, which the softmax cancels."""
         if positions is None:
             return super().forward(distances, layer)
         keys, queries = (each[:, None] for each in positions)

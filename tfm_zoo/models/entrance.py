@@ -1,5 +1,11 @@
-"""The entrance of encoders: a caller's arguments, then which tokens are computed, then who attends to whom, in a padded
-batch or among the tokens which are kept of it."""
+"""The entrance of encoders: a caller's arguments are checked, then it is decided which tokens are computed, and who
+attends to whom. A mask is
+
+    of padding    `(batch, keys)`, 1 at real tokens     a caller's; flash and linear attention read it
+    of pairs      `(batch, 1, queries, keys)`           a caller's; true where a query sees a key, as sdpa reads it
+    of numbers    of this shape, added to scores        what eager attention reads
+    of blocks     flex attention's own
+"""
 
 from functools import partial
 
@@ -12,8 +18,8 @@ from .inputs import asks_for, check_inputs, default_positions, documents_of
 BLOCKS_FROM = 4  # attention runs in blocks for inputs at least this many windows long
 
 
-def padding_mask(config, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs):
-    """The mask of linear attention: which of the inputs `(batch, length, ...)` are real."""
+def linear_mask(config, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, **kwargs):
+    """The mask of padding for the inputs, without the cached positions before them."""
     return None if attention_mask is None else attention_mask[:, -inputs_embeds.shape[1] :].to(inputs_embeds.device)
 
 
@@ -21,21 +27,20 @@ def padding_mask(config, inputs_embeds: torch.Tensor, attention_mask: torch.Tens
 ENCODER_MASKS = {
     "full_attention": masking_utils.create_bidirectional_mask,
     "sliding_attention": masking_utils.create_bidirectional_sliding_window_mask,
-    "linear_attention": padding_mask,
+    "linear_attention": linear_mask,
 }
 DECODER_MASKS = {
     "full_attention": masking_utils.create_causal_mask,
     "sliding_attention": masking_utils.create_sliding_window_causal_mask,
-    "linear_attention": padding_mask,
+    "linear_attention": linear_mask,
 }
 
 
 def encoder_batch(
     model, tokens: Tokens, attention_mask, options: dict, read_positions=None, reads_first=False, takes_documents=True
 ) -> Batch:
-    """Makes an encoder's batch from the inputs of [`TfmBertModel`], and its further `options`. `reads_first`: the
-    caller reads the first position of each sequence, even if it is padding; `takes_documents`: several may be packed
-    into a row."""
+    """Makes an encoder's batch from the inputs of [`TfmBertModel`], and its further `options`. `reads_first`: the first
+    position of each row is read too, even if it is padding. `takes_documents`: a row may hold several."""
     if any(options.get(name) is not None for name in ("past_key_values", "cache")):
         raise ValueError("past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; use prompt tuning.")
     given = tokens.ids_or_embeddings
@@ -46,101 +51,100 @@ def encoder_batch(
         raise ValueError("position_ids begin anew within a row: each source should be a row of its own, padded.")
     if tokens.position_ids is None:
         tokens = tokens._replace(position_ids=default_positions(model, given))
-    tokens = model.complete_tokens(tokens, mask, documents, options)
-
-    kept = None
-    if documents is None and marks_padding(mask) and reads_freely(mask) and mask.all():
-        mask = None
-    if marks_padding(mask):
-        if reads_first:
-            first = torch.arange(mask.shape[1], device=mask.device)[None] == 0
-            read_positions = first if read_positions is None else read_positions.to(mask.device).bool() | first
-        kept = KeptTokens.find(mask, read_positions, documents, or_all=True)
-        mask = None if kept is not None and sum(kept.lengths) == mask.numel() else mask
-    elif mask is None and documents is not None:
-        kept = KeptTokens.find(torch.ones_like(documents), documents=documents)
-    if mask is None and documents is None and hides_only_padding(model, given):
+    tokens = model.adapt_tokens(tokens, mask, documents, options)
+    if reads_first and marks_padding(mask):
+        first = torch.arange(given.shape[1], device=given.device)[None] == 0
+        read_positions = first if read_positions is None else read_positions.to(given.device).bool() | first
+    mask, kept = drop_padding(mask, documents, read_positions)
+    if mask is None and documents is None and needs_only_padding_masks(model, given):
         return Batch(tokens, dict.fromkeys(model.layer_types, EVERYTHING))
-    # A caller who asks for hidden states gets copies with the padding restored, to which no gradient would flow.
+    # Hidden states that a caller asks for are copies with padding restored, to which no gradient would flow.
     is_copied = torch.is_grad_enabled() and asks_for(model.config, options, "output_hidden_states")
     has_bias = documents is not None and model.position_bias is not None
-    kept = None if is_copied or has_bias else model.skips(kept)
-    states, shows_weights = empty_states(model, given), asks_for(model.config, options, "output_attentions")
-    layouts = find_layouts(model, states, mask, kept, shows_weights, documents=documents)
+    if kept is not None and (is_copied or has_bias or not model.leaves_out(kept)):
+        kept = None
+    shows_weights = asks_for(model.config, options, "output_attentions")
+    layouts = find_layouts(model, empty_states(model, given), mask, kept, shows_weights, documents=documents)
     return Batch(tokens.only(kept), layouts, kept, attention_mask=mask)
 
 
-def hides_only_padding(model, given: torch.Tensor) -> bool:
-    """Whether an encoder, or a decoder's one new token, needs a mask for padding alone: no layer has a window, and the
-    implementation takes a plain mask or none (flex attention's is one of blocks). In a graph nobody can tell."""
+def drop_padding(mask: object, documents, read_positions) -> tuple[object, KeptTokens | None]:
+    """The mask, or `None` if it hides no padding; and the tokens that are computed, `None` for all. Only on a CPU is a
+    mask asked for padding: elsewhere the number of tokens, which the host has to know anyway, says so."""
+    if documents is None and marks_padding(mask) and reads_freely(mask) and mask.all():
+        return None, None
+    if not (marks_padding(mask) or (mask is None and documents is not None)):
+        return mask, None
+    real = torch.ones_like(documents) if mask is None else mask
+    kept = KeptTokens.find(real, read_positions, documents, or_all=True)
+    if kept is None or sum(kept.lengths) < real.numel():
+        return mask, kept
+    return None, None if documents is None else kept
+
+
+def needs_only_padding_masks(model, given: torch.Tensor) -> bool:
+    """Whether an encoder, or a decoder's one new token, needs a mask for padding alone: no layer has a window, and
+    attention takes a plain mask or none (flex attention's is one of blocks). In a graph nobody can tell."""
     is_plain = model.config._attn_implementation in ("eager", *FUSED)
     return is_plain and "sliding_attention" not in model.layer_types and not is_traced(given)
 
 
 def empty_states(model, given: torch.Tensor) -> torch.Tensor:
-    """`(batch, length, 0)`, with the dtype and device of the hidden states of these ids or embeddings, which is all
-    that mask functions read."""
+    """`(batch, length, 0)`, with the dtype and device of hidden states, which is all that mask functions read."""
     dtype = given.dtype if given.is_floating_point() else model.embeddings.embed_tokens.weight.dtype
     return given.new_empty(*given.shape[:2], 0, dtype=dtype if dtype.is_floating_point else model.dtype)
 
 
-def pair_mask(config, mask: object, states: torch.Tensor) -> object:
-    """A mask of who attends to whom in the form that attention reads. A caller's may be of numbers to add, or true (or
-    1) where a query sees a key; it may also be one that only the implementation knows."""
+def pair_mask(config, mask: object, like: torch.Tensor) -> object:
+    """A caller's mask of pairs, true (or 1) where a query sees a key, in the form that attention reads. Other masks
+    stay as they are: of padding, of numbers to add, or one that only the implementation knows."""
     if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or mask.is_floating_point():
         return mask
-    sees, lowest = mask.bool(), torch.finfo(states.dtype).min
-    return sees if config._attn_implementation in FUSED else added_to_scores(sees, states.dtype, lowest)
+    sees, lowest = mask.bool(), torch.finfo(like.dtype).min
+    return sees if config._attn_implementation in FUSED else added_to_scores(sees, like.dtype, lowest)
 
 
-def shown_keys(mask: torch.Tensor, states: torch.Tensor) -> torch.BoolTensor | None:
-    """A mask of padding `(batch, keys)` for queries that all see the same keys, `(batch, 1, 1, keys)`; `None` if it
-    hides nothing, as far as one can tell."""
-    sees = mask.to(states.device).bool()[:, None, None]
+def shown_keys(mask: torch.Tensor, like: torch.Tensor) -> torch.BoolTensor | None:
+    """A mask of padding `(batch, keys)` for any query, `(batch, 1, 1, keys)`; `None` if it is known to hide nothing."""
+    sees = mask.to(like.device).bool()[:, None, None]
     return None if reads_freely(sees) and sees.all() else sees
 
 
 def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype, unseen: float = -torch.inf) -> torch.Tensor:
-    """Makes a mask of numbers from one that is true where a query sees a key. (sdpa would do it in every call.)"""
+    """A mask of numbers, from one that is true where a query sees a key. (sdpa would make it in every call.)"""
     return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill_(~sees, unseen)
 
 
 def find_layouts(
-    model, states: torch.Tensor, mask: object, kept: KeptTokens | None, shows_weights: bool = False, **options
+    model, like: torch.Tensor, mask: object, kept: KeptTokens | None, shows_weights: bool = False, **options
 ) -> dict[str, Layout]:
-    """Who attends to whom, for each type of layer of the model, by the caller's mask: all tokens, or those `kept`.
-    `shows_weights`: the caller asks for attention weights, which are those of the padded batch; `options` are those of
-    [`padded_layout`], and `states` are [`empty_states`]."""
-    make, mask = partial(padded_layout, model, states, **options), pair_mask(model.config, mask, states)
+    """Who attends to whom, for each type of layer, by the caller's mask: all tokens, or those `kept`.
+    `shows_weights`: attention weights are asked for, those of the padded batch. `like` are [`empty_states`]; the
+    `options` are those of [`padded_layout`]."""
+    mask = pair_mask(model.config, mask, like)
+    make = partial(padded_layout, model, like, **options)
     if kept is None:
         return {each: make(each, mask) for each in dict.fromkeys(model.layer_types)}
     implementation, layouts = model.config._attn_implementation or "eager", {}
     for each in dict.fromkeys(model.layer_types):
         is_linear = each == "linear_attention"
         # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device.
-        can_split = states.device.type == "cpu" and (is_linear or implementation in ("eager", *FUSED))
-        if not is_linear and model.takes_bounds(states):
+        can_split = like.device.type == "cpu" and (is_linear or implementation in ("eager", *FUSED))
+        if not is_linear and model.takes_bounds(like):
             layouts[each] = Layout(mode="by_bounds", queries=kept, keys=kept)
         elif shows_weights or not can_split:
             layouts[each] = make(each, mask)._replace(mode="restored", queries=kept, keys=kept)
-        else:  # no padding is left to be hidden, only what a window or, in eager attention, causality hides
+        else:  # no padding is left to hide, only what a window or, in eager attention, causality hides
             is_limited = each == "sliding_attention" or (implementation == "eager" and model.is_causal)
             layouts[each] = apart(make(each, None) if is_limited else EVERYTHING, kept)
     return layouts
 
 
 def padded_layout(
-    model, states: torch.Tensor, layer_type: str, mask: object, documents=None, in_blocks: bool = True, **options
+    model, like: torch.Tensor, layer_type: str, mask: object, documents=None, in_blocks: bool = True, **options
 ) -> Layout:
-    """Who attends to whom in a padded batch, in the layers of one type.
-
-    Args:
-        states: [`empty_states`].
-        mask: the caller's, as [`pair_mask`].
-        documents: [`documents_of`] the batch.
-        in_blocks: whether attention may run in blocks: where there are no earlier positions.
-        options: what transformers' mask functions take besides.
-    """
+    """Who attends to whom in a padded batch, in the layers of one type, by the [`pair_mask`]. `in_blocks`: attention
+    may run in blocks, as there are no earlier positions; `options` are further ones of transformers' mask functions."""
     config, masks = model.config, DECODER_MASKS if model.is_causal else ENCODER_MASKS
     if documents is not None:
         # (A graph cannot tell whether there are several.)
@@ -151,33 +155,30 @@ def padded_layout(
             )
         options["and_mask_function"] = lambda row, head, query, key: documents[row, query] == documents[row, key]
     elif in_blocks and layer_type == "sliding_attention":
-        window = find_window(config, states, mask, model.is_causal)
+        window = find_window(config, like, mask, model.is_causal)
         if window is not None:
             return Layout(window=window)
-    return Layout(masks[layer_type](config=config, inputs_embeds=states, attention_mask=mask, **options))
+    return Layout(masks[layer_type](config=config, inputs_embeds=like, attention_mask=mask, **options))
 
 
-def find_window(
-    config, states: torch.Tensor, attention_mask: torch.Tensor | None, is_causal: bool = False
-) -> Window | None:
+def find_window(config, like: torch.Tensor, attention_mask: torch.Tensor | None, is_causal: bool) -> Window | None:
     """The window for attention in blocks. `None` where a mask is needed, or is as fast: without sdpa, with a bias of
-    positions, with a mask of pairs, in a graph, and for short inputs. `is_causal`: it ends at the position itself,
-    which it then counts."""
-    size, length = config.sliding_window, states.shape[1]
-    if config._attn_implementation not in FUSED or config.has_position_bias:
+    positions, with a mask of pairs, in a graph, and for short inputs."""
+    size, length = config.sliding_window, like.shape[1]  # (the size of a causal window counts the position itself)
+    if config._attn_implementation not in FUSED or config.has_position_bias or is_traced(like):
         return None
-    if is_traced(states) or length < BLOCKS_FROM * size:
+    if length < BLOCKS_FROM * size:
         return None
     if attention_mask is not None and not (marks_padding(attention_mask) and attention_mask.shape[1] == length):
         return None
-    places = torch.arange(length, dtype=torch.int32, device=states.device).unsqueeze(0)
+    places = torch.arange(length, dtype=torch.int32, device=like.device).unsqueeze(0)
     if attention_mask is not None:
-        places = places.where(attention_mask.to(states.device).bool(), Window.far)
+        places = places.where(attention_mask.to(like.device).bool(), Window.far)
     return Window(places, size - 1, 0) if is_causal else Window(places, size, size)
 
 
 def apart(layout: Layout, kept: KeptTokens) -> Layout:
-    """A layout of a padded batch, cut into one for each sequence of the tokens that are kept."""
+    """A layout of a padded batch, cut into one for each sequence of the kept tokens."""
     parts = [EVERYTHING] * len(kept.lengths)
     if layout.window is not None:  # distances are those in the padded batch
         columns = (kept.indices % kept.shape[1]).split(kept.lengths)

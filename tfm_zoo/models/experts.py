@@ -33,8 +33,7 @@ class TfmSparseMLP(nn.Module):
 
 
 class TfmRouter(nn.Module):
-    """Chooses experts by their probability, a softmax over all, and weights them by it. With `norm_topk_prob`, the
-    weights are scaled to sum to one."""
+    """Chooses experts by their probability, a softmax over all, and weights them by it."""
 
     def __init__(self, config):
         super().__init__()
@@ -63,8 +62,8 @@ class TfmExperts(nn.Module):
         self.act_fn = ACT2FN[config.hidden_act]
 
     def forward(self, tokens: torch.Tensor, chosen: torch.LongTensor, weights: torch.Tensor) -> torch.Tensor:
-        """`(tokens, hidden_size)` in and out; `chosen` and `weights` are [`TfmRouter`]'s. (Under expert parallelism,
-        experts of other processes have the number `num_experts`.)"""
+        """`(tokens, hidden_size)` in and out; `chosen` and `weights` are [`TfmRouter`]'s. (The experts of other
+        processes have the number `num_experts`.)"""
         output = torch.zeros_like(tokens)
         for expert in chosen[chosen < self.num_experts].unique().tolist():
             places, choices = (chosen == expert).nonzero(as_tuple=True)
@@ -76,12 +75,8 @@ class TfmExperts(nn.Module):
 
 def load_balancing_loss(router_logits: tuple[torch.Tensor, ...], config, mask: torch.Tensor | None) -> torch.Tensor:
     """`experts * sum(shares * means)`: of each expert, the share of choices that fall on it and its mean probability,
-    both over the real tokens of all layers (Fedus et al. 2021, equations 4 to 6).
-
-    Args:
-        router_logits: of each sparse layer, `(batch * length, num_local_experts)`.
-        mask: `(batch, seen + length)`, 1 at real tokens; a mask of another shape is not read.
-    """
+    both over the real tokens of all layers (Fedus et al. 2021, equations 4 to 6). The logits are of each sparse layer,
+    `(batch * length, num_local_experts)`; only a mask of padding is read."""
     probabilities = torch.stack([logits.to(router_logits[0]).softmax(dim=-1).float() for logits in router_logits])
     chosen = torch.zeros_like(probabilities)
     chosen.scatter_(-1, probabilities.topk(config.num_experts_per_tok, dim=-1).indices, 1.0)

@@ -1,13 +1,98 @@
-"""The heads for sequences, tokens and answers, as every family has them. They are parts of a [`Head`]."""
+"""Heads: how they take the arguments of their base model; and those for sequences, tokens and answers."""
+
+import math
+from collections.abc import Callable
+from functools import wraps
+from inspect import Signature, signature
+from typing import Any
 
 import torch
 from torch import nn
 from transformers.activations import ACT2FN
 from transformers.modeling_outputs import QuestionAnsweringModelOutput, SequenceClassifierOutput, TokenClassifierOutput
+from transformers.utils import ModelOutput, can_return_tuple
 
 from .batch import IGNORED, marks_padding
-from .inputs import Inputs, check_tensor, check_values, given_in
+from .inputs import check_tensor, check_values, one_of
 from .norms import make_norm
+
+Inputs = dict[str, Any]  # the arguments of a base model by name, `None` where a caller gives nothing
+VOCABULARY = "the vocabulary (vocab_size)"  # as errors call it
+
+
+class Head:
+    """A base model, to which subclasses add a head. Callers pass a head the arguments of its base model, its labels and
+    its options. Its `forward(self, inputs, labels, *, options, **kwargs)` is wrapped to get the first as `inputs`."""
+
+    model_class: type[nn.Module]
+    model_options: dict[str, bool] = {}
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if [*signature(cls.forward).parameters][1] == "inputs":  # and not wrapped already, as an inherited one is
+            cls.forward = takes_inputs_of(cls.model_class, cls.forward)
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = self.model_class(config, **self.model_options)
+
+    @staticmethod
+    def check_labels(
+        labels, shape: tuple, classes=None, table="the classes (num_labels)", name="labels", inputs="the inputs"
+    ) -> None:
+        """Raises a `ValueError` unless labels are of `shape`, each -100 or less than `classes`. With `classes=None`
+        they may have any value, and more dimensions. The other arguments are words of the message."""
+        check_tensor(name, labels)
+        if labels is None:
+            return
+        is_one_each = classes is None or labels.numel() == math.prod(shape)
+        if labels.shape[: len(shape)] != shape or not is_one_each:
+            raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as {inputs}.")
+        if classes is not None:
+            check_values(name, labels, classes, table, ignored=IGNORED)
+
+    @staticmethod
+    def headed(output_class: type[ModelOutput], outputs: ModelOutput, **own: object) -> ModelOutput:
+        """A head's outputs: its `own`, and those of its base model for which the class has a field."""
+        fields = output_class.__dataclass_fields__.keys() - own.keys()
+        return output_class(**own, **{name: value for name, value in outputs.items() if name in fields})
+
+
+def takes_inputs_of(base_model: type, forward: Callable) -> Callable:
+    """Wraps a head's `forward`: it is called with the arguments of its base model, which it gets as `inputs`."""
+    shown, names = shown_signature(base_model, forward)
+    by_place = [*shown.parameters][1:-1]
+
+    @wraps(forward)
+    def called(self, *args, **kwargs):
+        given = dict(zip(by_place, args, strict=False))
+        if len(args) > len(by_place) or any(name in kwargs for name in given):
+            shown.bind(self, *args, **kwargs)  # it says which, in a TypeError
+        kwargs |= given
+        return forward(self, {name: kwargs.pop(name, None) for name in names}, **kwargs)
+
+    called.__signature__ = shown
+    return can_return_tuple(called)
+
+
+def shown_signature(base_model: type, forward: Callable) -> tuple[Signature, list[str]]:
+    """The signature that callers of a head see, and the names in it that are its base model's. As in official classes,
+    labels stand behind the embeddings, and options last. (A head says itself which positions it reads.)"""
+    model, *base, kwargs = signature(base_model.forward).parameters.values()
+    base = [each for each in base if each.name not in ("read_positions", "batch")]
+    names = [each.name for each in base]
+    place = max((index for index, name in enumerate(names, start=1) if name.endswith("inputs_embeds")), default=0)
+    own = [*signature(forward).parameters.values()][2:-1]
+    labels = [each for each in own if each.kind == each.POSITIONAL_OR_KEYWORD]
+    options = [each.replace(kind=each.POSITIONAL_OR_KEYWORD) for each in own if each.kind == each.KEYWORD_ONLY]
+    parameters = [model, *base[:place], *labels, *base[place:], *options, kwargs]
+    return signature(forward).replace(parameters=parameters), names
+
+
+def given_in(inputs: Inputs, prefix: str = "") -> torch.Tensor:
+    """[`one_of`] the ids and the embeddings among a base model's inputs."""
+    return one_of(inputs[f"{prefix}input_ids"], inputs[f"{prefix}inputs_embeds"], prefix)
 
 
 class TfmPredictionHead(nn.Module):
@@ -36,12 +121,9 @@ class SequenceClassification:
         """`(batch, length)`, true at the positions that are classified. `None`: they are among the real tokens."""
 
     def forward(self, inputs: Inputs, labels: torch.Tensor | None = None, **kwargs) -> SequenceClassifierOutput:
-        """Gives `logits` `(batch, num_labels)`, and the loss of the labels; inputs as for the base model.
-
-        Args:
-            labels: `(batch,)` classes or values, or `(batch, num_labels)`; `config.problem_type` says which, and is set
-                from the labels where it is `None`.
-        """
+        """Gives `logits` `(batch, num_labels)`, and the loss of the labels: `(batch,)` classes or values, or
+        `(batch, num_labels)`, as `config.problem_type` says, which is set from them if it is `None`. Inputs as for the
+        base model."""
         config, read = self.config, self.read_by(inputs)
         self.check_classes(given_in(inputs), labels)
         if config.is_encoder_decoder and labels is not None:
@@ -55,13 +137,12 @@ class SequenceClassification:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=config)
         return self.headed(self.output_class, outputs, loss=loss, logits=logits)
 
-    def check_classes(self, tokens: torch.Tensor, labels: torch.Tensor | None) -> None:
-        """Raises a `ValueError` unless `labels` are values, or one class each, of the sequences `(batch, length, ...)`,
-        or of several classes whether each applies."""
+    def check_classes(self, given: torch.Tensor, labels: torch.Tensor | None) -> None:
+        """Raises a `ValueError` unless `labels` are values or one class for each sequence, or a mark for each class."""
         check_tensor("labels", labels)
         if labels is None:
             return
-        batch, classes, problem = tokens.shape[:1], self.config.num_labels, self.config.problem_type
+        batch, classes, problem = given.shape[:1], self.config.num_labels, self.config.problem_type
         if problem == "multi_label_classification":
             self.check_labels(labels, (*batch, classes), inputs="(batch, num_labels)")
             check_values("labels", None if labels.is_floating_point() else labels, 2, f"the two marks of {problem}")
@@ -87,12 +168,9 @@ class TokenClassification:
         num_items_in_batch: int | torch.Tensor | None = None,
         **kwargs,
     ) -> TokenClassifierOutput:
-        """Gives `logits` `(batch, length, num_labels)`, and the loss of the labels; inputs as for the base model.
-
-        Args:
-            labels: `(batch, length)`, classes, -100 where there is no label.
-            num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
-        """
+        """Gives `logits` `(batch, length, num_labels)`, and the loss of labels `(batch, length)`, -100 where there is
+        nothing to predict; inputs as for the base model. `num_items_in_batch`: labelled tokens of the whole optimizer
+        step, which divide the summed loss."""
         self.check_labels(labels, given_in(inputs).shape[:2], self.config.num_labels)
         outputs = self.model(**inputs, read_positions=self.read_by(labels), return_dict=True, **kwargs)
         logits, loss = self.classify(outputs.last_hidden_state), None
@@ -114,14 +192,9 @@ class QuestionAnswering:
         end_positions: torch.LongTensor | None = None,
         **kwargs,
     ) -> QuestionAnsweringModelOutput:
-        """Gives `start_logits` and `end_logits` `(batch, length)`, and the loss, a softmax over all positions, padded
-        ones too; inputs as for the base model. An encoder with `skip_padding` gives the lowest number at padding, if
-        there is no loss.
-
-        Args:
-            start_positions: `(batch,)`, the first of the answer; one behind the sequence does not count in the loss.
-            end_positions: `(batch,)`, its last.
-        """
+        """Gives `start_logits` and `end_logits` `(batch, length)`, and the loss of the answer's first and last position
+        `(batch,)`, a softmax over all, padded ones too. (One behind the sequence does not count.) Inputs as for the
+        base model. Without a loss, an encoder with `skip_padding` gives the lowest number at padding."""
         given, mask = self.searched(inputs), inputs["attention_mask"]
         for name, each in (("start_positions", start_positions), ("end_positions", end_positions)):
             self.check_labels(each, given.shape[:1], name=name)

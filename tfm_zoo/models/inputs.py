@@ -1,28 +1,20 @@
-"""A caller's arguments: refused where they do not fit, completed by counted positions, and read for documents; and how
-a head takes those of its base model."""
+"""A caller's arguments: checks, default positions, and packed documents."""
 
-import math
-from collections.abc import Callable, Mapping
-from functools import wraps
-from inspect import signature
+from collections.abc import Mapping
 from sys import maxsize
-from typing import Any
 
 import torch
-from torch import nn
 from torch.nn import functional as F
-from transformers.utils import ModelOutput, can_return_tuple
 
-from .batch import FUSED, IGNORED, Tokens, count_in_mask, is_traced, marks_padding, reads_freely
+from .batch import FUSED, Tokens, count_in_mask, is_traced, marks_padding, reads_freely
 
-Inputs = dict[str, Any]  # the arguments of a base model by name, `None` where a caller gives nothing
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
 #: how the names of attention implementations begin that keep documents apart as told here (an engine does so itself)
 SEPARATED = ("eager", *FUSED, "flex_attention", "flash", "kernels-community/")
 
 
 def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, prefix: str = "") -> torch.Tensor:
-    """The ids or the embeddings, whichever the caller passed; `prefix` precedes their names in errors."""
+    """The ids or the embeddings, whichever the caller gives; `prefix` precedes their names in errors."""
     if (input_ids is None) == (inputs_embeds is None):
         given = "neither is" if input_ids is None else "both are"
         raise ValueError(f"Exactly one of {prefix}input_ids and {prefix}inputs_embeds is needed; {given} given.")
@@ -33,13 +25,8 @@ def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, p
     return input_ids if inputs_embeds is None else inputs_embeds
 
 
-def given_in(inputs: Inputs, prefix: str = "") -> torch.Tensor:
-    """[`one_of`] the ids and the embeddings among a base model's inputs."""
-    return one_of(inputs[f"{prefix}input_ids"], inputs[f"{prefix}inputs_embeds"], prefix)
-
-
 def check_tensor(name: str, value: object) -> None:
-    """Raises a `ValueError` for data of another type. (A mask may be an object that only a kernel knows.)"""
+    """Raises a `ValueError` for lists and arrays. (A mask may be an object that only a kernel knows.)"""
     if isinstance(value, list | tuple | str | Mapping) or type(value).__module__ == "numpy":
         raise ValueError(
             f"{name} is a {type(value).__name__}, and should be a tensor: torch.tensor makes one of numbers, and a "
@@ -47,11 +34,14 @@ def check_tensor(name: str, value: object) -> None:
         )
 
 
-def check_inputs(model, tokens: Tokens, attention_mask: object, seen: int | None = 0, is_decoder: bool = False) -> None:
+def check_inputs(
+    model, tokens: Tokens, attention_mask: object, seen: int | None = 0, takes_more_keys: bool = False
+) -> None:
     """Raises a `ValueError` where a caller's inputs do not fit each other or the model. The mask also covers the `seen`
-    positions in a cache (`None`: only the device knows how many), or more keys, if it is 4-D and in a decoder."""
+    positions in a cache (`None`: only the device knows how many); in a decoder (`takes_more_keys`), a mask of pairs may
+    cover the room of a static cache, and a dict may have one for each type of layer."""
     given, prefix = tokens.ids_or_embeddings, model.argument_prefix
-    by_type = is_decoder and isinstance(attention_mask, dict)  # a mask for each type of layer
+    by_type = takes_more_keys and isinstance(attention_mask, dict)
     check_tensor(f"{prefix}attention_mask", None if by_type else attention_mask)
     shape, are_ids = tuple(given.shape), not given.is_floating_point()
     if are_ids and len(shape) != 2:
@@ -63,14 +53,14 @@ def check_inputs(model, tokens: Tokens, attention_mask: object, seen: int | None
     if length == 0:
         raise ValueError(f"Inputs of shape {shape} hold no token.")
     if isinstance(attention_mask, torch.Tensor) and seen is not None and attention_mask.shape != (batch, seen + length):
-        check_pair_mask(model, attention_mask, batch, length, seen, is_decoder)
+        check_other_mask(model, attention_mask, batch, length, seen, takes_more_keys)
     for name, each in (("token_type_ids", tokens.token_type_ids), ("position_ids", tokens.position_ids)):
         check_tensor(f"{prefix}{name}", each)
-        # Not `in`: in a graph, sizes may be symbols, which have no hash.
+        # (Not `in`: in a graph, sizes may be symbols, which have no hash.)
         if each is not None and each.shape != (batch, length) and each.shape != (1, length):
             raise ValueError(f"{prefix}{name} of shape {tuple(each.shape)} should be of shape ({batch}, {length}).")
     embeddings, segments = model.embeddings, tokens.token_type_ids
-    # The table may have been resized; an adapter around it has no size, and an engine's later processes have no table.
+    # The table may have been resized. An adapter around it has no size, and an engine's later processes have no table.
     rows = getattr(getattr(embeddings, "embed_tokens", None), "num_embeddings", model.vocab_size)
     vocabulary = f"the vocabulary ({prefix}vocab_size)"
     check_values(f"{prefix}input_ids", given if are_ids else None, rows, vocabulary)
@@ -83,12 +73,14 @@ def check_inputs(model, tokens: Tokens, attention_mask: object, seen: int | None
         check_values(f"{prefix}position_ids", tokens.position_ids, model.num_positions, POSITIONS, at_padding)
 
 
-def check_pair_mask(model, attention_mask: torch.Tensor, batch: int, length: int, seen: int, is_decoder: bool) -> None:
+def check_other_mask(
+    model, attention_mask: torch.Tensor, batch: int, length: int, seen: int, takes_more_keys: bool
+) -> None:
     """Raises a `ValueError` for a mask that is not `(batch or 1, heads or 1, length or 1, seen + length)`."""
     prefix, shape, whole = model.argument_prefix, tuple(attention_mask.shape), seen + length
     sizes = ((1, batch), (1, model.num_heads), (1, length))
     fits = len(shape) == 4 and all(size in allowed for size, allowed in zip(shape[:3], sizes, strict=True))
-    if not fits or not (shape[3] == whole or (is_decoder and shape[3] > length)):
+    if not fits or not (shape[3] == whole or (takes_more_keys and shape[3] > length)):
         cached = f" and the {seen} positions in the cache" if seen else ""
         raise ValueError(
             f"{prefix}attention_mask of shape {shape} does not fit the inputs{cached}: it should be of shape "
@@ -112,10 +104,8 @@ def check_length(model, tokens: int) -> None:
 
 
 def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ignored: int | None = None) -> None:
-    """Raises a `ValueError` for ids outside 0 to `size - 1` that are not `ignored`.
-
-    Only on a CPU: another device, which would be waited for, refuses such ids itself.
-    """
+    """Raises a `ValueError` for ids outside 0 to `size - 1` that are not `ignored`; only on a CPU: another device would
+    be waited for, and refuses such ids itself."""
     if ids is None or not reads_freely(ids) or not ids.numel():
         return
     ids = ids if ignored is None else ids.masked_fill(ids == ignored, 0)
@@ -128,9 +118,9 @@ def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ign
 def default_positions(
     model, given: torch.Tensor, mask: object = None, seen: int | torch.Tensor = 0
 ) -> torch.LongTensor:
-    """Positions `(batch or 1, length)` where a caller's are missing, from 0, after the `seen` ones in a cache. Raises a
-    `ValueError` if there are more than the model has. With `position_ids_from_mask` or `position_ids_from_padding` only
-    real tokens are counted, by the mask or by their ids; padding has position -1. `inputs_embeds` count as real."""
+    """Positions `(batch or 1, length)` that a caller left out: from 0, after the `seen` ones in a cache. If the
+    configuration counts real tokens only, by their ids or by the mask, padding has position -1. Raises a `ValueError`
+    if there are more than the model has."""
     config, length, has_mask = model.config, given.shape[1], marks_padding(mask)
     if config.position_ids_from_padding and has_mask and not (isinstance(seen, int) and seen == 0):
         seen = mask[:, :-length].bool().sum(dim=1, keepdim=True)
@@ -150,13 +140,12 @@ def default_positions(
 
 
 def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTensor | None:
-    """The number of each token's document, `(batch, length)`, where a caller's positions say that several are packed
-    into a row, so that each is apart. `None` without such, if a mask of pairs says who attends to whom, and in an
-    engine, which knows it itself.
+    """The number of each token's document, `(batch, length)`, if a caller's positions say that rows hold several.
+    `None` if they do not, if a mask of pairs says who attends to whom, and in an engine, which knows it itself.
 
-    A document begins where the positions of real tokens return to 0; in a decoder, which has no use for positions in
-    another order, wherever they do not rise. (A graph, in which nobody can tell, numbers them too.)
-    Raises a `ValueError` for a model with a part that would carry one document into the next.
+    A document begins where the positions of real tokens return to 0; in a decoder wherever they do not rise. (A graph
+    cannot tell whether there are several, and numbers them always.) Raises a `ValueError` for a model with a part that
+    would carry one document into the next.
     """
     shape, implementation = tokens.ids_or_embeddings.shape[:2], model.config._attn_implementation or "eager"
     is_limited = attention_mask is not None and not marks_padding(attention_mask)
@@ -190,77 +179,3 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
 def asks_for(config, options: dict, name: str) -> bool:
     """Whether the caller, or else the configuration, asks for an output."""
     return getattr(config, name, False) if options.get(name) is None else options[name]
-
-
-def takes_inputs_of(base_model: type) -> Callable[[Callable], Callable]:
-    """Makes a head's `forward(self, inputs, labels, *, options, **kwargs)` one that is called with the arguments of its
-    base model, which it gets as `inputs`, but for `read_positions`, which a head says itself.
-
-    In the signature that callers see, as in those of official classes, labels stand behind the embeddings, and what the
-    head takes by name stands last.
-    """
-    _, *base, rest = signature(base_model.forward).parameters.values()
-    base = [each for each in base if each.name not in ("read_positions", "batch")]
-    names = [each.name for each in base]
-    place = max((index for index, name in enumerate(names, start=1) if name.endswith("inputs_embeds")), default=0)
-
-    def decorate(forward: Callable) -> Callable:
-        written = signature(forward)
-        this, _, *own, _ = written.parameters.values()
-        labels = [each for each in own if each.kind == each.POSITIONAL_OR_KEYWORD]
-        options = [each.replace(kind=each.POSITIONAL_OR_KEYWORD) for each in own if each.kind == each.KEYWORD_ONLY]
-        shown = written.replace(parameters=[this, *base[:place], *labels, *base[place:], *options, rest])
-        places = [*shown.parameters][1:-1]
-
-        @wraps(forward)
-        def called(self, *args, **kwargs):
-            by_place = dict(zip(places, args, strict=False))
-            if len(args) > len(places) or any(name in kwargs for name in by_place):
-                shown.bind(self, *args, **kwargs)  # it says which, in a TypeError
-            kwargs |= by_place
-            return forward(self, {name: kwargs.pop(name, None) for name in names}, **kwargs)
-
-        called.__signature__ = shown
-        return can_return_tuple(called)
-
-    return decorate
-
-
-class Head:
-    """A base model, to which subclasses add a head. Their `forward(self, inputs, labels, *, options, **kwargs)` becomes
-    one that is called with the arguments of the base model ([`takes_inputs_of`])."""
-
-    model_class: type[nn.Module]
-    model_options: dict[str, bool] = {}
-    vocabulary = "the vocabulary (vocab_size)"  # as errors call it
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        if [*signature(cls.forward).parameters][1] == "inputs":  # and not those of a base model already
-            cls.forward = takes_inputs_of(cls.model_class)(cls.forward)
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.num_labels = config.num_labels
-        self.model = self.model_class(config, **self.model_options)
-
-    @staticmethod
-    def check_labels(
-        labels, shape: tuple, classes=None, table="the classes (num_labels)", name="labels", inputs="the inputs"
-    ) -> None:
-        """Raises a `ValueError` unless labels are of `shape`, each -100 or less than `classes`. With `classes=None`
-        they may have any value, and more dimensions. The others name things in the message."""
-        check_tensor(name, labels)
-        if labels is None:
-            return
-        is_one_each = classes is None or labels.numel() == math.prod(shape)
-        if labels.shape[: len(shape)] != shape or not is_one_each:
-            raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as {inputs}.")
-        if classes is not None:
-            check_values(name, labels, classes, table, ignored=IGNORED)
-
-    @staticmethod
-    def headed(output_class: type[ModelOutput], outputs: ModelOutput, **own: object) -> ModelOutput:
-        """The outputs of a head: its `own`, and those of its base model for which the class has a field."""
-        fields = output_class.__dataclass_fields__.keys() - own.keys()
-        return output_class(**own, **{name: value for name, value in outputs.items() if name in fields})

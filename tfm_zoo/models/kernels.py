@@ -23,46 +23,41 @@ ALL_ATTENTION_FUNCTIONS.register("varlen", ALL_ATTENTION_FUNCTIONS["sdpa"])
 ALL_MASK_ATTENTION_FUNCTIONS.register("varlen", ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
 
 
-def dropout_rate(module: nn.Module) -> float:
-    """The share of attention weights that a layer drops now, as its dropout says: kernels take a number."""
-    dropout = module.attention_dropout
-    return dropout.p if dropout.training else 0.0
-
-
-def choose_kernel(
-    attend: Callable, implementation: str, module: nn.Module, layout: Layout, query: torch.Tensor, dropout: float
-) -> Callable:
+def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: torch.Tensor, dropout: float) -> Callable:
     """The function that a layer's attention calls: `attend`, which transformers has for this implementation, or one
     that is faster there; and around it, what the layout asks for. `query` is `(batch, heads, length, head_dim)`."""
     if query.shape[0] == 0:
         return attend_nothing
     if layout.mode == "by_bounds":
-        return partial(attend_by_bounds, varlen_attention_forward if implementation == "varlen" else attend, layout)
-    if implementation in FUSED and module.softcap is not None:
+        is_varlen = module.config._attn_implementation == "varlen"
+        return partial(attend_by_bounds, varlen_attention_forward if is_varlen else attend, layout)
+    if module.softcap is not None and (implementation := module.config._attn_implementation) in FUSED:
         raise ValueError(
             f"attn_logit_softcapping={module.softcap}: {implementation!r} has no soft cap; choose 'eager'."
         )
-    is_fused = implementation in FUSED and query.device.type == "cpu"
-    # (Of keys that several heads share, transformers would make copies in a compiled step.)
-    is_shared_step = query.shape[2] == 1 and module.num_key_value_groups > 1
-    is_graph = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    if module.kernel is not None and is_fused and not is_traced(query):
-        packed = module.kernel(module, layout, query)
+    on_cpu = attend is sdpa_attention_forward and query.device.type == "cpu"  # (and not a function in its place)
+    if on_cpu and module.choose_packed_kernel is not None and not is_traced(query):
+        packed = module.choose_packed_kernel(module, layout, query)
         if packed is not None:
             return packed
     if module.layer_type == "linear_attention":
         attend = linear_attention_forward
-    elif is_fused and dropout:
+    elif on_cpu and dropout:
         attend = attend if is_traced(query) else dropped_attention_forward
-    elif is_fused and (is_shared_step or (attend is sdpa_attention_forward and not is_graph)):
-        attend = cpu_attention_forward
+    elif on_cpu:
+        is_graph = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        # (In a compiled step, transformers' function would copy keys that heads share.)
+        if not is_graph or (query.shape[2] == 1 and module.num_key_value_groups > 1):
+            attend = cpu_attention_forward
     elif layout.bias is not None:
         attend = partial(attend, position_bias=layout.bias)
     if module.attend_biased is not None:
         attend = partial(module.attend_biased, attend)
+    if layout.mode == "apart":
+        return partial(attend_apart, attend, layout)
     if layout.window is not None:
         attend = partial(attend_in_blocks, attend, layout.window)
-    return attend if layout.mode == "whole" else partial(MODES[layout.mode], attend, layout)
+    return partial(attend_padded, attend, layout) if layout.mode == "restored" else attend
 
 
 def takes_bounds(model, states: torch.Tensor) -> bool:
@@ -78,7 +73,7 @@ def takes_bounds(model, states: torch.Tensor) -> bool:
     fits = kernel_dtype(states) in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= 256
     if has_bias_or_cap or not fits:
         return False
-    return not any(dropout_rate(part) for part in model.modules() if hasattr(part, "attention_dropout"))
+    return not any(getattr(part, "dropout_rate", 0.0) for part in model.modules())
 
 
 def kernel_dtype(states: torch.Tensor) -> torch.dtype:
@@ -192,15 +187,10 @@ class DroppedAttention(torch.autograd.Function):
 
 
 def attend_apart(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
-    """Calls a kernel sequence by sequence, and once for neighbours of the same lengths that share a layout. (Once for
-    each with dropout, whose numbers depend on the calls, and in a graph, which would be one for these lengths.)"""
-    parts, of_queries, of_keys = layout.parts, layout.queries.lengths, layout.keys.lengths
-    counts = [1] * len(of_keys)
-    if not (kwargs.get("dropout") or is_traced(query)) and len({*of_keys}) < len(of_keys):
-        by_kind = groupby(zip(parts, of_queries, of_keys, strict=True), lambda each: (id(each[0]), *each[1:]))
-        groups = [[*alike] for _, alike in by_kind]
-        parts, counts = [alike[0][0] for alike in groups], [*map(len, groups)]
-        of_queries, of_keys = ([sum(each[side] for each in alike) for alike in groups] for side in (1, 2))
+    """Calls a kernel sequence by sequence, and once for neighbours that are alike."""
+    # The numbers of dropout depend on the calls. A graph of neighbours would be one for these lengths.
+    one_by_one = kwargs.get("dropout") or torch.compiler.is_compiling()
+    parts, counts, of_queries, of_keys = zip(*runs_of_alike(layout, one_by_one), strict=True)
     sides = ((query, of_queries), (key, of_keys), (value, of_keys))
     states = (each.split_with_sizes(lengths, dim=2) for each, lengths in sides)
     outputs = []
@@ -213,11 +203,24 @@ def attend_apart(attend: Callable, layout: Layout, module, query, key, value, at
     return torch.cat(outputs, dim=1), None
 
 
+def runs_of_alike(layout: Layout, one_by_one: bool) -> list[tuple[Layout, int, int, int]]:
+    """The sequences of a layout, or those in a row with one layout and one length: of each run, the layout, the number
+    of sequences, and how many queries and keys they have together."""
+    sequences = [*zip(layout.parts, layout.queries.lengths, layout.keys.lengths, strict=True)]
+    if one_by_one or len({*layout.keys.lengths}) == len(sequences):
+        return [(part, 1, queries, keys) for part, queries, keys in sequences]
+    runs = []
+    for (_, queries, keys), alike in groupby(sequences, lambda each: (id(each[0]), *each[1:])):
+        alike = [*alike]
+        runs.append((alike[0][0], len(alike), len(alike) * queries, len(alike) * keys))
+    return runs
+
+
 def attend_by_bounds(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
     """Calls a kernel once for all sequences, laid end to end, with the bounds of each."""
     for side, kept in (("q", layout.queries), ("k", layout.keys)):
         kwargs[f"cu_seq_lens_{side}"], kwargs[f"max_length_{side}"] = kept.bounds, max(kept.lengths)
-    if key.shape[::2] == layout.keys.shape:  # a source's, not in one row yet
+    if (key.shape[0], key.shape[2]) == layout.keys.shape:  # a source's, not in one row yet
         key, value = (layout.keys.keep(heads.transpose(1, 2)).transpose(1, 2) for heads in (key, value))
     return attend(module, query, key, value, None, **kwargs)
 
@@ -230,10 +233,6 @@ def attend_padded(attend: Callable, layout: Layout, module, query, key, value, a
     )
     output, weights = attend(module, query, key, value, attention_mask, **kwargs)
     return output if layout.queries is None else layout.queries.keep(output), weights
-
-
-#: the mode of a layout -> what calls a kernel
-MODES = {"apart": attend_apart, "by_bounds": attend_by_bounds, "restored": attend_padded}
 
 
 def attend_in_blocks(attend: Callable, window: Window, module, query, key, value, attention_mask: None, **kwargs):

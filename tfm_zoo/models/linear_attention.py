@@ -19,16 +19,12 @@ CHUNK = 64  # positions that a causal pass compares one by one; those before the
 
 
 def linear_attention_forward(module, query, key, value, attention_mask, state: CacheLayerMixin | None = None, **kwargs):
-    """A function of transformers' attention interface, without weights to return or to drop out.
+    """A kernel, without weights to return or to drop out; the output is zero where a query sees nothing. Sums over many
+    positions are computed in float32.
 
     Args:
-        query: `(batch, heads, length, head_dim)`; `key` and `value` may have fewer heads.
         attention_mask: `(batch, length)`, 0 at padding.
         state: in a causal pass, the cache layer with the state of earlier positions; this pass adds its own to it.
-
-    Returns:
-        The output `(batch, length, heads, head_dim)`, zero where a query sees nothing, and `None`. Sums, over many
-        positions, are computed in float32.
     """
     device = query.device.type
     with torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext():
@@ -57,18 +53,14 @@ def feature_map(states: torch.Tensor) -> torch.Tensor:
 def causal_sums(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, before: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sums over the positions up to each query's own, and the state after the last position.
-
-    Positions come in chunks. A query is compared with each key of its own chunk, and with the sum over earlier chunks.
+    """The sums `(batch, heads, group, length, width)` over the positions up to each query's own, and the state after
+    the last one. Positions come in chunks: a query is compared with each key of its own chunk, and with the sum over
+    earlier chunks.
 
     Args:
-        queries: features `(batch, heads, group, length, head_dim)`.
-        keys: features `(batch, heads, length, head_dim)`.
+        queries, keys: features `(batch, heads, group, length, head_dim)` and `(batch, heads, length, head_dim)`.
         values: `(batch, heads, length, width)`.
         before: the state `(batch, heads, head_dim, width)` of earlier positions.
-
-    Returns:
-        `(batch, heads, group, length, width)`, and a state.
     """
     length = queries.shape[-2]
     chunk = CHUNK if torch.compiler.is_exporting() else min(CHUNK, length)  # a graph is to serve any length

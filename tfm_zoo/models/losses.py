@@ -17,20 +17,21 @@ def vocabulary_outputs(
     model, states: torch.Tensor, labels, return_logits=None, num_items=None, logits_to_keep=0, find=None
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """The loss and the logits of `model.lm_head`, after `model.head`, for states `(batch, length, hidden_size)`; each
-    `None` if not asked for. The options are those of [`TfmGPTForCausalLM`]; `find()` gives the [`KeptTokens`] that
-    logits are made of; those of other tokens are zero."""
+    `None` if not asked for. The options are those of [`TfmGPTForCausalLM`]. `find()` gives the [`KeptTokens`] of which
+    logits are made; the others are zero."""
     softcap = getattr(model.config, "final_logit_softcapping", None)
-    head = model.head or (lambda states: states)
-    if not makes_logits(model, labels, return_logits):
-        if labels is None:
-            return None, None
-        states, targets = labelled_only(states, labels)
-        return vocabulary_loss(head(states), model.lm_head, targets, num_items, softcap), None
-    kept = None if find is None or has_hooks(model.head, model.lm_head) else find()
-    if kept is not None:
+    makes_all, loss, kept = makes_logits(model, labels, return_logits), None, None
+    if not makes_all and labels is None:
+        return None, None
+    if not makes_all:
+        states, labels = labelled_only(states, labels)
+    elif find is not None and not has_hooks(model.head, model.lm_head) and (kept := find()) is not None:
         states, labels = kept.keep(states), labels if labels is None else kept.keep(labels)
-    states, loss = head(states), None
+    states = states if model.head is None else model.head(states)
+    if not makes_all:
+        return vocabulary_loss(states, model.lm_head, labels, num_items, softcap), None
     logits = soft_capped(model.lm_head(select_positions(states, logits_to_keep)), softcap)
+    # (Positions that are chosen by a tensor may be as many as all, in another order.)
     if labels is not None and isinstance(logits_to_keep, int) and logits.shape[:-1] == labels.shape:
         loss = logits_loss(logits.flatten(0, 1), labels.flatten(), num_items)
     elif labels is not None:
@@ -40,10 +41,10 @@ def vocabulary_outputs(
 
 
 def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logits: bool | None) -> bool:
-    """Whether logits are made, of positions without labels too."""
+    """Whether logits of all positions are made, and not only a loss of the labelled ones."""
     if return_logits is None:
         return_logits = not (model.training and labels is not None)
-    return return_logits or has_hooks(model.lm_head, getattr(model, "head", None))  # hooks see every position
+    return return_logits or has_hooks(model.lm_head, model.head)  # hooks see every position
 
 
 def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
@@ -70,17 +71,10 @@ def labelled_only(hidden_states: torch.Tensor, labels: torch.LongTensor) -> tupl
 def vocabulary_loss(
     states: torch.Tensor, lm_head: nn.Module, labels: torch.Tensor, num_items=None, softcap: float | None = None
 ) -> torch.Tensor:
-    """Cross-entropy of `lm_head(states)`, without holding all logits at once unless processes share `lm_head`
-    ([`is_divided`]); nan without any label.
-
-    Args:
-        states: `(tokens, hidden_size)`.
-        lm_head: projection onto the vocabulary.
-        labels: `(tokens,)`, -100 where there is no label.
-        num_items: divisor of the summed loss, for a step of several batches. `None`: the number of labels.
-        softcap: logits become `softcap * tanh(logits / softcap)`.
-    """
-    vocabulary = getattr(lm_head, "out_features", FEW)  # one of unknown width is taken for a wide one
+    """Cross-entropy of `lm_head(states)`, for states `(tokens, hidden_size)` and labels `(tokens,)`; nan without any
+    label. Few logits are held at once, unless processes share `lm_head`. `num_items` divides the summed loss, for a
+    step of several batches. `None`: the number of labels."""
+    vocabulary = getattr(lm_head, "out_features", FEW)  # (a stand-in without a width counts as a wide one)
     chunk = min(CHUNK, max(1, MANY // vocabulary))
     # Each call of a divided layer gathers its parts from all processes, so all processes must call it equally often.
     if labels.numel() * vocabulary <= FEW or is_traced(states) or is_divided(lm_head):
@@ -94,8 +88,7 @@ def vocabulary_loss(
 
 
 class ChunkedLoss(torch.autograd.Function):
-    """The summed loss of all chunks. Each chunk's gradients are computed beside its loss, and kept in place of its
-    logits, which would else be computed a second time."""
+    """The summed loss of all chunks. A chunk's gradients are computed beside its loss, and kept, not its logits."""
 
     @staticmethod
     def forward(ctx, lm_head: nn.Module, labels: torch.LongTensor, softcap: float | None, chunk: int, *inputs):
@@ -156,6 +149,6 @@ def per_label(loss: torch.Tensor, labels: torch.LongTensor, num_items: int | tor
 
 
 def is_divided(layer: nn.Module) -> bool:
-    """Whether processes gather a layer's parameters for each of its calls: with FSDP, ZeRO-3 and tensor parallelism."""
+    """Whether processes gather a layer's parameters for each call: with FSDP, ZeRO-3 and tensor parallelism."""
     marked = any(hasattr(parameter, mark) for parameter in layer.parameters(recurse=False) for mark in SHARDED)
     return marked or type(layer).__module__.startswith("torch.distributed")  # FSDP2 may have gathered them just now

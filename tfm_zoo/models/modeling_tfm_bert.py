@@ -17,8 +17,18 @@ from .configuration_tfm_bert import TfmBertConfig
 from .encoder_inputs import TfmTaskEmbedding, with_masks_dropped, with_tasks
 from .engines import check_pooling
 from .entrance import encoder_batch
-from .heads import QuestionAnswering, SequenceClassification, TfmPredictionHead, TokenClassification, labelled
-from .inputs import Head, Inputs, check_tensor, given_in, one_of
+from .heads import (
+    VOCABULARY,
+    Head,
+    Inputs,
+    QuestionAnswering,
+    SequenceClassification,
+    TfmPredictionHead,
+    TokenClassification,
+    given_in,
+    labelled,
+)
+from .inputs import check_tensor, one_of
 from .losses import vocabulary_outputs
 from .norms import make_norm
 from .pretrained import TfmPreTrainedModel
@@ -37,16 +47,11 @@ class TfmBertPreTrainedModel(TfmPreTrainedModel):
 
 
 class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
-    """The encoder and a pooler.
-
-    `add_pooling_layer`: whether there is a pooler. `None`: `config.add_pooling_layer`.
-
-    `forward` takes
+    """The encoder and a pooler, if `add_pooling_layer` (or else the configuration) says so. `forward` takes
 
     - `input_ids` `(batch, length)`, or `inputs_embeds` `(batch, length, embedding_size)` in their place;
     - `attention_mask` `(batch, length)`, 1 at real tokens and 0 at padding, or `(batch, 1, length, length)`;
-    - `token_type_ids` `(batch, length)`, the segment of each token. `None`: the first; and, with
-      `config.task_type_vocab_size`, `task_type_ids` of this shape. `None`: the first;
+    - `token_type_ids`, and `task_type_ids` if the model has tasks, `(batch, length)`. `None`: the first;
     - `position_ids` `(batch or 1, length)`, from 0. `None`: counted from the left, padding included (BERT), or over
       real tokens, with -1 at padding (`config.position_ids_from_padding`). Where those of real tokens return to 0
       within a row, another document begins, and sees no other, unless a mask of pairs says so;
@@ -67,10 +72,10 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         self.add_stack(config.layer_types, config.vocab_size)
         if config.task_type_vocab_size:
             self.embeddings.embed_token_types = TfmTaskEmbedding(config)
-        # (It pools, too, where a classifier takes the pooler's place, and leaves `pooler_query` here.)
-        self.pools = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
+        # (A classifier may take the pooler's place. `pooler_query` stays here.)
+        self.has_pooling = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
         self.pooler, self.pooler_query, width = None, None, config.hidden_size
-        if self.pools:
+        if self.has_pooling:
             dense = nn.Linear(width, width, bias=config.classifier_bias)
             layers = OrderedDict(
                 dropout=nn.Dropout(config.pooler_dropout), dense=dense, act_fn=ACT2FN[config.pooler_act]
@@ -80,13 +85,13 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
                 self.pooler_query = nn.Linear(width, 1, bias=False)
         self.post_init()
 
-    def complete_tokens(self, tokens: Tokens, mask: object, documents: torch.Tensor | None, options: dict) -> Tokens:
+    def adapt_tokens(self, tokens: Tokens, mask: object, documents: torch.Tensor | None, options: dict) -> Tokens:
         if self.config.task_type_vocab_size:
             tokens = with_tasks(self.config, tokens, options.pop("task_type_ids", None))
         return tokens if self.config.dropped_token_id is None else with_masks_dropped(self, tokens, mask, documents)
 
     def pools_first(self, attention_mask: torch.Tensor | None) -> bool:
-        """Whether the first position is pooled; raises a `ValueError` if a mean needs another mask."""
+        """Whether the first position is pooled. Raises a `ValueError` if a mean needs another mask."""
         check_tensor("attention_mask", attention_mask)
         pooling = self.config.classifier_pooling
         if pooling != "cls" and not (attention_mask is None or marks_padding(attention_mask)):
@@ -119,9 +124,9 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
     ) -> modeling_outputs.BaseModelOutputWithPooling:
         """Inputs and outputs as the class documents them."""
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-        reads_first = self.pools and self.pools_first(attention_mask)
+        reads_first = self.has_pooling and self.pools_first(attention_mask)
         batch = encoder_batch(self, tokens, attention_mask, kwargs, read_positions, reads_first)
-        outputs = self.compute(batch, **kwargs)
+        outputs = self.run(batch, **kwargs)
         pooled = self.pooler and self.pool(outputs[0], attention_mask, self.pooler)
         return modeling_outputs.BaseModelOutputWithPooling(pooler_output=pooled, **outputs)
 
@@ -141,7 +146,8 @@ def mean_of(states: torch.Tensor, mask: torch.Tensor | None, query: nn.Module | 
 
 
 class TfmBertHead(Head, TfmBertPreTrainedModel):
-    """The encoder, to which a subclass adds a head."""
+    """The encoder, to which a subclass adds a head. Its `forward` is called with the arguments of [`TfmBertModel`],
+    which [`Head`] collects in `inputs`."""
 
     model_class = TfmBertModel
     model_options = {"add_pooling_layer": True}
@@ -265,7 +271,7 @@ class TfmBertForMaskedLM(TfmBertHead):
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         width = config.embedding_size if config.lm_head_transform else config.hidden_size
-        self.head = TfmPredictionHead(config, width) if config.lm_head_transform else nn.Identity()
+        self.head = TfmPredictionHead(config, width) if config.lm_head_transform else None
         self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
@@ -287,17 +293,18 @@ class TfmBertForMaskedLM(TfmBertHead):
                 are made in any case.
             num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
         """
-        self.check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, self.vocabulary)
-        outputs = self.model(**inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
-        find = partial(self.real_or_labelled, inputs["attention_mask"], labels)
-        loss, logits = vocabulary_outputs(self, outputs[0], labels, return_logits, num_items_in_batch, find=find)
+        outputs, loss, logits = self.predict(inputs, labels, return_logits, num_items_in_batch, **kwargs)
         return self.headed(modeling_outputs.MaskedLMOutput, outputs, loss=loss, logits=logits)
 
-    def real_or_labelled(self, mask: object, labels: torch.LongTensor | None) -> KeptTokens | None:
-        """The tokens that the encoder has kept."""
-        if not (marks_padding(mask) and self.config.skip_padding):
-            return None
-        return KeptTokens.find(mask, labelled(labels))
+    def predict(self, inputs: Inputs, labels, return_logits: bool | None, num_items=None, **kwargs) -> tuple:
+        """The encoder's outputs, and the loss and the logits of the vocabulary. Logits are made of real tokens, unless
+        a label stands at padding, as the encoder decides. (Outputs cannot carry which tokens it has kept.)"""
+        self.check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, VOCABULARY)
+        read, mask = labelled(labels), inputs["attention_mask"]
+        outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
+        is_skipped = marks_padding(mask) and self.config.skip_padding
+        find = partial(KeptTokens.find, mask, read) if is_skipped else None
+        return outputs, *vocabulary_outputs(self, outputs[0], labels, return_logits, num_items, find=find)
 
 
 class TfmBertForReplacedTokenDetection(TfmBertHead):
@@ -349,18 +356,11 @@ class TfmBertForPreTraining(TfmBertForMaskedLM):
         **kwargs,
     ) -> BertForPreTrainingOutput:
         """Gives `prediction_logits` `(batch, length, vocab_size)`, `seq_relationship_logits` `(batch, 2)`, and the sum
-        of the two losses; inputs as for [`TfmBertModel`].
-
-        Args:
-            labels, return_logits: as for [`TfmBertForMaskedLM`].
-            next_sentence_label: as the labels of [`TfmBertForNextSentencePrediction`].
-        """
-        shape = given_in(inputs).shape
-        self.check_labels(labels, shape[:2], self.config.vocab_size, self.vocabulary)
-        self.check_labels(next_sentence_label, shape[:1], 2, "the two classes", name="next_sentence_label")
-        outputs = self.model(**inputs, read_positions=labelled(labels), return_dict=True, **kwargs)
-        find = partial(self.real_or_labelled, inputs["attention_mask"], labels)
-        loss, prediction_logits = vocabulary_outputs(self, outputs[0], labels, return_logits, find=find)
+        of the two losses: of `labels`, as for [`TfmBertForMaskedLM`], and of `next_sentence_label`, as the labels of
+        [`TfmBertForNextSentencePrediction`]; inputs as for [`TfmBertModel`]."""
+        rows = given_in(inputs).shape[:1]
+        self.check_labels(next_sentence_label, rows, 2, "the two classes", name="next_sentence_label")
+        outputs, loss, prediction_logits = self.predict(inputs, labels, return_logits, **kwargs)
         logits = self.seq_relationship(self.dropout(outputs.pooler_output))
         if next_sentence_label is not None:
             sentence_loss = F.cross_entropy(logits, next_sentence_label.view(-1))

@@ -32,25 +32,17 @@ PLACES = 128  # whose products with distances are made at a time: those of all w
 
 
 class Distances(NamedTuple):
-    """The buckets of all distances in a batch of `length` positions.
+    """The buckets of all distances in a batch of `length` positions."""
 
-    Args:
-        first, last: the numbers of the first bucket that is read, and of the one behind the last.
-        to_keys: `(2 * length,)`, from `first` on, by the place of the key seen from the query: `-length` and on.
-        to_queries: the same by the place of the query seen from the key.
-    """
-
-    first: int
-    last: int
-    to_keys: torch.LongTensor
-    to_queries: torch.LongTensor
+    first: int  # the first bucket that is read
+    last: int  # the one behind the last
+    to_keys: torch.LongTensor  # `(2 * length,)`, counted from `first`, by the key's place seen from the query's
+    to_queries: torch.LongTensor  # the same by the query's place seen from the key's
 
 
 class TfmDistanceEmbeddings(nn.Embedding):
-    """An embedding of each bucket of distances, which all layers share, and their norm.
-
-    The buckets of keys after the query come first, then that of the query itself and those of keys before it.
-    """
+    """An embedding of each bucket of distances, which all layers share, and their norm. The buckets of keys after the
+    query come first, then that of the query itself and those of keys before it."""
 
     def __init__(self, config):
         super().__init__(2 * config.bucket_span, config.hidden_size)
@@ -131,8 +123,8 @@ class TfmDisentangledAttention(TfmAttention):
 
 
 def shifted(heads: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
-    """The products of heads `(batch, heads, n, head_dim)` with what a table holds for the distances of `n` places from
-    them: `(batch, heads, n, n)`. Some places are read at a time, with the distances that one of them has."""
+    """The products `(batch, heads, n, n)` of heads `(batch, heads, n, head_dim)` with what a table holds for the
+    distances of `n` places from them. Some places are read at a time, with the distances that one of them has."""
     (batch, _, n, _), middle, parts = heads.shape, table.shape[-1] // 2, []
     size, starts = (n, [0]) if is_traced(heads) else (PLACES, range(0, n, PLACES))
     for first in starts:
@@ -171,7 +163,8 @@ class TfmDisentangledLayer(TfmLayer):
     """A block with [`TfmDisentangledAttention`]; the first may have a [`TfmConvolution`] beside it."""
 
     def add_attention(self, config, layer_idx: int, **options) -> None:
-        self.add_sub_layer("self_attn", TfmDisentangledAttention(config, layer_idx, **options), config)
+        attention = TfmDisentangledAttention(config, layer_idx, **options)
+        self.add_sub_layer("self_attn", attention, config, config.attention_output_dropout)
         self.conv = TfmConvolution(config) if config.conv_kernel_size and layer_idx == 0 else None
 
     def forward(self, hidden_states: torch.Tensor, padding_mask: torch.Tensor | None = None, **kwargs) -> torch.Tensor:
@@ -210,14 +203,14 @@ class TfmDebertaModel(TfmDebertaPreTrainedModel, TfmBertModel):
         first, last = kept.indices[kept.bounds[:-1].long()], kept.indices[kept.bounds[1:].long() - 1]
         return super().counts_padding(kept) or (last - first + 1).tolist() != kept.lengths
 
-    def run(self, batch: Batch, **kwargs):
+    def run_kept(self, batch: Batch, source: tuple = (), **kwargs):
         """As [`TfmStack`]; layers get embeddings and numbers of distances, and the mask."""
         given = batch.tokens.ids_or_embeddings
         check_takes_bias(self.config, "DeBERTa's scores have one")
         length = (given if batch.kept is None else batch.kept).shape[1]
         distances = self.distances.of_length(length, given.device, is_traced(given))
         own = {"embeddings": self.distances, "distances": distances, "padding_mask": batch.attention_mask}
-        return super().run(batch, **own, **kwargs)
+        return super().run_kept(batch, source, **own, **kwargs)
 
 
 class TfmDebertaHead(TfmDebertaPreTrainedModel):

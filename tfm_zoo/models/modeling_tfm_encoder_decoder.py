@@ -1,6 +1,7 @@
 """The encoder-decoder family: the Transformer of *Attention Is All You Need* (Vaswani et al. 2017)."""
 
 from collections import OrderedDict
+from functools import partial
 
 import torch
 from torch import nn
@@ -12,14 +13,23 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder
 
-from .batch import CACHE, EVERYTHING, IGNORED, Batch, KeptTokens, Layout, Tokens, has_hooks, is_traced
+from .batch import CACHE, EVERYTHING, Batch, KeptTokens, Layout, Tokens, has_hooks, is_traced
 from .cache import TfmGenerationMixin
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .decoder_entrance import decoder_batch, needed_up_to, only_last, read_states
 from .entrance import encoder_batch
-from .heads import QuestionAnswering, SequenceClassification, TokenClassification, labelled
-from .inputs import Head, Inputs, check_tensor, given_in, one_of, takes_inputs_of
-from .kernels import choose_kernel, dropout_rate, eager_attention_forward
+from .heads import (
+    Head,
+    Inputs,
+    QuestionAnswering,
+    SequenceClassification,
+    TokenClassification,
+    given_in,
+    labelled,
+    takes_inputs_of,
+)
+from .inputs import check_tensor, one_of
+from .kernels import choose_kernel, eager_attention_forward
 from .layers import TfmAttention, TfmLayer
 from .losses import makes_logits, vocabulary_outputs
 from .norms import multiplier, norm_heads
@@ -28,6 +38,7 @@ from .pretrained import TfmPreTrainedModel
 from .source import (
     TfmSourceCache,
     as_encoder_outputs,
+    cache_of_both,
     check_encoder_states,
     check_source,
     default_mask,
@@ -38,20 +49,12 @@ from .source import (
     target_in,
 )
 from .stack import TfmStack
+from .vocabularies import TfmOutputProjection, TwoVocabularies
 
 SOURCE, TARGET = "encoder.embeddings.embed_tokens.weight", "decoder.embeddings.embed_tokens.weight"
 
 
-class TfmOutputProjection(nn.Linear):
-    """A projection onto the vocabulary with an untrained bias, which is a saved buffer (Marian, BART)."""
-
-    def __init__(self, in_features: int, out_features: int):
-        super().__init__(in_features, out_features, bias=False)
-        del self.bias
-        self.register_buffer("bias", torch.zeros(out_features))
-
-
-class TfmEncoderDecoderPreTrainedModel(TfmPreTrainedModel):
+class TfmEncoderDecoderPreTrainedModel(TwoVocabularies, TfmPreTrainedModel):
     """Base of the family's models."""
 
     config_class = TfmEncoderDecoderConfig
@@ -87,54 +90,6 @@ class TfmEncoderDecoderPreTrainedModel(TfmPreTrainedModel):
             plan = {key: style for key, style in plan if hasattr(self, key.partition(".")[0])}
             setattr(self, name, {key: style for key, style in plan.items() if not key.endswith(whole)})
 
-    def _resize_token_embeddings(
-        self, new_num_tokens: int | None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        """Resizes the source's embeddings, and the target's if they are shared, for `resize_token_embeddings`."""
-        for name in ("decoder_vocab_size", "share_encoder_decoder_embeddings"):
-            setattr(self.config, name, getattr(self.config, name))  # no longer derived from the source's size
-        sizes = (new_num_tokens, pad_to_multiple_of, mean_resizing)
-        embeddings = self._get_resized_embeddings(self.get_input_embeddings(), *sizes)
-        self.set_input_embeddings(embeddings)
-        if self.config.share_encoder_decoder_embeddings:
-            self.resize_output(embeddings.num_embeddings, mean_resizing)
-        return embeddings
-
-    def resize_decoder_token_embeddings(
-        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        """`resize_token_embeddings` for a target with its own vocabulary: its embeddings and the output projection.
-        Raises a `ValueError` for a model whose target has no embeddings of its own."""
-        decoder = getattr(self.base_model, "decoder", None)
-        if decoder is None or self.config.share_encoder_decoder_embeddings:
-            shared = f"share_encoder_decoder_embeddings={self.config.share_encoder_decoder_embeddings}"
-            raise ValueError(
-                f"The target of this {type(self).__name__} has no embeddings of its own ({shared}): "
-                "call resize_token_embeddings."
-            )
-        sizes = (new_num_tokens, pad_to_multiple_of, mean_resizing)
-        embeddings = self._get_resized_embeddings(decoder.get_input_embeddings(), *sizes)
-        decoder.set_input_embeddings(embeddings)
-        self.resize_output(embeddings.num_embeddings, mean_resizing)
-        self.tie_weights()
-        return embeddings
-
-    def resize_output(self, size: int, mean_resizing: bool) -> None:
-        """Gives the output projection, if any, the size of the target's vocabulary."""
-        self.config.decoder_vocab_size = size
-        old = self.get_output_embeddings()
-        if old is None:
-            return
-        is_trained = old.weight.requires_grad
-        new = self._get_resized_lm_head(old, size, mean_resizing=mean_resizing).requires_grad_(is_trained)
-        if new is not old and self.config.final_logits_bias:
-            resized, kept = new, min(old.out_features, size)  # the other biases become zero
-            new = TfmOutputProjection(resized.in_features, resized.out_features)
-            new.weight, new.bias = resized.weight, torch.zeros_like(resized.bias.detach())
-            new.bias[:kept] = resized.bias.detach()[:kept]
-            new._is_hf_initialized = True  # or transformers would give it new weights
-        self.set_output_embeddings(new)
-
 
 class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
     """The encoder: its embeddings and its blocks."""
@@ -156,25 +111,21 @@ class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         batch: Batch | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Inputs and outputs as documented at [`TfmEncoderDecoderEncoder`], and:
-
-        Args:
-            batch: made by [`encoder_batch`], in place of the inputs.
-        """
+        """Inputs and outputs as for [`TfmEncoderDecoderEncoder`], or a `batch` by [`encoder_batch`] in their place."""
         if batch is None:
             tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
             mask = default_mask(self.config, input_ids, attention_mask)
             batch = encoder_batch(self, tokens, mask, kwargs, read_positions)
-        return BaseModelOutput(**self.compute(batch, **kwargs))
+        return BaseModelOutput(**self.run(batch, **kwargs))
 
 
 class TfmCrossLayer(TfmLayer):
     """A [`TfmLayer`] with attention to the source, in slots of its own."""
 
-    def add_attention(self, config, layer_idx: int, sizes, **options) -> None:
-        super().add_attention(config, layer_idx, sizes=sizes, **options)
-        cross_attention = TfmCrossAttention(config, layer_idx, layer_type="full_attention", sizes=sizes)
-        self.add_sub_layer("encoder_attn", cross_attention, config)
+    def add_attention(self, config, layer_idx: int, stack_config, **options) -> None:
+        super().add_attention(config, layer_idx, stack_config=stack_config, **options)
+        cross_attention = TfmCrossAttention(config, layer_idx, "full_attention", False, stack_config)
+        self.add_sub_layer("encoder_attn", cross_attention, config, config.attention_output_dropout)
 
     def forward(self, hidden_states: torch.Tensor, *source: object, **kwargs) -> torch.Tensor:
         """Hidden states `(batch, length, hidden_size)` in and out; `source` are the fields of a [`Source`]."""
@@ -188,46 +139,38 @@ class TfmCrossAttention(TfmAttention):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        encoder_hidden_states: torch.Tensor,
-        restored: KeptTokens | None = None,
+        states: torch.Tensor,
+        kept: KeptTokens | None = None,
         layout: Layout = EVERYTHING,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: EncoderDecoderCache | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Returns what [`TfmAttention`] returns.
-
-        Args:
-            hidden_states: `(rows, length, hidden_size)`, the decoder's. Consecutive rows may read the same source, as
-                the beams of a sentence do.
-            encoder_hidden_states, restored, layout, past_key_values: the fields of a [`Source`], in their order and
-                shapes; the states are not read once the cache holds their keys and values.
-        """
-        cache = None if past_key_values is None else past_key_values.cross_attention_cache
-        if cache is not None and past_key_values.is_updated.get(self.layer_idx):
-            key, value = cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
+        """Returns what [`TfmAttention`] returns for the decoder's hidden states `(rows, length, hidden_size)`. What
+        follows them are the fields of a [`Source`], which consecutive rows may share, as the beams of a sentence do."""
+        own = None if cache is None else cache.cross_attention_cache
+        if own is not None and cache.is_updated.get(self.layer_idx):
+            key, value = own.layers[self.layer_idx].keys, own.layers[self.layer_idx].values
         else:
-            key, value = self.k_proj(encoder_hidden_states), self.v_proj(encoder_hidden_states)
-            if restored is not None:
-                key, value = restored.restore(key), restored.restore(value)
+            key, value = self.k_proj(states), self.v_proj(states)
+            if kept is not None:
+                key, value = kept.restore(key), kept.restore(value)
             key, value = (each.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for each in (key, value))
             if self.k_norm is not None:
                 key = norm_heads(self, self.k_norm, key)
-            if cache is not None:
-                key, value = cache.update(key, value, self.layer_idx)
-                past_key_values.is_updated[self.layer_idx] = True
+            if own is not None:
+                key, value = own.update(key, value, self.layer_idx)
+                cache.is_updated[self.layer_idx] = True
 
         rows, length, _ = hidden_states.shape
-        # The rows that read one source are laid end to end, as if they were one row. (Where the layout names tokens of
-        # the target, the whole batch is one row, which a kernel reads by bounds, or which is restored.)
+        # Rows that read one source become one row of queries. In other modes, the target is one row already.
         sources = key.shape[0] if layout.mode == "whole" else 1
         query = self.q_proj(hidden_states)  # tensor parallelism leaves some of the heads to other processes
         width, beams = query.shape[-1], max(rows, 1) // max(sources, 1)
         query = query.view(sources, beams * length, width // self.head_dim, self.head_dim).transpose(1, 2)
         if self.q_norm is not None:
             query = norm_heads(self, self.q_norm, query)
-        implementation = self.config._attn_implementation
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
-        dropout = dropout_rate(self)
-        attend = choose_kernel(attend, implementation, self, layout, query, dropout)
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        dropout = self.dropout_rate
+        attend = choose_kernel(attend, self, layout, query, dropout)
         options = {"dropout": dropout, "softcap": self.softcap}
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **options)
         if weights is not None and rows != sources:
@@ -277,9 +220,8 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
 
         Args:
             encoder_hidden_states: `(batch, source length, hidden_size)`.
-            encoder_attention_mask: the source's, as [`read_source`] takes it.
+            encoder_attention_mask, source_kept: the source's mask, and its kept tokens, as [`read_source`] takes them.
             batch: made by [`decoder_batch`], in place of the target's inputs but `past_key_values` and `position_ids`.
-            source_kept: the real tokens in `encoder_attention_mask`, if they are known.
         """
         states, mask = encoder_hidden_states, encoder_attention_mask
         if batch is None:
@@ -287,17 +229,11 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             tokens = Tokens(one_of(input_ids, inputs_embeds, "decoder_"), position_ids=position_ids)
             batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs)
             check_source(self.config, states.shape[:2], mask, tokens, past_key_values)
-        cache = past_key_values if isinstance(past_key_values, EncoderDecoderCache) else None
-        if batch.cache is None:  # as under gradient checkpointing
-            cache = None
-        elif cache is None or not (
-            cache.is_updated.get(0) or takes_source(cache.cross_attention_cache, states.shape[1])
-        ):
-            cache = EncoderDecoderCache(batch.cache, TfmSourceCache())  # an empty one that does not fit is left alone
+        cache = cache_of_both(batch.cache, past_key_values, states.shape[1])
         source = read_source(self, states, mask, batch, cache, source_kept)
         # Flash attention recognises packed sequences by the positions that a caller passes.
-        outputs = self.compute(batch, source, position_ids=position_ids, **kwargs)
-        outputs.past_key_values = cache if batch.returns_cache else None  # of both sides: `run` knows the target's
+        outputs = self.run(batch, source, position_ids=position_ids, **kwargs)
+        outputs.past_key_values = cache if batch.returns_cache else None
         return outputs
 
 
@@ -347,13 +283,8 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             decoder_input_ids: `(batch, length)`, the target's tokens after those in the cache, or else
                 `decoder_inputs_embeds` `(batch, length, embedding_size)`. `None`: the source's, shifted to the right,
                 if the two share embeddings (BART's denoising) and `config.reads_source_again`.
-            decoder_attention_mask: `(batch, seen + length)`, those `seen` in the cache first, or
-                `(batch, 1, length, seen + length)`. `None`: all are real.
-            decoder_position_ids: `(batch or 1, length)`. `None`: counted from the cache's length.
-            read_positions: `(batch, length)`, true where the caller reads the decoder's last hidden state, which
-                may be zero after the last such position of a row. `None`: as for [`TfmGPTModel`].
+            decoder_attention_mask, decoder_position_ids, read_positions, use_cache: as for [`TfmGPTModel`].
             past_key_values: an `EncoderDecoderCache`, or a cache for the decoder's own keys; it is written to.
-            use_cache: whether to return a cache. `None`: `config.use_cache`, but not while training.
 
         Returns:
             `last_hidden_state` `(batch, length, hidden_size)` of the decoder; `encoder_last_hidden_state`
@@ -371,26 +302,27 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             past_key_values = kwargs.pop("cache")
         attention_mask = default_mask(self.config, input_ids, attention_mask)
         # Both sides are checked before either of them runs.
-        source, kept = None, None
+        source_batch, source_kept = None, None
         if encoder_outputs is None:
-            tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-            source = encoder_batch(self.encoder, tokens, attention_mask, kwargs, takes_documents=False)
-            source_shape = tokens.ids_or_embeddings.shape[:2]
+            source_tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
+            source_batch = encoder_batch(self.encoder, source_tokens, attention_mask, kwargs, takes_documents=False)
+            source_shape = source_tokens.ids_or_embeddings.shape[:2]
         else:
             encoder_outputs = as_encoder_outputs(self.config, encoder_outputs)
             source_shape = encoder_outputs.last_hidden_state.shape[:2]
         tokens = Tokens(one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_"), position_ids=decoder_position_ids)
         options = (past_key_values, use_cache, kwargs, read_positions)
-        target = decoder_batch(self.decoder, tokens, decoder_attention_mask, *options)
+        batch = decoder_batch(self.decoder, tokens, decoder_attention_mask, *options)
         check_source(self.config, source_shape, attention_mask, tokens, past_key_values)
-        if source is not None:
-            encoder_outputs = self.encoder(batch=source, return_dict=True, **kwargs)
-            attention_mask, kept = source.attention_mask, source.kept
+        # (Each side is called as a module, for which hooks and FSDP wait, and so restores its padding.)
+        if source_batch is not None:
+            encoder_outputs = self.encoder(batch=source_batch, return_dict=True, **kwargs)
+            attention_mask, source_kept = source_batch.attention_mask, source_batch.kept
         outputs = self.decoder(
-            batch=target,
+            batch=batch,
             encoder_hidden_states=encoder_outputs.last_hidden_state,
             encoder_attention_mask=attention_mask,
-            source_kept=kept,
+            source_kept=source_kept,
             past_key_values=past_key_values,
             position_ids=decoder_position_ids,
             return_dict=True,
@@ -401,8 +333,39 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         return modeling_outputs.Seq2SeqModelOutput(*own, outputs.cross_attentions, **of_encoder)
 
 
+class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
+    """An encoder without a decoder; its tensors are named as in the whole model."""
+
+    _keys_to_ignore_on_load_unexpected = [
+        r"^(model\.)?decoder\.",
+        r"^lm_head\.",
+        r"^(classification_head|classifier|qa_outputs)\.",
+    ]
+
+    def __init__(self, config: TfmEncoderDecoderConfig):
+        super().__init__(config)
+        self.encoder = TfmEncoderStack(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.encoder.set_input_embeddings(value)
+
+    @partial(takes_inputs_of, TfmEncoderStack)
+    def forward(self, inputs: Inputs, **kwargs) -> modeling_outputs.BaseModelOutput:
+        """Inputs and outputs as for [`TfmBertModel`]; without a mask, `pad_token_id` says what is padding."""
+        return self.encoder(**inputs, return_dict=True, **kwargs)
+
+
+class TfmEncoderDecoderDecoder(TfmDecoderStack):
+    """The decoder alone, which reads the states of any encoder. It is loaded by its own class, and by no Auto class."""
+
+
 class TfmEncoderDecoderHead(Head, TfmEncoderDecoderPreTrainedModel):
-    """The encoder and the decoder, to which a subclass adds a head."""
+    """The encoder and the decoder, to which a subclass adds a head. Its `forward` is called with the arguments of
+    [`TfmEncoderDecoderModel`], which [`Head`] collects in `inputs`."""
 
     model_class = TfmEncoderDecoderModel
 
@@ -444,31 +407,30 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
                 Decoder inputs that are not given are the labels, shifted to the right.
             logits_to_keep, num_items_in_batch, return_logits: as for [`TfmGPTForCausalLM`].
         """
-        read = None
+        read, options = None, {"return_logits": return_logits, "logits_to_keep": logits_to_keep}
         if labels is not None:
             real = inputs["decoder_attention_mask"]
             if inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
                 inputs["decoder_input_ids"] = self.prepare_decoder_input_ids_from_labels(labels)
                 real = labelled(labels) if real is None else real
-            elif not self.training:  # (Training reads labelled positions alone, whatever is real.)
+            elif not self.training:  # (training reads labelled positions alone, whatever is real)
                 real = default_mask(self.config, inputs["decoder_input_ids"], real)
             shape, classes = given_in(inputs, "decoder_").shape[:2], self.config.decoder_vocab_size
-            self.check_labels(
-                labels, shape, classes, "the vocabulary (decoder_vocab_size)", inputs="the decoder's inputs"
-            )
+            table = "the vocabulary (decoder_vocab_size)"
+            self.check_labels(labels, shape, classes, table, inputs="the decoder's inputs")
             inputs["use_cache"] = False  # whatever the caller says: a loss decodes nothing
-            read = labels != IGNORED
+            read = labelled(labels)
             if makes_logits(self, labels, return_logits):
-                # Whoever asks for logits, or evaluates with gradients, gets what the official class computes, digit for
-                # digit: all. Else logits at padding may be zero. (A mask that does not fit is refused later.)
-                asks = return_logits or not isinstance(logits_to_keep, int) or logits_to_keep or has_hooks(self.lm_head)
+                # Whoever asks for logits, or evaluates with gradients, gets all of them, as officially. Else those at
+                # padding may be zero. (A mask that does not fit is refused later.)
+                is_asked = return_logits or not isinstance(logits_to_keep, int) or logits_to_keep
                 is_known = self.config.skip_padding and getattr(real, "shape", None) == labels.shape
-                may_skip = is_known and not (asks or torch.is_grad_enabled())
+                may_skip = is_known and not (is_asked or torch.is_grad_enabled() or has_hooks(self.lm_head))
                 read = read | real.to(read.device).bool() if may_skip else torch.ones_like(read)
+            options["find"] = lambda: KeptTokens.find(needed_up_to(read))
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
-        find = None if read is None else lambda: KeptTokens.find(needed_up_to(read))
-        options = (return_logits, num_items_in_batch, logits_to_keep, find)
-        loss, logits = vocabulary_outputs(self, outputs.last_hidden_state, labels, *options)
+        states = outputs.last_hidden_state
+        loss, logits = vocabulary_outputs(self, states, labels, num_items=num_items_in_batch, **options)
         return self.headed(modeling_outputs.Seq2SeqLMOutput, outputs, loss=loss, logits=logits)
 
     def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):
@@ -538,36 +500,6 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
 
     def classify(self, states: torch.Tensor, inputs: Inputs, read: torch.BoolTensor) -> torch.Tensor:
         return self.classification_head(read_states(states, read))
-
-
-class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
-    """An encoder without a decoder; its tensors are named as in the whole model."""
-
-    _keys_to_ignore_on_load_unexpected = [
-        r"^(model\.)?decoder\.",
-        r"^lm_head\.",
-        r"^(classification_head|classifier|qa_outputs)\.",
-    ]
-
-    def __init__(self, config: TfmEncoderDecoderConfig):
-        super().__init__(config)
-        self.encoder = TfmEncoderStack(config)
-        self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.encoder.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.encoder.set_input_embeddings(value)
-
-    @takes_inputs_of(TfmEncoderStack)
-    def forward(self, inputs: Inputs, **kwargs) -> modeling_outputs.BaseModelOutput:
-        """Inputs and outputs as for [`TfmBertModel`]; without a mask, `pad_token_id` says what is padding."""
-        return self.encoder(**inputs, return_dict=True, **kwargs)
-
-
-class TfmEncoderDecoderDecoder(TfmDecoderStack):
-    """The decoder alone, which reads the states of any encoder. It is loaded by its own class, and by no Auto class."""
 
 
 class TfmEncoderDecoderForTokenClassification(TokenClassification, TfmEncoderDecoderHead):

@@ -17,8 +17,18 @@ from .configuration_tfm_gpt import TfmGPTConfig
 from .counted_alibi import CountedLayouts, TfmCountedAlibi
 from .decoder_entrance import decoder_batch, only_last, read_states
 from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
-from .heads import QuestionAnswering, SequenceClassification, TfmPredictionHead, TokenClassification, labelled
-from .inputs import Head, Inputs, given_in, one_of
+from .heads import (
+    VOCABULARY,
+    Head,
+    Inputs,
+    QuestionAnswering,
+    SequenceClassification,
+    TfmPredictionHead,
+    TokenClassification,
+    given_in,
+    labelled,
+)
+from .inputs import one_of
 from .losses import makes_logits, vocabulary_outputs
 from .norms import multiplier
 from .pretrained import TfmPreTrainedModel
@@ -51,7 +61,7 @@ class TfmGPTPreTrainedModel(TfmPreTrainedModel):
 class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
     """The decoder."""
 
-    biased_layouts = CountedLayouts
+    layouts_class = CountedLayouts
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
@@ -69,8 +79,8 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
-        """As in transformers. sentence-transformers pools the last token of a `...ForCausalLM`, and the mean of GPT and
-        GPT-2, whose official names end otherwise: of these, the configuration names the class that is loaded."""
+        """As in transformers. sentence-transformers pools the last token if the configuration names a `...ForCausalLM`,
+        and the mean of GPT and GPT-2, whose official heads are named otherwise: it names the loaded class of these."""
         loaded = super().from_pretrained(*args, **kwargs)
         config = (loaded[0] if isinstance(loaded, tuple) else loaded).config
         if (config.official or {}).get("model_type") in ("openai-gpt", "gpt2"):
@@ -96,9 +106,8 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
             attention_mask: `(batch, seen + length)`, 1 at real tokens and 0 at padding, those `seen` in the cache
                 first; or `(batch, 1, length, seen + length)`; or a dict of those by type of layer.
             position_ids: `(batch or 1, length)`. `None`: counted from the cache's length over all tokens, padding
-                included (but see `position_ids_from_mask`). Where those of real tokens do not rise within a row,
-                another document begins, and sees no other, unless a mask of pairs says so. A cache takes no such
-                row.
+                included (but see `position_ids_from_mask`). Without a cache, another document begins where those of
+                real tokens do not rise, and sees no other, unless a mask of pairs says so.
             past_key_values: any cache of transformers; it is written to.
             inputs_embeds: `(batch, length, embedding_size)`, in place of `input_ids`.
             token_type_ids: `(batch, length)`, read where the configuration gives them embeddings.
@@ -120,11 +129,12 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
         # Flash attention recognises packed sequences by the positions that a caller passes.
-        return self.compute(batch, position_ids=position_ids, **kwargs)
+        return self.run(batch, position_ids=position_ids, **kwargs)
 
 
 class TfmGPTHead(Head, TfmGPTPreTrainedModel):
-    """The decoder, to which a subclass adds a head."""
+    """The decoder, to which a subclass adds a head. Its `forward` is called with the arguments of [`TfmGPTModel`],
+    which [`Head`] collects in `inputs`."""
 
     model_class = TfmGPTModel
 
@@ -157,29 +167,28 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         """Gives `logits` `(batch, positions, vocab_size)`, and the loss of the labels; inputs as for [`TfmGPTModel`].
 
         Args:
-            labels: `(batch, length)`, token ids, -100 where there is nothing to predict: `labels[:, i + 1]` is what
-                position `i` is to predict, so that `labels=input_ids` trains on all of a text. In their place
-                `shift_labels` `(batch, length)` can say what each position is to predict.
+            labels: `(batch, length)`, token ids, -100 where there is nothing to predict. `labels[:, i + 1]` is what
+                position `i` is to predict; or else `shift_labels` `(batch, length)` say it without this shift.
             logits_to_keep: how many positions, counted from the end, to make logits for, 0 for all; or which, as
                 indices `(positions,)` or `(batch, positions)`, or true in `(batch, length)`.
             num_items_in_batch: labelled tokens of the whole optimizer step, by which the summed loss is divided.
             return_logits: whether to make logits. `None`: unless training on labels, where the loss is computed
                 without ever holding those of all positions.
         """
-        # `shift_labels` is not a parameter: the Trainer would take it for a second kind of labels, which no batch has.
+        # (As a parameter, the Trainer would take `shift_labels` for a second kind of labels, which no batch has.)
         targets, read = kwargs.pop("shift_labels", None), None
         if labels is not None or targets is not None:
             shape, name = given_in(inputs).shape[:2], "labels" if targets is None else "shift_labels"
             self.check_labels(labels, shape)
             targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if targets is None else targets
-            self.check_labels(targets, shape, self.config.vocab_size, self.vocabulary, name=name)
+            self.check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)
             # A label's own position counts as read, too: leaving out just the last token of full rows gains nothing.
-            placed = targets if labels is None else labels.where(labels != IGNORED, targets)
-            read = placed != IGNORED
-            read = torch.ones_like(read) if makes_logits(self, placed, return_logits) else read
+            read = labelled(targets) if labels is None else labelled(targets) | labelled(labels)
+            read = torch.ones_like(read) if makes_logits(self, targets, return_logits) else read
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
-        options = (return_logits, num_items_in_batch, logits_to_keep)
-        loss, logits = vocabulary_outputs(self, outputs.last_hidden_state, targets, *options)
+        options = {"return_logits": return_logits, "logits_to_keep": logits_to_keep}
+        states = outputs.last_hidden_state
+        loss, logits = vocabulary_outputs(self, states, targets, num_items=num_items_in_batch, **options)
         router_logits = outputs.get("router_logits")
         if not router_logits:
             return self.headed(modeling_outputs.CausalLMOutputWithPast, outputs, loss=loss, logits=logits)
@@ -223,12 +232,8 @@ class TfmGPTForSequenceClassification(SequenceClassification, TfmGPTHead):
 
     def read_by(self, inputs: Inputs) -> torch.BoolTensor:
         """The last token that is not `pad_token_id` or, for embeddings and models without that id, not masked."""
-        given, ids, mask, padding = (
-            given_in(inputs),
-            inputs["input_ids"],
-            inputs["attention_mask"],
-            self.config.pad_token_id,
-        )
+        given, padding = given_in(inputs), self.config.pad_token_id
+        ids, mask = inputs["input_ids"], inputs["attention_mask"]
         rows, length = given.shape[:2]
         if ids is not None and padding is not None:
             return only_last(ids != padding)

@@ -12,7 +12,8 @@ from .batch import Tokens, marks_padding
 from .configuration_tfm_text_tower import TfmTextTowerConfig
 from .decoder_entrance import decoder_batch
 from .entrance import encoder_batch
-from .inputs import Head, Inputs, one_of
+from .heads import Head, Inputs
+from .inputs import one_of
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
 
@@ -27,7 +28,7 @@ class TfmTextTowerModel(TfmStack, TfmTextTowerPreTrainedModel):
     """A stack that reads in one direction or in both, and pools one position of each text."""
 
     # As in the official classes, the last of `hidden_states` is what the last norm reads.
-    run = capture_outputs(TfmStack.run.__wrapped__, tie_last_hidden_states=False)
+    run_kept = capture_outputs(TfmStack.run_kept.__wrapped__, tie_last_hidden_states=False)
 
     def __init__(self, config: TfmTextTowerConfig):
         super().__init__(config)
@@ -43,16 +44,7 @@ class TfmTextTowerModel(TfmStack, TfmTextTowerPreTrainedModel):
         position_ids: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
-        """
-        Args:
-            input_ids: `(batch, length)`.
-            attention_mask: `(batch, length)`, 1 at real tokens and 0 at padding, or `(batch, 1, length, length)`.
-            position_ids, kwargs: as for [`TfmBertModel`].
-
-        Returns:
-            `last_hidden_state` `(batch, length, hidden_size)`, zero at padding that was skipped; `pooler_output`
-            `(batch, pooler_size or hidden_size)`; `hidden_states` and `attentions` where asked for.
-        """
+        """Inputs and outputs as for [`TfmBertModel`]; `pooler_output` is `(batch, pooler_size or hidden_size)`."""
         tokens, read = Tokens(one_of(input_ids, None), None, position_ids), None
         kind, places = self.config.pooled_position, torch.arange(input_ids.shape[-1], device=input_ids.device)
         if kind == "last":
@@ -65,7 +57,7 @@ class TfmTextTowerModel(TfmStack, TfmTextTowerPreTrainedModel):
             batch = decoder_batch(self, tokens, attention_mask, None, False, kwargs, read)
         else:
             batch = encoder_batch(self, tokens, attention_mask, kwargs, read)
-        outputs = self.compute(batch, **kwargs)
+        outputs = self.run(batch, **kwargs)
         states = outputs.last_hidden_state
         text = states[torch.arange(len(states), device=states.device), pooled.to(states.device)]
         return BaseModelOutputWithPooling(pooler_output=self.pooler(text), **outputs)

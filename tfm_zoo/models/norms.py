@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 class TfmRMSNorm(nn.Module):
-    """Root mean square norm (Zhang and Sennrich 2019); `eps` is added to the mean square of the last dimension."""
+    """Root mean square norm (Zhang and Sennrich 2019) over the last dimension."""
 
     def __init__(self, hidden_size: int, eps: float = 1e-6):
         super().__init__()

@@ -17,11 +17,8 @@ class TfmBiasTable(nn.Embedding):
 
 
 class TfmRelativeBias(nn.ModuleList):
-    """T5's learned bias (Raffel et al. 2020), one for each bucket of distances; far buckets hold more distances.
-
-    One table serves all layers, or each has one (`config.relative_attention_per_layer`). Every kind of bias has this
-    `forward`, and the attributes `is_causal` and `is_per_layer`.
-    """
+    """T5's learned bias (Raffel et al. 2020), one for each bucket of distances; far buckets hold more distances. One
+    table serves all layers, or each has one. Every kind of bias has this `forward`, `is_causal` and `is_per_layer`."""
 
     def __init__(self, config, depth: int, is_causal: bool):
         buckets, heads = config.relative_attention_num_buckets, config.num_attention_heads
@@ -50,11 +47,8 @@ class TfmRelativeBias(nn.ModuleList):
 
 
 class TfmAlibi(TfmConstants):
-    """ALiBi (Press et al. 2022): scores fall with the distance, by one slope for each head.
-
-    The slopes of `2 ** n` heads are powers of one number, down to `2 ** -8`; heads beyond these get every second slope
-    of `2 ** (n + 1)` heads. They are a buffer, which is not saved.
-    """
+    """ALiBi (Press et al. 2022): scores fall with the distance, by a slope for each head. The slopes of `2 ** n` heads
+    are powers of one number, down to `2 ** -8`; heads beyond these get every second slope of `2 ** (n + 1)` heads."""
 
     is_per_layer = False
 
@@ -135,8 +129,8 @@ class BiasedLayouts:
     def of_pairs(
         self, distances: torch.LongTensor, is_later: torch.BoolTensor | None, layer: int, keys: int, *starts: int
     ) -> torch.Tensor:
-        """The bias of each pair, `(1, heads, queries, keys)`, from distances in the order of [`spread`], and which of
-        them are to later keys that are not seen; `starts` are the numbers of the first key and the first query."""
+        """The bias of each pair, `(1, heads, queries, keys)`, from distances in the order of [`spread`] and which of
+        them are not seen. `starts`: the numbers of the first key and the first query."""
         values = self.bias(distances, layer).to(self.device)  # the bias may lie on another one (`device_map`)
         if is_later is not None:
             values = values.masked_fill(is_later, torch.finfo(values.dtype).min)
@@ -153,7 +147,7 @@ def spread(values: torch.Tensor, queries: int, keys: int) -> torch.Tensor:
     """Values by distance, `(heads, keys + queries)`, to values by pair, `(1, heads, queries, keys)`.
 
     The distances are 0 to `keys - 1`, one that is never read, then `1 - queries` to -1. The first query reads the first
-    `keys` values; each later query starts one place earlier, around the end (Huang et al. 2018, 3.4).
+    `keys` values. Each later one starts one place earlier, around the end (Huang et al. 2018, 3.4).
     """
     heads, width = values.shape
     if queries == 1:

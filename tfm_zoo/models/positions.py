@@ -11,9 +11,8 @@ from .batch import is_traced
 
 
 class TfmConstants(nn.Module):
-    """A module whose buffers, which `make_constants` gives by name, follow from the configuration, and are in no
-    checkpoint. Whoever gives them other memory (`to_empty`, `load_state_dict` of a model on the meta device) leaves
-    garbage in it: they are then made again."""
+    """A module whose buffers follow from the configuration: `make_constants` gives them by name, and no checkpoint
+    holds them. If somebody gives them other memory (`to_empty`, a meta device), they are made again."""
 
     def add_constants(self) -> None:
         for name, values in self.make_constants().items():
@@ -49,8 +48,7 @@ class TfmSinusoidalPositions(TfmConstants):
     - `"halves"`: all sines, then all cosines (Marian);
     - `"tensor2tensor"`: halves too, with the last pair's frequency at 1/10000 (the authors' own code; FSMT).
 
-    On a CPU the first positions are looked up in a table, an unsaved buffer of one size in all processes. Others are
-    computed, and on other devices all of them: to read their values would wait for the device.
+    On a CPU the first ones are looked up in a table. (Elsewhere the device would be waited for.)
     """
 
     ROWS = 512
@@ -90,11 +88,8 @@ class TfmSinusoidalPositions(TfmConstants):
 
 
 class TfmRotaryEmbedding(TfmConstants):
-    """Cosines and sines of rotary positions (Su et al. 2021), with every scaling that transformers knows.
-
-    transformers' `dynamic_rope_update` and weight initialisation, which fills the buffers after loading, need these
-    attribute names.
-    """
+    """Cosines and sines of rotary positions (Su et al. 2021), with every scaling that transformers knows. Attributes
+    have the names that its `dynamic_rope_update` and its weight initialisation need."""
 
     def __init__(self, config):
         super().__init__()
@@ -127,8 +122,7 @@ class TfmRotaryEmbedding(TfmConstants):
 
 
 class TfmGrowingRotaryEmbedding(TfmRotaryEmbedding):
-    """The same, and by how much queries grow beyond the positions that training began with (Ministral 3), a third
-    tensor `(batch, 1, length, 1)`."""
+    """The same, and a third tensor `(batch, 1, length, 1)`: what queries are multiplied by (Ministral 3)."""
 
     def forward(self, hidden_states: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, ...]:
         own = self.config.rope_parameters

@@ -15,10 +15,8 @@ from .positions import TfmConstants
 
 
 class TfmPreTrainedModel(PreTrainedModel):
-    """Base of the families' base classes, which name their configuration.
-
-    transformers saves and pushes it; where there is `tfm_zoo`, its `hub/saving.py` does, with a manifest and a card.
-    """
+    """Base of the families' base classes, which name their configuration. (Where there is `tfm_zoo`, its
+    `hub/saving.py` saves and pushes models.)"""
 
     base_model_prefix = "model"
     supports_gradient_checkpointing = True

@@ -12,24 +12,16 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from .batch import FUSED, IGNORED, Batch, KeptTokens, Layout, Tokens, bounds_of, has_hooks, is_traced, marks_padding
 from .entrance import added_to_scores, pair_mask, shown_keys
-from .inputs import Inputs, check_tensor
+from .inputs import check_tensor
 
 
 class Source(NamedTuple):
-    """What the decoder of an encoder-decoder reads of the source.
+    """What the decoder of an encoder-decoder reads of the source."""
 
-    Args:
-        states: `(sources, source length, hidden_size)`, the encoder's last hidden state, or `(1, tokens, hidden_size)`.
-        restored: the kept tokens that the states are of, where keys and values are restored to the padded source for
-            attention. `None`: they are used as they are.
-        layout: which positions of the source are seen.
-        cache: keeps keys and values of both sides; the source's are computed once in a generation.
-    """
-
-    states: torch.Tensor
-    restored: KeptTokens | None
-    layout: Layout
-    cache: EncoderDecoderCache | None
+    states: torch.Tensor  # the encoder's, `(sources, source length, hidden_size)`; of kept tokens, in one row
+    kept: KeptTokens | None  # whose keys and values are restored to the padded source, before attention reads them
+    layout: Layout  # which positions of the source are seen
+    cache: EncoderDecoderCache | None  # of both sides; the source's keys are computed once in a generation
 
 
 def read_source(
@@ -39,34 +31,35 @@ def read_source(
 
     Args:
         states: `(batch, source length, hidden_size)`, the encoder's last hidden state.
-        attention_mask: of padding `(batch, source length)`, or 4-D, of who attends to whom ([`pair_mask`]).
-        target: what the decoder reads of the target.
+        attention_mask: of padding `(batch, source length)`, or a mask of pairs.
+        target: the decoder's batch.
         cache: of both sides.
-        kept: the tokens of the source that are real, if they are known.
+        kept: the real tokens of the source, if they are known.
     """
-    source_cache = None if cache is None else cache.cross_attention_cache
-    is_new, beams = cache is None or not cache.is_updated.get(0), 1
-    # (Where some of the target's tokens are kept, hooks have been looked for. They expect all tokens, of all rows.)
-    is_new = is_new and (target.kept is not None or is_traced(states) or not has_hooks(*model._modules.values()))
+    source_cache, beams = None if cache is None else cache.cross_attention_cache, 1
+    # Hooks expect all rows and all tokens. (Where only some of the target's are kept, nobody has hooks.)
+    may_leave_out = not holds_source(cache) and (
+        target.kept is not None or is_traced(states) or not has_hooks(*model._modules.values())
+    )
     if isinstance(source_cache, TfmSourceCache):
-        if is_new:
+        if may_leave_out:
             source_cache.count_beams(states, attention_mask)
         beams = source_cache.beams
     if beams > 1:
         states, kept = states[::beams], None
         attention_mask = None if attention_mask is None else attention_mask[::beams]
-    if not (is_new and model.config.skip_padding):
+    if not (may_leave_out and model.config.skip_padding):
         kept = None
     elif kept is None and marks_padding(attention_mask):
         kept = KeptTokens.find(attention_mask)
     if kept is not None and cache is None and model.takes_bounds(states):
-        return Source(kept.keep(states), restored=None, layout=bounded(target, beams, kept), cache=cache)
+        return Source(kept.keep(states), None, layout_by_bounds(target, beams, kept), cache)
     layout = source_layout(model, states, attention_mask, target, beams)
     return Source(states if kept is None else kept.keep(states), kept, layout, cache)
 
 
-def bounded(target: Batch, beams: int, keys: KeptTokens) -> Layout:
-    """The layout of a kernel that takes the bounds of the source's tokens and of the target's, all or those kept."""
+def layout_by_bounds(target: Batch, beams: int, keys: KeptTokens) -> Layout:
+    """The layout of a kernel that takes bounds: those of the source's tokens (`keys`), and of the target's."""
     kept, (rows, length) = target.kept, target.tokens.ids_or_embeddings.shape[:2]
     if kept is None:
         kept = KeptTokens.all_of(rows // beams, beams * length, keys.bounds.device)
@@ -85,9 +78,8 @@ def source_layout(
     if marks_padding(mask) and implementation in ("eager", *FUSED):
         mask = shown_keys(mask, states)
     elif mask is not None:
-        # Only flex attention needs to know how many positions of the target there are.
         length = 1
-        if implementation == "flex_attention":
+        if implementation == "flex_attention":  # only it needs to know how many positions of the target there are
             length = beams * (target.tokens.position_ids if target.kept is None else target.kept).shape[1]
         mask = create_bidirectional_mask(
             config=config,
@@ -95,15 +87,16 @@ def source_layout(
             attention_mask=mask,
             encoder_hidden_states=states,
         )
-    is_whole = mask is None and target.kept is not None and target.cache is None and model.takes_bounds(states)
-    if is_whole or marks_padding(mask):  # flash attention's, which transformers would apply to queries, too
+    # Flash attention leaves a mask of padding as it is, and transformers would apply it to queries, too.
+    has_no_padding = mask is None and target.kept is not None and target.cache is None and model.takes_bounds(states)
+    if has_no_padding or marks_padding(mask):
         keys = KeptTokens.find(mask) if marks_padding(mask) else None
-        return bounded(target, beams, keys or KeptTokens.all_of(*states.shape[:2], states.device))
+        return layout_by_bounds(target, beams, keys or KeptTokens.all_of(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
-        # Official T5 adds its mask to these scores, so that of a source without real tokens all is seen alike.
+        # Of a source without real tokens, eager attention and official T5 see all alike: no number is -inf.
         if implementation == "eager" or config.has_position_bias:
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
-        elif not model.training and not is_traced(mask):  # (a kernel with dropout would make nan of such a row)
+        elif not model.training and not is_traced(mask):  # (-inf in a whole row and dropout would make nan)
             mask = added_to_scores(mask, states.dtype)
     return Layout(mask) if target.kept is None else Layout(mask, mode="restored", queries=target.kept)
 
@@ -111,8 +104,8 @@ def source_layout(
 def default_mask(
     config, input_ids: torch.LongTensor | None, attention_mask: torch.Tensor | None
 ) -> torch.Tensor | None:
-    """The mask, by default 1 where `input_ids` `(batch, length)` are not `config.pad_token_id` and 0 where they are; it
-    stays `None` if sequences end with that id, which then does not tell padding."""
+    """The mask, by default 0 where `input_ids` `(batch, length)` are `config.pad_token_id`, and 1 elsewhere. It stays
+    `None` if sequences end with that id, which then does not tell padding."""
     if attention_mask is not None or not isinstance(input_ids, torch.Tensor):  # what is not a tensor is refused later
         return attention_mask
     padding, ends = config.pad_token_id, config.eos_token_id
@@ -122,7 +115,7 @@ def default_mask(
 
 
 def source_as_target(config, input_ids: torch.LongTensor | None) -> torch.LongTensor:
-    """Decoder inputs where a caller gives no inputs: the source `(batch, length)`, shifted to the right."""
+    """Decoder inputs that a caller left out: the source `(batch, length)`, shifted to the right."""
     official = (config.official or {}).get("model_type")  # in BART one vocabulary serves both, even if nothing is tied
     is_shared = config.share_encoder_decoder_embeddings or official in ("bart", "mbart", "plbart", "mvp")
     if input_ids is None or not is_shared:
@@ -133,9 +126,9 @@ def source_as_target(config, input_ids: torch.LongTensor | None) -> torch.LongTe
     return shift_right(config, input_ids, "input_ids")
 
 
-def target_in(config, inputs: Inputs) -> torch.Tensor:
-    """The target's ids or embeddings among the inputs of [`TfmEncoderDecoderModel`]. By default the source becomes the
-    target: its ids are then among the inputs."""
+def target_in(config, inputs: dict) -> torch.Tensor:
+    """The target's ids or embeddings among the inputs of [`TfmEncoderDecoderModel`]; those of the source, which then
+    are written there, if a caller gives no target."""
     ids, embeddings = inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"]
     check_tensor("decoder_input_ids", ids)
     if ids is None and embeddings is None:
@@ -144,11 +137,8 @@ def target_in(config, inputs: Inputs) -> torch.Tensor:
 
 
 def shift_right(config, ids: torch.LongTensor, name: str = "labels") -> torch.LongTensor:
-    """Decoder inputs for predicting `ids` `(batch, length)`, labels or ids, as `name` says: these, shifted right.
-
-    The first input is `config.decoder_start_token_id`, or the last real token (`config.start_with_last_token`).
-    Raises a `ValueError` for another shape, or if the configuration lacks the id.
-    """
+    """Decoder inputs for predicting `ids` `(batch, length)`: these, shifted to the right behind the id that
+    `config.decoder_start_token_id` or `config.start_with_last_token` names. Errors call them `name`."""
     check_tensor(name, ids)
     if ids.dim() != 2 or ids.shape[1] == 0:
         raise ValueError(f"{name} of shape {tuple(ids.shape)} should be of shape (batch, length).")
@@ -167,7 +157,7 @@ def shift_right(config, ids: torch.LongTensor, name: str = "labels") -> torch.Lo
 
 
 def as_encoder_outputs(config, outputs: object) -> BaseModelOutput:
-    """An encoder's outputs, which a user may pass as a mapping with the names of [`BaseModelOutput`] or as a tuple."""
+    """An encoder's outputs, which a caller may pass as a mapping or as a tuple."""
     if isinstance(outputs, tuple | list):
         outputs = BaseModelOutput(*outputs[:3])
     elif not isinstance(outputs, Mapping):
@@ -185,7 +175,7 @@ def check_source(
     config, shape: tuple[int, int], attention_mask: object, tokens: Tokens, past_key_values: Cache | None
 ) -> None:
     """Raises a `ValueError` if a source of this `shape`, (batch, source length), does not fit its mask, the target's
-    `tokens`, or a cache of a source."""
+    `tokens` or the cache."""
     check_tensor("attention_mask", attention_mask)
     target = tokens.ids_or_embeddings.shape[:2]
     if shape[0] != target[0]:
@@ -200,7 +190,7 @@ def check_source(
             raise ValueError(
                 f"attention_mask of shape {mask_shape} does not fit the source: it should be of shape {tuple(shape)}."
             )
-    if isinstance(past_key_values, EncoderDecoderCache) and past_key_values.is_updated.get(0):
+    if holds_source(past_key_values):
         seen = past_key_values.cross_attention_cache.layers[0].keys.shape[2]
         if seen != shape[1]:
             raise ValueError(
@@ -220,24 +210,15 @@ def check_encoder_states(config, states: torch.Tensor | None) -> None:
 
 
 class TfmSourceCache(DynamicCache):
-    """Keys and values of an encoder's states, kept once for every `beams` rows of the decoder with the same source.
-
-    Beam search reorders the beams within a sentence, which leaves this cache as it is.
-    """
+    """Keys and values of a source, kept once for every `beams` rows of the decoder that read it. Beam search reorders
+    these rows among themselves, which leaves this cache as it is."""
 
     beams = 1
 
     def count_beams(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
-        """Counts, before anything is stored, how many consecutive rows have the same source.
-
-        Args:
-            encoder_hidden_states: `(rows, source length, hidden_size)`.
-            attention_mask: `(rows, source length)`, 0 at padding.
-        """
-        # Each row needs its own gradient, even if rows are equal.
-        needs_gradient = torch.is_grad_enabled() and encoder_hidden_states.requires_grad
+        """Counts, before anything is stored, how many consecutive rows have the same source."""
         is_readable = not is_traced(encoder_hidden_states) and (attention_mask is None or marks_padding(attention_mask))
-        if is_readable and not needs_gradient:
+        if is_readable and not (torch.is_grad_enabled() and encoder_hidden_states.requires_grad):
             self.beams = equal_rows(encoder_hidden_states, attention_mask)
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
@@ -269,10 +250,22 @@ def equal_rows(encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor
     return math.gcd(encoder_hidden_states.shape[0], *((~same).nonzero().flatten() + 1).tolist())
 
 
-def takes_source(cache: Cache, length: int) -> bool:
-    """Whether an empty cache has room for exactly `length` positions of a source.
+def holds_source(cache: Cache | None) -> bool:
+    """Whether a cache holds the keys and values of a source."""
+    return isinstance(cache, EncoderDecoderCache) and cache.is_updated.get(0, False)
 
-    Empty positions of a larger static cache would be attended to; a cache with a window would forget some.
-    """
+
+def cache_of_both(target: Cache | None, given: Cache | None, length: int) -> EncoderDecoderCache | None:
+    """The cache of both sides: the one `given` if it holds a source, or takes one of this `length`; else that of the
+    `target`, if there is one, with room for a source."""
+    if target is None:  # as under gradient checkpointing
+        return None
+    fits = isinstance(given, EncoderDecoderCache) and takes_source(given.cross_attention_cache, length)
+    return given if fits or holds_source(given) else EncoderDecoderCache(target, TfmSourceCache())
+
+
+def takes_source(cache: Cache, length: int) -> bool:
+    """Whether an empty cache has room for exactly `length` positions of a source: empty ones of a larger static cache
+    would be attended to, and a cache with a window would forget some."""
     rooms = {getattr(layer, "max_cache_len", length) for layer in cache.layers}
     return rooms <= {length} and not any(cache.is_sliding)

@@ -54,8 +54,7 @@ class TfmEmbeddings(nn.Module):
             self.embed_positions = TfmSinusoidalPositions(config)
         self.embed_token_types = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
         self.token_types_as_tokens = config.token_types_as_tokens
-        # The row of position 0. A row that is reserved for padding stands before it.
-        self.position_offset = config.first_position or config.position_offset
+        self.first_row = config.first_position or config.position_offset  # of position 0, behind that of padding
         self.norm = make_norm(config, width) if config.embedding_norm else multiplier(config.embedding_multiplier)
         self.dropout = nn.Dropout(config.embedding_dropout)
         self.projection = nn.Linear(width, config.hidden_size) if width != config.hidden_size else None
@@ -72,7 +71,7 @@ class TfmEmbeddings(nn.Module):
             segments = torch.zeros_like(position_ids) if token_type_ids is None else token_type_ids
             embeddings = embeddings + self.embed_token_types(segments)
         if self.embed_positions is not None:
-            embeddings = embeddings + self.embed_positions(position_ids + self.position_offset).to(embeddings.dtype)
+            embeddings = embeddings + self.embed_positions(position_ids + self.first_row).to(embeddings.dtype)
         embeddings = embeddings if self.norm is None else self.norm(embeddings)
         embeddings = self.dropout(embeddings) if self.dropout.training else embeddings
         return embeddings if self.projection is None else self.projection(embeddings)
@@ -83,23 +82,24 @@ class TfmStack:
 
     argument_prefix = ""  # stands before the names of arguments in errors: "decoder_" of an encoder-decoder
     layer_class = TfmLayer
-    biased_layouts = BiasedLayouts
-    takes_bounds = takes_bounds
+    layouts_class = BiasedLayouts  # with a bias of positions
+    takes_bounds = takes_bounds  # a method, so that tests can say otherwise
     #: of the configuration -> the part that then takes a row for one sequence
     of_whole_rows = {"has_linear_attention": "the state of linear attention", "round_alibi": "ALiBi rounded by places"}
 
     def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
         """Makes the modules; `layer_types` names the type of attention of each layer (see [`TfmAttention`])."""
-        config, sizes = self.config, self.config.get_text_config(decoder=is_causal)
+        config, stack_config = self.config, self.config.get_text_config(decoder=is_causal)  # with its heads
         self.layer_types, self.vocab_size, self.input_width = layer_types, vocab_size, config.embedding_size
         self.is_causal = is_causal
-        self.num_heads, self.cache_sizes = sizes.num_attention_heads, (sizes.num_key_value_heads, sizes.head_dim)
-        # How many positions there are; sinusoids have no last one, and rotary positions are not checked.
+        self.num_heads = stack_config.num_attention_heads
+        self.cache_sizes = (stack_config.num_key_value_heads, stack_config.head_dim)
+        # How many positions there are. Sinusoids have no last one, and rotary positions are not checked.
         self.first_position = config.first_position
         rows = config.max_position_embeddings - self.first_position
         self.num_positions = {"learned": rows, "sinusoidal": maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
-        self.rotary_emb = make_rotary(sizes, layer_types)
+        self.rotary_emb = make_rotary(stack_config, layer_types)
         depth, groups = len(layer_types), layer_types[: config.num_hidden_groups]
         # Where layers share weights, a module runs several times in succession: the number of the module at each depth.
         self.order = [index * len(groups) // depth for index in range(depth)] if len(groups) < depth else None
@@ -107,7 +107,7 @@ class TfmStack:
             self.layer_class(config, index, layer_type, is_causal, self.mlp_class(index))
             for index, layer_type in enumerate(groups)
         )
-        self.position_bias = make_position_bias(sizes, len(groups), is_causal)
+        self.position_bias = make_position_bias(stack_config, len(groups), is_causal)
         self.norm = make_norm(config) if config.final_norm else nn.Identity()
         narrow = (config.hidden_size, config.output_size)
         self.projection = nn.Linear(*narrow, bias=False) if config.project_tokens else None
@@ -116,8 +116,9 @@ class TfmStack:
     def mlp_class(self, layer_idx: int) -> type[nn.Module]:
         return TfmMLP
 
-    def complete_tokens(self, tokens: Tokens, mask: object, documents: torch.Tensor | None, options: dict) -> Tokens:
-        """What an encoder reads besides, which its entrance asks for: takes arguments of its own out of `options`."""
+    def adapt_tokens(self, tokens: Tokens, mask: object, documents: torch.Tensor | None, options: dict) -> Tokens:
+        """Where a model changes what an encoder reads: ERNIE's tasks, ESM's masks. It takes arguments of its own out of
+        `options`, which are those of `forward`."""
         return tokens
 
     def counts_padding(self, kept: KeptTokens) -> bool:
@@ -130,12 +131,9 @@ class TfmStack:
                     return True
         return False
 
-    def skips(self, kept: KeptTokens | None) -> KeptTokens | None:
-        """The tokens that are kept. `None` if these are all, if padding is to be computed, if it counts in the places
-        of tokens, or if a hook sees it."""
-        if kept is None or kept.is_whole or not self.config.skip_padding:
-            return None
-        return None if self.counts_padding(kept) or has_hooks(*self._modules.values()) else kept
+    def leaves_out(self, kept: KeptTokens) -> bool:
+        """Whether only these are computed: padding neither counts in the places of tokens, nor does a hook see it."""
+        return self.config.skip_padding and not (self.counts_padding(kept) or has_hooks(*self._modules.values()))
 
     @property
     def depth(self) -> int:
@@ -143,9 +141,10 @@ class TfmStack:
         return self.config.num_hidden_layers
 
     @capture_outputs
-    def run(self, batch: Batch, source: tuple = (), **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Takes a batch through embeddings, blocks and last norm. Layers get a [`Source`]'s fields, and `kwargs`."""
-        biased = None if self.position_bias is None else self.biased_layouts(self, batch)
+    def run_kept(self, batch: Batch, source: tuple = (), **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Takes a batch through embeddings, blocks and last norm. Layers get `kwargs`, and the fields of a
+        [`Source`]."""
+        biased = None if self.position_bias is None else self.layouts_class(self, batch)
         hidden_states = self.embeddings(*batch.tokens)
         rotary = self.rotary_emb and self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
         layers = [*self.layers]  # found sooner in a list
@@ -164,12 +163,12 @@ class TfmStack:
         hidden_states = hidden_states if self.projection is None else self.projection(hidden_states)
         return BaseModelOutputWithPastAndCrossAttentions(hidden_states, batch.cache if batch.returns_cache else None)
 
-    def compute(self, batch: Batch, *source: tuple, **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
-        """As `run`, whose arguments it takes; hidden states are of the whole padded batch, zero where tokens were not
-        kept."""
-        outputs, kept = self.run(batch, *source, return_dict=True, **kwargs), batch.kept
+    def run(self, batch: Batch, source: tuple = (), **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
+        """As `run_kept`, with hidden states of the padded batch, zero where tokens were not kept."""
+        # (`capture_outputs` reads `return_dict`.)
+        outputs, kept = self.run_kept(batch, source, return_dict=True, **kwargs), batch.kept
         if kept is not None:
-            outputs.last_hidden_state, states = kept.restore(outputs.last_hidden_state), outputs.hidden_states
-            if states is not None:
+            outputs.last_hidden_state = kept.restore(outputs.last_hidden_state)
+            if (states := outputs.hidden_states) is not None:
                 outputs.hidden_states = tuple(None if each is None else kept.restore(each) for each in states)
         return outputs

@@ -39,7 +39,7 @@ class Plan(NamedTuple):
 
 
 class CpuAttention:
-    """What packing puts into the slot `kernel` of attention layers: those of a model share it."""
+    """What packing puts into the slot `choose_packed_kernel` of attention layers: those of a model share it."""
 
     def __init__(self):
         self.known: tuple[list[int], Plan | None] = ([], None)  # the lengths of the last batch, and its plan

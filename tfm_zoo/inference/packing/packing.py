@@ -367,7 +367,7 @@ def place_kernel(model: nn.Module, weights: str) -> None:
     attention = CpuAttention()
     for module in model.modules():
         if weights in ("bfloat16", "int8") and type(module).__name__ == "TfmAttention" and not module.is_causal:
-            module.kernel = attention
+            module.choose_packed_kernel = attention
 
 
 def place_of(module: nn.Module, name: str) -> tuple[nn.Module, str]:
