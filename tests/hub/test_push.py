@@ -127,16 +127,17 @@ def test_save_and_push_sends_what_was_saved(tmp_path, there):
     assert all(there().read(path.name) == path.read_bytes() for path in tmp_path.iterdir())
 
 
-def test_revisions_and_privacy(folder, there):
-    """A branch is made and moves alone, and a person's card stays on it; a tag or a commit takes no push, and what is
-    public does not become private."""
+def test_revisions_and_privacy(folder, there, tmp_path):
+    """A branch is made and moves alone; a person's card stays on it, and weights of an earlier push go. A tag or a
+    commit takes no push, and what is public does not become private."""
     push(folder, NAME, private=False)
     commit = there().branches["main"]
-    push(save(folder, seed=1), NAME, revision="tuned")
+    push(save(tmp_path / "shards", 1, "8KB"), NAME, revision="tuned")
     assert there().branches["main"] == commit != there().branches["tuned"]
     there().add(there().at("tuned").files | {"README.md": OWN_CARD.encode()}, "tuned")
     push(save(folder, seed=2), NAME, revision="tuned")
     assert there().read("README.md", "tuned").decode() == OWN_CARD and MARK.format(NAME) in card(there())
+    assert there().at("tuned").files.keys() == there().at("main").files.keys()
     there().tags["v1"], branches = commit, dict(there().branches)
     for options, refusal in (
         ({"revision": commit}, f"revision {commit} is a commit of user/model: a push goes to a branch"),
