@@ -47,7 +47,7 @@ class Tokens(NamedTuple):
 
     ids_or_embeddings: torch.Tensor  # `(batch, length)`, or `(batch, length, embedding_size)`
     token_type_ids: torch.LongTensor | None = None  # `(batch or 1, length)`, the segment of each
-    #: `(batch or 1, length)`, from 0; -1 at padding if only real tokens are counted. `None`: the caller gives none yet
+    #: `(batch or 1, length)`, from 0; -1 at padding if only real tokens are counted. `None`: not given yet
     position_ids: torch.LongTensor | None = None
 
     def only(self, kept: "KeptTokens | None") -> "Tokens":

@@ -93,16 +93,6 @@ def check_other_mask(
         )
 
 
-def check_length(model, tokens: int) -> None:
-    """Raises a `ValueError` for more tokens than the model has positions."""
-    most = model.num_positions
-    if most is not None and tokens > most:
-        raise ValueError(
-            f"{model.argument_prefix}inputs of {tokens} tokens do not fit into the model, which has {most} positions "
-            f"(max_position_embeddings): a tokenizer cuts texts with truncation=True, max_length={most}."
-        )
-
-
 def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ignored: int | None = None) -> None:
     """Raises a `ValueError` for ids outside 0 to `size - 1` that are not `ignored`; only on a CPU: another device would
     be waited for, and refuses such ids itself."""
@@ -122,6 +112,7 @@ def default_positions(
     configuration counts real tokens only, by their ids or by the mask, padding has position -1. Raises a `ValueError`
     if there are more than the model has."""
     config, length, has_mask = model.config, given.shape[1], marks_padding(mask)
+    most, tokens = model.num_positions, None
     if config.position_ids_from_padding and has_mask and not (isinstance(seen, int) and seen == 0):
         seen = mask[:, :-length].bool().sum(dim=1, keepdim=True)
     if config.position_ids_from_mask and has_mask:
@@ -130,12 +121,17 @@ def default_positions(
         real = given != config.pad_token_id
         positions = (real.cumsum(dim=1) + seen) * real - 1
     elif isinstance(seen, int):
-        check_length(model, seen + length)
-        return torch.arange(seen, seen + length, device=given.device).unsqueeze(0)
+        tokens = seen + length
+        positions = torch.arange(seen, tokens, device=given.device).unsqueeze(0)
     else:
         positions = (torch.arange(length, device=given.device) + seen).view(-1, length)
-    if reads_freely(positions) and positions.numel():
-        check_length(model, int(positions.max()) + 1)
+    if most is not None and tokens is None and reads_freely(positions) and positions.numel():
+        tokens = int(positions.max()) + 1
+    if most is not None and tokens is not None and tokens > most:
+        raise ValueError(
+            f"{model.argument_prefix}inputs of {tokens} tokens do not fit into the model, which has {most} positions "
+            f"(max_position_embeddings): a tokenizer cuts texts with truncation=True, max_length={most}."
+        )
     return positions
 
 

@@ -17,8 +17,8 @@ def vocabulary_outputs(
     model, states: torch.Tensor, labels, return_logits=None, num_items=None, logits_to_keep=0, find=None
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """The loss and the logits of `model.lm_head`, after `model.head`, for states `(batch, length, hidden_size)`; each
-    `None` if not asked for. The options are those of [`TfmGPTForCausalLM`]. `find()` gives the [`KeptTokens`] of which
-    logits are made; the others are zero."""
+    `None` if not asked for. The options are those of [`TfmGPTForCausalLM`]. `find()` gives the [`KeptTokens`] that
+    have logits; those of others are zero."""
     softcap = getattr(model.config, "final_logit_softcapping", None)
     makes_all, loss, kept = makes_logits(model, labels, return_logits), None, None
     if not makes_all and labels is None:

@@ -146,8 +146,7 @@ def mean_of(states: torch.Tensor, mask: torch.Tensor | None, query: nn.Module | 
 
 
 class TfmBertHead(Head, TfmBertPreTrainedModel):
-    """The encoder, to which a subclass adds a head. Its `forward` is called with the arguments of [`TfmBertModel`],
-    which [`Head`] collects in `inputs`."""
+    """The encoder, to which a subclass adds a head. `inputs` are the arguments of [`TfmBertModel`]: see [`Head`]."""
 
     model_class = TfmBertModel
     model_options = {"add_pooling_layer": True}

@@ -364,8 +364,7 @@ class TfmEncoderDecoderDecoder(TfmDecoderStack):
 
 
 class TfmEncoderDecoderHead(Head, TfmEncoderDecoderPreTrainedModel):
-    """The encoder and the decoder, to which a subclass adds a head. Its `forward` is called with the arguments of
-    [`TfmEncoderDecoderModel`], which [`Head`] collects in `inputs`."""
+    """Both stacks, to which a subclass adds a head. `inputs` are arguments of its `model_class`: see [`Head`]."""
 
     model_class = TfmEncoderDecoderModel
 

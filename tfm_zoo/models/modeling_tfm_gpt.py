@@ -133,8 +133,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
 
 
 class TfmGPTHead(Head, TfmGPTPreTrainedModel):
-    """The decoder, to which a subclass adds a head. Its `forward` is called with the arguments of [`TfmGPTModel`],
-    which [`Head`] collects in `inputs`."""
+    """The decoder, to which a subclass adds a head. `inputs` are the arguments of [`TfmGPTModel`]: see [`Head`]."""
 
     model_class = TfmGPTModel
 

@@ -142,8 +142,7 @@ class TfmStack:
 
     @capture_outputs
     def run_kept(self, batch: Batch, source: tuple = (), **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Takes a batch through embeddings, blocks and last norm. Layers get `kwargs`, and the fields of a
-        [`Source`]."""
+        """Takes a batch through embeddings, blocks (which get `kwargs` and a [`Source`]'s fields) and last norm."""
         biased = None if self.position_bias is None else self.layouts_class(self, batch)
         hidden_states = self.embeddings(*batch.tokens)
         rotary = self.rotary_emb and self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
