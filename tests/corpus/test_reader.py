@@ -106,7 +106,7 @@ BAD = {
     "the model reads 1 to 80 tokens": {"pooling": "cls", "max_length": 81},
     "computes in float32, bfloat16 or float16": {"pooling": "cls", "dtype": "float8"},
     "embedding_dtype 'bfloat16'": {"pooling": "cls", "embedding_dtype": "bfloat16"},
-    "not as 'int3'": {"pooling": "cls", "pack": "int3"},
+    "dtype='int3' should be": {"pooling": "cls", "pack": "int3"},
     "tokens_per_batch must be at least 1, not 0": {"pooling": "cls", "tokens_per_batch": 0},
     "window must be at least 1": {"pooling": "cls", "window": -1},
     "max_length must be at least 3, not 2: a text has 2 special tokens": {"pooling": "cls", "max_length": 2},

@@ -164,7 +164,7 @@ def test_the_kernel_computes_the_activation(act):
     ("act", "error", "message"),
     [
         (lambda model: tfm_zoo.quantize_int8(model.train()), ValueError, "training mode"),
-        (lambda model: pack_weights(model, "int3"), ValueError, "not as 'int3'"),
+        (lambda model: pack_weights(model, "int3"), ValueError, "dtype='int3' should be"),
         (lambda model: pack_weights(model.to("meta"), "int8"), ValueError, "on meta"),
         (lambda model: tfm_zoo.quantize_int8(pack_weights(model, "float32")), ValueError, "this one is packed"),
         (lambda model: pack_weights(model, "float32").train()(IDS), RuntimeError, "train the model first"),
