@@ -11,6 +11,7 @@ from tfm_zoo import (
     TfmBertForMaskedLM,
     TfmBertForMultipleChoice,
     TfmBertForSequenceClassification,
+    TfmDebertaModel,
     TfmEncoderDecoderForConditionalGeneration,
     TfmEncoderDecoderForSequenceClassification,
     TfmGPTForCausalLM,
@@ -73,6 +74,16 @@ def test_one_graph(head, backend, fields):
     compiled.compile(backend=backend, fullgraph=True)
     batch = ragged_batch(head, labels=training)
     torch.testing.assert_close(computed(compiled, batch), computed(plain, batch), **SAME)
+
+
+@pytest.mark.slow
+def test_export_for_any_batch_and_lengths():
+    """(ONNX files show it of the other families.)"""
+    model, large = one_layer(TfmDebertaModel), ragged_batch(TfmDebertaModel)
+    small = {name: value[:2, 2:].clone() for name, value in large.items()}
+    shape = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    program = torch.export.export(model, (), small, dynamic_shapes=dict.fromkeys(small, shape))
+    torch.testing.assert_close(real(program.module()(**large)), real(model(**large)), **SAME)
 
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)

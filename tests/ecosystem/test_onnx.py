@@ -49,7 +49,6 @@ def opened(folder, name: str = "model.onnx"):
         (tfm_zoo.TfmBertModel, WINDOWED, ENCODER, {"last_hidden_state", "pooler_output"}),
         (tfm_zoo.TfmBertForQuestionAnswering, {"type_vocab_size": 0}, DECODER, {"start_logits", "end_logits"}),
         (tfm_zoo.TfmBertForMultipleChoice, {}, ENCODER, {"logits"}),
-        (tfm_zoo.TfmDebertaModel, {}, ENCODER, {"last_hidden_state"}),
         (tfm_zoo.TfmGPTForSequenceClassification, {"attention_type": "linear"}, DECODER, {"logits"}),
         (
             tfm_zoo.TfmEncoderDecoderForSequenceClassification,
