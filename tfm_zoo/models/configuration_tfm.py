@@ -277,9 +277,8 @@ class TfmConfig(PreTrainedConfig):
     sinusoid_type: Literal["interleaved", "halves", "tensor2tensor"] = "interleaved"  # see [`TfmSinusoidalPositions`]
     #: for each layer, 1: rotary positions, 0: no positions (SmolLM3)
     no_rope_layers: list[int] | None = Follows(lambda config: [1] * config.num_hidden_layers)
-    relative_attention_num_buckets: int | None = (
-        None  # of distances, each with a learned bias for each head (T5, MPNet)
-    )
+    #: buckets of distances, each with a learned bias for each head (T5, MPNet)
+    relative_attention_num_buckets: int | None = None
     relative_attention_max_distance: int = 128  # all distances from this one on share the last bucket
     relative_attention_per_layer: bool = False  # whether each layer has its own biases (umT5), or all share one set
 

@@ -55,7 +55,8 @@ def find_kept(model, given: torch.Tensor, mask: object, read_positions, document
         if read_positions is not None:
             real = None if mask is None else mask.to(read_positions)
             kept = KeptTokens.find(needed_up_to(read_positions, real), read_positions)
-    elif documents is not None and model.takes_bounds(empty_states(model, given)):  # others tell them apart by a mask
+    elif documents is not None and not is_traced(documents) and model.takes_bounds(empty_states(model, given)):
+        # (Other kernels tell documents apart by a mask.)
         kept = KeptTokens.find(torch.ones_like(documents) if mask is None else mask, read_positions, documents)
     return kept if kept is not None and model.leaves_out(kept) else None
 

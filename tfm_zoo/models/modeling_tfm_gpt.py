@@ -106,8 +106,8 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
             attention_mask: `(batch, seen + length)`, 1 at real tokens and 0 at padding, those `seen` in the cache
                 first; or `(batch, 1, length, seen + length)`; or a dict of those by type of layer.
             position_ids: `(batch or 1, length)`. `None`: counted from the cache's length over all tokens, padding
-                included (but see `position_ids_from_mask`). Without a cache, another document begins where those of
-                real tokens do not rise, and sees no other, unless a mask of pairs says so.
+                included (but see `position_ids_from_mask`). Another document begins where those of real tokens do not
+                rise, and sees no other, unless a mask of pairs says so. A cache takes no such row.
             past_key_values: any cache of transformers; it is written to.
             inputs_embeds: `(batch, length, embedding_size)`, in place of `input_ids`.
             token_type_ids: `(batch, length)`, read where the configuration gives them embeddings.

@@ -260,8 +260,11 @@ def cache_of_both(target: Cache | None, given: Cache | None, length: int) -> Enc
     `target`, if there is one, with room for a source."""
     if target is None:  # as under gradient checkpointing
         return None
-    fits = isinstance(given, EncoderDecoderCache) and takes_source(given.cross_attention_cache, length)
-    return given if fits or holds_source(given) else EncoderDecoderCache(target, TfmSourceCache())
+    if holds_source(given) or (
+        isinstance(given, EncoderDecoderCache) and takes_source(given.cross_attention_cache, length)
+    ):
+        return given
+    return EncoderDecoderCache(target, TfmSourceCache())
 
 
 def takes_source(cache: Cache, length: int) -> bool:
