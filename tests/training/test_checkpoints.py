@@ -133,6 +133,7 @@ STARS = {"label_column_name": "stars"}  # as version 0.2 recorded a column
     ("recorded", "evaluated", "now", "message"),
     [
         ({"seed": 1}, {}, {"seed": 1}, None),
+        ({"freeze_epochs": 1}, {}, {}, "its run has freeze_epochs, which this version does not have"),
         ({"seed": 1}, {}, {"seed": 2}, "another run: seed was 1 and is 2"),
         (BY_LOSS, EVALUATED, BY_F1, "another run: metric_for_best_model was loss and is f1"),
         (STARS, {}, {"label_column_name": ["stars"], "problem_type": None, "metrics": None}, None),

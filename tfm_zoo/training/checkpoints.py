@@ -40,6 +40,8 @@ OPENERS = {
     ".safetensors": lambda path: safe_open(path, "pt"),
     **dict.fromkeys((".bin", ".pkl"), ZipFile),  # torch's
 }
+#: options of earlier versions that changed what is learned
+GONE = ("freeze_epochs", "frozen_learning_rate", "gradual_unfreezing", "layerwise_lr_decay")
 #: facts that a resumed run may change, and what then differs from a run without interruption
 RESUME_WARNINGS = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
@@ -112,6 +114,8 @@ def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
     # It recorded the only column of labels by its name, not in a list.
     if "engine" not in recorded:
         recorded = {n: value for n, value in recorded.items() if value or n not in ("mixed_precision", "torch_compile")}
+    if gone := [name for name in GONE if recorded.get(name)]:
+        raise ValueError(f"resume_from_checkpoint: its run has {', '.join(gone)}, which this version does not have")
     differing = [name for name, now in identity.items() if now not in (was := recorded.get(name, now), [was])]
     if others := [name for name in differing if name not in RESUME_WARNINGS]:
         changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in others)

@@ -33,7 +33,7 @@ def optimizer_named(args: TrainingOptions) -> tuple[type[torch.optim.Optimizer],
     if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer):
         adam = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
         own = adam if "betas" in inspect.signature(kind).parameters else {}
-        return kind, {"lr": args.learning_rate} | own | as_mapping("optim_args", args.optim_args)
+        return kind, own | as_mapping("optim_args", args.optim_args) | {"lr": args.learning_rate}
     names = [each.value for each in OptimizerNames]
     if args.optim not in names:
         near = difflib.get_close_matches(args.optim, [*names, *dir(torch.optim)], n=3)

@@ -73,8 +73,10 @@ class DataOptions:
     )
     validation_file: str | None = option(None, "Such a file to validate on.")
     test_file: str | None = option(None, "Such a file to test on.")
-    validation_split_percentage: float = option(10, "Of train, if there is no validation split.", at_least=0)
-    test_split_percentage: float = option(0, "Of train to test on, if there is no test split.", at_least=0)
+    validation_split_percentage: float = option(
+        10, "Of train, if there is no validation split.", at_least=0, at_most=100
+    )
+    test_split_percentage: float = option(0, "Of train to test on, without a test split.", at_least=0, at_most=100)
     max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
     max_eval_samples: int | None = option(None, "Likewise for each split to evaluate on.", at_least=1)
 
@@ -324,9 +326,10 @@ def as_mapping(name: str, text: str | None) -> dict[str, Any]:
     """The names and values in an option's text: 'a=1,b=x', or a mapping in YAML or JSON."""
     text = (text or "").strip()
     if not text.startswith("{"):
-        if not all("=" in pair for pair in text.split(",") if pair.strip()):
+        pairs = [pair.replace("=", ": ", 1) for pair in text.split(",") if pair.strip()]
+        if not all(": " in pair for pair in pairs):
             raise ValueError(f"{name} {text!r}: expected field=value,field=value")
-        text = f"{{{text.replace('=', ': ')}}}"
+        text = f"{{{', '.join(pairs)}}}"
     try:
         values = yaml.safe_load(text)
     except yaml.YAMLError:

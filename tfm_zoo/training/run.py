@@ -200,7 +200,8 @@ def check_replaceable(output_dir: Path, args: TrainingOptions, checkpoint: Path 
     may_replace = args.overwrite_output_dir or (resumes and checkpoints.is_killed_run(output_dir))
     if checkpoint is None and checkpoints.holds_a_run(output_dir) and not may_replace:
         held = f"output_dir {args.output_dir!r} holds a run{' and no checkpoint to go on from' if resumes else ''}"
-        go_on = "" if resumes else " --resume_from_checkpoint auto to go on from its last checkpoint,"
+        can_go_on = not resumes and checkpoints.complete_checkpoints(output_dir)
+        go_on = " --resume_from_checkpoint auto to go on from its last checkpoint," if can_go_on else ""
         raise FileExistsError(f"{held}: give another folder,{go_on} or --overwrite_output_dir to replace it")
 
 

@@ -86,7 +86,8 @@ def load_metrics(names: Sequence[str], trust_remote_code: bool = False) -> Metri
             with silenced_metrics():
                 metrics[Path(source).stem] = evaluate.load(source, keep_in_memory=True)
         except Exception as error:
-            raise ValueError(f"metric {source!r} cannot be loaded: {error!r}, {advice}") from error
+            why = "" if isinstance(error, OSError) else f", {advice}"  # which is about its code
+            raise ValueError(f"metric {source!r} cannot be loaded: {error!r}{why}") from error
     return metrics
 
 

@@ -69,6 +69,8 @@ class ClassificationOptions(TrainingOptions):
             raise ValueError(f"text_column_name takes one or two columns, not {self.text_column_name}")
         if self.classifier_pooling and self.model_class == "native":
             raise ValueError("classifier_pooling is for encoders of the zoo, not for model_class 'native'")
+        if self.classifier_pooling and "classifier_pooling" in self.overrides():
+            raise ValueError("give classifier_pooling either by itself or in config_overrides, not both")
 
 
 @dataclass
