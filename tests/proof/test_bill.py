@@ -42,7 +42,8 @@ def test_convert_measures_a_metric_on_a_split(classifier, tmp_path):
     with torch.no_grad():
         inputs = tokenizer()(SPLIT["text"], padding=True, truncation=True, return_tensors="pt")
         right = (model(**inputs).logits.argmax(1) == torch.tensor(SPLIT["label"])).float().mean().item()
-    assert bill["metric"]["quantised"] == pytest.approx(right)
+    # In batches of another size a row at the border may change sides.
+    assert bill["metric"]["quantised"] == pytest.approx(right, abs=1.1 / 60)
     card = " ".join((tmp_path / "int8/README.md").read_text().split())
     assert f"accuracy is {right:.4f}, and was {bill['metric']['float32']:.4f} in float32" in card
     model.save_pretrained(tmp_path / "again")

@@ -169,7 +169,7 @@ def test_a_run_is_not_overwritten_unasked(loop):
         loop(output_dir=folder)
     train(loop(output_dir=folder, max_train_steps=1, overwrite_output_dir=True))
     assert not list(folder.glob("checkpoint-*"))  # those of the old run are not left to resume from
-    for auto, message in [(None, "a run: give another folder, --r"), ("auto", "a run and no checkpoint to go on f")]:
+    for auto, message in [(None, "a run: give another folder, or --o"), ("auto", "a run and no checkpoint to go on f")]:
         with pytest.raises(FileExistsError, match=f"holds {message}"):  # a finished one
             loop(output_dir=folder, max_train_steps=1, resume_from_checkpoint=auto)
     # Another run may begin and end while this one reads its data.
