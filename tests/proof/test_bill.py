@@ -45,7 +45,7 @@ def test_convert_measures_a_metric_on_a_split(classifier, tmp_path):
     # In batches of another size a row at the border may change sides.
     assert bill["metric"]["quantised"] == pytest.approx(right, abs=1.1 / 60)
     card = " ".join((tmp_path / "int8/README.md").read_text().split())
-    assert f"accuracy is {right:.4f}, and was {bill['metric']['float32']:.4f} in float32" in card
+    assert "accuracy is {quantised:.4f}, and was {float32:.4f} in float32".format(**bill["metric"]) in card
     model.save_pretrained(tmp_path / "again")
     assert bill_of_folder(tmp_path / "again") == bill
 
