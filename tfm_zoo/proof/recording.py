@@ -130,12 +130,11 @@ def reading_of(encoder: Encoder, texts: Sequence[str], stored: np.ndarray, promp
         return reading, fit
     nearer, _ = nearest(encoder, texts, stored, reading, [*prompts.values()], bound)
     better = fit_of(stored, encoder.vectors(texts, nearer))
-    if better.difference <= bound or (better.is_rounded and better.cosine > fit.cosine + SLIGHT):
+    is_nearer = not fit.is_rounded or better.cosine > fit.cosine + SLIGHT
+    if better.difference <= bound or (better.is_rounded and is_nearer):
         return nearer, better
     if fit.is_rounded:
         return reading, fit
-    if better.is_rounded:
-        return nearer, better
     size = encoder.vectors(texts[:1], reading).shape[1]
     if size != stored.shape[1]:
         raise ValueError(

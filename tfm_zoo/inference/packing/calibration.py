@@ -47,7 +47,7 @@ class Choice(NamedTuple):
         kind: as in the configuration of a checkpoint, or `"rows"`: each row has a scale of its own.
         loss: the error of their outputs, as a share of these, squared.
         rounding: of their inputs.
-        shift: the mean error of each output, which biases take off.
+        shift: the mean error of each output, which biases take off. `None` if layers have no bias.
         writer: the name of a layer whose outputs are divided by `factors`, `(in_features,)`, before.
     """
 
@@ -148,8 +148,9 @@ def ladder_of(model: nn.Module, group: tuple[str, ...], seen: Seen) -> list[Choi
 
     def tried(kind: str, rounding: Rounding, rounded: torch.Tensor) -> Choice:
         errors = rounding.real(seen.rows) @ rounded.t() - outputs
-        shift = errors.mean(0) * has_bias
-        return Choice(group, kind, ((errors - shift).square().sum() / power).item(), rounding, shift)
+        shift = errors.mean(0) if has_bias else None
+        errors = errors if shift is None else errors - shift
+        return Choice(group, kind, (errors.square().sum() / power).item(), rounding, shift)
 
     one, writer = roundings(seen.low, seen.high), writer_of(model, group)
     ladder = [min((tried("tensor", each, plain) for each in one), key=lambda choice: choice.loss)]
@@ -177,10 +178,10 @@ def ladder_of(model: nn.Module, group: tuple[str, ...], seen: Seen) -> list[Choi
 def apply(model: nn.Module, choices: list[Choice]) -> None:
     """Gives layers their weights."""
     for choice in choices:
-        layers = [model.get_submodule(name) for name in choice.layers]
-        shifts = [] if choice.shift is None else choice.shift.split([layer.out_features for layer in layers])
-        for layer, shift in zip(layers, shifts, strict=bool(shifts)):
-            if layer.bias is not None:
+        if choice.shift is not None:
+            layers = [model.get_submodule(name) for name in choice.layers]
+            shifts = choice.shift.split([layer.out_features for layer in layers])
+            for layer, shift in zip(layers, shifts, strict=True):
                 layer.bias.data = (layer.bias.data - shift).to(layer.bias.dtype)
     for choice in choices:  # biases of writers have been shifted
         if choice.writer is not None:
