@@ -100,7 +100,9 @@ CASES: dict[str, Case] = {
     ),
     "BERT, MLM step": BERT(MASK, train, partial(batches.masked, make=RAGGED), ">= 2.0"),
     "BERT, MLM step, no padding": BERT(MASK, train, partial(batches.masked, make=FULL), ">= 1.2"),
-    "MiniLM, training step at 256": BERT(CLASSIFY, train, partial(batches.classified, make=SHORTER), fields=MINILM),
+    "MiniLM, training step at 256": BERT(
+        CLASSIFY, train, partial(batches.classified, make=SHORTER), layers=6, fields=MINILM
+    ),
     **dict(decoder("GPT-2", "gpt2", 12)),
     "GPT-2, prefill": Case("gpt2", WRITE, prefill, partial(batches.random_ids, rows=1, length=1024), ">= 1.0"),
     **{name: case for model in ENCODERS for name, case in encoder(model)},

@@ -16,7 +16,7 @@ from .utils.importing import when_imported
 if TYPE_CHECKING:
     from .public import *  # noqa: F403
 
-__version__ = "0.3.0"
+__version__ = "0.4.0.dev0"
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,7 @@ from .finding import Found
 
 #: layers that both sides make of the same class, with the same tensors: the twin takes the official one itself
 SHARED = (nn.Linear, nn.Embedding, nn.LayerNorm)
-ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3")
+ATTENTION = ("eager", "sdpa", "varlen", "flash_attention_2", "flash_attention_3")
 #: kinds of rotary positions whose frequencies do not change with the length of a row
 FIXED = ("default", "linear", "llama3", "yarn", "proportional")
 

@@ -18,7 +18,7 @@ MODES = {"training", "p", "gradient_checkpointing", "max_seq_len_cached"}
 READ_ANEW = {"use_cache", "output_hidden_states", "output_attentions", "return_dict", "problem_type", "_name_or_path"}
 READ_ANEW |= {"output_router_logits", "architectures", "id2label", "label2id", "dtype", "transformers_version"}
 #: attributes that no official class computes with
-UNREAD = {"vocab_size", "attn_implementation"}
+UNREAD = {"vocab_size", "attn_implementation", "name_or_path"}
 LIBRARIES = ("torch", "transformers", "peft")
 SIMPLE = (int, float, str, bool, tuple, type(None), type(eq), type(lambda: 0))
 INNER = {"_modules", "_parameters", "_buffers"}

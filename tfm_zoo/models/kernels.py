@@ -16,7 +16,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .batch import FUSED, Layout, Window, is_traced
-from .compat import varlen_attn
+from .compat import ASKS_FOR_GROUPS, varlen_attn
 from .linear_attention import linear_attention_forward
 
 ALL_ATTENTION_FUNCTIONS.register("varlen", ALL_ATTENTION_FUNCTIONS["sdpa"])
@@ -62,7 +62,7 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
 
 def takes_bounds(model, states: torch.Tensor) -> bool:
     """Whether a kernel runs over real tokens, laid end to end, in layers that compare positions: flash attention where
-    it is asked for; torch's own (torch 2.12) where `"varlen"` is asked for and the device has it. Elsewhere `"varlen"`
+    it is asked for; torch's own (torch 2.11) where `"varlen"` is asked for and the device has it. Elsewhere `"varlen"`
     is `"sdpa"`, and padding is restored around it. `states` are of the model's dtype and on its device."""
     config, head_dim = model.config, model.cache_sizes[1]
     if config._attn_implementation != "varlen":
@@ -94,7 +94,7 @@ def varlen_attention_forward(module, query, key, value, attention_mask: None, sc
         kwargs["max_length_k"],
         scale=scaling,
         window_size=(before, 0 if module.is_causal else before),
-        enable_gqa=module.num_key_value_groups > 1,
+        **({"enable_gqa": module.num_key_value_groups > 1} if ASKS_FOR_GROUPS else {}),
     )
     return output.unsqueeze(0), None
 
