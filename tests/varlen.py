@@ -12,12 +12,13 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import flash_attention_mask
 
 from tfm_zoo.models import kernels
+from tfm_zoo.models.compat import ASKS_FOR_GROUPS
 
 listed = torch.Tensor.tolist  # a test that counts its calls does not mean those of the kernel
 
 
 class Kernel:
-    """Instead of `torch.nn.attention.varlen.varlen_attn`, with what torch 2.12 takes of its arguments: it asks of
+    """Instead of `torch.nn.attention.varlen.varlen_attn`, with what torch takes of its arguments: it asks of
     them what the kernel does, and notes each call."""
 
     def __init__(self) -> None:
@@ -28,7 +29,8 @@ class Kernel:
     ) -> torch.Tensor:
         assert query.dim() == key.dim() == 3 and key.shape == value.shape  # (tokens, heads, head_dim)
         assert query.dtype == key.dtype == value.dtype
-        assert (query.shape[1] == key.shape[1]) or enable_gqa
+        is_grouped = query.shape[1] != key.shape[1]
+        assert enable_gqa or not (is_grouped and ASKS_FOR_GROUPS)
         bounds = [listed(each) for each in (cu_seq_q, cu_seq_k)]
         for each, ends, heads, longest in zip((cu_seq_q, cu_seq_k), bounds, (query, key), (max_q, max_k), strict=True):
             assert each.dtype == torch.int32 and each.is_contiguous() and each.device == heads.device
@@ -41,7 +43,7 @@ class Kernel:
             distances = places - torch.arange(end - start)
             before, after = (window if window >= 0 else end for window in window_size)
             sees = (distances <= before) & (distances >= -after)
-            attended = F.scaled_dot_product_attention(*heads, attn_mask=sees, scale=scale, enable_gqa=enable_gqa)
+            attended = F.scaled_dot_product_attention(*heads, attn_mask=sees, scale=scale, enable_gqa=is_grouped)
             outputs.append(attended.transpose(0, 1))
         return torch.cat(outputs)
 

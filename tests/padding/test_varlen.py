@@ -18,6 +18,8 @@ from tfm_zoo import (
     TfmDebertaModel,
     TfmEncoderDecoderForConditionalGeneration,
     TfmGPTForCausalLM,
+    speed_up,
+    to_official,
 )
 from tfm_zoo.models import compat, kernels
 from tfm_zoo.models.kernels import takes_bounds
@@ -70,7 +72,7 @@ def test_choice(row, monkeypatch):
 
 
 def test_an_older_torch_loads_the_code(monkeypatch):
-    """Before 2.10 there is no such kernel, and before 2.12 it takes no scale or no grouped heads."""
+    """Before 2.10 there is no such kernel, and before 2.11 it takes no scale."""
     monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", None)
     monkeypatch.setattr("transformers.utils.import_utils.get_torch_version", lambda: "2.9.0")
     import_utils.is_torch_greater_or_equal.cache_clear()
@@ -78,7 +80,7 @@ def test_an_older_torch_loads_the_code(monkeypatch):
     import_utils.is_torch_greater_or_equal.cache_clear()
 
 
-@pytest.mark.skipif(compat.varlen_attn is None, reason="torch has the kernel since 2.12")
+@pytest.mark.skipif(compat.varlen_attn is None, reason="torch has the kernel since 2.11")
 def test_torch_takes_what_it_is_given():
     """On tensors without values: the arguments are those of torch's own function."""
     module = SimpleNamespace(sliding_window=3, is_causal=True, num_key_value_groups=2)
@@ -161,6 +163,17 @@ def test_elsewhere_it_is_sdpa(head, fields):
             torch.manual_seed(0)
             outputs.append(model(**batch)[0])
     assert not kernel.calls and torch.equal(*outputs)
+
+
+@torch.no_grad()
+def test_an_official_model_that_was_sped_up():
+    """`speed_up` computes sdpa by this kernel; the model comes from `to_official`."""
+    official, batch = to_official(tiny_model(TfmBertForMaskedLM)), ragged_batch(TfmBertForMaskedLM)
+    wanted, real = official(**batch).logits, batch["attention_mask"] == 1
+    with device() as kernel:
+        logits = speed_up(official)(**batch).logits
+    assert_same(logits[real], wanted[real])
+    assert len(kernel.calls) == official.config.num_hidden_layers
 
 
 @torch.no_grad()

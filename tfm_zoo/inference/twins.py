@@ -155,7 +155,9 @@ def make_twin(found: Found, config: PreTrainedConfig) -> Twin:
         options = {"add_pooling_layer": has_pooler} if issubclass(zoo_class, TfmBertModel) else {}
         model = zoo_class(zoo_config, **options)
     is_chosen = attention_of(found.owner) is not None
-    model.set_attn_implementation(implementation if is_chosen else "sdpa" if model._supports_sdpa else "eager")
+    implementation = implementation if is_chosen else "sdpa" if model._supports_sdpa else "eager"
+    # (`"varlen"` is `"sdpa"`, and on a GPU without padding.)
+    model.set_attn_implementation("varlen" if implementation == "sdpa" else implementation)
 
     places = {name: (layer, slot) for name, layer, slot in tensors_of(found.holder)}
     lazy = {name: LazyTensor(get(slot).to("meta"), get(slot).detach) for name, (_, slot) in places.items()}
