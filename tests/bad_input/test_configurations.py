@@ -106,6 +106,9 @@ ENCODER = [
     (rope("default", partial_rotary_factor=0.1), "partial_rotary_factor=0.1 .*head_dim=8 with a pair"),
     ({"qk_norm": "head", "norm_type": "plain_layernorm"}, "qk_norm='head' .*'plain_layernorm'"),
     (rope("default", llama_4_scaling_beta=0.1), "llama_4_scaling_beta.* original_max_position_embeddings"),
+    ({"position_embedding_type": "absolute"}, "position_embedding_type='absolute' should be 'learned'"),
+    ({"norm_type": "RMSNorm"}, "norm_type='RMSNorm' should be 'rmsnorm'"),
+    ({"mlp_type": "swiglu"}, "mlp_type='swiglu' should be 'gated', with hidden_act='silu'"),
     ({"norm_postion": "pre"}, r"no field 'norm_postion'\. Is it 'norm_position'"),
     ({"hidden_sizes": "pre"}, r"no field 'hidden_sizes'\. Is it 'hidden_size'"),
 ]

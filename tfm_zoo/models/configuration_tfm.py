@@ -39,6 +39,25 @@ ALIASES = {
 }
 
 
+#: field -> values in other configurations, in small letters without lines -> what is right here
+VALUES = {
+    "position_embedding_type": {
+        "absolute": "'learned'",
+        "rope": "'rotary'",
+        "sinusoid": "'sinusoidal'",
+        "relative": "'none', with relative_attention_num_buckets=32",
+    },
+    "norm_position": {"postnorm": "'post'", "postln": "'post'", "prenorm": "'pre'", "preln": "'pre'"},
+    "norm_type": {"layernorm": "'layernorm'", "rmsnorm": "'rmsnorm'", "rms": "'rmsnorm'"},
+    "mlp_type": {
+        "swiglu": "'gated', with hidden_act='silu'",
+        "geglu": "'gated', with hidden_act='gelu'",
+        "glu": "'gated'",
+    },
+    "hidden_act": {"swiglu": "'silu', with mlp_type='gated'", "geglu": "'gelu', with mlp_type='gated'"},
+}
+
+
 class Stored:
     """A field that keeps the value it is given, and shows what `read` makes of the configuration and this value."""
 
@@ -323,7 +342,11 @@ class TfmConfig(PreTrainedConfig):
         cls.following_fields = [name for name in own if isinstance(cls.defaults[name], Follows)]
 
     def __new__(cls, *args, **given):
-        cls.by_field(given)  # `__init__` forgets which fields were given
+        for name, value in cls.by_field(given).items():  # `__init__` forgets which fields were given
+            plain = value.lower().translate({ord("_"): None, ord("-"): None}) if isinstance(value, str) else value
+            right = VALUES[name].get(plain) if name in VALUES else None
+            if right not in (None, repr(value)):
+                raise ValueError(f"{name}={value!r} should be {right}.")
         return super().__new__(cls)
 
     def __post_init__(self, **kwargs):
