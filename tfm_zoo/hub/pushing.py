@@ -80,7 +80,7 @@ def push(
         if not is_unreachable(error):
             raise
         sent = "Nothing was sent; push when there is a connection"
-        raise PushError(f"The Hub ({api.endpoint}) cannot be reached: {error}. {sent}: {command}") from error
+        raise PushError(f"The Hub ({api.endpoint}) cannot be reached: {str(error).rstrip(".")}. {sent}: {command}") from error
     message = commit_message or f"Upload {folder.resolve().name} with tfm_zoo {__version__}"
     try:
         card = card_of_folder(folder, repo_id)
