@@ -113,19 +113,21 @@ BAD = {
     "pooling 'mean': .* gives labels, and no vectors": {"model": "BertForSequenceClassification", "pooling": "mean"},
     "neither labels, tags nor vectors": {"model": "BertForQuestionAnswering"},
     "names Dense, which is not read": {"model": "BertModel"},
+    "There is no folder './nowhere'": {"source": "./nowhere"},
 }
 
 
 @pytest.mark.parametrize("message", BAD)
 def test_bad_options(encoder, message, tmp_path):
     options = {**BAD[message]}
+    encoder = options.pop("source", encoder)
     if name := options.pop("model", None):
         save(encoder := tmp_path, name, files=False)
     if "Dense" in message:
         kinds = ("Transformer", "Dense")
         modules = [{"type": f"sentence_transformers.models.{kind}", "path": ""} for kind in kinds]
         (tmp_path / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
         CorpusReader.from_pretrained(encoder, **options)
 
 

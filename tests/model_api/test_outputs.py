@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 import tfm_zoo
 from tfm_zoo import TfmBertForMaskedLM, TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration
+from tfm_zoo.models import inputs
 
 from ..precision import assert_same
 from ..tiny import ENCODERS, HEADS, NO_DROPOUT, ragged_batch, ragged_mask, tiny_decoder, tiny_model
@@ -31,6 +32,18 @@ def test_a_tuple_instead_of_a_dict(head):
     assert type(by_argument) is type(by_config) is tuple
     for result in (routed[: len(wanted)], by_argument, by_config):
         torch.testing.assert_close(result, wanted, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("head", [tfm_zoo.TfmBertModel, tfm_zoo.TfmGPTModel, tfm_zoo.TfmEncoderDecoderModel])
+def test_what_attention_weights_need_is_said(head, monkeypatch):
+    model, said = tiny_model(head), []
+    monkeypatch.setattr(inputs.logger, "warning_once", said.append)
+    assert not any(model(**ragged_batch(head), output_attentions=True).to_tuple()[-1])
+    assert "call model.set_attn_implementation('eager')" in said[0]
+    said.clear()
+    model.set_attn_implementation("eager")
+    model(**ragged_batch(head), output_attentions=True)
+    assert said == []
 
 
 @EVERY_HEAD

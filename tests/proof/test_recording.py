@@ -208,12 +208,13 @@ def test_bad_input(models, dump, tmp_path):
         ("nothing.parquet: there is no such file", "nothing.parquet"),
         ("of shape (32,), not vectors", flat, "--texts", file_of_texts),
         ("an array holds numbers alone", flat),
-        ("not from '.faiss'", tmp_path / "x.faiss"),
+        ("not from '.faiss'. Save those of the index as an array: numpy.save(", tmp_path / "x.faiss"),
         ("is not a text: None", dump(None, "c.parquet", text=[some[0], None], embedding=[*vectors[:2]])),
         ("differ in size", dump(None, "d.parquet", text=some, embedding=[vectors[0], vectors[1][:5]])),
         ("row 1 (counted from 0) has no vector", dump(None, "e.parquet", text=some, embedding=[vectors[0], None])),
     ):
         assert message in recorded(models / "bert", source, *words, code=1)
     assert "There is no folder" in recorded(tmp_path / "nothing", file, code=1)
+    assert "`tfm-zoo record MODEL --vectors" in tfm_zoo("verify", tmp_path / "x.faiss", code=1)
     assert "need --vectors" in tfm_zoo("record", models / "bert", "--prompt", "x", code=1)
     assert not [*tmp_path.glob("*.json")]

@@ -87,6 +87,8 @@ def test_a_loss_of_the_callers(recipe):
 
 
 def test_what_the_trainer_does_not_do_is_refused(recipe, texts):
+    with pytest.raises(ValueError, match=r"takes a task, .* not a Linear"):
+        as_trainer(torch.nn.Linear(1, 1))
     with pytest.raises(ValueError, match="does not read the option freeze"):
         as_trainer(task_of(recipe("classification"), freeze=["embeddings"]))
     stream = {"streaming": True, "max_train_steps": 2, "validation_file": texts / "held_out.txt"}

@@ -34,7 +34,7 @@ REFUSED = {
         ({"metrics": ["pearsonr", "squad"]} | NOWHERE, "metric 'squad' does not work with"),
         ({"class_weights": [1.0, -1.0]}, "expected a number of at least 0 for each of "),
         (LORA | NEW | {"config_overrides": "hidden_size=32"}, "give model_name_or_path"),
-        (LORA | {"lora_target_modules": ["query", "kv_proj"]}, "lora_target_modules '(query|kv_proj)'"),
+        (LORA | {"lora_target_modules": ["query", "kv_proj"]}, "no module of that name; it has .*k_proj, .*q_proj, "),
     ],
     "number": [
         ({"metrics": ["accuracy"]}, "metric 'accuracy' does not work with .*: .*mse"),

@@ -91,8 +91,8 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
     blocking = {name: pair for name, pair in fields.items() if is_decisive(name) or not is_whole}
     values = [f"{name}={value!r} (it has {other})" for name, (value, other) in blocking.items()]
     if values:
-        lacks = f"{head.official}, the nearest, lacks {', '.join(values)}"
-        raise ConversionError(f"No official class can express this model: {lacks}.")
+        nearest = f"{head.official} is the nearest, and lacks {', '.join(values)}"
+        raise ConversionError(f"No official class can express this model. {nearest}.")
     return architecture, head, fields
 
 

@@ -13,12 +13,12 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 
 from ..converters import ConversionError, from_official
 from ..converters.limits import check_room, positions_of
+from ..converters.sources import check_folder
 from ..inference.packing import pack_weights
 from ..inference.packing.linear import is_packed
 from ..inference.packing.packing import fastest
 from ..proof.contents import ORIGIN, digest_of_tensor
 from ..proof.sentence_files import sentence_settings
-from ..utils.pointers import refuse_pointers
 from .results import Embeddings, Labels, Tags, results_of
 
 #: texts that are tokenized and sorted together, and positions of a batch, padding included
@@ -103,10 +103,11 @@ class CorpusReader:
 
         Raises:
             ValueError: for a value that does not fit the model; the message names it.
+            FileNotFoundError: for a folder that is missing.
         """
         if dtype not in ("float32", "bfloat16", "float16"):
             raise ValueError(f"dtype {dtype!r}: a model computes in float32, bfloat16 or float16")
-        refuse_pointers(source)
+        check_folder(source)
         config = AutoConfig.from_pretrained(source, **loading)
         kind = results_of(config)
         if pooling and kind is not Embeddings:

@@ -142,12 +142,17 @@ def load(*source: str | None, columns: Sequence[str] = (), **options: Any) -> An
 
 
 def check_file(file: Path) -> None:
-    """Refuses a pointer of Git LFS, and a text file in UTF-16 or, of TSV, in which a line has more or fewer cells than
-    the header: a cell with a tab or a line break would shift all others."""
+    """Refuses a pointer of Git LFS, a text file in UTF-16, and CSV with semicolons; and TSV in which a line has more or
+    fewer cells than the header: a cell with a tab or a line break would shift all others."""
     refuse_pointer(file)
     if TEXT_FILES.get(file.suffix, "parquet") == "parquet":
         return
     refuse_utf_16(file)
+    if file.suffix == ".csv":
+        with file.open(encoding=ENCODING, errors="replace") as lines:
+            header = lines.readline().strip()
+        if ";" in header and "," not in header:
+            raise ValueError(f"{file} has semicolons ({header!r}): a .csv file needs commas, a .tsv file tabs")
     if file.suffix == ".tsv":
         with file.open(encoding=ENCODING, errors="replace") as lines:
             sizes = ((number, line.count("\t") + 1) for number, line in enumerate(lines, 1) if line.strip(" \n"))
@@ -241,20 +246,13 @@ def find_columns(
     columns = columns_of(split)
     for name in asked or ():
         if name not in columns:
-            raise ValueError(f"{option_name} {name!r}: no such column; the columns are {listed(columns)}")
+            raise ValueError(f"{option_name} {name!r}: no such column; the columns are {columns}")
     names = asked or next((names for names in usual if set(names) <= set(columns)), None)
     if names is None:
-        raise ValueError(f"give {option_name}: no usual name ({names_in(usual)}) is in the columns {listed(columns)}")
+        raise ValueError(f"give {option_name}: no usual name ({names_in(usual)}) is in the columns {columns}")
     return names
 
 
 def names_in(usual: Sequence[list[str]]) -> str:
     """The usual names as one text: "a, b", and "a and b" for two columns that belong together."""
     return ", ".join(dict.fromkeys(" and ".join(names) for names in usual))
-
-
-def listed(columns: list[str]) -> str:
-    """The columns of a table, for an error; with a hint if they look like a header with semicolons."""
-    is_other = len(columns) == 1 and ";" in columns[0]
-    hint = "; is the file separated by semicolons? A .csv file needs commas, a .tsv file tabs" if is_other else ""
-    return f"{columns}{hint}"

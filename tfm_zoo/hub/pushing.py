@@ -79,8 +79,8 @@ def push(
     except Exception as error:
         if not is_unreachable(error):
             raise
-        sent = "Nothing was sent; push when there is a connection"
-        raise PushError(f"The Hub ({api.endpoint}) cannot be reached: {error}. {sent}: {command}") from error
+        sent, why = "Nothing was sent; push when there is a connection", str(error).rstrip(".")
+        raise PushError(f"The Hub ({api.endpoint}) cannot be reached: {why}. {sent}: {command}") from error
     message = commit_message or f"Upload {folder.resolve().name} with tfm_zoo {__version__}"
     try:
         card = card_of_folder(folder, repo_id)

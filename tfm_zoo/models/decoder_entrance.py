@@ -6,7 +6,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from .batch import CACHE, Batch, KeptTokens, Layout, Tokens, is_traced, marks_padding
 from .cache import open_cache
 from .entrance import empty_states, find_layouts, needs_only_padding_masks, pair_mask, shown_keys
-from .inputs import asks_for, check_inputs, default_positions, documents_of
+from .inputs import asks_for, check_inputs, check_options, default_positions, documents_of
 
 SHOWN = ("output_hidden_states", "output_attentions", "output_router_logits")  # what each layer computes
 
@@ -21,6 +21,7 @@ def decoder_batch(
     cache, seen, returns_cache = open_cache(model, past_key_values, use_cache, batch=given.shape[0])
     is_callers = cache is not None and cache is past_key_values
 
+    check_options(model, given, options)
     check_inputs(model, tokens, attention_mask, seen=seen, takes_more_keys=True)
     # (A paged cache, one of the options, keeps documents apart itself. Beside a cache, a graph cannot tell them.)
     is_paged, documents = options.get("cache") is not None, None

@@ -1,13 +1,18 @@
 """A caller's arguments: checks, default positions, and packed documents."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from inspect import signature
 from sys import maxsize
 
 import torch
 from torch.nn import functional as F
+from transformers.utils import logging
 
 from .batch import FUSED, Tokens, count_in_mask, is_traced, marks_padding, reads_freely
 
+logger = logging.get_logger(__name__)
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
 #: how the names of attention implementations begin that keep documents apart as told here (an engine does so itself)
 SEPARATED = ("eager", *FUSED, "flex_attention", "flash", "kernels-community/")
@@ -32,6 +37,30 @@ def check_tensor(name: str, value: object) -> None:
             f"{name} is a {type(value).__name__}, and should be a tensor: torch.tensor makes one of numbers, and a "
             "tokenizer returns them with return_tensors='pt', for model(**inputs)."
         )
+
+
+def check_options(model, given: torch.Tensor, options: dict) -> None:
+    """Raises a `ValueError` for the misspelt name of an argument, which Python takes for an option. Says once that
+    attention weights are asked for where no kernel returns them."""
+    if is_traced(given):  # graphs hold no text
+        return
+    for name in options:
+        if meant := misspelt_argument(type(model), model.argument_prefix, name):
+            raise ValueError(f"There is no argument {name!r}. Is it {meant!r}?")
+    implementation = model.config._attn_implementation or "eager"
+    if implementation != "eager" and asks_for(model.config, options, "output_attentions"):
+        logger.warning_once(
+            f"output_attentions=True: attention by {implementation!r} returns no weights. Load the model with "
+            "attn_implementation='eager', or call model.set_attn_implementation('eager')."
+        )
+
+
+@lru_cache
+def misspelt_argument(model_class: type, prefix: str, name: str) -> str | None:
+    """The argument that the name of an option resembles, if any."""
+    known = [*signature(model_class.forward).parameters, "labels"]
+    known += [f"{prefix}{each}" for each in known if prefix]
+    return None if name in known else next(iter(get_close_matches(name, known, n=1, cutoff=0.87)), None)
 
 
 def check_inputs(

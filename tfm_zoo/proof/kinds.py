@@ -6,6 +6,7 @@ from typing import Literal
 Kind = Literal["model", "vectors", "export"]
 #: what vectors are proven by, in a folder and beside a file; what `predict.py` writes; files that hold vectors
 PROOF, BESIDE, CORPUS, ARRAYS = "_proof.json", ".proof.json", "_corpus.json", (".parquet", ".npy")
+FAISS = (".faiss", ".index")  # an index: what to do with it is said where vectors are read
 #: what the files of an encoder-decoder are called: the encoder's, and instead the decoder's
 ENCODER, DECODER = "encoder_model", "decoder_model"
 #: what exports are: patterns in a folder, the best known names first
@@ -24,7 +25,7 @@ def kind_of(source: str | Path, against: str | None = None) -> Kind:
     if against is not None:
         return "export"
     if path.is_file():
-        if path.suffix in ARRAYS or path.name.endswith((PROOF, BESIDE)):
+        if path.suffix in (*ARRAYS, *FAISS) or path.name.endswith((PROOF, BESIDE)):
             return "vectors"
         return "export" if path.suffix in (".onnx", ".xml", ".gguf") else "model"
     if not path.is_dir():

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .kinds import ARRAYS, FAISS
+
 #: rows that are read at once
 ROWS = 4096
 #: the columns of texts and of vectors that are looked for where no name is given
@@ -37,8 +39,11 @@ class Store:
         if not self.parts:
             what = "holds no vectors (*.parquet)" if self.path.is_dir() else "there is no such file or folder"
             raise FileNotFoundError(f"{path}: {what}.")
-        if (suffix := self.parts[0].suffix) not in (".parquet", ".npy"):
-            raise ValueError(f"{path}: vectors are read from .parquet and .npy, not from {suffix or 'such a file'!r}.")
+        if (suffix := self.parts[0].suffix) not in ARRAYS:
+            vectors = f"faiss.read_index({str(path)!r}).reconstruct_n()"
+            advice = f" Save those of the index as an array: numpy.save('vectors.npy', {vectors})." * (suffix in FAISS)
+            kind = suffix or "such a file"
+            raise ValueError(f"{path}: vectors are read from .parquet and .npy, not from {kind!r}.{advice}")
         self.is_array = suffix == ".npy"
         self.vector_column, self.text_column = vector_column or VECTOR, text_column
         if self.is_array:

@@ -105,8 +105,7 @@ class Table:
     def check(self, column: str) -> None:
         """Refuse a split without this column."""
         if column not in self.rows.column_names:
-            columns = row_files.listed(self.rows.column_names)
-            raise ValueError(f"{self} has no column {column!r}; its columns: {columns}")
+            raise ValueError(f"{self} has no column {column!r}; its columns: {self.rows.column_names}")
 
     def texts(self, column: str, option_name: str = "text_column_name") -> list[str]:
         """The texts of a column. Refuses one that is missing or holds anything else, and a text that is missing."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 if TYPE_CHECKING:
@@ -72,7 +72,10 @@ class Adapters:
         )
         for target in args.lora_target_modules or ():
             if not any(f".{name}".endswith(f".{target}") for name, _ in model.named_modules()):
-                raise ValueError(f"lora_target_modules {target!r}: {type(model).__name__} has no module of that name")
+                linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
+                names = ", ".join(sorted({name.rpartition(".")[2] for name in linear}))
+                kind = type(model).__name__
+                raise ValueError(f"lora_target_modules {target!r}: {kind} has no module of that name; it has {names}")
         self.model, self.tuner = model, peft.LoraModel(model, self.config, ADAPTER)
         del model.peft_config  # by which other libraries would take it for a model with adapters loaded
         for name in self.heads:

@@ -59,7 +59,8 @@ class Head:
             return None
         name = transformers.CONFIG_MAPPING[family].auto_classes.get(self.auto_class.__name__)
         if name is None:
-            raise ValueError(f"model_type {config.model_type!r} becomes a {family!r}, which is not a {self.title}")
+            what = f"model_type {config.model_type!r}{config.name_or_path and f' of {config.name_or_path!r}'}"
+            raise ValueError(f"{what} becomes a {family!r}, which is not a {self.title}")
         return getattr(tfm_zoo, name)
 
     def config_of_checkpoint(self, args: TrainingOptions) -> PreTrainedConfig:

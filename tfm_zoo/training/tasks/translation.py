@@ -90,8 +90,7 @@ def _pairs(languages: Sequence[str | None], table: data.Table) -> Dataset:
     table, texts = replace(table, rows=split), {}
     for side, option_name, language in zip(SIDES, ("source_lang", "target_lang"), languages, strict=True):
         if language is None:
-            columns = row_files.listed(split.column_names)
-            raise ValueError(f"give source_lang and target_lang: the columns are {columns}")
+            raise ValueError(f"give source_lang and target_lang: the columns are {split.column_names}")
         short = language.split("_")[0]
         asked = short if short in split.column_names and language not in split.column_names else language
         (column,) = row_files.find_columns(split, asked, [], option_name)
