@@ -18,7 +18,9 @@ MASK = torch.tensor([[1] * 13, [0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 0, 0]])
 
 
 @torch.no_grad()
-def test_padding_between_tokens_counts_in_distances():
+def test_padding_between_tokens_counts_in_distances(monkeypatch):
+    """Also where the places of a text are read in several parts."""
+    monkeypatch.setattr("tfm_zoo.models.modeling_tfm_deberta.PLACES", 5)
     official = build_tiny(BY_NAME["DebertaV2Model"])
     zoo = tfm_zoo.from_official(official)
     states, expected = (model(IDS, attention_mask=MASK).last_hidden_state for model in (zoo, official))

@@ -61,6 +61,8 @@ def test_no_logits_are_computed_twice(trained):
         with pytest.raises(RuntimeError, match="twice"):
             torch.autograd.grad(loss, learned)
     assert calls == [CHUNK, CHUNK, 3]
+    with torch.no_grad():
+        assert_same(vocabulary_loss(states, head, labels, 7, softcap=3.0), wanted)
 
 
 def test_vocabulary_loss_without_labels():

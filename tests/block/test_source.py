@@ -27,6 +27,16 @@ def test_rows_that_are_equal_have_gradients_of_their_own():
         assert embeds.grad[0].abs().max() == 0 and embeds.grad[1].abs().max() > 0
 
 
+@pytest.mark.parametrize("qk_norm", [None, "head", "whole"])
+@torch.no_grad()
+def test_attention_to_a_source_that_is_the_text_itself(qk_norm):
+    """It is self-attention that sees all."""
+    model = tiny_model(TfmEncoderDecoderModel, qk_norm=qk_norm, num_key_value_heads=2)
+    own, other, states = model.encoder.layers[0].self_attn, model.decoder.layers[0].encoder_attn, torch.randn(2, 7, 32)
+    other.load_state_dict(own.state_dict())
+    assert_same(other(states, states)[0], own(states)[0])
+
+
 @torch.no_grad()
 def test_positions_of_each_side():
     model = tiny_model(TfmEncoderDecoderModel, position_embedding_type="learned")

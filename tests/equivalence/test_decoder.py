@@ -120,6 +120,10 @@ def test_logits_of_some_positions_and_losses():
     for keep in (0, 1, 4, torch.tensor([0, 5, 12])):
         logits, expected = (model(**batch, logits_to_keep=keep).logits for model in (zoo, official))
         assert_same(logits[0], expected[0], f"logits_to_keep={keep}")
+    rows, real = torch.tensor([[0, 5], [2, 1], [12, 3]]), batch["attention_mask"].bool()
+    whole = zoo(**batch).logits
+    for keep, expected in ((rows, whole[torch.arange(3)[:, None], rows]), (real, whole[real])):
+        assert_same(zoo(**batch, logits_to_keep=keep).logits, expected)
     labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
     shifted = torch.cat((labels[:, 1:], torch.full((3, 1), -100)), dim=1)
     shifted[0, -1] = 7  # as in a text that goes on in the next piece

@@ -60,7 +60,7 @@ VARIATIONS = [
     ("OPTForQuestionAnswering", OPT_350M),
     ("OPTForSequenceClassification", {"word_embed_proj_dim": 48}),
     ("GPTBigCodeForCausalLM", {"multi_query": False, "scale_attn_weights": False}),
-    ("GPT2LMHeadModel", {"scale_attn_weights": False}),
+    ("GPT2LMHeadModel", {"scale_attn_weights": False, "scale_attn_by_inverse_layer_idx": True}),
 ]
 UNTIED = {"tie_word_embeddings": False}
 #: vocabularies of two sides, shared or not

@@ -39,6 +39,8 @@ def test_it_makes_logits_of_pooled_states(pooling):
         logits = model(**batch).logits
         for given in (pooled, pooled.unsqueeze(1)):  # as vLLM calls it
             assert_same(model.classifier(given), logits, side)
+        masks = (None, torch.ones_like(batch["attention_mask"]))  # which say the same
+        assert_same(*(model(**batch | {"attention_mask": mask}).logits for mask in masks))
         assert model.model.pooler is None and model.base_model(**batch).pooler_output is None
 
 
