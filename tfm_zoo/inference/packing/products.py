@@ -166,17 +166,16 @@ class Int8Product(Product):
             tensor = torch._empty_per_channel_affine_quantized(values.shape, **like)
             # It shares the memory of the values: packing makes a copy anyway.
             tensor.set_(values.untyped_storage(), values.storage_offset(), values.shape, values.stride())
-            self.packed = torch.ops.quantized.linear_prepack(tensor, bias)
+            self.packed = torch.ops.quantized.linear_prepack(tensor, None)
 
     def __call__(self, inputs: torch.Tensor, dtype: torch.dtype = torch.float) -> torch.Tensor:
-        inputs = inputs.float()
-        seven_bits = self.levels < 127
+        inputs, seven_bits = inputs.float(), self.levels < 127
         if inputs.numel() == inputs.shape[-1]:  # a single row
-            return torch.ops.quantized.linear_dynamic(inputs, self.packed, seven_bits)
-        heights = heights_of(inputs).clamp_(min=TINY)
-        outputs = torch.ops.quantized.linear_dynamic(inputs / heights, self.packed, seven_bits)
-        # The kernel has added the bias, which must not be multiplied.
-        return outputs.mul_(heights) if self.bias is None else torch.lerp(self.bias, outputs, heights)
+            outputs = torch.ops.quantized.linear_dynamic(inputs, self.packed, seven_bits)
+        else:
+            heights = inputs.abs().amax(-1, keepdim=True).clamp_(min=TINY)  # sooner for few rows than `heights_of`
+            outputs = torch.ops.quantized.linear_dynamic(inputs / heights, self.packed, seven_bits).mul_(heights)
+        return outputs if self.bias is None else outputs.add_(self.bias)
 
     def unpacked(self) -> tuple:
         weight = torch.ops.quantized.linear_unpack(self.packed)[0]
