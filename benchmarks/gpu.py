@@ -82,7 +82,9 @@ def correctness(
     for name in names or [name for name in BY_NAME if name.endswith(LANGUAGE)]:
         official = build_tiny(BY_NAME[name]).to(device)
         zoo = tfm_zoo.from_official(official).to(device)
-        if getattr(zoo.config, "num_local_experts", None):  # rounding may send a token to another expert, in each class to another
+        if getattr(
+            zoo.config, "num_local_experts", None
+        ):  # rounding may send a token to another expert, in each class to another
             continue
         has_cap = zoo.config.attn_logit_softcapping is not None
         for kind in ("ragged", "full"):
