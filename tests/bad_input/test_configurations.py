@@ -22,6 +22,8 @@ NO_FINITE = [math.nan, math.inf]
 MIXED = {"layer_types": ["full_attention", "sliding_attention"]}
 LINEAR = {"attention_type": "linear"}
 LEARNED = {"position_embedding_type": "learned"}
+OF_OTHERS = {"sliding_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 100.0}}
+OF_OTHERS = {"position_embedding_type": "rotary", "rope_parameters": OF_OTHERS}
 BY_PADDING = {"position_ids_from_padding": True}
 
 
@@ -101,6 +103,7 @@ ENCODER = [
         "'sinusoidal' .* hidden_size=9 is odd",
     ),
     (rope("yarnn"), "rope_type='yarnn' .* yarn"),
+    (OF_OTHERS | LINEAR, "rope_parameters=.* should have those of 'linear_attention' layers"),
     (rope("linear"), "'linear': .*factor"),
     (rope("default", partial_rotary_factor=1.5), r"partial_rotary_factor=1\.5 .* \(0, 1\]"),
     (rope("default", partial_rotary_factor=0.1), "partial_rotary_factor=0.1 .*head_dim=8 with a pair"),
