@@ -213,7 +213,7 @@ def test_saved_and_loaded(made, attention, side):
         torch.testing.assert_close(dict(loaded(**batch)), dict(model(**batch)), rtol=0, atol=1e-13)
 
 
-@settings(COMMON, max_examples=90)
+@settings(COMMON, max_examples=80)
 @given(made=ENCODER | TRANSLATOR, attention=ATTENTION, side=SIDE)
 # A padded position whose window holds no token has nothing to see.
 @example(made=(TfmBertModel, NO_DROPOUT | {"sliding_window": 1}), attention="eager", side="right")
@@ -241,7 +241,7 @@ def pieces_of(length: int, first: int) -> list[slice]:
     return [slice(*each) for each in pairwise(ends)]
 
 
-@settings(COMMON, max_examples=70)
+@settings(COMMON, max_examples=60)
 @given(made=DECODER, side=PADDED_SIDE, first=st.integers(1, 8))
 def test_a_decoder_step_by_step_as_at_once_and_eager_as_sdpa(made, side, first):
     """With a cache that grows or one that does not; and both implementations of attention learn the same."""
