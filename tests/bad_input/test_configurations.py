@@ -22,13 +22,14 @@ NO_FINITE = [math.nan, math.inf]
 MIXED = {"layer_types": ["full_attention", "sliding_attention"]}
 LINEAR = {"attention_type": "linear"}
 LEARNED = {"position_embedding_type": "learned"}
-OF_OTHERS = {"sliding_attention": {"rope_type": "linear", "factor": 3.0, "rope_theta": 100.0}}
-OF_OTHERS = {"position_embedding_type": "rotary", "rope_parameters": OF_OTHERS}
 BY_PADDING = {"position_ids_from_padding": True}
 
 
 def rope(kind: str, **parameters) -> dict:
     return {"position_embedding_type": "rotary", "rope_parameters": {"rope_type": kind, "rope_theta": 1e4} | parameters}
+
+
+OF_OTHERS = rope("default") | {"rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}}
 
 
 def field(template: str, values: dict) -> list[tuple[dict, str]]:
