@@ -4,8 +4,8 @@
     python -m benchmarks mutations compare OUT OUT         # caught by both, by one, by neither
 
 A fault is one small change inside a function: a comparison, a sign, a number, a default, a dropped argument, a dropped
-check. The same seed draws the same faults, so that two versions of the tests can be judged by them. `run` works in
-copies of the checkout, one for each process.
+check. The same seed draws the same faults, so that two versions of the tests can be judged by them. `run` works in a
+copy of the checkout.
 """
 
 import ast
@@ -16,13 +16,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Annotated
 
 import typer
@@ -126,24 +123,20 @@ def faults_in(path: Path, name: str) -> Iterator[Fault]:
 def draw(checkout: Path, count: int, seed: int) -> list[Fault]:
     """From each room its share of the faults, at least three; each kind as often as others."""
     rng, drawn = random.Random(seed), []
-    rooms: dict[str, list[Path]] = {}
+    rooms: dict[str, dict[str, list[Fault]]] = {}
     for path in sorted((checkout / PACKAGE).rglob("*.py")):
-        rooms.setdefault(room_of(path.relative_to(checkout)), []).append(path)
-    sizes = {room: sum(len(path.read_text("utf-8").splitlines()) for path in files) for room, files in rooms.items()}
-    for room, files in rooms.items():
-        kinds: dict[str, list[Fault]] = {}
-        for each in (fault for path in files for fault in faults_in(path, str(path.relative_to(checkout)))):
-            kinds.setdefault(each.kind, []).append(each)
-        for _ in range(max(3, round(count * sizes[room] / sum(sizes.values())))):
-            left = sorted(kind for kind, found in kinds.items() if found)
-            if left:
-                found = kinds[rng.choice(left)]
-                drawn.append(found.pop(rng.randrange(len(found))))
+        for each in faults_in(path, str(path.relative_to(checkout))):
+            rooms.setdefault(room_of(each.file), {}).setdefault(each.kind, []).append(each)
+    sizes = {room: sum(map(len, kinds.values())) for room, kinds in rooms.items()}
+    for room, kinds in rooms.items():
+        for _ in range(min(sizes[room], max(3, round(count * sizes[room] / sum(sizes.values()))))):
+            found = kinds[rng.choice(sorted(kind for kind, found in kinds.items() if found))]
+            drawn.append(found.pop(rng.randrange(len(found))))
     return drawn
 
 
-def is_caught(fault: Fault, tests: list[str], checkout: Path) -> tuple[bool, str]:
-    """Whether one of the tests fails in this checkout, and which."""
+def caught_by(fault: Fault, tests: list[str], checkout: Path) -> str:
+    """The first of the tests that fails in this checkout; nothing, if all pass."""
     path = checkout / fault.file
     source = path.read_bytes()
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=no", *tests]
@@ -152,11 +145,17 @@ def is_caught(fault: Fault, tests: list[str], checkout: Path) -> tuple[bool, str
         path.write_bytes(source[: fault.start] + fault.new.encode() + source[fault.end :])
         done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=LIMIT)
     except subprocess.TimeoutExpired:
-        return True, "it did not end"
+        return "it did not end"
     finally:
         path.write_bytes(source)
     failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return done.returncode not in (0, 5), (failed or [""])[0]
+    return "" if done.returncode in (0, 5) else (failed or ["no test began"])[0]
+
+
+def read(out: Path) -> dict[str, str]:
+    """By fault, which test has caught it."""
+    lines = map(json.loads, out.read_text().splitlines()) if out.exists() else ()
+    return {line["name"]: line["caught by"] for line in lines}
 
 
 @app.command()
@@ -165,27 +164,21 @@ def run(
     out: Annotated[Path, typer.Argument(help="a line of JSON for each fault; a second run goes on with it")],
     count: Annotated[int, typer.Option(help="faults")] = 150,
     seed: Annotated[int, typer.Option(help="draws them")] = 0,
-    processes: Annotated[int, typer.Option(help="that run tests side by side")] = 2,
 ) -> None:
     """Plants each fault in a copy of the checkout, and runs the tests of its room until one fails."""
-    faults = draw(checkout, count, seed)
-    done = {json.loads(line)["name"] for line in out.read_text().splitlines()} if out.exists() else set()
-    with tempfile.TemporaryDirectory() as folder, out.open("a") as file, ThreadPoolExecutor(processes) as pool:
-        copies: SimpleQueue[Path] = SimpleQueue()
-        for number in range(processes):
-            ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", "runs", "site")
-            copies.put(Path(shutil.copytree(checkout, Path(folder, str(number)), ignore=ignored)))
-
-        def judge(fault: Fault) -> dict:
-            start, copy = time.monotonic(), copies.get()
-            caught, by = is_caught(fault, TESTS.get(room_of(fault.file), ["tests"]), copy)
-            copies.put(copy)
-            result = {"name": fault.name, "caught": caught, "by": by, "seconds": round(time.monotonic() - start, 1)}
-            return asdict(fault) | result
-
-        for result in pool.map(judge, (fault for fault in faults if fault.name not in done)):
-            print(json.dumps(result), file=file, flush=True)
-            print("caught" if result["caught"] else "NOT CAUGHT", result["name"], result["by"], sep="; ", flush=True)
+    done = read(out)
+    with tempfile.TemporaryDirectory() as folder:
+        ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", "runs", "site")
+        copy = Path(shutil.copytree(checkout, Path(folder, "checkout"), ignore=ignored))
+        for fault in draw(checkout, count, seed):
+            if fault.name not in done:
+                found = {
+                    "name": fault.name,
+                    "caught by": caught_by(fault, TESTS.get(room_of(fault.file), ["tests"]), copy),
+                }
+                with out.open("a") as file:
+                    print(json.dumps(found), file=file)
+                print(*found.values(), sep="; ", flush=True)
 
 
 @app.command()
@@ -194,15 +187,15 @@ def compare(
     after: Annotated[Path, typer.Argument(help="what it wrote with other tests")],
 ) -> None:
     """Counts by room what both caught, one, or neither; and lists what one alone caught, or neither."""
-    found = [{one["name"]: one for one in map(json.loads, path.read_text().splitlines())} for path in (before, after)]
+    found = read(before), read(after)
     titles = {(True, True): "both", (True, False): "before alone", (False, True): "after alone"}
+    titles |= {(False, False): "neither"}
     counts: Counter = Counter()
     for name in found[0].keys() & found[1].keys():
-        title = titles.get((found[0][name]["caught"], found[1][name]["caught"]), "neither")
-        for room in (room_of(found[0][name]["file"]) or "the root", "all"):
+        title = titles[tuple(bool(each[name]) for each in found)]
+        for room in (room_of(name.split(": ")[0]) or "the root", "all"):
             counts[room, title] += 1
         if title != "both":
             print(f"{title}: {name}")
-    columns = [*titles.values(), "neither"]
     rows = sorted({room for room, _ in counts}, key=lambda room: (room == "all", room))
-    table(["room", *columns], ([room, *(counts[room, title] for title in columns)] for room in rows))
+    table(["room", *titles.values()], ([room, *(counts[room, title] for title in titles.values())] for room in rows))

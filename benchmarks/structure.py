@@ -9,16 +9,14 @@ of the functions; and the frames of these files from `main`, included, to `optim
 
 import ast
 import copy
-import importlib.util
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Annotated
-from unittest import mock
 
 import torch
 import transformers
@@ -27,9 +25,10 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import tfm_zoo
+from tests.recipes.in_a_row import imported
 
 from .batches import SHARED
-from .recipe_runs import make_runs
+from .figures import make_runs
 from .timing import table
 
 PACKAGE = Path(tfm_zoo.__file__).parent
@@ -76,19 +75,16 @@ class Trace:
     def switches(self) -> int:
         return sum(one != other for one, other in zip(self.way, self.way[1:], strict=False))
 
-    def functions(self) -> Iterator[tuple[Path, ast.FunctionDef, range]]:
-        """Every function that ran, with its file and its lines."""
-        firsts = set(self.calls)
+    def lines(self) -> int:
+        """Those of the functions that ran; of a function within another, counted once."""
+        firsts, found = set(self.calls), set()
         for file in self.files:
             for function in ast.walk(ast.parse(file.read_text())):
                 if isinstance(function, ast.FunctionDef):
                     first = min(node.lineno for node in (function, *function.decorator_list))
                     if (str(file), first) in firsts:
-                        yield file, function, range(first, function.end_lineno + 1)
-
-    def lines(self) -> int:
-        """Those of a function within another are counted once."""
-        return len({(file, line) for file, _, lines in self.functions() for line in lines})
+                        found |= {(file, line) for line in range(first, function.end_lineno + 1)}
+        return len(found)
 
 
 def trace(folders: tuple[Path, ...], run: Callable[[], object]) -> Trace:
@@ -127,7 +123,7 @@ STEPS = {
 }
 
 
-def steps(list_functions: bool) -> Iterator[list]:
+def steps() -> Iterator[list]:
     """A row for each step and each side of the comparison."""
     for title, (name, make_step, is_ragged) in STEPS.items():
         torch.manual_seed(0)
@@ -142,9 +138,6 @@ def steps(list_functions: bool) -> Iterator[list]:
                 step = make_step(model, batch)
                 step()  # what is imported and made only once
                 found = trace((folder,), step)
-            if list_functions:
-                for file, function, lines in found.functions():
-                    print(f"  {len(lines):4} lines: {file.name}, {function.name}")
             yield [title, whose, len(found.files), len(set(found.calls)), found.lines(), found.switches]
 
 
@@ -178,22 +171,13 @@ class Reached(BaseException):
     """Ends a recipe where it has come to what is looked at."""
 
 
-def recipe_module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    with mock.patch.object(sys, "path", [str(RECIPES), *sys.path]):  # as for a script that is started
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return module
-
-
 def training(shared: Path) -> Iterator[list]:
     """What a run goes through before its first step."""
     run = make_runs(shared)["classification-imdb"]
     if run.missing:
         yield [f"left out: there is no {run.missing[0]}", "", "", "", ""]
         return
-    main, found, frames = recipe_module(run.recipe).main, Trace((PACKAGE / "training", RECIPES)), []
+    main, found, frames = imported(RECIPES / f"{run.recipe}.py").main, Trace((PACKAGE / "training", RECIPES)), []
 
     def stop(*_: object) -> None:
         sys.setprofile(None)
@@ -210,12 +194,11 @@ def training(shared: Path) -> Iterator[list]:
 
 
 def main(
-    list_functions: Annotated[bool, typer.Option("--list", help="Also list the functions that run.")] = False,
     shared: Annotated[Path, typer.Option(help="Folder of data sets and checkpoints.")] = SHARED,
 ) -> None:
     """Counts files, functions and lines of a step and of a training run; and lines and imports of every room."""
     transformers.logging.disable_progress_bar()
-    table(["step", "class", "files", "functions", "lines", "switches of file"], steps(list_functions))
+    table(["step", "class", "files", "functions", "lines", "switches of file"], steps())
     table(["code", "files", "lines", "imports between them"], sizes())
     columns = ["run, to its first step", "files", "their lines", "lines of functions", "frames to `optimizer.step`"]
     table(columns, training(shared))

@@ -29,6 +29,9 @@ def rope(kind: str, **parameters) -> dict:
     return {"position_embedding_type": "rotary", "rope_parameters": {"rope_type": kind, "rope_theta": 1e4} | parameters}
 
 
+OF_OTHERS = rope("default") | {"rope_parameters": {"sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}}
+
+
 def field(template: str, values: dict) -> list[tuple[dict, str]]:
     """A case for each field and its value, which stand in the error as NAME=VALUE."""
     return [({name: value}, f"{name}={re.escape(repr(value))} {template}") for name, value in values.items()]
@@ -101,6 +104,7 @@ ENCODER = [
         "'sinusoidal' .* hidden_size=9 is odd",
     ),
     (rope("yarnn"), "rope_type='yarnn' .* yarn"),
+    (OF_OTHERS | LINEAR, "rope_parameters=.* should have those of 'linear_attention' layers"),
     (rope("linear"), "'linear': .*factor"),
     (rope("default", partial_rotary_factor=1.5), r"partial_rotary_factor=1\.5 .* \(0, 1\]"),
     (rope("default", partial_rotary_factor=0.1), "partial_rotary_factor=0.1 .*head_dim=8 with a pair"),

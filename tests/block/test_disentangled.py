@@ -4,7 +4,6 @@ import pytest
 import torch
 
 import tfm_zoo
-from tfm_zoo.converters import ConversionError
 
 from ..official_models import BY_NAME, build_tiny
 from ..precision import assert_same
@@ -37,41 +36,9 @@ def test_flex_attention():
     assert_same(model(IDS, attention_mask=mask)[0], wanted)
 
 
-@pytest.mark.parametrize(
-    ("name", "fields", "message"),
-    [
-        (
-            "DebertaV2Model",
-            {"relative_attention": False},
-            "not converted. .* pos_att_type: None.*kernel_size: 0",
-        ),
-        ("DebertaV2Model", {"pos_att_type": None}, "pos_att_type=None"),
-        ("DebertaModel", {"talking_head": True}, "talking_head=True"),
-    ],
-    ids=str,
-)
-def test_refused_conversions(name, fields, message):
-    with pytest.raises(ConversionError, match=message):
-        tfm_zoo.from_official(build_tiny(BY_NAME[name], **fields))
-
-
 def test_no_other_checkpoint_carries_its_files(tmp_path):
     for head in (tfm_zoo.TfmBertModel, tfm_zoo.TfmDebertaModel):
         tiny_model(head).save_pretrained(tmp_path / head.__name__)
     files = {folder.name: {file.name for file in folder.glob("*.py")} for folder in tmp_path.iterdir()}
     own = {"configuration_tfm_deberta.py", "modeling_tfm_deberta.py"}
     assert files["TfmDebertaModel"] - files["TfmBertModel"] == own and files["TfmBertModel"] < files["TfmDebertaModel"]
-
-
-#: of DeBERTa keys without a bias, and a row for each distance
-OF_V1 = {"position_buckets": None, "key_bias": False, "share_att_key": False, "norm_rel_ebd": "none"}
-
-
-@pytest.mark.parametrize(
-    ("official_name", "fields"), [("DebertaV2ForMaskedLM", {"position_buckets": 8}), ("DebertaForMaskedLM", OF_V1)]
-)
-def test_a_model_that_never_was_official_is_exported(official_name, fields):
-    zoo = tiny_model(tfm_zoo.TfmDebertaForMaskedLM, **fields)
-    official = tfm_zoo.to_official(zoo)
-    assert type(official).__name__ == official_name
-    assert_same(zoo(IDS).logits, official(IDS).logits)

@@ -90,6 +90,7 @@ def test_buckets_of_t5():
     [
         *((TfmGPTModel, RELATIVE, each, "num_buckets=8") for each in ("flash_attention_2", "paged|sdpa", "vllm")),
         (TfmDebertaModel, {}, "flash_attention_2", "takes no bias"),
+        (TfmGPTModel, {"position_embedding_type": "alibi"}, "vllm", "takes no bias .*'alibi'"),
     ],
 )
 def test_attention_that_takes_no_bias(head, fields, attention, message):

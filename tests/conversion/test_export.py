@@ -21,6 +21,8 @@ LINEAR = {"rope_parameters": {"rope_type": "linear", "rope_theta": 50.0, "factor
 MLP_BIAS = {"mlp_bias": True, "mlp_output_bias": True}
 APART = {"share_encoder_decoder_embeddings": False}
 ROTARY = {"position_embedding_type": "rotary"}
+#: keys without a bias, and a row for each distance
+OF_DEBERTA_V1 = {"position_buckets": None, "key_bias": False, "share_att_key": False, "norm_rel_ebd": "none"}
 MASKED, CAUSAL, LLAMA = "TfmBertForMaskedLM", "TfmGPTForCausalLM", "LlamaForCausalLM"
 MARIAN, BART, FSMT = "MarianMTModel", "BartForConditionalGeneration", "FSMTForConditionalGeneration"
 #: classes whose own axes make a model theirs
@@ -54,6 +56,8 @@ def make(name: str, **fields):
         ("TfmBertForQuestionAnswering", {"pooler_act": "relu", "lm_head_act": "silu"}, "BertForQuestionAnswering"),
         (MASKED, {"position_ids_from_padding": True, "pad_token_id": 1}, "RobertaForMaskedLM"),
         (MASKED, {"embedding_size": 8}, "ElectraForMaskedLM"),
+        ("TfmDebertaForMaskedLM", {"position_buckets": 8}, "DebertaV2ForMaskedLM"),
+        ("TfmDebertaForMaskedLM", OF_DEBERTA_V1, "DebertaForMaskedLM"),
         ("TfmBertForTokenClassification", ROTARY, "JinaEmbeddingsV3ForTokenClassification"),
         (CAUSAL, {}, "GPT2LMHeadModel"),
         ("TfmGPTModel", {"hidden_act": "relu", "embedding_dropout": 0.3}, "GPT2Model"),

@@ -6,6 +6,7 @@ from copy import deepcopy
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from transformers.initialization import no_init_weights
 
 from tests.conversion.comparison import assert_same_config, assert_same_model, assert_same_weights
 from tests.equivalence.comparison import ragged_batch
@@ -61,7 +62,9 @@ def other_values(value) -> tuple:
         return (not value,)
     if isinstance(value, int | float):
         return (value + 1, value * 2, value / 2 + 0.1)
-    return ("relu", "mean", True, None, 3, 0.3, deepcopy(ROPE["linear"]))
+    if isinstance(value, str):
+        return ("relu", "mean", None)
+    return (True, 3, 0.3, deepcopy(ROPE["linear"]), "mean") if value is None else (None, deepcopy(ROPE["linear"]))
 
 
 def zoo_values(table: Architecture, fields: dict) -> dict:
@@ -87,17 +90,19 @@ def changes_that_fit(table: Architecture) -> dict:
             if name in told and isinstance(fields[name], int | float):
                 break  # a number tells no more than another
             try:
-                if zoo_values(table, made_of(fields | {name: value}).to_dict()) != before:
+                if zoo_values(table, fields | {name: value}) != before:
                     if name not in changes:
                         config = made_of(fields | changes | {name: value})
                         zoo_values(table, config.to_dict())
-                        type(original)(config).eval()(**batch)
+                        with no_init_weights():
+                            type(original)(config).eval()(**batch)
                         changes[name] = value
                         told.add(name)
                     continue
                 if name in copied:
                     continue
-                changed = type(original)(made_of(fields | {name: value})).eval()
+                with no_init_weights():
+                    changed = type(original)(made_of(fields | {name: value})).eval()
                 changed.load_state_dict(original.state_dict())
             except NOT_TAKEN:
                 continue
@@ -229,15 +234,6 @@ def test_a_window_given_to_a_converted_model():
     assert zoo.config.layer_types == official.config.layer_types == [SLIDING] * 3
     assert_same(official(IDS).logits, zoo(IDS).logits)
     assert (original(IDS).logits - zoo(IDS).logits).abs().max() > 1e-2
-
-
-def test_padding_is_trained_where_the_official_class_trains_it():
-    """An embedding with a `padding_idx` gets no gradient for it: LLaMA's does not, GPT-2's does."""
-    for name, is_trained in (("GPT2LMHeadModel", True), ("LlamaForCausalLM", False)):
-        original = build_tiny(BY_NAME[name], tie_word_embeddings=False)
-        for model in (original, from_official(original)):
-            model(torch.tensor([[5, 0, 7]])).logits.sum().backward()
-            assert model.get_input_embeddings().weight.grad[0].any() == is_trained
 
 
 #: what other libraries write into `config.json`, and read there

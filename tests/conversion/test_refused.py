@@ -152,6 +152,10 @@ CASES = [
     # No official class declares the field by which a decoder sees later tokens.
     *(field(name, ".* True", is_causal=False) for name in ("LlamaModel", "BartModel", "CLIPTextModel")),
     not_converted("NomicBertModel", prenorm=True),
+    in_file(
+        edited(CONFIG, relative_attention=False), "converted: pos_att_type: None.*kernel_size: 0", "DebertaV2Model"
+    ),
+    *(not_converted("DebertaV2Model", pos_att_type=None), not_converted("DebertaModel", talking_head=True)),
     field("ModernBertForMaskedLM", sparse_pred_ignore_index=7),
     in_file(edited(CONFIG, model_type="gpt_oss"), "'gpt_oss'.* not convert: each head has a learned sink"),
     in_file(edited(CONFIG, model_type="mamba"), "'mamba'.* bert, .*gpt2, .*llama, .*from_state_dict"),

@@ -8,15 +8,14 @@ import onnxruntime
 import pytest
 import torch
 from transformers import AutoConfig
-from typer.testing import CliRunner
 
 import tfm_zoo.inference.onnx.check
 import tfm_zoo.inference.onnx.export
-from tfm_zoo.cli import app
 from tfm_zoo.converters import ConversionError
 from tfm_zoo.inference.onnx import export_onnx
 from tfm_zoo.proof import verify_export
 
+from ..command import tfm_zoo as command
 from ..forks import with_transformers
 from ..tiny import ragged_batch, ragged_mask, tiny_decoder, tiny_model
 
@@ -137,8 +136,7 @@ def zoo_folder(tmp_path):
 
 def test_the_command(zoo_folder, tmp_path):
     out = tmp_path / "out"
-    result = CliRunner().invoke(app, ["export", "--onnx", str(zoo_folder), str(out)])
-    assert result.exit_code == 0, result.output
+    command("export", "--onnx", zoo_folder, out)
     assert {file.name for file in (out / "onnx").iterdir()} == {"model.onnx"}
     graph = onnx.load(out / "onnx" / "model.onnx").graph
     axes = {each.name: [axis.dim_param for axis in each.type.tensor_type.shape.dim] for each in graph.input}

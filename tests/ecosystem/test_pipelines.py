@@ -8,12 +8,11 @@ import torch
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
 from transformers import CONFIG_MAPPING, pipeline
-from typer.testing import CliRunner
 
 import tfm_zoo
-from tfm_zoo.cli import app
 from tfm_zoo.families.auto_classes import FAMILIES
 
+from ..command import tfm_zoo as command
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import tiny_model
 from ..words import SENTENCES, make_tokenizer
@@ -65,8 +64,7 @@ def test_pipeline(task, head, texts, options, fields, tmp_path):
 
 
 def convert(source: Path, out: Path, *options: str) -> Path:
-    result = CliRunner().invoke(app, ["convert", str(source), str(out), *options])
-    assert result.exit_code == 0, result.output
+    command("convert", source, out, *options)
     return out
 
 

@@ -234,15 +234,3 @@ def test_what_an_engine_would_not_compute(head, fields, complaint):
     config._attn_implementation = "vllm"
     with pytest.raises(ValueError, match=complaint) if complaint else nullcontext():
         head(config)
-
-
-@pytest.mark.parametrize(
-    ("head", "fields", "named"),
-    [
-        (tfm_zoo.TfmGPTModel, {"position_embedding_type": "alibi"}, "'alibi'"),
-        (tfm_zoo.TfmBertModel, {"relative_attention_num_buckets": 8}, "relative_attention_num_buckets=8"),
-    ],
-)
-def test_a_bias_that_an_engine_does_not_add(head, fields, named):
-    with pytest.raises(ValueError, match=f"'an_engine' takes no bias .*{named}"):
-        served(tiny_model(head, **fields))

@@ -16,13 +16,9 @@ pytestmark = pytest.mark.usefixtures("double")
 VARIED = {"no_repeat_ngram_size": 1}
 BEAMS = {"num_beams": 3, "num_return_sequences": 2, "length_penalty": 0.6}
 STRATEGIES = (VARIED, VARIED | BEAMS)
-ROTARY = {"position_embedding_type": "rotary", "rope_parameters": {"rope_type": "default", "rope_theta": 100.0}}
 ARCHITECTURES = {
     "the paper's": {},
-    "like FSMT": {"position_ids_from_padding": True, "sinusoid_type": "tensor2tensor", "decoder_vocab_size": 73},
-    "modern": ROTARY | {"norm_position": "pre", "norm_type": "rmsnorm", "num_key_value_heads": 2, "mlp_type": "gated"},
     "like T5": {"position_embedding_type": "none", "relative_attention_num_buckets": 8, "norm_position": "pre"},
-    "windowed": {"sliding_window": 3, "position_embedding_type": "none"},
 }
 
 
@@ -31,8 +27,8 @@ def make(seed: int = 0, **fields) -> TfmEncoderDecoderForConditionalGeneration:
     return tiny_model(TfmEncoderDecoderForConditionalGeneration, seed, **fields)
 
 
-def sources(side: str = "right") -> dict[str, torch.LongTensor]:
-    batch = ragged_batch(TfmEncoderDecoderForConditionalGeneration, side)
+def sources() -> dict[str, torch.LongTensor]:
+    batch = ragged_batch(TfmEncoderDecoderForConditionalGeneration)
     return {name: batch[name] for name in ("input_ids", "attention_mask")}
 
 
@@ -45,24 +41,6 @@ def count_calls(module: torch.nn.Module) -> list:
 def assert_generated(made, wanted) -> None:
     assert made.sequences.equal(wanted.sequences)
     assert_same(made.scores, wanted.scores)
-
-
-@pytest.mark.parametrize(
-    ("name", "side"),
-    [(name, "right") for name in ARCHITECTURES]
-    # where neither positions nor windows count the padding, it may be anywhere
-    + [("modern", "left"), ("windowed", "left"), ("like FSMT", "left"), ("like FSMT", "holes")],
-)
-def test_a_sentence_says_the_same_alone(name, side):
-    """The padding of a batch is not heard: each row gives what it gives by itself, without padding."""
-    model = make(**ARCHITECTURES[name])
-    batch = sources(side)
-    together = generate(model, batch, **VARIED, eos_token_id=None)
-    for row, mask in enumerate(batch["attention_mask"].bool()):
-        alone = generate(model, {"input_ids": batch["input_ids"][row : row + 1, mask]}, **VARIED, eos_token_id=None)
-        assert alone.sequences[0].equal(together.sequences[row])
-        for one, all_rows in zip(alone.scores, together.scores, strict=True):
-            assert_same(one[0], all_rows[row])
 
 
 @pytest.mark.parametrize("options", [{}, BEAMS, {"cache_implementation": "static"}, {"use_cache": False}], ids=str)

@@ -27,13 +27,6 @@ def test_correctness():
     assert {row[head.index("within")] for row in rows} == {"yes"}
 
 
-def test_packing():
-    with device() as kernel:
-        table = gpu.packing("cpu")
-    assert kernel.calls and {row[-1] for row in table[1]} == {"apart"}
-    assert "| apart |" in gpu.markdown("packing", table)
-
-
 @pytest.mark.slow
 def test_backends(monkeypatch):
     """Each way is timed beside the others, and says which kernel ran, or why it did not."""

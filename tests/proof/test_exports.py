@@ -1,4 +1,4 @@
-"""Exports of a model, judged by what they compute: what they have lost is named. (`python -m benchmarks stores` judges
+"""Exports of a model, judged by what they compute: what they have lost is named. (`python -m benchmarks exports` judges
 those of OpenVINO and llama.cpp, too, which CI has not.)"""
 
 import json

@@ -147,7 +147,7 @@ def rotary_positions(config: Any) -> Iterator[str]:
         rope_type, share = own.get("rope_type"), own.get("partial_rotary_factor", 1.0)
         if "llama_4_scaling_beta" in own and (own is not parameters or "original_max_position_embeddings" not in own):
             yield "$rope_parameters with llama_4_scaling_beta are one set, with original_max_position_embeddings."
-        if rope_type is None:
+        if rope_type is None or any(isinstance(each, dict) for each in own.values()):  # those of other layers
             yield f"$rope_parameters should have those of {layer_type!r} layers."
         if rope_type not in ("default", *ROPE_INIT_FUNCTIONS):
             yield f"rope_type={rope_type!r} should be one of: default, {', '.join(ROPE_INIT_FUNCTIONS)}."
