@@ -163,6 +163,7 @@ FAULTS = {
     "a tokenizer saved again": saved(transformers.AutoTokenizer.from_pretrained),
     "a model saved again": saved(transformers.LlamaForCausalLM.from_pretrained),
     "the settings of an earlier release": name_settings_as_earlier_releases,
+    "a default that is not written": edited(CONFIG, hidden_act=..., transformers_version="5.99", _name_or_path="else"),
 }
 
 
