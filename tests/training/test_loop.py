@@ -266,7 +266,6 @@ def test_resumed_is_as_never_stopped_in_its_folder_and_with_its_own_options_alon
         stopped.train()
     again = options | {"output_dir": stopped.output_dir, "resume_from_checkpoint": stopped.output_dir / "checkpoint-3"}
     for other, message in [
-        ({"learning_rate": 2e-3}, r"another run: learning_rate was 0\.001 and is 0\.002"),
         ({"freeze": "classifier"}, r"another run: freeze was None and is \['classifier'\]"),
         ({"per_device_train_batch_size": 3}, "another run: global_batch_size was 16 and is 3"),
         ({"output_dir": tmp_path / "other"}, r"checkpoint-3' is not in output_dir '.*other'"),
