@@ -25,7 +25,7 @@ from rich.table import Table
 
 from tests.hub import plain
 from tests.hub.conftest import VARIANTS
-from tests.hub.test_earlier_versions import HEADS_OF, WHOLE, assert_replayed, extracted
+from tests.hub.test_earlier_versions import VERSIONS, WHOLE, assert_replayed, extracted
 from tests.official_models import BY_NAME, build_tiny
 from tests.tiny import HEADS, tiny_model
 from tfm_zoo import TfmGPTForCausalLM
@@ -96,7 +96,7 @@ def main(releases: list[str], only: str) -> int:
     with TemporaryDirectory() as temporary:
         root = Path(temporary)
         folders = {"today": [save(model, root / "today" / name) for name, model in models() if re.search(only, name)]}
-        for version in HEADS_OF:
+        for version in VERSIONS:
             earlier = extracted(version, root / version)
             folders[version] = [earlier / name for each, name in WHOLE if each == version and re.search(only, name)]
         for requirement in requirements_of(f"transformers=={','.join(releases)}"):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard, metadata_load
-from transformers import HfArgumentParser, PreTrainedConfig
+from transformers import PreTrainedConfig
 from typer.testing import CliRunner
 
 from benchmarks.__main__ import benchmarks, command_of
@@ -113,14 +113,6 @@ def test_commands_and_options_in_prose(document, clone):
 @pytest.mark.parametrize("path", pages.PAGES, ids=lambda path: path.name)
 def test_a_page_is_what_the_code_says(path):
     assert pages.PAGES[path]() == path.read_text(encoding="utf-8"), "python docs/pages.py writes it anew"
-
-
-@pytest.mark.parametrize("script", pages.RECIPES)
-def test_every_option_of_a_parser_is_in_it(script):
-    names = {action.dest for action in HfArgumentParser(pages.options_of(script))._actions} - {"help"}
-    known = {*re.findall(r"`(\w+)`", (ROOT / "recipes" / "options.md").read_text("utf-8"))}
-    assert {*pages.offered(pages.options_of(script))} <= names
-    assert not [name for name in names if name not in known and name.removeprefix("no_") not in known]
 
 
 ENTRIES = [path.relative_to(ROOT) for part in PARTS for path in (part, *part.rglob("*"))]

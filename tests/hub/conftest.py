@@ -121,20 +121,16 @@ def make_environment(root: Path, *distributions: str) -> str:
 
 def required_by(*names: str) -> set[Path]:
     """What the named distributions, and those they require, have put into their site-packages."""
-    waiting, seen, entries = list(names), set(), set()
-    while waiting:
-        name = waiting.pop()
+    known, entries = list(names), set()
+    for name in known:  # which becomes longer meanwhile
         try:
             distribution = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
             continue  # required on another platform only
-        seen.add(name)
         tops = {file.parts[0] for file in distribution.files if not file.parts[0].startswith((".", "__pycache__"))}
         entries |= {Path(distribution.locate_file(top)) for top in tops}
-        required = [
-            re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in distribution.requires or () if "extra" not in line
-        ]
-        waiting += [name for name in required if name not in seen]
+        required = [re.match(r"[\w.-]+", line)[0] for line in distribution.requires or () if "extra" not in line]
+        known += [name for name in required if name not in known]
     return entries
 
 

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import threading
 from base64 import b64decode
-from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -85,7 +84,7 @@ class Requests(BaseHTTPRequestHandler):
 
     def answer(self) -> None:
         path = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
-        fault = self.server.meet(path)
+        fault = next((self.server.faults[part] for part in path if part in self.server.faults), None)
         self.close_connection |= fault is not None
         if callable(fault):
             return fault()
@@ -203,8 +202,11 @@ class Requests(BaseHTTPRequestHandler):
 
 
 class HubServer(ThreadingHTTPServer):
-    """A Hub on the loopback interface while its context lasts: `users` are its tokens, `repositories` what it holds,
-    and `served` counts the requests with each part of their paths, such as `"commit"`."""
+    """A Hub on the loopback interface while its context lasts: `users` are its tokens, `repositories` what it holds.
+
+    Requests with a part in their paths that `faults` knows, such as `"commit"`, fail: they get a status; what is asked
+    is done, and half of the answer sent (`"cut"`); or a function is called, and no answer sent.
+    """
 
     daemon_threads = True
 
@@ -213,8 +215,7 @@ class HubServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.users = {"hf_user": "user"}
         self.repositories: dict[str, Repository] = {}
-        self.served: Counter[str] = Counter()
-        self.faults: dict[str, tuple] = {}
+        self.faults: dict[str, int | str | Callable] = {}
         self.lock = threading.RLock()
 
     def environment(self, home: Path) -> dict[str, str]:
@@ -223,19 +224,6 @@ class HubServer(ThreadingHTTPServer):
         here = {"HF_ENDPOINT": self.url, "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1,localhost"}
         patient = dict.fromkeys(("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"), "100")  # s, on a busy machine
         return here | off | patient | {"HF_HOME": str(home), "HF_TOKEN": "hf_user"}
-
-    def fail(self, part: str, fault: int | str | Callable, times: int = sys.maxsize) -> None:
-        """Lets requests with this part of a path, such as `"commit"`, fail from now on, so many `times`: they get a
-        status; what is asked is done, and half of the answer sent (`"cut"`); or a function is called, and no answer
-        sent."""
-        self.faults[part] = (fault, self.served[part] + times)
-
-    def meet(self, path: list[str]):
-        """Counts a request; gives the fault that it meets."""
-        with self.lock:
-            self.served.update(path)
-            faults = [self.faults[part][0] for part in path if self.served[part] <= self.faults.get(part, (0, 0))[1]]
-            return faults[0] if faults else None
 
     def __enter__(self) -> "HubServer":
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
@@ -253,7 +241,7 @@ class HubServer(ThreadingHTTPServer):
 ID = r"[\w.-]+(/[\w.-]+)?"
 #: what the Hub accepts as the value of a field of a card, or as each of its values
 FIELDS = {"license": r"[a-z0-9.-]+", "base_model": ID, "datasets": ID, "tags": r".+"}
-FIELDS["language"] = r"[a-z]{2,3}(-\w+)*|multilingual|code"
+FIELDS |= {"language": r"[a-z]{2,3}(-\w+)*|multilingual|code"}
 
 
 def metadata_errors(card: str) -> list[str]:

@@ -37,8 +37,7 @@ def flip_a_bit(weights: dict) -> dict:
 
 
 def with_layers_swapped(weights: dict) -> dict:
-    other = {"0": "1", "1": "0"}
-    return {re.sub(r"(?<=layer\.)[01]", lambda i: other[i[0]], name): value for name, value in weights.items()}
+    return {re.sub(r"(?<=layer\.)[01]", lambda n: str(1 - int(n[0])), name): each for name, each in weights.items()}
 
 
 def naming(auto_class: str, target: str) -> Callable:
@@ -163,6 +162,7 @@ FAULTS = {
     "a tokenizer saved again": saved(transformers.AutoTokenizer.from_pretrained),
     "a model saved again": saved(transformers.LlamaForCausalLM.from_pretrained),
     "the settings of an earlier release": name_settings_as_earlier_releases,
+    "a default that is not written": edited(CONFIG, hidden_act=..., transformers_version="5.99", _name_or_path="else"),
 }
 
 
@@ -178,10 +178,6 @@ def see_ahead(attention_mask, **_):
     return attention_mask[:, None, None].bool().expand(-1, 1, attention_mask.shape[1], -1)
 
 
-def with_positions_from_one(forward: Callable) -> Callable:
-    return lambda **given: forward(**given | {"position_ids": torch.arange(1, 13)[None]})
-
-
 def in_bfloat16(forward: Callable) -> Callable:
     """What an intermediate part computes if its dense layer gives bfloat16."""
     part, dense = forward.__self__, forward.__self__.dense.forward
@@ -192,6 +188,7 @@ def in_bfloat16(forward: Callable) -> Callable:
 BERT_MASK = "transformers.models.bert.modeling_bert.create_bidirectional_mask"
 LLAMA_MASK = "transformers.models.llama.modeling_llama.create_causal_mask"
 LAYER, IDS = "bert.encoder.layer", ("bert.embeddings", "position_ids")
+FROM_ONE = {"position_ids": torch.arange(1, 13)[None]}
 #: row of the page -> in the model that a library makes of a folder: a part, what it has, and what it has then
 DRIFTS = {
     "an epsilon in a library": (f"{LAYER}.1.output.LayerNorm", "eps", lambda _: 0.1),
@@ -199,13 +196,9 @@ DRIFTS = {
     "learned positions shifted by one": (*IDS, lambda ids: ids + 1),
     "positions behind the twelfth": (*IDS, lambda ids: ids * (torch.arange(ids.shape[1]) < 20)),
     "another base of rotary positions": ("model.rotary_emb", "inv_freq", lambda frequencies: frequencies * 0.9),
-    "rotary positions shifted by one": ("model", "forward", with_positions_from_one),
+    "rotary positions shifted by one": ("model", "forward", lambda run: lambda **given: run(**given | FROM_ONE)),
     "two layers swapped in memory": ("model", "layers", lambda all: ModuleList([all[1], all[0], *all[2:]])),
-    "weights initialised anew after loading": (
-        f"{LAYER}.0.attention.self.query",
-        "weight",
-        lambda old: Parameter(-old),
-    ),
+    "weights initialised anew after loading": (f"{LAYER}.0.attention.self.query", "weight", lambda w: Parameter(-w)),
     "a layer in bfloat16": (f"{LAYER}.1.intermediate", "forward", in_bfloat16),
     "another scale of attention": (f"{LAYER}.1.attention.self", "scaling", lambda scale: scale * 0.5),
     "an activation that is not a module": ("model.decoder.layers.1", "activation_fn", lambda _: torch.relu),

@@ -123,31 +123,25 @@ def test_quantised_and_sharded(model_class, quantization, tmp_path, here):
 
 
 def test_what_is_refused_by_name(tmp_path, here):
+    """Of models in memory, too, of which one is recorded at the end."""
     bert, names_base = make("BertModel"), edited("adapter_config.json", base_model_name_or_path="user/base")
     small = transformers.PatchTSTConfig(d_model=8, ffn_dim=8, num_attention_heads=2, num_hidden_layers=1)
-    for model, change, message in (
-        (bert, names_base, ".* names the base 'user/base' of"),
-        (bert, both(write("adapter_config.json", "{}"), delete(CONFIG)), "it is an adapter; merge it into"),
-        (bert, edited(CONFIG, architectures=["Bart3Model"]), ".*this transformers has no class Bart3Model"),
-        (transformers.PatchTSTModel(small), lambda _: None, ".*a PatchTSTModel reads past_values, and "),
+    patches, cannot = transformers.PatchTSTModel(small), "cannot be recorded: "
+    for change, asked, message in (
+        (names_base, [tmp_path], f"{cannot}.* names the base 'user/base' of"),
+        (both(write("adapter_config.json", "{}"), delete(CONFIG)), [tmp_path], f"{cannot}it is an adapter; merge it"),
+        (edited(CONFIG, architectures=["Bart3Model"]), [tmp_path], f"{cannot}.*this transformers has no class Bart3M"),
+        (patches.save_pretrained, [tmp_path], f"{cannot}.*a PatchTSTModel reads past_values, and "),
+        (bert.save_pretrained, [bert], "folder is missing"),
+        (bert.save_pretrained, [torch.nn.Linear(2, 2), tmp_path], "^Linear is not a model of transformers: record tak"),
+        (bert.save_pretrained, [tmp_path, tmp_path], "is for a model in memory; where the manifest goes, output= says"),
     ):
         shutil.rmtree(tmp_path)
-        model.save_pretrained(tmp_path)
+        bert.save_pretrained(tmp_path)
         change(tmp_path)
-        with pytest.raises(ValueError, match=f"cannot be recorded: {message}"):
-            tfm_zoo.record(tmp_path)
-
-
-def test_a_model_in_memory(tmp_path, here):
-    model = make("BertModel")
-    model.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="folder is missing"):
-        tfm_zoo.record(model)
-    with pytest.raises(ValueError, match=r"^Linear is not a model of transformers: record takes one, with the folder"):
-        tfm_zoo.record(torch.nn.Linear(2, 2), tmp_path)
-    with pytest.raises(ValueError, match="is for a model in memory; where the manifest goes, output= says"):
-        tfm_zoo.record(tmp_path, tmp_path)
-    tfm_zoo.record(model, tmp_path)
+        with pytest.raises(ValueError, match=message):
+            tfm_zoo.record(*asked)
+    tfm_zoo.record(bert, tmp_path)
     assert verify(tmp_path).ok
 
 

@@ -24,8 +24,6 @@ from tfm_zoo import (
 )
 from tfm_zoo.proof import verify
 from tfm_zoo.proof.comparisons import TOLERANCE
-from tfm_zoo.proof.diagnosis import drift_of
-from tfm_zoo.proof.fingerprints import sample
 
 from ..tiny import HEADS, ragged_batch, tiny_model
 from .editing import CONFIG, MANIFEST, edit, tensors
@@ -45,8 +43,8 @@ def logits(model) -> torch.Tensor:
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
 def test_code_full_map_and_manifest_are_saved_by_every_head(head, checkpoints, tmp_path, here):
-    """By the manifest, it is what was saved. In another type, one of each kind is off by what that type rounds in this
-    model; and it is another after a small change of all weights, by each of its outputs."""
+    """By the manifest, it is what was saved. In another type, one of each kind is off by what that type rounds; and it
+    is another after a small change of all weights, by each of its outputs."""
     folder, family = checkpoints[head.__name__], head.config_class
     own = {family.other_auto_classes[head.__name__]: head.__name__} if head is TfmEncoderDecoderEncoder else {}
     auto_map = {auto: f"{family.modeling_file}.{name}" for auto, name in (family.auto_classes | own).items()}
@@ -59,19 +57,13 @@ def test_code_full_map_and_manifest_are_saved_by_every_head(head, checkpoints, t
     assert verdict.code.startswith(f"code: that of tfm_zoo {__version__}, file by file (")
     if head.__name__ not in KINDS:
         return
-    inputs, labels = (
-        {name: torch.tensor(v) for name, v in fingerprint.get(kind, {}).items()} for kind in ("inputs", "labels")
-    )
-    for dtype in (torch.bfloat16, torch.float16):
-        name = str(dtype).removeprefix("torch.")
-        figures = (verdict := verify(folder, dtype=name)).figures
-        model = head.from_pretrained(folder, dtype=dtype)
-        with torch.no_grad():
-            rounded = sample({"loss": model(**inputs, **labels)[0], **model(**inputs)})
-        off = {name: drift_of(before, rounded[name]) for name, before in fingerprint["outputs"].items()}
-        assert figures["drift"] == pytest.approx(off, rel=0.5, abs=torch.finfo(dtype).eps)
-        assert (figures["dtype"], figures["tolerance"]) == (name, TOLERANCE[name])
-        assert verdict.ok == (max(figures["drift"].values()) <= TOLERANCE[name]), verdict
+    most = {}
+    for dtype in ("bfloat16", "float16"):
+        figures = (verdict := verify(folder, dtype=dtype)).figures
+        most[dtype] = max(figures["drift"].values())
+        assert (figures["dtype"], figures["tolerance"]) == (dtype, TOLERANCE[dtype])
+        assert verdict.ok == (most[dtype] <= TOLERANCE[dtype]), verdict
+    assert most["bfloat16"] > 2 * most["float16"] > 1e-5  # which has three bits more
     changed = Path(shutil.copytree(folder, tmp_path / "changed"))
     tensors(lambda given: {name: 1.01 * tensor for name, tensor in given.items()})(changed)
     found = {one.split()[1] for one in verify(changed).differences if one.startswith("output ")}

@@ -1,6 +1,5 @@
 """Two models side by side: the first layer that differs is named, and what it does otherwise."""
 
-from collections.abc import Callable
 from copy import deepcopy
 
 import pytest
@@ -59,10 +58,6 @@ def with_norms_before(model: nn.Module) -> None:
     model.layers = nn.ModuleList(map(PreNorm, model.layers))
 
 
-def with_another_epsilon(model: nn.Module) -> None:
-    model.layers[1].norm2.eps = 0.1
-
-
 def without_a_mask(model: nn.Module) -> None:
     attention = model.transformer["h"][1].attn
 
@@ -81,11 +76,11 @@ EPSILON = "one calls layer_norm(eps=1e-05), the other layer_norm(eps=0.1)"
     ("make", "change", "inputs", "first", "hint"),
     [
         (tutorials.BERT, with_norms_before, OF_TUTORIAL, "layers.0", NORMS),
-        (tutorials.BERT, with_another_epsilon, OF_TUTORIAL, "layers.1.norm2", EPSILON),
+        (tutorials.BERT, lambda it: setattr(it.layers[1].norm2, "eps", 0.1), OF_TUTORIAL, "layers.1.norm2", EPSILON),
         (tutorials.GPT, without_a_mask, IDS, "transformer.h.1.attn.c_proj", "who attends to whom"),
     ],
 )
-def test_a_tutorial_that_somebody_changed(make: Callable, change, inputs, first, hint):
+def test_a_tutorial_that_somebody_changed(make, change, inputs, first, hint):
     model = make()
     other = deepcopy(model)
     change(other)

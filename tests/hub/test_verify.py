@@ -19,27 +19,16 @@ from tfm_zoo.proof.comparisons import compare_tested
 
 from ..documents.document import ROOT
 from ..tiny import tiny_model
-from .editing import CONFIG, GENERATION, MANIFEST, accept, edit, replace, write
+from .editing import CONFIG, MANIFEST, accept, edit, replace, write
 
 POSITIONS = "positions.py"
-LOGITS = "output logits drifted by "
-TRUST = "it was not run, since that needs trust_remote_code=True"
-#: as whoever trusts the folder's code, whatever it is
-RUN = {"trust_remote_code": True, "run_changed": True}
-FRESH = verifying.load_in_fresh_process
+IN_FRESH_PROCESS = verifying.load_in_fresh_process
 
 
 @pytest.fixture
 def folder(tmp_path, here):
     tiny_model(TfmBertForMaskedLM).save_pretrained(tmp_path / "model")
     return tmp_path / "model"
-
-
-@pytest.fixture
-def afresh(folder, monkeypatch, forked):
-    """That folder, which a process of its own loads."""
-    monkeypatch.setattr(verifying, "load_in_fresh_process", FRESH)
-    return folder
 
 
 def run(*arguments: object):
@@ -60,45 +49,27 @@ def test_what_lies_beside_the_checkpoint(tmp_path, here):
     assert "weights not the checkpoint's: base_model.lora_A.weight" in verify(tmp_path).differences
 
 
-def test_settings(tmp_path, here):
-    """Values that are written out, or left out, where they are the default, and where it was loaded from, are none."""
-    tiny_model(TfmGPTForCausalLM).save_pretrained(tmp_path)
-    default = {"attention_bias": ..., "transformers_version": "5.99", "_name_or_path": "elsewhere"}
-    edit(tmp_path, CONFIG, norm_eps=0.5, **default)
-    edit(tmp_path, GENERATION, num_beams=4)
-    eps, beams, drift, loss, where = verify(tmp_path).differences
-    assert eps == "config.json: norm_eps was 1e-05 and is 0.5"
-    assert beams == "generation_config.json: num_beams was None and is 4"
-    assert drift.startswith(LOGITS) and loss.startswith("output loss drifted by ")
-    part = "model.layers.0.self_attn_norm (LayerNorm)"
-    assert where.startswith(f"the first part that differs is {part}") and where.endswith("a norm")
-
-
 @pytest.mark.slow
-def test_settings_that_do_not_load(afresh, monkeypatch):
-    monkeypatch.undo()  # a process that is really its own
-    edit(afresh, CONFIG, hidden_size=64)
-    *sizes, failure = verify(afresh).differences
+def test_in_a_process_of_its_own(folder, monkeypatch):
+    """Code of an unknown version runs there if it is trusted, and what does not load is told."""
+    monkeypatch.setattr(verifying, "load_in_fresh_process", IN_FRESH_PROCESS)
+    replace(POSITIONS, "10000.0", "10000.1")(folder)
+    accept(folder, POSITIONS)  # as if it had been saved with it
+    edit(folder, MANIFEST, tfm_zoo="0.0.1")
+    assert verify(folder, trust_remote_code=True).ok
+    edit(folder, CONFIG, hidden_size=64)
+    *sizes, failure = verify(folder, trust_remote_code=True).differences
     assert "config.json: hidden_size was 32 and is 64" in sizes and failure.startswith("it does not load: ")
     assert "head.dense.bias is (32,) and should be (64,)" in failure
 
 
-@pytest.mark.slow
-def test_changed_code_and_code_of_another_version(afresh):
-    """The command names its own options for what has to be trusted, and runs nothing to look at code alone."""
-    replace(POSITIONS, "10000.0", "10000.1")(afresh)
-    changed, not_run = verify(afresh, trust_remote_code=True).differences
-    assert changed == "code file positions.py has been changed"
-    assert not_run == "it was not run, since that needs run_changed=True"
-    assert verify(afresh, **RUN).differences == [changed]
-    result = run(afresh)
-    verdict = f"{afresh}: {changed}; it was not run, since that needs --trust-remote-code and --run-changed\n"
+def test_the_command_names_its_own_options_for_what_has_to_be_trusted(folder):
+    """It runs nothing to look at code alone."""
+    replace(POSITIONS, "10000.0", "10000.1")(folder)
+    result, changed = run(folder), "code file positions.py has been changed"
+    verdict = f"{folder}: {changed}; it was not run, since that needs --trust-remote-code and --run-changed\n"
     assert result.exit_code == 1 and result.stdout.endswith(verdict) and result.stdout.count("with changes") == 1
-    assert "process" not in run(afresh, "--code-only").stderr
-    accept(afresh, POSITIONS)  # as if it had been saved with them
-    edit(afresh, MANIFEST, tfm_zoo="0.0.1")
-    assert verify(afresh).differences[0] == TRUST
-    assert verify(afresh, trust_remote_code=True).ok
+    assert "process" not in run(folder, "--code-only").stderr
 
 
 def test_transformers_outside_of_the_tested_range(folder):

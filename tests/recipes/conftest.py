@@ -116,10 +116,11 @@ def pictures(monkeypatch):
 
 
 def as_argv(options: dict) -> list[str]:
-    """Options as the command line has them; None leaves an option out."""
+    """Options as the command line has them, a mapping as JSON; None leaves an option out."""
     argv = []
     for name, value in options.items():
         if value is not None:
+            value = json.dumps(value) if isinstance(value, dict) else value
             argv += [f"--{name}", *map(str, value if isinstance(value, list) else [value])]
     return argv
 
@@ -273,7 +274,11 @@ def recipes(rows, checkpoint, pairs, documents, texts, tmp_path_factory) -> dict
     new = few | {"config_overrides": SIZES, "learning_rate": 3e-3}
     language = new | {"config_overrides": SIZES.replace("layers=1", "layers=2")}
     language |= {"block_size": 32, "tokenizer_vocab_size": 280, "sample_length": 8}
-    found["causal_lm"] = Recipe("finetune_causal_lm", language | {"train_file": texts / "text.txt"})
+    language |= {"train_file": texts / "text.txt"}
+    found["causal_lm"] = Recipe("finetune_causal_lm", language)
+    steps = {"max_train_steps": 4, "eval_steps": 2, "warmup_steps": 0.5, "lr_scheduler_type": "linear"}
+    steps |= {"sample_length": None, "num_train_epochs": None, "per_device_train_batch_size": 4}
+    found["comparison"] = Recipe("compare_architectures", language | steps)
     wide = "hidden_size=64,num_hidden_layers=1,num_attention_heads=4,intermediate_size=128"
     translation = {"config_overrides": wide, "tokenizer_vocab_size": 270, "per_device_train_batch_tokens": 400}
     translation |= {f"{split}_file": pairs / f"{split}.json" for split in ("train", "validation", "test")}

@@ -13,10 +13,9 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 
-from .conftest import ROOT, TINY, Recipe, forget_processes, imported, written
+from .conftest import ROOT, TINY, Recipe, imported, written
 
-SCRIPTS = {"embeddings": "finetune_embeddings", "reranker": "finetune_reranker"}
-BOTH = pytest.mark.parametrize("kind", SCRIPTS)
+BOTH = pytest.mark.parametrize("kind", ["embeddings", "reranker"])
 THINGS = ["cat", "dog", "cup", "car", "hat", "sun", "key", "box"]
 PAIRS = [{"ask": f"the {thing[::-1]}", "say": f"a {thing} .", "other": "nobody knows"} for thing in THINGS]
 #: figures of the validation split, the best of them 1
@@ -39,15 +38,10 @@ def bert(tmp_path_factory):
 @pytest.fixture
 def recipe(tmp_path, bert):
     """Gives the recipe of a kind, with an official checkpoint and pairs that it learns in some steps."""
-
-    def recipe(kind: str, **options) -> Recipe:
-        forget_processes()
-        files = written(tmp_path, "csv", train=PAIRS, validation=PAIRS)
-        known = {"model_name_or_path": bert, "text_column_name": ["ask", "say"], "output_dir": tmp_path / "run"}
-        known |= {"max_steps": 2, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "disable_tqdm": True}
-        return Recipe(SCRIPTS[kind], files | known | options)
-
-    return recipe
+    known = written(tmp_path, "csv", train=PAIRS, validation=PAIRS)
+    known |= {"model_name_or_path": bert, "text_column_name": ["ask", "say"], "output_dir": tmp_path / "run"}
+    known |= {"max_steps": 2, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "disable_tqdm": True}
+    return lambda kind, **options: Recipe(f"finetune_{kind}", known | options)
 
 
 @BOTH
@@ -72,7 +66,7 @@ def test_it_learns_and_the_card_says_what_it_learnt(kind, recipe, tmp_path):
 @BOTH
 def test_without_options_a_small_zoo_model_learns_generated_pairs(kind, tmp_path):
     options = {"max_train_samples": 16, "max_eval_samples": 8, "max_steps": 1, "output_dir": tmp_path / "run"}
-    Recipe(SCRIPTS[kind], options)()
+    Recipe(f"finetune_{kind}", options)()
     found = {"config.json": '"tfm_bert"', "README.md": "generated", "zoo_manifest.json": "tokenizer.json"}
     assert all(text in (tmp_path / "run" / name).read_text() for name, text in found.items())
 

@@ -1,11 +1,9 @@
 """The demo, and the smallest recipes, with plain Accelerate, transformers' Trainer and trl's: they learn, and what they
 save loads where there is no zoo."""
 
-import json
 import re
 
 import pytest
-import torch
 from datasets import ClassLabel, Dataset
 from transformers import AutoConfig, AutoModelForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
@@ -71,17 +69,14 @@ def test_trl_learns_and_what_it_saves_answers(tmp_path):
 
 def test_trl_takes_an_official_checkpoint_and_a_data_set(tmp_path):
     said = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hello to you"}]
-    (tmp_path / "data").mkdir()
     for split in ("train", "test"):
-        (tmp_path / "data" / f"{split}.json").write_text(json.dumps([{"messages": said}] * 8))
+        Dataset.from_list([{"messages": said}] * 8).to_json(tmp_path / "data" / f"{split}.json")
     tokenizer = byte_level_bpe(["user hello assistant hello to you"], 300)
     tokenizer.chat_template = imported(ROOT / "recipes" / "minimal_sft.py").TEMPLATE.replace(":", "!")
-    torch.manual_seed(0)
-    GPT2LMHeadModel(GPT2Config(vocab_size=300, n_embd=32, n_layer=1, n_head=2)).save_pretrained(tmp_path / "gpt2")
-    tokenizer.save_pretrained(tmp_path / "gpt2")
+    for each in (GPT2LMHeadModel(GPT2Config(vocab_size=300, n_embd=32, n_layer=1, n_head=2)), tokenizer):
+        each.save_pretrained(tmp_path / "gpt2")
     options = {"model_name_or_path": tmp_path / "gpt2", "dataset_name": tmp_path / "data", "num_train_epochs": 1}
-    (loss,) = run("minimal_sft", output_dir=tmp_path / "run", **options)
-    assert loss < 6
+    run("minimal_sft", output_dir=tmp_path / "run", **options)
     config = AutoConfig.from_pretrained(tmp_path / "run")
     assert (config.model_type, config.hidden_size) == ("tfm_gpt", 32)
     assert "assistant!" in (tmp_path / "run" / "chat_template.jinja").read_text()  # the checkpoint's own

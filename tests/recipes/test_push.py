@@ -63,7 +63,7 @@ def test_what_cannot_be_pushed_is_said_before_any_work_or_costs_nothing(recipe, 
     finetune = recipe("classification")
     assert "403" in finetune.refusal(**PUSHES | {"hub_model_id": "other/fine"})
     assert not (tmp_path / "run").exists()
-    hub_server.fail("commit", 403)
+    hub_server.faults["commit"] = 403
     with pytest.raises(SystemExit), errors_in_one_line():
         finetune(**PUSHES)
     line = capsys.readouterr().err.splitlines()[-1]

@@ -18,6 +18,15 @@ WIDTH = {"config_overrides": "d_model=32"}  # where the refusal fails, no large 
 ALONE = {"next_sentence_prediction": "false"}
 ONCE = {"streaming": True, "max_train_steps": 1}
 NOWHERE = {"model_name_or_path": "nowhere/at-all"}
+#: of a variant
+FIELDS = [
+    ({"norm_positon": "post"}, "no field 'norm_positon'; did you mean 'norm_position'"),
+    ({"norm_position": "middle"}, "middle"),
+    ({"max_position_embeddings": 16}, "block_size 32 is more than the 16 tokens"),
+    ({"learning_rate": -1}, "learning_rate must be above 0, not -1"),
+    ({"learning_rate": "fast"}, "could not convert string to float: 'fast'"),
+    ({"vocab_size": 99}, "tokenizer .* has 280 tokens, more than the 99"),
+]
 REFUSED = {
     "classification": [
         ({"train_file": "nowhere.csv"}, "train_file 'nowhere.csv': no such file"),
@@ -76,6 +85,7 @@ REFUSED = {
         ({"tokenizer_name": "spelling", "tokenizer_vocab_size": None}, "has 0 sentinels .*, and .* 32 needs")
     ],
     "questions": [({"output_dir": "full"}, "output_dir 'full' holds a run: give another")],
+    "comparison": [({"variants": {"good": {}, "a": fields}}, f"variant 'a': .*{said}") for fields, said in FIELDS],
 }
 
 

@@ -15,33 +15,18 @@ from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss
 from tfm_zoo.training.tasks.translation import language_codes
 from tfm_zoo.training.tokenizers import joint_bpe
 
-from .conftest import FIELDS_OF_MARIAN, MARIAN, ROOT, SIZES, Recipe, history, imported, logged, written
+from .conftest import FIELDS_OF_MARIAN, MARIAN, ROOT, SIZES, history, imported, logged, written
 
 TRANSLATE = ROOT / "recipes" / "translate.py"
-DROPLESS = f"{SIZES},hidden_dropout=0,attention_dropout=0"
 
 
 def rows_of(file: Path) -> list[dict[str, str]]:
     return [*map(json.loads, file.read_text().splitlines())]
 
 
-@pytest.fixture
-def train_translation(recipe) -> Recipe:
-    return recipe("translation")
-
-
-@pytest.fixture(scope="module")
-def tokenizer(pairs):
-    return joint_bpe([text for row in rows_of(pairs / "train.json") for text in row.values()], 270)
-
-
-@pytest.fixture(scope="module")
-def test_rows(pairs) -> list[dict[str, str]]:
-    return rows_of(pairs / "test.json")
-
-
-def test_smoothing_reaches_the_training_loss_alone(train_translation):
-    task = train_translation.prepare(label_smoothing_factor=0.3, config_overrides=DROPLESS).task
+def test_smoothing_reaches_the_training_loss_alone(recipe):
+    sizes = f"{SIZES},hidden_dropout=0,attention_dropout=0"
+    task = recipe("translation").prepare(label_smoothing_factor=0.3, config_overrides=sizes).task
     batch = task.collate([task.splits["train"][row] for row in range(4)])
     trained = task.compute_batch(task.model, batch)["loss"]
     labels = batch["labels"]
@@ -64,9 +49,10 @@ def translated(folder, sentences: list[str], capsys, **options) -> list[str]:
 
 
 @pytest.mark.parametrize("model_class", ["zoo", "native"])
-def test_a_prefix_stays_with_the_model(train_translation, test_rows, tmp_path, capsys, model_class):
+def test_a_prefix_stays_with_the_model(recipe, pairs, tmp_path, capsys, model_class):
+    test_rows = rows_of(pairs / "test.json")
     options = MARIAN | {"model_class": model_class, "max_train_steps": 8, "num_beams": 1}
-    loop, folder = train_translation.prepare(source_prefix="e d c: ", **options), tmp_path / "run"
+    loop, folder = recipe("translation").prepare(source_prefix="e d c: ", **options), tmp_path / "run"
     first = loop.task.tokenizer(f"e d c: {test_rows[0]['en']}")["input_ids"]
     assert loop.task.splits["test"][0]["input_ids"] == first
     train(loop)
@@ -89,7 +75,7 @@ def test_a_prefix_stays_with_the_model(train_translation, test_rows, tmp_path, c
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model_type", [None, "marian"])
-def test_separate_vocabularies(train_translation, pairs, tmp_path, capsys, model_type):
+def test_separate_vocabularies(recipe, pairs, tmp_path, capsys, model_type):
     """Digits are read, letters are written: each tokenizer knows its own alone."""
     digits, splits = str.maketrans("abcde", "12345"), {}
     for split in ("train", "validation", "test"):
@@ -97,7 +83,8 @@ def test_separate_vocabularies(train_translation, pairs, tmp_path, capsys, model
         splits[split] = [{"en": row["en"].translate(digits) + " 6" * 3, "de": row["de"]} for row in rows]
     options = written(tmp_path, "json", **splits) | {"num_beams": 1}
     options |= MARIAN if model_type else {"config_overrides": SIZES.replace("hidden_size=32", "hidden_size=64")}
-    results, folder = train_translation(separate_vocabularies=True, num_train_epochs=5, **options), tmp_path / "run"
+    train, folder = recipe("translation"), tmp_path / "run"
+    results = train(separate_vocabularies=True, num_train_epochs=5, **options)
     assert results["eval_loss"] < 0.5 * history(folder, "loss")[0]
     source, target = (AutoTokenizer.from_pretrained(folder, subfolder=name) for name in ("", "target_tokenizer"))
     assert "Ġ6" in source.get_vocab() and "Ġ6" not in target.get_vocab()
@@ -117,7 +104,7 @@ def test_separate_vocabularies(train_translation, pairs, tmp_path, capsys, model
 
     # A run from there on has both tokenizers, and so has its model.
     again = {"tokenizer_vocab_size": None, "model_name_or_path": folder, "config_overrides": None, "model_type": None}
-    more = train_translation.trained(**options | again | {"output_dir": tmp_path / "again"})
+    more = train.trained(**options | again | {"output_dir": tmp_path / "again"})
     assert logged(more, "loss")[0] < results["train_loss"]
     for name in ("", "target_tokenizer"):
         saved = AutoTokenizer.from_pretrained(tmp_path / "again", subfolder=name).get_vocab()
@@ -154,11 +141,12 @@ def test_what_cannot_be_translated_is_refused(tmp_path, capsys, argv, message):
     assert message in capsys.readouterr().err
 
 
-def test_a_file_has_a_sentence_a_line_and_long_ones_are_cut_and_said(tokenizer, capsys, tmp_path):
+def test_a_file_has_a_sentence_a_line_and_long_ones_are_cut_and_said(pairs, capsys, tmp_path):
     """A byte order mark is not text, and a line ends at a line break alone."""
     (tmp_path / "a.txt").write_bytes("\ufeffa\u2028b\r\n\r\nc\n".encode())
     assert imported(TRANSLATE).lines_of(tmp_path / "a.txt", pytest.fail) == ["a\u2028b", "", "c"]
     ids = {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
+    tokenizer = joint_bpe([text for row in rows_of(pairs / "train.json") for text in row.values()], 270)
     config = MarianConfig(vocab_size=len(tokenizer), **ids, **FIELDS_OF_MARIAN)
     for each in (MarianMTModel(config), tokenizer):
         each.save_pretrained(tmp_path)

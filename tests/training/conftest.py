@@ -21,13 +21,7 @@ from tfm_zoo.training.run import start_run
 from tfm_zoo.training.streaming.documents import load_documents
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import TextSource
-from tfm_zoo.training.tasks.classification import (
-    ONE_LABEL,
-    ClassificationOptions,
-    ClassificationTask,
-    LabelledTexts,
-    load_texts,
-)
+from tfm_zoo.training.tasks import classification
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions, load_corpus
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions
 from tfm_zoo.training.tasks.question_answering import AnsweringOptions, load_questions
@@ -53,7 +47,7 @@ WRITERS = {
 STREAMED = {"streaming": True, "max_train_steps": 2}
 #: by task: its options, what reads its data, and options that a case does not repeat
 TASKS = {
-    "texts": (ClassificationOptions, load_texts, {}),
+    "texts": (classification.ClassificationOptions, classification.load_texts, {}),
     "pairs": (TranslationOptions, load_parallel_texts, {"source_lang": "en", "target_lang": "de"}),
     "summaries": (SummarizationOptions, load_summaries, {}),
     "questions": (AnsweringOptions, load_questions, {}),
@@ -128,12 +122,12 @@ def loop(tmp_path) -> Callable[..., Loop]:
     def loop(model: PreTrainedModel | None = None, **options) -> Loop:
         forget_processes()
         argv = as_argv(OPTIONS | {"output_dir": mkdtemp(dir=tmp_path)} | options)
-        run = start_run("tensors", ClassificationOptions, argv)
+        run = start_run("tensors", classification.ClassificationOptions, argv)
         args, splits = run.args.with_best_metric(METRICS, "accuracy"), random_rows()
         lengths = [len(row["input_ids"]) for row in splits["train"]] if args.group_by_length else None
-        data = LabelledTexts(DatasetDict(), [], [], ["even", "odd"], ONE_LABEL)
+        data = classification.LabelledTexts(DatasetDict(), [], [], ["even", "odd"], classification.ONE_LABEL)
         made = {"run": replace(run, args=args), "model": model or classifier(), "data": data}
-        return Loop(ClassificationTask(**made | tools(), splits=splits, collate=padded, lengths=lengths))
+        return Loop(classification.ClassificationTask(**made | tools(), splits=splits, collate=padded, lengths=lengths))
 
     return loop
 

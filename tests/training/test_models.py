@@ -2,15 +2,7 @@
 
 import pytest
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    BertConfig,
-    BertForSequenceClassification,
-    GPT2Config,
-    GPT2LMHeadModel,
-)
+import transformers
 
 import tfm_zoo
 from tfm_zoo.training import models
@@ -50,7 +42,7 @@ def weight_of(model) -> torch.Tensor:
 def test_a_checkpoints_own_head_is_kept_unless_it_does_not_fit_and_may_go(checkpoint, tmp_path, model_class):
     """A zoo checkpoint stays one."""
     _, tokenizer = build(model_name_or_path=str(checkpoint))
-    own = AutoModelForSequenceClassification.from_pretrained(checkpoint, id2label={0: "bad", 1: "good"})
+    own = transformers.AutoModelForSequenceClassification.from_pretrained(checkpoint, id2label={0: "bad", 1: "good"})
     for each in (own, tokenizer):
         each.save_pretrained(tmp_path)
     options = {"model_name_or_path": str(tmp_path), "model_class": model_class}
@@ -76,7 +68,9 @@ def test_a_decoder_without_padding_learns_to_classify(model_class, tmp_path):
     tokenizer = byte_level_bpe(["a film"], 257)
     tokenizer.pad_token = None
     tokenizer.save_pretrained(tmp_path)
-    GPT2LMHeadModel(GPT2Config(vocab_size=257, n_embd=16, n_head=2, n_layer=1)).save_pretrained(tmp_path)
+    transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(vocab_size=257, n_embd=16, n_head=2, n_layer=1)
+    ).save_pretrained(tmp_path)
     model, tokenizer = build(model_name_or_path=str(tmp_path), model_class=model_class)
     short, long = (tokenizer(texts, padding=True, return_tensors="pt") for texts in (["film"], ["film", "a film"]))
     torch.testing.assert_close(model.eval()(**short).logits[0], model(**long).logits[0])
@@ -84,8 +78,8 @@ def test_a_decoder_without_padding_learns_to_classify(model_class, tmp_path):
 
 def test_the_longest_input_is_what_both_model_and_tokenizer_take(checkpoint):
     _, tokenizer = build(model_name_or_path=str(checkpoint))
-    assert longest_input(BertConfig(max_position_embeddings=50), tokenizer) == 50
-    assert longest_input(BertConfig(max_position_embeddings=512), tokenizer) == 64
+    assert longest_input(transformers.BertConfig(max_position_embeddings=50), tokenizer) == 50
+    assert longest_input(transformers.BertConfig(max_position_embeddings=512), tokenizer) == 64
     config = tfm_zoo.TfmBertConfig(max_position_embeddings=50, pad_token_id=1, position_ids_from_padding=True)
     assert longest_input(config, tokenizer) == 48
 
@@ -104,7 +98,9 @@ def test_every_task_asks_for_as_many_tokens_as_the_configuration_has():
 
 
 def test_a_model_that_is_not_there_or_does_not_fit_its_tokenizer_is_named(checkpoint, tmp_path, monkeypatch):
-    BertForSequenceClassification(BertConfig(vocab_size=20, **TINY)).save_pretrained(tmp_path / "small")
+    transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=20, **TINY)).save_pretrained(
+        tmp_path / "small"
+    )
     with pytest.raises(ValueError, match=r"tokenizer .* has \d+ tokens, more than the 20 of"):
         build(model_name_or_path=str(tmp_path / "small"), tokenizer_name=str(checkpoint), model_class="native")
     monkeypatch.chdir(tmp_path)
@@ -121,7 +117,7 @@ def test_a_model_that_is_not_there_or_does_not_fit_its_tokenizer_is_named(checkp
             load_tokenizer(LanguageModelingOptions(**{option_name: "user/nothing"}))
 
 
-@pytest.mark.parametrize("model_class", ["zoo", "native"])
+@ZOO_AND_NATIVE
 def test_a_revision_of_a_checkpoint(checkpoint, monkeypatch, model_class):
     """Weights, configuration and tokenizer are all of it."""
     asked = []
@@ -134,7 +130,7 @@ def test_a_revision_of_a_checkpoint(checkpoint, monkeypatch, model_class):
         return loaded
 
     monkeypatch.setattr(models, "download", at(lambda folder, *_: folder))
-    for auto in (AutoConfig, AutoTokenizer):
+    for auto in (transformers.AutoConfig, transformers.AutoTokenizer):
         monkeypatch.setattr(auto, "from_pretrained", at(auto.from_pretrained))
     args = ClassificationOptions(model_name_or_path="user/model", model_revision="v2", model_class=model_class)
     model, _ = HEAD.load_with_labels(args, ["a", "b"])

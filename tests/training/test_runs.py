@@ -159,8 +159,6 @@ def test_pictures_show_what_was_logged(tmp_path, monkeypatch):
         return [[line.get_xydata().tolist() for line in panel.lines] for panel in panels[-1]]
 
     history = [{"step": 1, "loss": 0.9}, {"step": 2, "loss": 0.7}, {"step": 2, "eval_loss": 0.8, "eval_f1": 0.5}]
-    plot_training(history, path)
-    assert points() == [[[[1, 0.9], [2, 0.7]], [[2, 0.8]]]]
     plot_training(history, path, "f1", best_step=2)
     assert [shown[:-1] for shown in points()] == [[[[1, 0.9], [2, 0.7]], [[2, 0.8]]], [[[2, 0.5]]]]
     assert [panel.lines[-1].get_xdata() for panel in panels[-1]] == [[2, 2]] * 2

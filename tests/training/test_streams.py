@@ -182,16 +182,12 @@ def test_epochs_of_known_length_end_and_the_next_goes_on_there():
 def test_what_a_stream_cannot_do_is_refused():
     stream = Stream(IN_MEMORY, pieces, **MANY_READERS)
     state = batches(stream)[0].state_dict()
-    for message, call in {
-        "the checkpoint's stream had 8 readers, and this one has 1": (
-            lambda: batches(replace(stream, readers=1))[0].load_state_dict(state)
-        ),
-        "had other readers, and this one has 8": (
-            lambda: batches(stream)[0].load_state_dict({"place": {"epoch": 1}, "used": 3})
-        ),
-    }.items():
+    for readers, given, message in (
+        (1, state, "the checkpoint's stream had 8 readers, and this one has 1"),
+        (8, {"place": {"epoch": 1}, "used": 3}, "had other readers, and this one has 8"),
+    ):
         with pytest.raises(ValueError, match=message):
-            call()
+            batches(replace(stream, readers=readers))[0].load_state_dict(given)
 
 
 @pytest.mark.parametrize("kind", PATTERNS)
