@@ -41,7 +41,7 @@ from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.new_models import new_model, new_tokenizer
 from tfm_zoo.training.options import option, parse_options, read_yaml
 from tfm_zoo.training.report import device, shortened
-from tfm_zoo.training.run import Run, end_training, run_script, start_accelerator
+from tfm_zoo.training.run import Run, end_training, errors_in_one_line, start_accelerator
 from tfm_zoo.training.task import Task
 from tfm_zoo.training.tasks.language_modeling import (
     HEAD,
@@ -351,8 +351,10 @@ def prepare(argv: list[str] | None = None) -> Comparison:
 
 
 def main(argv: list[str] | None = None) -> list[Result]:
-    return prepare(argv).compare()
+    with errors_in_one_line():
+        comparison = prepare(argv)
+    return comparison.compare()
 
 
 if __name__ == "__main__":
-    run_script(prepare, Comparison.compare)
+    main()

@@ -33,7 +33,7 @@ from tfm_zoo.training.options import DataOptions, option, parse_several
 from tfm_zoo.training.report import command_line
 from tfm_zoo.training.run import check_writable, keep_few_kernels
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
-from tfm_zoo.utils.quiet import silence_downloads, silence_progress_bars, silence_tokenizers
+from tfm_zoo.utils.quiet import silence_downloads, silence_interrupt, silence_progress_bars, silence_tokenizers
 
 logger = logging.getLogger("__main__")
 
@@ -109,6 +109,7 @@ def start(
     keep_few_kernels()
     silence_progress_bars()
     silence_downloads()
+    silence_interrupt()
     args, settings = parse_several([options, training], argv, **DEFAULTS, **defaults)
     logging.basicConfig(format="%(asctime)s  %(message)s", datefmt="%H:%M:%S")
     logger.setLevel(logging.INFO if PartialState().is_main_process else logging.ERROR)

@@ -138,7 +138,7 @@ class Loop:
 
     def begin(self) -> None:
         """Go on from the checkpoint, if there is one; make and lock the folder, and open the repository to push to.
-        `train` begins with it, unless `run_script` has, which tells its errors in one line. All processes call it."""
+        `train` does so, unless it is done: a recipe's `main` tells its errors in one line. All processes call it."""
         if not self.has_begun:
             if checkpoint := self.task.run.checkpoint:
                 self.resume(checkpoint)

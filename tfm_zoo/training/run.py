@@ -4,9 +4,8 @@ import gc
 import logging
 import os
 import shutil
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -37,7 +36,13 @@ from tfm_zoo.training.metrics.loading import find_metric
 from tfm_zoo.training.options import TrainingOptions, parse_options
 from tfm_zoo.training.sharding import set_engine
 from tfm_zoo.utils.locking import hold
-from tfm_zoo.utils.quiet import silence_deepspeed, silence_downloads, silence_progress_bars, silence_tokenizers
+from tfm_zoo.utils.quiet import (
+    silence_deepspeed,
+    silence_downloads,
+    silence_interrupt,
+    silence_progress_bars,
+    silence_tokenizers,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -67,23 +72,6 @@ def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[st
     return Run(name, accelerator, args, check_output_dir(accelerator, args))
 
 
-def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
-    """Run a recipe as a program.
-
-    `prepare`, and the `begin` of the loop that it returns, do all that a user can get wrong: their `USER_ERRORS` end
-    the program with one line. Errors of `train` show a traceback, but for a failed upload (the model is safe) and
-    Ctrl-C.
-    """
-    try:
-        with errors_in_one_line():
-            prepared = prepare()
-            getattr(prepared, "begin", lambda: None)()  # what compares several models begins with the first
-        with errors_in_one_line(PushError):
-            train(prepared)
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
-
-
 @contextmanager
 def errors_in_one_line(errors: type[Exception] | tuple[type[Exception], ...] = USER_ERRORS) -> Iterator[None]:
     """End the program with one line at these errors, from each process that has one. `TFM_ZOO_TRACEBACK=1` shows the
@@ -106,6 +94,7 @@ def keep_few_kernels() -> None:
 
 def start_accelerator(args: TrainingOptions) -> Accelerator:
     """Make the Accelerator, refuse what its processes cannot do, let the main one alone log, and set the seed."""
+    silence_interrupt()
     silence_tokenizers()
     keep_few_kernels()
     check_launcher()

@@ -105,7 +105,7 @@ def load_metric(source: str) -> evaluate.EvaluationModule:
 
 
 def find_metric(name: str, trust_remote_code: bool) -> str:
-    """The zoo's name of a metric, or what `evaluate.load` finds it by: the path of its file, or the name of its space."""
+    """The zoo's name of a metric, or what `evaluate.load` finds it by: the path of its file, or the name of a space."""
     if name in SHIPPED:
         return name
     path = Path(name).absolute()
