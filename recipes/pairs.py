@@ -136,12 +136,14 @@ def read_pairs(args: PairOptions, settings: TrainingArguments) -> tuple[DatasetD
     raw, notes = data.load_splits(args)
     columns = row_files.find_columns(raw["train"], args.text_column_name, USUAL_COLUMNS, "text_column_name")
 
-    def of(split: data.Table) -> Dataset:
-        if not len(split.rows):
-            raise ValueError(f"{split} has no row")
-        return Dataset.from_dict({name: split.texts(column) for name, column in zip(COLUMNS, columns, strict=False)})
-
-    rows = data.read_splits(args, raw, notes, of, COLUMNS[: len(columns)])
+    rows = {}
+    for split, found in raw.items():
+        table = data.Table(args, split, found)
+        if not len(found):
+            raise ValueError(f"{table} has no row")
+        texts = {name: table.texts(column) for name, column in zip(COLUMNS, columns, strict=False)}
+        rows[split] = Dataset.from_dict(texts)
+    rows = data.without_empty(rows, COLUMNS[: len(columns)], notes)
     divided = data.cut_splits(args, rows, notes, settings.seed)
     for name, split in divided.items():
         if not len(split):

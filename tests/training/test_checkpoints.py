@@ -126,21 +126,15 @@ def test_a_failed_save_changes_nothing_and_no_manifest_stands_beside_what_it_doe
 EVALUATED = {"best_metric": 0.7, "best_step": 4, "log_history": [{"step": 4, "eval_loss": 0.7, "eval_f1": 0.5}]}
 LAUNCHED = {"mixed_precision": "bf16", "torch_compile": True, "engine": "DDP"}
 BY_LOSS, BY_F1 = ({"metric_for_best_model": name} for name in ("loss", "f1"))
-STARS = {"label_column_name": "stars"}  # as version 0.2 recorded a column
 
 
 @pytest.mark.parametrize(
     ("recorded", "evaluated", "now", "message"),
     [
         ({"seed": 1}, {}, {"seed": 1}, None),
-        ({"freeze_epochs": 1}, {}, {}, "its run has freeze_epochs, which this version does not have"),
         ({"seed": 1}, {}, {"seed": 2}, "another run: seed was 1 and is 2"),
         (BY_LOSS, EVALUATED, BY_F1, "another run: metric_for_best_model was loss and is f1"),
-        (STARS, {}, {"label_column_name": ["stars"], "problem_type": None, "metrics": None}, None),
-        (STARS, {}, {"label_column_name": ["grade"]}, r"label_column_name was stars and is \['grade'\]"),
-        (STARS, {}, {"label_column_name": ["stars", "grade"]}, "another run: label_column_name was stars and is "),
-        # Earlier versions did not record what the launcher decides.
-        ({"mixed_precision": None, "torch_compile": False}, {}, LAUNCHED, None),
+        ({"seed": 1}, {}, {"seed": 1, "problem_type": None}, None),  # earlier versions recorded less
         ({"mixed_precision": "no"}, {}, LAUNCHED, "another run"),
         ({"torch_compile": False, "engine": "DDP"}, {}, LAUNCHED, "another run"),
     ],

@@ -65,7 +65,7 @@ def test_models_are_freed_before_the_processes_end(accelerator, monkeypatch):
 
 @pytest.mark.parametrize(
     ("report_to", "with_tracking", "found"),
-    [(None, True, ["tensorboard"]), (["none"], True, []), (["all"], False, ["tensorboard"])],
+    [(None, True, ["tensorboard"]), (["none"], True, []), ("none", True, []), (["all"], False, ["tensorboard"])],
 )
 def test_trackers_are_named_as_in_transformers(monkeypatch, report_to, with_tracking, found):
     monkeypatch.setattr(run, "get_available_trackers", lambda: ["tensorboard", "clearml"])

@@ -109,17 +109,6 @@ def test_the_same_examples_on_any_number_of_processes_and_from_any_step_on(sourc
         assert found == whole[8 * done :][: len(found)]
 
 
-def test_a_run_of_version_0_2_goes_on(source):
-    """Its positions have the state of a shard, instead of the number of texts before it."""
-    stream, states = Stream(source, pieces, **MANY_READERS), []
-    whole = examples(stream, 12)
-    examples(stream, 7, states=states)
-    for _, start in states[0]["starts"]:
-        del start["before"]
-        start |= {"shard": 1, "state": {"shard_idx": 0}, "pieces": 3}
-    assert examples(stream, 5, states=states) == whole[56:]
-
-
 def test_texts_that_give_no_example_are_not_read_for_ever(source):
     with pytest.raises(ValueError, match="a hundred passes over the texts, up to number 101, gave no example"):
         examples(Stream(source, lambda texts, rng: [], **FEW_CHUNKS), 1)

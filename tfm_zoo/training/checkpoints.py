@@ -40,8 +40,6 @@ OPENERS = {
     ".safetensors": lambda path: safe_open(path, "pt"),
     **dict.fromkeys((".bin", ".pkl"), ZipFile),  # torch's
 }
-#: options of earlier versions that changed what is learned
-GONE = ("freeze_epochs", "frozen_learning_rate", "gradual_unfreezing", "layerwise_lr_decay")
 #: facts that a resumed run may change, and what then differs from a run without interruption
 RESUME_WARNINGS = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
@@ -108,15 +106,10 @@ def as_resolved(accelerator: Accelerator, args: TrainingOptions) -> dict[str, An
 
 
 def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
-    """Refuse to continue with the checkpoint of another run; warn of facts that differ and may."""
+    """Refuse to continue with the checkpoint of another run; warn of facts that differ and may. Those that are not
+    recorded, of an earlier version, are not compared."""
     recorded = state.run
-    # What is not recorded is not compared. Version 0.2 recorded options alone: where these were silent, nobody knows.
-    # It recorded the only column of labels by its name, not in a list.
-    if "engine" not in recorded:
-        recorded = {n: value for n, value in recorded.items() if value or n not in ("mixed_precision", "torch_compile")}
-    if gone := [name for name in GONE if recorded.get(name)]:
-        raise ValueError(f"resume_from_checkpoint: its run has {', '.join(gone)}, which this version does not have")
-    differing = [name for name, now in identity.items() if now not in (was := recorded.get(name, now), [was])]
+    differing = [name for name, now in identity.items() if name in recorded and recorded[name] != now]
     if others := [name for name in differing if name not in RESUME_WARNINGS]:
         changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in others)
         raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}")

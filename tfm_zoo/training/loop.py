@@ -1,5 +1,7 @@
 """The training loop: from the first global batch to the best model, whatever the task is."""
 
+import difflib
+import inspect
 import logging
 import math
 import sys
@@ -8,6 +10,8 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from accelerate.utils import DistributedType, broadcast_object_list, send_to_device, set_seed
@@ -16,7 +20,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, Trainer
+from transformers.training_args import OptimizerNames
 
 from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.hub.gathering import own_class, whole
@@ -25,13 +30,14 @@ from tfm_zoo.training import checkpoints
 from tfm_zoo.training.batches import GlobalBatchSampler
 from tfm_zoo.training.data import pluralize, vocabulary_digest
 from tfm_zoo.training.learning_parts import ADAPTER_FOLDER, Adapters, freeze
-from tfm_zoo.training.optimization import create_optimizer, create_scheduler
+from tfm_zoo.training.options import TrainingOptions, as_mapping
 from tfm_zoo.training.report import write_report
 from tfm_zoo.training.run import end_training, open_output, tracker_values
 from tfm_zoo.training.sharding import gather_state_dict, load_saved, shard_shared_tables
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task, sums, with_prefix
 from tfm_zoo.utils.locking import atomic_files
+from tfm_zoo.utils.schedules import create_schedule
 
 logger = logging.getLogger(__name__)
 #: tracker -> its keyword for the name of a run
@@ -193,9 +199,7 @@ class Loop:
                     state.epoch, state.step_in_epoch = state.epoch + 1, 0
                 progress.update()
 
-                end, every = state.step == self.total_steps, args.checkpointing_steps
-                evaluates = state.step % args.eval_steps == 0 if args.eval_steps else end_of_epoch
-                saves = end_of_epoch if every == "epoch" else every and state.step % int(every) == 0
+                end = state.step == self.total_steps
                 if state.step % args.logging_steps == 0 or end:
                     mean = self.log_losses(accelerator.reduce(window_loss, "sum").item(), grad_norm)
                     progress.set_postfix(loss=f"{mean:.4f}")
@@ -204,9 +208,9 @@ class Loop:
                     window_loss.zero_()
                 state.train_seconds += perf_counter() - clock
 
-                if end or evaluates:
+                if end or is_due(args.eval_steps or "epoch", state.step, end_of_epoch):
                     self.evaluate()
-                if saves:
+                if args.checkpointing_steps and is_due(args.checkpointing_steps, state.step, end_of_epoch):
                     state.window_loss = accelerator.reduce(window_loss, "sum").item()
                     window_loss.fill_(state.window_loss if accelerator.is_main_process else 0)  # as a resumed run does
                     checkpoints.save_checkpoint(accelerator, state, self.output_dir, keep=args.save_total_limit)
@@ -282,6 +286,11 @@ class Loop:
         }
 
 
+def is_due(every: int | str, step: int, end_of_epoch: bool) -> bool:
+    """Whether something is to be done after this step: `every` so many steps, or "epoch"."""
+    return end_of_epoch if every == "epoch" else step % int(every) == 0
+
+
 def train_step(
     task: Task, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler, micro_batches: Sequence[Batch]
 ) -> tuple[Tensor, Tensor | float | None]:
@@ -313,3 +322,42 @@ def train_step(
         scheduler.step()
     optimizer.zero_grad()
     return (loss_sum / items).sum(), norm
+
+
+def create_optimizer(model: nn.Module, args: TrainingOptions) -> Optimizer:
+    """The optimiser that `optim` names. Matrices decay, and vectors, which are biases and norms, do not."""
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+    vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": args.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    kind, options = optimizer_named(args)
+    try:
+        return kind(groups, **options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"optim {args.optim!r} with optim_args {args.optim_args!r}: {error}") from error
+
+
+def optimizer_named(args: TrainingOptions) -> tuple[type[Optimizer], dict[str, Any]]:
+    """The class and the arguments of an optimiser, by torch's name or one of transformers'."""
+    kind = getattr(torch.optim, args.optim, None)
+    if isinstance(kind, type) and issubclass(kind, Optimizer):
+        adam = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+        own = adam if "betas" in inspect.signature(kind).parameters else {}
+        return kind, own | as_mapping("optim_args", args.optim_args) | {"lr": args.learning_rate}
+    names = [each.value for each in OptimizerNames]
+    if args.optim not in names:
+        near = difflib.get_close_matches(args.optim, [*names, *dir(torch.optim)], n=3)
+        raise ValueError(
+            f"optim {args.optim!r} is neither transformers' name of an optimiser nor torch's; near: {near}"
+        )
+    names = ("optim_args", "learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon")
+    settings = SimpleNamespace(optim=OptimizerNames(args.optim), **{name: getattr(args, name) for name in names})
+    try:
+        return Trainer.get_optimizer_cls_and_kwargs(settings)
+    except (AttributeError, ImportError) as error:  # one that needs the Trainer's own loop, or a library
+        raise ValueError(f"optim {args.optim!r}: {error}; as_trainer trains with it, if it is installed") from error
+
+
+def create_scheduler(optimizer: Optimizer, args: TrainingOptions, steps: int, hidden_size: int) -> LRScheduler:
+    """The schedule of the learning rate, as the options name it."""
+    more = as_mapping("lr_scheduler_kwargs", args.lr_scheduler_kwargs)
+    return create_schedule(args.lr_scheduler_type, optimizer, args.warmup_of(steps), steps, hidden_size, **more)

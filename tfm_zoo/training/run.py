@@ -135,6 +135,7 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
 def trackers(args: TrainingOptions) -> list[str]:
     """The trackers that the options name, as Accelerate knows them."""
     named = args.report_to or (["all"] if args.with_tracking else [])
+    named = [named] if isinstance(named, str) else named  # as in transformers, from Python
     names, known = [name.lower() for name in named], ["none", "all", *map(str, get_available_trackers())]
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"report_to {unknown[0]!r} is not installed; choose from {known}")

@@ -41,12 +41,6 @@ class Position:
     examples: int = 0  # how many examples the reader gave before the chunk, in all passes
 
 
-def position_of(values: dict[str, Any]) -> Position:
-    """A position, as it was written. One of version 0.2 has a state of its shard: its pass is read again."""
-    names = ("epoch", "chunk", "text", "examples") if "state" in values else values
-    return Position(**{name: values[name] for name in names})
-
-
 Found = tuple[Position, str]  # a text, and where it was found
 order_in_part = attrgetter("epoch", "text")
 
@@ -208,12 +202,12 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         return {"used": self.used, "readers": self.stream.readers, "starts": gather_object(starts)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state.get("readers") != self.stream.readers:
+        if state["readers"] != self.stream.readers:
             raise ValueError(
-                f"resume_from_checkpoint: the checkpoint's stream had {state.get('readers', 'other')} readers, and this"
-                f" one has {self.stream.readers}; continue with the texts and the version of tfm_zoo that it began with"
+                f"resume_from_checkpoint: the checkpoint's stream had {state['readers']} readers, and this one has"
+                f" {self.stream.readers}; continue with the texts and the version of tfm_zoo that it began with"
             )
-        starts = {reader: position_of(start) for reader, start, *_ in state["starts"]}
+        starts = {reader: Position(**start) for reader, start in state["starts"]}
         self.used, self.starts = state["used"], {reader: starts[reader] for reader in self.readers}
 
     def __iter__(self) -> Iterator[tuple[dict[int, Any], dict[int, Position]]]:
