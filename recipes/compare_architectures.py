@@ -35,6 +35,7 @@ from typing_extensions import Self
 
 from tfm_zoo.data.row_files import read_text
 from tfm_zoo.hub.cards import table
+from tfm_zoo.training.checkpoints import OutputFolder
 from tfm_zoo.training.data import digest
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import longest_input
@@ -246,7 +247,7 @@ class Comparison:
         memory = PeakMemory(accelerator.device)
         batch_size, processes = variant.args.per_device_eval_batch_size, accelerator.num_processes
         task = LanguageModelingTask(
-            run=replace(self.run, accelerator=accelerator, args=variant.args),
+            run=Run(self.run.name, accelerator, variant.args, OutputFolder(accelerator, variant.args)),
             model=new_model(HEAD, variant.args, variant.config),
             tokenizer=self.tokenizer,
             splits={

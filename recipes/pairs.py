@@ -31,7 +31,7 @@ from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints, data
 from tfm_zoo.training.options import DataOptions, option, parse_several
 from tfm_zoo.training.report import command_line
-from tfm_zoo.training.run import check_writable, keep_few_kernels
+from tfm_zoo.training.run import keep_few_kernels
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 from tfm_zoo.utils.quiet import silence_downloads, silence_interrupt, silence_progress_bars, silence_tokenizers
 
@@ -121,7 +121,7 @@ def start(
             f"output_dir {settings.output_dir!r} holds a run: give another folder, --resume_from_checkpoint auto to go"
             " on from its last checkpoint, or --overwrite_output_dir to replace it"
         )
-    check_writable(folder)
+    checkpoints.check_writable(folder)
     settings.resume_from_checkpoint = resumes
     settings.learning_rate = settings.learning_rate or (1e-3 if args.is_new else 5e-5)
     set_seed(settings.seed)

@@ -163,7 +163,7 @@ class Recipe:
     def resumed(self, **options) -> Loop:
         """The loop at its checkpoint."""
         loop = self.prepare(**options)
-        loop.resume(loop.task.run.checkpoint)
+        loop.resume(loop.task.run.folder.checkpoint)
         return loop
 
     def trained(self, **options) -> Loop:

@@ -16,7 +16,6 @@ from safetensors.torch import load_file
 import tfm_zoo
 from tfm_zoo.training import report, run
 from tfm_zoo.training.loop import Loop, train, train_step
-from tfm_zoo.training.run import open_output
 from tfm_zoo.training.tasks.classification import (
     NUMBERS,
     ONE_LABEL,
@@ -175,7 +174,7 @@ def test_a_run_is_not_overwritten_unasked(loop):
             loop(output_dir=folder, max_train_steps=1, resume_from_checkpoint=auto)
     # Another run may begin and end while this one reads its data.
     with pytest.raises(FileExistsError, match="holds a run: give another folder"):
-        open_output(first.task.run)
+        first.task.run.folder.open()
     # Killed before its first checkpoint, it begins again, as where a cluster restarts it.
     (folder / "all_results.json").unlink()
     again = {"output_dir": folder, "max_train_steps": 1, "resume_from_checkpoint": "auto", "checkpointing_steps": 1}

@@ -32,7 +32,7 @@ from tfm_zoo.training.data import pluralize, vocabulary_digest
 from tfm_zoo.training.learning_parts import ADAPTER_FOLDER, Adapters, freeze
 from tfm_zoo.training.options import TrainingOptions, as_mapping
 from tfm_zoo.training.report import write_report
-from tfm_zoo.training.run import end_training, open_output, tracker_values
+from tfm_zoo.training.run import end_training, open_hub_repository, tracker_values
 from tfm_zoo.training.sharding import gather_state_dict, load_saved, shard_shared_tables
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task, sums, with_prefix
@@ -146,9 +146,12 @@ class Loop:
         """Go on from the checkpoint, if there is one; make and lock the folder, and open the repository to push to.
         `train` does so, unless it is done: a recipe's `main` tells its errors in one line. All processes call it."""
         if not self.has_begun:
-            if checkpoint := self.task.run.checkpoint:
+            if checkpoint := self.task.run.folder.checkpoint:
                 self.resume(checkpoint)
-            self.task.run, self.has_begun = open_output(self.task.run), True
+            if self.args.push_to_hub and self.accelerator.is_main_process:
+                self.task.run = open_hub_repository(self.task.run)
+            self.task.run.folder.open()
+            self.has_begun = True
             name = self.args.run_name
             own = {tracker: {keyword: name} for tracker, keyword in RUN_NAMES.items()} if name else {}
             self.accelerator.init_trackers(self.task.run.name, tracker_values(self.task.args), own)

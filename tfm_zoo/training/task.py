@@ -195,23 +195,37 @@ def choose_best_metric(run: Run, task_class: type[Task], data: Data) -> Run:
     return replace(run, args=args.with_best_metric(task_class.metric_names(args, results), usual.best))
 
 
-def task_of_rows(task_class: type[Task], run: Run, data: Data, **made: Any) -> Task:
-    """The task of a run whose data are rows, which become tokens here. What was `made`, a model and its tokenizers, are
-    fields of the task."""
-    accelerator, model, tokenizer = run.accelerator, made["model"], made["tokenizer"]
-    longest = longest_input(model.config, tokenizer)
+def task_of_rows(
+    task_class: type[Task],
+    run: Run,
+    data: Data,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    **others: PreTrainedTokenizerBase,
+) -> Task:
+    """The task of a run whose data are rows, which become tokens here. `others` are tokenizers that it has besides, by
+    the names of its fields."""
+    accelerator, longest = run.accelerator, longest_input(model.config, tokenizer)
     args = cap_lengths(run.args, longest, *run.args.length_options)
     for name, reader in args.length_options.items():
-        check_room(getattr(args, name), made[reader], name, pair=data.are_pairs)
+        check_room(getattr(args, name), {"tokenizer": tokenizer, **others}[reader], name, pair=data.are_pairs)
     with shown_bars(accelerator.is_main_process):
-        splits = data.encode(args, **made)
+        splits = data.encode(args, model, tokenizer, **others)
     max_length = max(getattr(args, name) for name in args.length_options)
     collate = collator(task_class.collator_class, tokenizer, accelerator, longest, max_length)
     if args.pad_to_max_length:
         collate.padding, collate.max_length = "max_length", max_length
-    lengths = [*map(len, splits["train"]["input_ids"])] if args.group_by_length else None
-    fields = {"data": data, "splits": splits, "facts": data.facts, "lengths": lengths, **made}
-    return task_class(run=replace(run, args=args), collate=collate, **fields)
+    return task_class(
+        run=replace(run, args=args),
+        model=model,
+        tokenizer=tokenizer,
+        splits=splits,
+        collate=collate,
+        facts=data.facts,
+        data=data,
+        lengths=[*map(len, splits["train"]["input_ids"])] if args.group_by_length else None,
+        **others,
+    )
 
 
 def with_prefix(metrics: Mapping[str, Any], split: str) -> dict[str, Any]:

@@ -317,4 +317,4 @@ def load_task(run: Run) -> ClassificationTask:
         texts = load_texts(run.args)
         run = choose_best_metric(run, ClassificationTask, texts)
         model, tokenizer = build_classifier(run.args, texts)
-        return task_of_rows(ClassificationTask, run, texts, model=model, tokenizer=tokenizer)
+        return task_of_rows(ClassificationTask, run, texts, model, tokenizer)

@@ -243,5 +243,4 @@ def load_task(run: Run) -> AnsweringTask:
             model, tokenizer = new_with_labels(HEAD, run.args, questions.texts(), SCORES)
         else:
             model, tokenizer = HEAD.load_with_labels(run.args, SCORES)
-        made = {"model": model, "tokenizer": padded_at_right(tokenizer)}
-        return task_of_rows(AnsweringTask, run, questions, **made)
+        return task_of_rows(AnsweringTask, run, questions, model, padded_at_right(tokenizer))

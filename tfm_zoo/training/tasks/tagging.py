@@ -200,4 +200,4 @@ def load_task(run: Run) -> TaggingTask:
             model, tokenizer = new_with_labels(HEAD, run.args, texts.texts(), texts.label_names)
         else:
             model, tokenizer = HEAD.load_with_labels(run.args, texts.label_names)
-        return task_of_rows(TaggingTask, run, texts, model=model, tokenizer=reads_words(tokenizer))
+        return task_of_rows(TaggingTask, run, texts, model, reads_words(tokenizer))
