@@ -145,16 +145,16 @@ class Loop:
     def begin(self) -> None:
         """Go on from the checkpoint, if there is one; make and lock the folder, and open the repository to push to.
         `train` does so, unless it is done: a recipe's `main` tells its errors in one line. All processes call it."""
-        if not self.has_begun:
-            if checkpoint := self.task.run.folder.checkpoint:
-                self.resume(checkpoint)
-            if self.args.push_to_hub and self.accelerator.is_main_process:
-                self.task.run = open_hub_repository(self.task.run)
-            self.task.run.folder.open()
-            self.has_begun = True
-            name = self.args.run_name
-            own = {tracker: {keyword: name} for tracker, keyword in RUN_NAMES.items()} if name else {}
-            self.accelerator.init_trackers(self.task.run.name, tracker_values(self.task.args), own)
+        if self.has_begun:
+            return
+        if checkpoint := self.task.run.folder.checkpoint:
+            self.resume(checkpoint)
+        if self.args.push_to_hub and self.accelerator.is_main_process:
+            self.task.run = open_hub_repository(self.task.run)
+        self.task.run.folder.open()
+        self.has_begun, name = True, self.args.run_name
+        own = {tracker: {keyword: name} for tracker, keyword in RUN_NAMES.items()} if name else {}
+        self.accelerator.init_trackers(self.task.run.name, tracker_values(self.task.args), own)
 
     def resume(self, checkpoint: Path) -> None:
         """Go on from a checkpoint of this run. Nothing is written."""
@@ -179,52 +179,62 @@ class Loop:
     def train(self) -> None:
         """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""
         self.begin()
-        accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
+        args, state, batches = self.args, self.state, self.batches
         examples = f"{batches.size or 'a stream of'} {self.task.name_of_examples}"
         steps = f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}{batches.unit}"
         size = f"{own_class(self.task.unwrapped(self.model)).__name__}, {self.parameters:,} parameters"
-        logger.info(f"{size}: {examples}, {steps}, on {pluralize(accelerator.num_processes, 'process')}")
-        progress = tqdm(total=self.total_steps, initial=state.step, disable=self.task.hides_bars)
-        # Each process sums the losses of its own examples. Where the sum is read, it is reduced over all processes.
-        window_loss = torch.tensor(state.window_loss, device=accelerator.device) * accelerator.is_main_process
+        logger.info(f"{size}: {examples}, {steps}, on {pluralize(self.accelerator.num_processes, 'process')}")
+        self.progress = tqdm(total=self.total_steps, initial=state.step, disable=self.task.hides_bars)
+        self.set_window_loss(state.window_loss)
         clock = perf_counter()
         self.model.train()
         while not self.is_finished:
             batches.set_position(state.epoch, state.step_in_epoch)
             for micro_batches in batches.steps(self.loader):
                 loss, grad_norm = train_step(self.task, self.model, self.optimizer, self.scheduler, micro_batches)
-                window_loss += loss
+                self.window_loss += loss
                 state.train_examples += batches.examples(state.step_in_epoch)
                 state.step += 1
                 state.step_in_epoch += 1
                 end_of_epoch = state.step_in_epoch == len(batches)
                 if end_of_epoch:
                     state.epoch, state.step_in_epoch = state.epoch + 1, 0
-                progress.update()
+                self.progress.update()
 
                 end = state.step == self.total_steps
-                if state.step % args.logging_steps == 0 or end:
-                    mean = self.log_losses(accelerator.reduce(window_loss, "sum").item(), grad_norm)
-                    progress.set_postfix(loss=f"{mean:.4f}")
-                    if progress.disable:
-                        logger.info(f"step {state.step} of {self.total_steps}: loss {mean:.4f}")
-                    window_loss.zero_()
+                if end or is_due(args.logging_steps, state.step, end_of_epoch):
+                    self.log_losses(grad_norm)
                 state.train_seconds += perf_counter() - clock
 
                 if end or is_due(args.eval_steps or "epoch", state.step, end_of_epoch):
                     self.evaluate()
                 if args.checkpointing_steps and is_due(args.checkpointing_steps, state.step, end_of_epoch):
-                    state.window_loss = accelerator.reduce(window_loss, "sum").item()
-                    window_loss.fill_(state.window_loss if accelerator.is_main_process else 0)  # as a resumed run does
-                    checkpoints.save_checkpoint(accelerator, state, self.output_dir, keep=args.save_total_limit)
+                    self.save_checkpoint()
                 clock = perf_counter()
                 if self.is_finished:
                     break
-        progress.close()
+        self.progress.close()
         if state.step < self.total_steps:
             patience = pluralize(args.early_stopping_patience, "evaluation")
             logger.info(f"step {state.step} of {self.total_steps}: stopped, after {patience} without a gain")
-        state.loss_sum += accelerator.reduce(window_loss, "sum").item()
+        state.loss_sum += self.sum_of_window()
+
+    def set_window_loss(self, loss_sum: float) -> None:
+        """Begin the sum of the losses since the last entry of the log with a sum over all processes. From there on each
+        process adds the losses of its own examples."""
+        mine = loss_sum if self.accelerator.is_main_process else 0.0
+        self.window_loss = torch.tensor(mine, device=self.accelerator.device)
+
+    def sum_of_window(self) -> float:
+        """The losses since the last entry of the log, summed over all processes. All of them call it."""
+        return self.accelerator.reduce(self.window_loss, "sum").item()
+
+    def save_checkpoint(self) -> None:
+        """Write a checkpoint. All processes call it."""
+        self.state.window_loss = self.sum_of_window()
+        self.set_window_loss(self.state.window_loss)  # as a resumed run does
+        keep = self.args.save_total_limit
+        checkpoints.save_checkpoint(self.accelerator, self.state, self.output_dir, keep)
 
     def evaluate(self) -> None:
         """Log the metrics of the model, and save it if it is the best so far."""
@@ -237,9 +247,9 @@ class Loop:
             self.save_best()
         self.task.after_evaluation(self.model, self.state)
 
-    def log_losses(self, loss_sum: float, grad_norm: Tensor | float | None) -> float:
-        """Log and return the mean loss of the steps since the last entry; `loss_sum` is the sum of their losses."""
-        state = self.state
+    def log_losses(self, grad_norm: Tensor | float | None) -> None:
+        """Log the mean loss of the steps since the last entry. Where there is no bar, it is a line."""
+        state, loss_sum = self.state, self.sum_of_window()
         state.loss_sum += loss_sum
         last = next((entry["step"] for entry in reversed(state.log_history) if "loss" in entry), 0)
         mean = loss_sum / (state.step - last)
@@ -248,7 +258,10 @@ class Loop:
         learning_rate = self.scheduler.get_last_lr()[0]
         norm = {} if grad_norm is None else {"grad_norm": float(grad_norm)}  # DeepSpeed may not give one
         self.log({"loss": mean, "learning_rate": learning_rate, **norm})
-        return mean
+        self.progress.set_postfix(loss=f"{mean:.4f}")
+        if self.progress.disable:
+            logger.info(f"step {state.step} of {self.total_steps}: loss {mean:.4f}")
+        self.set_window_loss(0.0)
 
     def log(self, values: dict[str, float]) -> None:
         """Add values to the history and send them to the trackers."""
