@@ -178,6 +178,9 @@ def test_what_a_stream_cannot_do_is_refused():
         "had other readers, and this one has 8": (
             lambda: batches(stream)[0].load_state_dict({"place": {"epoch": 1}, "used": 3})
         ),
+        "had other readers, and this one": (  # as version 0.2 wrote them
+            lambda: batches(stream)[0].load_state_dict(state | {"starts": [[0, {"shard": 1, "state": {}}, 3]]})
+        ),
     }.items():
         with pytest.raises(ValueError, match=message):
             call()

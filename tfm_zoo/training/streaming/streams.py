@@ -202,9 +202,11 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         return {"used": self.used, "readers": self.stream.readers, "starts": gather_object(starts)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state["readers"] != self.stream.readers:
+        is_old = any("state" in start for _, start, *_ in state.get("starts", ()))  # of version 0.2
+        if state.get("readers") != self.stream.readers or is_old:
+            found = "other" if is_old else state.get("readers", "other")
             raise ValueError(
-                f"resume_from_checkpoint: the checkpoint's stream had {state['readers']} readers, and this one has"
+                f"resume_from_checkpoint: the checkpoint's stream had {found} readers, and this one has"
                 f" {self.stream.readers}; continue with the texts and the version of tfm_zoo that it began with"
             )
         starts = {reader: Position(**start) for reader, start in state["starts"]}
