@@ -35,13 +35,14 @@ from typing_extensions import Self
 
 from tfm_zoo.data.row_files import read_text
 from tfm_zoo.hub.cards import table
+from tfm_zoo.training.checkpoints import OutputFolder
 from tfm_zoo.training.data import digest
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.new_models import new_model, new_tokenizer
 from tfm_zoo.training.options import option, parse_options, read_yaml
 from tfm_zoo.training.report import device, shortened
-from tfm_zoo.training.run import Run, end_training, run_script, start_accelerator
+from tfm_zoo.training.run import Run, end_training, errors_in_one_line, start_accelerator
 from tfm_zoo.training.task import Task
 from tfm_zoo.training.tasks.language_modeling import (
     HEAD,
@@ -246,7 +247,7 @@ class Comparison:
         memory = PeakMemory(accelerator.device)
         batch_size, processes = variant.args.per_device_eval_batch_size, accelerator.num_processes
         task = LanguageModelingTask(
-            run=replace(self.run, accelerator=accelerator, args=variant.args),
+            run=Run(self.run.name, accelerator, variant.args, OutputFolder(accelerator, variant.args)),
             model=new_model(HEAD, variant.args, variant.config),
             tokenizer=self.tokenizer,
             splits={
@@ -351,8 +352,10 @@ def prepare(argv: list[str] | None = None) -> Comparison:
 
 
 def main(argv: list[str] | None = None) -> list[Result]:
-    return prepare(argv).compare()
+    with errors_in_one_line():
+        comparison = prepare(argv)
+    return comparison.compare()
 
 
 if __name__ == "__main__":
-    run_script(prepare, Comparison.compare)
+    main()

@@ -16,19 +16,17 @@ in loop.py makes batches and optimiser, and its method `train` takes the steps; 
 """
 
 from tfm_zoo.training.loop import Loop, train
-from tfm_zoo.training.run import run_script, start_run
+from tfm_zoo.training.run import errors_in_one_line, start_run
 from tfm_zoo.training.tasks.classification import ClassificationOptions, load_task
 
 
-def prepare(argv: list[str] | None = None) -> Loop:
-    """All that comes before the first step. Nothing is written."""
-    return Loop(load_task(start_run("finetune_classification", ClassificationOptions, argv)))
-
-
 def main(argv: list[str] | None = None) -> dict[str, float]:
-    """What the program does, for Python: `run_script` calls the two one after the other."""
-    return train(prepare(argv))
+    """Train, save the best model, and return the results."""
+    with errors_in_one_line():
+        loop = Loop(load_task(start_run("finetune_classification", ClassificationOptions, argv)))
+        loop.begin()
+    return train(loop)
 
 
 if __name__ == "__main__":
-    run_script(prepare, train)
+    main()

@@ -43,7 +43,7 @@ from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 
 from tfm_zoo import TfmBertForSequenceClassification
 from tfm_zoo.training.options import option
-from tfm_zoo.training.run import run_script
+from tfm_zoo.training.run import errors_in_one_line
 from tfm_zoo.utils.quiet import silenced_loading
 
 FIGURES = {"map": "mean average precision", "mrr@10": "MRR@10", "ndcg@10": "NDCG@10"}
@@ -137,8 +137,10 @@ def prepare(argv: list[str] | None = None) -> Comparison:
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
     """Train, and measure before and after. Returns the figures."""
-    return prepare(argv).run()
+    with errors_in_one_line():
+        comparison = prepare(argv)
+    return comparison.run()
 
 
 if __name__ == "__main__":
-    run_script(prepare, Comparison.run)
+    main()

@@ -31,9 +31,9 @@ from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints, data
 from tfm_zoo.training.options import DataOptions, option, parse_several
 from tfm_zoo.training.report import command_line
-from tfm_zoo.training.run import check_writable, keep_few_kernels
+from tfm_zoo.training.run import keep_few_kernels
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
-from tfm_zoo.utils.quiet import silence_downloads, silence_progress_bars, silence_tokenizers
+from tfm_zoo.utils.quiet import silence_downloads, silence_interrupt, silence_progress_bars, silence_tokenizers
 
 logger = logging.getLogger("__main__")
 
@@ -109,6 +109,7 @@ def start(
     keep_few_kernels()
     silence_progress_bars()
     silence_downloads()
+    silence_interrupt()
     args, settings = parse_several([options, training], argv, **DEFAULTS, **defaults)
     logging.basicConfig(format="%(asctime)s  %(message)s", datefmt="%H:%M:%S")
     logger.setLevel(logging.INFO if PartialState().is_main_process else logging.ERROR)
@@ -120,7 +121,7 @@ def start(
             f"output_dir {settings.output_dir!r} holds a run: give another folder, --resume_from_checkpoint auto to go"
             " on from its last checkpoint, or --overwrite_output_dir to replace it"
         )
-    check_writable(folder)
+    checkpoints.check_writable(folder)
     settings.resume_from_checkpoint = resumes
     settings.learning_rate = settings.learning_rate or (1e-3 if args.is_new else 5e-5)
     set_seed(settings.seed)
@@ -135,12 +136,14 @@ def read_pairs(args: PairOptions, settings: TrainingArguments) -> tuple[DatasetD
     raw, notes = data.load_splits(args)
     columns = row_files.find_columns(raw["train"], args.text_column_name, USUAL_COLUMNS, "text_column_name")
 
-    def of(split: data.Table) -> Dataset:
-        if not len(split.rows):
-            raise ValueError(f"{split} has no row")
-        return Dataset.from_dict({name: split.texts(column) for name, column in zip(COLUMNS, columns, strict=False)})
-
-    rows = data.read_splits(args, raw, notes, of, COLUMNS[: len(columns)])
+    rows = {}
+    for split, found in raw.items():
+        table = data.Table(args, split, found)
+        if not len(found):
+            raise ValueError(f"{table} has no row")
+        texts = {name: table.texts(column) for name, column in zip(COLUMNS, columns, strict=False)}
+        rows[split] = Dataset.from_dict(texts)
+    rows = data.without_empty(rows, COLUMNS[: len(columns)], notes)
     divided = data.cut_splits(args, rows, notes, settings.seed)
     for name, split in divided.items():
         if not len(split):

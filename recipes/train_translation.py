@@ -14,17 +14,16 @@ losses, `train_step` in tfm_zoo/training/loop.py takes the step.
 """
 
 from tfm_zoo.training.loop import Loop, train
-from tfm_zoo.training.run import run_script, start_run
+from tfm_zoo.training.run import errors_in_one_line, start_run
 from tfm_zoo.training.tasks.translation import TranslationOptions, load_task
 
 
-def prepare(argv: list[str] | None = None) -> Loop:
-    return Loop(load_task(start_run("train_translation", TranslationOptions, argv)))
-
-
 def main(argv: list[str] | None = None) -> dict[str, float]:
-    return train(prepare(argv))
+    with errors_in_one_line():
+        loop = Loop(load_task(start_run("train_translation", TranslationOptions, argv)))
+        loop.begin()
+    return train(loop)
 
 
 if __name__ == "__main__":
-    run_script(prepare, train)
+    main()

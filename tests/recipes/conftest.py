@@ -24,6 +24,9 @@ from transformers import BertConfig, BertModel
 
 from tfm_zoo.training import report
 from tfm_zoo.training.loop import Loop
+from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.training.run import start_run
+from tfm_zoo.training.task import Task
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 from tfm_zoo.visualization import plot_training
 
@@ -147,15 +150,21 @@ class Recipe:
         forget_processes()
         return self.module.main(self.argv(**options))
 
-    def prepare(self, **options) -> Loop:
-        """All that the recipe does before the first step."""
+    def task(self, **options) -> Task:
+        """The task of a run, without its loop."""
         forget_processes()
-        return self.module.prepare(self.argv(**options))
+        kinds = [each for each in vars(self.module).values() if isinstance(each, type)]
+        (options_class,) = (each for each in kinds if issubclass(each, TrainingOptions))
+        return self.module.load_task(start_run(self.name, options_class, self.argv(**options)))
+
+    def prepare(self, **options) -> Loop:
+        """All that the recipe does before the first step, but for its folder."""
+        return Loop(self.task(**options))
 
     def resumed(self, **options) -> Loop:
         """The loop at its checkpoint."""
         loop = self.prepare(**options)
-        loop.resume(loop.task.run.checkpoint)
+        loop.resume(loop.task.run.folder.checkpoint)
         return loop
 
     def trained(self, **options) -> Loop:

@@ -1,30 +1,17 @@
 """A task in transformers' Trainer: the same losses and figures as in the recipes' own loop, of any task."""
 
-import importlib
-
 import pytest
 import torch
 from transformers import TrainerCallback, TrainingArguments
 
-from tfm_zoo.training.options import TrainingOptions
-from tfm_zoo.training.run import start_run
 from tfm_zoo.training.trainer import as_trainer
 
-from .conftest import as_argv, forget_processes, logged
+from .conftest import logged
 
 TASKS = ("classification", "lists", "tagging", "questions", "causal_lm", "summaries")
 #: of the loop and of the Trainer alike; the Trainer rounds a share of steps up
 PLAIN = {"gradient_accumulation_steps": 2, "max_train_steps": 3, "eval_steps": 3, "warmup_steps": 0, "logging_steps": 1}
 BY_EXAMPLES = {"per_device_train_batch_tokens": 0}
-
-
-def task_of(recipe, **options):
-    """The task of a recipe, without its loop."""
-    forget_processes()
-    module = importlib.import_module(recipe.module.load_task.__module__)
-    kinds = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, TrainingOptions)]
-    options_class = next(each for each in kinds if each.__module__ == module.__name__)
-    return module.load_task(start_run("a trainer", options_class, as_argv(recipe.options | options)))
 
 
 def without_dropout(task):
@@ -42,7 +29,7 @@ def test_losses_and_figures_are_those_of_the_loop(recipe, name, monkeypatch):
     without_dropout(loop.task)
     loop.batches.lengths = None  # a translator's batches are of similar lengths
     loop.train()
-    task = without_dropout(task_of(made, overwrite_output_dir=True, **options))
+    task = without_dropout(made.task(overwrite_output_dir=True, **options))
     trainer = as_trainer(task, {"optim": "adamw_torch", "disable_tqdm": True})
     trainer._get_train_sampler = lambda *args: torch.utils.data.SequentialSampler(trainer.train_dataset)
     trainer.train()
@@ -57,7 +44,7 @@ def test_losses_and_figures_are_those_of_the_loop(recipe, name, monkeypatch):
 
 
 def test_settings_callbacks_and_splits_are_the_callers(recipe, tmp_path):
-    steps, task = [], task_of(recipe("lists"))
+    steps, task = [], recipe("lists").task()
     counting = TrainerCallback()
     counting.on_step_end = lambda *args, **kwargs: steps.append(1)
     changes = {"optim": "adafactor", "max_steps": 2, "eval_strategy": "no", "disable_tqdm": True}
@@ -80,7 +67,7 @@ def test_a_loss_of_the_callers(recipe):
     def nothing(outputs, labels, num_items_in_batch):
         return (outputs.logits * 0).sum() + num_items_in_batch * 2
 
-    trainer = as_trainer(task_of(recipe("classification")), changes, compute_loss_func=nothing)
+    trainer = as_trainer(recipe("classification").task(), changes, compute_loss_func=nothing)
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert losses == [2 * 16] and 0.5 < trainer.evaluate()["eval_loss"] < 1
@@ -90,7 +77,7 @@ def test_what_the_trainer_does_not_do_is_refused(recipe, texts):
     with pytest.raises(ValueError, match=r"takes a task, .* not a Linear"):
         as_trainer(torch.nn.Linear(1, 1))
     with pytest.raises(ValueError, match="does not read the option freeze"):
-        as_trainer(task_of(recipe("classification"), freeze=["embeddings"]))
+        as_trainer(recipe("classification").task(freeze=["embeddings"]))
     stream = {"streaming": True, "max_train_steps": 2, "validation_file": texts / "held_out.txt"}
     with pytest.raises(ValueError, match="this task reads a stream"):
-        as_trainer(task_of(recipe("causal_lm"), **stream))
+        as_trainer(recipe("causal_lm").task(**stream))

@@ -21,7 +21,7 @@ from transformers import (
 )
 
 import tfm_zoo
-from tfm_zoo.training.metrics.rouge.rouge import rouge
+from tfm_zoo.training.metrics.of_texts import rouge
 from tfm_zoo.training.tasks.language_modeling import Blocks
 
 from .conftest import MARIAN, ROOT, SIZES, TEXT, WITHOUT_ZOO, history, imported, run_python, written

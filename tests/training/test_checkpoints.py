@@ -133,12 +133,11 @@ STARS = {"label_column_name": "stars"}  # as version 0.2 recorded a column
     ("recorded", "evaluated", "now", "message"),
     [
         ({"seed": 1}, {}, {"seed": 1}, None),
-        ({"freeze_epochs": 1}, {}, {}, "its run has freeze_epochs, which this version does not have"),
         ({"seed": 1}, {}, {"seed": 2}, "another run: seed was 1 and is 2"),
         (BY_LOSS, EVALUATED, BY_F1, "another run: metric_for_best_model was loss and is f1"),
+        ({"freeze_epochs": 1}, {}, {}, "its run has freeze_epochs, which this version does not have"),
         (STARS, {}, {"label_column_name": ["stars"], "problem_type": None, "metrics": None}, None),
         (STARS, {}, {"label_column_name": ["grade"]}, r"label_column_name was stars and is \['grade'\]"),
-        (STARS, {}, {"label_column_name": ["stars", "grade"]}, "another run: label_column_name was stars and is "),
         # Earlier versions did not record what the launcher decides.
         ({"mixed_precision": None, "torch_compile": False}, {}, LAUNCHED, None),
         ({"mixed_precision": "no"}, {}, LAUNCHED, "another run"),

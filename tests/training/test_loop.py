@@ -1,6 +1,7 @@
 """A run takes the steps that it was told, keeps its best model, logs what it does, and goes on as if never stopped."""
 
 import re
+import sys
 import warnings
 from argparse import Namespace
 from dataclasses import asdict
@@ -15,7 +16,6 @@ from safetensors.torch import load_file
 import tfm_zoo
 from tfm_zoo.training import report, run
 from tfm_zoo.training.loop import Loop, train, train_step
-from tfm_zoo.training.run import open_output, run_script
 from tfm_zoo.training.tasks import classification
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingTask
 from tfm_zoo.training.tasks.pretraining import PretrainingTask
@@ -168,7 +168,7 @@ def test_a_run_is_not_overwritten_unasked(loop):
             loop(output_dir=folder, max_train_steps=1, resume_from_checkpoint=auto)
     # Another run may begin and end while this one reads its data.
     with pytest.raises(FileExistsError, match="holds a run: give another folder"):
-        open_output(first.task.run)
+        first.task.run.folder.open()
     # Killed before its first checkpoint, it begins again, as where a cluster restarts it.
     (folder / "all_results.json").unlink()
     again = {"output_dir": folder, "max_train_steps": 1, "resume_from_checkpoint": "auto", "checkpointing_steps": 1}
@@ -244,9 +244,10 @@ def test_trackers_get_losses_metrics_and_the_name_of_the_run(loop):
 
 def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(loop, capfd):
     made = interrupted(loop(max_train_steps=5, checkpointing_steps=2), after=3)
-    with pytest.raises(SystemExit) as stopped:
-        run_script(lambda: made, train)
-    assert stopped.value.code == 130
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        train(made)
+    with pytest.raises(SystemExit, match="130"):  # without a traceback
+        sys.excepthook(KeyboardInterrupt, stopped.value, None)
     advice = "--resume_from_checkpoint auto goes on from the last checkpoint"
     assert capfd.readouterr().err.strip() == f"Stopped at step 3 of 5: {advice}"
 

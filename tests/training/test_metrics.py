@@ -9,7 +9,7 @@ from scipy import stats
 from sklearn import metrics as sklearn
 
 from tfm_zoo.training.metrics import load_metrics
-from tfm_zoo.training.metrics.seqeval.seqeval import entities
+from tfm_zoo.training.metrics.of_tags import entities
 from tfm_zoo.training.tasks.classification import predicted
 
 from ..recipes.conftest import OWN
@@ -135,9 +135,14 @@ REFUSED = [
     ("user/space", None, ZERO_ONE, "no metric 'user/space': .* with trust_remote_code, a space of the Hub"),
     ("other/mine", None, ZERO_ONE, "metrics mine, other/mine: two have the same last name"),
     # what does not work
-    ("", "def compute(predictions, references): ...", ZERO_ONE, "loaded: TypeError.*, unlike .*accuracy.py"),
+    (
+        "",
+        "def compute(predictions, references): ...",
+        ZERO_ONE,
+        "loaded: TypeError.*; it needs a class of evaluate.Metric",
+    ),
     ("", "import no_such_package", ZERO_ONE, "cannot be loaded: .*pip install no_such_package"),
-    ("", IMPORTS, ZERO_ONE, "cannot be loaded: .*'json,'.*, unlike .*, whose imports stand on lines of their own"),
+    ("", IMPORTS, ZERO_ONE, "cannot be loaded: .*'json,'.*, and each import on a line of its own"),
     ("", OWN.replace("{RESULTS}", "1 / 0"), ZERO_ONE, r"'mine' does not work with .*\[0, 1\].*: division by zero"),
     ("", OWN.replace('predictions=Value("int64")', 'sources=Value("string")'), ZERO_ONE, "with .*sources"),
     ("", OWN, ([ZERO_ONE[0]], [ZERO_ONE[1]]), r"with .*expected format.*'predictions': Value\('int64'\)"),

@@ -12,7 +12,7 @@ from transformers import Adafactor
 
 import tfm_zoo
 from tfm_zoo.training.learning_parts import freeze
-from tfm_zoo.training.optimization import create_optimizer, create_scheduler
+from tfm_zoo.training.loop import create_optimizer, create_scheduler
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss
 from tfm_zoo.utils.schedules import SCHEDULES, create_schedule

@@ -110,6 +110,7 @@ def test_default_learning_rates(schedule, new, checkpoint):
 REFUSED = {
     ClassificationOptions: [
         ("- seed", "expected `option: value` lines, found a list"),
+        ("run_name:\nseed:", "seed has no value: give one, or leave the line out"),
         ("per_device_train_batch_size: 0", "per_device_train_batch_size must be at least 1, not 0"),
         ("checkpointing_steps: 5²", "checkpointing_steps must be a number of steps or 'epoch', not '5²'"),
         ("text_column_name: [a, b, c]", "one or two columns"),

@@ -18,16 +18,12 @@ from tfm_zoo.training import run
 from tfm_zoo.training.checkpoints import as_resolved
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.report import command_line
-from tfm_zoo.training.run import end_training, run_script, start_accelerator, tracker_values
+from tfm_zoo.training.run import end_training, errors_in_one_line, start_accelerator, tracker_values
 from tfm_zoo.training.sharding import set_engine
 from tfm_zoo.training.tasks.classification import ClassificationOptions
 from tfm_zoo.visualization import plot_runs, plot_training
 
 from ..recipes.conftest import forget_processes
-
-
-def fail(error: Exception) -> None:
-    raise error
 
 
 @pytest.fixture
@@ -36,26 +32,15 @@ def accelerator() -> Accelerator:
     return Accelerator(cpu=True)
 
 
-@pytest.mark.parametrize(
-    ("prepare", "train", "error"),
-    [
-        (fail, pytest.fail, ValueError("no such column")),
-        (fail, pytest.fail, FileNotFoundError("no such file")),
-        (lambda error: error, fail, PushError("push again")),  # an upload that failed
-    ],
-)
-def test_errors_of_a_user_are_one_line(prepare, train, error, capsys, monkeypatch):
-    with pytest.raises(SystemExit) as stopped:
-        run_script(lambda: prepare(error), train)
+@pytest.mark.parametrize("error", [ValueError("no such column"), FileNotFoundError("no such file"), PushError("again")])
+def test_errors_of_a_user_are_one_line(error, capsys, monkeypatch):
+    with pytest.raises(SystemExit) as stopped, errors_in_one_line():
+        raise error
     said = capsys.readouterr().err
     assert stopped.value.code == 2 and said.endswith(f": error: {error}\n") and said.count("\n") == 1
     monkeypatch.setenv("TFM_ZOO_TRACEBACK", "1")
-    with pytest.raises(type(error), match=str(error)):
-        run_script(lambda: prepare(error), train)
-    if not isinstance(error, PushError):  # an error of training is no mistake of the user's
-        monkeypatch.undo()
-        with pytest.raises(type(error), match=str(error)):
-            run_script(lambda: error, fail)
+    with pytest.raises(type(error), match=str(error)), errors_in_one_line():
+        raise error
 
 
 def test_the_engine_is_part_of_a_run(accelerator, monkeypatch):
@@ -80,7 +65,7 @@ def test_models_are_freed_before_the_processes_end(accelerator, monkeypatch):
 
 @pytest.mark.parametrize(
     ("report_to", "with_tracking", "found"),
-    [(None, True, ["tensorboard"]), (["none"], True, []), (["all"], False, ["tensorboard"])],
+    [(None, True, ["tensorboard"]), (["none"], True, []), ("none", True, []), (["all"], False, ["tensorboard"])],
 )
 def test_trackers_are_named_as_in_transformers(monkeypatch, report_to, with_tracking, found):
     monkeypatch.setattr(run, "get_available_trackers", lambda: ["tensorboard", "clearml"])

@@ -1,4 +1,4 @@
-"""Checkpoints from which a killed run continues exactly where it was, and saving that leaves nothing half-written.
+"""The folder of a run, and checkpoints from which a killed run continues exactly where it was.
 
 A checkpoint is written under a temporary name, and renamed when it is complete. So a killed run leaves no folder that
 passes for a checkpoint.
@@ -20,11 +20,12 @@ from zipfile import BadZipFile, ZipFile
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError, safe_open
 
 from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.training.options import MAY_CHANGE, TrainingOptions
-from tfm_zoo.utils.locking import atomic_file
+from tfm_zoo.utils.locking import atomic_file, hold
 from tfm_zoo.utils.quiet import silenced_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -186,6 +187,61 @@ def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
         except UnpicklingError as error:
             raise ValueError(f"resume_from_checkpoint: {path} holds code, and should hold numbers alone") from error
     return folder
+
+
+class OutputFolder:
+    """The folder of a run: the checkpoint in it to continue from, if any, and whether the run may write there."""
+
+    def __init__(self, accelerator: Accelerator, args: TrainingOptions):
+        """Refuse a folder that the run may not write to. All processes call it. Nothing is written: a run that is
+        refused leaves everything as it was."""
+        self.accelerator, self.args, self.path = accelerator, args, Path(args.output_dir)
+        resume_from, self.resumes = args.resume_from_checkpoint, asks_to_resume(args.resume_from_checkpoint)
+        # All look, and the main process decides: others may see a shared folder as it was before.
+        self.checkpoint = broadcast_object_list([find_checkpoint(resume_from, self.path)])[0]
+        if self.checkpoint and self.checkpoint.resolve().parent != self.path.resolve():
+            where = f"output_dir {args.output_dir!r}, where the best model of its run is"
+            raise ValueError(f"resume_from_checkpoint {resume_from!r} is not in {where}")
+        self.check_replaceable()
+        if accelerator.is_main_process:
+            check_writable(self.path)
+        if self.resumes and self.checkpoint is None:
+            logger.info(f"No complete checkpoint in {self.path}: starting from the beginning")
+
+    def check_replaceable(self) -> None:
+        """Refuse a folder that holds a run which is neither continued nor to be replaced."""
+        may_replace = self.args.overwrite_output_dir or (self.resumes and is_killed_run(self.path))
+        if self.checkpoint is None and holds_a_run(self.path) and not may_replace:
+            lacks = " and no checkpoint to go on from" if self.resumes else ""
+            can_go_on = not self.resumes and complete_checkpoints(self.path)
+            go_on = " --resume_from_checkpoint auto to go on from its last checkpoint," if can_go_on else ""
+            held = f"output_dir {self.args.output_dir!r} holds a run{lacks}"
+            raise FileExistsError(f"{held}: give another folder,{go_on} or --overwrite_output_dir to replace it")
+
+    def open(self) -> None:
+        """Make and lock it, and delete what an earlier run left in it. All processes call it, after all checks."""
+        self.accelerator.wait_for_everyone()  # every process has read the folder before one writes
+        if self.accelerator.is_main_process:
+            self.check_replaceable()  # again: another run may have ended since
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.lock = hold(self.path, self.path / ".lock")  # as long as it is referred to
+            if self.checkpoint is None:
+                # With old results the new run, if killed, would pass for finished.
+                (self.path / RESULTS_FILE).unlink(missing_ok=True)
+            leftovers = () if self.checkpoint else self.path.glob("checkpoint-*")
+            for leftover in (*leftovers, *self.path.glob(UNFINISHED)):
+                shutil.rmtree(leftover)
+        self.accelerator.wait_for_everyone()
+        if self.args.checkpointing_steps and not self.path.is_dir():
+            shared = "an output_dir that all machines share"
+            raise ValueError(f"checkpointing_steps needs {shared}, not {self.args.output_dir!r}")
+
+
+def check_writable(output_dir: Path) -> None:
+    """Refuse a folder if nothing can be written in it or in its parent; leaves nothing behind."""
+    existing = next(folder for folder in (output_dir, *output_dir.resolve().parents) if folder.exists())
+    if not (existing.is_dir() and os.access(existing, os.W_OK)):
+        raise PermissionError(f"output_dir {str(output_dir)!r}: {existing} is not a folder that you may write to")
 
 
 def holds_a_run(output_dir: Path) -> bool:

@@ -93,7 +93,7 @@ def digest(parts: Iterable[str | Tensor]) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A split as it was found, and what is wrong with it."""
+    """A split as it was found: its columns, and the errors that name it."""
 
     args: DataOptions
     name: str
@@ -160,33 +160,18 @@ class Data:
         return facts
 
 
-def read_splits(
-    args: DataOptions,
-    splits: Mapping[str, Dataset],
-    notes: list[str],
-    read: Callable[[Table], Dataset | None],
-    filled: Sequence[str] = (),
-) -> dict[str, Dataset]:
-    """What `read` makes of each split that has labels (else it is `None`), without rows in which a text or a list of
-    the columns `filled` is empty. `notes` then say what was left out."""
+def without_empty(rows: Mapping[str, Dataset], columns: Sequence[str], notes: list[str]) -> dict[str, Dataset]:
+    """The splits without rows in which a text or a list of these columns is empty; `notes` then say how many."""
 
     def are_filled(*values: Any) -> bool:
         return all(value.strip() if isinstance(value, str) else value for value in values)
 
-    found = {}
-    for name, split in splits.items():
-        table = Table(args, name, split)
-        rows = read(table)
-        if rows is None and (name == "train" or name in args.files()):
-            raise ValueError(f"{table} has no labels: all of them are missing")
-        if rows is None:
-            notes.append(f"Split {name!r} is not labelled and was not used.")
-            continue
-        found[name] = rows.filter(are_filled, input_columns=[*filled]) if filled else rows
-        if left_out := len(rows) - len(found[name]):
-            of = f"{left_out:,} of the {len(rows):,} rows of the {name} split"
-            notes.append(f"{of}, whose {' or '.join(map(repr, filled))} is empty, were left out.")
-    return found
+    filled = {name: split.filter(are_filled, input_columns=[*columns]) for name, split in rows.items()}
+    for name, split in rows.items():
+        if left_out := len(split) - len(filled[name]):
+            of = f"{left_out:,} of the {len(split):,} rows of the {name} split"
+            notes.append(f"{of}, whose {' or '.join(map(repr, columns))} is empty, were left out.")
+    return filled
 
 
 def cut_splits(

@@ -1,5 +1,7 @@
 """The training loop: from the first global batch to the best model, whatever the task is."""
 
+import difflib
+import inspect
 import logging
 import math
 import sys
@@ -8,6 +10,8 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from accelerate.utils import DistributedType, broadcast_object_list, send_to_device, set_seed
@@ -16,7 +20,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, Trainer
+from transformers.training_args import OptimizerNames
 
 from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.hub.gathering import own_class, whole
@@ -25,13 +30,14 @@ from tfm_zoo.training import checkpoints
 from tfm_zoo.training.batches import GlobalBatchSampler
 from tfm_zoo.training.data import pluralize, vocabulary_digest
 from tfm_zoo.training.learning_parts import ADAPTER_FOLDER, Adapters, freeze
-from tfm_zoo.training.optimization import create_optimizer, create_scheduler
+from tfm_zoo.training.options import TrainingOptions, as_mapping
 from tfm_zoo.training.report import write_report
-from tfm_zoo.training.run import end_training, open_output, tracker_values
+from tfm_zoo.training.run import end_training, open_hub_repository, tracker_values
 from tfm_zoo.training.sharding import gather_state_dict, load_saved, shard_shared_tables
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task, sums, with_prefix
 from tfm_zoo.utils.locking import atomic_files
+from tfm_zoo.utils.schedules import create_schedule
 
 logger = logging.getLogger(__name__)
 #: tracker -> its keyword for the name of a run
@@ -138,14 +144,17 @@ class Loop:
 
     def begin(self) -> None:
         """Go on from the checkpoint, if there is one; make and lock the folder, and open the repository to push to.
-        `train` begins with it, unless `run_script` has, which tells its errors in one line. All processes call it."""
-        if not self.has_begun:
-            if checkpoint := self.task.run.checkpoint:
-                self.resume(checkpoint)
-            self.task.run, self.has_begun = open_output(self.task.run), True
-            name = self.args.run_name
-            own = {tracker: {keyword: name} for tracker, keyword in RUN_NAMES.items()} if name else {}
-            self.accelerator.init_trackers(self.task.run.name, tracker_values(self.task.args), own)
+        `train` does so, unless it is done: a recipe's `main` tells its errors in one line. All processes call it."""
+        if self.has_begun:
+            return
+        if checkpoint := self.task.run.folder.checkpoint:
+            self.resume(checkpoint)
+        if self.args.push_to_hub and self.accelerator.is_main_process:
+            self.task.run = open_hub_repository(self.task.run)
+        self.task.run.folder.open()
+        self.has_begun, name = True, self.args.run_name
+        own = {tracker: {keyword: name} for tracker, keyword in RUN_NAMES.items()} if name else {}
+        self.accelerator.init_trackers(self.task.run.name, tracker_values(self.task.args), own)
 
     def resume(self, checkpoint: Path) -> None:
         """Go on from a checkpoint of this run. Nothing is written."""
@@ -170,54 +179,62 @@ class Loop:
     def train(self) -> None:
         """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""
         self.begin()
-        accelerator, args, state, batches = self.accelerator, self.args, self.state, self.batches
+        args, state, batches = self.args, self.state, self.batches
         examples = f"{batches.size or 'a stream of'} {self.task.name_of_examples}"
         steps = f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}{batches.unit}"
         size = f"{own_class(self.task.unwrapped(self.model)).__name__}, {self.parameters:,} parameters"
-        logger.info(f"{size}: {examples}, {steps}, on {pluralize(accelerator.num_processes, 'process')}")
-        progress = tqdm(total=self.total_steps, initial=state.step, disable=self.task.hides_bars)
-        # Each process sums the losses of its own examples. Where the sum is read, it is reduced over all processes.
-        window_loss = torch.tensor(state.window_loss, device=accelerator.device) * accelerator.is_main_process
+        logger.info(f"{size}: {examples}, {steps}, on {pluralize(self.accelerator.num_processes, 'process')}")
+        self.progress = tqdm(total=self.total_steps, initial=state.step, disable=self.task.hides_bars)
+        self.set_window_loss(state.window_loss)
         clock = perf_counter()
         self.model.train()
         while not self.is_finished:
             batches.set_position(state.epoch, state.step_in_epoch)
             for micro_batches in batches.steps(self.loader):
                 loss, grad_norm = train_step(self.task, self.model, self.optimizer, self.scheduler, micro_batches)
-                window_loss += loss
+                self.window_loss += loss
                 state.train_examples += batches.examples(state.step_in_epoch)
                 state.step += 1
                 state.step_in_epoch += 1
                 end_of_epoch = state.step_in_epoch == len(batches)
                 if end_of_epoch:
                     state.epoch, state.step_in_epoch = state.epoch + 1, 0
-                progress.update()
+                self.progress.update()
 
-                end, every = state.step == self.total_steps, args.checkpointing_steps
-                evaluates = state.step % args.eval_steps == 0 if args.eval_steps else end_of_epoch
-                saves = end_of_epoch if every == "epoch" else every and state.step % int(every) == 0
-                if state.step % args.logging_steps == 0 or end:
-                    mean = self.log_losses(accelerator.reduce(window_loss, "sum").item(), grad_norm)
-                    progress.set_postfix(loss=f"{mean:.4f}")
-                    if progress.disable:
-                        logger.info(f"step {state.step} of {self.total_steps}: loss {mean:.4f}")
-                    window_loss.zero_()
+                end = state.step == self.total_steps
+                if end or is_due(args.logging_steps, state.step, end_of_epoch):
+                    self.log_losses(grad_norm)
                 state.train_seconds += perf_counter() - clock
 
-                if end or evaluates:
+                if end or is_due(args.eval_steps or "epoch", state.step, end_of_epoch):
                     self.evaluate()
-                if saves:
-                    state.window_loss = accelerator.reduce(window_loss, "sum").item()
-                    window_loss.fill_(state.window_loss if accelerator.is_main_process else 0)  # as a resumed run does
-                    checkpoints.save_checkpoint(accelerator, state, self.output_dir, keep=args.save_total_limit)
+                if args.checkpointing_steps and is_due(args.checkpointing_steps, state.step, end_of_epoch):
+                    self.save_checkpoint()
                 clock = perf_counter()
                 if self.is_finished:
                     break
-        progress.close()
+        self.progress.close()
         if state.step < self.total_steps:
             patience = pluralize(args.early_stopping_patience, "evaluation")
             logger.info(f"step {state.step} of {self.total_steps}: stopped, after {patience} without a gain")
-        state.loss_sum += accelerator.reduce(window_loss, "sum").item()
+        state.loss_sum += self.sum_of_window()
+
+    def set_window_loss(self, loss_sum: float) -> None:
+        """Begin the sum of the losses since the last entry of the log with a sum over all processes. From there on each
+        process adds the losses of its own examples."""
+        mine = loss_sum if self.accelerator.is_main_process else 0.0
+        self.window_loss = torch.tensor(mine, device=self.accelerator.device)
+
+    def sum_of_window(self) -> float:
+        """The losses since the last entry of the log, summed over all processes. All of them call it."""
+        return self.accelerator.reduce(self.window_loss, "sum").item()
+
+    def save_checkpoint(self) -> None:
+        """Write a checkpoint. All processes call it."""
+        self.state.window_loss = self.sum_of_window()
+        self.set_window_loss(self.state.window_loss)  # as a resumed run does
+        keep = self.args.save_total_limit
+        checkpoints.save_checkpoint(self.accelerator, self.state, self.output_dir, keep)
 
     def evaluate(self) -> None:
         """Log the metrics of the model, and save it if it is the best so far."""
@@ -230,9 +247,9 @@ class Loop:
             self.save_best()
         self.task.after_evaluation(self.model, self.state)
 
-    def log_losses(self, loss_sum: float, grad_norm: Tensor | float | None) -> float:
-        """Log and return the mean loss of the steps since the last entry; `loss_sum` is the sum of their losses."""
-        state = self.state
+    def log_losses(self, grad_norm: Tensor | float | None) -> None:
+        """Log the mean loss of the steps since the last entry. Where there is no bar, it is a line."""
+        state, loss_sum = self.state, self.sum_of_window()
         state.loss_sum += loss_sum
         last = next((entry["step"] for entry in reversed(state.log_history) if "loss" in entry), 0)
         mean = loss_sum / (state.step - last)
@@ -241,7 +258,10 @@ class Loop:
         learning_rate = self.scheduler.get_last_lr()[0]
         norm = {} if grad_norm is None else {"grad_norm": float(grad_norm)}  # DeepSpeed may not give one
         self.log({"loss": mean, "learning_rate": learning_rate, **norm})
-        return mean
+        self.progress.set_postfix(loss=f"{mean:.4f}")
+        if self.progress.disable:
+            logger.info(f"step {state.step} of {self.total_steps}: loss {mean:.4f}")
+        self.set_window_loss(0.0)
 
     def log(self, values: dict[str, float]) -> None:
         """Add values to the history and send them to the trackers."""
@@ -282,6 +302,11 @@ class Loop:
         }
 
 
+def is_due(every: int | str, step: int, end_of_epoch: bool) -> bool:
+    """Whether something is to be done after this step: `every` so many steps, or "epoch"."""
+    return end_of_epoch if every == "epoch" else step % int(every) == 0
+
+
 def train_step(
     task: Task, model: nn.Module, optimizer: Optimizer, scheduler: LRScheduler, micro_batches: Sequence[Batch]
 ) -> tuple[Tensor, Tensor | float | None]:
@@ -313,3 +338,42 @@ def train_step(
         scheduler.step()
     optimizer.zero_grad()
     return (loss_sum / items).sum(), norm
+
+
+def create_optimizer(model: nn.Module, args: TrainingOptions) -> Optimizer:
+    """The optimiser that `optim` names. Matrices decay, and vectors, which are biases and norms, do not."""
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
+    vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": args.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    kind, options = optimizer_named(args)
+    try:
+        return kind(groups, **options)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"optim {args.optim!r} with optim_args {args.optim_args!r}: {error}") from error
+
+
+def optimizer_named(args: TrainingOptions) -> tuple[type[Optimizer], dict[str, Any]]:
+    """The class and the arguments of an optimiser, by torch's name or one of transformers'."""
+    kind = getattr(torch.optim, args.optim, None)
+    if isinstance(kind, type) and issubclass(kind, Optimizer):
+        adam = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+        own = adam if "betas" in inspect.signature(kind).parameters else {}
+        return kind, own | as_mapping("optim_args", args.optim_args) | {"lr": args.learning_rate}
+    names = [each.value for each in OptimizerNames]
+    if args.optim not in names:
+        near = difflib.get_close_matches(args.optim, [*names, *dir(torch.optim)], n=3)
+        raise ValueError(
+            f"optim {args.optim!r} is neither transformers' name of an optimiser nor torch's; near: {near}"
+        )
+    names = ("optim_args", "learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon")
+    settings = SimpleNamespace(optim=OptimizerNames(args.optim), **{name: getattr(args, name) for name in names})
+    try:
+        return Trainer.get_optimizer_cls_and_kwargs(settings)
+    except (AttributeError, ImportError) as error:  # one that needs the Trainer's own loop, or a library
+        raise ValueError(f"optim {args.optim!r}: {error}; as_trainer trains with it, if it is installed") from error
+
+
+def create_scheduler(optimizer: Optimizer, args: TrainingOptions, steps: int, hidden_size: int) -> LRScheduler:
+    """The schedule of the learning rate, as the options name it."""
+    more = as_mapping("lr_scheduler_kwargs", args.lr_scheduler_kwargs)
+    return create_schedule(args.lr_scheduler_type, optimizer, args.warmup_of(steps), steps, hidden_size, **more)

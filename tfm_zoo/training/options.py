@@ -372,7 +372,7 @@ def parse_several(
     names = [name.lstrip("-") for each in offered for name in (each.name, *each.metadata.get("aliases", ()))]
     config = parser.parse_known_args(argv)[0].config
     try:
-        words = [*(_yaml_as_argv(config) if config else ()), *argv]
+        words = [*(_yaml_as_argv(config, offered) if config else ()), *argv]
         *options, _, unknown = parser.parse_args_into_dataclasses(words, True, look_for_args_file=False)
     except ValueError as error:
         parser.error(str(error))
@@ -391,8 +391,9 @@ def read_yaml(text: str, source: str) -> Any:
         raise ValueError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
 
 
-def _yaml_as_argv(path: str | Path) -> list[str]:
-    """The options of a YAML file as words of a command line."""
+def _yaml_as_argv(path: str | Path, offered: Sequence[Field]) -> list[str]:
+    """The options of a YAML file as words of a command line. Without a value an option has its default, if that is
+    `None`; any other is refused."""
     if not Path(path).is_file():
         raise ValueError(f"--config {path}: no such file")
     values = read_yaml(read_text(path), f"--config {path}") or {}  # an empty file
@@ -402,6 +403,8 @@ def _yaml_as_argv(path: str | Path) -> list[str]:
     for key, value in values.items():
         if isinstance(value, list):
             argv += [f"--{key}", *map(str, value)]
+        elif value is None and key not in [each.name for each in offered if each.default is None]:
+            raise ValueError(f"--config {path}: {key} has no value: give one, or leave the line out")
         elif value is not None:
             argv.append(f"--{key}={json.dumps(value) if isinstance(value, dict) else value}")
     return argv

@@ -19,13 +19,14 @@ from huggingface_hub import EvalResult, ModelCardData
 from jinja2 import Template
 from transformers import PreTrainedModel
 
-from tfm_zoo.hub import push
+from tfm_zoo.hub import PushError, push
 from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, write_card
 from tfm_zoo.hub.model_card import tags_of
 from tfm_zoo.proof.origin import TESTED
 from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
 from tfm_zoo.training.data import pluralize
 from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.training.run import errors_in_one_line
 from tfm_zoo.training.task import Task
 from tfm_zoo.utils.locking import atomic_file
 from tfm_zoo.visualization import plot_training
@@ -55,7 +56,8 @@ def write_report(task: Task, model: PreTrainedModel, state: TrainState, results:
     logger.info(f"The best model (by {args.metric_for_best_model}) is in {output_dir}")
     if args.push_to_hub:
         options = {"private": args.hub_private_repo, "revision": args.hub_revision, "token": args.hub_token}
-        commit = push(output_dir, args.hub_model_id, native=not task.is_zoo, **options)
+        with errors_in_one_line(PushError):  # which says how to push again; the model is safe
+            commit = push(output_dir, args.hub_model_id, native=not task.is_zoo, **options)
         logger.info(f"Pushed to {commit.commit_url}")
 
 

@@ -3,10 +3,8 @@
 import gc
 import logging
 import os
-import shutil
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
@@ -26,18 +24,22 @@ from accelerate.utils import (
     set_seed,
 )
 from datasets.exceptions import DatasetsError
-from filelock import FileLock
 from huggingface_hub import HfApi
 from huggingface_hub.errors import StrictDataclassError
 
 from tfm_zoo.hub import PushError
 from tfm_zoo.hub.uploading import open_repository
-from tfm_zoo.training import checkpoints
+from tfm_zoo.training.checkpoints import OutputFolder
 from tfm_zoo.training.metrics.loading import find_metric
 from tfm_zoo.training.options import TrainingOptions, parse_options
 from tfm_zoo.training.sharding import set_engine
-from tfm_zoo.utils.locking import hold
-from tfm_zoo.utils.quiet import silence_deepspeed, silence_downloads, silence_progress_bars, silence_tokenizers
+from tfm_zoo.utils.quiet import (
+    silence_deepspeed,
+    silence_downloads,
+    silence_interrupt,
+    silence_progress_bars,
+    silence_tokenizers,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +54,7 @@ class Run:
     name: str  # of the recipe
     accelerator: Accelerator
     args: TrainingOptions
-    checkpoint: Path | None = None  # to continue from
-    lock: FileLock | None = None  # on its folder, as long as it is referred to
+    folder: OutputFolder | None = None
 
 
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:
@@ -64,24 +65,7 @@ def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[st
         find_metric(metric, args.trust_remote_code)  # a wrong name is told before any data are read
     # The main process decides for all: others may not reach what it reaches over the network.
     args = broadcast_object_list([args.with_defaults() if accelerator.is_main_process else None])[0]
-    return Run(name, accelerator, args, check_output_dir(accelerator, args))
-
-
-def run_script(prepare: Callable[[], Any], train: Callable[[Any], Any]) -> None:
-    """Run a recipe as a program.
-
-    `prepare`, and the `begin` of the loop that it returns, do all that a user can get wrong: their `USER_ERRORS` end
-    the program with one line. Errors of `train` show a traceback, but for a failed upload (the model is safe) and
-    Ctrl-C.
-    """
-    try:
-        with errors_in_one_line():
-            prepared = prepare()
-            getattr(prepared, "begin", lambda: None)()  # what compares several models begins with the first
-        with errors_in_one_line(PushError):
-            train(prepared)
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
+    return Run(name, accelerator, args, OutputFolder(accelerator, args))
 
 
 @contextmanager
@@ -106,6 +90,7 @@ def keep_few_kernels() -> None:
 
 def start_accelerator(args: TrainingOptions) -> Accelerator:
     """Make the Accelerator, refuse what its processes cannot do, let the main one alone log, and set the seed."""
+    silence_interrupt()
     silence_tokenizers()
     keep_few_kernels()
     check_launcher()
@@ -146,6 +131,7 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
 def trackers(args: TrainingOptions) -> list[str]:
     """The trackers that the options name, as Accelerate knows them."""
     named = args.report_to or (["all"] if args.with_tracking else [])
+    named = [named] if isinstance(named, str) else named  # as in transformers, from Python
     names, known = [name.lower() for name in named], ["none", "all", *map(str, get_available_trackers())]
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"report_to {unknown[0]!r} is not installed; choose from {known}")
@@ -177,64 +163,13 @@ def check_launcher() -> None:
         raise ValueError("several CPU processes: launch them with --config_file recipes/accelerate/cpu.yaml")
 
 
-def check_output_dir(accelerator: Accelerator, args: TrainingOptions) -> Path | None:
-    """Refuse an `output_dir` that the run may not write to, and return the checkpoint in it to continue from, if any.
-    All processes call it. Nothing is written: a run that is refused leaves everything as it was."""
-    output_dir, resume_from = Path(args.output_dir), args.resume_from_checkpoint
-    # All look, and the main process decides: others may see a shared folder as it was before.
-    checkpoint = broadcast_object_list([checkpoints.find_checkpoint(resume_from, output_dir)])[0]
-    if checkpoint and checkpoint.resolve().parent != output_dir.resolve():
-        where = f"output_dir {args.output_dir!r}, where the best model of its run is"
-        raise ValueError(f"resume_from_checkpoint {resume_from!r} is not in {where}")
-    check_replaceable(output_dir, args, checkpoint)
-    if accelerator.is_main_process:
-        check_writable(output_dir)
-    if checkpoints.asks_to_resume(resume_from) and checkpoint is None:
-        logger.info(f"No complete checkpoint in {output_dir}: starting from the beginning")
-    return checkpoint
-
-
-def check_replaceable(output_dir: Path, args: TrainingOptions, checkpoint: Path | None) -> None:
-    """Refuse a folder that holds a run which is neither continued from `checkpoint` nor to be replaced."""
-    resumes = checkpoints.asks_to_resume(args.resume_from_checkpoint)
-    may_replace = args.overwrite_output_dir or (resumes and checkpoints.is_killed_run(output_dir))
-    if checkpoint is None and checkpoints.holds_a_run(output_dir) and not may_replace:
-        held = f"output_dir {args.output_dir!r} holds a run{' and no checkpoint to go on from' if resumes else ''}"
-        can_go_on = not resumes and checkpoints.complete_checkpoints(output_dir)
-        go_on = " --resume_from_checkpoint auto to go on from its last checkpoint," if can_go_on else ""
-        raise FileExistsError(f"{held}: give another folder,{go_on} or --overwrite_output_dir to replace it")
-
-
-def check_writable(output_dir: Path) -> None:
-    """Refuse a folder if nothing can be written in it or in its parent; leaves nothing behind."""
-    existing = next(folder for folder in (output_dir, *output_dir.resolve().parents) if folder.exists())
-    if not (existing.is_dir() and os.access(existing, os.W_OK)):
-        raise PermissionError(f"output_dir {str(output_dir)!r}: {existing} is not a folder that you may write to")
-
-
-def open_output(run: Run) -> Run:
-    """Open the repository to push to, if any, make and lock `output_dir`, and delete what an earlier run left in it.
-    Returns the run with the repository's whole name. All processes call it, after all other checks."""
-    accelerator, args, output_dir = run.accelerator, run.args, Path(run.args.output_dir)
-    accelerator.wait_for_everyone()  # every process has read the folder before one writes
-    if accelerator.is_main_process:
-        check_replaceable(output_dir, args, run.checkpoint)  # again: another run may have ended since
-        if args.push_to_hub:  # a missing permission must show before training
-            api, repository = HfApi(token=args.hub_token), args.hub_model_id or output_dir.resolve().name
-            repository = open_repository(api, repository, args.hub_private_repo, args.hub_revision)
-            args = replace(args, hub_model_id=repository)
-        output_dir.mkdir(parents=True, exist_ok=True)
-        run = replace(run, args=args, lock=hold(output_dir, output_dir / ".lock"))
-        if run.checkpoint is None:
-            # With old results the new run, if killed, would pass for finished.
-            (output_dir / checkpoints.RESULTS_FILE).unlink(missing_ok=True)
-        leftovers = () if run.checkpoint else output_dir.glob("checkpoint-*")
-        for leftover in (*leftovers, *output_dir.glob(checkpoints.UNFINISHED)):
-            shutil.rmtree(leftover)
-    accelerator.wait_for_everyone()
-    if args.checkpointing_steps and not output_dir.is_dir():
-        raise ValueError(f"checkpointing_steps needs an output_dir that all machines share, not {args.output_dir!r}")
-    return run
+def open_hub_repository(run: Run) -> Run:
+    """Open the repository to push to: a missing permission must show before training. Returns the run with its whole
+    name."""
+    args = run.args
+    repository = args.hub_model_id or Path(args.output_dir).resolve().name
+    repository = open_repository(HfApi(token=args.hub_token), repository, args.hub_private_repo, args.hub_revision)
+    return replace(run, args=replace(args, hub_model_id=repository))
 
 
 def tracker_values(args: TrainingOptions) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
@@ -45,8 +46,6 @@ class Task(ABC):
     collate: Callable[[list[Any]], Batch] | None = None  # None: torch's own
     facts: dict[str, Any] = field(default_factory=dict)  # about the data, for the identity of the run
     data: Any = None  # where the examples come from, with `notes` on them
-    metrics: Metrics | None = None  # of predictions, if the task makes any
-
     lengths: Sequence[Any] | None = None  # tokens of each training example, by which similar ones share a batch
 
     pipeline_tag: ClassVar[str]
@@ -77,6 +76,11 @@ class Task(ABC):
     @property
     def args(self) -> TrainingOptions:
         return self.run.args
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """The metrics of predictions, if the task makes any: those that the options name, or else the usual ones."""
+        return load_metrics(self.args.metrics or self.data.usual_metrics.names, self.args.trust_remote_code)
 
     @classmethod
     def metric_names(cls, args: TrainingOptions, results: Sequence[str] = ()) -> list[str]:
@@ -180,31 +184,48 @@ def collator(
     return collator_class(tokenizer, pad_to_multiple_of=8 if accelerator.mixed_precision != "no" and fits else None)
 
 
-def choose_metrics(run: Run, task_class: type[Task], data: Data) -> tuple[Run, Metrics]:
-    """The metrics of predictions, which options or data name; and the run, which knows the one that picks the best."""
+def choose_best_metric(run: Run, task_class: type[Task], data: Data) -> Run:
+    """The run, which knows the metric that picks the best model. If the options name metrics, these are tried on two
+    rows, before a model is made."""
     usual, args = data.usual_metrics, run.args
-    metrics = load_metrics(args.metrics or usual.names, args.trust_remote_code)
-    names = task_class.metric_names(args, metrics(usual.predictions, usual.references).figures)
-    return replace(run, args=args.with_best_metric(names, usual.best)), metrics
+    results = [usual.best]
+    if args.metrics or args.metric_for_best_model:
+        metrics = load_metrics(args.metrics or usual.names, args.trust_remote_code)
+        results = metrics(usual.predictions, usual.references).figures
+    return replace(run, args=args.with_best_metric(task_class.metric_names(args, results), usual.best))
 
 
-def task_of_rows(task_class: type[Task], run: Run, data: Data, metrics: Metrics, **made: Any) -> Task:
-    """The task of a run whose data are rows, which become tokens here. What was `made`, a model and its tokenizers, are
-    fields of the task."""
-    accelerator, model, tokenizer = run.accelerator, made["model"], made["tokenizer"]
-    longest = longest_input(model.config, tokenizer)
+def task_of_rows(
+    task_class: type[Task],
+    run: Run,
+    data: Data,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    **others: PreTrainedTokenizerBase,
+) -> Task:
+    """The task of a run whose data are rows, which become tokens here. `others` are tokenizers that it has besides, by
+    the names of its fields."""
+    accelerator, longest = run.accelerator, longest_input(model.config, tokenizer)
     args = cap_lengths(run.args, longest, *run.args.length_options)
     for name, reader in args.length_options.items():
-        check_room(getattr(args, name), made[reader], name, pair=data.are_pairs)
+        check_room(getattr(args, name), {"tokenizer": tokenizer, **others}[reader], name, pair=data.are_pairs)
     with shown_bars(accelerator.is_main_process):
-        splits = data.encode(args, **made)
+        splits = data.encode(args, model, tokenizer, **others)
     max_length = max(getattr(args, name) for name in args.length_options)
     collate = collator(task_class.collator_class, tokenizer, accelerator, longest, max_length)
     if args.pad_to_max_length:
         collate.padding, collate.max_length = "max_length", max_length
-    lengths = [*map(len, splits["train"]["input_ids"])] if args.group_by_length else None
-    fields = {"data": data, "splits": splits, "facts": data.facts, "metrics": metrics, "lengths": lengths, **made}
-    return task_class(run=replace(run, args=args), collate=collate, **fields)
+    return task_class(
+        run=replace(run, args=args),
+        model=model,
+        tokenizer=tokenizer,
+        splits=splits,
+        collate=collate,
+        facts=data.facts,
+        data=data,
+        lengths=[*map(len, splits["train"]["input_ids"])] if args.group_by_length else None,
+        **others,
+    )
 
 
 def with_prefix(metrics: Mapping[str, Any], split: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The zoo's own metrics, a folder for each, and what computes them together.
+"""The zoo's own metrics, and what computes several together.
 
-`mae/mae.py` is one to copy: a function that turns predictions and references into a dict of results, and a class of
-`evaluate.Metric`, which `metric` of `loading.py` makes of it. What it is given depends on the task:
+A metric is a function that turns predictions and references into a dict of results. `metric` of `loading.py` makes a
+class of `evaluate.Metric` of it. What it is given depends on the task:
 
 | task | a prediction | a reference |
 |---|---|---|

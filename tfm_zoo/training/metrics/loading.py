@@ -1,4 +1,4 @@
-"""Functions as metrics of `evaluate`, and metrics by name."""
+"""The zoo's metrics by name, others as `evaluate` loads them, and the results of several together."""
 
 import re
 from collections import Counter
@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import evaluate
-import numpy as np
 from datasets import Features, List, Value
 from huggingface_hub import constants
 
+from tfm_zoo.training.metrics import of_numbers, of_tags, of_texts
 from tfm_zoo.utils.quiet import silenced_metrics
 
 # What predictions and references can be. As whole numbers, evaluate would cut off what is behind the point.
 NUMBERS = Features(predictions=Value("float64"), references=Value("float64"))
 LISTS_OF_NUMBERS = Features(predictions=List(Value("float64")), references=List(Value("float64")))
 TEXTS = Features(predictions=Value("string"), references=Value("string"))
-#: the files of the zoo's own metrics, by name
-SHIPPED = {file.stem: file for file in sorted(Path(__file__).parent.glob("*/*.py")) if file.stem == file.parent.name}
+ANSWERS = Features(predictions=Value("string"), references=List(Value("string")))
+TAGS = Features(predictions=List(Value("string")), references=List(Value("string")))
 
 
 def metric(compute: Callable[[Sequence, Sequence], dict[str, Any]], *kinds: Features) -> type[evaluate.Metric]:
-    """The class that `evaluate.load` looks for. `compute` takes predictions and references, an item for each example,
-    and returns results by their names. The first of the `kinds`, such as `TEXTS`, that fits the items is taken."""
+    """A function as a metric of `evaluate`. It takes predictions and references, an item for each example, and returns
+    results by their names. The first of the `kinds`, such as `TEXTS`, that fits the items is taken."""
 
     class Metric(evaluate.Metric):
         def _info(self) -> evaluate.MetricInfo:
@@ -37,13 +37,21 @@ def metric(compute: Callable[[Sequence, Sequence], dict[str, Any]], *kinds: Feat
     return Metric
 
 
-def whole_numbers(values: Sequence) -> np.ndarray:
-    """Class ids or labels. Refuses a number that is not whole: it is that of a regression."""
-    values = np.asarray(values)
-    wrong = values[values != np.rint(values)]
-    if wrong.size:
-        raise ValueError(f"classes are whole numbers, not {wrong[0]:g}: numbers are measured by mse, mae or pearsonr")
-    return values.astype(np.int64)
+#: the zoo's own, by name
+SHIPPED = {
+    "accuracy": metric(of_numbers.accuracy, NUMBERS, LISTS_OF_NUMBERS),
+    "chrf": metric(of_texts.chrf, TEXTS),
+    "exact_match": metric(of_texts.exact_match, TEXTS),
+    "f1": metric(of_numbers.f1, NUMBERS, LISTS_OF_NUMBERS),
+    "mae": metric(of_numbers.mae, NUMBERS, LISTS_OF_NUMBERS),
+    "mse": metric(of_numbers.mse, NUMBERS, LISTS_OF_NUMBERS),
+    "pearsonr": metric(of_numbers.pearsonr, NUMBERS),
+    "rouge": metric(of_texts.rouge, TEXTS),
+    "sacrebleu": metric(of_texts.bleu, TEXTS),
+    "seqeval": metric(of_tags.seqeval, TAGS),
+    "spearmanr": metric(of_numbers.spearmanr, NUMBERS),
+    "squad": metric(of_texts.squad, ANSWERS),
+}
 
 
 class Results(NamedTuple):
@@ -77,23 +85,30 @@ def load_metrics(names: Sequence[str], trust_remote_code: bool = False) -> Metri
     """The metrics of these names: of the zoo (`accuracy`), a folder that holds a file of its own name (`./mine`, and in
     it `mine.py`) or such a file, or, with `trust_remote_code`, a space of the Hub (`user/mine`)."""
     evaluate.config.HF_EVALUATE_OFFLINE |= constants.HF_HUB_OFFLINE  # evaluate itself only knows a variable of its own
-    metrics, advice = Metrics(), f"unlike {SHIPPED['accuracy']}, whose imports stand on lines of their own"
-    sources = [find_metric(name, trust_remote_code) for name in names]
-    if len({Path(source).stem for source in sources}) < len(sources):
+    sources = {Path(name).absolute().stem: find_metric(name, trust_remote_code) for name in names}
+    if len(sources) < len(names):
         raise ValueError(f"metrics {', '.join(names)}: two have the same last name; give each one of its own")
-    for source in sources:
-        try:
-            with silenced_metrics():
-                metrics[Path(source).stem] = evaluate.load(source, keep_in_memory=True)
-        except Exception as error:
-            why = "" if isinstance(error, OSError) else f", {advice}"  # which is about its code
-            raise ValueError(f"metric {source!r} cannot be loaded: {error!r}{why}") from error
-    return metrics
+    return Metrics({name: load_metric(source) for name, source in sources.items()})
+
+
+def load_metric(source: str) -> evaluate.EvaluationModule:
+    """The metric that [`find_metric`] has found."""
+    if source in SHIPPED:
+        return SHIPPED[source](keep_in_memory=True)
+    try:
+        with silenced_metrics():
+            return evaluate.load(source, keep_in_memory=True)
+    except Exception as error:
+        advice = "it needs a class of evaluate.Metric, and each import on a line of its own"
+        why = "" if isinstance(error, OSError) else f"; {advice}"  # which is about its code
+        raise ValueError(f"metric {source!r} cannot be loaded: {error!r}{why}") from error
 
 
 def find_metric(name: str, trust_remote_code: bool) -> str:
-    """What `evaluate.load` finds a metric by: the path of its file, or the name of its space."""
-    path = Path(SHIPPED.get(name, name)).absolute()
+    """The zoo's name of a metric, or what `evaluate.load` finds it by: the path of its file, or the name of a space."""
+    if name in SHIPPED:
+        return name
+    path = Path(name).absolute()
     file = path / f"{path.name}.py" if path.is_dir() else path
     if file.is_file() and file.suffix == ".py":
         return str(file)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import isfinite
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +17,7 @@ from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, with_pad
 from tfm_zoo.training.new_models import known_config, new_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.task import Batch, Task, choose_metrics, inputs_of, task_of_rows
+from tfm_zoo.training.task import Batch, Task, choose_best_metric, inputs_of, task_of_rows
 
 HEAD = Head(AutoModelForSequenceClassification, "sequence classifier")
 PAIRS_OF_COLUMNS = "sentence1 sentence2", "premise hypothesis", "question sentence", "question1 question2"
@@ -112,8 +111,17 @@ class LabelledTexts(data.Data):
 def load_texts(args: ClassificationOptions) -> LabelledTexts:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
     raw, notes = data.load_splits(args)
-    text_columns, label_columns, problem = found = columns_and_problem(args, raw["train"])
-    rows = data.read_splits(args, raw, notes, partial(labelled_rows, *found))
+    text_columns, label_columns, problem = columns_and_problem(args, raw["train"])
+    rows = {}
+    for name, split in raw.items():
+        table = data.Table(args, name, split)
+        labelled = labelled_rows(text_columns, label_columns, problem, table)
+        if labelled is not None:
+            rows[name] = labelled
+        elif name == "train" or name in args.files():
+            raise ValueError(f"{table} has no labels: all of them are missing")
+        else:
+            notes.append(f"Split {name!r} is not labelled and was not used.")
     names = label_columns
     if problem != NUMBERS:
         own = label_columns if len(label_columns) > 1 else data.class_names(raw["train"].features[label_columns[0]])
@@ -307,6 +315,6 @@ class ClassificationTask(Task):
 def load_task(run: Run) -> ClassificationTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         texts = load_texts(run.args)
-        run, metrics = choose_metrics(run, ClassificationTask, texts)
+        run = choose_best_metric(run, ClassificationTask, texts)
         model, tokenizer = build_classifier(run.args, texts)
-        return task_of_rows(ClassificationTask, run, texts, metrics, model=model, tokenizer=tokenizer)
+        return task_of_rows(ClassificationTask, run, texts, model, tokenizer)

@@ -20,7 +20,7 @@ from tfm_zoo.training.models import Head, with_padding
 from tfm_zoo.training.new_models import new_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.task import Batch, Task, choose_metrics, task_of_rows, with_prefix
+from tfm_zoo.training.task import Batch, Task, choose_best_metric, task_of_rows, with_prefix
 
 HEAD = Head(AutoModelForQuestionAnswering, "question answerer")
 SCORES = ("LABEL_0", "LABEL_1")  # of each token: as the first and as the last of an answer
@@ -121,7 +121,8 @@ def labelled(window: Window, answers: Mapping[str, list], cls_token_id: int | No
 def load_questions(args: AnsweringOptions) -> Questions:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
     raw, notes = data.load_splits(args)
-    rows = data.read_splits(args, raw, notes, _questions, ["question", "context"])
+    rows = {name: _questions(data.Table(args, name, split)) for name, split in raw.items()}
+    rows = data.without_empty(rows, Questions.text_columns, notes)
     return Questions(data.cut_splits(args, rows, notes), notes)
 
 
@@ -237,10 +238,9 @@ class AnsweringTask(Task):
 def load_task(run: Run) -> AnsweringTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         questions = load_questions(run.args)
-        run, metrics = choose_metrics(run, AnsweringTask, questions)
+        run = choose_best_metric(run, AnsweringTask, questions)
         if run.args.is_new:
             model, tokenizer = new_with_labels(HEAD, run.args, questions.texts(), SCORES)
         else:
             model, tokenizer = HEAD.load_with_labels(run.args, SCORES)
-        made = {"model": model, "tokenizer": padded_at_right(tokenizer)}
-        return task_of_rows(AnsweringTask, run, questions, metrics, **made)
+        return task_of_rows(AnsweringTask, run, questions, model, padded_at_right(tokenizer))

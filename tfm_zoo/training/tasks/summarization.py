@@ -9,7 +9,7 @@ from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.task import choose_metrics, task_of_rows
+from tfm_zoo.training.task import choose_best_metric, task_of_rows
 from tfm_zoo.training.tasks.text_to_text import SIDES, TextPairs, TextToTextOptions, TextToTextTask, build_seq2seq
 
 TEXT_COLUMNS = [["text"], ["article"], ["document"], ["dialogue"]]
@@ -33,8 +33,8 @@ class SummarizationOptions(TextToTextOptions):
 def load_summaries(args: SummarizationOptions) -> TextPairs:
     """Load and check the pairs; the seed decides which rows a missing split and `max_*_samples` take."""
     raw, notes = data.load_splits(args)
-    rows = data.read_splits(args, raw, notes, _pairs, SIDES)
-    return TextPairs(data.cut_splits(args, rows, notes), notes)
+    rows = {name: _pairs(data.Table(args, name, split)) for name, split in raw.items()}
+    return TextPairs(data.cut_splits(args, data.without_empty(rows, SIDES, notes), notes), notes)
 
 
 def _pairs(table: data.Table) -> Dataset:
@@ -57,6 +57,6 @@ class SummarizationTask(TextToTextTask):
 def load_task(run: Run) -> SummarizationTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         pairs = load_summaries(run.args)
-        run, metrics = choose_metrics(run, SummarizationTask, pairs)
+        run = choose_best_metric(run, SummarizationTask, pairs)
         parts = build_seq2seq(run.args, pairs)
-        return task_of_rows(SummarizationTask, run, pairs, metrics, **parts)
+        return task_of_rows(SummarizationTask, run, pairs, **parts)

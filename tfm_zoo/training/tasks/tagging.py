@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar
 
 import tokenizers.pre_tokenizers as splitting
@@ -24,7 +23,7 @@ from tfm_zoo.training.models import Head, with_padding
 from tfm_zoo.training.new_models import new_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.task import Batch, Task, choose_metrics, inputs_of, task_of_rows, with_prefix
+from tfm_zoo.training.task import Batch, Task, choose_best_metric, inputs_of, task_of_rows, with_prefix
 
 HEAD = Head(AutoModelForTokenClassification, "token classifier")
 WORD_COLUMNS = [["tokens"], ["words"]]
@@ -108,7 +107,8 @@ def load_tagged_texts(args: TaggingOptions) -> TaggedTexts:
     first = raw["train"]
     (words,) = row_files.find_columns(first, args.text_column_name, WORD_COLUMNS, "text_column_name")
     (tags,) = row_files.find_columns(first, args.label_column_name, TAG_COLUMNS, "label_column_name")
-    rows = data.read_splits(args, raw, notes, partial(tagged_words, words, tags), ["words"])
+    rows = {name: tagged_words(words, tags, data.Table(args, name, split)) for name, split in raw.items()}
+    rows = data.without_empty(rows, ["words"], notes)
     names = data.known_labels(rows, "tags", data.class_names(first.features[tags]))
     if len(names) < 2:
         raise ValueError(f"two tags or more are needed; {tags!r} holds only {names}")
@@ -195,9 +195,9 @@ class TaggingTask(Task):
 def load_task(run: Run) -> TaggingTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         texts = load_tagged_texts(run.args)
-        run, metrics = choose_metrics(run, TaggingTask, texts)
+        run = choose_best_metric(run, TaggingTask, texts)
         if run.args.is_new:
             model, tokenizer = new_with_labels(HEAD, run.args, texts.texts(), texts.label_names)
         else:
             model, tokenizer = HEAD.load_with_labels(run.args, texts.label_names)
-        return task_of_rows(TaggingTask, run, texts, metrics, model=model, tokenizer=reads_words(tokenizer))
+        return task_of_rows(TaggingTask, run, texts, model, reads_words(tokenizer))

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,7 +13,7 @@ from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.task import choose_metrics, task_of_rows
+from tfm_zoo.training.task import choose_best_metric, task_of_rows
 from tfm_zoo.training.tasks.text_to_text import SIDES, TextPairs, TextToTextOptions, TextToTextTask, build_seq2seq
 
 NESTED = "translation"  # a column of mappings from language to text, as many data sets on the Hub have it
@@ -66,7 +65,7 @@ def load_parallel_texts(args: TranslationOptions) -> TextPairs:
     if args.is_generated:
         languages = tuple(given or usual for given, usual in zip(languages, SIDES, strict=True))
     raw, notes = data.load_splits(args, load_pairs)
-    rows = data.read_splits(args, raw, notes, partial(_pairs, languages))
+    rows = {name: _pairs(languages, data.Table(args, name, split)) for name, split in raw.items()}
     return TextPairs(data.cut_splits(args, rows, notes), notes, languages)
 
 
@@ -142,8 +141,8 @@ def language_codes(names: Iterable[str]) -> list[str] | None:
 def load_task(run: Run) -> TranslationTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         pairs = load_parallel_texts(run.args)
-        run, metrics = choose_metrics(run, TranslationTask, pairs)
+        run = choose_best_metric(run, TranslationTask, pairs)
         parts = build_seq2seq(run.args, pairs)
         if not run.args.is_new:
             set_languages(parts["model"], parts["tokenizer"], *pairs.languages)
-        return task_of_rows(TranslationTask, run, pairs, metrics, **parts)
+        return task_of_rows(TranslationTask, run, pairs, **parts)

@@ -4,10 +4,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from datasets import Features, List, Value
-
-from tfm_zoo.training.metrics.loading import metric
-
 MARKS = ("B", "I", "O", "E", "S")
 
 
@@ -64,6 +60,3 @@ def seqeval(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[
 def scores(common: int, found: int, expected: int) -> Scores:
     """Precision, recall and F1 of `found` entities; `common` are among the `expected` ones."""
     return Scores(common / max(found, 1), common / max(expected, 1), 2 * common / max(found + expected, 1), expected)
-
-
-Seqeval = metric(seqeval, Features(predictions=List(Value("string")), references=List(Value("string"))))
