@@ -8,7 +8,6 @@ from transformers.masking_utils import create_masks_for_generate
 
 from .batch import CACHE
 from .inputs import check_tensor
-from .layers import is_checkpointing
 
 SMALL = 1 << 15  # elements in the keys of a layer, up to which a copy is cheaper than reserved space
 
@@ -141,7 +140,7 @@ def open_cache(model, given: Cache | None, use_cache: bool | None, batch: int) -
             f"past_key_values is a {type(given).__name__}; it should be a Cache of transformers, such as "
             "DynamicCache(config=model.config)."
         )
-    if is_checkpointing(model):
+    if model.is_checkpointing:
         if given is not None and given.get_seq_length():
             raise ValueError(
                 f"past_key_values holds {given.get_seq_length()} positions, which blocks that gradient checkpointing "

@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from .batch import FUSED, Batch, Layout
-from .layers import is_checkpointing
 from .positions import TfmConstants
 
 IMPLEMENTATIONS = ("eager", *FUSED, "flex_attention")  # the attention implementations that take a bias
@@ -90,7 +89,7 @@ class BiasedLayouts:
         self.implementation = check_takes_bias(config, cause)
         self.bias, self.layouts = model.position_bias, batch.layouts
         # (Under re-entrant checkpointing, blocks must not share a tensor that has a graph.)
-        self.is_shared = not (self.bias.is_per_layer or is_checkpointing(model))
+        self.is_shared = not (self.bias.is_per_layer or model.is_checkpointing)
         self.current: dict[str, Layout] = {}
         given = batch.tokens.ids_or_embeddings
         self.sequences, self.queries = given.shape[:2] if batch.kept is None else batch.kept.shape

@@ -136,6 +136,11 @@ class TfmStack:
         return self.config.skip_padding and not (self.counts_padding(kept) or has_hooks(*self._modules.values()))
 
     @property
+    def is_checkpointing(self) -> bool:
+        """Whether gradient checkpointing runs each block a second time, and so would write to a cache twice."""
+        return self.training and self.layers[0].gradient_checkpointing
+
+    @property
     def depth(self) -> int:
         """Number of layers to run; assisted generation lowers it, to exit early."""
         return self.config.num_hidden_layers
