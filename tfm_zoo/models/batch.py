@@ -26,20 +26,6 @@ IGNORED = -100  # the label of a position without one
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
 #: names of torch's attention; by the second it runs over real tokens where `takes_bounds` says that it can
 FUSED = ("sdpa", "varlen")
-#: those that torch calls for all modules
-GLOBAL_HOOKS = [
-    getattr(every_module, f"_global_{kind}_hooks") for kind in ("forward", "forward_pre", "backward", "backward_pre")
-]
-#: hooks that do the same for any shape: their package and a part of their name
-SHAPELESS = {
-    *("transformers.output_capturing_hook", "torch.ModuleTracker"),  # note states, or which module runs
-    *("tfm_zoo.watched", "files_of_the_hub.watched"),  # digest what is computed, for a manifest
-    # ask for a gradient
-    *("transformers.enable_input_require_grads", "peft.make_inputs_require_grad", "trl.make_inputs_require_grad"),
-    *("torch.FSDPState", "torch._register_group_forward_hooks"),  # gather parameters (FSDP2)
-    *("deepspeed._register_deepspeed_module", "deepspeed.instrument_w_nvtx"),  # gather them (ZeRO-3)
-    *("torch.distribute_module", "transformers.distribute_module"),  # divide the width (tensor parallelism)
-}
 
 
 class Tokens(NamedTuple):
@@ -56,7 +42,8 @@ class Tokens(NamedTuple):
 
 
 class KeptTokens(NamedTuple):
-    """The tokens of a padded batch that are computed, laid end to end in one row."""
+    """The tokens of a padded batch that are computed, laid end to end in one row. (Elsewhere such a batch is called
+    unpadded, or varlen, and the bounds `cu_seqlens`.)"""
 
     indices: torch.LongTensor  # `(tokens,)`, the index of each in the flattened padded batch
     shape: tuple[int, int]  # (batch, length) of the padded batch
@@ -167,7 +154,7 @@ class Batch(NamedTuple):
     tokens: Tokens  # of shape `(1, tokens)` where only some are kept
     layouts: dict[str, Layout]  # who attends to whom, for each type of layer
     kept: KeptTokens | None = None  # the tokens that are computed. `None`: all
-    cache: Cache | None = None  # keys and values of earlier positions
+    cache: Cache | None = None  # keys and values of earlier positions (of a target, without those of its source)
     returns_cache: bool = False  # whether the cache is in the outputs
     attention_mask: object = None  # the caller's; in an encoder `None` if it hides nothing
 
@@ -201,6 +188,22 @@ def is_traced(states: torch.Tensor) -> bool:
 def bounds_of(lengths: torch.LongTensor) -> torch.IntTensor:
     """Where sequences of these lengths `(n,)` begin if they are laid end to end, and the end, `(n + 1,)`."""
     return nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+
+
+#: hooks that torch calls for all modules
+GLOBAL_HOOKS = [
+    getattr(every_module, f"_global_{kind}_hooks") for kind in ("forward", "forward_pre", "backward", "backward_pre")
+]
+#: hooks that do the same for any shape: their package and a part of their name
+SHAPELESS = {
+    *("transformers.output_capturing_hook", "torch.ModuleTracker"),  # note states, or which module runs
+    *("tfm_zoo.watched", "files_of_the_hub.watched"),  # digest what is computed, for a manifest
+    # ask for a gradient
+    *("transformers.enable_input_require_grads", "peft.make_inputs_require_grad", "trl.make_inputs_require_grad"),
+    *("torch.FSDPState", "torch._register_group_forward_hooks"),  # gather parameters (FSDP2)
+    *("deepspeed._register_deepspeed_module", "deepspeed.instrument_w_nvtx"),  # gather them (ZeRO-3)
+    *("torch.distribute_module", "transformers.distribute_module"),  # divide the width (tensor parallelism)
+}
 
 
 def has_hooks(*parts: nn.Module | None) -> bool:
