@@ -105,12 +105,13 @@ class KeptTokens(NamedTuple):
 
     def cut(self, mask: torch.Tensor) -> list[torch.Tensor]:
         """For each sequence, how its tokens see each other in a mask `(batch or 1, heads, length, length)`."""
-        masks, parts = mask.expand(self.shape[0], -1, -1, -1), []
-        for indices in self.indices.split(self.lengths):
-            row, places = int(indices[0]) // self.shape[1], indices % self.shape[1]
-            own, first, last = masks[row : row + 1], int(places[0]), int(places[-1]) + 1
-            is_span = last - first == len(places)
-            parts.append(own[..., first:last, first:last] if is_span else own[:, :, places][..., places])
+        masks, parts, bounds = mask.expand(self.shape[0], -1, -1, -1), [], self.bounds.long()
+        ends = (self.indices[each].tolist() for each in (bounds[:-1], bounds[1:] - 1))
+        for first, last, indices in zip(*ends, self.indices.split(self.lengths), strict=True):
+            row, places = first // self.shape[1], indices % self.shape[1]
+            if last - first + 1 == len(places):
+                places = slice(first % self.shape[1], last % self.shape[1] + 1)
+            parts.append(masks[row : row + 1, :, places][..., places])
         return parts
 
 
@@ -128,7 +129,7 @@ class Layout(NamedTuple):
 
     "whole"       on the tokens as they are, by the mask, or in blocks by the window
     "restored"    on the padded batch, which is restored for this call
-    "apart"       sequence by sequence, by `parts`
+    "apart"       sequence by sequence; the mask, or the places of the window, is that of the padded batch
     "by_bounds"   once for all sequences, which lie end to end, by the bounds of `queries` and `keys`
     """
 
@@ -139,7 +140,6 @@ class Layout(NamedTuple):
     mode: Literal["whole", "restored", "apart", "by_bounds"] = "whole"
     queries: KeptTokens | None = None  # where they stand end to end in one row. `None`: they are padded
     keys: KeptTokens | None = None  # the same of keys
-    parts: list["Layout"] | None = None  # a layout for each sequence
     #: of positions, `(batch, heads, queries, keys)`, which flex attention adds to scores; else the mask holds it
     bias: torch.Tensor | None = None
 

@@ -120,10 +120,7 @@ class BiasedLayouts:
         bias = self.of_pairs(distances, is_later, layer, keys, first, first - distance)
         if self.implementation == "flex_attention":
             return layout._replace(bias=bias.expand(self.sequences, -1, self.queries, -1))
-        if layout.mode != "apart":
-            return layout._replace(mask=masked(bias, layout.mask))
-        parts = zip(layout.keys.cut(bias), layout.parts, strict=True)
-        return layout._replace(parts=[Layout(masked(own, part.mask)) for own, part in parts])
+        return layout._replace(mask=masked(bias, layout.mask))
 
     def of_pairs(
         self, distances: torch.LongTensor, is_later: torch.BoolTensor | None, layer: int, keys: int, *starts: int
