@@ -311,8 +311,9 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             encoder_outputs = as_encoder_outputs(self.config, encoder_outputs)
             source_shape = encoder_outputs.last_hidden_state.shape[:2]
         tokens = Tokens(one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_"), position_ids=decoder_position_ids)
-        options = (past_key_values, use_cache, kwargs, read_positions)
-        batch = decoder_batch(self.decoder, tokens, decoder_attention_mask, *options)
+        batch = decoder_batch(
+            self.decoder, tokens, decoder_attention_mask, past_key_values, use_cache, kwargs, read_positions
+        )
         check_source(self.config, source_shape, attention_mask, tokens, past_key_values)
         # (Each side is called as a module, for which hooks and FSDP wait, and so restores its padding.)
         if source_batch is not None:
