@@ -108,9 +108,9 @@ class KeptTokens(NamedTuple):
         masks, parts, bounds = mask.expand(self.shape[0], -1, -1, -1), [], self.bounds.long()
         ends = (self.indices[each].tolist() for each in (bounds[:-1], bounds[1:] - 1))
         for first, last, indices in zip(*ends, self.indices.split(self.lengths), strict=True):
-            row, places = first // self.shape[1], indices % self.shape[1]
-            if last - first + 1 == len(places):
-                places = slice(first % self.shape[1], last % self.shape[1] + 1)
+            row, start = divmod(first, self.shape[1])
+            is_span = last - first + 1 == len(indices)
+            places = slice(start, start + len(indices)) if is_span else indices % self.shape[1]
             parts.append(masks[row : row + 1, :, places][..., places])
         return parts
 
