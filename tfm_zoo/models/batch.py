@@ -26,20 +26,6 @@ IGNORED = -100  # the label of a position without one
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
 #: names of torch's attention; by the second it runs over real tokens where `takes_bounds` says that it can
 FUSED = ("sdpa", "varlen")
-#: those that torch calls for all modules
-GLOBAL_HOOKS = [
-    getattr(every_module, f"_global_{kind}_hooks") for kind in ("forward", "forward_pre", "backward", "backward_pre")
-]
-#: hooks that do the same for any shape: their package and a part of their name
-SHAPELESS = {
-    *("transformers.output_capturing_hook", "torch.ModuleTracker"),  # note states, or which module runs
-    *("tfm_zoo.watched", "files_of_the_hub.watched"),  # digest what is computed, for a manifest
-    # ask for a gradient
-    *("transformers.enable_input_require_grads", "peft.make_inputs_require_grad", "trl.make_inputs_require_grad"),
-    *("torch.FSDPState", "torch._register_group_forward_hooks"),  # gather parameters (FSDP2)
-    *("deepspeed._register_deepspeed_module", "deepspeed.instrument_w_nvtx"),  # gather them (ZeRO-3)
-    *("torch.distribute_module", "transformers.distribute_module"),  # divide the width (tensor parallelism)
-}
 
 
 class Tokens(NamedTuple):
@@ -56,7 +42,8 @@ class Tokens(NamedTuple):
 
 
 class KeptTokens(NamedTuple):
-    """The tokens of a padded batch that are computed, laid end to end in one row."""
+    """The tokens of a padded batch that are computed, laid end to end in one row. (Elsewhere such a batch is called
+    unpadded, or varlen, and the bounds `cu_seqlens`.)"""
 
     indices: torch.LongTensor  # `(tokens,)`, the index of each in the flattened padded batch
     shape: tuple[int, int]  # (batch, length) of the padded batch
@@ -118,12 +105,13 @@ class KeptTokens(NamedTuple):
 
     def cut(self, mask: torch.Tensor) -> list[torch.Tensor]:
         """For each sequence, how its tokens see each other in a mask `(batch or 1, heads, length, length)`."""
-        masks, parts = mask.expand(self.shape[0], -1, -1, -1), []
-        for indices in self.indices.split(self.lengths):
-            row, places = int(indices[0]) // self.shape[1], indices % self.shape[1]
-            own, first, last = masks[row : row + 1], int(places[0]), int(places[-1]) + 1
-            is_span = last - first == len(places)
-            parts.append(own[..., first:last, first:last] if is_span else own[:, :, places][..., places])
+        masks, parts, bounds = mask.expand(self.shape[0], -1, -1, -1), [], self.bounds.long()
+        ends = (self.indices[each].tolist() for each in (bounds[:-1], bounds[1:] - 1))
+        for first, last, indices in zip(*ends, self.indices.split(self.lengths), strict=True):
+            row, start = divmod(first, self.shape[1])
+            is_span = last - first + 1 == len(indices)
+            places = slice(start, start + len(indices)) if is_span else indices % self.shape[1]
+            parts.append(masks[row : row + 1, :, places][..., places])
         return parts
 
 
@@ -141,7 +129,7 @@ class Layout(NamedTuple):
 
     "whole"       on the tokens as they are, by the mask, or in blocks by the window
     "restored"    on the padded batch, which is restored for this call
-    "apart"       sequence by sequence, by `parts`
+    "apart"       sequence by sequence; the mask, or the places of the window, is that of the padded batch
     "by_bounds"   once for all sequences, which lie end to end, by the bounds of `queries` and `keys`
     """
 
@@ -152,7 +140,6 @@ class Layout(NamedTuple):
     mode: Literal["whole", "restored", "apart", "by_bounds"] = "whole"
     queries: KeptTokens | None = None  # where they stand end to end in one row. `None`: they are padded
     keys: KeptTokens | None = None  # the same of keys
-    parts: list["Layout"] | None = None  # a layout for each sequence
     #: of positions, `(batch, heads, queries, keys)`, which flex attention adds to scores; else the mask holds it
     bias: torch.Tensor | None = None
 
@@ -167,7 +154,7 @@ class Batch(NamedTuple):
     tokens: Tokens  # of shape `(1, tokens)` where only some are kept
     layouts: dict[str, Layout]  # who attends to whom, for each type of layer
     kept: KeptTokens | None = None  # the tokens that are computed. `None`: all
-    cache: Cache | None = None  # keys and values of earlier positions
+    cache: Cache | None = None  # keys and values of earlier positions (of a target, without those of its source)
     returns_cache: bool = False  # whether the cache is in the outputs
     attention_mask: object = None  # the caller's; in an encoder `None` if it hides nothing
 
@@ -201,6 +188,22 @@ def is_traced(states: torch.Tensor) -> bool:
 def bounds_of(lengths: torch.LongTensor) -> torch.IntTensor:
     """Where sequences of these lengths `(n,)` begin if they are laid end to end, and the end, `(n + 1,)`."""
     return nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
+
+
+#: hooks that torch calls for all modules
+GLOBAL_HOOKS = [
+    getattr(every_module, f"_global_{kind}_hooks") for kind in ("forward", "forward_pre", "backward", "backward_pre")
+]
+#: hooks that do the same for any shape: their package and a part of their name
+SHAPELESS = {
+    *("transformers.output_capturing_hook", "torch.ModuleTracker"),  # note states, or which module runs
+    *("tfm_zoo.watched", "files_of_the_hub.watched"),  # digest what is computed, for a manifest
+    # ask for a gradient
+    *("transformers.enable_input_require_grads", "peft.make_inputs_require_grad", "trl.make_inputs_require_grad"),
+    *("torch.FSDPState", "torch._register_group_forward_hooks"),  # gather parameters (FSDP2)
+    *("deepspeed._register_deepspeed_module", "deepspeed.instrument_w_nvtx"),  # gather them (ZeRO-3)
+    *("torch.distribute_module", "transformers.distribute_module"),  # divide the width (tensor parallelism)
+}
 
 
 def has_hooks(*parts: nn.Module | None) -> bool:

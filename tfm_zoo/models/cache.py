@@ -3,12 +3,11 @@ and `generate` with these caches."""
 
 import torch
 from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMixin
-from transformers.cache_utils import CacheLayerMixin, DynamicLayer, LinearAttentionLayer
+from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 from transformers.masking_utils import create_masks_for_generate
 
 from .batch import CACHE
 from .inputs import check_tensor
-from .layers import is_checkpointing
 
 SMALL = 1 << 15  # elements in the keys of a layer, up to which a copy is cheaper than reserved space
 
@@ -83,71 +82,36 @@ def use_own_layers(cache: Cache, config) -> Cache:
     return cache
 
 
-class TfmStateLayer(LinearAttentionLayer, CacheLayerMixin):
-    """The state of a layer with linear attention, and the number of positions in it, which transformers' own lacks."""
+class TfmStateLayer(DynamicLayer, LinearAttentionLayer):
+    """The state of a layer with linear attention stands for keys, `(batch, heads, head_dim + 1, head_dim)`, and the
+    number of positions in it for values, `(batch,)`. (Of transformers' own layer, which does not count them, it has the
+    class: no mask is made for it.)"""
 
-    seen: torch.Tensor | None = None  # on the device, where a compiled step can increase it
+    is_compileable, is_croppable, supports_early_init = True, False, False
 
-    def __init__(self, **kwargs):
-        CacheLayerMixin.__init__(self)
-        LinearAttentionLayer.__init__(self)
-        # Dicts, as in transformers since 5.14: of states by number, and there is one.
-        self.recurrent_states, self.has_previous_state = {0: None}, {0: False}
-        self.is_recurrent_states_initialized = {0: False}
-
-    def lazy_initialization(self, recurrent_states: torch.Tensor, **kwargs) -> None:
-        self.dtype, self.device = recurrent_states.dtype, recurrent_states.device
-        self.seen = torch.zeros((), dtype=torch.long, device=self.device)
-        self.recurrent_states[0] = torch.zeros_like(recurrent_states)
-        self.is_recurrent_states_initialized[0] = True
+    def lazy_initialization(self, state: torch.Tensor, *args) -> None:
+        self.dtype, self.device, self.is_initialized = state.dtype, state.device, True
+        self.keys, self.values = torch.zeros_like(state), torch.zeros(len(state), dtype=torch.long, device=state.device)
         if not torch.compiler.is_compiling():
-            torch._dynamo.mark_static_address(self.seen)
-            torch._dynamo.mark_static_address(self.recurrent_states[0])
+            torch._dynamo.mark_static_address(self.keys)
+            torch._dynamo.mark_static_address(self.values)
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
-        raise NotImplementedError("Linear attention keeps a state, and no keys and values.")
-
-    def update_recurrent_state(self, recurrent_states: torch.Tensor, length: int = 1, **kwargs) -> torch.Tensor:
-        """Keeps, and returns, the state `(batch, heads, head_dim, head_dim + 1)` after `length` more positions."""
-        self.has_previous_state[0] = True
-        if not self.is_recurrent_states_initialized[0]:
-            self.lazy_initialization(recurrent_states)
-        state = self.recurrent_states[0]
-        if state.requires_grad or need_gradient(recurrent_states) or not is_writable(state):
-            self.recurrent_states[0], self.seen = recurrent_states.clone(), self.seen + length
+    def update(self, state: torch.Tensor, length: int) -> None:
+        """Keeps the state after `length` more positions."""
+        if not self.is_initialized:
+            self.lazy_initialization(state)
+        if self.keys.requires_grad or need_gradient(state) or not is_writable(self.keys):
+            self.keys, self.values = state.clone(), self.values + length
         else:
-            state.copy_(recurrent_states)
-            self.seen += length
-        return self.recurrent_states[0]
+            self.keys.copy_(state)
+            self.values += length
 
     def get_seq_length(self) -> int | torch.Tensor:
         """An integer; in a graph, where integers are constants, a tensor `()`."""
-        if self.seen is None:
+        if not self.is_initialized:
             return 0
-        return self.seen if torch.compiler.is_compiling() else int(self.seen)
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int | torch.Tensor, int]:
-        return self.get_seq_length() + query_length, 0
-
-    def get_max_cache_shape(self) -> int:
-        return -1  # no limit; transformers since 5.14 asks `get_max_length`
-
-    def reset(self) -> None:
-        self.has_previous_state[0] = False
-        if self.seen is not None:
-            self.recurrent_states[0].zero_()
-            self.seen.zero_()
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        if self.has_previous_state[0]:
-            self.recurrent_states[0] = self.recurrent_states[0].repeat_interleave(repeats, dim=0)
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        if self.has_previous_state[0]:
-            self.recurrent_states[0] = self.recurrent_states[0][indices]
-
-    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        self.batch_select_indices(beam_idx.to(self.device))
+        seen = self.values[:1].sum()  # (a batch may have no row)
+        return seen if torch.compiler.is_compiling() else int(seen)
 
 
 def use_state_layers(cache: Cache, config) -> None:
@@ -176,7 +140,7 @@ def open_cache(model, given: Cache | None, use_cache: bool | None, batch: int) -
             f"past_key_values is a {type(given).__name__}; it should be a Cache of transformers, such as "
             "DynamicCache(config=model.config)."
         )
-    if is_checkpointing(model):
+    if model.is_checkpointing:
         if given is not None and given.get_seq_length():
             raise ValueError(
                 f"past_key_values holds {given.get_seq_length()} positions, which blocks that gradient checkpointing "
@@ -200,13 +164,9 @@ def checked_length(model, cache: Cache, batch: int) -> int | None:
     (depth, heads, head_dim), layers = (model.depth, *model.cache_sizes), cache.layers
     # PEFT's prefix has as many layers as the encoder; a decoder with fewer layers reads the first of them.
     fits = len(layers) in (0, depth, model.config.num_hidden_layers)
-    first, stored, sequences = layers[0] if layers else None, (len(layers), "?", "?"), 0
-    state, keys = getattr(first, "recurrent_states", {}).get(0), getattr(first, "keys", None)
-    if state is not None:  # (batch, heads, head_dim, head_dim + 1)
-        stored, sequences = (len(layers), *state.shape[1:3]), len(state) if first.has_previous_state[0] else 0
-    elif keys is not None and keys.dim() == 4:  # (batch, heads, length, head_dim)
+    keys, stored, sequences = getattr(layers[0], "keys", None) if layers else None, (len(layers), "?", "?"), 0
+    if keys is not None and keys.dim() == 4:  # (batch, heads, length, head_dim)
         stored, sequences = (len(layers), keys.shape[1], keys.shape[3]), len(keys) if keys.shape[2] else 0
-    if stored[1] != "?":
         # Tensor parallelism leaves some of the heads to other processes.
         fits = fits and len(layers) >= depth and heads % stored[1] == 0 and head_dim == stored[2]
     if fits and sequences not in (0, batch):

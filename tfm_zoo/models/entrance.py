@@ -132,12 +132,13 @@ def find_layouts(
         # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device.
         can_split = like.device.type == "cpu" and (is_linear or implementation in ("eager", *FUSED))
         if not is_linear and model.takes_bounds(like):
-            layouts[each] = Layout(mode="by_bounds", queries=kept, keys=kept)
+            layout, mode = EVERYTHING, "by_bounds"
         elif shows_weights or not can_split:
-            layouts[each] = make(each, mask)._replace(mode="restored", queries=kept, keys=kept)
+            layout, mode = make(each, mask), "restored"
         else:  # no padding is left to hide, only what a window or, in eager attention, causality hides
             is_limited = each == "sliding_attention" or (implementation == "eager" and model.is_causal)
-            layouts[each] = apart(make(each, None) if is_limited else EVERYTHING, kept)
+            layout, mode = make(each, None) if is_limited else EVERYTHING, "apart"
+        layouts[each] = layout._replace(mode=mode, queries=kept, keys=kept)
     return layouts
 
 
@@ -176,14 +177,3 @@ def find_window(config, like: torch.Tensor, attention_mask: torch.Tensor | None,
     if attention_mask is not None:
         places = places.where(attention_mask.to(like.device).bool(), Window.far)
     return Window(places, size - 1, 0) if is_causal else Window(places, size, size)
-
-
-def apart(layout: Layout, kept: KeptTokens) -> Layout:
-    """A layout of a padded batch, cut into one for each sequence of the kept tokens."""
-    parts = [EVERYTHING] * len(kept.lengths)
-    if layout.window is not None:  # distances are those in the padded batch
-        columns = (kept.indices % kept.shape[1]).split(kept.lengths)
-        parts = [Layout(window=layout.window._replace(places=each.unsqueeze(0))) for each in columns]
-    elif layout.mask is not None:
-        parts = [Layout(each) for each in kept.cut(layout.mask)]
-    return Layout(mode="apart", queries=kept, keys=kept, parts=parts)

@@ -187,33 +187,27 @@ class DroppedAttention(torch.autograd.Function):
 
 
 def attend_apart(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
-    """Calls a kernel sequence by sequence, and once for neighbours that are alike."""
+    """Calls a kernel sequence by sequence, and once for neighbours of one length if no mask and no window limits them.
+    These are limits of the padded batch, and each sequence gets its part."""
+    kept, window = layout.queries, layout.window
+    runs = [(length, 1) for length in kept.lengths]
+    calls, masks = [attend] * len(runs), [None] * len(runs)
+    if attention_mask is not None:
+        masks = kept.cut(attention_mask)
+    elif window is not None:
+        places = (kept.indices % kept.shape[1]).split(kept.lengths)
+        calls = [partial(attend_in_blocks, attend, window._replace(places=each.unsqueeze(0))) for each in places]
     # The numbers of dropout depend on the calls. A graph of neighbours would be one for these lengths.
-    one_by_one = kwargs.get("dropout") or torch.compiler.is_compiling()
-    parts, counts, of_queries, of_keys = zip(*runs_of_alike(layout, one_by_one), strict=True)
-    sides = ((query, of_queries), (key, of_keys), (value, of_keys))
-    states = (each.split_with_sizes(lengths, dim=2) for each, lengths in sides)
-    outputs = []
-    for part, count, *heads in zip(parts, counts, *states, strict=True):
-        run = attend if part.window is None else partial(attend_in_blocks, attend, part.window)
+    elif not (kwargs.get("dropout") or torch.compiler.is_compiling()):
+        runs = [(length, len([*alike])) for length, alike in groupby(kept.lengths)]
+    sizes, outputs = [length * count for length, count in runs], []
+    states = (each.split_with_sizes(sizes, dim=2) for each in (query, key, value))
+    for (_, count), call, mask, *heads in zip(runs, calls, masks, *states, strict=False):  # (runs may be fewer)
         if count > 1:  # `(1, heads, tokens, head_dim)` to `(count, heads, length, head_dim)`
             heads = [each[0].unflatten(1, (count, -1)).transpose(0, 1) for each in heads]
-        output, _ = run(module, *heads, part.mask, **kwargs)
+        output, _ = call(module, *heads, mask, **kwargs)
         outputs.append(output if count == 1 else output.flatten(0, 1).unsqueeze(0))
     return torch.cat(outputs, dim=1), None
-
-
-def runs_of_alike(layout: Layout, one_by_one: bool) -> list[tuple[Layout, int, int, int]]:
-    """The sequences of a layout, or those in a row with one layout and one length: of each run, the layout, the number
-    of sequences, and how many queries and keys they have together."""
-    sequences = [*zip(layout.parts, layout.queries.lengths, layout.keys.lengths, strict=True)]
-    if one_by_one or len({*layout.keys.lengths}) == len(sequences):
-        return [(part, 1, queries, keys) for part, queries, keys in sequences]
-    runs = []
-    for (_, queries, keys), alike in groupby(sequences, lambda each: (id(each[0]), *each[1:])):
-        alike = [*alike]
-        runs.append((alike[0][0], len(alike), len(alike) * queries, len(alike) * keys))
-    return runs
 
 
 def attend_by_bounds(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):

@@ -190,8 +190,3 @@ class TfmMLP(nn.Module):
         inner = self.up_proj(hidden_states)
         inner = self.act_fn(self.gate_proj(hidden_states)) * inner if self.is_gated else self.act_fn(inner)
         return self.down_proj(self.dropout(inner) if self.dropout.training else inner)
-
-
-def is_checkpointing(model) -> bool:
-    """Whether gradient checkpointing runs each block a second time, and so would write to a cache twice."""
-    return model.training and model.layers[0].gradient_checkpointing

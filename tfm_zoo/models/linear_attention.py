@@ -5,7 +5,7 @@ The weight of a position is the product of features of a query and of a key, `ph
     output(i) = phi(q_i) @ sum_j phi(k_j) v_j^T / phi(q_i) @ sum_j phi(k_j)
 
 over all positions `j`, or over those up to `i`. The sums do not depend on the query: they are computed once. A 1 is
-appended to each value, so that one state of shape `(head_dim, head_dim + 1)` for each head holds both sums. To decode,
+appended to each value, so that one state of shape `(head_dim + 1, head_dim)` for each head holds both sums. To decode,
 that state is all that has to be kept.
 """
 
@@ -33,10 +33,9 @@ def linear_attention_forward(module, query, key, value, attention_mask, state: C
         if attention_mask is not None:
             keys = keys * attention_mask[:, None, :, None]
         if module.is_causal:
-            before = state.recurrent_states[0] if state is not None and state.has_previous_state[0] else None
-            sums, after = causal_sums(queries, keys, values, before)
+            sums, after = causal_sums(queries, keys, values, None if state is None else state.keys)
             if state is not None:
-                state.update_recurrent_state(after, length=query.shape[2])
+                state.update(after, query.shape[2])
         else:
             sums = queries @ (keys.transpose(-1, -2) @ values).unsqueeze(2)
         numerator, denominator = sums[..., :-1], sums[..., -1:]
@@ -60,15 +59,15 @@ def causal_sums(
     Args:
         queries, keys: features `(batch, heads, group, length, head_dim)` and `(batch, heads, length, head_dim)`.
         values: `(batch, heads, length, width)`.
-        before: the state `(batch, heads, head_dim, width)` of earlier positions.
+        before: the state `(batch, heads, width, head_dim)` of earlier positions.
     """
     length = queries.shape[-2]
     chunk = CHUNK if torch.compiler.is_exporting() else min(CHUNK, length)  # a graph is to serve any length
     filling = (0, 0, 0, -length % chunk)
     queries, keys, values = (F.pad(states, filling).unflatten(-2, (-1, chunk)) for states in (queries, keys, values))
-    states = keys.transpose(-1, -2) @ values  # (batch, heads, chunks, head_dim, width)
+    states = values.transpose(-1, -2) @ keys  # (batch, heads, chunks, width, head_dim)
     before = torch.zeros_like(states[:, :, 0]) if before is None else before
     states = torch.cat([before.unsqueeze(2), states], dim=2).cumsum(dim=2)
     within = (queries @ keys.unsqueeze(2).transpose(-1, -2)).tril() @ values.unsqueeze(2)
-    sums = within + queries @ states[:, :, :-1].unsqueeze(2)
+    sums = within + queries @ states[:, :, :-1].unsqueeze(2).transpose(-1, -2)
     return sums.flatten(3, 4)[..., :length, :], states[:, :, -1]

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .batch import IGNORED, has_hooks, is_traced
+from .batch import IGNORED, KeptTokens, has_hooks, is_traced
 from .kernels import soft_capped
 
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
@@ -13,23 +13,29 @@ MANY = 1 << 26  # the most logits in a chunk
 SHARDED = ("placements", "ds_tensor")  # attributes of a parameter that processes divide: FSDP2, ZeRO-3
 
 
+def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logits: bool | None) -> bool:
+    """Whether logits of all positions are made, and not only a loss of the labelled ones."""
+    if return_logits is None:
+        return_logits = not (model.training and labels is not None)
+    return return_logits or has_hooks(model.lm_head, model.head)  # hooks see every position
+
+
 def vocabulary_outputs(
-    model, states: torch.Tensor, labels, return_logits=None, num_items=None, logits_to_keep=0, find=None
+    model, states, labels, makes_all: bool, num_items=None, logits_to_keep=0, kept: KeptTokens | None = None
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """The loss and the logits of `model.lm_head`, after `model.head`, for states `(batch, length, hidden_size)`; each
-    `None` if not asked for. The options are those of [`TfmGPTForCausalLM`]. `find()` gives the [`KeptTokens`] that
-    have logits; those of others are zero."""
+    `None` if not asked for. `makes_all` is what [`makes_logits`] says, and further options are those of
+    [`TfmGPTForCausalLM`]. `kept`: only these tokens have logits; those of others are zero."""
     softcap = getattr(model.config, "final_logit_softcapping", None)
-    makes_all, loss, kept = makes_logits(model, labels, return_logits), None, None
-    if not makes_all and labels is None:
-        return None, None
     if not makes_all:
+        if labels is None:
+            return None, None
         states, labels = labelled_only(states, labels)
-    elif find is not None and not has_hooks(model.head, model.lm_head) and (kept := find()) is not None:
+        return vocabulary_loss(model.head(states), model.lm_head, labels, num_items, softcap), None
+    kept = None if kept is None or has_hooks(model.head, model.lm_head) else kept
+    if kept is not None:
         states, labels = kept.keep(states), labels if labels is None else kept.keep(labels)
-    states = states if model.head is None else model.head(states)
-    if not makes_all:
-        return vocabulary_loss(states, model.lm_head, labels, num_items, softcap), None
+    states, loss = model.head(states), None
     logits = soft_capped(model.lm_head(select_positions(states, logits_to_keep)), softcap)
     # (Positions that are chosen by a tensor may be as many as all, in another order.)
     if labels is not None and isinstance(logits_to_keep, int) and logits.shape[:-1] == labels.shape:
@@ -38,13 +44,6 @@ def vocabulary_outputs(
         states, targets = labelled_only(states, labels)
         loss = vocabulary_loss(states, model.lm_head, targets, num_items, softcap)
     return loss, logits if kept is None else kept.restore(logits)
-
-
-def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logits: bool | None) -> bool:
-    """Whether logits of all positions are made, and not only a loss of the labelled ones."""
-    if return_logits is None:
-        return_logits = not (model.training and labels is not None)
-    return return_logits or has_hooks(model.lm_head, model.head)  # hooks see every position
 
 
 def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,6 @@
 """The encoder family: BERT's wiring and heads (Devlin et al. 2018) around the shared block."""
 
 from collections import OrderedDict
-from functools import partial
 
 import torch
 from torch import nn
@@ -29,7 +28,7 @@ from .heads import (
     labelled,
 )
 from .inputs import check_tensor, one_of
-from .losses import vocabulary_outputs
+from .losses import makes_logits, vocabulary_outputs
 from .norms import make_norm
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
@@ -270,7 +269,7 @@ class TfmBertForMaskedLM(TfmBertHead):
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         width = config.embedding_size if config.lm_head_transform else config.hidden_size
-        self.head = TfmPredictionHead(config, width) if config.lm_head_transform else None
+        self.head = TfmPredictionHead(config, width) if config.lm_head_transform else nn.Identity()
         self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
@@ -299,11 +298,12 @@ class TfmBertForMaskedLM(TfmBertHead):
         """The encoder's outputs, and the loss and the logits of the vocabulary. Logits are made of real tokens, unless
         a label stands at padding, as the encoder decides. (Outputs cannot carry which tokens it has kept.)"""
         self.check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, VOCABULARY)
-        read, mask = labelled(labels), inputs["attention_mask"]
+        read, mask, kept = labelled(labels), inputs["attention_mask"], None
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
-        is_skipped = marks_padding(mask) and self.config.skip_padding
-        find = partial(KeptTokens.find, mask, read) if is_skipped else None
-        return outputs, *vocabulary_outputs(self, outputs[0], labels, return_logits, num_items, find=find)
+        makes_all = makes_logits(self, labels, return_logits)
+        if makes_all and self.config.skip_padding and marks_padding(mask):
+            kept = KeptTokens.find(mask, read)
+        return outputs, *vocabulary_outputs(self, outputs[0], labels, makes_all, num_items, kept=kept)
 
 
 class TfmBertForReplacedTokenDetection(TfmBertHead):

@@ -311,8 +311,9 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             encoder_outputs = as_encoder_outputs(self.config, encoder_outputs)
             source_shape = encoder_outputs.last_hidden_state.shape[:2]
         tokens = Tokens(one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_"), position_ids=decoder_position_ids)
-        options = (past_key_values, use_cache, kwargs, read_positions)
-        batch = decoder_batch(self.decoder, tokens, decoder_attention_mask, *options)
+        batch = decoder_batch(
+            self.decoder, tokens, decoder_attention_mask, past_key_values, use_cache, kwargs, read_positions
+        )
         check_source(self.config, source_shape, attention_mask, tokens, past_key_values)
         # (Each side is called as a module, for which hooks and FSDP wait, and so restores its padding.)
         if source_batch is not None:
@@ -381,7 +382,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
         super().__init__(config)
         sizes, bias = (config.hidden_size, config.decoder_vocab_size), config.lm_head_bias
         self.lm_head = TfmOutputProjection(*sizes) if config.final_logits_bias else nn.Linear(*sizes, bias=bias)
-        self.head = multiplier(config.logit_scale)
+        self.head = multiplier(config.logit_scale) or nn.Identity()
         shared = config.share_encoder_decoder_embeddings
         ties = {"lm_head.weight": f"model.{SOURCE if shared else TARGET}"}
         self._tied_weights_keys = ties if config.tie_word_embeddings else None
@@ -406,7 +407,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
                 Decoder inputs that are not given are the labels, shifted to the right.
             logits_to_keep, num_items_in_batch, return_logits: as for [`TfmGPTForCausalLM`].
         """
-        read, options = None, {"return_logits": return_logits, "logits_to_keep": logits_to_keep}
+        makes_all, read, kept = makes_logits(self, labels, return_logits), None, None
         if labels is not None:
             real = inputs["decoder_attention_mask"]
             if inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
@@ -419,17 +420,17 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
             self.check_labels(labels, shape, classes, table, inputs="the decoder's inputs")
             inputs["use_cache"] = False  # whatever the caller says: a loss decodes nothing
             read = labelled(labels)
-            if makes_logits(self, labels, return_logits):
+            if makes_all:
                 # Whoever asks for logits, or evaluates with gradients, gets all of them, as officially. Else those at
                 # padding may be zero. (A mask that does not fit is refused later.)
                 is_asked = return_logits or not isinstance(logits_to_keep, int) or logits_to_keep
                 is_known = self.config.skip_padding and getattr(real, "shape", None) == labels.shape
                 may_skip = is_known and not (is_asked or torch.is_grad_enabled() or has_hooks(self.lm_head))
                 read = read | real.to(read.device).bool() if may_skip else torch.ones_like(read)
-            options["find"] = lambda: KeptTokens.find(needed_up_to(read))
+                kept = KeptTokens.find(needed_up_to(read))
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states = outputs.last_hidden_state
-        loss, logits = vocabulary_outputs(self, states, labels, num_items=num_items_in_batch, **options)
+        loss, logits = vocabulary_outputs(self, states, labels, makes_all, num_items_in_batch, logits_to_keep, kept)
         return self.headed(modeling_outputs.Seq2SeqLMOutput, outputs, loss=loss, logits=logits)
 
     def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):

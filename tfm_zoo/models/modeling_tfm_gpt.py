@@ -149,7 +149,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         super().__init__(config)
         has_layers, width = config.lm_head_transform, config.output_size
         width = config.embedding_size if has_layers else width
-        self.head = TfmPredictionHead(config, width) if has_layers else multiplier(config.logit_scale)
+        self.head = TfmPredictionHead(config, width) if has_layers else multiplier(config.logit_scale) or nn.Identity()
         self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
@@ -183,11 +183,11 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
             self.check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)
             # A label's own position counts as read, too: leaving out just the last token of full rows gains nothing.
             read = labelled(targets) if labels is None else labelled(targets) | labelled(labels)
-            read = torch.ones_like(read) if makes_logits(self, targets, return_logits) else read
+        makes_all = makes_logits(self, targets, return_logits)
+        read = torch.ones_like(read) if makes_all and read is not None else read
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
-        options = {"return_logits": return_logits, "logits_to_keep": logits_to_keep}
         states = outputs.last_hidden_state
-        loss, logits = vocabulary_outputs(self, states, targets, num_items=num_items_in_batch, **options)
+        loss, logits = vocabulary_outputs(self, states, targets, makes_all, num_items_in_batch, logits_to_keep)
         router_logits = outputs.get("router_logits")
         if not router_logits:
             return self.headed(modeling_outputs.CausalLMOutputWithPast, outputs, loss=loss, logits=logits)

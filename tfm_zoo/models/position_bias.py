@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from .batch import FUSED, Batch, Layout
-from .layers import is_checkpointing
 from .positions import TfmConstants
 
 IMPLEMENTATIONS = ("eager", *FUSED, "flex_attention")  # the attention implementations that take a bias
@@ -90,7 +89,7 @@ class BiasedLayouts:
         self.implementation = check_takes_bias(config, cause)
         self.bias, self.layouts = model.position_bias, batch.layouts
         # (Under re-entrant checkpointing, blocks must not share a tensor that has a graph.)
-        self.is_shared = not (self.bias.is_per_layer or is_checkpointing(model))
+        self.is_shared = not (self.bias.is_per_layer or model.is_checkpointing)
         self.current: dict[str, Layout] = {}
         given = batch.tokens.ids_or_embeddings
         self.sequences, self.queries = given.shape[:2] if batch.kept is None else batch.kept.shape
@@ -121,10 +120,7 @@ class BiasedLayouts:
         bias = self.of_pairs(distances, is_later, layer, keys, first, first - distance)
         if self.implementation == "flex_attention":
             return layout._replace(bias=bias.expand(self.sequences, -1, self.queries, -1))
-        if layout.mode != "apart":
-            return layout._replace(mask=masked(bias, layout.mask))
-        parts = zip(layout.keys.cut(bias), layout.parts, strict=True)
-        return layout._replace(parts=[Layout(masked(own, part.mask)) for own, part in parts])
+        return layout._replace(mask=masked(bias, layout.mask))
 
     def of_pairs(
         self, distances: torch.LongTensor, is_later: torch.BoolTensor | None, layer: int, keys: int, *starts: int

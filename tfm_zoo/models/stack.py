@@ -83,7 +83,7 @@ class TfmStack:
     argument_prefix = ""  # stands before the names of arguments in errors: "decoder_" of an encoder-decoder
     layer_class = TfmLayer
     layouts_class = BiasedLayouts  # with a bias of positions
-    takes_bounds = takes_bounds  # a method, so that tests can say otherwise
+    takes_bounds = takes_bounds  # of `kernels.py`; as a method, for tests can then say otherwise
     #: of the configuration -> the part that then takes a row for one sequence
     of_whole_rows = {"has_linear_attention": "the state of linear attention", "round_alibi": "ALiBi rounded by places"}
 
@@ -134,6 +134,11 @@ class TfmStack:
     def leaves_out(self, kept: KeptTokens) -> bool:
         """Whether only these are computed: padding neither counts in the places of tokens, nor does a hook see it."""
         return self.config.skip_padding and not (self.counts_padding(kept) or has_hooks(*self._modules.values()))
+
+    @property
+    def is_checkpointing(self) -> bool:
+        """Whether gradient checkpointing runs each block a second time, and so would write to a cache twice."""
+        return self.training and self.layers[0].gradient_checkpointing
 
     @property
     def depth(self) -> int:

@@ -81,9 +81,7 @@ def takes(module: nn.Module, layout) -> bool:
         return False
     if layout.mask is not None or layout.window is not None or layout.bias is not None:
         return False
-    if layout.mode != "apart":
-        return layout.mode == "whole"
-    return layout.queries is layout.keys and all(part.mask is None and part.window is None for part in layout.parts)
+    return layout.mode in ("whole", "apart")
 
 
 def plan_of(lengths: list[int], heads: int, width: int, dtype: torch.dtype) -> Plan:
