@@ -3,7 +3,7 @@
 python recipes/ray_predict.py MODEL --data_files 'corpus/*.parquet' --output_dir vectors --workers 16
 
 It writes the folder that `predict.py` writes, part by part, and either goes on with what the other has begun. Ray
-starts the workers, and starts one that has died again. (`pip install '.[ray]'`)
+starts the workers, and starts one that has died again. (`pip install -e '.[ray]'`)
 """
 
 import argparse

@@ -174,5 +174,5 @@ def test_a_missing_package_is_named(zoo_folder, tmp_path):
     program = "import sys; sys.modules['onnxscript'] = None; from tfm_zoo.cli import main; main()"
     ended = with_transformers().run([sys.executable, "-c", program, "export", "--onnx", zoo_folder, tmp_path / "out"])
     assert ended.returncode == 1
-    assert ended.stderr.startswith("error: ONNX needs onnxscript, which is not installed: pip install '.[onnx]'")
+    assert ended.stderr.startswith("error: ONNX needs onnxscript, which is not installed: pip install -e '.[onnx]'")
     assert not (tmp_path / "out").exists()

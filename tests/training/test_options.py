@@ -70,6 +70,7 @@ def test_command_line_overrides_yaml_overrides_a_recipes_own_file_overrides_defa
     [
         ("num_warmup_steps: 30\nmax_length: 99", {"warmup_steps": 30, "max_seq_length": 99}),
         ("--warmup_ratio 0.2", {"warmup_steps": 0.2}),
+        ("save_steps: 5", {"checkpointing_steps": "5"}),
         ("--bf16", {"mixed_precision": "bf16"}),
         ("--fp16 true", {"mixed_precision": "fp16"}),
         ("--bf16 --mixed_precision bf16", {"mixed_precision": "bf16"}),

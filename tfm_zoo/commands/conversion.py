@@ -88,8 +88,8 @@ def convert(
         result = f"{name}{f', rounded to {quantize},' if quantize else ''} in {out}"
         del model  # Some systems do not delete scratch files while it maps them.
     report(result)
-    if quantize and not split:
-        advise("To measure what rounding costs: --split with a file of texts")
+    if quantize:
+        advise("It loads after `import tfm_zoo`. --split, with a file of texts, measures what rounding costs")
     advise(f"To check later that it still computes the same: tfm-zoo verify {quote(str(out))}")
 
 

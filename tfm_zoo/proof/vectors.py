@@ -82,7 +82,8 @@ def verify_vectors(
     folder = found_model(name, revision, token, source, asked=bool(model))
     comparisons.compare_code(saved["model"], folder, verdict)
     origin = origin_of(folder)
-    verdict.code = f"vectors of {name}; {origin}"
+    by = f", computed by {model}" if model and model != saved["source"] else ""
+    verdict.code = f"vectors of {saved['source']}{by}; {origin}"
     try:
         loader_of(origin, trust_remote_code, not verdict.ok and not run_changed)
     except ValueError as error:

@@ -211,7 +211,9 @@ class TrainingOptions(DataOptions):
     greater_is_better: bool | None = option(None, "Default: false for loss, mse, mae and perplexity, else true.")
     early_stopping_patience: int | None = option(None, "Stop after this many evaluations without a gain.", at_least=1)
 
-    checkpointing_steps: str | None = option(None, "Steps between checkpoints, or 'epoch'; default: no checkpoints.")
+    checkpointing_steps: str | None = option(
+        None, "Steps between checkpoints, or 'epoch'; default: no checkpoints.", "save_steps"
+    )
     save_total_limit: int | None = option(2, "How many checkpoints to keep.", at_least=1)
     resume_from_checkpoint: str | None = option(None, "A checkpoint, or 'auto': the newest, or else the beginning.")
 
@@ -372,14 +374,13 @@ def parse_several(
     names = [name.lstrip("-") for each in offered for name in (each.name, *each.metadata.get("aliases", ()))]
     config = parser.parse_known_args(argv)[0].config
     try:
-        words = [*(_yaml_as_argv(config, offered) if config else ()), *argv]
+        words = [*(_yaml_as_argv(config, offered, names) if config else ()), *argv]
         *options, _, unknown = parser.parse_args_into_dataclasses(words, True, look_for_args_file=False)
     except ValueError as error:
         parser.error(str(error))
     if unknown:
         given = [word.partition("=")[0] for word in unknown if re.match("-+[a-zA-Z]", word)] or unknown[:1]
-        near = nearest(given, names, prefix="--")
-        parser.error(f"unknown option{'s' * (len(given) > 1)} {', '.join(given)}{near}")
+        parser.error(said_unknown(given, names))
     return options
 
 
@@ -391,14 +392,16 @@ def read_yaml(text: str, source: str) -> Any:
         raise ValueError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
 
 
-def _yaml_as_argv(path: str | Path, offered: Sequence[Field]) -> list[str]:
-    """The options of a YAML file as words of a command line. Without a value an option has its default, if that is
-    `None`; any other is refused."""
+def _yaml_as_argv(path: str | Path, offered: Sequence[Field], names: Collection[str]) -> list[str]:
+    """The options of a YAML file, which are among `names`, as words of a command line. Without a value an option has
+    its default, if that is `None`; any other is refused."""
     if not Path(path).is_file():
         raise ValueError(f"--config {path}: no such file")
     values = read_yaml(read_text(path), f"--config {path}") or {}  # an empty file
     if not isinstance(values, dict):
         raise ValueError(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
+    if unknown := [key for key in values if key not in names]:
+        raise ValueError(f"--config {path}: {said_unknown(unknown, names)}")
     argv = []
     for key, value in values.items():
         if isinstance(value, list):
@@ -408,6 +411,12 @@ def _yaml_as_argv(path: str | Path, offered: Sequence[Field]) -> list[str]:
         elif value is not None:
             argv.append(f"--{key}={json.dumps(value) if isinstance(value, dict) else value}")
     return argv
+
+
+def said_unknown(given: Sequence[str], names: Collection[str]) -> str:
+    """What an error says of options that do not exist."""
+    words = ", ".join(word if word.startswith("-") else f"--{word}" for word in given)
+    return f"unknown option{'s' * (len(given) > 1)} {words}{nearest(given, names, prefix='--')}"
 
 
 def nearest(given: Iterable[str], names: Collection[str], prefix: str = "") -> str:

@@ -38,7 +38,8 @@ def as_trainer(task: Task, args: TrainingArguments | Mapping[str, Any] | None = 
     if isinstance(task.splits["train"], Stream):
         raise ValueError("as_trainer takes data in memory, and this task reads a stream: train it by its recipe")
     if unread := [name for name in LOOP if getattr(task.args, name, None)]:
-        raise ValueError(f"as_trainer does not read the option {unread[0]}, which the loop of the recipes has")
+        instead = "use the Trainer's callbacks, and PEFT"
+        raise ValueError(f"as_trainer does not read the option {unread[0]} of the recipes' loop: {instead}")
     if not isinstance(args, TrainingArguments):
         args = TrainingArguments(**settings_of(task) | dict(args or {}))
     return TaskTrainer(task, args=args, **arguments)

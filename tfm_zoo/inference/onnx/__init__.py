@@ -7,7 +7,7 @@ try:
     import onnxruntime  # noqa: F401
     import onnxscript  # noqa: F401
 except ModuleNotFoundError as error:
-    message = f"ONNX needs {error.name}, which is not installed: pip install '.[onnx]' in a clone of tfm_zoo."
+    message = f"ONNX needs {error.name}, which is not installed: pip install -e '.[onnx]' in a clone of tfm_zoo."
     raise ModuleNotFoundError(message, name=error.name) from error
 
 from .export import export_onnx
