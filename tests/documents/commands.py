@@ -37,9 +37,9 @@ def check(words: Sequence[str]) -> Path | None:
         case ["make", *targets]:
             names = {word for word in targets if "=" not in word}  # the others set a variable
             is_right = names <= {*re.findall(r"^([\w-]+):", Path("Makefile").read_text(), re.MULTILINE)}
-        case ["pip", "install", *sources]:
+        case ["pip", "install", *sources]:  # ("-e": the clone is what runs)
             extras = metadata("tfm_zoo").get_all("Provides-Extra")
-            is_right = {*sources} <= {".", "deepspeed", *(f".[{extra}]" for extra in extras)}
+            is_right = {*sources} <= {"-e", ".", "deepspeed", *(f".[{extra}]" for extra in extras)}
         case ["python", "-m", "benchmarks", name, *arguments]:
             context = command_of(name).make_context(name, arguments)
             case = (name == "speed" and context.params["only"]) or ""
