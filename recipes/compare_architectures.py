@@ -352,7 +352,7 @@ def prepare(argv: list[str] | None = None) -> Comparison:
 
 
 def main(argv: list[str] | None = None) -> list[Result]:
-    with errors_in_one_line():
+    with errors_in_one_line(argv):
         comparison = prepare(argv)
     return comparison.compare()
 

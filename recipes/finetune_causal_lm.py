@@ -22,7 +22,7 @@ from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions, lo
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
-    with errors_in_one_line():
+    with errors_in_one_line(argv):
         loop = Loop(load_task(start_run("finetune_causal_lm", LanguageModelingOptions, argv)))
         loop.begin()
     return train(loop)

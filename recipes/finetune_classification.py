@@ -22,7 +22,7 @@ from tfm_zoo.training.tasks.classification import ClassificationOptions, load_ta
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
     """Train, save the best model, and return the results."""
-    with errors_in_one_line():
+    with errors_in_one_line(argv):
         loop = Loop(load_task(start_run("finetune_classification", ClassificationOptions, argv)))
         loop.begin()
     return train(loop)

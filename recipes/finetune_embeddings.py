@@ -119,7 +119,7 @@ def prepare(argv: list[str] | None = None) -> Comparison:
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
     """Train, and measure before and after. Returns the figures."""
-    with errors_in_one_line():
+    with errors_in_one_line(argv):
         comparison = prepare(argv)
     return comparison.run()
 

@@ -19,7 +19,7 @@ from tfm_zoo.training.tasks.question_answering import AnsweringOptions, load_tas
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
-    with errors_in_one_line():
+    with errors_in_one_line(argv):
         loop = Loop(load_task(start_run("finetune_question_answering", AnsweringOptions, argv)))
         loop.begin()
     return train(loop)

@@ -18,7 +18,7 @@ from tfm_zoo.training.tasks.summarization import SummarizationOptions, load_task
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
-    with errors_in_one_line():
+    with errors_in_one_line(argv):
         loop = Loop(load_task(start_run("finetune_summarization", SummarizationOptions, argv)))
         loop.begin()
     return train(loop)

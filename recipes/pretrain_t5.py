@@ -19,7 +19,7 @@ from tfm_zoo.training.tasks.denoising import DenoisingOptions, load_task
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
-    with errors_in_one_line():
+    with errors_in_one_line(argv):
         loop = Loop(load_task(start_run("pretrain_t5", DenoisingOptions, argv)))
         loop.begin()
     return train(loop)

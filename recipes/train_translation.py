@@ -19,7 +19,7 @@ from tfm_zoo.training.tasks.translation import TranslationOptions, load_task
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
-    with errors_in_one_line():
+    with errors_in_one_line(argv):
         loop = Loop(load_task(start_run("train_translation", TranslationOptions, argv)))
         loop.begin()
     return train(loop)

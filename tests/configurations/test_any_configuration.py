@@ -241,6 +241,13 @@ def pieces_of(length: int, first: int) -> list[slice]:
     return [slice(*each) for each in pairwise(ends)]
 
 
+#: padding at the position -1, where the scale of queries grows with the logarithm of positions
+GROWING = {"rope_type": "yarn", "factor": 4.0, "llama_4_scaling_beta": 0.5, "rope_theta": 100.0}
+GROWING |= {"original_max_position_embeddings": 6}
+FROM_MASK = {"position_embedding_type": "rotary", "rope_parameters": GROWING, "position_ids_from_mask": True}
+
+
+@example(made=(TfmGPTModel, FROM_MASK | {"hidden_dropout": 0.0, "attention_dropout": 0.0}), side="right", first=1)
 @settings(COMMON, max_examples=60)
 @given(made=DECODER, side=PADDED_SIDE, first=st.integers(1, 8))
 def test_a_decoder_step_by_step_as_at_once_and_eager_as_sdpa(made, side, first):

@@ -61,6 +61,8 @@ def rows_of_files(
     suffix = files[0].suffix
     for file in files:
         check_file(file)
+        if suffix == ".csv":
+            refuse_semicolons(file)
     if streaming and suffix in (".txt", ".jsonl") and any(file.stat().st_size > whole_up_to for file in files):
         return in_ranges(files, at_empty_lines=text_rows == "line")
     files = [file for file in files if file.stat().st_size]
@@ -142,17 +144,12 @@ def load(*source: str | None, columns: Sequence[str] = (), **options: Any) -> An
 
 
 def check_file(file: Path) -> None:
-    """Refuses a pointer of Git LFS, a text file in UTF-16, and CSV with semicolons; and TSV in which a line has more or
-    fewer cells than the header: a cell with a tab or a line break would shift all others."""
+    """Refuses a pointer of Git LFS, and a text file in UTF-16 or, of TSV, in which a line has more or fewer cells than
+    the header: a cell with a tab or a line break would shift all others."""
     refuse_pointer(file)
     if TEXT_FILES.get(file.suffix, "parquet") == "parquet":
         return
     refuse_utf_16(file)
-    if file.suffix == ".csv":
-        with file.open(encoding=ENCODING, errors="replace") as lines:
-            header = lines.readline().strip()
-        if ";" in header and "," not in header:
-            raise ValueError(f"{file} has semicolons ({header!r}): a .csv file needs commas, a .tsv file tabs")
     if file.suffix == ".tsv":
         with file.open(encoding=ENCODING, errors="replace") as lines:
             sizes = ((number, line.count("\t") + 1) for number, line in enumerate(lines, 1) if line.strip(" \n"))
@@ -251,6 +248,14 @@ def find_columns(
     if names is None:
         raise ValueError(f"give {option_name}: no usual name ({names_in(usual)}) is in the columns {columns}")
     return names
+
+
+def refuse_semicolons(file: Path) -> None:
+    """(In a folder, README.md may declare them.)"""
+    with file.open(encoding=ENCODING, errors="replace") as lines:
+        header = lines.readline().strip()
+    if ";" in header and "," not in header:
+        raise ValueError(f"{file} has semicolons ({header!r}): a .csv file needs commas, a .tsv file tabs")
 
 
 def names_in(usual: Sequence[list[str]]) -> str:

@@ -126,7 +126,8 @@ class TfmGrowingRotaryEmbedding(TfmRotaryEmbedding):
 
     def forward(self, hidden_states: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, ...]:
         own = self.config.rope_parameters
-        stretches = (position_ids / own["original_max_position_embeddings"]).floor()
+        # (Padding may have the position -1, whose logarithm is infinite.)
+        stretches = (position_ids / own["original_max_position_embeddings"]).floor().clamp(min=0)
         scale = 1 + own["llama_4_scaling_beta"] * (1 + stretches).log()
         return *super().forward(hidden_states, position_ids), scale[:, None, :, None].to(hidden_states.dtype)
 

@@ -371,7 +371,7 @@ def parse_several(
     parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")
     argv = sys.argv[1:] if argv is None else list(argv)
     offered = [each for options_class in classes for each in fields(options_class) if each.init]
-    names = [name.lstrip("-") for each in offered for name in (each.name, *each.metadata.get("aliases", ()))]
+    names = [name for each in offered for name in names_of(each)]
     config = parser.parse_known_args(argv)[0].config
     try:
         words = [*(_yaml_as_argv(config, offered, names) if config else ()), *argv]
@@ -400,17 +400,23 @@ def _yaml_as_argv(path: str | Path, offered: Sequence[Field], names: Collection[
     values = read_yaml(read_text(path), f"--config {path}") or {}  # an empty file
     if not isinstance(values, dict):
         raise ValueError(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
-    if unknown := [key for key in values if key not in names]:
+    if unknown := [key for key in values if key.replace("-", "_") not in names]:
         raise ValueError(f"--config {path}: {said_unknown(unknown, names)}")
+    silent = {name for each in offered if each.default is None for name in names_of(each)}
     argv = []
     for key, value in values.items():
         if isinstance(value, list):
             argv += [f"--{key}", *map(str, value)]
-        elif value is None and key not in [each.name for each in offered if each.default is None]:
+        elif value is None and key.replace("-", "_") not in silent:
             raise ValueError(f"--config {path}: {key} has no value: give one, or leave the line out")
         elif value is not None:
             argv.append(f"--{key}={json.dumps(value) if isinstance(value, dict) else value}")
     return argv
+
+
+def names_of(field: Field) -> list[str]:
+    """The name of an option, and its other spellings."""
+    return [name.lstrip("-") for name in (field.name, *field.metadata.get("aliases", ()))]
 
 
 def said_unknown(given: Sequence[str], names: Collection[str]) -> str:

@@ -56,7 +56,7 @@ def write_report(task: Task, model: PreTrainedModel, state: TrainState, results:
     logger.info(f"The best model (by {args.metric_for_best_model}) is in {output_dir}")
     if args.push_to_hub:
         options = {"private": args.hub_private_repo, "revision": args.hub_revision, "token": args.hub_token}
-        with errors_in_one_line(PushError):  # which says how to push again; the model is safe
+        with errors_in_one_line(errors=PushError):  # which says how to push again; the model is safe
             commit = push(output_dir, args.hub_model_id, native=not task.is_zoo, **options)
         logger.info(f"Pushed to {commit.commit_url}")
 

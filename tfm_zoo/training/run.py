@@ -30,7 +30,7 @@ from huggingface_hub.errors import StrictDataclassError
 from tfm_zoo.hub import PushError
 from tfm_zoo.hub.uploading import open_repository
 from tfm_zoo.training.checkpoints import OutputFolder
-from tfm_zoo.training.metrics.loading import find_metric
+from tfm_zoo.training.metrics.loading import Metrics, find_metric
 from tfm_zoo.training.options import TrainingOptions, parse_options
 from tfm_zoo.training.sharding import set_engine
 from tfm_zoo.utils.quiet import (
@@ -55,6 +55,7 @@ class Run:
     accelerator: Accelerator
     args: TrainingOptions
     folder: OutputFolder | None = None
+    metrics: Metrics | None = None  # those that have been tried
 
 
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:
@@ -69,13 +70,16 @@ def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[st
 
 
 @contextmanager
-def errors_in_one_line(errors: type[Exception] | tuple[type[Exception], ...] = USER_ERRORS) -> Iterator[None]:
+def errors_in_one_line(
+    argv: Sequence[str] | None = None, errors: type[Exception] | tuple[type[Exception], ...] = USER_ERRORS
+) -> Iterator[None]:
     """End the program with one line at these errors, from each process that has one. `TFM_ZOO_TRACEBACK=1` shows the
-    traceback. (`accelerate launch` adds one of its own, unless it is `--quiet`.)"""
+    traceback. (`accelerate launch` adds one of its own, unless it is `--quiet`.) A caller from Python, who gives
+    `argv`, gets the error itself."""
     try:
         yield
     except errors as error:
-        if os.environ.get("TFM_ZOO_TRACEBACK", "0") not in ("", "0"):
+        if argv is not None or os.environ.get("TFM_ZOO_TRACEBACK", "0") not in ("", "0"):
             raise
         message = " ".join(str(error).split()) or type(error).__name__
         print(f"{Path(sys.argv[0]).name}: error: {message}", file=sys.stderr)

@@ -80,7 +80,8 @@ class Task(ABC):
     @cached_property
     def metrics(self) -> Metrics:
         """The metrics of predictions, if the task makes any: those that the options name, or else the usual ones."""
-        return load_metrics(self.args.metrics or self.data.usual_metrics.names, self.args.trust_remote_code)
+        names = self.args.metrics or self.data.usual_metrics.names
+        return self.run.metrics or load_metrics(names, self.args.trust_remote_code)
 
     @classmethod
     def metric_names(cls, args: TrainingOptions, results: Sequence[str] = ()) -> list[str]:
@@ -187,12 +188,13 @@ def collator(
 def choose_best_metric(run: Run, task_class: type[Task], data: Data) -> Run:
     """The run, which knows the metric that picks the best model. If the options name metrics, these are tried on two
     rows, before a model is made."""
-    usual, args = data.usual_metrics, run.args
+    usual, args, metrics = data.usual_metrics, run.args, None
     results = [usual.best]
     if args.metrics or args.metric_for_best_model:
         metrics = load_metrics(args.metrics or usual.names, args.trust_remote_code)
         results = metrics(usual.predictions, usual.references).figures
-    return replace(run, args=args.with_best_metric(task_class.metric_names(args, results), usual.best))
+    args = args.with_best_metric(task_class.metric_names(args, results), usual.best)
+    return replace(run, args=args, metrics=metrics)
 
 
 def task_of_rows(

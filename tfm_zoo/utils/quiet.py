@@ -128,6 +128,8 @@ def silence_control_codes() -> None:
 def silence_interrupt() -> None:
     """End a program at Ctrl-C with exit code 130 and no traceback, also while it imports. A session goes on."""
     show = sys.excepthook
+    if show.__module__ == __name__:  # a second run of one program
+        return
 
     def end(kind: type[BaseException], *others: Any) -> None:
         if hasattr(sys, "ps1") or not issubclass(kind, KeyboardInterrupt):

@@ -72,7 +72,7 @@ class Metrics(dict[str, evaluate.EvaluationModule]):
         for name, module in self.items():
             try:
                 found += [(name, result, value) for result, value in module.compute(**rows).items()]
-            except Exception as error:  # a metric is anybody's code
+            except (Exception, SystemExit) as error:  # a metric is anybody's code
                 shown, reason = {side: each[:2] for side, each in rows.items()}, " ".join(str(error).split())
                 raise ValueError(f"metric {name!r} does not work with {shown}: {reason}") from error
         count = Counter(result for _, result, _ in found)
@@ -98,7 +98,7 @@ def load_metric(source: str) -> evaluate.EvaluationModule:
     try:
         with silenced_metrics():
             return evaluate.load(source, keep_in_memory=True)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         advice = "it needs a class of evaluate.Metric, and each import on a line of its own"
         why = "" if isinstance(error, OSError) else f"; {advice}"  # which is about its code
         raise ValueError(f"metric {source!r} cannot be loaded: {error!r}{why}") from error
