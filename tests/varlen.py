@@ -86,6 +86,7 @@ def device(dtype: torch.dtype = torch.bfloat16, capability: tuple[int, int] = (8
     places = [
         patch("tfm_zoo.models.stack.TfmStack.takes_bounds", asked),
         patch.object(kernels, "varlen_attn", kernel),
+        patch.object(kernels, "has_flash", lambda: True),
         patch("torch.cuda.get_device_capability", lambda *_: capability),
     ]
     for place in places:

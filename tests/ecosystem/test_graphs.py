@@ -140,9 +140,11 @@ def test_other_lengths_compile_no_block_anew(head, training):
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_padding_is_not_computed_in_compiled_blocks():
-    """What was dropped is restored as zeros."""
-    model, [batch] = tiny_model(TfmBertForSequenceClassification, max_position_embeddings=64), ragged_batches("cpu", 1)
-    compile_blocks(model, backend="eager")
+@pytest.mark.parametrize("positions", ["learned", "alibi"])
+def test_padding_is_not_computed_in_compiled_blocks(positions):
+    """What was dropped is restored as zeros; each block is one graph."""
+    fields = {"max_position_embeddings": 64, "position_embedding_type": positions}
+    model, [batch] = tiny_model(TfmBertForSequenceClassification, **fields), ragged_batches("cpu", 1)
+    compile_blocks(model, backend="eager", fullgraph=True)
     states = model.base_model(batch["input_ids"], batch["attention_mask"]).last_hidden_state
     assert not states[batch["attention_mask"] == 0].any() and states[batch["attention_mask"] == 1].abs().min() > 0

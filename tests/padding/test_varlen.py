@@ -42,7 +42,8 @@ CHOICE = {
     "a newer device": ({"capability": (9, 0)}, {}, True),
     "an older device": ({"capability": (7, 5)}, {}, False),
     "no such device": ({"is_cuda": False}, {}, False),
-    "an older torch": ({"torch": "2.11"}, {}, False),
+    "an older torch": ({"torch": "2.10"}, {}, False),
+    "a torch without flash attention": ({"flash": False}, {}, False),
     "dropout, inference": ({}, {"attention_dropout": 0.1}, True),
     "dropout, training": ({"training": True}, {"attention_dropout": 0.1}, False),
     "training": ({"training": True}, {}, True),
@@ -62,6 +63,7 @@ CHOICE = {
 def test_choice(row, monkeypatch):
     machine, fields, runs = CHOICE[row]
     monkeypatch.setattr("torch.cuda.get_device_capability", lambda *_: machine.get("capability", (8, 0)))
+    monkeypatch.setattr(kernels, "has_flash", lambda: machine.get("flash", True))
     if "torch" in machine:
         monkeypatch.setattr(kernels, "varlen_attn", None)
     model = tiny_model(TfmGPTForCausalLM, **NO_DROPOUT | fields).train("training" in machine).model

@@ -107,7 +107,7 @@ class CorpusReader:
         """
         if dtype not in ("float32", "bfloat16", "float16"):
             raise ValueError(f"dtype {dtype!r}: a model computes in float32, bfloat16 or float16")
-        check_folder(source)
+        check_folder(source, token=loading.get("token"))
         config = AutoConfig.from_pretrained(source, **loading)
         kind = results_of(config)
         if pooling and kind is not Embeddings:

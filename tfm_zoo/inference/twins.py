@@ -156,8 +156,9 @@ def make_twin(found: Found, config: PreTrainedConfig) -> Twin:
         model = zoo_class(zoo_config, **options)
     is_chosen = attention_of(found.owner) is not None
     implementation = implementation if is_chosen else "sdpa" if model._supports_sdpa else "eager"
-    # (`"varlen"` is `"sdpa"`, and on a GPU without padding.)
-    model.set_attn_implementation("varlen" if implementation == "sdpa" else implementation)
+    # `"varlen"` is `"sdpa"`, and on a GPU without padding. (But a window of its counts real tokens alone.)
+    is_same = implementation == "sdpa" and zoo_config.sliding_window is None
+    model.set_attn_implementation("varlen" if is_same else implementation)
 
     places = {name: (layer, slot) for name, layer, slot in tensors_of(found.holder)}
     lazy = {name: LazyTensor(get(slot).to("meta"), get(slot).detach) for name, (_, slot) in places.items()}

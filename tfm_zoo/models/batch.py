@@ -142,6 +142,12 @@ class Layout(NamedTuple):
     keys: KeptTokens | None = None  # the same of keys
     #: of positions, `(batch, heads, queries, keys)`, which flex attention adds to scores; else the mask holds it
     bias: torch.Tensor | None = None
+    masks: list[torch.Tensor] | None = None  # where attention runs "apart", the part of the mask of each sequence
+
+    def cut(self) -> "Layout":
+        """The layout with `masks`, before layers run: a compiled one could not look where sequences stand."""
+        is_cut = self.mode == "apart" and self.mask is not None
+        return self._replace(masks=self.queries.cut(self.mask)) if is_cut else self
 
 
 #: no limits but causality, which eager attention reads from a mask, and other kernels from the layer (`is_causal`)

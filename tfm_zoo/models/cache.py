@@ -89,6 +89,9 @@ class TfmStateLayer(DynamicLayer, LinearAttentionLayer):
 
     is_compileable, is_croppable, supports_early_init = True, False, False
 
+    def crop(self, max_length: int) -> None:
+        raise NotImplementedError("The state of linear attention holds all positions: it cannot be cropped.")
+
     def lazy_initialization(self, state: torch.Tensor, *args) -> None:
         self.dtype, self.device, self.is_initialized = state.dtype, state.device, True
         self.keys, self.values = torch.zeros_like(state), torch.zeros(len(state), dtype=torch.long, device=state.device)

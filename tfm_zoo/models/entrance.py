@@ -138,7 +138,7 @@ def find_layouts(
         else:  # no padding is left to hide, only what a window or, in eager attention, causality hides
             is_limited = each == "sliding_attention" or (implementation == "eager" and model.is_causal)
             layout, mode = make(each, None) if is_limited else EVERYTHING, "apart"
-        layouts[each] = layout._replace(mode=mode, queries=kept, keys=kept)
+        layouts[each] = layout._replace(mode=mode, queries=kept, keys=kept).cut()
     return layouts
 
 

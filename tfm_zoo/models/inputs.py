@@ -44,7 +44,7 @@ def check_options(model, given: torch.Tensor, options: dict) -> None:
     attention weights are asked for where no kernel returns them."""
     if is_traced(given):  # graphs hold no text
         return
-    for name in options:
+    for name in (name for name, value in options.items() if value is not None):
         if meant := misspelt_argument(type(model), model.argument_prefix, name):
             raise ValueError(f"There is no argument {name!r}. Is it {meant!r}?")
     implementation = model.config._attn_implementation or "eager"
@@ -58,7 +58,8 @@ def check_options(model, given: torch.Tensor, options: dict) -> None:
 @lru_cache
 def misspelt_argument(model_class: type, prefix: str, name: str) -> str | None:
     """The argument that the name of an option resembles, if any."""
-    known = [*signature(model_class.forward).parameters, "labels"]
+    known = [*signature(model_class.forward).parameters, "labels", "start_positions", "end_positions"]
+    known = [each for each in known if each not in ("self", "kwargs", "batch", "read_positions", "source_kept")]
     known += [f"{prefix}{each}" for each in known if prefix]
     return None if name in known else next(iter(get_close_matches(name, known, n=1, cutoff=0.87)), None)
 

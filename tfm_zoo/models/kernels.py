@@ -67,13 +67,23 @@ def takes_bounds(model, states: torch.Tensor) -> bool:
     config, head_dim = model.config, model.cache_sizes[1]
     if config._attn_implementation != "varlen":
         return "flash" in (config._attn_implementation or "")
-    if varlen_attn is None or not states.is_cuda or torch.cuda.get_device_capability(states.device) < (8, 0):
+    if (
+        varlen_attn is None
+        or not (states.is_cuda and has_flash())
+        or torch.cuda.get_device_capability(states.device) < (8, 0)
+    ):
         return False
     has_bias_or_cap = config.has_position_bias or config.attn_logit_softcapping is not None
     fits = kernel_dtype(states) in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= 256
     if has_bias_or_cap or not fits:
         return False
     return not any(getattr(part, "dropout_rate", 0.0) for part in model.modules())
+
+
+def has_flash() -> bool:
+    """Whether torch was built with flash attention, and nobody has switched it off for sdpa."""
+    backends = torch.backends.cuda
+    return backends.is_flash_attention_available() and backends.flash_sdp_enabled()
 
 
 def kernel_dtype(states: torch.Tensor) -> torch.dtype:
@@ -191,14 +201,12 @@ def attend_apart(attend: Callable, layout: Layout, module, query, key, value, at
     These are limits of the padded batch, and each sequence gets its part."""
     kept, window = layout.queries, layout.window
     runs = [(length, 1) for length in kept.lengths]
-    calls, masks = [attend] * len(runs), [None] * len(runs)
-    if attention_mask is not None:
-        masks = kept.cut(attention_mask)
-    elif window is not None:
+    calls, masks = [attend] * len(runs), layout.masks or [None] * len(runs)
+    if window is not None:
         places = (kept.indices % kept.shape[1]).split(kept.lengths)
         calls = [partial(attend_in_blocks, attend, window._replace(places=each.unsqueeze(0))) for each in places]
     # The numbers of dropout depend on the calls. A graph of neighbours would be one for these lengths.
-    elif not (kwargs.get("dropout") or torch.compiler.is_compiling()):
+    elif not (layout.masks or kwargs.get("dropout") or torch.compiler.is_compiling()):
         runs = [(length, len([*alike])) for length, alike in groupby(kept.lengths)]
     sizes, outputs = [length * count for length, count in runs], []
     states = (each.split_with_sizes(sizes, dim=2) for each in (query, key, value))

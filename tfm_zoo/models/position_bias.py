@@ -120,7 +120,7 @@ class BiasedLayouts:
         bias = self.of_pairs(distances, is_later, layer, keys, first, first - distance)
         if self.implementation == "flex_attention":
             return layout._replace(bias=bias.expand(self.sequences, -1, self.queries, -1))
-        return layout._replace(mask=masked(bias, layout.mask))
+        return layout._replace(mask=masked(bias, layout.mask)).cut()
 
     def of_pairs(
         self, distances: torch.LongTensor, is_later: torch.BoolTensor | None, layer: int, keys: int, *starts: int
