@@ -3,7 +3,7 @@
 import torch
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
-from .batch import CACHE, Batch, KeptTokens, Layout, Tokens, is_traced, marks_padding
+from .batch import CACHE, Batch, KeptTokens, Layout, Tokens, is_pad_mask, is_traced
 from .cache import open_cache
 from .entrance import empty_states, find_layouts, needs_only_padding_masks, pair_mask, shown_keys
 from .inputs import asks_for, check_inputs, check_options, default_positions, documents_of
@@ -49,7 +49,7 @@ def decoder_batch(
 def find_kept(model, given: torch.Tensor, mask: object, read_positions, documents) -> KeptTokens | None:
     """The tokens that a decoder computes where nobody decodes; `None`: all of them."""
     kept = None
-    if documents is None and (mask is None or marks_padding(mask)):
+    if documents is None and (mask is None or is_pad_mask(mask)):
         # In evaluation, states at padding are the official ones: somebody may look at them.
         if read_positions is None and mask is not None and model.training:
             read_positions = mask.bool()
@@ -69,7 +69,7 @@ def decoder_layouts(
     like, types = empty_states(model, given), model.layer_types
     is_growing = cache is None or isinstance(cache, DynamicCache)
     is_step = given.shape[1] == 1 and is_growing and needs_only_padding_masks(model, given)
-    if is_step and (attention_mask is None or (marks_padding(attention_mask) and "linear_attention" not in types)):
+    if is_step and (attention_mask is None or (is_pad_mask(attention_mask) and "linear_attention" not in types)):
         # A single token sees itself and all real tokens before it.
         sees = None if attention_mask is None else shown_keys(attention_mask, like)
         return dict.fromkeys(types, Layout(pair_mask(model.config, sees, like)))

@@ -49,8 +49,8 @@ class TfmLayer(GradientCheckpointingLayer):
         self.add_sub_layer("self_attn", attention, config, config.attention_output_dropout)
 
     def add_sub_layer(self, name: str, module: nn.Module, config, dropout: float) -> None:
-        """Makes the modules of a sub-layer: itself, `..._norm` before it, `..._output_norm` (a norm, a multiplier or
-        `None`) and `..._dropout` after it."""
+        """Makes the modules of a sub-layer: itself, `..._norm` where [`TfmLayer`] says, and after it `..._output_norm`
+        (a norm, a multiplier or `None`) and `..._dropout`."""
         has_output_norm = config.norm_position in ("output", "both")
         output_norm = make_norm(config) if has_output_norm else multiplier(config.residual_multiplier)
         self.add_module(name, module)
@@ -75,6 +75,7 @@ class TfmLayer(GradientCheckpointingLayer):
         output = modules[name](hidden_states if self.is_post_norm else norm(hidden_states), *args, **kwargs)
         output = output[0] if isinstance(output, tuple) else output  # (attention returns weights, too)
         output = output if output_norm is None else output_norm(output)
+        # (A module's call costs more than the question.)
         hidden_states = hidden_states + (dropout(output) if dropout.training else output)
         return norm(hidden_states) if self.is_post_norm else hidden_states
 
@@ -91,7 +92,8 @@ class TfmAttention(nn.Module):
     """
 
     attend_biased = None  # DeBERTa's: calls a kernel with a bias of scores that follows from queries and keys
-    choose_packed_kernel = None  # of a packed model on a CPU: from layer, layout and queries to a kernel, or `None`
+    #: set by `inference/packing`: from layer, layout and queries to a kernel on a CPU, or `None`; else `None`
+    choose_packed_kernel = None
 
     def __init__(self, config, layer_idx: int, layer_type: str, is_causal: bool, stack_config):
         super().__init__()

@@ -11,7 +11,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder
 
-from .batch import CACHE, IGNORED, Tokens, marks_padding
+from .batch import CACHE, IGNORED, Tokens, is_pad_mask
 from .cache import TfmGenerationMixin
 from .configuration_tfm_gpt import TfmGPTConfig
 from .counted_alibi import CountedLayouts, TfmCountedAlibi
@@ -236,7 +236,7 @@ class TfmGPTForSequenceClassification(SequenceClassification, TfmGPTHead):
         rows, length = given.shape[:2]
         if ids is not None and padding is not None:
             return only_last(ids != padding)
-        if marks_padding(mask):
+        if is_pad_mask(mask):
             return only_last(mask[:, -length:] != 0)
         if ids is None or rows == 1:
             return only_last(torch.ones((rows, length), dtype=torch.bool, device=given.device))

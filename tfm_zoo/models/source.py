@@ -10,7 +10,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 
-from .batch import FUSED, IGNORED, Batch, KeptTokens, Layout, Tokens, bounds_of, has_hooks, is_traced, marks_padding
+from .batch import FUSED, IGNORED, Batch, KeptTokens, Layout, Tokens, bounds_of, has_hooks, is_pad_mask, is_traced
 from .entrance import added_to_scores, pair_mask, shown_keys
 from .inputs import check_tensor
 
@@ -50,7 +50,7 @@ def read_source(
         attention_mask = None if attention_mask is None else attention_mask[::beams]
     if not (may_leave_out and model.config.skip_padding):
         kept = None
-    elif kept is None and marks_padding(attention_mask):
+    elif kept is None and is_pad_mask(attention_mask):
         kept = KeptTokens.find(attention_mask)
     if kept is not None and cache is None and model.takes_bounds(states):
         return Source(kept.keep(states), None, layout_by_bounds(target, beams, kept), cache)
@@ -75,7 +75,7 @@ def source_layout(
     """Which of a source's `states` are seen by the target, whose rows are laid end to end, `beams` in a row."""
     config, implementation = model.config, model.config._attn_implementation
     mask = pair_mask(config, attention_mask, states)
-    if marks_padding(mask) and implementation in ("eager", *FUSED):
+    if is_pad_mask(mask) and implementation in ("eager", *FUSED):
         mask = shown_keys(mask, states)
     elif mask is not None:
         length = 1
@@ -89,8 +89,8 @@ def source_layout(
         )
     # Flash attention leaves a mask of padding as it is, and transformers would apply it to queries, too.
     has_no_padding = mask is None and target.kept is not None and target.cache is None and model.takes_bounds(states)
-    if has_no_padding or marks_padding(mask):
-        keys = KeptTokens.find(mask) if marks_padding(mask) else None
+    if has_no_padding or is_pad_mask(mask):
+        keys = KeptTokens.find(mask) if is_pad_mask(mask) else None
         return layout_by_bounds(target, beams, keys or KeptTokens.all_of(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
         # Of a source without real tokens, eager attention and official T5 see all alike: no number is -inf.
@@ -217,7 +217,7 @@ class TfmSourceCache(DynamicCache):
 
     def count_beams(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
         """Counts, before anything is stored, how many consecutive rows have the same source."""
-        is_readable = not is_traced(encoder_hidden_states) and (attention_mask is None or marks_padding(attention_mask))
+        is_readable = not is_traced(encoder_hidden_states) and (attention_mask is None or is_pad_mask(attention_mask))
         if is_readable and not (torch.is_grad_enabled() and encoder_hidden_states.requires_grad):
             self.beams = equal_rows(encoder_hidden_states, attention_mask)
 
