@@ -17,8 +17,8 @@ from transformers import Cache
 from transformers.utils import ModelOutput
 
 IGNORED = -100  # the label of a position without one
-#: the name of a cache among the arguments of `generate` and of mask functions, and in outputs. Since transformers 5.24
-#: it is "cache", and outputs (and nothing else) have an attribute for the old name
+#: the name of a cache among the arguments of `generate` and of mask functions, and in outputs. transformers 5.24
+#: renamed it to "cache", and gave outputs the old name as a property, by which the release is told
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
 #: names of torch's attention; by the second it runs over real tokens where `takes_bounds` says that it can
 FUSED = ("sdpa", "varlen")

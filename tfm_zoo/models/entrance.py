@@ -86,7 +86,7 @@ def drop_padding(mask: object, documents, read_positions) -> tuple[object, KeptT
 
 def needs_only_padding_masks(model, given: torch.Tensor) -> bool:
     """Whether an encoder, or a decoder's one new token, needs a mask for padding alone: no layer has a window, and
-    attention takes a plain mask or none (flex attention's is one of blocks). In a graph nobody can tell."""
+    attention takes a plain mask or none (flex attention's is one of blocks). In a graph: `False`."""
     is_plain = model.config._attn_implementation in ("eager", *FUSED)
     return is_plain and "sliding_attention" not in model.layer_types and not is_traced(given)
 

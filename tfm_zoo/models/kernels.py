@@ -46,7 +46,8 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         attend = attend if is_traced(query) else dropped_attention_forward
     elif on_cpu:
         is_graph = torch.compiler.is_compiling() or torch.jit.is_tracing()
-        # (In a compiled step, transformers' function would copy keys that heads share.)
+        # (`is_traced` is also true of fake tensors and under `vmap`, where the faster function runs, too. In a compiled
+        # step, transformers' function would copy keys that heads share.)
         if not is_graph or (query.shape[2] == 1 and module.num_key_value_groups > 1):
             attend = cpu_attention_forward
     elif layout.bias is not None:
@@ -133,7 +134,7 @@ def repeat_heads(module: nn.Module, *states: torch.Tensor) -> tuple[torch.Tensor
 
 def cpu_attention_forward(module, query, key, value, attention_mask, scaling: float, **kwargs):
     """transformers' `"sdpa"` without what it asks for other devices: many short calls take half the time."""
-    if kwargs.get("cache") is not None:  # a paged one, which that writes to
+    if kwargs.get("cache") is not None:  # a paged cache of transformers before 5.24: that function writes to it
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     options = {"scale": scaling, "enable_gqa": module.num_key_value_groups > 1}
     options["is_causal"] = attention_mask is None and module.is_causal and query.shape[2] > 1

@@ -142,8 +142,8 @@ class TfmAttention(nn.Module):
         if past_key_values is not None and self.layer_type == "linear_attention":
             kwargs["state"] = past_key_values.layers[self.layer_idx]
         elif past_key_values is not None:
-            key, value = past_key_values.update(key, value, self.layer_idx)
-        elif kwargs.get(CACHE) is not None:  # a paged one, in transformers since 5.24, which completes the arguments
+            key, value = past_key_values.update(key, value, self.layer_idx)  # (such as `TfmGrowingLayer.update`)
+        elif kwargs.get(CACHE) is not None:  # transformers 5.24's paged cache, which adds to `kwargs` for the kernel
             key, value = kwargs.pop(CACHE).update(key, value, self.layer_idx, kwargs=kwargs)
 
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)

@@ -298,7 +298,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
                     "TfmEncoderDecoderEncoder.from_pretrained makes of this model's folder."
                 )
             decoder_input_ids = source_as_target(self.config, input_ids)
-        if isinstance(kwargs.get("cache"), Cache):  # its name in transformers 5.24 (a paged cache goes on to attention)
+        if isinstance(kwargs.get("cache"), Cache):  # its name in transformers 5.24
             past_key_values = kwargs.pop("cache")
         attention_mask = default_mask(self.config, input_ids, attention_mask)
         # Both sides are checked before either of them runs.
