@@ -93,8 +93,8 @@ def source_layout(model, states: torch.Tensor, source_mask: torch.Tensor | None,
         keys = KeptTokens.find(mask) if is_pad_mask(mask) else None
         return layout_by_bounds(target, beams, keys or KeptTokens.all_of(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
-        # (Numbers, once for all layers: sdpa would make them in every call.) They are -inf, but in eager attention and
-        # in official T5, which see all of a source without real tokens alike.
+        # (Numbers, once for all layers: sdpa would make them in every call.) They are -inf, except in eager attention
+        # and in official T5, which see all of a source without real tokens alike.
         if implementation == "eager" or config.has_position_bias:
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
         elif not model.training and not is_traced(mask):  # (-inf in a whole row and dropout would make nan)
