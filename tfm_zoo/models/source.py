@@ -256,15 +256,15 @@ def holds_source(cache: Cache | None) -> bool:
     return isinstance(cache, EncoderDecoderCache) and cache.is_updated.get(0, False)
 
 
-def cache_of_both(target: Cache | None, given: Cache | None, length: int) -> EncoderDecoderCache | None:
-    """The cache of both sides: the one `given` if it holds a source, or takes one of this `length`; else that of the
+def cache_of_both(target: Cache | None, past: Cache | None, length: int) -> EncoderDecoderCache | None:
+    """The cache of both sides: the one `past` if it holds a source, or takes one of this `length`; else that of the
     `target`, if there is one, with room for a source."""
     if target is None:  # as under gradient checkpointing
         return None
-    if holds_source(given) or (
-        isinstance(given, EncoderDecoderCache) and takes_source(given.cross_attention_cache, length)
+    if holds_source(past) or (
+        isinstance(past, EncoderDecoderCache) and takes_source(past.cross_attention_cache, length)
     ):
-        return given
+        return past
     return EncoderDecoderCache(target, TfmSourceCache())
 
 
