@@ -9,7 +9,7 @@ from torch import nn
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.utils import ModelOutput
 
-from ..models.batch import CACHE, Tokens, is_traced, marks_padding
+from ..models.batch import CACHE, Tokens, is_pad_mask, is_traced
 from ..models.decoder_entrance import decoder_batch
 from ..models.inputs import one_of
 from ..models.source import check_source
@@ -80,7 +80,7 @@ class Call:
         if not isinstance(shows, bool):
             raise UnfollowedError(f"output_hidden_states={shows!r} asks for some of them")
         mask = options.get("attention_mask")
-        if mask is not None and not marks_padding(mask):
+        if mask is not None and not is_pad_mask(mask):
             raise UnfollowedError("attention_mask says who attends to whom")
         if self.has_own_padding:
             self.check_padding(options, READ.get())
@@ -205,7 +205,7 @@ class Call:
         states, source_mask = options.get("encoder_hidden_states"), options.get("encoder_attention_mask")
         if states is None:
             raise UnfollowedError("its decoder reads no source")
-        if source_mask is not None and not marks_padding(source_mask):
+        if source_mask is not None and not is_pad_mask(source_mask):
             raise UnfollowedError("encoder_attention_mask says who attends to whom")
         wanted = use_cache if use_cache is not None else getattr(config, "use_cache", False)
         if self.checkpoints():

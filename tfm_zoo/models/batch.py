@@ -1,10 +1,6 @@
 """A batch: what the core reads, and which of its tokens are computed. The others are left out before the first block
-and restored after the last.
-
-The way through the files: a head (heads.py) calls its base model, whose `forward` makes a `Batch` at an entrance
-(entrance.py, decoder_entrance.py) and has `TfmStack.run` compute it (stack.py); each layer's attention (layers.py) asks
-`choose_kernel` (kernels.py) how to attend in its `Layout`. Projections, feed-forwards and norms run on the kept tokens,
-laid end to end in one row. Only attention has to know where each sequence begins and ends.
+and restored after the last. Projections, feed-forwards and norms run on the kept tokens, laid end to end in one row.
+Only attention has to know where each sequence begins and ends.
 
 (A batch consists of tuples, since device hooks move the tensors that they find in one.)
 """
@@ -21,8 +17,8 @@ from transformers import Cache
 from transformers.utils import ModelOutput
 
 IGNORED = -100  # the label of a position without one
-#: the name of a cache among the arguments of `generate` and of mask functions, and in outputs. Since transformers 5.24
-#: it is "cache", and outputs (and nothing else) have an attribute for the old name
+#: the name of a cache among the arguments of `generate` and of mask functions, and in outputs. transformers 5.24
+#: renamed it to "cache", and gave outputs the old name as a property, by which the release is told
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
 #: names of torch's attention; by the second it runs over real tokens where `takes_bounds` says that it can
 FUSED = ("sdpa", "varlen")
@@ -61,7 +57,7 @@ class KeptTokens(NamedTuple):
             needed: `(batch, length)`, true (or 1) at the tokens that have to be computed.
             read: `(batch or 1, length)`, true where the caller reads a state. `None`: at some of the `needed` tokens.
             documents: [`documents_of`] the batch. Each is a sequence then; else each row is one.
-            or_all: without padding, returns the tokens all the same.
+            or_all: without padding, returns all tokens, and not `None`.
         """
         if is_traced(needed if documents is None else documents):
             return None
@@ -69,7 +65,7 @@ class KeptTokens(NamedTuple):
         counts = needed.sum(dim=1)
         if read is None:
             lengths = counts.tolist()
-        else:  # one wait for both questions
+        else:  # one wait for both the lengths, and whether padding is read
             lengths = counts.masked_fill((read.to(needed.device).bool() & ~needed).any(), 0).tolist()
         if 0 in lengths or not rows:
             return None
@@ -170,7 +166,7 @@ def reads_freely(states: torch.Tensor) -> bool:
     return states.device.type == "cpu" and not is_traced(states)
 
 
-def marks_padding(attention_mask: object) -> bool:
+def is_pad_mask(attention_mask: object) -> bool:
     """Whether a mask is one of padding, `(batch, length)`, and not one of who attends to whom."""
     return isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2
 

@@ -135,29 +135,29 @@ def use_state_layers(cache: Cache, config) -> None:
             )
 
 
-def open_cache(model, given: Cache | None, use_cache: bool | None, batch: int) -> tuple[Cache | None, int | None, bool]:
-    """The cache that a forward pass reads and writes, the caller's (`given`) or a new one; the number of positions in
+def open_cache(model, past: Cache | None, use_cache: bool | None, rows: int) -> tuple[Cache | None, int | None, bool]:
+    """The cache that a forward pass reads and writes, the caller's (`past`) or a new one; the number of positions in
     it (`None`: only the device knows); and whether it is returned."""
-    if given is not None and not isinstance(given, Cache):
+    if past is not None and not isinstance(past, Cache):
         raise ValueError(
-            f"past_key_values is a {type(given).__name__}; it should be a Cache of transformers, such as "
+            f"past_key_values is a {type(past).__name__}; it should be a Cache of transformers, such as "
             "DynamicCache(config=model.config)."
         )
     if model.is_checkpointing:
-        if given is not None and given.get_seq_length():
+        if past is not None and past.get_seq_length():
             raise ValueError(
-                f"past_key_values holds {given.get_seq_length()} positions, which blocks that gradient checkpointing "
+                f"past_key_values holds {past.get_seq_length()} positions, which blocks that gradient checkpointing "
                 "runs twice cannot read: call gradient_checkpointing_disable(), or pass no cache."
             )
         return None, 0, False
     # Training does not decode, and a cache would hold all keys and values a second time.
     wanted = not model.training and model.config.use_cache if use_cache is None else use_cache
-    if given is not None:
-        return given, checked_length(model, given, batch), wanted
+    if past is not None:
+        return past, checked_length(model, past, rows), wanted
     return use_own_layers(DynamicCache(config=model.config), model.config) if wanted else None, 0, wanted
 
 
-def checked_length(model, cache: Cache, batch: int) -> int | None:
+def checked_length(model, cache: Cache, rows: int) -> int | None:
     """The number of positions in a cache; `None` if only the device knows that. Raises a `ValueError` for the cache of
     another model, or of another number of sequences."""
     if "linear_attention" in model.layer_types:
@@ -172,8 +172,8 @@ def checked_length(model, cache: Cache, batch: int) -> int | None:
         stored, sequences = (len(layers), keys.shape[1], keys.shape[3]), len(keys) if keys.shape[2] else 0
         # Tensor parallelism leaves some of the heads to other processes.
         fits = fits and len(layers) >= depth and heads % stored[1] == 0 and head_dim == stored[2]
-    if fits and sequences not in (0, batch):
-        raise ValueError(f"past_key_values holds {sequences} sequences, and the inputs are {batch}.")
+    if fits and sequences not in (0, rows):  # (an empty cache takes any number of rows)
+        raise ValueError(f"past_key_values holds {sequences} sequences, and the inputs are {rows}.")
     if not fits:
         raise ValueError(
             "past_key_values is the cache of another model: (layers, key-value heads, head_dim) are "

@@ -2,7 +2,7 @@
 
 import torch
 
-from .batch import Batch, count_in_mask, is_traced, marks_padding
+from .batch import Batch, count_in_mask, is_pad_mask, is_traced
 from .position_bias import BiasedLayouts, TfmAlibi, spread
 
 
@@ -58,4 +58,4 @@ def key_positions(mask: object, device: torch.device) -> torch.LongTensor | None
     if isinstance(mask, dict) and isinstance(mask := mask.get("full_attention"), torch.Tensor):
         # `generate` makes such masks for a static cache: what the last query sees. They may go on behind the tokens.
         mask = mask[:, 0, -1] if mask.dtype == torch.bool else mask[:, 0, -1] == 0
-    return count_in_mask(mask.to(device)) if marks_padding(mask) else None
+    return count_in_mask(mask.to(device)) if is_pad_mask(mask) else None

@@ -3,12 +3,13 @@
 import torch
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
-from .batch import CACHE, Batch, KeptTokens, Layout, Tokens, is_traced, marks_padding
+from .batch import CACHE, Batch, KeptTokens, Layout, Tokens, is_pad_mask, is_traced
 from .cache import open_cache
 from .entrance import empty_states, find_layouts, needs_only_padding_masks, pair_mask, shown_keys
 from .inputs import asks_for, check_inputs, check_options, default_positions, documents_of
 
-SHOWN = ("output_hidden_states", "output_attentions", "output_router_logits")  # what each layer computes
+#: outputs of each layer: whoever asks for them sees all tokens, those at padding too, as in official classes
+SHOWN = ("output_hidden_states", "output_attentions", "output_router_logits")
 
 
 def decoder_batch(
@@ -18,12 +19,13 @@ def decoder_batch(
     config, given = model.config, tokens.ids_or_embeddings
     if isinstance(past_key_values, EncoderDecoderCache):
         past_key_values = past_key_values.self_attention_cache
-    cache, seen, returns_cache = open_cache(model, past_key_values, use_cache, batch=given.shape[0])
+    cache, seen, returns_cache = open_cache(model, past_key_values, use_cache, rows=given.shape[0])
     is_callers = cache is not None and cache is past_key_values
 
     check_options(model, given, options)
     check_inputs(model, tokens, attention_mask, seen=seen, takes_more_keys=True)
-    # (A paged cache, one of the options, keeps documents apart itself. Beside a cache, a graph cannot tell them.)
+    # A paged cache, one of the options, keeps documents apart itself. A graph, which cannot read whether there are
+    # several, would number them; a caller's cache has keys without a number, and takes no packed rows anyway.
     is_paged, documents = options.get("cache") is not None, None
     if tokens.position_ids is not None and not (is_paged or (is_callers and is_traced(given))):
         documents = documents_of(model, tokens, attention_mask)
@@ -49,7 +51,7 @@ def decoder_batch(
 def find_kept(model, given: torch.Tensor, mask: object, read_positions, documents) -> KeptTokens | None:
     """The tokens that a decoder computes where nobody decodes; `None`: all of them."""
     kept = None
-    if documents is None and (mask is None or marks_padding(mask)):
+    if documents is None and (mask is None or is_pad_mask(mask)):
         # In evaluation, states at padding are the official ones: somebody may look at them.
         if read_positions is None and mask is not None and model.training:
             read_positions = mask.bool()
@@ -67,9 +69,9 @@ def decoder_layouts(
 ) -> dict[str, Layout]:
     """Who attends to whom, for each type of layer."""
     like, types = empty_states(model, given), model.layer_types
-    is_growing = cache is None or isinstance(cache, DynamicCache)
-    is_step = given.shape[1] == 1 and is_growing and needs_only_padding_masks(model, given)
-    if is_step and (attention_mask is None or (marks_padding(attention_mask) and "linear_attention" not in types)):
+    has_empty_room = not (cache is None or isinstance(cache, DynamicCache))  # of a static cache: a mask must hide it
+    is_step = given.shape[1] == 1 and not has_empty_room and needs_only_padding_masks(model, given)
+    if is_step and (attention_mask is None or (is_pad_mask(attention_mask) and "linear_attention" not in types)):
         # A single token sees itself and all real tokens before it.
         sees = None if attention_mask is None else shown_keys(attention_mask, like)
         return dict.fromkeys(types, Layout(pair_mask(model.config, sees, like)))

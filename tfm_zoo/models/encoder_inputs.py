@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from .batch import Tokens, is_traced, marks_padding
+from .batch import Tokens, is_pad_mask, is_traced
 from .inputs import check_values
 
 MASKED = 0.15 * 0.8  # of the tokens that ESM-2 was trained with
@@ -43,7 +43,7 @@ def with_masks_dropped(model, tokens: Tokens, attention_mask: torch.Tensor | Non
     if documents is not None and not is_traced(ids) and masks.any():
         causes = "position_ids begin anew within a row, whose masks (dropped_token_id) would scale all its sequences"
         raise ValueError(f"{causes}. Give each sequence a row of its own, padded.")
-    lengths = attention_mask.to(ids.device).sum(dim=1) if marks_padding(attention_mask) else lengths
+    lengths = attention_mask.to(ids.device).sum(dim=1) if is_pad_mask(attention_mask) else lengths
     scale = (1 - MASKED) / (1 - masks.sum(dim=1).float() / lengths)
     embeddings = model.embeddings.embed_tokens(ids).masked_fill(masks.unsqueeze(-1), 0.0)
     return tokens._replace(ids_or_embeddings=(embeddings * scale[:, None, None]).to(embeddings.dtype))

@@ -1,5 +1,5 @@
 """The entrance of encoders: a caller's arguments are checked, then it is decided which tokens are computed, and who
-attends to whom. A mask is
+attends to whom. `model` is a [`TfmStack`]. A mask is
 
     of padding    `(batch, keys)`, 1 at real tokens     a caller's; flash and linear attention read it
     of pairs      `(batch, 1, queries, keys)`           a caller's; true where a query sees a key, as sdpa reads it
@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from transformers import masking_utils
 
-from .batch import EVERYTHING, FUSED, Batch, KeptTokens, Layout, Tokens, Window, is_traced, marks_padding, reads_freely
+from .batch import EVERYTHING, FUSED, Batch, KeptTokens, Layout, Tokens, Window, is_pad_mask, is_traced, reads_freely
 from .inputs import asks_for, check_inputs, check_options, default_positions, documents_of
 
 BLOCKS_FROM = 4  # attention runs in blocks for inputs at least this many windows long
@@ -52,8 +52,8 @@ def encoder_batch(
         raise ValueError("position_ids begin anew within a row: each source should be a row of its own, padded.")
     if tokens.position_ids is None:
         tokens = tokens._replace(position_ids=default_positions(model, given))
-    tokens = model.adapt_tokens(tokens, mask, documents, options)
-    if reads_first and marks_padding(mask):
+    tokens = model.adapt_tokens(tokens, mask, documents, options)  # (ERNIE and ESM-2 alone change them)
+    if reads_first and is_pad_mask(mask):
         first = torch.arange(given.shape[1], device=given.device)[None] == 0
         read_positions = first if read_positions is None else read_positions.to(given.device).bool() | first
     mask, kept = drop_padding(mask, documents, read_positions)
@@ -61,8 +61,9 @@ def encoder_batch(
         return Batch(tokens, dict.fromkeys(model.layer_types, EVERYTHING))
     # Hidden states that a caller asks for are copies with padding restored, to which no gradient would flow.
     is_copied = torch.is_grad_enabled() and asks_for(model.config, options, "output_hidden_states")
-    has_bias = documents is not None and model.position_bias is not None
-    if kept is not None and (is_copied or has_bias or not model.leaves_out(kept)):
+    # A bias of positions is made for whole rows: those that hold several documents stay whole.
+    is_biased = documents is not None and model.position_bias is not None
+    if kept is not None and (is_copied or is_biased or not model.leaves_out(kept)):
         kept = None
     shows_weights = asks_for(model.config, options, "output_attentions")
     layouts = find_layouts(model, empty_states(model, given), mask, kept, shows_weights, documents=documents)
@@ -70,22 +71,22 @@ def encoder_batch(
 
 
 def drop_padding(mask: object, documents, read_positions) -> tuple[object, KeptTokens | None]:
-    """The mask, or `None` if it hides no padding; and the tokens that are computed, `None` for all. Only on a CPU is a
-    mask asked for padding: elsewhere the number of tokens, which the host has to know anyway, says so."""
-    if documents is None and marks_padding(mask) and reads_freely(mask) and mask.all():
+    """The mask, or `None` if it hides no padding; and the tokens that are computed, `None` for all. On a CPU, the
+    mask is asked for padding. On other devices it is not read; the count in `kept.lengths` tells."""
+    if documents is None and is_pad_mask(mask) and reads_freely(mask) and mask.all():
         return None, None
-    if not (marks_padding(mask) or (mask is None and documents is not None)):
+    if not (is_pad_mask(mask) or (mask is None and documents is not None)):
         return mask, None
     real = torch.ones_like(documents) if mask is None else mask
     kept = KeptTokens.find(real, read_positions, documents, or_all=True)
     if kept is None or sum(kept.lengths) < real.numel():
         return mask, kept
-    return None, None if documents is None else kept
+    return None, (None if documents is None else kept)
 
 
 def needs_only_padding_masks(model, given: torch.Tensor) -> bool:
     """Whether an encoder, or a decoder's one new token, needs a mask for padding alone: no layer has a window, and
-    attention takes a plain mask or none (flex attention's is one of blocks). In a graph nobody can tell."""
+    attention takes a plain mask or none (flex attention's is one of blocks). In a graph: `False`."""
     is_plain = model.config._attn_implementation in ("eager", *FUSED)
     return is_plain and "sliding_attention" not in model.layer_types and not is_traced(given)
 
@@ -171,7 +172,7 @@ def find_window(config, like: torch.Tensor, attention_mask: torch.Tensor | None,
         return None
     if length < BLOCKS_FROM * size:
         return None
-    if attention_mask is not None and not (marks_padding(attention_mask) and attention_mask.shape[1] == length):
+    if attention_mask is not None and not (is_pad_mask(attention_mask) and attention_mask.shape[1] == length):
         return None
     places = torch.arange(length, dtype=torch.int32, device=like.device).unsqueeze(0)
     if attention_mask is not None:

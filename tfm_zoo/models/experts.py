@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from transformers.activations import ACT2FN
 from transformers.integrations import use_experts_implementation
 
-from .batch import marks_padding
+from .batch import is_pad_mask
 from .layers import TfmMLP
 
 
@@ -81,7 +81,7 @@ def load_balancing_loss(router_logits: tuple[torch.Tensor, ...], config, mask: t
     chosen = torch.zeros_like(probabilities)
     chosen.scatter_(-1, probabilities.topk(config.num_experts_per_tok, dim=-1).indices, 1.0)
     real = torch.ones_like(probabilities[0, :, :1])
-    if marks_padding(mask):
+    if is_pad_mask(mask):
         length = len(real) // len(mask)
         real = mask[:, -length:].reshape(-1, 1).to(real)
     count = len(router_logits) * real.sum()

@@ -12,7 +12,7 @@ from transformers.activations import ACT2FN
 from transformers.modeling_outputs import QuestionAnsweringModelOutput, SequenceClassifierOutput, TokenClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .batch import IGNORED, marks_padding
+from .batch import IGNORED, is_pad_mask
 from .inputs import check_tensor, check_values, one_of
 from .norms import make_norm
 
@@ -41,8 +41,8 @@ class Head:
     def check_labels(
         labels, shape: tuple, classes=None, table="the classes (num_labels)", name="labels", inputs="the inputs"
     ) -> None:
-        """Raises a `ValueError` unless labels are of `shape`, each -100 or less than `classes`. With `classes=None`
-        they may have any value, and more dimensions. The other arguments are words of the message."""
+        """Raises a `ValueError` unless labels are of `shape`, or with further dimensions of 1, each -100 or less than
+        `classes`. With `None`, values and further dimensions are free. The other arguments are words of the message."""
         check_tensor(name, labels)
         if labels is None:
             return
@@ -78,7 +78,8 @@ def takes_inputs_of(base_model: type, forward: Callable) -> Callable:
 
 def shown_signature(base_model: type, forward: Callable) -> tuple[Signature, list[str]]:
     """The signature that callers of a head see, and the names in it that are its base model's. As in official classes,
-    labels stand behind the embeddings, and options last. (A head says itself which positions it reads.)"""
+    labels stand behind the embeddings, and options last. (A head says itself which positions it reads; `batch` is
+    between [`TfmEncoderDecoderModel`] and its stacks.)"""
     model, *base, kwargs = signature(base_model.forward).parameters.values()
     base = [each for each in base if each.name not in ("read_positions", "batch")]
     names = [each.name for each in base]
@@ -202,7 +203,7 @@ class QuestionAnswering:
         read = given.new_ones(given.shape[:2], dtype=torch.bool) if is_whole else None
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         scores = self.score(outputs.last_hidden_state)
-        if read is None and self.config.skip_padding and marks_padding(mask):
+        if read is None and self.config.skip_padding and is_pad_mask(mask):
             scores = scores.masked_fill(mask.to(scores.device)[..., None] == 0, torch.finfo(scores.dtype).min)
         start_logits, end_logits = (each.squeeze(-1).contiguous() for each in scores.split(1, dim=-1))
         loss = self.loss_function(start_logits, end_logits, start_positions, end_positions)

@@ -1,4 +1,7 @@
-"""A caller's arguments: checks, default positions, and packed documents."""
+"""A caller's arguments: checks, default positions, and packed documents.
+
+`model` is a [`TfmStack`], whose class and `add_stack` set what is read of it here (stack.py).
+"""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -10,7 +13,7 @@ import torch
 from torch.nn import functional as F
 from transformers.utils import logging
 
-from .batch import FUSED, Tokens, count_in_mask, is_traced, marks_padding, reads_freely
+from .batch import FUSED, Tokens, count_in_mask, is_pad_mask, is_traced, reads_freely
 
 logger = logging.get_logger(__name__)
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
@@ -141,8 +144,8 @@ def default_positions(
     """Positions `(batch or 1, length)` that a caller left out: from 0, after the `seen` ones in a cache. If the
     configuration counts real tokens only, by their ids or by the mask, padding has position -1. Raises a `ValueError`
     if there are more than the model has."""
-    config, length, has_mask = model.config, given.shape[1], marks_padding(mask)
-    most, tokens = model.num_positions, None
+    config, length, has_mask = model.config, given.shape[1], is_pad_mask(mask)
+    most, count = model.num_positions, None
     if config.position_ids_from_padding and has_mask and not (isinstance(seen, int) and seen == 0):
         seen = mask[:, :-length].bool().sum(dim=1, keepdim=True)
     if config.position_ids_from_mask and has_mask:
@@ -151,15 +154,15 @@ def default_positions(
         real = given != config.pad_token_id
         positions = (real.cumsum(dim=1) + seen) * real - 1
     elif isinstance(seen, int):
-        tokens = seen + length
-        positions = torch.arange(seen, tokens, device=given.device).unsqueeze(0)
+        count = seen + length
+        positions = torch.arange(seen, count, device=given.device).unsqueeze(0)
     else:
         positions = (torch.arange(length, device=given.device) + seen).view(-1, length)
-    if most is not None and tokens is None and reads_freely(positions) and positions.numel():
-        tokens = int(positions.max()) + 1
-    if most is not None and tokens is not None and tokens > most:
+    if most is not None and count is None and reads_freely(positions) and positions.numel():
+        count = int(positions.max()) + 1
+    if most is not None and count is not None and count > most:
         raise ValueError(
-            f"{model.argument_prefix}inputs of {tokens} tokens do not fit into the model, which has {most} positions "
+            f"{model.argument_prefix}inputs of {count} tokens do not fit into the model, which has {most} positions "
             f"(max_position_embeddings): a tokenizer cuts texts with truncation=True, max_length={most}."
         )
     return positions
@@ -174,7 +177,7 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
     would carry one document into the next.
     """
     shape, implementation = tokens.ids_or_embeddings.shape[:2], model.config._attn_implementation or "eager"
-    is_limited = attention_mask is not None and not marks_padding(attention_mask)
+    is_limited = attention_mask is not None and not is_pad_mask(attention_mask)
     if shape[1] < 2 or is_limited or not implementation.startswith(SEPARATED):
         return None
     position_ids, counts = tokens.position_ids.expand(shape), None

@@ -36,7 +36,7 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
             f"attn_logit_softcapping={module.softcap}: {implementation!r} has no soft cap; choose 'eager'."
         )
     on_cpu = attend is sdpa_attention_forward and query.device.type == "cpu"  # (and not a function in its place)
-    if on_cpu and module.choose_packed_kernel is not None and not is_traced(query):
+    if on_cpu and module.choose_packed_kernel is not None and not is_traced(query):  # set by `inference/packing`
         packed = module.choose_packed_kernel(module, layout, query)
         if packed is not None:
             return packed
@@ -46,7 +46,8 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         attend = attend if is_traced(query) else dropped_attention_forward
     elif on_cpu:
         is_graph = torch.compiler.is_compiling() or torch.jit.is_tracing()
-        # (In a compiled step, transformers' function would copy keys that heads share.)
+        # (`is_traced` is also true of fake tensors and under `vmap`, where the faster function runs, too. In a compiled
+        # step, transformers' function would copy keys that heads share.)
         if not is_graph or (query.shape[2] == 1 and module.num_key_value_groups > 1):
             attend = cpu_attention_forward
     elif layout.bias is not None:
@@ -143,7 +144,7 @@ def repeat_heads(module: nn.Module, *states: torch.Tensor) -> tuple[torch.Tensor
 
 def cpu_attention_forward(module, query, key, value, attention_mask, scaling: float, **kwargs):
     """transformers' `"sdpa"` without what it asks for other devices: many short calls take half the time."""
-    if kwargs.get("cache") is not None:  # a paged one, which that writes to
+    if kwargs.get("cache") is not None:  # a paged cache of transformers before 5.24: that function writes to it
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     options = {"scale": scaling, "enable_gqa": module.num_key_value_groups > 1}
     options["is_causal"] = attention_mask is None and module.is_causal and query.shape[2] > 1
@@ -178,19 +179,19 @@ class DroppedAttention(torch.autograd.Function):
     def forward(ctx, scores: torch.Tensor, value: torch.Tensor, dropout: float) -> tuple[torch.Tensor, torch.Tensor]:
         weights = softmax(scores).to(value.dtype)
         # Drawn as by torch's dropout: the same seed drops the same weights.
-        kept = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
-        ctx.save_for_backward(weights, kept, value)
+        survives = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
+        ctx.save_for_backward(weights, survives, value)
         ctx.set_materialize_grads(False)
         ctx.scale = 1 / (1 - dropout) if dropout < 1 else 0.0
-        return (weights * kept).mul_(ctx.scale) @ value, weights
+        return (weights * survives).mul_(ctx.scale) @ value, weights
 
     @staticmethod
     def backward(ctx, gradient, weights_gradient) -> tuple[torch.Tensor, torch.Tensor, None]:
-        weights, kept, value = ctx.saved_tensors
+        weights, survives, value = ctx.saved_tensors
         if gradient is None:  # a second derivative may be one of the weights alone
             gradient = value.new_zeros(*weights.shape[:-1], value.shape[-1])
-        value_gradient = (weights * kept).mul_(ctx.scale).transpose(-2, -1) @ gradient
-        through_value = (gradient @ value.transpose(-2, -1)).mul_(kept).mul_(ctx.scale)
+        value_gradient = (weights * survives).mul_(ctx.scale).transpose(-2, -1) @ gradient
+        through_value = (gradient @ value.transpose(-2, -1)).mul_(survives).mul_(ctx.scale)
         weights_gradient = through_value if weights_gradient is None else weights_gradient + through_value
         scores_gradient = torch._softmax_backward_data(weights_gradient, weights, -1, weights.dtype)
         return scores_gradient, value_gradient, None
@@ -205,7 +206,7 @@ def attend_apart(attend: Callable, layout: Layout, module, query, key, value, at
     if window is not None:
         places = (kept.indices % kept.shape[1]).split(kept.lengths)
         calls = [partial(attend_in_blocks, attend, window._replace(places=each.unsqueeze(0))) for each in places]
-    # The numbers of dropout depend on the calls. A graph of neighbours would be one for these lengths.
+    # (Grouping would draw dropout in another order, and bind a graph to these lengths.)
     elif not (layout.masks or kwargs.get("dropout") or torch.compiler.is_compiling()):
         runs = [(length, len([*alike])) for length, alike in groupby(kept.lengths)]
     sizes, outputs = [length * count for length, count in runs], []

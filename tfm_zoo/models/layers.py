@@ -49,8 +49,8 @@ class TfmLayer(GradientCheckpointingLayer):
         self.add_sub_layer("self_attn", attention, config, config.attention_output_dropout)
 
     def add_sub_layer(self, name: str, module: nn.Module, config, dropout: float) -> None:
-        """Makes the modules of a sub-layer: itself, `..._norm` before it, `..._output_norm` (a norm, a multiplier or
-        `None`) and `..._dropout` after it."""
+        """Makes the modules of a sub-layer: itself, `..._norm` where [`TfmLayer`] says, and after it `..._output_norm`
+        (a norm, a multiplier or `None`) and `..._dropout`."""
         has_output_norm = config.norm_position in ("output", "both")
         output_norm = make_norm(config) if has_output_norm else multiplier(config.residual_multiplier)
         self.add_module(name, module)
@@ -75,6 +75,7 @@ class TfmLayer(GradientCheckpointingLayer):
         output = modules[name](hidden_states if self.is_post_norm else norm(hidden_states), *args, **kwargs)
         output = output[0] if isinstance(output, tuple) else output  # (attention returns weights, too)
         output = output if output_norm is None else output_norm(output)
+        # (A module's call costs more than the question.)
         hidden_states = hidden_states + (dropout(output) if dropout.training else output)
         return norm(hidden_states) if self.is_post_norm else hidden_states
 
@@ -91,7 +92,8 @@ class TfmAttention(nn.Module):
     """
 
     attend_biased = None  # DeBERTa's: calls a kernel with a bias of scores that follows from queries and keys
-    choose_packed_kernel = None  # of a packed model on a CPU: from layer, layout and queries to a kernel, or `None`
+    #: set by `inference/packing`: from layer, layout and queries to a kernel on a CPU, or `None`; else `None`
+    choose_packed_kernel = None
 
     def __init__(self, config, layer_idx: int, layer_type: str, is_causal: bool, stack_config):
         super().__init__()
@@ -140,8 +142,8 @@ class TfmAttention(nn.Module):
         if past_key_values is not None and self.layer_type == "linear_attention":
             kwargs["state"] = past_key_values.layers[self.layer_idx]
         elif past_key_values is not None:
-            key, value = past_key_values.update(key, value, self.layer_idx)
-        elif kwargs.get(CACHE) is not None:  # a paged one, in transformers since 5.24, which completes the arguments
+            key, value = past_key_values.update(key, value, self.layer_idx)  # (such as `TfmGrowingLayer.update`)
+        elif kwargs.get(CACHE) is not None:  # transformers 5.24's paged cache, which adds to `kwargs` for the kernel
             key, value = kwargs.pop(CACHE).update(key, value, self.layer_idx, kwargs=kwargs)
 
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)

@@ -1,4 +1,7 @@
-"""Losses over a vocabulary: only labelled positions are projected, and few at a time."""
+"""Losses over a vocabulary: only labelled positions are projected, and few at a time.
+
+`model` is a language model: `head`, some layers or an `nn.Identity`, and `lm_head`, the projection.
+"""
 
 import torch
 from torch import nn
@@ -9,6 +12,7 @@ from .kernels import soft_capped
 
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
 FEW = 1 << 18  # up to this many logits are made at once
+UNKNOWN_WIDTH = FEW  # of a stand-in for a projection, which counts as a wide one
 MANY = 1 << 26  # the most logits in a chunk
 SHARDED = ("placements", "ds_tensor")  # attributes of a parameter that processes divide: FSDP2, ZeRO-3
 
@@ -73,7 +77,7 @@ def vocabulary_loss(
     """Cross-entropy of `lm_head(states)`, for states `(tokens, hidden_size)` and labels `(tokens,)`; nan without any
     label. Few logits are held at once, unless processes share `lm_head`. `num_items` divides the summed loss, for a
     step of several batches. `None`: the number of labels."""
-    vocabulary = getattr(lm_head, "out_features", FEW)  # (a stand-in without a width counts as a wide one)
+    vocabulary = getattr(lm_head, "out_features", UNKNOWN_WIDTH)
     chunk = min(CHUNK, max(1, MANY // vocabulary))
     # Each call of a divided layer gathers its parts from all processes, so all processes must call it equally often.
     if labels.numel() * vocabulary <= FEW or is_traced(states) or is_divided(lm_head):
@@ -94,21 +98,22 @@ class ChunkedLoss(torch.autograd.Function):
         """`inputs` are the hidden states, then the parameters of `lm_head`."""
         (states, *parameters), ctx.needed = inputs, ctx.needs_input_grad[-len(inputs) :]
         learned = [parameter for parameter, needed in zip(parameters, ctx.needed[1:], strict=True) if needed]
-        total, of_states, of_parameters = torch.zeros((), device=states.device), [], [None] * len(learned)
+        total, state_gradients, parameter_gradients = torch.zeros((), device=states.device), [], [None] * len(learned)
         for part, targets in zip(states.split(chunk), labels.split(chunk), strict=True):
             with torch.set_grad_enabled(any(ctx.needed)):
                 part = part.detach().requires_grad_()
                 logits = soft_capped(lm_head(part), softcap)
-            loss, of_logits = loss_and_gradient(logits.detach().float(), targets)  # in place: a layer keeps no output
+            # (This may overwrite `logits`, which no backward pass reads.)
+            loss, logit_gradients = loss_and_gradient(logits.detach().float(), targets)
             total += loss
             if any(ctx.needed):
-                of_logits = of_logits.to(logits.dtype)
-                gradient, *gradients = torch.autograd.grad(logits, (part, *learned), of_logits, allow_unused=True)
-                of_states.append(gradient)
-                sums = zip(of_parameters, gradients, strict=True)
-                of_parameters = [new if old is None else old.add_(new) for old, new in sums]
+                logit_gradients = logit_gradients.to(logits.dtype)
+                gradient, *gradients = torch.autograd.grad(logits, (part, *learned), logit_gradients, allow_unused=True)
+                state_gradients.append(gradient)
+                sums = zip(parameter_gradients, gradients, strict=True)
+                parameter_gradients = [new if old is None else old.add_(new) for old, new in sums]
                 del gradients, sums  # or they would stand beside those of the next chunk
-        ctx.gradients = [torch.cat(of_states), *of_parameters] if of_states else []
+        ctx.gradients = [torch.cat(state_gradients), *parameter_gradients] if state_gradients else []
         return total
 
     @staticmethod
@@ -118,11 +123,11 @@ class ChunkedLoss(torch.autograd.Function):
                 "A loss that is computed in chunks cannot be differentiated twice: call the model with "
                 "return_logits=True, and it is computed from all logits."
             )
-        of_states, *of_parameters = ctx.gradients
+        state_gradients, *parameter_gradients = ctx.gradients
         ctx.gradients = None  # they are changed in place
-        scaled = iter([None if each is None else each.mul_(gradient) for each in of_parameters])
+        scaled = iter([None if each is None else each.mul_(gradient) for each in parameter_gradients])
         rest = [next(scaled) if needed else None for needed in ctx.needed[1:]]
-        return None, None, None, None, of_states.mul_(gradient) if ctx.needed[0] else None, *rest
+        return None, None, None, None, state_gradients.mul_(gradient) if ctx.needed[0] else None, *rest
 
 
 def loss_and_gradient(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,7 +11,7 @@ from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
 
-from .batch import KeptTokens, Tokens, marks_padding
+from .batch import KeptTokens, Tokens, is_pad_mask
 from .configuration_tfm_bert import TfmBertConfig
 from .encoder_inputs import TfmTaskEmbedding, with_masks_dropped, with_tasks
 from .engines import check_pooling
@@ -93,7 +93,7 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         """Whether the first position is pooled. Raises a `ValueError` if a mean needs another mask."""
         check_tensor("attention_mask", attention_mask)
         pooling = self.config.classifier_pooling
-        if pooling != "cls" and not (attention_mask is None or marks_padding(attention_mask)):
+        if pooling != "cls" and not (attention_mask is None or is_pad_mask(attention_mask)):
             raise ValueError(
                 f"attention_mask of shape {tuple(attention_mask.shape)} does not say which tokens are real, which "
                 f"classifier_pooling={pooling!r} needs to know: it should be of shape (batch, length)."
@@ -282,8 +282,9 @@ class TfmBertForMaskedLM(TfmBertHead):
         num_items_in_batch: int | torch.Tensor | None = None,
         **kwargs,
     ) -> modeling_outputs.MaskedLMOutput:
-        """Gives `logits` `(batch, length, vocab_size)`, zero at padding that was skipped (all of it, unless a label
-        stands at some), and the loss of the labels; inputs as for [`TfmBertModel`].
+        """Called with the arguments of [`TfmBertModel`], which [`Head`] gathers into `inputs`. Gives the loss of the
+        labels, and `logits` `(batch, length, vocab_size)`, zero at padding that was skipped. If one label stands at
+        padding, all padding is computed.
 
         Args:
             labels: `(batch, length)`, token ids, -100 where there is nothing to predict.
@@ -296,12 +297,12 @@ class TfmBertForMaskedLM(TfmBertHead):
 
     def predict(self, inputs: Inputs, labels, return_logits: bool | None, num_items=None, **kwargs) -> tuple:
         """The encoder's outputs, and the loss and the logits of the vocabulary. Logits are made of real tokens, unless
-        a label stands at padding, as the encoder decides. (Outputs cannot carry which tokens it has kept.)"""
+        a label stands at padding. (Which these are is found here again: outputs cannot carry the encoder's `kept`.)"""
         self.check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, VOCABULARY)
         read, mask, kept = labelled(labels), inputs["attention_mask"], None
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         makes_all = makes_logits(self, labels, return_logits)
-        if makes_all and self.config.skip_padding and marks_padding(mask):
+        if makes_all and self.config.skip_padding and is_pad_mask(mask):
             kept = KeptTokens.find(mask, read)
         return outputs, *vocabulary_outputs(self, outputs[0], labels, makes_all, num_items, kept=kept)
 
@@ -327,7 +328,7 @@ class TfmBertForReplacedTokenDetection(TfmBertHead):
         if labels is not None:
             scores, targets = logits.float(), labels.float().clamp(min=0)
             weights = labelled(labels).to(scores)
-            weights = weights * mask.to(weights) if marks_padding(mask) else weights
+            weights = weights * mask.to(weights) if is_pad_mask(mask) else weights
             loss = F.binary_cross_entropy_with_logits(scores, targets, weights, reduction="sum") / weights.sum()
         return self.headed(modeling_outputs.TokenClassifierOutput, outputs, loss=loss, logits=logits)
 

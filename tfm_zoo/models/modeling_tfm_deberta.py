@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers.activations import ACT2FN
 
-from .batch import Batch, KeptTokens, is_traced, marks_padding
+from .batch import Batch, KeptTokens, is_pad_mask, is_traced
 from .configuration_tfm_deberta import TfmDebertaConfig
 from .layers import TfmAttention, TfmLayer
 from .modeling_tfm_bert import (
@@ -152,7 +152,7 @@ class TfmConvolution(nn.Module):
         """`(batch, length, hidden_size)` or `(1, tokens, hidden_size)` in and out; padding counts as zero."""
         if kept is not None:
             embeddings = kept.restore(embeddings)
-        elif marks_padding(mask):
+        elif is_pad_mask(mask):
             embeddings = embeddings * mask.to(embeddings)[..., None]
         local = self.conv(embeddings.transpose(1, 2)).transpose(1, 2).contiguous()
         local = local if kept is None else kept.keep(local)

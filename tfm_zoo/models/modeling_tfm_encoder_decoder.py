@@ -120,7 +120,7 @@ class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
 
 
 class TfmCrossLayer(TfmLayer):
-    """A [`TfmLayer`] with attention to the source, in slots of its own."""
+    """A [`TfmLayer`] with attention to the source, `encoder_attn`, as a third sub-layer."""
 
     def add_attention(self, config, layer_idx: int, stack_config, **options) -> None:
         super().add_attention(config, layer_idx, stack_config=stack_config, **options)
@@ -140,31 +140,31 @@ class TfmCrossAttention(TfmAttention):
         self,
         hidden_states: torch.Tensor,
         states: torch.Tensor,
-        kept: KeptTokens | None = None,
+        restored_by: KeptTokens | None = None,
         layout: Layout = EVERYTHING,
-        cache: EncoderDecoderCache | None = None,
+        both_caches: EncoderDecoderCache | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns what [`TfmAttention`] returns for the decoder's hidden states `(rows, length, hidden_size)`. What
         follows them are the fields of a [`Source`], which consecutive rows may share, as the beams of a sentence do."""
-        own = None if cache is None else cache.cross_attention_cache
-        if own is not None and cache.is_updated.get(self.layer_idx):
+        own = None if both_caches is None else both_caches.cross_attention_cache
+        if own is not None and both_caches.is_updated.get(self.layer_idx):
             key, value = own.layers[self.layer_idx].keys, own.layers[self.layer_idx].values
         else:
             key, value = self.k_proj(states), self.v_proj(states)
-            if kept is not None:
-                key, value = kept.restore(key), kept.restore(value)
+            if restored_by is not None:
+                key, value = restored_by.restore(key), restored_by.restore(value)
             key, value = (each.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for each in (key, value))
             if self.k_norm is not None:
                 key = norm_heads(self, self.k_norm, key)
             if own is not None:
                 key, value = own.update(key, value, self.layer_idx)
-                cache.is_updated[self.layer_idx] = True
+                both_caches.is_updated[self.layer_idx] = True
 
         rows, length, _ = hidden_states.shape
-        # Rows that read one source become one row of queries. In other modes, the target is one row already.
+        # Rows that read one source become one row of queries; in other modes than "whole", all rows do.
         sources = key.shape[0] if layout.mode == "whole" else 1
-        query = self.q_proj(hidden_states)  # tensor parallelism leaves some of the heads to other processes
-        width, beams = query.shape[-1], max(rows, 1) // max(sources, 1)
+        query, beams = self.q_proj(hidden_states), max(rows, 1) // max(sources, 1)
+        width = query.shape[-1]  # tensor parallelism leaves some of the heads to other processes
         query = query.view(sources, beams * length, width // self.head_dim, self.head_dim).transpose(1, 2)
         if self.q_norm is not None:
             query = norm_heads(self, self.q_norm, query)
@@ -223,17 +223,17 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             encoder_attention_mask, source_kept: the source's mask, and its kept tokens, as [`read_source`] takes them.
             batch: made by [`decoder_batch`], in place of the target's inputs but `past_key_values` and `position_ids`.
         """
-        states, mask = encoder_hidden_states, encoder_attention_mask
+        states, source_mask = encoder_hidden_states, encoder_attention_mask
         if batch is None:
             check_encoder_states(self.config, states)
             tokens = Tokens(one_of(input_ids, inputs_embeds, "decoder_"), position_ids=position_ids)
             batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs)
-            check_source(self.config, states.shape[:2], mask, tokens, past_key_values)
-        cache = cache_of_both(batch.cache, past_key_values, states.shape[1])
-        source = read_source(self, states, mask, batch, cache, source_kept)
+            check_source(self.config, states.shape[:2], source_mask, tokens, past_key_values)
+        both_caches = cache_of_both(batch.cache, past_key_values, states.shape[1])
+        source = read_source(self, states, source_mask, batch, both_caches, source_kept)
         # Flash attention recognises packed sequences by the positions that a caller passes.
         outputs = self.run(batch, source, position_ids=position_ids, **kwargs)
-        outputs.past_key_values = cache if batch.returns_cache else None
+        outputs.past_key_values = both_caches if batch.returns_cache else None
         return outputs
 
 
@@ -298,14 +298,14 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
                     "TfmEncoderDecoderEncoder.from_pretrained makes of this model's folder."
                 )
             decoder_input_ids = source_as_target(self.config, input_ids)
-        if isinstance(kwargs.get("cache"), Cache):  # its name in transformers 5.24 (a paged cache goes on to attention)
+        if isinstance(kwargs.get("cache"), Cache):  # its name in transformers 5.24
             past_key_values = kwargs.pop("cache")
-        attention_mask = default_mask(self.config, input_ids, attention_mask)
+        source_mask = default_mask(self.config, input_ids, attention_mask)
         # Both sides are checked before either of them runs.
         source_batch, source_kept = None, None
         if encoder_outputs is None:
             source_tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-            source_batch = encoder_batch(self.encoder, source_tokens, attention_mask, kwargs, takes_documents=False)
+            source_batch = encoder_batch(self.encoder, source_tokens, source_mask, kwargs, takes_documents=False)
             source_shape = source_tokens.ids_or_embeddings.shape[:2]
         else:
             encoder_outputs = as_encoder_outputs(self.config, encoder_outputs)
@@ -314,15 +314,16 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         batch = decoder_batch(
             self.decoder, tokens, decoder_attention_mask, past_key_values, use_cache, kwargs, read_positions
         )
-        check_source(self.config, source_shape, attention_mask, tokens, past_key_values)
-        # (Each side is called as a module, for which hooks and FSDP wait, and so restores its padding.)
+        check_source(self.config, source_shape, source_mask, tokens, past_key_values)
+        # (The encoder runs as a module, for the sake of hooks and FSDP; so its padding is restored here, and dropped
+        # again in `read_source`.)
         if source_batch is not None:
             encoder_outputs = self.encoder(batch=source_batch, return_dict=True, **kwargs)
-            attention_mask, source_kept = source_batch.attention_mask, source_batch.kept
+            source_mask, source_kept = source_batch.attention_mask, source_batch.kept
         outputs = self.decoder(
             batch=batch,
             encoder_hidden_states=encoder_outputs.last_hidden_state,
-            encoder_attention_mask=attention_mask,
+            encoder_attention_mask=source_mask,
             source_kept=source_kept,
             past_key_values=past_key_values,
             position_ids=decoder_position_ids,

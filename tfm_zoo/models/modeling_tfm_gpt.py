@@ -11,7 +11,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder
 
-from .batch import CACHE, IGNORED, Tokens, marks_padding
+from .batch import CACHE, IGNORED, Tokens, is_pad_mask
 from .cache import TfmGenerationMixin
 from .configuration_tfm_gpt import TfmGPTConfig
 from .counted_alibi import CountedLayouts, TfmCountedAlibi
@@ -124,7 +124,8 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         Raises:
             ValueError: for inputs that do not fit each other, the cache or the model; the message names the value.
         """
-        if isinstance(kwargs.get("cache"), Cache):  # its name in transformers 5.24 (a paged cache goes on to attention)
+        # (Its name in transformers 5.24. A paged one is not a `Cache`: it stays in `kwargs`, for attention.)
+        if isinstance(kwargs.get("cache"), Cache):
             past_key_values = kwargs.pop("cache")
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
@@ -147,9 +148,12 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
-        has_layers, width = config.lm_head_transform, config.output_size
-        width = config.embedding_size if has_layers else width
-        self.head = TfmPredictionHead(config, width) if has_layers else multiplier(config.logit_scale) or nn.Identity()
+        if config.lm_head_transform:  # to the width of the embeddings, to which the projection may be tied
+            width = config.embedding_size
+            self.head = TfmPredictionHead(config, width)
+        else:
+            width = config.output_size
+            self.head = multiplier(config.logit_scale) or nn.Identity()
         self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
@@ -236,7 +240,7 @@ class TfmGPTForSequenceClassification(SequenceClassification, TfmGPTHead):
         rows, length = given.shape[:2]
         if ids is not None and padding is not None:
             return only_last(ids != padding)
-        if marks_padding(mask):
+        if is_pad_mask(mask):
             return only_last(mask[:, -length:] != 0)
         if ids is None or rows == 1:
             return only_last(torch.ones((rows, length), dtype=torch.bool, device=given.device))

@@ -8,7 +8,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
-from .batch import Tokens, marks_padding
+from .batch import Tokens, is_pad_mask
 from .configuration_tfm_text_tower import TfmTextTowerConfig
 from .decoder_entrance import decoder_batch
 from .entrance import encoder_batch
@@ -51,7 +51,7 @@ class TfmTextTowerModel(TfmStack, TfmTextTowerPreTrainedModel):
             pooled = input_ids.new_full(input_ids.shape[:1], input_ids.shape[-1] - 1)
         else:  # `(batch,)`, 0 where the end token is missing
             pooled = (input_ids if kind == "highest" else input_ids == self.config.eos_token_id).int().argmax(dim=-1)
-        if marks_padding(attention_mask) and attention_mask.shape == input_ids.shape:
+        if is_pad_mask(attention_mask) and attention_mask.shape == input_ids.shape:
             read = attention_mask.to(input_ids.device).bool() | (places == pooled.unsqueeze(-1))
         if self.is_causal:
             batch = decoder_batch(self, tokens, attention_mask, None, False, kwargs, read)

@@ -1,4 +1,5 @@
-"""An encoder-decoder's source: its entrance, what follows from it, checks of it, and a cache that beams share."""
+"""The source of a decoder: [`read_source`] makes a [`Source`] of an encoder's states. Also what else follows from a
+source, checks of it, and a cache that beams share."""
 
 import math
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 
-from .batch import FUSED, IGNORED, Batch, KeptTokens, Layout, Tokens, bounds_of, has_hooks, is_traced, marks_padding
+from .batch import FUSED, IGNORED, Batch, KeptTokens, Layout, Tokens, bounds_of, has_hooks, is_pad_mask, is_traced
 from .entrance import added_to_scores, pair_mask, shown_keys
 from .inputs import check_tensor
 
@@ -19,43 +20,44 @@ class Source(NamedTuple):
     """What the decoder of an encoder-decoder reads of the source."""
 
     states: torch.Tensor  # the encoder's, `(sources, source length, hidden_size)`; of kept tokens, in one row
-    kept: KeptTokens | None  # whose keys and values are restored to the padded source, before attention reads them
+    restored_by: KeptTokens | None  # restores padding in keys and values. `None`: attention reads them as they are
     layout: Layout  # which positions of the source are seen
-    cache: EncoderDecoderCache | None  # of both sides; the source's keys are computed once in a generation
+    both_caches: EncoderDecoderCache | None  # of target and source, whose keys are computed once in a generation
 
 
 def read_source(
-    model, states: torch.Tensor, attention_mask: object, target: Batch, cache: Cache | None, kept: KeptTokens | None
+    model, states: torch.Tensor, source_mask: object, target: Batch, both_caches: Cache | None, kept: KeptTokens | None
 ) -> Source:
     """What the decoder `model` reads of the source: its states, once for all beams of a sentence, and which are seen.
 
     Args:
         states: `(batch, source length, hidden_size)`, the encoder's last hidden state.
-        attention_mask: of padding `(batch, source length)`, or a mask of pairs.
+        source_mask: of padding `(batch, source length)`, or a mask of pairs.
         target: the decoder's batch.
-        cache: of both sides.
+        both_caches: of the target, and of the source.
         kept: the real tokens of the source, if they are known.
     """
-    source_cache, beams = None if cache is None else cache.cross_attention_cache, 1
-    # Hooks expect all rows and all tokens. (Where only some of the target's are kept, nobody has hooks.)
-    may_leave_out = not holds_source(cache) and (
+    source_cache, beams = None if both_caches is None else both_caches.cross_attention_cache, 1
+    # A stored source stays as it is. Hooks expect all rows and all tokens. (Where only some of the target's are kept,
+    # nobody has hooks; and a graph leaves nothing out anyway.)
+    may_leave_out = not holds_source(both_caches) and (
         target.kept is not None or is_traced(states) or not has_hooks(*model._modules.values())
     )
     if isinstance(source_cache, TfmSourceCache):
         if may_leave_out:
-            source_cache.count_beams(states, attention_mask)
+            source_cache.count_beams(states, source_mask)
         beams = source_cache.beams
     if beams > 1:
         states, kept = states[::beams], None
-        attention_mask = None if attention_mask is None else attention_mask[::beams]
+        source_mask = None if source_mask is None else source_mask[::beams]
     if not (may_leave_out and model.config.skip_padding):
         kept = None
-    elif kept is None and marks_padding(attention_mask):
-        kept = KeptTokens.find(attention_mask)
-    if kept is not None and cache is None and model.takes_bounds(states):
-        return Source(kept.keep(states), None, layout_by_bounds(target, beams, kept), cache)
-    layout = source_layout(model, states, attention_mask, target, beams)
-    return Source(states if kept is None else kept.keep(states), kept, layout, cache)
+    elif kept is None and is_pad_mask(source_mask):
+        kept = KeptTokens.find(source_mask)
+    if kept is not None and both_caches is None and model.takes_bounds(states):
+        return Source(kept.keep(states), None, layout_by_bounds(target, beams, kept), both_caches)
+    layout = source_layout(model, states, source_mask, target, beams)
+    return Source(states if kept is None else kept.keep(states), kept, layout, both_caches)
 
 
 def layout_by_bounds(target: Batch, beams: int, keys: KeptTokens) -> Layout:
@@ -69,13 +71,11 @@ def layout_by_bounds(target: Batch, beams: int, keys: KeptTokens) -> Layout:
     return Layout(mode="by_bounds", queries=kept, keys=keys)
 
 
-def source_layout(
-    model, states: torch.Tensor, attention_mask: torch.Tensor | None, target: Batch, beams: int
-) -> Layout:
+def source_layout(model, states: torch.Tensor, source_mask: torch.Tensor | None, target: Batch, beams: int) -> Layout:
     """Which of a source's `states` are seen by the target, whose rows are laid end to end, `beams` in a row."""
     config, implementation = model.config, model.config._attn_implementation
-    mask = pair_mask(config, attention_mask, states)
-    if marks_padding(mask) and implementation in ("eager", *FUSED):
+    mask = pair_mask(config, source_mask, states)
+    if is_pad_mask(mask) and implementation in ("eager", *FUSED):
         mask = shown_keys(mask, states)
     elif mask is not None:
         length = 1
@@ -88,12 +88,13 @@ def source_layout(
             encoder_hidden_states=states,
         )
     # Flash attention leaves a mask of padding as it is, and transformers would apply it to queries, too.
-    has_no_padding = mask is None and target.kept is not None and target.cache is None and model.takes_bounds(states)
-    if has_no_padding or marks_padding(mask):
-        keys = KeptTokens.find(mask) if marks_padding(mask) else None
+    runs_by_bounds = mask is None and target.kept is not None and target.cache is None and model.takes_bounds(states)
+    if runs_by_bounds or is_pad_mask(mask):
+        keys = KeptTokens.find(mask) if is_pad_mask(mask) else None
         return layout_by_bounds(target, beams, keys or KeptTokens.all_of(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
-        # Of a source without real tokens, eager attention and official T5 see all alike: no number is -inf.
+        # (Numbers, once for all layers: sdpa would make them in every call.) They are -inf, except in eager attention
+        # and in official T5, which see all of a source without real tokens alike.
         if implementation == "eager" or config.has_position_bias:
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
         elif not model.training and not is_traced(mask):  # (-inf in a whole row and dropout would make nan)
@@ -172,19 +173,19 @@ def as_encoder_outputs(config, outputs: object) -> BaseModelOutput:
 
 
 def check_source(
-    config, shape: tuple[int, int], attention_mask: object, tokens: Tokens, past_key_values: Cache | None
+    config, shape: tuple[int, int], source_mask: object, tokens: Tokens, past_key_values: Cache | None
 ) -> None:
     """Raises a `ValueError` if a source of this `shape`, (batch, source length), does not fit its mask, the target's
     `tokens` or the cache."""
-    check_tensor("attention_mask", attention_mask)
+    check_tensor("attention_mask", source_mask)
     target = tokens.ids_or_embeddings.shape[:2]
     if shape[0] != target[0]:
         raise ValueError(
             f"The source is a batch of {shape[0]} sequences, and the target (decoder_input_ids, or the labels that "
             f"they are made of) one of {target[0]}."
         )
-    if isinstance(attention_mask, torch.Tensor) and attention_mask.shape != shape:
-        mask_shape = tuple(attention_mask.shape)
+    if isinstance(source_mask, torch.Tensor) and source_mask.shape != shape:
+        mask_shape = tuple(source_mask.shape)
         sizes = ((1, shape[0]), (1, config.decoder_attention_heads), (1, target[1]), shape[1:])
         if len(mask_shape) != 4 or any(size not in fit for size, fit in zip(mask_shape, sizes, strict=True)):
             raise ValueError(
@@ -211,13 +212,13 @@ def check_encoder_states(config, states: torch.Tensor | None) -> None:
 
 class TfmSourceCache(DynamicCache):
     """Keys and values of a source, kept once for every `beams` rows of the decoder that read it. Beam search reorders
-    these rows among themselves, which leaves this cache as it is."""
+    these rows among themselves, which leaves this cache as it is. [`cache_of_both`] and `generate` make it."""
 
     beams = 1
 
     def count_beams(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
         """Counts, before anything is stored, how many consecutive rows have the same source."""
-        is_readable = not is_traced(encoder_hidden_states) and (attention_mask is None or marks_padding(attention_mask))
+        is_readable = not is_traced(encoder_hidden_states) and (attention_mask is None or is_pad_mask(attention_mask))
         if is_readable and not (torch.is_grad_enabled() and encoder_hidden_states.requires_grad):
             self.beams = equal_rows(encoder_hidden_states, attention_mask)
 
@@ -255,15 +256,15 @@ def holds_source(cache: Cache | None) -> bool:
     return isinstance(cache, EncoderDecoderCache) and cache.is_updated.get(0, False)
 
 
-def cache_of_both(target: Cache | None, given: Cache | None, length: int) -> EncoderDecoderCache | None:
-    """The cache of both sides: the one `given` if it holds a source, or takes one of this `length`; else that of the
+def cache_of_both(target: Cache | None, past: Cache | None, length: int) -> EncoderDecoderCache | None:
+    """The cache of both sides: the one `past` if it holds a source, or takes one of this `length`; else that of the
     `target`, if there is one, with room for a source."""
     if target is None:  # as under gradient checkpointing
         return None
-    if holds_source(given) or (
-        isinstance(given, EncoderDecoderCache) and takes_source(given.cross_attention_cache, length)
+    if holds_source(past) or (
+        isinstance(past, EncoderDecoderCache) and takes_source(past.cross_attention_cache, length)
     ):
-        return given
+        return past
     return EncoderDecoderCache(target, TfmSourceCache())
 
 

@@ -83,7 +83,7 @@ class TfmStack:
     argument_prefix = ""  # stands before the names of arguments in errors: "decoder_" of an encoder-decoder
     layer_class = TfmLayer
     layouts_class = BiasedLayouts  # with a bias of positions
-    takes_bounds = takes_bounds  # of `kernels.py`; as a method, for tests can then say otherwise
+    takes_bounds = takes_bounds  # of `kernels.py` (a method, so that a test can replace it)
     #: of the configuration -> the part that then takes a row for one sequence
     of_whole_rows = {"has_linear_attention": "the state of linear attention", "round_alibi": "ALiBi rounded by places"}
 
@@ -95,7 +95,7 @@ class TfmStack:
         self.num_heads = stack_config.num_attention_heads
         self.cache_sizes = (stack_config.num_key_value_heads, stack_config.head_dim)
         # How many positions there are. Sinusoids have no last one, and rotary positions are not checked.
-        self.first_position = config.first_position
+        self.first_position = config.first_position  # what RoBERTa adds to positions, which count from 0 here
         rows = config.max_position_embeddings - self.first_position
         self.num_positions = {"learned": rows, "sinusoidal": maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
@@ -122,7 +122,7 @@ class TfmStack:
         return tokens
 
     def counts_padding(self, kept: KeptTokens) -> bool:
-        """Whether padding counts in the places of tokens: whether rotary frequencies follow the rows' length (dynamic
+        """Whether the padded length changes what real tokens compute: rotary frequencies that follow it (dynamic
         scaling, LongRoPE)."""
         for part in () if self.rotary_emb is None else self.rotary_emb.modules():
             if isinstance(part, TfmRotaryEmbedding) and (part.rope_type == "longrope" or "dynamic" in part.rope_type):
@@ -132,7 +132,7 @@ class TfmStack:
         return False
 
     def leaves_out(self, kept: KeptTokens) -> bool:
-        """Whether only these are computed: padding neither counts in the places of tokens, nor does a hook see it."""
+        """Whether only these are computed: the padded length changes nothing in them, and no hook sees padding."""
         return self.config.skip_padding and not (self.counts_padding(kept) or has_hooks(*self._modules.values()))
 
     @property
@@ -169,7 +169,7 @@ class TfmStack:
 
     def run(self, batch: Batch, source: tuple = (), **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
         """As `run_kept`, with hidden states of the padded batch, zero where tokens were not kept."""
-        # (`capture_outputs` reads `return_dict`.)
+        # (Or `config.return_dict=False` would make it a tuple.)
         outputs, kept = self.run_kept(batch, source, return_dict=True, **kwargs), batch.kept
         if kept is not None:
             outputs.last_hidden_state = kept.restore(outputs.last_hidden_state)
