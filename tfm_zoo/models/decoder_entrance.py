@@ -6,7 +6,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from .batch import CACHE, Batch, KeptTokens, Layout, Tokens, is_pad_mask, is_traced
 from .cache import open_cache
 from .entrance import empty_states, find_layouts, needs_only_padding_masks, pair_mask, shown_keys
-from .inputs import asks_for, check_inputs, check_options, default_positions, documents_of
+from .inputs import asks_for, check_inputs, default_positions, documents_of, warn_of_weights
 
 #: outputs of each layer: whoever asks for them sees all tokens, those at padding too, as in official classes
 SHOWN = ("output_hidden_states", "output_attentions", "output_router_logits")
@@ -22,7 +22,7 @@ def decoder_batch(
     cache, seen, returns_cache = open_cache(model, past_key_values, use_cache, rows=given.shape[0])
     is_callers = cache is not None and cache is past_key_values
 
-    check_options(model, given, options)
+    warn_of_weights(model, given, options)
     check_inputs(model, tokens, attention_mask, seen=seen, takes_more_keys=True)
     # A paged cache, one of the options, keeps documents apart itself. A graph, which cannot read whether there are
     # several, would number them; a caller's cache has keys without a number, and takes no packed rows anyway.

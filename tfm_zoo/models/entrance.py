@@ -13,7 +13,7 @@ import torch
 from transformers import masking_utils
 
 from .batch import EVERYTHING, FUSED, Batch, KeptTokens, Layout, Tokens, Window, is_pad_mask, is_traced, reads_freely
-from .inputs import asks_for, check_inputs, check_options, default_positions, documents_of
+from .inputs import asks_for, check_inputs, default_positions, documents_of, warn_of_weights
 
 BLOCKS_FROM = 4  # attention runs in blocks for inputs at least this many windows long
 
@@ -44,7 +44,7 @@ def encoder_batch(
     if any(options.get(name) is not None for name in ("past_key_values", "cache")):
         raise ValueError("past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; use prompt tuning.")
     given = tokens.ids_or_embeddings
-    check_options(model, given, options)
+    warn_of_weights(model, given, options)
     check_inputs(model, tokens, attention_mask)
     mask = attention_mask.to(given.device) if isinstance(attention_mask, torch.Tensor) else attention_mask
     documents = None if tokens.position_ids is None else documents_of(model, tokens, mask)

@@ -4,9 +4,6 @@
 """
 
 from collections.abc import Mapping
-from difflib import get_close_matches
-from functools import lru_cache
-from inspect import signature
 from sys import maxsize
 
 import torch
@@ -42,29 +39,15 @@ def check_tensor(name: str, value: object) -> None:
         )
 
 
-def check_options(model, given: torch.Tensor, options: dict) -> None:
-    """Raises a `ValueError` for the misspelt name of an argument, which Python takes for an option. Says once that
-    attention weights are asked for where no kernel returns them."""
-    if is_traced(given):  # graphs hold no text
-        return
-    for name in (name for name, value in options.items() if value is not None):
-        if meant := misspelt_argument(type(model), model.argument_prefix, name):
-            raise ValueError(f"There is no argument {name!r}. Is it {meant!r}?")
+def warn_of_weights(model, given: torch.Tensor, options: dict) -> None:
+    """Says once that attention weights are asked for where no kernel returns them. (A graph holds no text.)"""
     implementation = model.config._attn_implementation or "eager"
-    if implementation != "eager" and asks_for(model.config, options, "output_attentions"):
+    asked = implementation != "eager" and asks_for(model.config, options, "output_attentions")
+    if asked and not is_traced(given):
         logger.warning_once(
             f"output_attentions=True: attention by {implementation!r} returns no weights. Load the model with "
             "attn_implementation='eager', or call model.set_attn_implementation('eager')."
         )
-
-
-@lru_cache
-def misspelt_argument(model_class: type, prefix: str, name: str) -> str | None:
-    """The argument that the name of an option resembles, if any."""
-    known = [*signature(model_class.forward).parameters, "labels", "start_positions", "end_positions"]
-    known = [each for each in known if each not in ("self", "kwargs", "batch", "read_positions", "source_kept")]
-    known += [f"{prefix}{each}" for each in known if prefix]
-    return None if name in known else next(iter(get_close_matches(name, known, n=1, cutoff=0.87)), None)
 
 
 def check_inputs(
