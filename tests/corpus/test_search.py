@@ -50,7 +50,8 @@ def test_the_lines_of_the_page_find_what_the_script_finds(vectors, capsys, monke
     lines = capsys.readouterr().out.splitlines()
     SEARCH.main(["vectors/imdb", "a documentary about animals in the wild"])
     found = capsys.readouterr().out.splitlines()[1:]
-    assert len(lines) == 3 and [line.split(maxsplit=2)[2] for line in found] == lines
+    shown = [line.split(maxsplit=2)[2].removesuffix(" ...") for line in found]  # long ones are cut
+    assert len(shown) == len(lines) == 3 and all(map(str.startswith, lines, shown))
 
 
 @pytest.mark.parametrize(
