@@ -197,7 +197,8 @@ class OutputFolder:
         refused leaves everything as it was."""
         self.accelerator, self.args, self.path = accelerator, args, Path(args.output_dir)
         resume_from, self.resumes = args.resume_from_checkpoint, asks_to_resume(args.resume_from_checkpoint)
-        # All look, and the main process decides: others may see a shared folder as it was before.
+        # All look, so that all raise the same error. The main process decides: others may see a shared folder as it
+        # was before.
         self.checkpoint = broadcast_object_list([find_checkpoint(resume_from, self.path)])[0]
         if self.checkpoint and self.checkpoint.resolve().parent != self.path.resolve():
             where = f"output_dir {args.output_dir!r}, where the best model of its run is"

@@ -20,7 +20,8 @@ from tfm_zoo.training.options import DataOptions
 
 logger = logging.getLogger(__name__)
 Rows = TypeVar("Rows", Dataset, IterableDataset)
-AS_WRITTEN = list  # of the columns of a CSV file, those whose cells are texts: "01" is not the number 1 in any
+#: chooses the columns of a CSV file whose cells are texts: all of them, or else "01" might become the number 1
+AS_WRITTEN = list
 VALIDATION = ("valid", "val", "dev", "development")  # other names of the validation split
 
 
@@ -222,7 +223,7 @@ def labels_in(rows: Dataset, column: str) -> list[Any]:
             return [*map(named, label)]
         if names and label is not None:
             return names[label] if label >= 0 else None
-        return None if label != label else label
+        return None if label != label else label  # (NaN is not equal to itself)
 
     return [*map(named, rows[column])]
 

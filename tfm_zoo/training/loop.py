@@ -80,7 +80,8 @@ class Loop:
         self._choose_what_learns(task.model)
         self.batches, self.loader = self._make_batches()
         self.total_steps = self.args.max_train_steps or max(1, round(self.args.num_train_epochs * len(self.batches)))
-        self.parameters = task.model.num_parameters()  # before the model is sharded: then a process has only a part
+        # Before the model is sharded: then a process has only a part.
+        self.num_parameters = task.model.num_parameters()
         if self.accelerator.is_fsdp2:
             shard_shared_tables(self.accelerator, task.model)
         optimizer = create_optimizer(task.model, self.args)
@@ -144,7 +145,8 @@ class Loop:
 
     def begin(self) -> None:
         """Go on from the checkpoint, if there is one; make and lock the folder, and open the repository to push to.
-        `train` does so, unless it is done: a recipe's `main` tells its errors in one line. All processes call it."""
+        All processes call it. It is the last step that a user's mistake can end: a recipe calls it to tell the mistake
+        in one line, and `train` calls it otherwise."""
         if self.has_begun:
             return
         if checkpoint := self.task.run.folder.checkpoint:
@@ -182,7 +184,7 @@ class Loop:
         args, state, batches = self.args, self.state, self.batches
         examples = f"{batches.size or 'a stream of'} {self.task.name_of_examples}"
         steps = f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}{batches.unit}"
-        size = f"{own_class(self.task.unwrapped(self.model)).__name__}, {self.parameters:,} parameters"
+        size = f"{own_class(self.task.unwrapped(self.model)).__name__}, {self.num_parameters:,} parameters"
         logger.info(f"{size}: {examples}, {steps}, on {pluralize(self.accelerator.num_processes, 'process')}")
         self.progress = tqdm(total=self.total_steps, initial=state.step, disable=self.task.hides_bars)
         self.set_window_loss(state.window_loss)
@@ -220,8 +222,8 @@ class Loop:
         state.loss_sum += self.sum_of_window()
 
     def set_window_loss(self, loss_sum: float) -> None:
-        """Begin the sum of the losses since the last entry of the log with a sum over all processes. From there on each
-        process adds the losses of its own examples."""
+        """Begin the sum of the losses since the last entry of the log. The main process holds what all have summed
+        before, and every process adds the losses of its own examples."""
         mine = loss_sum if self.accelerator.is_main_process else 0.0
         self.window_loss = torch.tensor(mine, device=self.accelerator.device)
 
@@ -320,11 +322,14 @@ def train_step(
     mine = torch.stack([sums(task.count_items(batch)) for batch in micro_batches]).sum(dim=0)  # `(losses,)`: often one
     items = accelerator.reduce(mine.to(accelerator.device, non_blocking=True), "sum")
     loss_sum = torch.zeros(items.shape, device=accelerator.device)
-    if not mine.any() and not items.any():  # nor in another process: momentum and decay must not move weights
+    # Without a label in any process, momentum and decay must not move weights. (`items` alone would do, but reading it
+    # waits for the device, so a process looks at its own first.)
+    if not mine.any() and not items.any():
         scheduler.step()
         return loss_sum.sum(), 0.0
     items = items.where(items > 0, 1)
     for number, batch in enumerate(micro_batches, 1):
+        # (`accelerator.accumulate` would set this, which clipping, the optimizer and DeepSpeed read.)
         accelerator.sync_gradients = is_last = number == len(micro_batches)
         with nullcontext() if is_last or args.sync_each_batch else accelerator.no_sync(model):
             batch = send_to_device(batch, accelerator.device, non_blocking=True)

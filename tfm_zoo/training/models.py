@@ -77,7 +77,8 @@ class Head:
         name, revision, config = args.model_name_or_path, args.model_revision, self.config_of_checkpoint(args)
         place = str(download(name, FILES, revision)) if revision and not Path(name).exists() else name
         goes_on = asks_to_resume(args.resume_from_checkpoint) and complete_checkpoints(Path(args.output_dir))
-        with silenced("tfm_zoo") if goes_on else nullcontext():  # it has trained what the model lacks
+        # (The weights of a run that goes on replace the new ones, of which the zoo would warn.)
+        with silenced("tfm_zoo") if goes_on else nullcontext():
             if args.becomes_zoo(config):
                 source = transformers.AutoModel.from_pretrained(place) if replace_head else place
                 model = tfm_zoo.from_official(source, self.zoo_class(config), dtype=WEIGHTS, **fields)
@@ -108,6 +109,7 @@ class Head:
             labels = [config.id2label[index] for index in range(len(labels))]
         elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in own):
             logger.warning(f"{name!r} classifies into {own}: its head now learns {labels}")
+        # (A checkpoint without a head gets a new one in any case.)
         replace_head = args.ignore_mismatched_sizes and (is_misfit or not has_head)
         return self.load(args, replace_head, **label_fields(labels), **fields)
 

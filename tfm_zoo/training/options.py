@@ -121,7 +121,10 @@ class TrainingOptions(DataOptions):
     #: type of the small new model that is made if no option names another, by `model_class`; and its fields
     small_type: ClassVar[Mapping[str, str]] = {"zoo": "tfm_bert", "native": "bert"}
     small_fields: ClassVar[Mapping[str, Any]] = {
-        **{"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 256,
     }
     #: makes a tokenizer from texts, with at most this many tokens; `small_vocab_size` is the default number
     make_tokenizer: ClassVar[Callable[..., PreTrainedTokenizerBase]] = staticmethod(word_piece_tokenizer)
@@ -247,7 +250,8 @@ class TrainingOptions(DataOptions):
             raise ValueError(f"checkpointing_steps must be a number of steps or 'epoch', not {steps!r}")
 
     def as_launched(self) -> Self:
-        """These options with the forward passes per step that `accelerate launch` asks for, if they name no number."""
+        """These options with the forward passes per step that `accelerate launch` asks for, if they name no number; and
+        `bf16` or `fp16` as `mixed_precision`."""
         own, asked = self.gradient_accumulation_steps, os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
         if own > 1 and asked not in ("auto", "1", str(own)):
             raise ValueError(f"gradient_accumulation_steps {own}: the launcher asks for {asked}; give one number")
@@ -375,7 +379,8 @@ def parse_several(
     config = parser.parse_known_args(argv)[0].config
     try:
         words = [*(_yaml_as_argv(config, offered, names) if config else ()), *argv]
-        *options, _, unknown = parser.parse_args_into_dataclasses(words, True, look_for_args_file=False)
+        reading = {"return_remaining_strings": True, "look_for_args_file": False}
+        *options, _, unknown = parser.parse_args_into_dataclasses(words, **reading)  # (`_` holds --config)
     except ValueError as error:
         parser.error(str(error))
     if unknown:
