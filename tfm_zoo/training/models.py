@@ -77,7 +77,7 @@ class Head:
         name, revision, config = args.model_name_or_path, args.model_revision, self.config_of_checkpoint(args)
         place = str(download(name, FILES, revision)) if revision and not Path(name).exists() else name
         goes_on = asks_to_resume(args.resume_from_checkpoint) and complete_checkpoints(Path(args.output_dir))
-        # (The weights of a run that goes on replace the new ones, of which the zoo would warn.)
+        # (The zoo would warn of new weights, which those of the checkpoint replace.)
         with silenced("tfm_zoo") if goes_on else nullcontext():
             if args.becomes_zoo(config):
                 source = transformers.AutoModel.from_pretrained(place) if replace_head else place
