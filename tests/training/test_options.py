@@ -124,6 +124,7 @@ REFUSED = {
         ("classifier_pooling: mean\nmodel_class: native", "classifier_pooling is for encoders of the zoo, not for"),
         ("train_file: []", "expected one argument"),
         ("learning_rte: 1\nzzz: 2\nsed: 3", "--zzz, --sed; did you mean '--learning_rate', '--seed'?\n"),
+        ("1: 2", "config.yaml: unknown option --1\n"),
         ("--num_epochs 3 --sead=1 --seed 2", "--num_epochs, --sead; did you mean '--num_train_epochs', '--seed'?"),
         ("--bogus -1 -seed 3", "unknown options --bogus, -seed; did you mean '--seed'?"),
         ("--config nowhere.yaml", "nowhere.yaml: no such file"),

@@ -160,6 +160,14 @@ def check_file(file: Path) -> None:
                 raise ValueError(f"{file}, line {wrong[0]}: {found} ({advice})")
 
 
+def refuse_semicolons(file: Path) -> None:
+    """Refuses a CSV file whose header has semicolons for commas. (In a folder, README.md may declare them.)"""
+    with file.open(encoding=ENCODING, errors="replace") as lines:
+        header = lines.readline().strip()
+    if ";" in header and "," not in header:
+        raise ValueError(f"{file} has semicolons ({header!r}): a .csv file needs commas, a .tsv file tabs")
+
+
 def refuse_utf_16(file: Path) -> None:
     with file.open("rb") as content:
         beginning = content.read(1024)
@@ -248,14 +256,6 @@ def find_columns(
     if names is None:
         raise ValueError(f"give {option_name}: no usual name ({names_in(usual)}) is in the columns {columns}")
     return names
-
-
-def refuse_semicolons(file: Path) -> None:
-    """(In a folder, README.md may declare them.)"""
-    with file.open(encoding=ENCODING, errors="replace") as lines:
-        header = lines.readline().strip()
-    if ";" in header and "," not in header:
-        raise ValueError(f"{file} has semicolons ({header!r}): a .csv file needs commas, a .tsv file tabs")
 
 
 def names_in(usual: Sequence[list[str]]) -> str:

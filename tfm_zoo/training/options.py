@@ -375,17 +375,17 @@ def parse_several(
     parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")
     argv = sys.argv[1:] if argv is None else list(argv)
     offered = [each for options_class in classes for each in fields(options_class) if each.init]
-    names = [name for each in offered for name in names_of(each)]
+    known = {name: each for each in offered for name in names_of(each)}
     config = parser.parse_known_args(argv)[0].config
     try:
-        words = [*(_yaml_as_argv(config, offered, names) if config else ()), *argv]
+        words = [*(_yaml_as_argv(config, known) if config else ()), *argv]
         reading = {"return_remaining_strings": True, "look_for_args_file": False}
         *options, _, unknown = parser.parse_args_into_dataclasses(words, **reading)  # (`_` holds --config)
     except ValueError as error:
         parser.error(str(error))
     if unknown:
         given = [word.partition("=")[0] for word in unknown if re.match("-+[a-zA-Z]", word)] or unknown[:1]
-        parser.error(said_unknown(given, names))
+        parser.error(said_unknown(given, known))
     return options
 
 
@@ -397,22 +397,22 @@ def read_yaml(text: str, source: str) -> Any:
         raise ValueError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
 
 
-def _yaml_as_argv(path: str | Path, offered: Sequence[Field], names: Collection[str]) -> list[str]:
-    """The options of a YAML file, which are among `names`, as words of a command line. Without a value an option has
+def _yaml_as_argv(path: str | Path, known: Mapping[str, Field]) -> list[str]:
+    """The options of a YAML file, by their names `known`, as words of a command line. Without a value an option has
     its default, if that is `None`; any other is refused."""
     if not Path(path).is_file():
         raise ValueError(f"--config {path}: no such file")
     values = read_yaml(read_text(path), f"--config {path}") or {}  # an empty file
     if not isinstance(values, dict):
         raise ValueError(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
-    if unknown := [key for key in values if key.replace("-", "_") not in names]:
-        raise ValueError(f"--config {path}: {said_unknown(unknown, names)}")
-    silent = {name for each in offered if each.default is None for name in names_of(each)}
+    values = {str(key).replace("-", "_"): value for key, value in values.items()}
+    if unknown := [key for key in values if key not in known]:
+        raise ValueError(f"--config {path}: {said_unknown(unknown, known)}")
     argv = []
     for key, value in values.items():
         if isinstance(value, list):
             argv += [f"--{key}", *map(str, value)]
-        elif value is None and key.replace("-", "_") not in silent:
+        elif value is None and known[key].default is not None:
             raise ValueError(f"--config {path}: {key} has no value: give one, or leave the line out")
         elif value is not None:
             argv.append(f"--{key}={json.dumps(value) if isinstance(value, dict) else value}")
