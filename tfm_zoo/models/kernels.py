@@ -68,11 +68,8 @@ def takes_bounds(model, states: torch.Tensor) -> bool:
     config, head_dim = model.config, model.cache_sizes[1]
     if config._attn_implementation != "varlen":
         return "flash" in (config._attn_implementation or "")
-    if (
-        varlen_attn is None
-        or not (states.is_cuda and has_flash())
-        or torch.cuda.get_device_capability(states.device) < (8, 0)
-    ):
+    has_kernel = varlen_attn is not None and states.is_cuda and has_flash()
+    if not has_kernel or torch.cuda.get_device_capability(states.device) < (8, 0):
         return False
     has_bias_or_cap = config.has_position_bias or config.attn_logit_softcapping is not None
     fits = kernel_dtype(states) in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= 256
