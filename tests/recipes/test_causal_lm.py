@@ -17,13 +17,8 @@ GENERATE = ROOT / "recipes" / "generate.py"
 def test_built_in_text_and_generation_where_there_is_no_zoo(recipe, tmp_path, capsys):
     folder, options = tmp_path / "run", {"max_train_samples": 32, "max_eval_samples": 8, "sample_length": 100}
     assert recipe("causal_lm")(train_file=None, per_device_train_batch_size=8, **options)["train_steps"] == 32 // 8
-    tokenizer, card = AutoTokenizer.from_pretrained(folder), (folder / "README.md").read_text()
-    asked = 32 - len(tokenizer("Once")["input_ids"])
-    assert (
-        f"generate('Once', max_new_tokens={asked})  # with the prompt 32 tokens, the most that the model takes" in card
-    )
-    assert "The text is generated" in card
-
+    assert "The text is generated" in (folder / "README.md").read_text()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     options = ["--max_new_tokens", 9, "--num_samples", 2, "--seed", 1]
     shown = run_python("-c", WITHOUT_ZOO, GENERATE, folder, "the film", "", *options)
     assert shown.stdout.count("the film") == 2 and "torchao" not in shown.stderr  # which warns when it is imported
@@ -53,9 +48,6 @@ def test_built_in_text_and_generation_where_there_is_no_zoo(recipe, tmp_path, ca
     assert texts[:4] == wanted and "distinct-n    share of the n-grams" in said and "48 tokens" in said
     assert f"perplexity {torch.stack(losses).mean().exp():.2f}, distinct-1" in said
 
-    (greedy, *_), _ = generated("--temperature", 0)
-    (stopped, *_), _ = generated("--temperature", 0, "--stop_strings", greedy[len("the film") :][:3])
-    assert len(stopped) < len(greedy) and greedy.startswith(stopped)
     with pytest.raises(SystemExit):
         generated("--num_beams", 2, "--num_samples", 3)
     assert "2 beams give at most so many texts" in capsys.readouterr().err
@@ -66,6 +58,5 @@ def test_figures_of_generated_text():
     for texts, figures in (
         ([[1, 2, 3, 1, 2], [1, 2, 4]], "distinct-1 0.50, distinct-2 0.67, distinct-3 1.00, repetition 0.00"),
         ([[7] * 8], "distinct-1 0.12, distinct-2 0.14, distinct-3 0.17, repetition 0.80"),
-        ([[7]], "distinct-1 1.00, distinct-2 0.00, distinct-3 0.00, repetition 0.00"),
     ):
         assert diversity(texts) == figures
