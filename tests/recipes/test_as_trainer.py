@@ -6,30 +6,23 @@ from transformers import TrainerCallback
 
 from tfm_zoo.training.trainer import as_trainer
 
-from .conftest import logged
+from .conftest import SIZES, logged
 
-TASKS = ("classification", "lists", "tagging", "questions", "causal_lm", "summaries")
+NEW = {"config_overrides": f"{SIZES},hidden_dropout=0,attention_dropout=0"}
+TASKS = {"classification": {}, "lists": {}, "tagging": NEW, "questions": NEW, "causal_lm": NEW}
+TASKS["summaries"] = NEW | {"per_device_train_batch_tokens": 0}
 #: of the loop and of the Trainer alike; the Trainer rounds a share of steps up
 PLAIN = {"gradient_accumulation_steps": 2, "max_train_steps": 3, "eval_steps": 3, "warmup_steps": 0, "logging_steps": 1}
-BY_EXAMPLES = {"per_device_train_batch_tokens": 0}
-
-
-def without_dropout(task):
-    for module in task.model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    return task
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_losses_and_figures_are_those_of_the_loop(recipe, name, monkeypatch):
     monkeypatch.setattr(torch, "randperm", lambda size, **options: torch.arange(size))  # the loop's order of examples
-    made, options = recipe(name), PLAIN | (BY_EXAMPLES if name == "summaries" else {})
+    made, options = recipe(name), PLAIN | TASKS[name]
     loop = made.prepare(**options)
-    without_dropout(loop.task)
     loop.batches.lengths = None  # a translator's batches are of similar lengths
     loop.train()
-    task = without_dropout(made.task(overwrite_output_dir=True, **options))
+    task = made.task(overwrite_output_dir=True, **options)
     trainer = as_trainer(task, {"optim": "adamw_torch", "disable_tqdm": True})
     trainer._get_train_sampler = lambda *args: torch.utils.data.SequentialSampler(trainer.train_dataset)
     trainer.train()

@@ -7,7 +7,6 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification
 
 import tfm_zoo
 
@@ -37,21 +36,6 @@ def test_labels_weigh_what_they_are_told_and_are_smoothed_in_training_alone(fine
     for key, epsilon in (("loss", 0.2), ("eval_loss", 0.0)):
         losses = torch.nn.functional.cross_entropy(logits, labels, label_smoothing=epsilon, reduction="none")
         assert logged(loop, key) == pytest.approx([((weights * losses).sum() / weights.sum()).item()], rel=1e-5)
-
-
-def test_a_checkpoint_of_several_labels_learns_single_ones(finetune, checkpoint, tmp_path):
-    """Its problem is not that of the data. (transformers would ask for labels in floating point.)"""
-    labels = {"problem_type": "multi_label_classification", "num_labels": 2}
-    for each in (
-        BertForSequenceClassification.from_pretrained(checkpoint, **labels),
-        AutoTokenizer.from_pretrained(checkpoint),
-    ):
-        each.save_pretrained(tmp_path / "several")
-    for model_class in ("zoo", "native"):
-        options = {"model_class": model_class, "output_dir": tmp_path / model_class, "max_train_steps": 1}
-        finetune.trained(model_name_or_path=tmp_path / "several", **options)
-        saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / model_class)
-        assert saved.config.problem_type == "single_label_classification"
 
 
 def test_metrics_of_choice(finetune, own, tmp_path):

@@ -10,18 +10,14 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from accelerate import Accelerator
-from accelerate.utils import DistributedType
 from safetensors.torch import load_file
 
 from tfm_zoo.training.options import parse_options
-from tfm_zoo.training.run import Run
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
-from .conftest import ROOT, TEXT, Recipe, forget_processes, history, imported
+from .conftest import ROOT, TEXT, Recipe, history, imported
 
 RECIPE = imported(ROOT / "recipes" / "compare_architectures.py")  # after which its own modules can be imported
-Comparison, ComparisonOptions, make_variants = RECIPE.Comparison, RECIPE.ComparisonOptions, RECIPE.make_variants
 report = import_module("comparison.results")
 POST = {"norm_position": "post"}
 
@@ -36,10 +32,6 @@ def folder_of(tmp_path: Path, variant: str) -> Path:
     return tmp_path / "run" / "variants" / variant
 
 
-def told_in(tmp_path: Path) -> list[dict]:
-    return json.loads((tmp_path / "run" / "comparison.json").read_text(), parse_constant=pytest.fail)["variants"]
-
-
 @pytest.mark.slow
 def test_each_is_what_the_recipe_of_language_modelling_trains(compare, tmp_path, monkeypatch):
     """Whichever were trained before it. Their figures are told in a table and a picture."""
@@ -47,7 +39,7 @@ def test_each_is_what_the_recipe_of_language_modelling_trains(compare, tmp_path,
     own = {"attention_type": "linear", "learning_rate": 2e-3, "warmup_steps": 0}
     variants = {"base": {}, "post-norm, again": POST, "linear": own, "wide": {"intermediate_size": 128}, "last": POST}
     results = compare(variants=variants, save_models=True)
-    assert [entry["name"] for entry in told_in(tmp_path)] == [*variants]
+    assert [result.name for result in results] == [*variants]
     base, post, _, wide, _ = results
     assert wide.parameters - base.parameters == 2 * 2 * 64 * 32 + 2 * 64  # in each of two layers
     assert base.parameters - post.parameters == 64  # the norm after the last layer
@@ -81,14 +73,15 @@ def test_one_that_diverges_does_not_end_the_comparison(compare, tmp_path):
     assert before.final_loss == after.final_loss and before.diverged_at is None
     assert diverged.diverged_at == diverged.steps <= 4 and diverged.final_loss is None
     outcome = f"diverged at step {diverged.steps}"
-    assert told_in(tmp_path)[1]["outcome"] == outcome and outcome in (tmp_path / "run" / "comparison.md").read_text()
+    told = json.loads((tmp_path / "run" / "comparison.json").read_text(), parse_constant=pytest.fail)["variants"]
+    assert told[1]["outcome"] == outcome and outcome in (tmp_path / "run" / "comparison.md").read_text()
     assert compare(**options)[1] == diverged  # not once more
 
 
 @pytest.mark.slow
 def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
-    trained, train = [], Comparison.train
-    monkeypatch.setattr(Comparison, "train", lambda *args: trained.append(args[2].name) or train(*args))
+    trained, train = [], RECIPE.Comparison.train
+    monkeypatch.setattr(RECIPE.Comparison, "train", lambda *args: trained.append(args[2].name) or train(*args))
     first = compare(variants={"a": {}, "b": POST})
     (folder_of(tmp_path, "b") / "result.json").unlink()  # as if it had been stopped before its end
     again = compare(variants={"c": {"norm_type": "rmsnorm"}, "a": {}, "b": POST})
@@ -107,18 +100,9 @@ def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
     assert trained[4:] == ["a"]
 
 
-def test_deepspeed_is_refused(monkeypatch):
-    """Its optimiser tells nobody that it has taken a step."""
-    forget_processes()
-    monkeypatch.setattr(Accelerator, "distributed_type", DistributedType.DEEPSPEED)
-    run = Run("compare_architectures", Accelerator(cpu=True), ComparisonOptions(variants="{a: {}}"))
-    with pytest.raises(ValueError, match="DeepSpeed: a comparison measures the steps of torch's optimisers"):
-        Comparison(run, [], None, {}, [])
-
-
 def variants_of(*words: object) -> list:
-    options = replace(parse_options(ComparisonOptions, [*map(str, words)]), block_size=32)
-    return make_variants(options, byte_level_bpe([TEXT], 280))
+    options = replace(parse_options(RECIPE.ComparisonOptions, [*map(str, words)]), block_size=32)
+    return RECIPE.make_variants(options, byte_level_bpe([TEXT], 280))
 
 
 def test_variants_in_a_file_of_their_own_and_as_shipped(tmp_path):

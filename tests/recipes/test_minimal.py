@@ -4,8 +4,7 @@ save loads where there is no zoo."""
 import re
 
 import pytest
-from datasets import ClassLabel, Dataset
-from transformers import AutoConfig, AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification
 
 from .conftest import ROOT, WITHOUT_ZOO, as_argv, forget_processes, imported, run_python
 
@@ -27,34 +26,19 @@ def run(name: str, **options):
 
 
 @pytest.mark.parametrize("name", ["minimal", "minimal_trainer"])
-def test_it_learns_and_what_it_saves_predicts(name, tmp_path, capfd):
+def test_it_learns_and_what_it_saves_predicts(name, tmp_path):
     options = {}
     if name == "minimal_trainer":  # which has the options of a recipe: it reads the reviews that `minimal` generates
         for split, rows in imported(ROOT / "recipes" / "minimal.py").generated_reviews().items():
             rows.to_parquet(tmp_path / "reviews" / f"{split}.parquet")
         options = {"dataset_name": tmp_path / "reviews", "config_overrides": "num_attention_heads=4"}
         options |= {"learning_rate": 2e-3, "validation_split_percentage": 20}
-    epochs = run(name, output_dir=tmp_path / "run", **options)
-    if name == "minimal":
-        losses, accuracy = re.findall(r"epoch \d: last loss ([\d.]+)", capfd.readouterr().out), epochs[-1]
-    else:
-        losses, accuracy = [epoch["eval_loss"] for epoch in epochs], epochs[-1]["eval_accuracy"]
-    assert len(losses) == len(epochs) == 3 and float(losses[-1]) < 0.8 * float(losses[0]) and accuracy > 0.9
+    last = run(name, output_dir=tmp_path / "run", **options)[-1]
+    assert (last if name == "minimal" else last["eval_accuracy"]) > 0.9
     shown = run_python("-c", WITHOUT_ZOO, ROOT / "recipes" / "predict.py", tmp_path / "run", *TEXTS)
     head, *lines = shown.stdout.splitlines()
     assert head.split() == ["negative", "positive", "text"]
     assert [line.split()[1].endswith("*") for line in lines] == [True, False]
-
-
-def test_minimal_takes_an_official_checkpoint_and_a_data_set(tmp_path, rows, checkpoint):
-    labelled = Dataset.from_list([{"text": row["review"], "label": row["stars"] == "good"} for row in rows[:40]])
-    labelled = labelled.cast_column("label", ClassLabel(names=["bad", "good"]))
-    for split, part in labelled.train_test_split(test_size=0.25, seed=0).items():
-        part.to_parquet(tmp_path / "data" / f"{split}.parquet")
-    options = {"dataset_name": tmp_path / "data", "max_seq_length": 16, "num_train_epochs": 1}
-    run("minimal", output_dir=tmp_path / "run", model_name_or_path=checkpoint, **options)
-    config = AutoConfig.from_pretrained(tmp_path / "run")
-    assert (config.model_type, config.hidden_size, config.label2id) == ("tfm_bert", 32, {"bad": 0, "good": 1})
 
 
 def test_trl_learns_and_what_it_saves_answers(tmp_path):
@@ -68,9 +52,8 @@ def test_trl_learns_and_what_it_saves_answers(tmp_path):
 def test_the_demo_shows_what_it_says(tmp_path, monkeypatch, capsys):
     demo, commands = imported(ROOT / "recipes" / "demo.py"), []
     monkeypatch.setattr(demo, "in_a_fresh_process", lambda *command: commands.append(command) or "PRINTED")
-    monkeypatch.setattr(
-        demo, "SIZES", demo.SIZES | {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 64}
-    )
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "intermediate_size": 64}
+    monkeypatch.setattr(demo, "SIZES", demo.SIZES | small)
     demo.main(["--output_dir", str(tmp_path / "run"), "--max_train_steps", "60", "--learning_rate", "1e-2"])
     shown = capsys.readouterr().out
     differences = [float(value) for value in re.findall(r"logits differ by ([\de.+-]+)\.", shown)]
