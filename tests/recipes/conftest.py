@@ -74,7 +74,7 @@ KINDS = {
         lambda words: {"fine": int("fine" in words), "film": int("film" in words)},
         {"label_column_name": ["fine", "film"]},
     ),
-    "number": (lambda words: {"label": 0.5 * len(words)}, {"problem_type": "regression"}),
+    "number": (lambda words: {"label": 0.5 if "fine" in words else -0.5}, {"problem_type": "regression"}),
 }
 
 

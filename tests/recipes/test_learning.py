@@ -45,7 +45,7 @@ OPTIONS = {
 CARDS = {
     "classification": ("text-classification", "accuracy f1", ""),
     "lists": ("text-classification", "accuracy f1 f1_micro", "which of the labels *film*, *fine* texts have"),
-    "number": ("text-classification", "mse", "to give texts a number"),
+    "number": ("text-classification", "mse pearsonr", "to give texts a number"),
     "causal_lm": ("text-generation", "loss perplexity", "blocks of 32 tokens in training"),
     "pretraining": ("fill-mask", "mlm_accuracy nsp_accuracy", "15% of the tokens"),
     "denoising": ("text2text-generation", "loss perplexity", "15 % of the tokens, in spans of 3 tokens on average"),
