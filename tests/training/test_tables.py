@@ -269,6 +269,8 @@ def test_tokens_learn_the_tags_of_their_words_and_words_that_are_cut_are_told(tm
     assert encoded["validation"][0]["labels"] == [IGNORED, 1, IGNORED, 0, IGNORED]  # figures are those of words
     first = data.encode(replace(args, label_all_tokens=False), model, tokenizer)["train"][0]
     assert first["labels"] == [IGNORED, 1, IGNORED, 0, IGNORED]
+    with pytest.raises(ValueError, match="max_seq_length 2: no word of the train split has a token"):
+        data.encode(replace(args, max_seq_length=2), model, tokenizer)
 
 
 def test_a_tokenizer_of_bytes_keeps_words_apart_and_a_slow_one_is_refused():
