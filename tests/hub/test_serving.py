@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import requests
@@ -18,32 +18,6 @@ from ..tiny import tiny_decoder
 from ..words import make_tokenizer
 from .editing import edit
 
-AVAILABLE = "transformers.utils.import_utils.is_serve_available"
-
-
-def serve(*words: object):
-    return CliRunner().invoke(app, ["serve", *map(str, words)])
-
-
-@pytest.fixture(autouse=True)
-def started(monkeypatch):
-    """The command lines that transformers' server was started with; it starts nothing."""
-    started, transformers = [], SimpleNamespace(main=lambda: started.append(sys.argv))
-    monkeypatch.setattr(AVAILABLE, lambda: True)
-    monkeypatch.setitem(sys.modules, "transformers.cli.transformers", transformers)
-    # Other tests of this process find no class there that the command has put into transformers.
-    monkeypatch.setattr("tfm_zoo.plugin.patches.add_classes_to_transformers", lambda: None)
-    monkeypatch.setattr(sys, "argv", [])
-    return started
-
-
-def test_help_and_what_is_not_installed(started, monkeypatch):
-    """The help begins with how to ask; the rest of it is transformers' own."""
-    result = serve("--help")
-    assert "/v1/completions" in result.stdout and started == [["transformers", "serve", "--help"]]
-    monkeypatch.setattr(AVAILABLE, lambda: False)
-    assert "What serves a model is not installed: pip install 'transformers[serving]'" in serve("--port", "1").stderr
-
 
 @pytest.mark.parametrize(
     ("fields", "said"),
@@ -54,17 +28,22 @@ def test_help_and_what_is_not_installed(started, monkeypatch):
         (None, "error: .*model'"),  # the server would ask the Hub again and again
     ],
 )
-def test_what_no_client_would_get_an_answer_from(fields, said, tmp_path, started, monkeypatch):
+def test_what_no_client_would_get_an_answer_from(fields, said, tmp_path, monkeypatch):
     """It is named before a server would start, which would answer each request with an error."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setitem(sys.modules, "transformers.cli.transformers", server := Mock())
+    monkeypatch.setattr("transformers.utils.import_utils.is_serve_available", lambda: True)
+    # Other tests of this process find no class there that the command has put into transformers.
+    monkeypatch.setattr("tfm_zoo.plugin.patches.add_classes_to_transformers", lambda: None)
     if fields is not None:
         edit(tmp_path, "model/config.json", **fields)
     if fields:
         edit(tmp_path, "model/config.json", model_type="tfm")
         (tmp_path / "model/model.safetensors").touch()
-    result = serve("./model", "--port", "1")
+    result = CliRunner().invoke(app, ["serve", "./model", "--port", "1"])
     assert re.search(said, result.stderr)
-    assert (result.exit_code == 0) == bool(started) == ("template" in said)
+    assert (result.exit_code == 0) == server.main.called == ("template" in said)
 
 
 def is_there(*place: object) -> bool:
