@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tfm_zoo.corpus.folder import LOCK
+
 from .. import encoders
 
 
@@ -17,3 +19,7 @@ def encoder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("encoder")
     encoders.save(folder, files=False, noise=0)
     return folder
+
+
+def contents(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in out.iterdir() if path.name != LOCK}

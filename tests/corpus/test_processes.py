@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tfm_zoo.corpus.folder import LOCK
+from .conftest import contents
 
 pytestmark = pytest.mark.slow
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -25,9 +25,8 @@ def command(encoder, texts, tmp_path_factory):
     """Makes the arguments of a run into a folder: 30 parts of texts of many lengths."""
     file = tmp_path_factory.mktemp("texts") / "texts.parquet"
     pq.write_table(pa.table({"text": texts * 30}), file, row_group_size=1333)
-    return lambda out, file=file: [
-        *(encoder, "--pooling", "mean", "--data_files", file, "--rows_per_part", 100, "--output_dir", out)
-    ]
+    options = [encoder, "--pooling", "mean", "--data_files", file, "--rows_per_part", 100, "--output_dir"]
+    return lambda out: [*options, out]
 
 
 def start(*arguments) -> subprocess.Popen:
@@ -42,10 +41,6 @@ def wait_for_parts(process: subprocess.Popen, out: Path) -> list[psutil.Process]
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.02)
     return [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-
-
-def contents(out: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in out.iterdir() if path.name != LOCK}
 
 
 @pytest.fixture(scope="module")
@@ -65,19 +60,10 @@ def test_two_processes_that_are_killed(command, undisturbed, tmp_path):
         member.kill()
     process.communicate()
     psutil.wait_procs(family)
-    begun = {path.name: path.stat().st_mtime_ns for path in out.glob("part-*")}
-    assert 5 <= len(begun) < 30
+    assert 5 <= len([*out.glob("part-*")]) < 30
     process = start(*LAUNCH, *command(out))
     assert process.communicate() and process.returncode == 0
     assert contents(out) == undisturbed
-    assert {name: (out / name).stat().st_mtime_ns for name in begun} == begun
-
-
-def test_a_row_that_is_no_text_ends_all_processes(command, texts, tmp_path):
-    pq.write_table(pa.table({"text": [*texts, None]}), tmp_path / "bad.parquet")
-    process = start(*LAUNCH, *command(tmp_path / "out", tmp_path / "bad.parquet"))
-    assert "row 100 (counted from 0) of column 'text' is not text: None" in process.communicate()[1]
-    assert process.returncode and not (tmp_path / "out").exists()
 
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install '.[ray]'")
@@ -85,6 +71,5 @@ def test_ray_whose_worker_is_killed(command, undisturbed, tmp_path):
     process = start(RECIPES / "ray_predict.py", *command(tmp_path / "out"))
     family = wait_for_parts(process, tmp_path / "out")
     next(member for member in family if "MapWorker" in " ".join(member.cmdline())).kill()
-    error = process.communicate()[1]
-    assert process.returncode == 0, error
+    assert process.communicate() and process.returncode == 0
     assert contents(tmp_path / "out") == undisturbed

@@ -1,10 +1,9 @@
 """`CorpusReader` gives what sentence-transformers and transformers' pipelines give, in the order of the texts."""
 
-import json
+from itertools import count, islice
 
 import numpy as np
 import pytest
-import torch
 from transformers import pipeline
 
 from tfm_zoo import CorpusReader
@@ -54,24 +53,14 @@ def test_results_do_not_depend_on_batches_and_windows(encoder, texts):
 
 def test_texts_are_read_as_they_are_asked_for(encoder):
     """Of a stream without end no more than a window is read."""
-    asked = []
-
-    def endless():
-        while True:
-            asked.append("film")
-            yield asked[-1]
-
-    results = CorpusReader.from_pretrained(encoder, pooling="cls", window=4)(endless())
-    for _ in range(6):
-        next(results)
-    assert len(asked) == 8
+    numbers = count()
+    results = CorpusReader.from_pretrained(encoder, pooling="cls", window=4)(map(str, numbers))
+    assert len([*islice(results, 6)]) == 6 and next(numbers) == 8
 
 
-@pytest.mark.parametrize(
-    ("problem", "labels"),
-    [("single_label_classification", 3), ("multi_label_classification", 3), ("regression", 3), (None, 1)],
-)
-def test_labels_are_those_of_the_pipeline(texts, tmp_path, problem, labels):
+@pytest.mark.parametrize("problem", ["single_label_classification", "multi_label_classification", "regression", None])
+def test_labels_are_those_of_the_pipeline(texts, tmp_path, problem):
+    labels = 3 if problem else 1
     save(tmp_path, "BertForSequenceClassification", files=False, num_labels=labels, problem_type=problem)
     classify = pipeline("text-classification", str(tmp_path), top_k=None, device="cpu")
     for text, result in zip(texts[:20], CorpusReader.from_pretrained(tmp_path)(texts[:20]), strict=True):
@@ -106,28 +95,21 @@ BAD = {
     "the model reads 1 to 80 tokens": {"pooling": "cls", "max_length": 81},
     "computes in float32, bfloat16 or float16": {"pooling": "cls", "dtype": "float8"},
     "embedding_dtype 'bfloat16'": {"pooling": "cls", "embedding_dtype": "bfloat16"},
-    "dtype='int3' should be": {"pooling": "cls", "pack": "int3"},
     "tokens_per_batch must be at least 1, not 0": {"pooling": "cls", "tokens_per_batch": 0},
-    "window must be at least 1": {"pooling": "cls", "window": -1},
-    "max_length must be at least 3, not 2: a text has 2 special tokens": {"pooling": "cls", "max_length": 2},
     "pooling 'mean': .* gives labels, and no vectors": {"model": "BertForSequenceClassification", "pooling": "mean"},
     "neither labels, tags nor vectors": {"model": "BertForQuestionAnswering"},
     "names Dense, which is not read": {"model": "BertModel"},
-    "There is no folder './nowhere'": {"source": "./nowhere"},
 }
 
 
 @pytest.mark.parametrize("message", BAD)
 def test_bad_options(encoder, message, tmp_path):
     options = {**BAD[message]}
-    encoder = options.pop("source", encoder)
     if name := options.pop("model", None):
         save(encoder := tmp_path, name, files=False)
     if "Dense" in message:
-        kinds = ("Transformer", "Dense")
-        modules = [{"type": f"sentence_transformers.models.{kind}", "path": ""} for kind in kinds]
-        (tmp_path / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        (tmp_path / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense", "path": ""}]')
+    with pytest.raises(ValueError, match=message):
         CorpusReader.from_pretrained(encoder, **options)
 
 
@@ -135,18 +117,9 @@ def test_bad_texts(encoder):
     reader = CorpusReader.from_pretrained(encoder, pooling="cls", window=2)
     with pytest.raises(ValueError, match=r"text 3 \(counted from 0\) is not text: None"):
         [*reader(["a", "b", "c", None])]
-    for texts in ("abc", b"abc", {"text": "a"}, None, 3):
+    for texts in ("abc", {"text": "a"}, 3):
         with pytest.raises(ValueError, match=f"a list or another iterable of texts, not the {type(texts).__name__} "):
             reader(texts)
     reader.tokenizer.backend_tokenizer.post_processor = None
     with pytest.raises(ValueError, match=r"text 1 \(counted from 0\) has no token: ''"):
         [*reader(["a", ""])]
-
-
-@pytest.mark.slow
-def test_compiled(texts, tmp_path):
-    save(tmp_path, files=False, num_hidden_layers=1)
-    options = {"pooling": "mean", "tokens_per_batch": 200}
-    plain, compiled = (CorpusReader.from_pretrained(tmp_path, **options, compile=flag) for flag in (False, True))
-    np.testing.assert_allclose(vectors(compiled, texts[:20]), vectors(plain, texts[:20]), atol=1e-5)
-    torch._dynamo.reset()

@@ -1,9 +1,8 @@
-"""Checkpoints saved by every head, an offline Hub cache that holds them, and an environment without `tfm_zoo`."""
+"""Checkpoints saved by every head, and an environment without `tfm_zoo`."""
 
 import importlib.metadata
 import json
 import re
-import shutil
 import subprocess
 import venv
 from pathlib import Path
@@ -18,7 +17,6 @@ from ..forks import Forks
 from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, tiny_model
 from . import plain
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 ROTARY = {
     "position_embedding_type": "rotary",
     "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0},
@@ -28,13 +26,12 @@ ROTARY = {
     "sliding_window": 3,
     "num_key_value_heads": 2,
 }
-MIXED = {"layer_types": ["full_attention", "sliding_attention"]}
 COUNTED = {"position_ids_from_padding": True, "sinusoid_type": "tensor2tensor"}
 #: models with tables that no checkpoint stores, and with what the defaults leave out
 VARIANTS = {
     "rotary": (ENCODERS[0], ROTARY),
     "sinusoidal": (ENCODERS[0], {"position_embedding_type": "sinusoidal", "classifier_pooling": "mean"}),
-    "decoder_rotary": (DECODERS[0], ROTARY | MIXED),
+    "decoder_rotary": (DECODERS[0], ROTARY | {"layer_types": ["full_attention", "sliding_attention"]}),
     "encoder_decoder_rotary": (ENCODER_DECODERS[0], ROTARY),
     "encoder_decoder_counted": (ENCODER_DECODERS[0], COUNTED),
 }
@@ -73,18 +70,7 @@ def here():
 @pytest.fixture(scope="session")
 def home(tmp_path_factory) -> Path:
     """Of Hugging Face, where what is downloaded is kept."""
-    return tmp_path_factory.mktemp("hub")
-
-
-@pytest.fixture(scope="session")
-def hub(checkpoints, home) -> Path:
-    """That home, whose cache holds each checkpoint as `zoo/<name>`, as if it had been downloaded."""
-    for name, folder in checkpoints.items():
-        repository = home / "hub" / f"models--zoo--{name}"
-        (repository / "refs").mkdir(parents=True)
-        (repository / "refs" / "main").write_text(COMMIT)
-        shutil.copytree(folder, repository / "snapshots" / COMMIT)
-    return home
+    return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(scope="session")

@@ -119,11 +119,11 @@ def fine_tune(model, steps: int = 2) -> None:
         optimizer.zero_grad()
 
 
-def train_and_save(source: str, auto_class: str, target: str, **options) -> dict[str, torch.Tensor]:
-    """Two optimizer steps, a save, and the outputs after it."""
+def train_and_save(source: str, auto_class: str, target: str, push=False, **options) -> dict[str, torch.Tensor]:
+    """Two optimizer steps, a save or, with `push`, a commit on the Hub, and the outputs after it."""
     model = load(source, auto_class, **options)
     fine_tune(model)
-    model.save_pretrained(target)
+    model.push_to_hub(target) if push else model.save_pretrained(target)
     with torch.no_grad():
         return run(model)
 
@@ -136,15 +136,6 @@ def make_and_save(class_name: str, config: dict, target: str) -> dict[str, torch
     model = model_class(model_class.config_class.from_dict(config)).eval()
     model.save_pretrained(target)
     return {name: value for name, value in run(model).items() if isinstance(value, torch.Tensor)}
-
-
-def fine_tune_and_push(source: str, auto_class: str) -> tuple[str, dict[str, torch.Tensor]]:
-    """As users fine-tune a model of the Hub and push it; gives the commit's hash, and the outputs."""
-    model = load(source, auto_class, trust_remote_code=True)
-    fine_tune(model)
-    commit = model.push_to_hub(source).oid
-    with torch.no_grad():
-        return commit, run(model)
 
 
 @torch.no_grad()
@@ -165,17 +156,7 @@ def written(source: str, auto_class: str, texts: list[str], **options) -> dict:
         "beams": model.generate(**batch, **how, num_beams=3),
         "encoded": encoder(**batch).last_hidden_state,
         "encoded by the whole": model.get_encoder()(**batch).last_hidden_state,
-        "parameters": sorted(name for name, _ in encoder.named_parameters()),
     }
-
-
-def error(source: str, auto_class: str, **options) -> str:
-    """The message with which loading is refused."""
-    try:
-        getattr(transformers, auto_class).from_pretrained(source, **options)
-    except (ValueError, OSError) as refusal:
-        return str(refusal)
-    raise AssertionError(f"{source} was loaded")
 
 
 def with_the_zoo(source: str, auto_class: str, first: bool, target: str) -> list:

@@ -1,7 +1,8 @@
 """A Hub for tests, which serves models to the real `huggingface_hub` client (through `HF_ENDPOINT`).
 
 `python -m tests.hub.server [COMMAND]` runs a command, or a shell, for which it is the Hub, and you are its user "user".
-Data sets, Spaces, pull requests and storage of large files are not served: every file comes with its commit.
+It asks for no token. Data sets, Spaces, pull requests and storage of large files are not served: every file comes with
+its commit.
 """
 
 import hashlib
@@ -28,11 +29,7 @@ NUMBERS = count()
 
 
 class RefusedError(Exception):
-    """What was asked for cannot be had; some reasons have a code, which the client makes its own error of."""
-
-    def __init__(self, status: int, message: str, code: str | None = None):
-        super().__init__(message)
-        self.status, self.code = status, code
+    """Status, message and perhaps a code, of which the client makes its own error."""
 
 
 def hash_of(content: bytes) -> str:
@@ -49,10 +46,9 @@ class Repository:
     """It begins with a commit of `.gitattributes`, as on the Hub."""
 
     def __init__(self, name: str, private: bool = False):
-        self.name, self.owner, self.private = name, name.partition("/")[0], private
+        self.name, self.private = name, private
         self.commits: dict[str, Commit] = {}
-        self.branches: dict[str, str] = {}
-        self.tags: dict[str, str] = {}
+        self.branches, self.tags = {}, {}  # name -> hash of a commit
         self.add({".gitattributes": b""})
 
     def add(self, files: dict[str, bytes], branch: str = "main", title: str = "") -> Commit:
@@ -97,8 +93,9 @@ class Requests(BaseHTTPRequestHandler):
             with self.server.lock:
                 reply = self.reply("GET" if self.command == "HEAD" else self.command, *path)
         except RefusedError as refused:
-            reply, self.status = {"error": str(refused)}, refused.status
-            self.more |= {"X-Error-Message": ascii(str(refused))[1:-1], "X-Error-Code": refused.code or ""}
+            self.status, message, *code = refused.args
+            reply = {"error": message}
+            self.more |= {"X-Error-Message": ascii(message)[1:-1], "X-Error-Code": "".join(code)}
         reply = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
         self.send_response(self.status)
         for name, value in (self.more | {"Content-Length": len(reply)}).items():
@@ -112,37 +109,34 @@ class Requests(BaseHTTPRequestHandler):
     def reply(self, *asked: str):
         match asked:
             case "GET", "api", "whoami-v2":
-                token = {"type": "access_token", "accessToken": {"displayName": "test", "role": "write"}}
-                return {"type": "user", "name": self.user, "fullname": self.user, "orgs": [], "auth": token}
+                return {"type": "user", "name": "user", "orgs": []}
             case "POST", "api", "repos", "create":
                 given = self.lines[0]
-                name = f"{given.get('organization') or self.user}/{given['name']}"
+                name = f"{given.get('organization') or 'user'}/{given['name']}"
+                if not name.startswith("user/"):
+                    raise RefusedError(403, f"user may not write to {name}")
                 new = Repository(name, bool(given.get("private") or given.get("visibility") == "private"))
-                self.check_owner(new)
-                is_new = self.server.repositories.setdefault(name, new) is new
-                self.status = 200 if is_new else 409  # which a client may allow
+                self.status = 409 if name in self.server.repositories else 200  # which a client may allow
+                self.server.repositories.setdefault(name, new)
                 return {"name": name, "url": f"{self.server.url}/{name}"}
             case "POST", "api", "validate-yaml":
                 errors = metadata_errors(self.lines[0]["content"])
                 self.status = 400 if errors else 200
                 return {"errors": [{"message": line} for line in errors], "warnings": []}
             case method, "api", "models", owner, name, *rest:
-                return self.of_repository(method, self.repository(method, f"{owner}/{name}"), *rest)
+                return self.of_repository(method, self.repository(owner, name), *rest)
             case "GET", owner, name, "resolve", revision, *path:
-                repository = self.repository("GET", f"{owner}/{name}")
+                repository = self.repository(owner, name)
                 content = repository.read("/".join(path), revision)
                 self.more |= {"X-Repo-Commit": repository.at(revision).oid, "ETag": f'"{hash_of(content)}"'}
                 return content
         raise RefusedError(404, "This is not served")
 
     def of_repository(self, method: str, repository: Repository, what: str = "revision", revision="main", *path: str):
-        def listed(kind: str, names: dict[str, str]) -> list[dict]:
-            return [{"name": name, "ref": f"refs/{kind}/{name}", "targetCommit": oid} for name, oid in names.items()]
-
         match method, what:
             case "GET", "refs":
-                refs = {"branches": listed("heads", repository.branches), "tags": listed("tags", repository.tags)}
-                return refs | {"converts": []}
+                tags = [{"name": name, "ref": name, "targetCommit": oid} for name, oid in repository.tags.items()]
+                return {"branches": [], "tags": tags, "converts": []}
             case "POST", "branch":
                 if revision in repository.branches:
                     raise RefusedError(409, f"{revision} exists already")
@@ -159,8 +153,8 @@ class Requests(BaseHTTPRequestHandler):
                 inside = {name: content for name, content in commit.files.items() if name.startswith(folder)}
                 if not inside:
                     raise RefusedError(404, f"No folder {folder} in {revision}", "EntryNotFound")
-                files = [{"path": name, "size": len(each), "oid": hash_of(each)} for name, each in inside.items()]
-                return [{"type": "file"} | file for file in files]
+                file = {"type": "file"}
+                return [file | {"path": name, "size": len(each), "oid": hash_of(each)} for name, each in inside.items()]
             case "GET", "commits":
                 return [{"id": commit.oid, "title": commit.title, "date": DATE, "authors": [], "message": ""}]
             case "POST", "preupload":
@@ -180,29 +174,17 @@ class Requests(BaseHTTPRequestHandler):
                 return {"success": True, "commitOid": oid, "commitUrl": url}
         raise RefusedError(404, "This is not served")
 
-    @property
-    def user(self) -> str | None:
-        return self.server.users.get(self.headers.get("Authorization", "").removeprefix("Bearer "))
-
-    def repository(self, method: str, name: str) -> Repository:
-        """That the user may see, and change, unless the method is GET."""
-        repository = self.server.repositories.get(name)
-        if repository is None or (repository.private and self.user != repository.owner):
+    def repository(self, *names: str) -> Repository:
+        if "/".join(names) not in self.server.repositories:
             raise RefusedError(404, "Repository not found", "RepoNotFound")
-        if method == "POST":
-            self.check_owner(repository)
-        return repository
-
-    def check_owner(self, repository: Repository) -> None:
-        if self.user != repository.owner:
-            raise RefusedError(403, f"{self.user} may not write to what is {repository.owner}'s")
+        return self.server.repositories["/".join(names)]
 
     def log_message(self, *_) -> None:
         """Not to the tests' output."""
 
 
 class HubServer(ThreadingHTTPServer):
-    """A Hub on the loopback interface while its context lasts: `users` are its tokens, `repositories` what it holds.
+    """A Hub on the loopback interface while its context lasts, and the `repositories` that it holds.
 
     Requests with a part in their paths that `faults` knows, such as `"commit"`, fail: they get a status; what is asked
     is done, and half of the answer sent (`"cut"`); or a function is called, and no answer sent.
@@ -213,7 +195,6 @@ class HubServer(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Requests)
         self.url = f"http://127.0.0.1:{self.server_port}"
-        self.users = {"hf_user": "user"}
         self.repositories: dict[str, Repository] = {}
         self.faults: dict[str, int | str | Callable] = {}
         self.lock = threading.RLock()
@@ -233,10 +214,6 @@ class HubServer(ThreadingHTTPServer):
         self.shutdown()
         self.server_close()
 
-    def handle_error(self, request, client_address) -> None:
-        if not isinstance(sys.exc_info()[1], ConnectionError):  # clients may hang up
-            super().handle_error(request, client_address)
-
 
 ID = r"[\w.-]+(/[\w.-]+)?"
 #: what the Hub accepts as the value of a field of a card, or as each of its values
@@ -250,7 +227,7 @@ def metadata_errors(card: str) -> list[str]:
         written = ModelCard(card).data.to_dict()
     except (ValueError, YAMLError) as error:
         return [str(error)]
-    values = {name: written[name] for name in FIELDS if name in written}
+    values = {name: written.get(name, []) for name in FIELDS}
     words = [(name, word) for name, one in values.items() for word in (one if isinstance(one, list) else [one])]
     return [f"{name}: {word!r} is not valid" for name, word in words if not re.fullmatch(FIELDS[name], str(word), re.A)]
 

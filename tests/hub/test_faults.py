@@ -22,13 +22,14 @@ from .editing import CONFIG, MANIFEST, accept, both, cut, delete, edit, edited, 
 from .test_record import OFFICIAL, SIGNALS
 
 PAGE = Path(__file__).parents[2].joinpath("recipes", "verify.md").read_text(encoding="utf-8")
+UNREAD = ("README.md", ".gitattributes", "runs/events.out.tfevents.1")
 TEXTS = ["The Transformer is a model.", "Two dogs play in the snow.", "it's OK"] * 3
 CLASSES = {"bert": "BertForSequenceClassification", "llama": "LlamaForCausalLM", "marian": "MarianMTModel"}
 RUNS = "raise SystemExit('it ran')\n"
 #: what is changed, the model that it is changed in, and what `verify` says (after "it was not run, ..." whatever)
 ROWS = re.findall(r"^\| ([^|]+) \| (bert|llama|marian|zoo) \| (.+) \|$", PAGE, re.MULTILINE)
 DENSE, DOWN = "bert.encoder.layer.1.output.dense.weight", "model.layers.2.mlp.down_proj.weight"
-MODULES, GENERATION, TOKENIZER = "modules.json", "generation_config.json", "tokenizer_config.json"
+GENERATION, TOKENIZER = "generation_config.json", "tokenizer_config.json"
 
 
 def flip_a_bit(weights: dict) -> dict:
@@ -41,17 +42,7 @@ def with_layers_swapped(weights: dict) -> dict:
 
 
 def naming(auto_class: str, target: str) -> Callable:
-    def act(folder: Path) -> None:
-        edit(folder, CONFIG, auto_map=edit(folder, CONFIG)["auto_map"] | {auto_class: target})
-
-    return act
-
-
-def name_the_kernel_of_a_part(folder: Path) -> None:
-    edit(folder, CONFIG, tower={"width": 3, "experts_implementation": "eager"})
-    settings = edit(folder, MANIFEST)["settings"]
-    settings[CONFIG]["tower"] = {"width": 3}
-    edit(folder, MANIFEST, settings=settings)
+    return edited(CONFIG, auto_map={auto_class: target})
 
 
 def lose_a_merge(folder: Path) -> None:
@@ -82,27 +73,22 @@ def name_settings_as_earlier_releases(folder: Path) -> None:
     edit(folder, MANIFEST, settings=settings)
 
 
-def replace_the_configuration(folder: Path) -> None:
-    shutil.copy(folder / CONFIG, folder / "config.5.0.0.json")
-    edit(folder, CONFIG, configuration_files=["config.5.0.0.json"])
-
-
-def module(path: str, kind: str) -> str:
-    """Of sentence-transformers, in its modules.json."""
-    return json.dumps([{"idx": 0, "name": "0", "path": path, "type": kind}])
+def module(path: str, kind: str) -> Callable:
+    """The modules.json of sentence-transformers."""
+    return write("modules.json", json.dumps([{"idx": 0, "name": "0", "path": path, "type": kind}]))
 
 
 def saved(make: Callable) -> Callable:
     return lambda folder: make(folder).save_pretrained(folder)
 
 
-OWN_TOKENIZER = {"AutoTokenizer": [None, "tokenization_mine.Mine"]}
+MINE = {"AutoModel": "mine.Mine"}
+OWN = {"AutoTokenizer": [None, "tokenization_mine.Mine"]}
 POOLING = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
 PIPELINES = {"mine": {"impl": "a/b--pipe.Mine", "pt": ["AutoModel"]}}
 TOWER = {"model_type": "tower", "auto_map": {"AutoModel": "a/b--theirs.Tower"}}
-IN_A_FOLDER = both(
-    write("sub/configuration_tfm_bert.py", RUNS), naming("AutoConfig", "sub/configuration_tfm_bert.TfmBertConfig")
-)
+LOCAL, OTHER = "sub/configuration_tfm_bert", "modeling_tfm_bert.TfmBertForMaskedLM"
+IN_A_FOLDER = both(write(f"{LOCAL}.py", RUNS), naming("AutoConfig", f"{LOCAL}.TfmBertConfig"))
 #: row of the page -> what changes a copy of the model's folder
 FAULTS = {
     "one bit of a weight": tensors(flip_a_bit),
@@ -117,47 +103,36 @@ FAULTS = {
     "a generation setting": edited(GENERATION, temperature=0.3, do_sample=True),
     "another architecture in config.json": edited(CONFIG, model_type="gemma"),
     "a kernel of attention in config.json": edited(CONFIG, attn_implementation="eager"),
-    "a kernel of a part of the model": name_the_kernel_of_a_part,
-    "another file instead of config.json": replace_the_configuration,
+    "another file instead of config.json": edited(CONFIG, configuration_files=["config.5.0.0.json"]),
     "whether unknown generation settings count": edited(GENERATION, _from_model_config=False),
     "generation settings that come from config.json": delete(GENERATION),
     "a merge of the tokenizer": lose_a_merge,
     "the chat template": replace("chat_template.jinja", "<|", "<"),
     "a special token": edited(TOKENIZER, eos_token="<|end|>"),
     "the tokenizer's vocabulary is gone": delete("tokenizer.json"),
-    "a tokenizer with code of its own": both(
-        write("tokenization_mine.py", RUNS), edited(TOKENIZER, auto_map=OWN_TOKENIZER)
-    ),
+    "a tokenizer with code of its own": both(write("tokenization_mine.py", RUNS), edited(TOKENIZER, auto_map=OWN)),
     "custom_generate/generate.py": write("custom_generate/generate.py", RUNS),
     "adapter_config.json with another base": edited("adapter_config.json", base_model_name_or_path="someone/else"),
     "a pooling of sentence-transformers": edited("1_Pooling/config.json", **POOLING),
     "auto_map into a folder": IN_A_FOLDER,
-    "auto_map into another repository": naming("AutoModelForMaskedLM", "a/b--modeling_tfm_bert.TfmBertForMaskedLM"),
+    "auto_map into another repository": naming("AutoModelForMaskedLM", f"a/b--{OTHER}"),
     "auto_map into another local folder": naming("AutoModelForMaskedLM", "evil--modeling_evil.TfmBertForMaskedLM"),
     "a config.json that is not looked into": edited(CONFIG, configuration_files=[".hidden/config.5.0.json"]),
     "a tokenizer of another local folder": edited(TOKENIZER, auto_map=["evil--tokens.Mine", None]),  # as old ones have
-    "auto_map of a folder in a folder": both(
-        write("a/b/mine.py", RUNS), edited("a/b/config.json", auto_map={"AutoModel": "mine.Mine"})
-    ),
-    "a module of sentence-transformers outside": write(MODULES, module("../other", "sentence_transformers.models.Any")),
+    "auto_map of a folder in a folder": both(write("a/b/mine.py", RUNS), edited("a/b/config.json", auto_map=MINE)),
+    "a module of sentence-transformers outside": module("../other", "sentence_transformers.models.Any"),
     "an activation of sentence-transformers": edited("2_Dense/config.json", activation_function="theirs.Activation"),
     "a library of an adapter": edited("more/adapter_config.json", auto_mapping={"parent_library": "theirs"}),
     "a pipeline of another repository": edited(CONFIG, custom_pipelines=PIPELINES),
     "auto_map of a part of the model": edited(CONFIG, tower=TOWER),
     "a kernel of attention from the Hub": edited(CONFIG, attn_implementation="someone/kernel"),
-    "a module of sentence-transformers with its own code": both(
-        write("mine.py", RUNS), write(MODULES, module("", "mine.Pooling"))
-    ),
+    "a module of sentence-transformers with its own code": both(write("mine.py", RUNS), module("", "mine.Pooling")),
     "a character of the zoo's code": replace("positions.py", "10000.0", "10000.1"),
     "a module that the zoo does not have, in code and manifest": with_code("more.py"),
     "changed code, and a manifest that names another version": with_code(tfm_zoo="0.2.0"),
     "changed code, and a manifest of an unknown version": with_code(tfm_zoo="0.0.1", loading={}),
-    "weights changed, and the manifest written anew": both(
-        tensors(lambda weights: {name: value * 1.1 for name, value in weights.items()}), record
-    ),
-    "a README edited, .gitattributes, runs/": both(
-        write("README.md", "# Mine"), write(".gitattributes", ""), write("runs/events.out.tfevents.1", "")
-    ),
+    "weights changed, and the manifest written anew": both(tensors(flip_a_bit), record),
+    "a README edited, .gitattributes, runs/": both(*(write(name, "mine") for name in UNREAD)),
     "a tokenizer saved after the model, as Trainer does": saved(lambda _: word_piece_tokenizer(TEXTS)),
     "a tokenizer saved again": saved(transformers.AutoTokenizer.from_pretrained),
     "a model saved again": saved(transformers.LlamaForCausalLM.from_pretrained),

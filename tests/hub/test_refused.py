@@ -8,10 +8,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from tfm_zoo import TfmBertForSequenceClassification
-from tfm_zoo.cli import app
 from tfm_zoo.commands.models import load
 from tfm_zoo.converters.checkpoint import fetch
 from tfm_zoo.hub import push, pushing
@@ -19,7 +17,7 @@ from tfm_zoo.proof import record, verify, verifying
 from tfm_zoo.proof.manifest import FILE, complete_manifest, write
 
 from ..tiny import tiny_model
-from .editing import CONFIG, INDEX, TOKENIZER, both, delete, edit, edited, tensors
+from .editing import CONFIG, INDEX, TOKENIZER, both, delete, edited, tensors
 from .editing import write as writing
 
 SHARD = "model-00001-of-00005.safetensors"
@@ -40,82 +38,49 @@ def folder(saved, tmp_path, monkeypatch):
     return Path(shutil.copytree(saved, tmp_path / "model"))
 
 
-def by_command(*words: str) -> Callable[[Path], None]:
-    def act(folder: Path) -> None:
-        done = CliRunner().invoke(app, [*words, str(folder), str(folder.parent / "out")])
-        assert done.exit_code == 1 and not (folder.parent / "out").exists()
-        raise ValueError(done.output.removeprefix("error: ").strip())
-
-    return act
-
-
-PUSH = (partial(push, repo_id="user/model"), partial(push, repo_id="user/model", native=True))
-COMMANDS = (by_command("export"), by_command("convert", "--quantize", "int8"))
-READING = (verify, record, PUSH[0])
+PUSH = partial(push, repo_id="user/model")
+READING = (verify, record, PUSH)
 
 
 def link(name: str, target: str) -> Callable[[Path], None]:
+    """To what lies beside the folder."""
+
     def change(folder: Path) -> None:
-        place = folder.parent / target
-        if (folder / name).exists():
-            (folder / name).rename(place)
-        elif not place.exists():
-            place.mkdir()
-        (folder / name).symlink_to(place)
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(folder.parent / target)
 
     return change
 
 
-def index(folder: Path) -> None:
-    names = edit(folder, INDEX)["weight_map"]
-    edit(folder, INDEX, weight_map=names | {min(names): "../secret"})
-
-
-def manifest(folder: Path) -> None:
-    edit(folder, FILE, code=edit(folder, FILE)["code"] | {"/etc/hostname": "0"})
-
-
-def lose_all_but_the_configuration(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.unlink() if path.name != CONFIG else path.write_text("{}")
-
-
 ODD = {name: {} for name in verifying.FIELDS} | {"weights": [], "fingerprint": {"outputs": {"x": 3}}}
-LOADING, SENDING = (*READING, load), (verify, PUSH[0])
+LOADING, SENDING = (*READING, load), (verify, PUSH)
 CHANGED = tensors(lambda given: {name: value + 1 for name, value in given.items()}, SHARD)
 #: what is done to the folder, what would read or send it, and what its refusal says
 CASES = [
-    (link("vocab.txt", "secret"), (*READING, *PUSH, *COMMANDS), "vocab.txt leads out of "),
-    (link("1_Pooling", "1_Pooling"), (verify, record), "1_Pooling"),
-    (link("README.md", "secret"), (verify, record), "README.md"),
-    (link(FILE, FILE), (verify, record), FILE),
-    (index, (verify, *PUSH, *COMMANDS), "../secret leads out of .*model, to "),
-    (manifest, (verify, *PUSH), "/etc/hostname leads out of .*model, to "),
-    *((writing(CONFIG, text), LOADING, "config.json ") for text in ("", "3", "[]", "null", "[" * 9999)),
+    (link("vocab.txt", "secret"), READING, "vocab.txt leads out of "),
+    (link("1_Pooling", "."), (verify, record), "1_Pooling"),
+    (link(FILE, "secret"), (verify, record), FILE),
+    (edited(INDEX, weight_map={"a": "../secret"}), LOADING, "../secret leads out of .*model, to "),
+    (edited(FILE, code={"/etc/hostname": "0"}), SENDING, "/etc/hostname leads out of .*model, to "),
+    *((writing(CONFIG, text), LOADING, "config.json ") for text in ("", "[]", "[" * 9999)),
     (edited(CONFIG, auto_map=["a.B"]), READING, rf"{CONFIG} has auto_map=\['a.B'\]; it should name a"),
-    (edited(CONFIG, auto_map={"AutoModel": 3}), READING, rf"{CONFIG} has auto_map=\{{'AutoModel': 3\}}; it should"),
-    (edited(TOKENIZER, auto_map=3), READING, f"{TOKENIZER} has auto_map=3; it should name a class"),
     (edited(f"part/{CONFIG}", auto_map=3), READING, f"part/{CONFIG} has auto_map=3; it should name a class"),
     (edited(CONFIG, num_hidden_layers=100_000), LOADING, f"{CONFIG} has num_hidden_layers=100000, and weights of"),
-    (edited(CONFIG, vocab_size=10**12), LOADING, f"{CONFIG} has vocab_size=1000000000000, and weights of .* rows or"),
     (edited(CONFIG, part={"n_embd": 10**9}), LOADING, f"{CONFIG} has part.n_embd=1000000000, and weights of"),
     (edited(CONFIG, num_hidden_layers=-1), LOADING, f"{CONFIG} has num_hidden_layers=-1; it should not be negative"),
-    *(
-        (writing(INDEX, text), LOADING, INDEX)
-        for text in ("", "3", "[]", "{}", '{"weight_map": ["x"]}', '{"weight_map": {}}')
-    ),
-    *((edited(INDEX, weight_map={"a": name}), LOADING, INDEX) for name in (3, None, ["x"], {}, "")),
+    *((writing(INDEX, text), LOADING, INDEX) for text in ("", "[]", "{}", '{"weight_map": ["x"]}')),
+    (edited(INDEX, weight_map={"a": 3}), LOADING, INDEX),
     (writing(FILE, "{}"), SENDING, f"{FILE} has no tfm_zoo, no transformers, .* no fingerprint: it is not a manifest"),
     (writing(FILE, json.dumps(ODD)), SENDING, "not a manifest, .*: look at .*weights, .*fingerprint.outputs.x"),
-    *((writing(FILE, text), SENDING, f"{FILE} .*cannot be read: ") for text in ("[" * 9999, "{")),
+    (writing(FILE, "{"), SENDING, f"{FILE} .*cannot be read: "),
     (writing(FILE, "[]"), SENDING, f"{FILE} .*holds list where a JSON object is wanted"),
     (both(complete_manifest, writing(TOKENIZER, "[]")), (verify,), f"{TOKENIZER} .*holds list"),
     (delete(CONFIG), (verify,), f"{CONFIG} .*cannot be read: .*No such file"),
     (lambda _: None, (partial(verify, dtype="float33"),), "dtype='float33' should be one of: auto, float"),
-    (lose_all_but_the_configuration, PUSH[:1], r"it has no zoo_manifest\.json, no code, no weights\."),
-    (delete(SHARD), PUSH[:1], f"it has no {SHARD}"),
-    (writing("positions.py", "\n"), PUSH[:1], r"positions.py has been changed\. It differs from what was saved"),
-    (CHANGED, PUSH[:1], r"weights changed: .*\. It differs from what was saved"),
+    (delete(FILE), (PUSH,), f"it has no {FILE}"),
+    (delete(SHARD), (PUSH,), f"it has no {SHARD}"),
+    (writing("positions.py", "\n"), (PUSH,), r"positions.py has been changed\. It differs from what was saved"),
+    (CHANGED, (PUSH,), r"weights changed: .*\. It differs from what was saved"),
 ]
 
 
@@ -128,14 +93,6 @@ def test_it_is_named(change, acts, message, folder):
             act(folder)
         assert "\n" not in str(caught.value)
     assert before == {path: path.read_bytes() for path in folder.parent.rglob("*") if path.is_file()}
-
-
-def test_wherever_one_stands(folder, monkeypatch):
-    index(folder)
-    for place, source in ((folder.parent, folder.name), (folder, ".")):
-        monkeypatch.chdir(place)
-        with pytest.raises(ValueError, match=r"\.\./secret leads out of .*model, to "):
-            verify(source)
 
 
 def test_links_that_are_sound(folder):

@@ -1,12 +1,11 @@
 """`tfm-zoo serve`, which is `transformers serve`, answers a chat completion with a zoo checkpoint."""
 
-import os
 import re
 import socket
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import requests
@@ -17,68 +16,34 @@ from tfm_zoo.cli import app
 
 from ..tiny import tiny_decoder
 from ..words import make_tokenizer
-from .editing import both, edited, write
-
-AVAILABLE = "transformers.utils.import_utils.is_serve_available"
-HEAD_OF_HELP, WEIGHTS = "MODEL (FORCE_MODEL below) is a folder", write("model/model.safetensors", "")
-
-
-def serve(*words: object):
-    return CliRunner().invoke(app, ["serve", *map(str, words)])
-
-
-def has(**fields):
-    return edited("model/config.json", **fields)
-
-
-@pytest.fixture(autouse=True)
-def started(monkeypatch):
-    """The command lines that transformers' server was started with; it starts nothing."""
-    started, transformers = [], SimpleNamespace(main=lambda: started.append(sys.argv))
-    monkeypatch.setattr(AVAILABLE, lambda: True)
-    monkeypatch.setitem(sys.modules, "transformers.cli.transformers", transformers)
-    # Other tests of this process find no class there that the command has put into transformers.
-    monkeypatch.setattr("tfm_zoo.plugin.patches.add_classes_to_transformers", lambda: None)
-    monkeypatch.setattr(sys, "argv", [])
-    return started
-
-
-def test_help_and_what_is_not_installed(started, monkeypatch):
-    """The help begins with how to ask, even where nothing serves; the rest of it is transformers' own."""
-    result = serve("--help")
-    assert HEAD_OF_HELP in result.stdout and "/v1/completions" in result.stdout
-    assert started == [["transformers", "serve", "--help"]]
-    monkeypatch.setattr(AVAILABLE, lambda: False)
-    assert HEAD_OF_HELP in serve("--help").stdout
-    missing = "error: What serves a model is not installed: pip install 'transformers[serving]'\n"
-    assert serve("--port", "1").stderr == missing
-
-
-NO_CONFIG, NO_WEIGHTS = "no config.json with a model_type", r"no weights \(\*\.safetensors\)"
-BERT, GPT = ({"architectures": [f"Tfm{name}"]} for name in ("BertForSequenceClassification", "GPTForCausalLM"))
+from .editing import edit
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("fields", "said"),
     [
-        (write("model/notes", ""), f"^error: model is not a folder of a model: it has {NO_CONFIG}, {NO_WEIGHTS}.\n$"),
-        (both(WEIGHTS, has(pooling_mode="mean")), f"it has {NO_CONFIG}.\n$"),
-        (has(model_type="tfm_gpt"), f"it has {NO_WEIGHTS}.\n$"),
-        (both(WEIGHTS, has(model_type="tfm", **BERT)), "^error: .* a TfmBertForSeq.*, which does not generate text"),
-        (both(WEIGHTS, has(model_type="tfm", **GPT)), "model has no chat template: ask /v1/completions"),
-        ("./nothere", "^error: .*nothere'"),  # the server would ask the Hub again and again
-        ("nothere@main", "^error: .*nothere'"),
+        ({}, "model is not a folder of a model: it has no config.json with a model_type, no weights"),
+        ({"architectures": ["TfmBertForSequenceClassification"]}, "a TfmBertForSeq.*, which does not generate text"),
+        ({"architectures": ["TfmGPTForCausalLM"]}, "model has no chat template: ask /v1/completions"),
+        (None, "error: .*model'"),  # the server would ask the Hub again and again
     ],
 )
-def test_what_no_client_would_get_an_answer_from(change, said, tmp_path, started, monkeypatch):
+def test_what_no_client_would_get_an_answer_from(fields, said, tmp_path, monkeypatch):
     """It is named before a server would start, which would answer each request with an error."""
     monkeypatch.chdir(tmp_path)
-    is_there = not isinstance(change, str)
-    if is_there:
-        change(tmp_path)
-    result = serve("model" if is_there else change, "--port", "1")
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setitem(sys.modules, "transformers.cli.transformers", server := Mock())
+    monkeypatch.setattr("transformers.utils.import_utils.is_serve_available", lambda: True)
+    # Other tests of this process find no class there that the command has put into transformers.
+    monkeypatch.setattr("tfm_zoo.plugin.patches.add_classes_to_transformers", lambda: None)
+    if fields is not None:
+        edit(tmp_path, "model/config.json", **fields)
+    if fields:
+        edit(tmp_path, "model/config.json", model_type="tfm")
+        (tmp_path / "model/model.safetensors").touch()
+    result = CliRunner().invoke(app, ["serve", "./model", "--port", "1"])
     assert re.search(said, result.stderr)
-    assert (result.exit_code == 0) == bool(started) == ("template" in said)
+    assert (result.exit_code == 0) == server.main.called == ("template" in said)
 
 
 def is_there(*place: object) -> bool:
@@ -102,20 +67,18 @@ def test_chat_completion(tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as free:
         place = free.getsockname()
     command = [sys.executable, "-m", "tfm_zoo", "serve", folder, "--host", place[0], "--port", place[1]]
-    folders = {"HF_MODULES_CACHE": str(tmp_path / "code"), "HF_HUB_CACHE": str(tmp_path / "hub")}
     monkeypatch.setenv("NO_PROXY", place[0])
+    monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "code"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     with log.open("w") as file:
-        environment = os.environ | {"HF_HUB_OFFLINE": "1"} | folders
-        server = subprocess.Popen([*map(str, command), "--device", "cpu"], env=environment, stdout=file, stderr=file)
+        server = subprocess.Popen([*map(str, command), "--device", "cpu"], stdout=file, stderr=file)
     try:
         while server.poll() is None and not is_there(*place):
             time.sleep(0.5)
-        url = "http://{}:{}/v1".format(*place)
-        answer = requests.post(f"{url}/chat/completions", json=asked | {"model": str(folder)}, timeout=240).json()
-        assert requests.get(f"{url}/models", timeout=240).json()["object"] == "list"  # of the Hub's cache: it is empty
+        url = "http://{}:{}/v1/chat/completions".format(*place)
+        answer = requests.post(url, json=asked | {"model": str(folder)}, timeout=240).json()
     finally:
         server.terminate()
         server.wait(timeout=300)
-    said, text = log.read_text(), tokenizer.decode(made, skip_special_tokens=True)
-    assert answer["choices"][0]["message"]["content"].split() == text.split(), said
-    assert '"POST /v1/chat/completions HTTP/1.1" 200' in said and "Logging error" not in said
+    text = tokenizer.decode(made, skip_special_tokens=True)
+    assert answer["choices"][0]["message"]["content"].split() == text.split(), log.read_text()

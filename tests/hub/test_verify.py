@@ -2,22 +2,16 @@
 named, and so is what cannot be checked. (`test_faults.py` has more of them, `test_refused.py` what is not read.)"""
 
 import json
-import re
-import subprocess
-import sys
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from tfm_zoo import TfmBertForMaskedLM, TfmGPTForCausalLM
 from tfm_zoo.cli import app
-from tfm_zoo.proof import Verdict, manifest, matrix, verify, verify_matrix, verifying
-from tfm_zoo.proof.comparisons import compare_tested
+from tfm_zoo.proof import manifest, matrix, verify, verify_matrix, verifying
 
-from ..documents.document import ROOT
 from ..tiny import tiny_model
 from .editing import CONFIG, MANIFEST, accept, edit, replace, write
 
@@ -63,38 +57,16 @@ def test_in_a_process_of_its_own(folder, monkeypatch):
     assert "head.dense.bias is (32,) and should be (64,)" in failure
 
 
-def test_the_command_names_its_own_options_for_what_has_to_be_trusted(folder):
-    """It runs nothing to look at code alone."""
-    replace(POSITIONS, "10000.0", "10000.1")(folder)
-    result, changed = run(folder), "code file positions.py has been changed"
-    verdict = f"{folder}: {changed}; it was not run, since that needs --trust-remote-code and --run-changed\n"
-    assert result.exit_code == 1 and result.stdout.endswith(verdict) and result.stdout.count("with changes") == 1
-    assert "process" not in run(folder, "--code-only").stderr
-
-
-def test_transformers_outside_of_the_tested_range(folder):
-    """Which the manifest names, for the release that loads it."""
-    saved, verdict = edit(folder, MANIFEST), Verdict("model")
-    (oldest, *_, newest) = saved["tested"]["transformers"]
-    for release in (oldest, f"{oldest}.3", f"{newest}.9", newest, "5.11.0", "6.1.0"):
-        compare_tested(saved, release, verdict)
-    wanted = f" is outside of the tested range, {oldest} to {newest}; it was saved with {saved['transformers']}"
-    assert verdict.ok and verdict.warnings == [f"transformers 5.11.0{wanted}", f"transformers 6.1.0{wanted}"]
-
-
-def test_command(folder, tmp_path, monkeypatch):
+def test_command(folder, tmp_path):
     whole = run(folder)
-    assert whole.stderr.startswith(f"Verifying {folder}: ")  # before what takes long
     assert whole.exit_code == 0 and whole.output.rstrip().endswith(f"\n{folder}: code, weights and outputs match")
-    (folder / "positions.py").unlink()
+    (folder / POSITIONS).unlink()
     broken, nothing = run(folder, "--json"), run(tmp_path, "--json")
     found, answer = json.loads(broken.stdout), json.loads(nothing.stdout)
     assert broken.exit_code == nothing.exit_code == 1 and not found["ok"]
     assert "code file positions.py is missing" in found["differences"]
     assert answer.pop("error").startswith(f"{tmp_path} has no zoo_manifest.json")
     assert answer == {"source": str(tmp_path), "ok": False}
-    monkeypatch.chdir(tmp_path)  # for what is nowhere, nothing is announced
-    assert run("runs/nothere/x").output == "error: There is no folder 'runs/nothere/x'.\n"
 
 
 def test_a_repository_that_is_not_there_or_has_no_manifest(online, monkeypatch):
@@ -122,9 +94,6 @@ def test_a_model_that_cannot_be_run_is_saved_all_the_same(tmp_path, here, monkey
     assert verdict.warnings == ["it was saved without outputs to compare with, since it could not be run then"]
 
 
-# Under several releases
-
-
 def test_each_release_has_an_environment_of_its_own(folder, monkeypatch):
     """One cannot be installed, and in another the model computes otherwise."""
     made = []
@@ -147,35 +116,12 @@ def test_each_release_has_an_environment_of_its_own(folder, monkeypatch):
     found = verify_matrix(folder, "transformers == 5.1, 5.2.0, 5.3, latest")
     assert made == ["transformers==5.1.*", "transformers==5.2.0", "transformers==5.3.*", "transformers"]
     assert [row["ok"] for row in found.matrix.values()] == [False, False, True, True] and not found.ok
-    code, *table = str(found).splitlines()
-    assert code.startswith("code: that of tfm_zoo") and len(table) == 5
-    wanted = ("cannot be installed", "output logits drifted", r"5.3.\*.* match$", "newest.*outputs match$")
-    assert all(re.search(pattern, line) for pattern, line in zip(wanted, table[1:], strict=True)), table
+    said = str(found)
+    assert "cannot be installed" in said and "output logits drifted" in said and said.endswith("outputs match")
     for releases, code in (("5.3,latest", 0), ("5.2.0,5.3", 1)):
         done = run(folder, "--json", "--matrix", f"transformers=={releases}")
         answer = json.loads(done.stdout)
         assert done.exit_code == code and answer["ok"] == (code == 0) and len(answer["matrix"]) == 2
-
-
-@pytest.mark.parametrize("wrong", ["transformers", "transformers==", "==5.12", "transformers==5.12,newest", "t==5;x"])
-def test_what_is_no_matrix(folder, wrong):
-    with pytest.raises(ValueError, match=r"is not a release\. It should be like 'transformers==5.12,"):
-        verify_matrix(folder, wrong)
-
-
-@pytest.mark.slow
-def test_an_environment(tmp_path):
-    """With what is installed here already, so that nothing is downloaded."""
-    python, installed = matrix.environment(tmp_path, "packaging")
-    program = "import packaging, torch, sys; print(sys.prefix)"
-    assert subprocess.check_output([python, "-c", program], text=True).strip() == str(tmp_path)
-    assert installed and python != sys.executable
-
-
-def test_the_action_calls_what_there_is():
-    action = yaml.safe_load((ROOT / ".github/actions/verify/action.yml").read_text())
-    run = action["runs"]["steps"][1]["run"]
-    for option in ("--matrix", "--json"):
-        assert option in run and option in CliRunner().invoke(app, ["verify", "--help"]).output
-    names = {name for step in action["runs"]["steps"] for name in step["env"]}
-    assert {name.lower() for name in names} == action["inputs"].keys()
+    for wrong in ("transformers==", "==5.12", "transformers==5.12,newest"):
+        with pytest.raises(ValueError, match=r"is not a release\. It should be like 'transformers==5.12,"):
+            verify_matrix(folder, wrong)

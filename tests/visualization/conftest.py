@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import tfm_zoo
 
@@ -23,11 +22,11 @@ MODELS = {
 
 
 @pytest.fixture(scope="session")
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer():
     return make_tokenizer()
 
 
-def model_of(kind: str) -> PreTrainedModel:
+def model_of(kind: str):
     model_class, fields = MODELS[kind]
     return tiny_model(model_class, **fields)
 

@@ -1,13 +1,10 @@
 """Pictures show what they are given in full, whatever the tokens look like, and large enough to be read; what they say
 of a configuration, of positions, masks and learning rates is what models and trainings have."""
 
-import warnings
-
 import pytest
 import torch
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
-from matplotlib.image import imread
 from matplotlib.text import Text
 from transformers import get_scheduler
 
@@ -20,9 +17,7 @@ from tfm_zoo.visualization import (
     block,
     mask_of,
     plot_attention,
-    plot_comparison,
     plot_rollout,
-    plot_training,
     position_vectors,
     schedule_rates,
     similarity_by_distance,
@@ -42,33 +37,20 @@ def test_each_pane_is_its_head(numbers, last):
         drawn = [axes.images[0].get_array() for axes in panels(attention, layer, head).axes if axes.images]
         drawn = [torch.tensor(image.filled(torch.nan)) for image in drawn if image.shape == (4, 6)]
         assert len(drawn) == len(expected) and all(map(torch.equal, drawn, expected))
-    titles = [axes.get_title() for axes in panels(attention, None, 2).axes[:2]]
-    assert titles == [f"layer {numbers[0] if numbers else 0}", f"layer {last}"]
+    assert panels(attention, None, 2).axes[1].get_title() == f"layer {last}"
 
 
-def test_a_flat_loss_makes_a_picture(tmp_path):
-    plot_training([{"step": step, "loss": 2.0, "eval_loss": 2.0} for step in (5, 20)], tmp_path / "curves.png")
-    assert imread(tmp_path / "curves.png").std() > 0
-
-
-@pytest.mark.parametrize(
-    ("tokens", "lacking"),
-    [(["$x$", "$", "\\frac{", "_^", "<b>"], ""), (["film", "⌕", "⊦"], ""), (["电影", "⌕", "很", "好"], "好影很电")],
-)
-def test_any_tokens(tokens, lacking, tmp_path, monkeypatch, caplog):
-    """With the fonts that matplotlib brings along, whichever are installed here."""
+def test_any_tokens(tmp_path, monkeypatch, caplog):
+    """Formulas are texts. Letters are named that the fonts, here those of matplotlib alone, lack."""
     monkeypatch.setattr(fontManager, "ttflist", [font for font in fontManager.ttflist if "mpl-data" in font.fname])
-    weights = torch.eye(len(tokens))[None, None]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        plot_attention(AttentionMap("encoder", weights, tokens, tokens, "m_{o}$d$el"), tmp_path / "map.png", 0, 0)
-        shares = torch.ones(len(tokens)) / len(tokens)
-        plot_rollout(Rollout(tokens, shares, "the state of '$'", "$good$", "m$"), tmp_path / "rollout.svg")
-    said = [f"has boxes for {lacking}, which no installed font has: a page (.html) shows them."] * 2
-    assert [record.message.partition(" ")[2] for record in caplog.records] == said * bool(lacking)
+    tokens = ["$x$", "$", "\\frac{", "_^", "⌕", "很", "好"]
+    weights = torch.eye(7)[None, None]
+    plot_attention(AttentionMap("encoder", weights, tokens, tokens, "m_{o}$d$el"), tmp_path / "map.png", 0, 0)
+    plot_rollout(Rollout(tokens, weights[0, 0, 0], "the state of '$'", "$good$", "m$"), tmp_path / "rollout.svg")
+    assert [" has boxes for 好很, " in record.message for record in caplog.records] == [True, True]
 
 
-def test_each_curve_is_its_models(tmp_path):
+def test_each_curve_is_its_models():
     """The best model comes first, and one that diverged does not make the others small."""
     losses = [(1000 * step, 4 + 2 / step) for step in range(1, 9)]
     higher = [(step, loss + 0.5) for step, loss in losses]
@@ -79,41 +61,37 @@ def test_each_curve_is_its_models(tmp_path):
         drawn = [[*map(tuple, line.get_xydata())] for line in panel.lines[:2]]
         assert drawn == [getattr(better, kind), getattr(worse, kind)]
     assert training.get_ylim()[1] < 8
-    plot_comparison([broken, *[worse] * 25], tmp_path / "a.svg", {})
-    assert "diverged" in (tmp_path / "a.svg").read_text()
 
 
-@pytest.mark.parametrize(
-    ("place", "expected"),
-    [
-        ("post", ["self-attention", "+", "LayerNorm", "feed-forward", "+", "LayerNorm"]),
-        ("pre", ["LayerNorm", "self-attention", "+", "LayerNorm", "feed-forward", "+", "LayerNorm"]),
-        ("output", ["self-attention", "LayerNorm", "+", "feed-forward", "LayerNorm", "+", "LayerNorm"]),
-    ],
-)
-def test_a_block_is_drawn_from_its_parts(place, expected):
+BLOCKS = {
+    "post": "self-attention + LayerNorm feed-forward + LayerNorm",
+    "pre": "LayerNorm self-attention + LayerNorm feed-forward + LayerNorm",
+    "output": "self-attention LayerNorm + feed-forward LayerNorm + LayerNorm",
+}
+
+
+@pytest.mark.parametrize("place", BLOCKS)
+def test_a_block_is_drawn_from_its_parts(place):
     """From the bottom to the top: norms stand where they are."""
     panel = Figure().subplots()
     (stack,) = block.stacks_of(tiny_config(tfm_zoo.TfmGPTConfig, norm_position=place, num_hidden_layers=3))
     block.draw_stack(panel, stack, 0.0)
     texts = sorted(panel.findobj(Text), key=lambda text: text.get_position()[1])
     shown = [text.get_text().replace("\n", " ") for text in texts]
-    assert "3 x" in shown and "tokens: 61 x 32" in shown
-    parts = [part for text in shown for part in {*expected} if text.startswith(part)]
-    assert parts == ["+", *expected]  # the first adds positions
+    assert "3 x" in shown
+    parts = [part for text in shown for part in {*BLOCKS[place].split()} if text.startswith(part)]
+    assert parts == ["+", *BLOCKS[place].split()]  # the first adds positions
 
 
-@pytest.mark.parametrize("kind", ["padding", "causal", "window"])
-def test_masks_are_those_of_the_models(kind):
-    length = 12
-    ids, attention_mask = torch.arange(length)[None] % 5 + 3, torch.ones(1, length)
-    if kind == "padding":
-        model, attention_mask[:, 9:] = tiny_model(tfm_zoo.TfmBertModel, attn_implementation="eager"), 0
-    else:
-        model = tiny_decoder(attn_implementation="eager", **({"sliding_window": 4} if kind == "window" else {}))
-    weights = model(ids, attention_mask=attention_mask, output_attentions=True).attentions[0][0, 0]
-    real = attention_mask[0].bool()
-    assert torch.equal(weights[real] > 0, mask_of(kind, length)[real])
+def test_masks_are_those_of_the_models():
+    ids = torch.arange(12)[None] % 5 + 3
+    for kind, model, real in (
+        ("padding", tiny_model(tfm_zoo.TfmBertModel, attn_implementation="eager"), torch.arange(12) < 9),
+        ("causal", tiny_decoder(attn_implementation="eager"), torch.arange(12) < 12),
+        ("window", tiny_decoder(attn_implementation="eager", sliding_window=4), torch.arange(12) < 12),
+    ):
+        weights = model(ids, attention_mask=real.long()[None], output_attentions=True).attentions[0][0, 0]
+        assert torch.equal(weights[real] > 0, mask_of(kind, 12)[real]), kind
 
 
 def test_rotary_positions_decay_as_a_dot_product_does():
@@ -128,17 +106,13 @@ def test_rotary_positions_decay_as_a_dot_product_does():
 
 
 def test_learned_positions():
-    """The tables of some models begin with rows that belong to no position."""
+    """Some tables begin with rows that belong to no position."""
     offset = tiny_model(tfm_zoo.TfmEncoderDecoderModel, position_embedding_type="learned", position_offset=2)
     vectors = position_vectors(offset, length=5)
     tables = {name: getattr(offset, name).embeddings.embed_positions.weight for name in ("encoder", "decoder")}
     torch.testing.assert_close(vectors, {name: table[2:7] for name, table in tables.items()}, atol=0, rtol=0)
     padded = tiny_model(tfm_zoo.TfmBertModel, position_ids_from_padding=True, pad_token_id=1)
-    learned = position_vectors(padded)[""]
-    assert torch.equal(learned, padded.embeddings.embed_positions.weight[2:])
-    alike = torch.cosine_similarity(learned[:, None], learned[None], dim=-1).double().diagonal(3)
-    made, shares = similarity_by_distance(learned)[:, 3], torch.tensor([0.1, 0.9], dtype=torch.double)
-    torch.testing.assert_close(made, torch.cat((alike.mean()[None], alike.quantile(shares))), atol=1e-6, rtol=0)
+    assert torch.equal(position_vectors(padded)[""], padded.embeddings.embed_positions.weight[2:])
 
 
 def test_rates_are_those_of_trainings():

@@ -1,9 +1,6 @@
 """`tfm-zoo show` and the functions behind it: each writes its picture. What cannot be shown is refused in a line,
 before a file is written, and the model is left as it was."""
 
-import sys
-from functools import partial
-
 import pytest
 import torch
 from matplotlib.image import imread
@@ -12,12 +9,10 @@ import tfm_zoo
 from tfm_zoo import visualization as pictures
 
 from ..command import tfm_zoo as command
-from ..forks import with_transformers
 from ..hub.editing import edit
 from ..official_models import BY_NAME, build_tiny
-from ..tiny import tiny_config, tiny_model
-from ..words import make_tokenizer
-from .conftest import ENDS, TARGET, TEXT, model_of
+from ..tiny import tiny_model
+from .conftest import TARGET, TEXT, model_of
 
 
 @pytest.fixture(autouse=True)
@@ -26,21 +21,20 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["attention", "translator", TEXT, "--layer", 1, "--head", 2],
-        ["heads", "encoder", "the film", "--file", "texts.txt"],
-        ["rollout", "classifier", TEXT],
-        ["block", "t5-small"],
-        ["masks"],
-        ["positions", "encoder", "--length", 20],
-        ["positions", "sinusoidal", "--hidden-size", 64, "--length", 100],
-        ["schedule", "linear", "cosine", "noam", "--steps", 100, "--warmup-steps", 10],
-        ["training", "runs", "trainer"],  # a recipe's folder, and the Trainer's
-    ],
-    ids=lambda words: words[0],
+PICTURES = (
+    ["attention", "translator", TEXT, "--layer", 1, "--head", 2],
+    ["heads", "encoder", "the film", "--file", "texts.txt"],
+    ["rollout", "classifier", TEXT],
+    ["block", "t5-small"],
+    ["masks"],
+    ["positions", "encoder", "--length", 20],
+    ["positions", "sinusoidal", "--hidden-size", 64, "--length", 100],
+    ["schedule", "linear", "cosine", "noam", "--steps", 100, "--warmup-steps", 10],
+    ["training", "runs", "trainer"],  # a recipe's folder, and the Trainer's
 )
+
+
+@pytest.mark.parametrize("words", PICTURES, ids=lambda words: words[0])
 def test_a_picture(words, folders, here):
     (here / "texts.txt").write_text(f"{TEXT}\n\n{TARGET}\n")
     for folder in ("runs", "trainer/checkpoint-3"):
@@ -50,36 +44,29 @@ def test_a_picture(words, folders, here):
     assert "a.png" in said and "in place of the one that was there" in said
     height, width, _ = imread(here / "a.png").shape
     assert height >= 200 and width >= 400
-    if words[0] == "heads":
-        assert "[SEP]: layer " in said and "attends to it most, with" in said and "evenly spread: " in said
 
 
 def test_attention_as_a_page(folders, here):
     command("show", "attention", folders["translator"], TEXT, "--target", TARGET, "--kind", "decoder", "--layer", 1)
-    page = (here / "attention.html").read_text("utf-8")
-    assert '"start":["decoder",1,0]' in page and '"queries":["[CLS]","[CLS]","a","bright","film"]' in page
+    assert '"start":["decoder",1,0]' in (here / "attention.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
         (["attention", "encoder", TEXT, "--layer", 2], "layer 2: the encoder attention of encoder has 0 to 1."),
-        (["attention", "encoder", TEXT, "--kind", "cross"], "kind 'cross': encoder has attention of the kind encoder."),
         (["attention", "encoder", "film " * 30], "The text has 32 tokens, and encoder reads at most 24."),
         (["attention", "encoder", TEXT, "--target", TARGET], "target 'a bright film': encoder reads no target"),
         (["attention", "no-folder", TEXT], "'no-folder' is neither a folder nor a model on the Hub"),
         (["attention", "bare", TEXT], "bare holds no tokenizer that can be loaded"),
         (["rollout", "encoder", TEXT], "encoder (TfmBertForMaskedLM) is not a classifier of the zoo"),
         (["rollout", "classifier", TEXT, "-o", "page.html"], "'page.html' should end in one of .png, .svg, .pdf"),
-        (["block", "gpt2", "-o", f"{'x' * 300}.png"], "x.png' cannot be written: File name too long."),
         (["block", "gemma-3-270"], "Did you mean 'gemma-3-270m'?"),
         (["heads", "encoder"], "Give texts, or a --file with one text per line."),
-        (["heads", "encoder", TEXT, "-o", f"{__file__}/heads.png"], "test_show.py is a file."),
         (["positions", "bare"], "has no positions to show"),
+        (["positions", "gpt2"], "positions are among the weights, which a configuration lacks"),
         (["positions", "encoder", "--length", 25], "length 25 should be at least 2, and at most 24."),
         (["positions", "rotary", "--hidden-size", 10**9], "hidden_size 1000000000 should be at most 131072"),
-        (["schedule", "linear", "--steps", 10**9], "steps 1000000000 should be at most 10000000"),
-        (["schedule", "linear", "--warmup-steps", -1], "warmup_steps -1 should be at least 0"),
         (["schedule", "reduce_lr_on_plateau"], "unknown schedule 'reduce_lr_on_plateau'"),  # it follows the losses
         (["training", "bare"], "bare has no trainer_state.json"),
     ],
@@ -93,50 +80,22 @@ def test_what_the_command_refuses(words, complaint, folders, here):
     assert {*here.iterdir()} == before
 
 
-def maps(model, text: str | None = None, target: str | None = None, **given):
-    """Attention of a model, which is left in training mode and with its attention."""
-    tokenizer = make_tokenizer() if text is not None else None
-    if text == "":
-        tokenizer.backend_tokenizer.post_processor = None
-    try:
-        pictures.attention_maps(model.train(), tokenizer, text, target, **given)
-    finally:
-        assert model.training and model.config._attn_implementation == "sdpa"
-
-
-BARE = partial(tiny_model, tfm_zoo.TfmEncoderDecoderModel, **ENDS, position_embedding_type="learned")
-CONFIG = partial(tiny_config, tfm_zoo.TfmBertConfig)
-LINEAR = partial(
-    tiny_model, tfm_zoo.TfmGPTForSequenceClassification, layer_types=["full_attention", "linear_attention"]
-)
-rollout, positions = pictures.decision_rollout, partial(pictures.plot_positions, path="a.png")
-TRAINED = pictures.TrainedModel("a variant", [(1, 4.0)], [], {})
-
-
 @pytest.mark.parametrize(
-    ("call", "complaint"),
+    ("make", "given", "complaint"),
     [
-        (lambda: maps(BARE(), TEXT), "writes no target by itself: give it"),
-        (lambda: maps(BARE(), TEXT, "film " * 40), "target has 42 tokens, .* at most 24"),
-        (lambda: maps(tiny_model(tfm_zoo.TfmBertModel, attention_type="linear"), TEXT), "linear attention has no weig"),
-        (lambda: maps(build_tiny(BY_NAME["MarianModel"]), TEXT, TARGET), "MarianModel has no head: load the class of"),
-        (lambda: maps(model_of("decoder"), ""), "text has no token"),
-        (lambda: maps(model_of("translator")), "takes these, or input_ids"),
-        (lambda: maps(model_of("encoder"), input_ids=torch.ones(9).long()), r"\(9,\) should be of shape \(1, length\)"),
-        (lambda: maps(model_of("translator"), target=TARGET, input_ids=torch.ones(1, 9).long()), "needs a tokenizer"),
-        (lambda: rollout(LINEAR(), make_tokenizer(), TEXT), r"has linear attention \(layers 1\)"),
-        (lambda: pictures.plot_comparison([], "a.png"), "0 models"),
-        (lambda: pictures.plot_comparison([TRAINED] * 2, "a.gif"), "a.gif"),
-        (lambda: positions(CONFIG(position_embedding_type="none")), "='none': the model has no positions"),
-        (lambda: positions(CONFIG(position_embedding_type="learned")), "which a configuration lacks"),
-        (lambda: positions(torch.nn.Linear(2, 2)), "Linear is not a model of the zoo: tfm_zoo.from_official"),
-        (lambda: pictures.plot_schedules([], "a.png"), "No schedule is named"),
+        (lambda: tiny_model(tfm_zoo.TfmEncoderDecoderModel), {"text": TEXT}, "writes no target by itself: give it one"),
+        (lambda: tiny_model(tfm_zoo.TfmBertModel, attention_type="linear"), {"text": TEXT}, "attention has no weights"),
+        (lambda: build_tiny(BY_NAME["MarianModel"]), {"text": TEXT, "target": TARGET}, "MarianModel has no head: load"),
+        (lambda: model_of("translator"), {}, "takes these, or input_ids"),
+        (lambda: model_of("encoder"), {"input_ids": torch.ones(9).long()}, "should be of shape .*: one text"),
     ],
 )
-def test_what_cannot_be_shown(call, complaint, here):
+def test_what_has_no_maps(make, given, complaint, tokenizer):
+    """The model is left in training mode, and with its kernel of attention."""
+    model = make().train()
     with pytest.raises(ValueError, match=complaint):
-        call()
-    assert not list(here.iterdir())
+        pictures.attention_maps(model, tokenizer, **given)
+    assert model.training and model.config._attn_implementation == "sdpa"
 
 
 @pytest.mark.parametrize(("what", "is_official"), [("attention", True), ("rollout", False)])
@@ -152,12 +111,3 @@ def test_code_of_a_tokenizer_runs_on_request_alone(what, is_official, tokenizer,
     assert not (here / "ran").exists()
     command("show", what, what, TEXT, "--trust-remote-code")
     assert (here / "ran").exists()
-
-
-@pytest.mark.slow
-def test_without_matplotlib(here):
-    """Only the pictures need matplotlib."""
-    script = "import sys; sys.modules['matplotlib'] = None; from tfm_zoo.cli import main; main()"
-    ended = with_transformers().run([sys.executable, "-c", script, "show", "schedule", "linear"])
-    assert ended.returncode == 1 and not list(here.iterdir())
-    assert "error: `tfm-zoo show` needs matplotlib, which is not installed" in " ".join(ended.stderr.split())
