@@ -128,6 +128,7 @@ def test_the_command(tmp_path):
     (folder / "modules.json").write_text("[]")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "onnxscript", None)
+        patch.delitem(sys.modules, "tfm_zoo.inference.onnx")
         said = command("export", "--onnx", folder, out, code=1)
     assert said.startswith("error: ONNX needs onnxscript, which is not installed") and not out.exists()
     command("export", "--onnx", folder, out)
