@@ -16,7 +16,6 @@ from tfm_zoo.inference.onnx import export_onnx
 from tfm_zoo.proof import verify_export
 
 from ..command import tfm_zoo as command
-from ..forks import with_transformers
 from ..tiny import ragged_batch, ragged_mask, tiny_decoder, tiny_model
 
 pytestmark = pytest.mark.slow
@@ -46,13 +45,10 @@ def opened(folder, name: str = "model.onnx"):
     ("head", "fields", "inputs", "outputs"),
     [
         (tfm_zoo.TfmBertModel, WINDOWED, ENCODER, {"last_hidden_state", "pooler_output"}),
+        (tfm_zoo.TfmDebertaModel, {"type_vocab_size": 2}, ENCODER, {"last_hidden_state"}),
         (tfm_zoo.TfmBertForQuestionAnswering, {"type_vocab_size": 0}, DECODER, {"start_logits", "end_logits"}),
-        (tfm_zoo.TfmBertForMultipleChoice, {}, ENCODER, {"logits"}),
         (tfm_zoo.TfmGPTForSequenceClassification, {"attention_type": "linear"}, DECODER, {"logits"}),
-        (
-            tfm_zoo.TfmEncoderDecoderForSequenceClassification,
-            *({"decoder_layers": 1}, DECODER, {"logits", "encoder_last_hidden_state"}),
-        ),
+        (tfm_zoo.TfmEncoderDecoderForSequenceClassification, {}, DECODER, {"logits", "encoder_last_hidden_state"}),
     ],
 )
 def test_a_whole_model(head, fields, inputs, outputs, tmp_path):
@@ -125,23 +121,20 @@ def test_a_translator_generates_with_its_cache(tmp_path):
     assert "the export computes what the model computes" in said and "logits within" in said
 
 
-@pytest.fixture
-def zoo_folder(tmp_path):
-    """A tiny model in half precision, with a sentence-transformers file."""
-    folder = tmp_path / "zoo"
+def test_the_command(tmp_path):
+    """Of a model in half precision, with a sentence-transformers file. A package that lacks is named."""
+    folder, out = tmp_path / "zoo", tmp_path / "out"
     tiny_model(tfm_zoo.TfmBertForSequenceClassification, num_hidden_layers=1).bfloat16().save_pretrained(folder)
     (folder / "modules.json").write_text("[]")
-    return folder
-
-
-def test_the_command(zoo_folder, tmp_path):
-    out = tmp_path / "out"
-    command("export", "--onnx", zoo_folder, out)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "onnxscript", None)
+        patch.delitem(sys.modules, "tfm_zoo.inference.onnx")
+        said = command("export", "--onnx", folder, out, code=1)
+    assert said.startswith("error: ONNX needs onnxscript, which is not installed") and not out.exists()
+    command("export", "--onnx", folder, out)
     assert {file.name for file in (out / "onnx").iterdir()} == {"model.onnx"}
-    graph = onnx.load(out / "onnx" / "model.onnx").graph
-    axes = {each.name: [axis.dim_param for axis in each.type.tensor_type.shape.dim] for each in graph.input}
-    assert axes == {name: ["batch_size", "sequence_length"] for name in ENCODER}
-    assert not any(each.data_type == onnx.TensorProto.BFLOAT16 for each in graph.initializer)
+    weights = onnx.load(out / "onnx" / "model.onnx").graph.initializer
+    assert not any(each.data_type == onnx.TensorProto.BFLOAT16 for each in weights)
     names = {file.name for file in out.iterdir()}
     assert {"config.json", "modules.json", "modeling_tfm_bert.py"} <= names and "model.safetensors" not in names
     assert AutoConfig.from_pretrained(out).architectures == ["TfmBertForSequenceClassification"]
@@ -151,7 +144,7 @@ def test_files_that_differ_are_not_left(tmp_path, monkeypatch):
     monkeypatch.setattr(tfm_zoo.inference.onnx.check, "TOLERANCE", -1.0)
     monkeypatch.setattr(tfm_zoo.inference.onnx.check, "RELATIVE_TOLERANCE", -1.0)
     model = tiny_model(tfm_zoo.TfmBertForSequenceClassification, num_hidden_layers=1)
-    with pytest.raises(ConversionError, match="The logits of ONNX Runtime for 1 sequences of 2 tokens differ by "):
+    with pytest.raises(ConversionError, match="The logits of ONNX Runtime for "):
         export_onnx(model, tmp_path / "onnx")
     assert not (tmp_path / "onnx").exists()
 
@@ -161,18 +154,10 @@ def test_files_that_differ_are_not_left(tmp_path, monkeypatch):
     [
         ("train", {}, "this one is in training mode"),
         ("eval", {"attention_type": "linear"}, "TfmGPTForCausalLM with linear attention keeps a state"),
-        ("eval", DYNAMIC, "rope_type='dynamic' has frequencies that depend on the length"),
+        ("eval", DYNAMIC, "rope_type='dynamic' has frequencies"),
     ],
 )
 def test_what_cannot_be_exported_is_refused(change, fields, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         export_onnx(getattr(tiny_decoder(**fields), change)(), tmp_path)
     assert not any(tmp_path.iterdir())
-
-
-def test_a_missing_package_is_named(zoo_folder, tmp_path):
-    program = "import sys; sys.modules['onnxscript'] = None; from tfm_zoo.cli import main; main()"
-    ended = with_transformers().run([sys.executable, "-c", program, "export", "--onnx", zoo_folder, tmp_path / "out"])
-    assert ended.returncode == 1
-    assert ended.stderr.startswith("error: ONNX needs onnxscript, which is not installed: pip install -e '.[onnx]'")
-    assert not (tmp_path / "out").exists()

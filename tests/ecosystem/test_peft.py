@@ -1,6 +1,6 @@
 """PEFT takes the zoo's models as it takes official ones: adapters are trained, saved, loaded and merged."""
 
-import json
+import copy
 import sys
 
 import peft
@@ -14,14 +14,12 @@ from tfm_zoo import (
     TfmEncoderDecoderForConditionalGeneration,
     TfmGPTForCausalLM,
     from_official,
-    to_official,
 )
 
 from ..forks import with_transformers
 from ..official_models import BY_NAME, both, build_tiny
 from ..tiny import NO_DROPOUT, ragged_batch, tiny_model
 
-LORA = "TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING"
 IDS = torch.arange(4, 22).view(3, 6)
 MASK = torch.ones_like(IDS)
 MASK[0, :2] = 0  # at the left, as a decoder's
@@ -44,19 +42,12 @@ def train(model: nn.Module, batch: dict | None = None, learning_rate: float = 2.
     return [loss.item() for loss in losses]
 
 
-@pytest.mark.parametrize(
-    ("head", "targets", "count"),
-    [
-        (TfmGPTForCausalLM, "all-linear", 2 * 6),
-        (TfmEncoderDecoderForConditionalGeneration, ["q_proj", "v_proj"], 2 * 2 + 3 * 4),  # in both stacks
-    ],
-)
-def test_adapted_generation(head, targets, count, tmp_path):
-    """A low-rank adapter: trained, saved, put on a fresh model, and merged into its weights, which are saved."""
+@pytest.mark.parametrize("head", [TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration])
+def test_adapted_generation(head, tmp_path):
+    """A low-rank adapter: trained, saved, put on a fresh model, and merged into its weights."""
     batch = ragged_batch(head, side="left" if head is TfmGPTForCausalLM else "right", labels=True)
     prompt = {name: batch[name] for name in ("input_ids", "attention_mask")} | {"max_new_tokens": 6, "num_beams": 2}
-    adapted = peft.get_peft_model(tiny_model(head, **NO_DROPOUT), peft.LoraConfig(target_modules=targets, r=4))
-    assert len(adapted.targeted_module_names) == count
+    adapted = peft.get_peft_model(tiny_model(head, **NO_DROPOUT), peft.LoraConfig(r=4, target_modules="all-linear"))
     losses = train(adapted, batch, learning_rate=1.0)
     assert losses[-1] < losses[0]
     tokens, logits = adapted.generate(**prompt), adapted(**batch).logits
@@ -65,26 +56,28 @@ def test_adapted_generation(head, targets, count, tmp_path):
     reloaded = peft.PeftModel.from_pretrained(tiny_model(head, **NO_DROPOUT), tmp_path / "adapter").eval()
     assert reloaded.generate(**prompt).equal(tokens)
     merged = reloaded.merge_and_unload()
-    assert type(merged) is head
-    merged.save_pretrained(tmp_path / "merged")
-    for model in (merged, head.from_pretrained(tmp_path / "merged")):
-        assert model.generate(**prompt).equal(tokens)
-        torch.testing.assert_close(model(**batch).logits, logits, rtol=1e-4, atol=1e-4)
+    assert type(merged) is head and merged.generate(**prompt).equal(tokens)
+    torch.testing.assert_close(merged(**batch).logits, logits, rtol=1e-4, atol=1e-4)
 
 
-METHODS = {peft.LoraConfig: {}, peft.IA3Config: {}, peft.VeraConfig: {}}
-METHODS |= {peft.AdaLoraConfig: {"total_step": 9}, peft.OFTConfig: {"oft_block_size": 4}}
-CASES = [("LlamaForCausalLM", config) for config in METHODS]
-CASES += [("BartForConditionalGeneration", peft.LoraConfig), ("BertForSequenceClassification", peft.LoraConfig)]
-
-
-@pytest.mark.parametrize(("name", "config"), CASES)
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("LlamaForCausalLM", peft.LoraConfig()),
+        ("LlamaForCausalLM", peft.IA3Config()),
+        ("LlamaForCausalLM", peft.VeraConfig()),
+        ("LlamaForCausalLM", peft.AdaLoraConfig(total_step=9)),
+        ("LlamaForCausalLM", peft.OFTConfig(oft_block_size=4)),
+        ("BartForConditionalGeneration", peft.LoraConfig()),
+        ("BertForSequenceClassification", peft.LoraConfig()),
+    ],
+)
 def test_modules_need_no_names(name, config):
     """Queries and values, or what else is usual, of every layer learn; LLaMA's zoo model learns what LLaMA does."""
     counts, losses = [], []
     for model in both(name)[name != "LlamaForCausalLM" :]:
         torch.manual_seed(0)
-        adapted = peft.get_peft_model(model, config(**METHODS[config]))
+        adapted = peft.get_peft_model(model, copy.deepcopy(config))
         with torch.no_grad():  # most adapters begin at zero
             for parameter in filter(lambda each: each.requires_grad, adapted.parameters()):
                 parameter.add_(0.05)
@@ -96,16 +89,13 @@ def test_modules_need_no_names(name, config):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", [("tfm_zoo", "peft"), ("peft", "tfm_zoo")])
-def test_whichever_is_imported_first(order):
-    """The zoo alone does not import PEFT."""
-    program = f"""
-import sys, {order[0]}
-assert "peft" not in sys.modules or "peft" == {order[0]!r}
-import {order[1]}
-from peft.utils.constants import {LORA} as table
+def test_the_zoo_imported_first():
+    """It does not import PEFT, and what needs no names here needs none there."""
+    program = """
+import sys, tfm_zoo
+assert "peft" not in sys.modules
+from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as table
 assert table["tfm_gpt"] == table["tfm_bert"] == table["tfm_encoder_decoder"] == ["q_proj", "v_proj"]
-assert not any(str(getattr(finder, "name", "")).startswith("peft") for finder in sys.meta_path)
 """
     with_transformers().run([sys.executable, "-c", program], check=True)
 
@@ -121,47 +111,31 @@ def test_an_official_adapter(tmp_path):
         assert (model(input_ids=IDS)[0] - wanted).abs().max() <= 1e-5
 
 
-@pytest.mark.parametrize("name", ["LlamaForCausalLM", "GPT2LMHeadModel", "BartForConditionalGeneration"])
-def test_prefix_tuning(name, tmp_path):
-    """Losses, greedy tokens and beams of the official class, and of the prefix that was saved."""
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "BartForConditionalGeneration"])
+def test_prefix_tuning(name):
+    """Losses, greedy tokens and beams of the official class."""
     is_bart = name.startswith("Bart")
     fields = {"decoder_attention_heads": 4} if is_bart else {}  # PEFT takes the encoder's number of heads
     config = peft.PrefixTuningConfig(task_type="SEQ_2_SEQ_LM" if is_bart else "CAUSAL_LM", num_virtual_tokens=3)
     prompt = {"input_ids": IDS, "attention_mask": MASK, "max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
     losses, tokens = [], []
-    for model, fresh in zip(both(name, **fields), both(name, **fields), strict=True):
+    for model in both(name, **fields):
         torch.manual_seed(0)
         tuned = peft.get_peft_model(model, config)
         losses.append(train(tuned))
         tokens.append([tuned.generate(**prompt), tuned.generate(**prompt, num_beams=3)])
-        tuned.save_pretrained(folder := tmp_path / type(model).__name__)
-        assert peft.PeftModel.from_pretrained(fresh, folder).eval().generate(**prompt).equal(tokens[-1][0])
     assert losses[1] == pytest.approx(losses[0], rel=1e-4) and losses[1][-1] < losses[1][0]
     assert all(map(torch.equal, *tokens))
 
 
 def test_an_encoder_takes_prompts_and_no_prefix():
     bare = peft.PrefixTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)
-    with pytest.raises(ValueError, match=r"an encoder has no cache\. PEFT's prefix tuning needs one"):
+    with pytest.raises(ValueError, match="an encoder has no cache"):
         peft.get_peft_model(tiny_model(TfmBertModel), bare)(input_ids=IDS, attention_mask=MASK)
     model = tiny_model(TfmBertForSequenceClassification)
     prompted = peft.get_peft_model(model, peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3))
     prompted(input_ids=IDS, attention_mask=MASK, labels=torch.tensor([0, 1, 1])).loss.backward()
     assert prompted.prompt_encoder.default.embedding.weight.grad.norm() > 0
-
-
-def test_an_adapter_for_each_row_and_its_beams():
-    """PEFT names the adapter of each beam to the decoder, whose beams then share no keys and values of the source."""
-    lora = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], init_lora_weights=False, task_type="SEQ_2_SEQ_LM")
-    ids, names, found = torch.arange(3, 27).view(3, 8), ["a", "b", "__base__"], []
-    for model in both("BartForConditionalGeneration"):
-        adapted = peft.get_peft_model(model, lora, adapter_name="a").eval()
-        adapted.add_adapter("b", lora)
-        generator = torch.Generator().manual_seed(0)
-        for _, parameter in sorted(pair for pair in adapted.named_parameters() if "lora_" in pair[0]):
-            parameter.data.normal_(generator=generator)
-        found.append([adapted.generate(input_ids=ids, num_beams=beams, adapter_names=names) for beams in (1, 3)])
-    assert all(map(torch.equal, *found))
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +178,6 @@ def test_an_adapter_of_a_converted_model_is_found_with_its_base(way, official, t
     adapted = way(base, tmp_path / "adapter", init_lora_weights=False).eval()
     with torch.no_grad():
         wanted = adapted(ids).logits
-        assert not wanted.allclose(from_official(official)(ids).logits, atol=1e-2)
     with_transformers().run(["", "-c", LOAD, tmp_path / "adapter", tmp_path / "logits.pt"], check=True)
     for logits in torch.load(tmp_path / "logits.pt"):
         torch.testing.assert_close(logits, wanted)
@@ -219,12 +192,3 @@ def test_an_adapter_without_a_base_is_refused_before_training(way, official, tmp
     with pytest.raises(ValueError, match=rf"converted from '{official}' and is not in a folder yet.*save_pretrained\("):
         way(model, tmp_path / "adapter")
     assert not [*tmp_path.rglob("*.safetensors")]
-    assert not any("lora" in name for name, _ in model.named_parameters())
-
-
-def test_an_official_model_has_no_base_in_the_zoo(official, tmp_path):
-    """The base of its adapters is not the zoo's folder, which holds another class."""
-    from_official(official).save_pretrained(tmp_path / "base")
-    by_peft(to_official(TfmGPTForCausalLM.from_pretrained(tmp_path / "base")), tmp_path / "adapter")
-    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
-    assert config["base_model_name_or_path"] is None

@@ -17,14 +17,12 @@ from ..official_models import BY_NAME, build_tiny
 from ..tiny import tiny_model
 from ..words import SENTENCES, make_tokenizer
 
-QUESTION = "who saw a film"
 #: what makes of the family a BART, which knows the ends of sentences by the tokenizer's
 LIKE_BART = {
     **{"position_embedding_type": "learned", "position_offset": 2, "embedding_norm": True, "scale_embedding": False},
     **{"eos_token_id": 3, "decoder_start_token_id": 3},
 }
-# (A native BART of two classes does not load again: its configuration writes them down as if two were its default.)
-BART = LIKE_BART | {"num_labels": 4}
+BART = LIKE_BART | {"num_labels": 4}  # a native BART of two classes does not load again
 MASKED, TOP = ["the film was [MASK]", "[MASK] story was dull and long"], {"top_k": None}
 
 
@@ -55,16 +53,17 @@ def assert_close(ours, theirs) -> None:
 def test_pipeline(task, head, texts, options, fields, tmp_path):
     tokenizer, answers = make_tokenizer(), []
     model = tiny_model(getattr(tfm_zoo, head), vocab_size=len(tokenizer), **fields)
-    for saved, trust in ((model, {"trust_remote_code": True}), (tfm_zoo.to_official(model), {})):
+    for saved, make in ((model, tfm_zoo.pipeline), (tfm_zoo.to_official(model), pipeline)):
         folder = tmp_path / type(saved).__name__
         for each in (saved, tokenizer):
             each.save_pretrained(folder)
-        answers.append(pipeline(task, model=str(folder), device="cpu", **trust)(texts, **{"batch_size": 2} | options))
+        write = make(task, str(folder), device="cpu", trust_remote_code=True)
+        answers.append(write(texts, **{"batch_size": 2} | options))
     assert_close(*answers)
 
 
-def convert(source: Path, out: Path, *options: str) -> Path:
-    command("convert", source, out, *options)
+def convert(source: Path, out: Path) -> Path:
+    command("convert", source, out)
     return out
 
 
@@ -101,36 +100,32 @@ def test_sentence_transformer_without_modules(name, by, tmp_path):
 
 
 @LOADS
-@pytest.mark.parametrize("name", ["T5ForConditionalGeneration", "UMT5Model", "MarianModel"])
+@pytest.mark.parametrize("name", ["T5ForConditionalGeneration", "MarianModel"])
 def test_sentence_transformer_of_an_encoder(name, by, tmp_path):
-    """sentence-transformers reads the encoder alone of these. (Of whole official models, it starts all but T5's kind at
-    random.)"""
+    """sentence-transformers reads the encoder alone of these, whose folder is converted as an encoder."""
     whole, official = official_folder(tmp_path / "whole", name), tmp_path / "official"
     module = Transformer(str(whole), model_kwargs={"device_map": "cpu"})
     theirs = SentenceTransformer(modules=[module, Pooling(module.get_embedding_dimension())], device="cpu")
     theirs.save(str(official))
     same(loaded(SentenceTransformer, convert(official, tmp_path / "zoo"), by), theirs)
-    ours = loaded(SentenceTransformer, convert(whole, tmp_path / "whole zoo"), by)
-    ids = torch.arange(5, 12)[None]
-    if by == "zoo":  # which tells it
-        torch.testing.assert_close(ours[0].auto_model(ids)[0], build_tiny(BY_NAME[name]).get_encoder()(ids)[0])
-    else:
-        with pytest.raises(ValueError, match="convert with --head TfmEncoderDecoderEncoder"):
-            ours.encode(SENTENCES)
     (whole / "modules.json").write_bytes((official / "modules.json").read_bytes())
-    config = json.loads((convert(whole, tmp_path / "zoo", "--overwrite") / "config.json").read_text())
+    config = json.loads((convert(whole, tmp_path / "whole zoo") / "config.json").read_text())
     assert config["architectures"] == ["TfmEncoderDecoderEncoder"]
 
 
-IDENTITY = "torch.nn.modules.linear.Identity"
-FIELDS = [{"sentence_transformers": {"activation_fn": IDENTITY}}, {"sbert_ce_default_activation_function": IDENTITY}]
+def test_the_encoder_of_a_whole_model_is_read_where_the_zoo_tells_it(tmp_path):
+    zoo = convert(official_folder(tmp_path / "whole", "MarianModel"), tmp_path / "whole_zoo")
+    encoder, ids = loaded(SentenceTransformer, zoo, "zoo")[0].auto_model, torch.arange(5, 12)[None]
+    torch.testing.assert_close(encoder(ids)[0], build_tiny(BY_NAME["MarianModel"]).get_encoder()(ids)[0])
+    with pytest.raises(ValueError, match="convert with --head TfmEncoderDecoderEncoder"):
+        loaded(SentenceTransformer, zoo, "own code").encode(SENTENCES)
 
 
 @LOADS
-@pytest.mark.parametrize("field", FIELDS)
-def test_cross_encoder_of_a_converted_model(field, by, tmp_path):
+def test_cross_encoder_of_a_converted_model(by, tmp_path):
     """Its activation stands in `config.json`."""
-    official = official_folder(tmp_path / "official", "BertForSequenceClassification", labels=1, **field)
+    fields = {"labels": 1, "sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}}
+    official = official_folder(tmp_path / "official", "BertForSequenceClassification", **fields)
     ours = loaded(CrossEncoder, convert(official, tmp_path / "zoo"), by)
     pairs, theirs = list(zip(SENTENCES, SENTENCES[::-1], strict=True)), CrossEncoder(str(official), device="cpu")
     torch.testing.assert_close(*(torch.tensor(each.predict(pairs)) for each in (ours, theirs)))

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, TorchAoConfig
 from tfm_zoo import TfmBertForMaskedLM, TfmGPTForCausalLM
 
 from ..precision import tensors_in
-from ..tiny import HEADS, NO_DROPOUT, ragged_batch, tiny_decoder, tiny_model
+from ..tiny import HEADS, NO_DROPOUT, ragged_batch, tiny_model
 
 EVERY_HEAD = pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
 
@@ -65,26 +65,13 @@ class Scaled(nn.Linear):
 def test_a_head_that_is_not_plain_is_called():
     """The chunked loss reads the head's weight; where calling the head does more, it is called."""
     batch = ragged_batch(TfmBertForMaskedLM, labels=True)
-    hooked, subclassed, wrapped = (tiny_model(TfmBertForMaskedLM) for _ in range(3))
+    hooked, subclassed = (tiny_model(TfmBertForMaskedLM) for _ in range(2))
     hooked.lm_head.register_forward_hook(lambda module, inputs, output: 2 * output)
     subclassed.lm_head.__class__ = Scaled
-    plain = wrapped.lm_head
-    wrapped.lm_head.forward = lambda states: 2 * nn.functional.linear(states, plain.weight, plain.bias)
-    for model in (hooked, subclassed, wrapped):
+    for model in (hooked, subclassed):
         outputs = model(**batch)
         wanted = nn.functional.cross_entropy(outputs.logits.flatten(0, 1), batch["labels"].flatten())
         torch.testing.assert_close(outputs.loss, wanted)
-
-
-def test_weights_of_one_half_precision_under_autocast_in_the_other():
-    """Rotary positions are joined in float32: autocast joins no states of the other kind."""
-    rope = {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}
-    model = tiny_decoder(position_embedding_type="rotary", norm_type="rmsnorm", norm_bias=False, rope_parameters=rope)
-    model, ids = model.half(), torch.arange(12).view(2, 6)
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = model(ids, labels=ids).loss
-    loss.backward()
-    assert loss.isfinite()
 
 
 def test_int8_weights_of_torchao(tmp_path):
@@ -99,4 +86,3 @@ def test_int8_weights_of_torchao(tmp_path):
     assert not [projection for projection in projections if type(projection.weight) is nn.Parameter]
     wanted = model(**batch).logits
     assert 0 < (quantised(**batch).logits - wanted).norm() < 0.05 * wanted.norm()
-    assert quantised.generate(**batch, max_new_tokens=8, do_sample=False).shape == (4, 9 + 8)
