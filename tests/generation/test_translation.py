@@ -61,12 +61,3 @@ def test_other_forms_of_the_source():
             made = generate(model, inputs, **strategy)
             assert made.sequences.equal(wanted.sequences)
             assert_same(made.scores, wanted.scores)
-
-
-def test_a_start_that_is_missing():
-    model = make(decoder_start_token_id=None, bos_token_id=None)
-    with pytest.raises(ValueError, match="decoder_start_token_id"):
-        model.generate(**sources())
-    assert model.generate(**sources(), decoder_start_token_id=5, max_new_tokens=2)[:, 0].eq(5).all()
-    with pytest.raises(ValueError, match=r"decoder_start_token_id=None.* begin with it"):
-        model(**sources(), labels=torch.ones(4, 3, dtype=torch.long))

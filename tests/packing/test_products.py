@@ -122,17 +122,6 @@ def test_rows_do_not_depend_on_each_other(dtype):
             assert_near(made, row, linear, 1.2 * BOUNDS[dtype])
 
 
-def test_eight_bits_written_as_bfloat16(monkeypatch):
-    """Where the machine has bfloat16, an encoder's products write it, as exactly as it can be written."""
-    monkeypatch.setattr(products, "has_bfloat16", lambda: True)
-    weight, offset, linear = case("int8")
-    kernel, inputs = ManyRowsInt8Product(weight, offset), torch.randn(7, 64)
-    for given in (inputs, inputs.bfloat16()):
-        made = kernel(given, torch.bfloat16)
-        assert made.dtype == torch.bfloat16 and kernel(given).dtype == torch.float32
-        assert_near(made, inputs, linear, BOUNDS["int8"])
-
-
 @pytest.mark.parametrize("overflows, levels", [((), 127), ((127,), 63), ((127, 63), 0), (None, 0)])
 def test_levels_are_tried(overflows, levels):
     """Eight bits where a kernel multiplies them exactly, seven where it does not, and another kernel without either."""

@@ -56,24 +56,22 @@ def scored(model: CrossEncoder) -> np.ndarray:
     return model.predict(pairs)
 
 
-def classifying(folder):
-    return pipeline("text-classification", folder("BertForSequenceClassification"), top_k=None, device="cpu")
-
-
 def classified(task) -> list[float]:
     """The probability of the first label."""
     return [min(found, key=lambda each: each["label"])["score"] for found in task(TEXTS, batch_size=4)]
 
 
 #: thing -> what makes it, and what is computed with it
+OF_PAIRS = "BertForSequenceClassification"
 THINGS = {
-    pooling: (partial(sentences, pooling=pooling), lambda model: model.encode(TEXTS))
-    for pooling in ("mean", "lasttoken")
-}
-THINGS |= {
-    "cross-encoder": (lambda folder: CrossEncoder(folder("BertForSequenceClassification"), device="cpu"), scored),
+    "sentences": (sentences, lambda model: model.encode(TEXTS)),
+    "last token": (partial(sentences, pooling="lasttoken"), lambda model: model.encode(TEXTS)),
+    "cross-encoder": (lambda folder: CrossEncoder(folder(OF_PAIRS), device="cpu"), scored),
     "sparse encoder": (sparse, lambda model: model.encode(TEXTS, convert_to_sparse_tensor=False).numpy()),
-    "pipeline": (classifying, classified),
+    "pipeline": (
+        lambda folder: pipeline("text-classification", folder(OF_PAIRS), top_k=None, device="cpu"),
+        classified,
+    ),
 }
 
 
