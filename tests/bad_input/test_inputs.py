@@ -26,15 +26,14 @@ def states(*shape: int) -> torch.Tensor:
     return torch.zeros(shape)
 
 
-def shapes(name: str, wanted: str, *wrong: tuple[int, ...], **others) -> list[tuple[dict, str]]:
-    """A mask of each of these shapes, and what is said of it."""
-    return [
-        ({name: torch.ones(shape)} | others, f"^{name} of shape {re.escape(str(shape))} .*{wanted}") for shape in wrong
-    ]
-
-
 def no_tensors(**values) -> list[tuple[dict, str]]:
     return [({name: value}, f"^{name} is a .*, and should be a tensor") for name, value in values.items()]
+
+
+def masks(wanted: str, *wrong: tuple[int, ...], **others) -> list[tuple[dict, str]]:
+    """A mask of each of these shapes, and what is said of it."""
+    said = f".*{wanted}"
+    return [({"attention_mask": torch.ones(each)} | others, re.escape(str(each)) + said) for each in wrong]
 
 
 def cache_of(seen: int = 5, **fields) -> transformers.Cache:
@@ -52,9 +51,9 @@ def both_caches(rows: int = 2, source: int = 7, **fields) -> transformers.Cache:
         return model(source, decoder_input_ids=target).past_key_values
 
 
-THREE_HEADS = {"num_attention_heads": 3, "head_dim": 8}
-NO_IDS = {"input_ids": None}
-NO_TARGET = {"decoder_input_ids": None}
+NO_IDS, NO_TARGET = {"input_ids": None}, {"decoder_input_ids": None}
+ENCODED = NO_IDS | {"encoder_outputs": (states(2, 7, 32),)}
+ENDED = NO_TARGET | {"input_ids": 2 * ONES}  # sources that end
 #: of the models of all families
 EVERYWHERE = [
     (NO_IDS, "one of input_ids and inputs_embeds .* neither"),
@@ -73,14 +72,9 @@ EVERYWHERE = [
 OF_WORDS = [
     *no_tensors(labels=IDS.tolist()),
     ({"labels": IDS + 50}, "labels holds 64, .*vocab_size.* 0 to 60"),
-    ({"labels": -ONES}, "labels holds -1, .*vocab_size.* 0 to 60"),
     ({"labels": IDS[:, :6]}, r"labels of shape \(2, 6\) .*\(2, 7\)"),
-    ({"labels": IDS[0]}, r"labels of shape \(7,\) .*\(2, 7\)"),
 ]
-OF_TOKENS = [
-    ({"labels": IDS}, "labels holds 14, .*num_labels.* 0 to 1"),
-    ({"labels": ONES[:, :6]}, r"labels of shape \(2, 6\) .*\(2, 7\)"),
-]
+OF_TOKENS = [({"labels": IDS}, "labels holds 14, .*num_labels.* 0 to 1")]
 OF_SEQUENCES = [
     *no_tensors(labels=[0, 1]),
     ({"labels": SENTENCES}, "labels holds 9, .*num_labels.* 0 to 1"),
@@ -90,68 +84,32 @@ OF_SEQUENCES = [
 CASES = {
     "BertModel": [
         *EVERYWHERE,
-        (NO_IDS | {"inputs_embeds": states(7, 32)}, r"inputs_embeds of shape \(7, 32\) .*\(batch, length, 32\)"),
-        (NO_IDS | {"inputs_embeds": states(1, 25, 32)}, "inputs of 25 tokens .*24 positions"),
         ({"token_type_ids": 2 * ONES}, "token_type_ids holds 2, .*type_vocab_size.* 0 to 1"),
         ({"token_type_ids": ONES[:, :6]}, r"token_type_ids of shape \(2, 6\) .*\(2, 7\)"),
-        *shapes("attention_mask", r"\(2, 7\)", (2, 6), (2, 7, 7), (2, 1, 7, 6), (2, 3, 7, 7), (3, 1, 7, 7)),
+        *masks(r"\(2, 7\)", (2, 6), (2, 7, 7), (2, 1, 7, 6), (2, 3, 7, 7), (3, 1, 7, 7)),
         *no_tensors(input_ids=BatchEncoding({"input_ids": IDS}), attention_mask=ONES.numpy()),
-        *no_tensors(input_ids="a text", attention_mask={"full_attention": None}),
         # PEFT's prefix tuning passes one, and the mask that goes with it.
-        (
-            {"attention_mask": torch.ones(2, 11), "past_key_values": transformers.DynamicCache()},
-            "past_key_values: an encoder has no cache",
-        ),
+        ({"attention_mask": torch.ones(2, 11), "past_key_values": transformers.DynamicCache()}, "encoder has no cache"),
     ],
-    "BertForMaskedLM": [
-        *OF_WORDS,
-        ({"labels": ONES[..., None] + ONES[0, :3]}, r"labels of shape \(2, 7, 3\) .*\(2, 7\)"),
-    ],
-    "BertForPreTraining": [
-        ({"labels": IDS[:, :6]}, r"labels of shape \(2, 6\) .*\(2, 7\)"),
-        ({"next_sentence_label": SENTENCES}, "next_sentence_label holds 9, .*0 to 1"),
-    ],
-    "BertForNextSentencePrediction": [({"labels": SENTENCES}, "labels holds 9, .*0 to 1")],
-    "BertForSequenceClassification": [
-        *OF_SEQUENCES,
-        ({"labels": ONES[0, 0]}, r"labels of shape \(\) .*\(2,\)"),
-        ({"labels": ONES[:, :2]}, r"\(2, 2\) .*multi_label_classi"),
-    ],
+    "BertForMaskedLM": OF_WORDS,
+    "BertForPreTraining": [({"next_sentence_label": SENTENCES}, "next_sentence_label holds 9, .*0 to 1")],
+    "BertForSequenceClassification": [*OF_SEQUENCES, ({"labels": ONES[:, :2]}, r"\(2, 2\) .*multi_label_classi")],
     "BertForTokenClassification": OF_TOKENS,
     "BertForMultipleChoice": [
-        (NO_IDS, "Exactly one of input_ids and inputs_embeds .* neither"),
         ({}, r"input_ids of shape \(2, 7\) .*\(batch, choices, length\)"),
         ({"input_ids": IDS[None], "labels": SENTENCES[:1]}, "labels holds 2, .*choices.* 0 to 1"),
     ],
-    "BertForQuestionAnswering": [
-        *no_tensors(start_positions=[0, 1]),
-        (NO_IDS | dict.fromkeys(("start_positions", "end_positions"), ONES[0, :1]), "one of .* neither"),
-    ],
+    "BertForQuestionAnswering": no_tensors(start_positions=[0, 1]),
     "GPTModel": [
         *EVERYWHERE,
         ({"past_key_values": cache_of(20)}, "^inputs of 27 tokens .*24 positions"),
         ({"past_key_values": ((ONES, ONES),)}, "past_key_values is a tuple.* Cache"),
-        (
-            {"past_key_values": cache_of(head_dim=6)},
-            r"another model.*\(layers, key-value heads, head_dim\).*\(2, 4, 6\)",
-        ),
+        ({"past_key_values": cache_of(head_dim=6)}, r"another model.*head_dim\).*\(2, 4, 6\)"),
         ({"past_key_values": cache_of(num_hidden_layers=3)}, r"cache of another model.*\(3, 4, 8\).*\(2, 4, 8\)"),
-        ({"past_key_values": cache_of(**THREE_HEADS)}, r"cache of another model.*\(2, 3, 8\).*\(2, 4, 8\)"),
-        *shapes(
-            "attention_mask",
-            r"5 positions in the cache.*\(2, 12\)",
-            *((2, 7), (2, 11), (2, 13), (3, 12), (2, 3, 7, 12), (2, 1, 7, 7)),
-            past_key_values=cache_of(),
-        ),
+        *masks(r"5 positions in the cache.*\(2, 12\)", (2, 7), (2, 13), (2, 1, 7, 7), past_key_values=cache_of()),
         ({"attention_mask": {"sliding_attention": None}}, "no mask for layers of full_attention"),
     ],
-    "GPTForCausalLM": [
-        *OF_WORDS,
-        ({"shift_labels": IDS + 50}, "^shift_labels holds 64, .* 0 to 60"),
-        ({"labels": IDS, "shift_labels": IDS + 50}, "^shift_labels holds 64"),
-    ],
-    "GPTForSequenceClassification": OF_SEQUENCES,
-    "GPTForTokenClassification": OF_TOKENS,
+    "GPTForCausalLM": [*OF_WORDS, ({"labels": IDS, "shift_labels": IDS + 50}, "^shift_labels holds 64, .* 0 to 60")],
     "GPTForQuestionAnswering": [
         ({"start_positions": ONES[0, :1], "end_positions": ONES[0, :2]}, r"start_positions of shape \(1,\) .*\(2,\)")
     ],
@@ -161,64 +119,39 @@ CASES = {
         (NO_IDS | NO_TARGET | {"inputs_embeds": states(2, 7, 32)}, "Neither decoder_input_ids nor .* labels"),
         ({"input_ids": IDS[0]} | NO_TARGET, r"^input_ids of shape \(7,\) .*\(batch, length\)"),
         ({"decoder_input_ids": TARGET[0]}, r"decoder_input_ids of shape \(3,\) .*\(batch, length\)"),
-        ({"input_ids": IDS[:, :0]}, "hold no token"),
         ({"decoder_input_ids": TARGET[:, :0]}, "hold no token"),
-        (NO_TARGET | {"decoder_inputs_embeds": states(2, 3, 31)}, r"decoder_inputs_embeds of shape \(2, 3, 31\) .*32"),
         ({"decoder_input_ids": TARGET + 55}, r"decoder_input_ids holds 63, .*\(decoder_vocab_size\).* 0 to 60"),
         ({"decoder_input_ids": LONG}, "^decoder_inputs of 28 tokens .*24 positions"),
         *no_tensors(decoder_input_ids=[[1, 2]], decoder_attention_mask=[[1] * 5] * 2),
         ({"decoder_input_ids": TARGET.repeat(2, 1)}, "source is a batch of 2 .*target.* of 4"),
-        *shapes("attention_mask", r"\(2, 7\)", (2, 6), (2, 3), (2, 7, 7), (2, 1, 7, 7), (3, 7)),
-        ({"decoder_attention_mask": ONES[:, :4]}, r"decoder_attention_mask of shape \(2, 4\) .*\(2, 3\)"),
-        *(
-            (NO_IDS | {"encoder_outputs": outputs} | others, message)
-            for outputs, others, message in (
-                ((states(2, 7, 32),), {"attention_mask": [[1] * 7] * 2}, "^attention_mask is a list"),
-                ((states(2, 7, 32),), {"attention_mask": ONES[:, :6]}, r"attention_mask of shape \(2, 6\) .*\(2, 7\)"),
-                (BaseModelOutput(states(2, 7, 31)), {}, r"last hidden state of shape \(2, 7, 31\) .*32"),
-                ((states(7, 32),), {}, r"last hidden state of shape \(7, 32\) .*32"),
-                ((states(3, 7, 32),), {}, "source is a batch of 3 .*target.* of 2"),
-                (states(2, 7, 32), {}, "encoder_outputs is a Tensor.* tuple"),
-                ({}, {}, "encoder_hidden_states=None"),
-            )
-        ),
+        *masks(r"\(2, 7\)", (2, 6), (2, 1, 7, 7)),
+        (ENCODED | {"attention_mask": [[1] * 7] * 2}, "^attention_mask is a list"),
+        (ENCODED | {"attention_mask": ONES[:, :6]}, r"attention_mask of shape \(2, 6\) .*\(2, 7\)"),
+        (ENCODED | {"encoder_outputs": BaseModelOutput(states(2, 7, 31))}, r"state of shape \(2, 7, 31\) .*32"),
+        (ENCODED | {"encoder_outputs": (states(7, 32),)}, r"last hidden state of shape \(7, 32\) .*32"),
+        (ENCODED | {"encoder_outputs": (states(3, 7, 32),)}, "source is a batch of 3 .*target.* of 2"),
+        (ENCODED | {"encoder_outputs": states(2, 7, 32)}, "encoder_outputs is a Tensor.* tuple"),
+        (ENCODED | {"encoder_outputs": {}}, "encoder_hidden_states=None"),
         ({"past_key_values": ((ONES, ONES),)}, "past_key_values is a tuple.* Cache"),
         ({"past_key_values": both_caches(decoder_layers=2)}, r"another model.*\(2, 4, 8\).*\(3, 4, 8\)"),
-        ({"past_key_values": both_caches(head_dim=6)}, r"another model.*\(3, 4, 6\).*\(3, 4, 8\)"),
         ({"past_key_values": both_caches(rows=3)}, "holds 3 sequences, and the inputs are 2"),
         ({"past_key_values": both_caches(source=5)}, "source of 5 positions, and this one has 7"),
     ],
     "EncoderDecoderForConditionalGeneration": [
-        ({"decoder_input_ids": -TARGET}, "decoder_input_ids holds -8, .* 0 to 60"),
         (NO_TARGET | {"labels": IDS.tolist()}, "^labels is a list"),
         (NO_TARGET | {"labels": TARGET + 55}, r"labels holds 63, .*\(decoder_vocab_size\).* 0 to 60"),
-        (NO_TARGET | {"labels": -TARGET}, "labels holds -8, .* 0 to 60"),
         ({"labels": TARGET[:, :2]}, r"labels of shape \(2, 2\) .*\(2, 3\), as the decoder's"),
-        ({"labels": TARGET[:1]}, r"labels of shape \(1, 3\) .*\(2, 3\), as the decoder's"),
         (NO_TARGET | {"labels": TARGET[0]}, r"labels of shape \(3,\) .*\(batch, length\)"),
         (NO_TARGET | {"labels": TARGET.repeat(2, 1)}, "source is a batch of 2 .*labels.* of 4"),
     ],
     "EncoderDecoderForSequenceClassification": [
-        *(
-            ({"input_ids": 2 * ONES} | NO_TARGET | others, message)  # sources that end
-            for others, message in (
-                ({"input_ids": IDS.tolist()}, "^input_ids is a list"),
-                (NO_IDS | {"inputs_embeds": states(2, 7, 32)}, "input_ids=None: the classifier.* end-of-sequence"),
-                ({"input_ids": IDS}, "Sequence 1 of input_ids has no eos_token_id=2"),
-                ({"decoder_input_ids": TARGET}, r"decoder_input_ids of shape \(2, 3\) .*\(2, 7\), as input_ids"),
-                (
-                    {"decoder_inputs_embeds": states(2, 3, 32)},
-                    r"decoder_inputs_embeds of shape \(2, 3, 32\) .*\(2, 7\), as input_ids",
-                ),
-                ({"labels": SENTENCES}, "labels holds 9, .*num_labels.* 0 to 1"),
-                ({"labels": ONES[0, :3]}, r"labels of shape \(3,\) .*\(2,\)"),
-            )
-        )
+        (NO_TARGET | {"input_ids": IDS.tolist()}, "^input_ids is a list"),
+        (NO_TARGET | NO_IDS | {"inputs_embeds": states(2, 7, 32)}, "input_ids=None: the classifier.* end-of-sequence"),
+        (NO_TARGET, "Sequence 1 of input_ids has no eos_token_id=2"),
+        (ENDED | {"decoder_input_ids": TARGET}, r"decoder_input_ids of shape \(2, 3\) .*\(2, 7\), as input_ids"),
+        (ENDED | {"labels": SENTENCES}, "labels holds 9, .*num_labels.* 0 to 1"),
     ],
-    "EncoderDecoderEncoder": [
-        (NO_IDS, "one of input_ids and inputs_embeds .* neither"),
-        ({"input_ids": IDS + 50}, "input_ids holds 64, .*vocab_size.* 0 to 60"),
-    ],
+    "EncoderDecoderEncoder": [({"input_ids": IDS + 50}, "input_ids holds 64, .*vocab_size.* 0 to 60")],
 }
 
 
@@ -227,12 +160,10 @@ TRANSLATOR, OF_LABELS = "EncoderDecoderForConditionalGeneration", NO_TARGET | {"
 #: of other configurations: class, fields, inputs and what is said of them
 OTHERS = [
     ("BertForSequenceClassification", SEVERAL, {"labels": 2 * ONES[:, :3]}, "labels holds 2, .*_label_.* from 0 to 1"),
-    ("BertForSequenceClassification", SEVERAL, {"labels": -100 * ONES[:, :3]}, "labels holds -100"),
     ("BertForSequenceClassification", SEVERAL, {"labels": ONES[:, 0]}, r"of shape \(2,\) .*\(batch, num_labels\)"),
     ("BertModel", {"position_embedding_type": "sinusoidal"}, {"position_ids": IDS * 0 - 3}, r"holds -3, .* from 0\.$"),
     ("BertModel", {"classifier_pooling": "mean"}, {"attention_mask": torch.ones(2, 1, 7, 7)}, "'mean' needs to know"),
     (TRANSLATOR, {"decoder_start_token_id": None}, OF_LABELS, "decoder_start_token_id=None: .*labels"),
-    (TRANSLATOR, {"pad_token_id": None}, OF_LABELS, "pad_token_id=None: .*labels"),
     (TRANSLATOR, {"decoder_vocab_size": 5}, OF_LABELS, r"labels holds 8, .*\(decoder_vocab_size\).* 0 to 4"),
     # A classifier of sequences asks where they end.
     ("GPTForSequenceClassification", {"pad_token_id": None}, {}, r"attention_mask nor config\.pad_token_id .* 2 seq"),
@@ -261,11 +192,6 @@ def test_inputs(head, fields, inputs, message):
         assert {type(module).__name__ for module in computed} <= CHECKING, "work was done before the refusal"
 
 
-def test_one_sequence_needs_no_padding():
-    model = tiny_model(tfm_zoo.TfmGPTForSequenceClassification, pad_token_id=None)
-    assert model(IDS[:1]).logits.allclose(model(IDS, attention_mask=ONES).logits[:1], atol=1e-5)
-
-
 def test_a_model_of_another_type(tmp_path):
     config = transformers.BertConfig(num_hidden_layers=1)
     config.save_pretrained(tmp_path)
@@ -278,17 +204,15 @@ def test_a_model_of_another_type(tmp_path):
 LEFT_PADDED = torch.nn.functional.pad(IDS, (15, 0))
 
 
-@pytest.mark.parametrize(
-    ("head", "options"),
-    [
-        ("TfmGPTForCausalLM", {"max_new_tokens": 18}),
-        ("TfmGPTForCausalLM", {"max_length": 25, "num_beams": 2}),
-        ("TfmGPTForCausalLM", {"input_ids": None, "inputs_embeds": states(2, 7, 32), "max_new_tokens": 18}),
-        ("TfmGPTForCausalLM", {"input_ids": LEFT_PADDED, "attention_mask": LEFT_PADDED != 0, "max_new_tokens": 18}),
-        ("TfmEncoderDecoderForConditionalGeneration", {"max_new_tokens": 24}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "-".join(value),
-)
+BEYOND = [
+    ("TfmGPTForCausalLM", {"max_new_tokens": 18}),
+    ("TfmGPTForCausalLM", {"input_ids": None, "inputs_embeds": states(2, 7, 32), "max_new_tokens": 18}),
+    ("TfmGPTForCausalLM", {"input_ids": LEFT_PADDED, "attention_mask": LEFT_PADDED != 0, "max_new_tokens": 18}),
+    ("TfmEncoderDecoderForConditionalGeneration", {"max_new_tokens": 24}),
+]
+
+
+@pytest.mark.parametrize(("head", "options"), BEYOND)
 def test_generation_beyond_the_positions_is_refused_before_its_first_step(head, options):
     """24 positions are for 25 tokens, of which the last is not read."""
     fields = {"position_embedding_type": "learned", "use_cache": True, "eos_token_id": None}

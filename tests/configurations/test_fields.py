@@ -3,9 +3,7 @@ lacks is refused by name; where a field is changed, what follows from it follows
 
 import json
 import logging
-import re
 from dataclasses import fields
-from typing import Any
 
 import pytest
 import torch
@@ -30,29 +28,12 @@ def names(family: type[TfmConfig]) -> set[str]:
     return {each.name for each in fields(family)} | family.attribute_map.keys()
 
 
-def another(value: Any) -> Any:
-    """A value of the same type."""
-    match value:
-        case bool():
-            return not value
-        case int() | float():
-            return value + 1
-        case list():
-            return value[:-1]
-        case str():
-            return "gelu" if value == "relu" else "relu"
-        case None:
-            return 3
-
-
 @EVERY_FAMILY
 def test_fields_of_other_families_are_refused(family):
     assert family.lacks == set.union(*map(names, FAMILIES)) - names(family) - ANYWHERE
     for name in family.lacks:
-        owner = next(other for other in FAMILIES if name in names(other))
-        value = another(getattr(family(), name, getattr(owner(), name)))  # the shared code may read what it lacks
-        with pytest.raises(ValueError, match=re.escape(f"{name}={value!r} is a field of other families, and not of")):
-            family(**{name: value}, hidden_dropout=0.0)
+        with pytest.raises(ValueError, match=f"^{name}=.* is a field of other families, and not of"):
+            family(**{name: "other"}, hidden_dropout=0.0)
 
 
 @EVERY_FAMILY
@@ -61,8 +42,7 @@ def test_what_transformers_itself_stores_is_accepted(family):
         **{"architectures": ["TfmBertModel"], "dtype": "float32", "torch_dtype": "float16", "auto_map": {}},
         **{"transformers_version": "5.0.0", "_name_or_path": "folder", "quantization_config": None},
         **{"task_specific_params": {"task": {}}, "problem_type": "regression", "official": {"model_type": "bert"}},
-        **{"tokenizer_class": "BertTokenizer", "sep_token_id": 3, "is_decoder": False, "add_cross_attention": False},
-        **{"use_cache": False, "max_length": 20, "finetuning_task": "sst2"},
+        **{"tokenizer_class": "BertTokenizer", "sep_token_id": 3, "is_decoder": False, "use_cache": False},
     }
     assert family(**stored).task_specific_params == {"task": {}}
 
@@ -108,38 +88,10 @@ def test_saved_fields_without_effect_are_left_out(family, tmp_path, caplog):
     logger.removeHandler(caplog.handler)
     assert config.to_dict() == family(name_or_path=tmp_path).to_dict() | ours
     assert f"{name}={value!r} has no effect: {family.__name__} has no such field." in caplog.text
-    message = f"norm_postion='pre' has no effect: {family.__name__} has no such field. Is it 'norm_position'?"
-    assert message in caplog.text
+    assert "has no such field. Is it 'norm_position'?" in caplog.text
 
 
-def test_an_override_may_end_the_effect_of_a_saved_field(tmp_path):
-    TfmGPTConfig(num_local_experts=4, num_experts_per_tok=3, mlp_type="gated", mlp_bias=False).save_pretrained(tmp_path)
-    config = AutoConfig.from_pretrained(tmp_path, num_local_experts=None)
-    assert (config.num_local_experts, config.num_experts_per_tok) == (None, 2)
-    with pytest.raises(ValueError, match="num_experts_per_tok=3 has no effect without num_local_experts"):
-        AutoConfig.from_pretrained(tmp_path, num_local_experts=None, num_experts_per_tok=3)
-
-
-def test_a_decoder_has_as_many_layer_types_as_layers():
-    """Those that a caller names are the encoder's, and what they are anyway."""
-    config = TfmEncoderDecoderConfig(layer_types=["full_attention"], encoder_layers=1, decoder_layers=2)
-    assert config.get_text_config(decoder=True).layer_types == ["full_attention"] * 2
-
-
-def test_a_field_that_is_changed_changes_no_other():
-    config = TfmEncoderDecoderConfig(decoder_layers=2, encoder_ffn_dim=64, d_ff=64)  # two names of one field may agree
-    before = dict(vars(config))
-    config.num_hidden_layers = 3
-    assert {name for name, value in vars(config).items() if before[name] != value} == {"num_hidden_layers"}
-    assert (config.encoder_layers, config.decoder_layers, config.intermediate_size) == (3, 2, 64)
-
-
-ROTARY = {"position_embedding_type": "rotary", "rope_parameters": {"rope_type": "linear", "factor": 2.0}}
-
-
-@pytest.mark.parametrize(
-    "override", [{"norm_position": "pre"}, {"num_attention_heads": 8}, {"hidden_size": 64}, ROTARY]
-)
+@pytest.mark.parametrize("override", [{"norm_position": "pre"}, {"num_attention_heads": 8}, {"hidden_size": 64}])
 def test_override_of_a_saved_config(tmp_path, override):
     """What was chosen stays chosen, and the rest follows."""
     tiny_config().save_pretrained(tmp_path)
@@ -152,25 +104,39 @@ def test_override_of_a_saved_config(tmp_path, override):
     assert chosen.items() <= TfmBertConfig.from_pretrained(tmp_path, num_attention_heads=8).to_dict().items()
 
 
-NARROW = {"hidden_size": 96}
+def test_an_override_may_end_the_effect_of_a_saved_field(tmp_path):
+    TfmGPTConfig(num_local_experts=4, num_experts_per_tok=3, mlp_type="gated", mlp_bias=False).save_pretrained(tmp_path)
+    config = AutoConfig.from_pretrained(tmp_path, num_local_experts=None)
+    assert (config.num_local_experts, config.num_experts_per_tok) == (None, 2)
+    with pytest.raises(ValueError, match="num_experts_per_tok=3 has no effect without num_local_experts"):
+        AutoConfig.from_pretrained(tmp_path, num_local_experts=None, num_experts_per_tok=3)
 
 
-@pytest.mark.parametrize(
-    ("config", "inner"),
-    [
-        (TfmGPTConfig(**NARROW), 384),
-        (TfmGPTConfig(**NARROW, n_inner=100), 100),
-        (named("gpt2", **NARROW), 384),
-        (named("opt-125m", **NARROW), transformers.OPTConfig(**NARROW).ffn_dim),
-        (TfmGPTConfig.from_dict({"intermediate_size": 3072}, **NARROW), 3072),  # what earlier versions save
-        (TfmBertConfig(**NARROW), transformers.BertConfig(**NARROW).intermediate_size),
-    ],
-    ids=lambda value: getattr(value, "model_type", value),
-)
-def test_a_feed_forward_is_as_wide_as_the_official_one(config, inner):
+def test_what_is_changed_later():
+    """Of two names of one field, which may agree, none changes another field. A vocabulary that is given as it would be
+    anyway follows the other, since official code changes one name for both."""
+    config = TfmEncoderDecoderConfig(decoder_layers=2, encoder_ffn_dim=64, d_ff=64)
+    before = dict(vars(config))
+    config.num_hidden_layers = 3
+    assert {name for name, value in vars(config).items() if before[name] != value} == {"num_hidden_layers"}
+    assert (config.encoder_layers, config.decoder_layers, config.intermediate_size) == (3, 2, 64)
+    config = TfmEncoderDecoderConfig(vocab_size=61, decoder_vocab_size=61, share_encoder_decoder_embeddings=True)
+    config.vocab_size = 4
+    assert (config.decoder_vocab_size, config.share_encoder_decoder_embeddings) == (4, True)
+    config.validate_fields()
+
+
+def test_a_feed_forward_is_as_wide_as_the_official_one():
     """GPT-2's is four times as wide as the model while nobody says otherwise; that of others is a number."""
-    assert config.intermediate_size == inner
-    assert type(config).from_dict(config.to_diff_dict()).to_dict() == config.to_dict()
+    narrow = {"hidden_size": 96}
+    for config, width in (
+        (TfmGPTConfig(**narrow), 384),
+        (TfmGPTConfig(**narrow, n_inner=100), 100),
+        (named("opt-125m", **narrow), transformers.OPTConfig(**narrow).ffn_dim),
+        (TfmGPTConfig.from_dict({"intermediate_size": 3072}, **narrow), 3072),  # what earlier versions save
+    ):
+        assert config.intermediate_size == width
+        assert type(config).from_dict(config.to_diff_dict()).to_dict() == config.to_dict()
 
 
 @pytest.mark.parametrize(
@@ -179,7 +145,6 @@ def test_a_feed_forward_is_as_wide_as_the_official_one(config, inner):
         (3, {}, (2, 3)),
         (3, {"encoder_layers": 1}, (1, 3)),
         (3, {"decoder_layers": 1}, (2, 1)),
-        (3, {"encoder_layers": 3, "decoder_layers": 2}, (3, 2)),
         (None, {"num_hidden_layers": 4}, (4, 4)),  # the decoder's are as many as the encoder's
     ],
     ids=str,
@@ -189,7 +154,8 @@ def test_layers_of_both_sides(tmp_path, given, override, layers):
     config = TfmEncoderDecoderConfig.from_pretrained(tmp_path, **override)
     assert (config.encoder_layers, config.num_hidden_layers, config.decoder_layers) == (layers[0], *layers)
     model, text = TfmEncoderDecoderModel(config), config.get_text_config(decoder=True)
-    assert (len(model.encoder.layers), len(model.decoder.layers)) == layers and text.num_hidden_layers == layers[1]
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == layers
+    assert text.layer_types == [FULL] * text.num_hidden_layers == [FULL] * layers[1]
     config.save_pretrained(tmp_path / "again")
     assert AutoConfig.from_pretrained(tmp_path / "again").decoder_layers == layers[1]
 
@@ -197,25 +163,14 @@ def test_layers_of_both_sides(tmp_path, given, override, layers):
 def test_layers_that_are_alike_follow_what_is_changed_later(tmp_path):
     """As in the official configurations, where nothing else says which layers slide."""
     config = tiny_config(TfmGPTConfig, use_cache=True, eos_token_id=None)
-    config.sliding_window = 4
-    assert config.layer_types == [SLIDING] * 2
-    config.num_hidden_layers = 3
+    config.sliding_window, config.num_hidden_layers = 4, 3
+    assert config.layer_types == [SLIDING] * 3
     model = TfmGPTForCausalLM(config).eval()
     model.model.layers = model.model.layers[:1]
     config.num_hidden_layers = 1
     model.save_pretrained(tmp_path)
     assert TfmGPTForCausalLM.from_pretrained(tmp_path).config.layer_types == [SLIDING]
-    config.sliding_window = None
-    model = TfmGPTForCausalLM(config).eval()
     assert model.generate(torch.arange(6).view(1, 6), max_new_tokens=3).shape == (1, 9)
     mixed = tiny_config(TfmGPTConfig, sliding_window=4, layer_types=[FULL, SLIDING])
     mixed.sliding_window = 5
     assert mixed.layer_types == [FULL, SLIDING]
-
-
-def test_what_is_given_as_it_would_be_anyway_follows_what_is_changed_later():
-    """A converted Marian has two equal vocabularies, and official code changes one name for both."""
-    config = TfmEncoderDecoderConfig(vocab_size=61, decoder_vocab_size=61, share_encoder_decoder_embeddings=True)
-    config.vocab_size = 4
-    assert (config.decoder_vocab_size, config.share_encoder_decoder_embeddings) == (4, True)
-    config.validate_fields()

@@ -14,13 +14,8 @@ from ..official_models import BY_NAME, FALCON_RW, ROPE, build_tiny
 from ..tiny import ragged_mask
 
 #: official classes; Mistral's and Qwen2's windows are shorter than every prompt but one
-ARCHITECTURES = (
-    "GPT2LMHeadModel",
-    "OpenAIGPTLMHeadModel",
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "Qwen2ForCausalLM",
-)
+ARCHITECTURES = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel", "LlamaForCausalLM", "MistralForCausalLM")
+ARCHITECTURES += ("Qwen2ForCausalLM",)
 #: of them, those that differ most: with learned positions; with an official class that has no cache; with rotary
 #: positions and layers with and without a window
 MAIN = ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel", "Qwen2ForCausalLM")

@@ -10,7 +10,7 @@ import torch
 from ..official_models import keep_every_layer
 from ..precision import assert_same
 from ..tiny import ragged_mask
-from .models import ARCHITECTURES, LATER, MAIN, OFFICIAL_OPTIONS, TRANSLATORS, assert_varied, generate, pair, prompts
+from .models import ARCHITECTURES, LATER, OFFICIAL_OPTIONS, TRANSLATORS, assert_varied, generate, pair, prompts
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -44,17 +44,14 @@ TRIED = {
     **dict.fromkeys(LATER, ("greedy",)),
     **dict.fromkeys(ARCHITECTURES, SOME),
     **dict.fromkeys(TRANSLATORS, ("greedy", "beams", "static cache, beams", "target begun")),
-    "FSMTForConditionalGeneration": (
-        "greedy",
-        "without a cache",
-        "beams",
-    ),  # the official class sees what is to come in a target that is begun
+    # (The official FSMT sees what is to come in a target that is begun.)
+    "FSMTForConditionalGeneration": ("greedy", "without a cache", "beams"),
     "Qwen2ForCausalLM": STRATEGIES,
     "MarianMTModel": OF_TRANSLATORS,
 }
 
 
-def generated(architecture: str, rows: int = 4, **options) -> tuple:
+def generated(architecture: str, **options) -> tuple:
     """What both models say: to prompts padded on the left, or to sources padded on the right."""
     model, official = pair(architecture)
     if architecture not in TRANSLATORS:
@@ -62,7 +59,7 @@ def generated(architecture: str, rows: int = 4, **options) -> tuple:
         return generate(model, prompts(), **options), generate(official, prompts(), **theirs)
     padding, mask = official.config.pad_token_id, ragged_mask()
     ids = torch.randint(4, 91, mask.shape, generator=torch.Generator().manual_seed(0))
-    source = {"input_ids": torch.where(mask.bool(), ids, padding)[:rows], "attention_mask": mask[:rows]}
+    source = {"input_ids": torch.where(mask.bool(), ids, padding), "attention_mask": mask}
     options = {"no_repeat_ngram_size": 2, "suppress_tokens": [padding]} | options
     ours = generate(model, source, **options)
     if architecture == "FSMTForConditionalGeneration":
@@ -98,7 +95,7 @@ def one_prompt() -> dict[str, torch.LongTensor]:
 
 
 @pytest.mark.parametrize("is_assisted", [False, True], ids=["lookup", "assistant"])
-@pytest.mark.parametrize("architecture", MAIN)
+@pytest.mark.parametrize("architecture", ["GPT2LMHeadModel", "Qwen2ForCausalLM"])
 def test_guesses_ahead(architecture, is_assisted):
     """Looked up, or by a model of the same kind, the zoo's for the zoo's: what greedy decoding says is said."""
     for is_sampled in (False, True):
@@ -106,20 +103,8 @@ def test_guesses_ahead(architecture, is_assisted):
         helpers = pair(architecture, seed=0 if is_sampled else 1)
         for model, helper in zip(pair(architecture), helpers, strict=True):
             more = {"assistant_model": helper} if is_assisted else {"prompt_lookup_num_tokens": 3}
-            if (
-                architecture != "OpenAIGPTLMHeadModel" or not said
-            ):  # whose official class has no cache, which assistance needs
-                said.append(generate(model, one_prompt(), **options, **more).sequences)
-        assert said[0].equal(said[-1]), f"do_sample={is_sampled}"
+            said.append(generate(model, one_prompt(), **options, **more).sequences)
+        assert said[0].equal(said[1]), f"do_sample={is_sampled}"
         if not is_sampled:
             assert said[0].equal(generate(pair(architecture)[0], one_prompt(), **options).sequences)
         assert_varied(said[0], one_prompt()["input_ids"].shape[1], least=3)
-
-
-@pytest.mark.parametrize("is_assisted", [False, True], ids=["lookup", "assistant"])
-@pytest.mark.parametrize("architecture", ["MarianMTModel", "T5ForConditionalGeneration"])
-def test_guesses_of_a_translator(architecture, is_assisted):
-    more = {"assistant_model": pair(architecture, seed=1)[0]} if is_assisted else {"prompt_lookup_num_tokens": 2}
-    options = {"rows": 1, "num_beams": 1, "repetition_penalty": 1.5}
-    guessed, plain = (generated(architecture, **options, **each)[0] for each in (more, {}))
-    assert guessed.sequences.equal(plain.sequences)

@@ -35,11 +35,10 @@ def test_one_graph(architecture):
 
 # (Beam search is not compiled by transformers 5.23.)
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["the paper's", "like T5"])
-def test_one_graph_with_an_encoder(name):
+@pytest.mark.parametrize("fields", [{}, translation.T5_LIKE], ids=["the paper's", "like T5"])
+def test_one_graph_with_an_encoder(fields):
     """Which is run before: a compiled step is the decoder's."""
-    layers = {"num_hidden_layers": 1, "decoder_layers": 1}  # a graph takes its time to make for each
-    model = translation.make(**layers, **translation.ARCHITECTURES[name])
+    model = translation.make(num_hidden_layers=1, decoder_layers=1, **fields)  # a graph takes its time for each
     assert_one_graph(model, translation.sources(), **translation.VARIED)
 
 

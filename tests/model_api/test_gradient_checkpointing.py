@@ -4,14 +4,7 @@ import pytest
 import torch
 from transformers import DynamicCache, EncoderDecoderCache
 
-from tfm_zoo import (
-    TfmBertForPreTraining,
-    TfmBertModel,
-    TfmEncoderDecoderForConditionalGeneration,
-    TfmEncoderDecoderModel,
-    TfmGPTForCausalLM,
-    TfmGPTModel,
-)
+from tfm_zoo import TfmBertModel, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM, TfmGPTModel
 
 from ..precision import assert_same
 from ..tiny import NO_DROPOUT, ragged_batch, recompute_activations, tiny_model
@@ -19,21 +12,16 @@ from ..tiny import NO_DROPOUT, ragged_batch, recompute_activations, tiny_model
 pytestmark = pytest.mark.usefixtures("double")
 
 BIASED = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10}
+CASES = [
+    (TfmBertModel, BIASED | {"relative_attention_per_layer": True}),
+    (TfmBertModel, BIASED | {"skip_padding": False}),
+    (TfmGPTModel, {"use_cache": True}),
+    (TfmGPTForCausalLM, {}),
+    (TfmEncoderDecoderForConditionalGeneration, {"use_cache": True}),
+]
 
 
-@pytest.mark.parametrize(
-    ("head", "fields"),
-    [
-        (TfmBertModel, {}),
-        (TfmBertForPreTraining, {"skip_padding": False}),
-        (TfmBertModel, BIASED | {"relative_attention_per_layer": True}),
-        (TfmBertModel, BIASED | {"relative_attention_per_layer": False}),
-        (TfmGPTModel, {"use_cache": True}),
-        (TfmGPTForCausalLM, {}),
-        (TfmEncoderDecoderModel, {"use_cache": True}),
-        (TfmEncoderDecoderForConditionalGeneration, {"skip_padding": False}),
-    ],
-)
+@pytest.mark.parametrize(("head", "fields"), CASES)
 def test_gradient_checkpointing(head, fields):
     batch = ragged_batch(head, labels=True)
 

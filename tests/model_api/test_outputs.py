@@ -1,70 +1,57 @@
-"""What users of transformers take for granted of a model's inputs, outputs and losses."""
+"""What users of transformers take for granted of a model's inputs, by place and by name, of its outputs and losses."""
+
+import inspect
+from unittest.mock import patch
 
 import pytest
 import torch
 from torch.nn import functional as F
 
 import tfm_zoo
-from tfm_zoo import TfmBertForMaskedLM, TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration
+from tfm_zoo import TfmBertForMaskedLM, TfmBertForMultipleChoice, TfmBertForSequenceClassification, TfmGPTForCausalLM
+from tfm_zoo import TfmEncoderDecoderForSequenceClassification as SourceClassifier
 from tfm_zoo.models import inputs
 
 from ..precision import assert_same
-from ..tiny import ENCODERS, HEADS, NO_DROPOUT, ragged_batch, ragged_mask, tiny_decoder, tiny_model
+from ..tiny import HEADS, NO_DROPOUT, ragged_batch, ragged_mask, tiny_decoder, tiny_model
 
 pytestmark = pytest.mark.usefixtures("double")
 
-EVERY_HEAD = pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
 #: all but the one that finds the end of its source by the ids
-WITH_EMBEDDINGS = [head for head in HEADS if head is not tfm_zoo.TfmEncoderDecoderForSequenceClassification]
-UNLIKE_THE_DEFAULT = ("scale_embedding", "tie_word_embeddings")
+WITH_EMBEDDINGS = [head for head in HEADS if head is not SourceClassifier]
+WITH_BASES = [head for head in HEADS if "For" in head.__name__]
+#: what stands side by side in official classes
+PLACES = {
+    "BertForQuestionAnswering": ["position_ids", "inputs_embeds", "start_positions", "end_positions"],
+    "GPTForCausalLM": ["past_key_values", "inputs_embeds", "labels", "token_type_ids", "use_cache", "logits_to_keep"],
+    "EncoderDecoderForConditionalGeneration": ["inputs_embeds", "decoder_inputs_embeds", "labels", "use_cache"],
+}
 
 
-@EVERY_HEAD
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
 def test_a_tuple_instead_of_a_dict(head):
-    """A router that a model does not have is not missed, as in official classes: it has no logits."""
     model, batch = tiny_model(head), ragged_batch(head, labels=True)
     wanted = model(**batch, output_hidden_states=True).to_tuple()
-    routed = model(**batch, output_hidden_states=True, output_router_logits=True).to_tuple()
-    assert routed[len(wanted) :] in ((), ((),))
     by_argument = model(**batch, output_hidden_states=True, return_dict=False)
     model.config.return_dict, model.config.output_hidden_states = False, True
     by_config = model(**batch)
     assert type(by_argument) is type(by_config) is tuple
-    for result in (routed[: len(wanted)], by_argument, by_config):
+    for result in (by_argument, by_config):
         torch.testing.assert_close(result, wanted, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("head", [tfm_zoo.TfmBertModel, tfm_zoo.TfmGPTModel, tfm_zoo.TfmEncoderDecoderModel])
-def test_what_attention_weights_need_is_said(head, monkeypatch):
-    model, said = tiny_model(head), []
+def test_what_attention_weights_need_is_said(monkeypatch):
+    model, said = tiny_model(tfm_zoo.TfmBertModel), []
     monkeypatch.setattr(inputs.logger, "warning_once", said.append)
-    assert not any(model(**ragged_batch(head), output_attentions=True).to_tuple()[-1])
-    assert "call model.set_attn_implementation('eager')" in said[0]
-    said.clear()
+    assert not any(model(**ragged_batch(), output_attentions=True).to_tuple()[-1])
+    assert "call model.set_attn_implementation('eager')" in said.pop()
     model.set_attn_implementation("eager")
-    model(**ragged_batch(head), output_attentions=True)
-    assert said == []
+    assert len(model(**ragged_batch(), output_attentions=True).attentions) == 2 and said == []
 
 
-@EVERY_HEAD
-def test_a_batch_without_rows(head):
-    """Outputs without rows; a loss is that of torch for a mean over nothing."""
-    batch, late = ragged_batch(head, labels=True), {"classifier_pooling": "late"} if head in ENCODERS else {}
-    for training, fields in ((False, late), (True, {"position_embedding_type": "alibi"})):
-        model = tiny_model(head, **fields).train(training)
-        full, outputs = model(**batch), model(**{name: value[:0] for name, value in batch.items()})
-        for name, value in full.items():
-            if isinstance(value, torch.Tensor):
-                assert outputs[name].shape == (value[:0].shape if value.dim() else ()), name
-
-
-@pytest.mark.parametrize(
-    ("head", "fields"),
-    [(head, {}) for head in WITH_EMBEDDINGS]
-    + [(TfmEncoderDecoderForConditionalGeneration, {name: False}) for name in UNLIKE_THE_DEFAULT],
-)
-def test_embeddings_stand_in_for_ids(head, fields):
-    model, batch = tiny_model(head, **fields), ragged_batch(head)
+@pytest.mark.parametrize("head", WITH_EMBEDDINGS, ids=lambda head: head.__name__)
+def test_embeddings_stand_in_for_ids(head):
+    model, batch = tiny_model(head), ragged_batch(head)
     wanted = model(**batch)
     batch["inputs_embeds"] = model.get_input_embeddings()(batch.pop("input_ids"))
     assert_same(dict(model(**batch)), dict(wanted))
@@ -85,10 +72,9 @@ def test_no_answer_stands_at_padding():
         assert logits[~real].max() < logits[real].min()
 
 
-@pytest.mark.parametrize("fields", [{}, {"sliding_window": 2}], ids=["all", "window"])
-def test_positions_that_jump_forward_stay_in_their_sequence(fields):
+def test_positions_that_jump_forward_stay_in_their_sequence():
     """In training as in evaluation, where the official class has its cache; a sequence of one token is one too."""
-    model = tiny_decoder(position_embedding_type="rotary", **NO_DROPOUT, **fields)
+    model = tiny_decoder(position_embedding_type="rotary", **NO_DROPOUT)
     ids, jumping = torch.arange(1, 9).view(1, 8), torch.tensor([[0, 1, 2, 3, 20, 21, 22, 23]])
     packed, lengths = torch.tensor([[0, 0, 1, 2, 5, 0, 0, 1]]), [1, 4, 1, 2]
     for attention in ("eager", "sdpa"):
@@ -103,20 +89,22 @@ def test_positions_that_jump_forward_stay_in_their_sequence(fields):
             assert_same(model(ids, position_ids=packed).logits, apart, attention)
 
 
-@pytest.mark.parametrize(
-    ("problem", "labels", "classes", "loss"),
-    [
-        ("regression", torch.tensor([0.5, -1.0, 2.0, 0.0]), 1, lambda x, y: F.mse_loss(x.squeeze(), y)),
-        ("regression", torch.randn(4, 3), 3, F.mse_loss),
-        ("single_label_classification", torch.tensor([2, 0, 1, 1]), 3, F.cross_entropy),
-        ("multi_label_classification", torch.eye(4)[:, :3], 3, F.binary_cross_entropy_with_logits),
-    ],
-)
-def test_problem_types(problem, labels, classes, loss):
-    """By name, and found from the labels, where values for several labels are not taken for several classes."""
-    for given in (problem, None) if (problem, classes) != ("regression", 3) else (problem,):
-        model = tiny_model(TfmBertForSequenceClassification, num_labels=classes, problem_type=given)
-        labels = labels.double() if labels.is_floating_point() else labels
+BY_NAME, FOUND = (True,), (True, False)
+PROBLEMS = [
+    ("regression", FOUND, torch.tensor([0.5, -1.0, 2.0, 0.0]), 1, lambda x, y: F.mse_loss(x.squeeze(), y)),
+    ("regression", BY_NAME, torch.randn(4, 3), 3, F.mse_loss),  # values for several labels, not for several classes
+    ("single_label_classification", FOUND, torch.tensor([2, 0, 1, 1]), 3, F.cross_entropy),
+    ("multi_label_classification", FOUND, torch.eye(4)[:, :3], 3, F.binary_cross_entropy_with_logits),
+]
+
+
+@pytest.mark.parametrize(("problem", "ways", "labels", "classes", "loss"), PROBLEMS)
+def test_problem_types(problem, ways, labels, classes, loss):
+    """By name, and found from the labels."""
+    labels = labels.double() if labels.is_floating_point() else labels
+    for is_named in ways:
+        fields = {"num_labels": classes, "problem_type": problem if is_named else None}
+        model = tiny_model(TfmBertForSequenceClassification, **fields)
         outputs = model(**ragged_batch(), labels=labels)
         assert_same(outputs.loss, loss(outputs.logits, labels))
         assert model.config.problem_type == problem
@@ -137,12 +125,10 @@ def test_logits_are_made_where_somebody_reads_them():
         (True, {}, False),
         (True, {"return_logits": True}, True),
         (False, {"return_logits": False}, False),
-        (False, {"return_logits": False, "labels": None}, False),
     ):
-        outputs = model.train(training)(**batch | options)
+        outputs = model.train(training)(**batch, **options)
         assert (outputs.logits is not None) == is_made
-        if "labels" not in options:
-            assert_same(outputs.loss, wanted.loss)
+        assert_same(outputs.loss, wanted.loss)
     decoder, losses = tiny_decoder(), []
     for options in ({}, {"return_logits": False}, {"logits_to_keep": 1}):
         losses.append(decoder(batch["input_ids"], labels=labels, **options).loss)
@@ -159,10 +145,52 @@ def test_nothing_to_predict():
     assert loss == 0
 
 
-@pytest.mark.parametrize("head", [TfmBertForMaskedLM, TfmEncoderDecoderForConditionalGeneration])
-def test_a_projection_of_ones_own_need_not_say_its_size(head):
-    model, batch = tiny_model(head), ragged_batch(head, labels=True)
+def test_a_projection_of_ones_own_need_not_say_its_size():
+    model, batch = tiny_model(TfmBertForMaskedLM), ragged_batch(TfmBertForMaskedLM, labels=True)
     expected = model(**batch)
     model.lm_head = torch.nn.Sequential(model.lm_head)
     made = model(**batch)
     assert torch.equal(made.loss, expected.loss) and torch.equal(made.logits, expected.logits)
+
+
+@pytest.mark.parametrize("head", PLACES)
+def test_labels_stand_where_official_classes_have_them(head):
+    names, wanted = list(inspect.signature(getattr(tfm_zoo, f"Tfm{head}").forward).parameters), PLACES[head]
+    first = names.index(wanted[0])
+    assert names[first : first + len(wanted)] == wanted
+
+
+@pytest.mark.parametrize("head", WITH_BASES, ids=lambda head: head.__name__)
+def test_every_input_reaches_the_base_model(head):
+    """Under its own name; and the inputs stand in the base model's order."""
+    model = tiny_model(head)
+    base = inspect.signature(model.model.forward)
+    names = [name for name in base.parameters if name not in ("read_positions", "kwargs")]
+    assert [name for name in inspect.signature(head.forward).parameters if name in names] == names
+    shape = (2, 2, 4) if head is TfmBertForMultipleChoice else (2, 4)
+    # A classifier of sequences finds their ends by the ids.
+    reads_ids = head is SourceClassifier
+    for absent in ("inputs_embeds",) if reads_ids else ("inputs_embeds", "input_ids"):
+        given = {name: torch.full(shape, number) for number, name in enumerate(names)}
+        given |= {"input_ids": torch.full(shape, model.config.eos_token_id or 2)}
+        given |= {"inputs_embeds": torch.ones(*shape, 8)}
+        del given[absent]
+        with patch.object(model.model, "forward", side_effect=StopIteration) as forward, pytest.raises(StopIteration):
+            model(**given)
+        received = base.bind(*forward.call_args.args, **forward.call_args.kwargs).arguments
+        for name, value in given.items():
+            assert torch.equal(received[name].flatten(), value.flatten()), name
+        assert received[absent] is None
+
+
+@torch.no_grad()
+def test_layers_that_a_user_has_taken_out():
+    """The ones that stay go on attending as they did, whichever place they have now."""
+    kinds = ["sliding_attention", "full_attention"] * 2
+    fields = {"num_hidden_layers": 4, "layer_types": kinds, "sliding_window": 3}
+    for keep, left in ((slice(2, 3), kinds[:1]), (slice(1, 4, 2), kinds[1::2])):
+        model, ids = tiny_model(TfmGPTForCausalLM, **fields), torch.arange(3, 12)[None]
+        pruned = tiny_model(TfmGPTForCausalLM, **fields | {"num_hidden_layers": len(left), "layer_types": left})
+        model.model.layers = model.model.layers[keep]
+        pruned.load_state_dict(model.state_dict())
+        assert_same(model(ids, use_cache=False).logits, pruned(ids, use_cache=False).logits)

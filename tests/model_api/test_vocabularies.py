@@ -9,22 +9,18 @@ from tfm_zoo import TfmEncoderDecoderForConditionalGeneration as Translator
 
 from ..tiny import ENCODER_DECODERS, SIZES, ragged_batch, tiny_model
 
-SOURCE, TARGET, HEAD = (
-    "model.encoder.embeddings.embed_tokens.weight",
-    "model.decoder.embeddings.embed_tokens.weight",
-    "lm_head.weight",
-)
+SOURCE, TARGET = (f"model.{side}.embeddings.embed_tokens.weight" for side in ("encoder", "decoder"))
+HEAD = "lm_head.weight"
 ONE, UNTIED = "model.embeddings.embed_tokens.weight", {"tie_word_embeddings": False}
 APART, BIAS = {"share_encoder_decoder_embeddings": False}, {"lm_head_bias": True}
 #: head, fields, and which of its tables are one
 TIES = [
     (Translator, {}, [{SOURCE, TARGET, HEAD}]),
     (Translator, UNTIED, [{SOURCE, TARGET}, {HEAD}]),
-    (Translator, APART, [{SOURCE}, {TARGET, HEAD}]),
     (Translator, {"decoder_vocab_size": 73}, [{SOURCE}, {TARGET, HEAD}]),
     (Translator, APART | UNTIED | BIAS | {"final_logits_bias": False}, [{SOURCE}, {TARGET}, {HEAD}]),
     *((head, {}, [{ONE, HEAD}]) for head in (TfmBertForMaskedLM, TfmGPTForCausalLM)),
-    *((head, UNTIED, [{ONE}, {HEAD}]) for head in (TfmBertForMaskedLM, TfmGPTForCausalLM)),
+    (TfmGPTForCausalLM, UNTIED, [{ONE}, {HEAD}]),
 ]
 EVERY_TIE = pytest.mark.parametrize(("head", "fields", "groups"), TIES)
 
@@ -92,35 +88,27 @@ def test_what_is_missing_is_reported_and_starts_anew(fields, absent, tmp_path):
 def test_resized(head, fields, groups, tmp_path):
     """The source's vocabulary, and with shared embeddings the target's too; or the target's alone. Everything has the
     new size, holds what was there, and can be loaded; the last token learns, and the next one is refused."""
-    for side, size in (("source", 80), ("source", 50), ("target", 80), ("target", 50)):
+    old = make(head, **fields).config
+    is_one = head is not Translator or old.share_encoder_decoder_embeddings
+    for source, target in ((80, 80), (50, 50)) if is_one else ((80, old.decoder_vocab_size), (61, 80), (61, 50)):
         model = make(head, **fields)
-        before, config = {name: tensor.clone() for name, tensor in model.state_dict().items()}, model.config
-        is_one = head is not Translator or config.share_encoder_decoder_embeddings
-        sizes = [size, size if is_one else config.decoder_vocab_size]
-        if side == "source":
-            model.resize_token_embeddings(size)
-        elif head is not Translator:
-            continue
-        elif is_one:
-            with pytest.raises(ValueError, match=r"no embeddings of its own .*resize_token_embeddings"):
-                model.resize_decoder_token_embeddings(size)
-            continue
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        if source == old.vocab_size:
+            model.resize_decoder_token_embeddings(target)
         else:
-            sizes = [SIZES["vocab_size"], size]
-            model.resize_decoder_token_embeddings(size)
-        target = config.decoder_vocab_size if head is Translator else config.vocab_size
-        assert [config.vocab_size, target] == sizes and model.lm_head.out_features == target
-        trains_bias, after = "lm_head.bias" in dict(model.named_parameters()), model.state_dict()
-        assert trains_bias == (head is TfmBertForMaskedLM or BIAS.items() <= fields.items())
-        for name, old in before.items():
-            kept, bias = min(len(old), len(after[name])), name == "lm_head.bias"
-            wanted = sizes[0] if name in (SOURCE, ONE) else target if name in (TARGET, HEAD) or bias else len(old)
-            assert len(after[name]) == wanted and after[name][:kept].equal(old[:kept]), name
-            assert trains_bias or not bias or not after[name][kept:].any()
+            model.resize_token_embeddings(source)
+        assert model.config.vocab_size == source and model.lm_head.out_features == target
+        assert getattr(model.config, "decoder_vocab_size", target) == target
+        after, is_buffer = model.state_dict(), "lm_head.bias" in dict(model.named_buffers())
+        for name, tensor in before.items():
+            rows = source if name in (SOURCE, ONE) else target if name in (TARGET, HEAD, "lm_head.bias") else None
+            kept = min(len(tensor), len(after[name]))
+            assert len(after[name]) == (rows or len(tensor)) and after[name][:kept].equal(tensor[:kept]), name
+            assert name != "lm_head.bias" or not is_buffer or not after[name][kept:].any()
         assert tied(model) == groups
         model.save_pretrained(tmp_path)
         assert_loads(tmp_path, model)
-        check_ends(model, *sizes)
+        check_ends(model, source, target)
 
 
 def check_ends(model, source: int, target: int) -> None:
@@ -128,12 +116,10 @@ def check_ends(model, source: int, target: int) -> None:
     model.train()(ids, labels=labels).loss.backward()
     assert model.get_input_embeddings().weight.grad[source - 1].abs().sum() > 0
     assert model.lm_head.weight.grad[target - 1].abs().sum() > 0
-    sides = {"decoder_input_ids": torch.tensor([[1]])} if type(model) is Translator else {}
     with pytest.raises(ValueError, match=f"input_ids holds {source}.* 0 to {source - 1}"):
-        model(torch.tensor([[source]]), **sides)
-    if sides:
-        with pytest.raises(ValueError, match=f"decoder_input_ids holds {target}.*decoder_vocab.* 0 to {target - 1}"):
-            model(torch.tensor([[3]]), decoder_input_ids=torch.tensor([[target]]))
+        model(torch.tensor([[source]]), labels=labels[:, :1])
+    with pytest.raises(ValueError, match=f"labels holds {target}.* 0 to {target - 1}"):
+        model(ids, labels=labels + 1)
 
 
 @pytest.mark.parametrize("head", [*ENCODER_DECODERS, TfmBertForPreTraining], ids=lambda head: head.__name__)
@@ -149,9 +135,10 @@ def test_every_head_resizes(head, tmp_path):
     torch.testing.assert_close(states, {name: wanted[name] for name in states}, rtol=0, atol=0)
 
 
-def test_an_encoder_alone_has_no_target():
+@pytest.mark.parametrize("head", [Translator, TfmEncoderDecoderEncoder])
+def test_a_target_without_embeddings_of_its_own(head):
     with pytest.raises(ValueError, match=r"no embeddings of its own .*resize_token_embeddings"):
-        tiny_model(TfmEncoderDecoderEncoder).resize_decoder_token_embeddings(70)
+        tiny_model(head).resize_decoder_token_embeddings(70)
 
 
 def test_new_embeddings_are_everybodys():

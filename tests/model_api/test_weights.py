@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 import torch
 
-from tfm_zoo import TfmBertForMaskedLM, TfmBertForPreTraining, TfmBertModel, TfmGPTForCausalLM
+from tfm_zoo import TfmBertForPreTraining, TfmBertModel, TfmGPTForCausalLM
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration as Translator
 
 from ..tiny import ragged_batch, tiny_config, tiny_model
@@ -41,23 +41,20 @@ def empty(model, way: str):
     return other.eval()
 
 
-@pytest.mark.parametrize(
-    ("head", "fields"),
-    [
-        (Translator, {}),
-        (TfmBertForMaskedLM, {"position_embedding_type": "alibi"}),
-        (TfmGPTForCausalLM, {"position_embedding_type": "alibi", "position_ids_from_mask": True}),
-        *(
-            (TfmGPTForCausalLM, {"position_embedding_type": "rotary", "rope_parameters": parameters} | fields)
-            for parameters, fields in (
-                (None, {}),
-                ({"rope_type": "dynamic", "factor": 2.0}, {"max_position_embeddings": 6}),
-                ({"rope_type": "longrope", "factor": 2.0} | LONGROPE, {}),
-                (BY_TYPE, {"layer_types": [*BY_TYPE], "sliding_window": 3}),
-            )
-        ),
-    ],
-)
+def rotary(parameters: dict, **fields) -> tuple[type, dict]:
+    return TfmGPTForCausalLM, {"position_embedding_type": "rotary", "rope_parameters": parameters} | fields
+
+
+CASES = [
+    (Translator, {}),
+    (TfmGPTForCausalLM, {"position_embedding_type": "alibi", "position_ids_from_mask": True}),
+    rotary({"rope_type": "dynamic", "factor": 2.0}, max_position_embeddings=6),
+    rotary({"rope_type": "longrope", "factor": 2.0} | LONGROPE),
+    rotary(BY_TYPE, layer_types=[*BY_TYPE], sliding_window=3),
+]
+
+
+@pytest.mark.parametrize(("head", "fields"), CASES)
 def test_no_state_dict_holds_what_follows_from_the_configuration(head, fields):
     model, batch = tiny_model(head, **fields), ragged_batch(head)
     wanted = model(**batch).logits
@@ -80,8 +77,6 @@ def test_copies_are_whole():
         assert other.model.decoder.config._attn_implementation == "eager"
         torch.nn.init.zeros_(other.lm_head.weight)
     assert model(**batch).logits.equal(wanted) and model.config._attn_implementation == "sdpa"
-    for config in (copy.deepcopy(model.config), pickle.loads(pickle.dumps(model.config))):
-        assert config.to_dict() == model.config.to_dict()
     side = pickle.loads(pickle.dumps(model.config.get_text_config(decoder=True)))
     assert side.num_hidden_layers == 3 and side.layer_types == ["full_attention"] * 3
 

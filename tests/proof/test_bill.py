@@ -55,10 +55,8 @@ def test_convert_without_a_split(classifier, tmp_path):
     bill = bill_of_folder(tmp_path / "int4")
     assert bill["measured_on"] == "64 generated texts" and -1 < bill["least_cosine"] <= bill["cosine"] < 1
     assert f"a cosine of {bill['cosine']:.4f} on average" in " ".join((tmp_path / "int4/README.md").read_text().split())
-    assert "--split" in tfm_zoo("convert", classifier, tmp_path / "x", "--split", "a:b", code=1)
     said = tfm_zoo("convert", classifier, tmp_path / "x", "--quantize", "int8", "--split", "nothing.csv", code=1)
-    assert "'nothing.csv' is neither a file nor NAME:SPLIT of a data set" in said
-    assert not (tmp_path / "x").exists()
+    assert "'nothing.csv' is neither a file" in said and not (tmp_path / "x").exists()
 
 
 def test_pack_weights_measures_by_itself(tmp_path):
@@ -81,18 +79,16 @@ def test_a_push_refuses_what_lost_too_much(tmp_path):
     pack_weights(model, "int4")
     model.save_pretrained(tmp_path / "int4")
     said = tfm_zoo("push", tmp_path / "int4", "user/model", "--max_drop", "0.0001%", code=1)
-    assert "int4 lost" in said and "beside float32), and max_drop allows 0.00%: nothing was pushed" in said
-    for folder, drop in (("int4", "99%"), ("float32", "0")):
-        assert "max_drop" not in tfm_zoo(
-            "push", tmp_path / folder, "user/model", "--max_drop", drop, code=1
-        )  # it goes on
+    assert "int4 lost" in said and "nothing was pushed" in said
+    for folder, drop in (("int4", "99%"), ("float32", "0")):  # it goes on
+        assert "max_drop" not in tfm_zoo("push", tmp_path / folder, "user/model", "--max_drop", drop, code=1)
     config = json.loads((tmp_path / "int4/config.json").read_text())
     del config["quantization_config"]["bill"]
     (tmp_path / "int4/config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match="does not say what rounding has cost it"):
         push(tmp_path / "int4", "user/model", max_drop=0.5)
-    said = tfm_zoo("push", tmp_path, "user/model", "--max_drop", "much", code=1)
-    assert "max_drop 'much' should be a share, such as 0.5%" in said
+    with pytest.raises(ValueError, match=r"max_drop 'much' should be a share, such as 0.5%"):
+        allowed_drop("much")
 
 
 def test_figures():

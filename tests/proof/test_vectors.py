@@ -138,16 +138,12 @@ def test_each_fault_is_named(fault, copied, root, monkeypatch):
     assert output.count(f"{store}: ") <= 3  # that it is read, whose code it is, what differs
 
 
-@pytest.mark.parametrize(("name", "threads"), [("bert", 1), ("roberta", 2), ("mpnet", 1)])
-def test_nothing_is_said_where_nothing_has_changed(root, name, threads, monkeypatch):
-    """Other batches, and another number of threads; however few seconds are spent on files."""
-    before, store = torch.get_num_threads(), root / f"{name}-vectors"
-    torch.set_num_threads(threads)
+@pytest.mark.parametrize("name", ["bert", "roberta", "mpnet"])
+def test_nothing_is_said_where_nothing_has_changed(root, name, monkeypatch):
+    """In other batches; however few seconds are spent on files."""
+    store = root / f"{name}-vectors"
     monkeypatch.setattr("tfm_zoo.proof.encoder.BATCH", 5)
-    try:
-        output = verified(store, "--rows", 64)
-    finally:
-        torch.set_num_threads(before)
+    output = verified(store, "--rows", 64)
     assert "still fit: 64 rows embedded again (least cosine 1.000000" in output and "4 parts as recorded" in output
     assert "warning" not in output
     said = verified(store, "--json")
@@ -194,8 +190,6 @@ def test_texts_that_the_store_does_not_hold(root, tmp_path, keep_texts):
         assert "still fit" in verified(tmp_path / "out")
         return
     assert "the text is not the one that was embedded in row 0" in verified(tmp_path / "out", code=1)
-    pd.DataFrame({"text": texts()[:100]}).to_parquet(tmp_path / "texts.parquet")
-    assert "rows are gone: rows 101, 104" in verified(tmp_path / "out", code=1)
     (tmp_path / "texts.parquet").unlink()
     assert "texts.parquet': no such file" in verified(tmp_path / "out", code=1)
 
@@ -251,13 +245,8 @@ def test_bad_input(root, copied, tmp_path):
     assert "another model, or another release" in refused(store, "--model", tmp_path / "wide")
     assert not verify_vectors(store, model=str(root / "roberta")).ok
     write(store / IN_FOLDER, proof | {"source": str(tmp_path / "nowhere")})
-    assert "There is no folder" in (said := refused(store))
-    assert f"give the model that should write {store} with --model" in said
+    assert f"give the model that should write {store} with --model" in refused(store)
     write(store / IN_FOLDER, {name: proof[name] for name in proof if name != "canaries"})
     assert "is not a proof of vectors, or has the format of another version: look at canaries" in refused(store)
     (store / IN_FOLDER).unlink()
     assert f"`tfm-zoo record MODEL --vectors {store}` writes it" in refused(store)
-    save(tmp_path / "classifier", "BertForSequenceClassification", files=False)
-    labels = embed(tmp_path / "classifier", root / "texts.parquet", tmp_path / "labels")
-    assert not (labels / IN_FOLDER).exists()
-    assert "holds labels of texts: only vectors have a proof" in refused(labels)

@@ -53,12 +53,6 @@ def double_the_states(module, args, output):
     output["last_hidden_state"] = output[0] * 2
 
 
-def checkpoint(model, reentrant: bool):
-    model.train().gradient_checkpointing_enable({"use_reentrant": reentrant})
-    if reentrant:
-        model.enable_input_require_grads()
-
-
 #: what is done (it returns another model, or changes this one), and whether the zoo computes what comes of it
 #: ("linear": of all but GPT-2, whose layers are others)
 CHANGES: dict[str, tuple[Callable, object]] = {
@@ -68,34 +62,14 @@ CHANGES: dict[str, tuple[Callable, object]] = {
     "loaded": (load, True),
     "assigned": (partial(load, assign=True), True),
     "other data": (write_data, True),
-    "a hook of the embeddings": (
-        lambda model: model.get_input_embeddings().register_forward_hook(lambda *given: given[-1] + 1),
-        True,
-    ),
     "a hook on itself": (lambda model: model.base_model.register_forward_hook(double_the_states), True),
     "another vocabulary": (lambda model: torch.manual_seed(2) and model.resize_token_embeddings(120), True),
     "eager attention": (lambda model: model.set_attn_implementation("eager"), True),
     "a copy": (copy.deepcopy, True),
     "pickled": (lambda model: pickle.loads(pickle.dumps(model)), True),
-    "checkpointing": (partial(checkpoint, reentrant=False), True),
-    "reentrant checkpointing": (partial(checkpoint, reentrant=True), True),
-    "training": (lambda model: model.train(), True),
+    "checkpointing": (lambda model: model.train().gradient_checkpointing_enable(), True),
     "asked for states": (lambda model: model(input_ids=IDS, output_hidden_states=True), True),
 }
-
-
-class Doubled(nn.Module):
-    def __init__(self, inner: nn.Module):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, states, *args, **kwargs):
-        return self.inner(states, *args, **kwargs) * 2
-
-
-def set_linear(attention):
-    torch.manual_seed(3)
-    attention.query = nn.Linear(32, 32)
 
 
 def patch_a_forward(layer):
@@ -111,8 +85,6 @@ def parametrize(linear):
 #: the same of BERT's encoder
 IN_LAYERS: dict[str, tuple[Callable, bool]] = {
     "another parameter": (lambda layers: load(layers[1].output.LayerNorm, assign=True), True),
-    "another linear layer": (lambda layers: set_linear(layers[0].attention.self), True),
-    "a wrapped part": (lambda layers: setattr(layers[1], "output", Doubled(layers[1].output)), False),
     "a hook": (lambda layers: layers[1].register_forward_hook(lambda *given: 1.5 * given[-1]), False),
     "a layer less": (lambda layers: layers.pop(2), True),
     "another epsilon": (lambda layers: setattr(layers[1].output.LayerNorm, "eps", 0.5), False),
@@ -121,7 +93,6 @@ IN_LAYERS: dict[str, tuple[Callable, bool]] = {
     "a parametrization": (lambda layers: parametrize(layers[0].attention.self.query), True),
     "pruned": (lambda layers: prune.l1_unstructured(layers[0].attention.self.query, "weight", 0.5), True),
     "frozen below": (lambda layers: layers.train()[0].requires_grad_(False), True),
-    "partly evaluated": (lambda layers: layers.train()[0].eval(), True),
 }
 CHANGES |= {
     title: (lambda model, change=change: change(model.bert.encoder.layer) and None, is_followed)
@@ -182,11 +153,10 @@ def test_copies_are_their_own():
 def test_the_object_stays():
     model = build_tiny(BY_NAME["BertForMaskedLM"])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    names, parameters, kind = [*model.state_dict()], [*model.parameters()], type(model)
-    modules = [*model.modules()]
+    names, parameters, modules, kind = [*model.state_dict()], [*model.parameters()], [*model.modules()], type(model)
     assert speed_up(model) is model and type(model) is kind
-    assert [*model.state_dict()] == names and all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
-    assert [*model.modules()] == modules
+    assert [*model.state_dict()] == names
+    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True)) and [*model.modules()] == modules
     before = [each.clone() for each in parameters]
     model(input_ids=IDS, labels=IDS).loss.backward()
     optimizer.step()
@@ -195,9 +165,7 @@ def test_the_object_stays():
     assert all("forward" not in vars(each) for each in model.modules())
 
 
-@pytest.mark.parametrize(
-    "name", ["BertForSequenceClassification", "BartForConditionalGeneration", "DebertaV2ForMaskedLM"]
-)
+@pytest.mark.parametrize("name", ["BertForSequenceClassification", "BartForConditionalGeneration"])
 def test_dropout(name):
     """Where there is no padding, the same seed drops the same; what is set to 0, or evaluated, drops nothing."""
     official = build_tiny(BY_NAME[name], dropout=True, attn_implementation="eager")
@@ -210,12 +178,11 @@ def test_dropout(name):
     assert_same(made[1], made[0])
     first, second = (fast(**ragged).logits for _ in range(2))
     assert (first - second).abs().max() > 1e-3
-    for model in (official, fast):
-        for module in model.modules():
-            for rate in [name for name in vars(module) if "drop" in name and isinstance(vars(module)[name], float)]:
-                setattr(module, rate, 0.0)
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0
+    for module in (*official.modules(), *fast.modules()):
+        for rate in [name for name, value in vars(module).items() if "drop" in name and isinstance(value, float)]:
+            setattr(module, rate, 0.0)
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
     expected, outputs = official(**ragged), fast(**ragged)
     assert_same_outputs(outputs, expected, ragged["attention_mask"], target_mask(ragged))
     assert not fell_back(fast)
@@ -227,16 +194,6 @@ def test_dropout_of_a_part():
     fast.encoder.layer[1].output.dropout.p = 0.7
     fast(input_ids=IDS)
     assert fell_back(fast) == ["encoder.layer.1.output.dropout drops {'p': 0.7}, and its configuration says {'p': 0.1}"]
-    fast.eval()
-    fast(input_ids=IDS)
-    assert len(fell_back(fast)) == 1  # what was said before
-
-
-def test_a_mask_of_the_caller_stays():
-    model = speed_up(build_tiny(BY_NAME["LlamaForCausalLM"]))
-    mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
-    model(IDS, attention_mask=mask, use_cache=True)
-    assert mask.tolist() == [[True] * 5, [True] * 3 + [False] * 2]
 
 
 def test_an_error_of_the_twin_is_no_error():

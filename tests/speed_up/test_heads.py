@@ -43,10 +43,8 @@ def test_evaluation(case):
     pair.prepare(attention)
     batch = ragged_batch(official_class, official, side, LENGTHS)
     with torch.no_grad():
-        results = [
-            operations(each, lambda each: each(**batch, output_hidden_states=shows)) for each in (model, official)
-        ]
-    (count, outputs), (most, expected) = results
+        count, outputs = operations(model, lambda each: each(**batch, output_hidden_states=shows))
+        most, expected = operations(official, lambda each: each(**batch, output_hidden_states=shows))
     assert type(outputs) is type(expected) and outputs.keys() == expected.keys()
     assert_same_outputs(outputs, expected, batch["attention_mask"], target_mask(batch))
     assert not fell_back(model) or has_own_padding(official_class)
