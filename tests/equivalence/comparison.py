@@ -6,10 +6,9 @@ from typing import NamedTuple
 import torch
 from transformers import PreTrainedModel
 
-from tests.official_models import OfficialClass
+from tests.official_models import OfficialClass, canonical_name, is_converted
 from tests.precision import assert_same, tensors_in
 from tfm_zoo.converters.config_rules import Constant
-from tfm_zoo.converters.official_names import canonical_name, is_converted
 from tfm_zoo.converters.tensor_matching import zoo_names
 from tfm_zoo.converters.tensor_rules import plan
 from tfm_zoo.visualization.attention_maps import choose_attention
@@ -49,7 +48,7 @@ def ragged_batch(
     segments = getattr(config, "type_vocab_size", 1)
     if Constant("token_types_as_tokens", True) in official_class.architecture.config:
         segments = config.vocab_size
-    if official_class.takes_choices:
+    if official_class.head.official.endswith("MultipleChoice"):
         choices = [sequences(config, side, order, generator, segments) for order in (lengths, lengths[::-1])]
         return {name: torch.stack([choice[name] for choice in choices], dim=1) for name in choices[0]}
     batch = sequences(config, side, lengths, generator, segments)
