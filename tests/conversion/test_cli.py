@@ -73,37 +73,28 @@ MARIAN |= {"vocab.json": '{"</s>": 0, "<unk>": 1, "the": 2, "<pad>": 3}', GENERA
 MARIAN |= {TOKENIZER: '{"source_lang": "en", "target_lang": "de"}'}
 PIECES = numbered("<unk>", "<s>", "</s>", *"▁thecas", "he", "▁t", "▁the")
 BPE = models.BPE(PIECES, [("h", "e"), ("▁", "t"), ("▁t", "he")], unk_token="<unk>")
-SCORED = [(piece, -float(i)) for piece, i in numbered("<s>", "<pad>", "</s>", "<unk>", *"▁thecas", "▁the").items()]
 SPECIAL = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
 
 
-def pieces(name: str, tokenizer_class: str | None) -> tuple[str, dict[str, str]]:
-    """A row for a tokenizer of pieces."""
-    tokenizer = Tokenizer(models.Unigram(SCORED, unk_id=3) if name == MBART else BPE)
+def pieces(**named: str) -> dict[str, str]:
+    """The files of a tokenizer of pieces."""
+    tokenizer = Tokenizer(BPE)
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    settings = {"src_lang": "de_DE", "tgt_lang": "en_XX"} if name == MBART else SPECIAL
-    if name != MBART:
-        tokenizer.add_special_tokens([*SPECIAL.values()])
-    settings = settings | ({"tokenizer_class": tokenizer_class} if tokenizer_class else {})
-    return name, {"tokenizer.json": tokenizer.to_str(), TOKENIZER: json.dumps(settings)}
-
-
-MBART = "MBartForConditionalGeneration"
+    tokenizer.add_special_tokens([*SPECIAL.values()])
+    return {"tokenizer.json": tokenizer.to_str(), TOKENIZER: json.dumps(SPECIAL | named)}
 
 
 @pytest.mark.parametrize(
     ("name", "files"),
     [
         *(("BertForMaskedLM", WORDS), ("GPT2LMHeadModel", GPT2), ("MarianMTModel", MARIAN)),
-        *(pieces("LlamaForCausalLM", named) for named in ("LlamaTokenizer", "PreTrainedTokenizerFast", None)),
-        pieces("MistralForCausalLM", "LlamaTokenizer"),
-        *(pieces("Qwen2ForCausalLM", named) for named in ("LlamaTokenizer", None)),
-        *(pieces(MBART, named) for named in ("MBartTokenizer", "MBart50Tokenizer", None)),
+        ("MistralForCausalLM", pieces(tokenizer_class="LlamaTokenizer")),
+        *((f"{name}ForCausalLM", pieces()) for name in ("Llama", "Qwen2")),
     ],
 )
 def test_there_and_back(name, files, places):
     """Text becomes the same ids. Which tokenizer it is depends on the `model_type` too: Mistral's is not what its files
-    name. Which tokens stand before a text and after it, and which languages there are, the class says."""
+    name. Which tokens stand before a text and after it, the class says."""
     official, zoo, back = places
     original = save(name, official, files | {"optimizer.pt": "not part of it"})
     said, hint = run("convert", official, zoo).splitlines()[-2:]
@@ -120,10 +111,8 @@ def test_there_and_back(name, files, places):
         assert settings.items() <= read(folder, TOKENIZER).items()
     assert "auto_map" not in read(back, CONFIG) and not any(file.endswith(".py") for file in names(back))
     if files is not MARIAN:
-        texts = ["the cat", "a  the</s>the", " the"], *([["the", "a", "s"]] if name == MBART else [])
-        asked = dict(zip(("text", "text_target"), texts, strict=False))
         tokenizers = [AutoTokenizer.from_pretrained(folder, trust_remote_code=True) for folder in places]
-        expected, *ids = (tokenizer(**asked) for tokenizer in tokenizers)
+        expected, *ids = (tokenizer(["the cat", "a  the</s>the", " the"]) for tokenizer in tokenizers)
         assert ids == [expected, expected] and any(map(any, expected["input_ids"]))
 
 
@@ -131,7 +120,6 @@ def test_fields_for_engines(places):
     """Those that the checkpoint lacks (llama.cpp asks for this one; tests/engines tries the others)."""
     original = save("GPT2LMHeadModel", places[0], {})
     run("convert", *places[:2])
-    assert "leave out" in run("export", "--for-engines", "--onnx", *places[1:], code=2) and not places[2].exists()
     run("export", "--for-engines", *places[1:])
     assert read(places[2], CONFIG)["n_ctx"] == original.config.n_positions
 
@@ -140,10 +128,8 @@ def test_fields_for_engines(places):
     ("name", "head", "wanted"),
     [
         ("GPT2LMHeadModel", "token-classification", "TfmGPTForTokenClassification"),  # several families have one
-        ("GPT2LMHeadModel", "QuestionAnswering", "TfmGPTForQuestionAnswering"),
         ("GPT2LMHeadModel", "TfmGPTForSequenceClassification", "TfmGPTForSequenceClassification"),
-        ("BertForMaskedLM", "token-classification", "TfmBertForTokenClassification"),
-        ("BartForConditionalGeneration", "TfmEncoderDecoderEncoder", "TfmEncoderDecoderEncoder"),
+        ("BertForMaskedLM", "QuestionAnswering", "TfmBertForQuestionAnswering"),
     ],
 )
 def test_head_and_dtype(name, head, wanted, places):
@@ -158,9 +144,7 @@ def test_head_and_dtype(name, head, wanted, places):
     [
         ("convert {source} {out} --head CausalLM", "'CausalLM' is not a class of the zoo's family tfm_bert; choose"),
         ("convert {source} {out} --dtype int3", "dtype='int3'"),
-        ("convert {source}/1_Pooling {out}", "holds no weights"),
         ("convert no-such-model {out}", "neither a folder nor a model on the Hub"),
-        ("convert {source}s {out}", "official'?"),
         ("export {source} {out}", "not one of the zoo"),
         ("convert {broken} {out}", "tokenizer_config.json is not valid JSON"),  # found after weights have been written
         ("convert {source} {full}", "--overwrite"),
@@ -250,43 +234,21 @@ def test_killed_while_it_replaces(tmp_path, monkeypatch):
 
 
 def test_version_and_list(monkeypatch):
-    """On a screen, all architectures; and a line for each with a mark under each of its heads."""
-    monkeypatch.setattr("tfm_zoo.commands.listing.results", Console(width=80))
-    output = run("list")
-    assert len(output.splitlines()) <= 40
-    assert {each.title for each in ARCHITECTURES.values() if each.title not in " ".join(output.split())} == set()
+    """All architectures; the classes of one, by its name or a model's; or what is like it."""
     monkeypatch.setattr("tfm_zoo.commands.listing.results", Console(width=250))
-    output = run("list", "--all")
-    for architecture in ARCHITECTURES.values():
-        [line] = [line.split() for line in output.splitlines() if architecture.model_type in line.split()[-12:]]
-        assert line.count("●") == len({head.zoo_name.partition("For")[2] for head in architecture.heads} - {""})
-    assert "MLM MaskedLM" in output
     assert run("--version") == f"tfm-zoo {tfm_zoo.__version__}\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "code", "words"),
-    [
-        ("Roberta", 0, "RobertaForMaskedLM TfmBertForMaskedLM"),
-        ("mmbert", 0, "ModernBertForMaskedLM"),
-        *((name, 0, "") for name in ("SmolLM", "phi-4", "nllb", "pythia")),  # other names than their architecture's
-        *((name, 1, "sink") for name in ("gpt_oss", "gpt-oss")),
-        ("robertta", 1, "'robertta'. Did you mean 'roberta'?"),
-        *((name, 1, "Did you mean 'bart'?") for name in ("bart-large", "facebook/bart-large-cnn")),
-        ("", 1, "no architecture named ''"),
-        ("xlnet", 1, "'xlnet'. `tfm-zoo list` prints"),  # and not MPNet, whose name is as near as that
-    ],
-)
-def test_list_of_one(name, code, words, monkeypatch):
-    """Its classes, or what is like it."""
-    monkeypatch.setattr("tfm_zoo.commands.listing.results", Console(width=250))
-    output = run("list", name, code=code)
-    assert words in output if code else all(word in output for word in words.split())
+    listed, marked = run("list"), run("list", "--all")
+    assert not [each.title for each in ARCHITECTURES.values() if each.title not in listed]
+    assert not [each.model_type for each in ARCHITECTURES.values() if each.model_type not in marked]
+    for name, head in (("Roberta", "RobertaForMaskedLM"), ("mmbert", "ModernBertForMaskedLM")):
+        assert head in run("list", name)
+    assert "learned sink" in run("list", "gpt-oss", code=1)
+    assert "Did you mean 'bart'?" in run("list", "facebook/bart-large-cnn", code=1)
+    assert "Did you mean" not in run("list", "xlnet", code=1)  # not MPNet, whose name is as near as that
 
 
 def test_control_codes_do_not_reach_the_terminal(capsys, monkeypatch):
-    """As they may stand in labels, cards, names of tensors, and tokens. A line of a log without any keeps its
-    arguments, which uvicorn's formatter reads."""
+    """As they may stand in labels, cards, names of tensors, and tokens. A log without any keeps its arguments."""
     screen.report("a \x1b[31mred\x07 label\nand \u202eanother, \N{LATIN SMALL LETTER U WITH DIAERESIS}")
     shown = "a \\x1b[31mred\\x07 label\nand \\u202eanother, \N{LATIN SMALL LETTER U WITH DIAERESIS}\n"
     assert capsys.readouterr().out == shown

@@ -1,8 +1,6 @@
 """Weights of a model of one's own: what a table of names may do, and what is wrong with it. (The examples of the cards
 are compared with the models that they are made from in `tests/documents`.)"""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import nn
@@ -52,26 +50,8 @@ def without(*ends: str) -> dict:
     return {key: tensor for key, tensor in WEIGHTS.items() if not key.endswith(ends)}
 
 
-class TransformerEncoder(nn.Module):
-    """Somebody's own, with a name that torch has, too."""
-
-    config = SimpleNamespace(n_layer=2)
-
-
 class Derived(nn.TransformerEncoder):
     """It may compute anything."""
-
-
-BY_KIND = {
-    kind: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": share}
-    for kind, share in (("full_attention", 0.5), ("sliding_attention", 1.0))
-}
-
-
-def channels(layer_types: list[str], rope_parameters: dict) -> tuple[int, ...]:
-    """Of a rotary model's head, in the order in which its own model has them."""
-    fields = FIELDS | {"position_embedding_type": "rotary", "sliding_window": 4, "layer_types": layer_types}
-    return Interleaved("{i}.w", QKV[0]).of(TfmGPTConfig(**fields, rope_parameters=rope_parameters)).channels
 
 
 def checked(table: torch.Tensor) -> None:
@@ -80,10 +60,8 @@ def checked(table: torch.Tensor) -> None:
 
 BIAS_OF_TWO = WEIGHTS | {"transformer.h.0.attn.c_attn.bias": torch.zeros(2)}  # which cannot be cut into three
 OTHER_HEAD = WEIGHTS | {"lm_head.weight": torch.zeros(50, 32)}
-OTHER_NORM, FIXED = (
-    {"ln_f": Rename("transformer.ln_f", "model.final_norm")},
-    {"wpe": Sinusoids("transformer.wpe.weight")},
-)
+OTHER_NORM = {"ln_f": Rename("transformer.ln_f", "model.final_norm")}
+FIXED = {"wpe": Sinusoids("transformer.wpe.weight")}
 IN_PAIRS = {"qkv": Interleaved("{i}.w", QKV[0])}
 #: float32 rounds the angles of later rows by more; training changes early ones, too
 LONG = tutorials.PositionalEncoding(32, 40_000).pe
@@ -98,26 +76,21 @@ OTHER_MODEL = r"nn.TransformerDecoder.*from_state_dict takes .* 'A model of your
         (lambda: convert({"epoch": 3, "model": WEIGHTS}), r"not tensors: epoch, model\. Is the state dict"),
         (lambda: convert(WEIGHTS | {"crf": torch.zeros(1)}), r"unexpected: crf\.$"),
         (lambda: convert(rules={"h.{i}.mlp.c_fc": None}), "no rule for: .*up_proj.weight.*unexpected: .*c_fc"),
-        (lambda: convert(rules=OTHER_NORM), r"no rule for: model.norm.weight.*would make it model.final_norm"),
-        (lambda: convert(rules=OTHER_NORM), r"the model lacks; is model.norm.weight meant, which no rule fills\?\)"),
+        (lambda: convert(rules=OTHER_NORM), r"would make it model.final_norm.*is model.norm.weight meant"),
         (lambda: convert(num_hidden_layers=1), r"unexpected: .*h.1.ln_1.weight \(a rule would make it model.lay"),
-        (lambda: convert(num_hidden_layers=3), "missing: transformer.h.2.*for model.layers.2"),
         (lambda: convert(BIAS_OF_TWO), r"misshapen: .*c_attn.bias of shape \(2,\), where .*q_proj.bias is .*\(32,\)"),
         (lambda: convert(intermediate_size=96), r"misshapen: .*c_fc.weight of shape \(128, 32\).* of shape \(96, 32\)"),
         (lambda: convert(OTHER_HEAD), "lm_head.weight and .* differ.*set tie_word_embeddings=False"),
         (lambda: convert(tie_word_embeddings=False), "wte.weight and lm_head.weight are one .* tie_word"),
         (lambda: convert(WEIGHTS | {"lm_head.bias": torch.zeros(50)}), "for this state dict: lm_head_bias=True"),
         (lambda: convert(rules=FIXED), "wpe.weight: sinusoids, .*'learned'"),
-        (lambda: convert(rules=FIXED, **SINUSOIDAL), "sinusoid_type='interleaved' has"),
         (lambda: convert(rules=IN_PAIRS), r"'\{i\}.w'. is for rotary.*'learned': use R"),
-        (lambda: channels(list(BY_KIND), BY_KIND), r"Interleaved.'\{i\}.w'. needs .* differ in partial_rotary_factor"),
         (lambda: checked(LONG + 2e-3), r"differs by 0\.00"),
         (lambda: checked(LONG[..., :16]), r"pe of mine is of shape .*16\), and not \(positions, 32\)"),
         (lambda: Rename("layers.{i}.W_{x}", "layers.{i}.q_proj"), "same places in braces"),
         (lambda: ZooOnly("lm_head"), r"'lm_head'.* should be .*zoo="),
         # of single experts too, whose number alone may stand on one side
         (lambda: PerExpert("layers.{i}.{e}.w1", "layers.0.down"), "the same places in braces"),
-        (lambda: from_official(TransformerEncoder()), OTHER_MODEL),
         (lambda: from_official(Derived(nn.TransformerEncoderLayer(8, 2), 1)), OTHER_MODEL),
         (lambda: from_official(WEIGHTS), r"A state dict does not say .*load_state_dict.*from_state_dict takes"),
         (lambda: from_official(tutorials.__file__), r"tutorials.py' is a file.*from_state_dict"),
@@ -131,38 +104,27 @@ def test_what_does_not_fit_is_named(made, message):
 def test_what_is_near_to_a_refusal_fits():
     PerExpert("layers.{i}.{e}.w1", "layers.{i}.down")
     checked(LONG)
-    half, whole = (0, 2, 1, 3, 4, 5, 6, 7), BY_KIND["full_attention"]
-    assert channels(list(BY_KIND), dict.fromkeys(BY_KIND, whole)) == half
-    assert channels(["full_attention"] * 2, BY_KIND) == half  # no layer slides
 
 
 def test_the_error_can_be_read():
     """A line for each kind; a tensor that every layer lacks is named once, and the field that mends it."""
     weights = without("attn.c_attn.bias")
-    names = ", ".join(f"model.layers.0.self_attn.{x}_proj.bias" for x in "qkv")
     with pytest.raises(ConversionError) as caught:
         convert(weights | {"other.1": torch.zeros(1)})
-    assert str(caught.value).splitlines() == [
-        "The state dict does not fit TfmGPTForCausalLM:",
-        f"missing: transformer.h.0.attn.c_attn.bias, for {names} (and 1 like it).",
-        "unexpected: other.1.",
-        "The configuration says which layers and biases there are; for this state dict: attention_bias=False, "
-        "attention_output_bias=True.",
-    ]
+    _, missing, unexpected, fields = str(caught.value).splitlines()
+    assert missing.startswith("missing: transformer.h.0.attn.c_attn.bias, ") and "(and 1 like it)" in missing
+    assert unexpected == "unexpected: other.1."
+    assert "attention_bias=False, attention_output_bias=True" in fields
     model = convert(weights, attention_bias=False, attention_output_bias=True)
     assert model.model.layers[0].self_attn.q_proj.bias is None
-    for rules, fields, hint in (
-        *((rules, {}, "The configuration says") for rules in ({"ln_f": None}, OTHER_NORM)),  # the state dict has a norm
-        ({"h.{i}.mlp.c_proj": None}, {"mlp_bias": False}, "meant"),  # a bias that a field switches off is nothing else
-    ):
-        with pytest.raises(ConversionError) as caught:
-            convert(rules=rules, **fields)
-        assert hint not in str(caught.value)
+    with pytest.raises(ConversionError) as caught:
+        convert(rules={"ln_f": None})  # the state dict has a norm
+    assert "The configuration says" not in str(caught.value)
 
 
 SMALL = {"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 SEQ2SEQ, SHARE = "EncoderDecoderForConditionalGeneration", "share_encoder_decoder_embeddings"
-NORMED, TYPED = {"final_norm": True}, {"type_vocab_size": 3}
+NORMED = {"final_norm": True}
 
 
 @pytest.mark.parametrize(
@@ -170,10 +132,8 @@ NORMED, TYPED = {"final_norm": True}, {"type_vocab_size": 3}
     [
         ("BertModel", NORMED, {}, "state dict: final_norm=True"),
         ("BertModel", {}, NORMED | {"add_pooling_layer": False}, "dict: final_norm=False, add_pooling_layer=True"),
-        ("BertModel", TYPED, {"type_vocab_size": 0}, "state dict: type_vocab_size=3"),
-        ("BertModel", {"type_vocab_size": 0, "embedding_norm": False}, {}, "type_vocab_size=0, embedding_norm=False"),
+        ("BertModel", {"type_vocab_size": 3}, {"type_vocab_size": 0}, "state dict: type_vocab_size=3"),
         ("BertForSequenceClassification", {"classifier_dense": False}, {}, "state dict: classifier_dense=False"),
-        ("BertForMaskedLM", {}, {"lm_head_bias": False} | NORMED, "dict: final_norm=False, lm_head_bias=True"),
         (SEQ2SEQ, {}, {SHARE: False}, f"{SHARE}=True they are one.*into the state dict"),
         (SEQ2SEQ, {SHARE: False}, {}, f"differ in .*: set {SHARE}=False"),
     ],

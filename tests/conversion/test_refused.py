@@ -17,7 +17,7 @@ from huggingface_hub import constants
 
 import tfm_zoo
 from tests.conversion.comparison import assert_same_model
-from tests.hub.editing import CONFIG, GENERATION, INDEX, both, cut, delete, edit, edited, tensors, without, write
+from tests.hub.editing import CONFIG, INDEX, both, cut, delete, edit, edited, tensors, without, write
 from tests.official_models import BY_NAME, ROPE, build_tiny
 from tests.tiny import tiny_model
 from tfm_zoo.commands.models import load
@@ -83,7 +83,7 @@ def not_converted(name: str, **fields) -> tuple:
     return field(name, ".* is not converted", **fields)
 
 
-UNTIED, FIVE = {"tie_word_embeddings": False}, {"id2label": {i: f"L{i}" for i in range(5)}}
+UNTIED = {"tie_word_embeddings": False}
 WRONG = rf"\nmissing: {LAYER}.1.attention.self.query.bias\.\nunexpected: .*0.adapter.weight.*3.output.dense.bias.*\n"
 WRONG += rf"misshapen: {DENSE} of shape \(32, 40\), where .* \(32, 48\)"
 PRE = r"missing: model.norm.weight.*\nIt may be for what was given: norm_position='pre', hidden_dropout=0.2\."
@@ -98,13 +98,11 @@ CASES = [
     in_file(indexed(weight_map={"a": "model-1.safetensors"}), "the folder lacks: model-1.safetensors"),
     in_file(indexed(), "model.safetensors.index.json has no weight_map"),
     in_file(indexed(weight_map={"a": "notes.txt"}), "'notes.txt' as a file of weights"),
-    in_file(indexed(weight_map={"a": ["x"]}), r"\['x'\] as a file"),
     in_file(delete(WEIGHTS), "holds no weights"),
     in_file(delete(CONFIG), "holds no config.json"),
     in_file(shutil.rmtree, "'FOLDER'"),
     in_file(write(CONFIG, "{"), "config.json is not valid JSON"),
     in_file(write(CONFIG, "[]"), "config.json holds a list; it should hold an obj"),
-    in_file(write(GENERATION, "[]"), "generation_config.json holds a list"),
     *(in_file(write(name, POINTER), f"^FOLDER/{name} {IS_POINTER}") for name in (WEIGHTS, CONFIG, "tokenizer.json")),
     in_file(tensors(lambda given: given | {DENSE: given[DENSE].char()}), rf"{DENSE} .*\(32, 48\), not of a floating"),
     in_file(tensors(lambda given: given | {"crf.b": torch.zeros(3)}), r"unexpected: crf\.b\."),
@@ -113,49 +111,35 @@ CASES = [
     # the head of a checkpoint has to be whole, and what is not tied has to be there
     missing(CLASSIFIER, "bert.pooler.dense.weight", "classifier.weight"),
     missing("BertForPreTraining", "cls.predictions.transform.dense.bias", "cls.seq_relationship.weight"),
-    missing("RobertaForSequenceClassification", "classifier.dense.weight", "classifier.out_proj.bias"),
-    missing("DistilBertForQuestionAnswering", "qa_outputs.weight"),
     missing(MARIAN, "model.shared.weight"),
     missing(MARIAN, "model.decoder.embed_tokens.weight", share_encoder_decoder_embeddings=False),
-    *(missing(name, "lm_head.weight", **UNTIED) for name in (MARIAN, GPT2, LLAMA)),
-    missing(BERT, "cls.predictions.decoder.weight", **UNTIED),
+    *(missing(name, "lm_head.weight", **UNTIED) for name in (MARIAN, GPT2)),
     # what is given beside the checkpoint
     beside(PRE, norm_position="pre", hidden_dropout=0.2),
     beside("'hiden_dropout'.*'hidden_dropout'", hiden_dropout=0.2),
     beside(r"classifier\.weight of shape \(3, 32\).* \(5", CLASSIFIER, num_labels=5),
-    beside(r"classifier\.weight of shape \(3, 32\), where .* \(5, 32\)", CLASSIFIER, **FIVE),
-    beside("gate_proj", mlp_type="gated"),
     beside(r"unexpected: .*position_embeddings", position_embedding_type="rotary"),
     beside("TfmGPTForCausalLM is of another family", head="TfmGPTForCausalLM"),
-    beside("TfmBertForMaskedLM is of another family", GPT2, head="TfmBertForMaskedLM"),
     # fields that no configuration holds: at once, though a model of so many layers would take hours to build
     *(field(BERT, num_hidden_layers=value) for value in (100_000, -1)),
-    *(field(BERT, num_local_experts=100_000), field(BERT, hidden_size=10**9), field(BERT, vocab_size=10**12)),
+    *(field(BERT, hidden_size=10**9), field(BERT, vocab_size=10**12)),
     *(field(BERT, model_type=["bert"]), field(BERT, architectures=[["BertModel"]]), field(BERT, id2label=[1])),
-    *(field(BERT, rope_parameters="x"), field(BERT, pad_token_id={}), field(BERT, dtype=3)),
+    *(field(BERT, rope_parameters="x"), field(BERT, dtype=3)),
     field(BERT, quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True}),
     # values that are not converted
     not_converted(BERT, position_embedding_type="relative_key"),
-    *(not_converted(name, is_decoder=True) for name in (BERT, "MBartForConditionalGeneration")),
-    *(not_converted(name, add_cross_attention=True) for name in (BERT, "GPT2Model")),
+    *(not_converted(BERT, is_decoder=True), not_converted("GPT2Model", add_cross_attention=True)),
     *(not_converted("OpenAIGPTModel", afn="tanh"), not_converted("LlamaModel", sliding_window=4)),
     not_converted("LlamaModel", rope_parameters=ROPE["default"] | {"partial_rotary_factor": 0.5}),
-    not_converted("MistralModel", layer_types=["full_attention"] * 3),
-    *(not_converted(MPT, logit_scale=0.5), not_converted(MPT, no_bias=False)),
+    *(not_converted("MistralModel", layer_types=["full_attention"] * 3), not_converted(MPT, no_bias=False)),
     in_file(edited(CONFIG, attn_config={"alibi": False}), "What is converted: .*alibi=True", MPT),
-    in_file(edited(CONFIG, attn_config={"clip_qkv": 3.0}), "What is converted: .*clip_qkv=None", MPT),
-    not_converted("LlamaForTokenClassification", token_classification_bias=False),
-    *(not_converted(MARIAN, encoder_layerdrop=0.1), not_converted(BART, decoder_layerdrop=0.1)),
+    not_converted(MARIAN, encoder_layerdrop=0.1),
     in_file(edited(CONFIG, relative_attention_num_buckets=2), "T5 with these .*num_buckets=2 should", "T5Model"),
     not_converted("CLIPTextModel", eos_token_id=[7, 8]),
     beside("pooled_position='end' is where the end token stands", "CLIPTextModel", eos_token_id=[7, 8]),
     # No official class declares the field by which a decoder sees later tokens.
-    *(field(name, ".* True", is_causal=False) for name in ("LlamaModel", "BartModel", "CLIPTextModel")),
-    not_converted("NomicBertModel", prenorm=True),
-    in_file(
-        edited(CONFIG, relative_attention=False), "converted: pos_att_type: None.*kernel_size: 0", "DebertaV2Model"
-    ),
-    *(not_converted("DebertaV2Model", pos_att_type=None), not_converted("DebertaModel", talking_head=True)),
+    *(field(name, ".* True", is_causal=False) for name in ("LlamaModel", "BartModel")),
+    *(not_converted("NomicBertModel", prenorm=True), not_converted("DebertaModel", talking_head=True)),
     field("ModernBertForMaskedLM", sparse_pred_ignore_index=7),
     in_file(edited(CONFIG, model_type="gpt_oss"), "'gpt_oss'.* not convert: each head has a learned sink"),
     in_file(edited(CONFIG, model_type="mamba"), "'mamba'.* bert, .*gpt2, .*llama, .*from_state_dict"),
@@ -171,19 +155,6 @@ def test_it_is_named(case, tmp_path):
     assert re.search(says.replace("FOLDER", str(folder)), said := refusal(folder, **given), re.DOTALL), said
 
 
-@pytest.mark.parametrize("command", [verify, sources.check_source])
-def test_pointers_of_git_lfs_are_refused_by_commands(command, tmp_path):
-    write(CONFIG, POINTER)(tmp_path)
-    with pytest.raises(ValueError, match="is a Git LFS pointer"):
-        command(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["BartForCausalLM", "MarianForCausalLM"])
-def test_official_classes_that_the_zoo_has_not(name):
-    config = build_tiny(BY_NAME["MarianModel" if name.startswith("Marian") else "BartModel"]).config
-    assert "is_decoder=True" in refusal(getattr(transformers, name)(config))
-
-
 def test_a_text_tower_is_converted_where_it_is_saved_by_itself(tmp_path):
     tiny = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
     text = tiny | {"vocab_size": 99, "eos_token_id": 7, "bos_token_id": 5, "projection_dim": 20}
@@ -195,42 +166,27 @@ def test_a_text_tower_is_converted_where_it_is_saved_by_itself(tmp_path):
     assert_same_model(to_official(from_official(tmp_path / "tower")), tower)
 
 
-@pytest.mark.parametrize(
-    ("field", "message"),
-    [
-        ({"intermediate_size": 7}, r"model.layers.0.mlp.up_proj.weight of shape \(\d+, \d+\), not \(7, "),
-        ({"rope_parameters": "x"}, "rope_parameters='x' is not a value"),
-    ],
-)
-def test_a_zoo_model_that_is_not_as_its_configuration_says(field, message, tmp_path):
-    tiny_model(tfm_zoo.TfmBertForMaskedLM).save_pretrained(tmp_path)
-    edit(tmp_path, CONFIG, **field)
-    with pytest.raises(ConversionError, match=message):
-        load(tmp_path)
-
-
-def test_zoo_models_are_not_official(tmp_path):
+def test_a_zoo_model_is_not_official_and_is_as_its_configuration_says(tmp_path):
     zoo = tiny_model(tfm_zoo.TfmBertModel)
     zoo.save_pretrained(tmp_path)
     for source in (zoo, tmp_path):
         assert "a model of the zoo already" in refusal(source)
+    edit(tmp_path, CONFIG, intermediate_size=7)
+    with pytest.raises(ConversionError, match=r"layers.0.mlp.up_proj.weight of shape \(48, 32\), not \(7, 32\)"):
+        load(tmp_path)
 
 
 def test_the_hub_is_not_asked_for_a_misspelt_folder(tmp_path, monkeypatch):
     """Without a connection, it would take half a minute to say no."""
     monkeypatch.chdir(tmp_path)
-    for name in ("imdb", "my model2"):
-        (tmp_path / "runs" / name).mkdir(parents=True)
+    (tmp_path / "runs" / "imdb").mkdir(parents=True)
     monkeypatch.delattr(checkpoint, "snapshot_download")
     monkeypatch.delattr(sys.modules[verify.__module__], "snapshot_download")
     assert refusal("./nowhere") == "There is no folder './nowhere'."
-    assert refusal("runs/my model") == "There is no folder 'runs/my model'; did you mean 'runs/my model2'?"
     monkeypatch.delattr(sources, "HfApi")
     assert sources.is_path("runs/imdb")  # nobody is asked for a folder that is there
     for command in (from_official, verify, partial(push, repo_id="user/model")):
-        with pytest.raises(
-            (ConversionError, FileNotFoundError), match="There is no folder 'runs/imbd'; did you mean 'runs/imdb'"
-        ):
+        with pytest.raises((ConversionError, FileNotFoundError), match="'runs/imbd'; did you mean 'runs/imdb'"):
             command("runs/imbd")
 
 

@@ -10,8 +10,8 @@ from transformers import CONFIG_MAPPING, GenerationConfig
 
 from tests.official_models import BY_NAME, TINY, TINY_OF
 from tests.published_sizes import PUBLISHED
-from tfm_zoo import NAMED_CONFIGS, named_config
-from tfm_zoo.converters import ARCHITECTURES
+from tfm_zoo import named_config
+from tfm_zoo.converters import ARCHITECTURES, to_official
 from tfm_zoo.converters.checkpoint import Checkpoint
 from tfm_zoo.converters.choosing import architecture_of
 from tfm_zoo.converters.config_comparison import effective_values
@@ -53,10 +53,9 @@ def test_who_is_refused_learns_why(model_type):
 
 #: what a model has positions for, where it is not what its configuration calls so
 POSITIONS = {
-    "xlm-roberta-xl": ({"max_position_embeddings": 34, "pad_token_id": 1}, 32),
+    "roberta": ({"max_position_embeddings": 34, "pad_token_id": 1}, 32),
     "fsmt": ({"max_position_embeddings": 34, "pad_token_id": 1}, 32),
     "gpt2": ({"n_positions": 34}, 34),
-    "mpt": ({"max_seq_len": 34}, 34),
     "t5": ({}, None),
     "bloom": ({}, None),
 }
@@ -73,38 +72,20 @@ def test_tables_say_how_many_tokens_a_model_takes(model_type):
     assert chosen is None or positions_of(zoo) == most
 
 
-#: official class -> published models
+#: official class -> configurations that have the name of a published model
 PUBLISHED_AS = """
-AlbertModel: albert-base-v2; ModernBertForMaskedLM: modernbert-base mmbert-base mmbert-small ettin-encoder-17m;
-NomicBertModel: nomic-embed-text-v1.5; GteModel: gte-multilingual-base; JinaEmbeddingsV3Model: jina-embeddings-v3;
-EuroBertModel: eurobert-210m jina-embeddings-v5-text-nano; embedding_gemma-Gemma3TextModel: embeddinggemma-300m;
-DebertaV2Model: deberta-v3-base mdeberta-v3-base deberta-v2-xlarge;
-CLIPTextModelWithProjection: clip-vit-base-patch32-text; Qwen3ForCausalLM: qwen3-0.6b qwen3-reranker-0.6b;
-Gemma3ForCausalLM: gemma-3-270m; GPTNeoXForCausalLM: pythia-160m; OPTForCausalLM: opt-125m opt-350m;
-ElectraModel: electra-small; XLMRobertaXLForMaskedLM: xlm-roberta-xl; MPNetModel: mpnet-base;
+BertForPreTraining: bert-base; AlbertModel: albert-base-v2; ElectraModel: electra-small; MPNetModel: mpnet-base;
+XLMRobertaXLForMaskedLM: xlm-roberta-xl; ModernBertForMaskedLM: modernbert-base; GteModel: gte-multilingual-base;
+NomicBertModel: nomic-embed-text-v1.5; JinaEmbeddingsV3Model: jina-embeddings-v3; EuroBertModel: eurobert-210m;
+embedding_gemma-Gemma3TextModel: embeddinggemma-300m; DebertaV2Model: deberta-v3-base; Qwen3ForCausalLM: qwen3-0.6b;
+CLIPTextModelWithProjection: clip-vit-base-patch32-text; Gemma3ForCausalLM: gemma-3-270m;
+GPTNeoXForCausalLM: pythia-160m; OPTForCausalLM: opt-125m opt-350m; BartForConditionalGeneration: bart-base;
 T5ForConditionalGeneration: t5-small flan-t5-base; M2M100ForConditionalGeneration: nllb-200-distilled-600m;
-PegasusForConditionalGeneration: pegasus-large; BlenderbotForConditionalGeneration: blenderbot-400m-distill;
-DebertaModel: deberta-base; SiglipTextModel: siglip-base-patch16-224-text;
-MegatronBertForMaskedLM: megatron-bert-345m; RobertaPreLayerNormForMaskedLM: efficient-mlm-m0.40;
-Data2VecTextForMaskedLM: data2vec-text-base; ErnieForMaskedLM: ernie-3.0-base-zh;
-BertGenerationEncoder: bert-for-seq-generation; RoFormerForMaskedLM: roformer-chinese-base;
-PLBartForConditionalGeneration: plbart-base; MvpForConditionalGeneration: mvp; EsmForMaskedLM: esm2-8m;
-GemmaForCausalLM: gemma-2b; Gemma2ForCausalLM: gemma-2-2b; Olmo2ForCausalLM: olmo-2-1b; Olmo3ForCausalLM: olmo-3-7b;
-SmolLM3ForCausalLM: smollm3-3b; GraniteForCausalLM: granite-3.3-2b; PhiForCausalLM: phi-2;
-Phi3ForCausalLM: phi-3-mini; GPTBigCodeForCausalLM: starcoderbase-1b; Starcoder2ForCausalLM: starcoder2-3b;
-SeedOssForCausalLM: seed-oss-36b; ArceeForCausalLM: afm-4.5b; Jais2ForCausalLM: jais-2-8b;
-HeliumForCausalLM: helium-1-preview-2b; Ernie4_5ForCausalLM: ernie-4.5-0.3b; GlmForCausalLM: glm-4-9b;
-Glm4ForCausalLM: glm-4-9b-0414; StableLmForCausalLM: stablelm-3b; CohereForCausalLM: command-r;
-Cohere2ForCausalLM: command-r7b; Exaone4ForCausalLM: exaone-4.0-1.2b; PersimmonForCausalLM: persimmon-8b;
-VaultGemmaForCausalLM: vaultgemma-1b; GPTNeoForCausalLM: gpt-neo-125m; BioGptForCausalLM: biogpt;
-OlmoeForCausalLM: olmoe-1b-7b; GraniteMoeForCausalLM: granite-3.1-1b-a400m;
-ModernBertModel: granite-embedding-english-r2 granite-embedding-small-english-r2;
-Qwen3Model: jina-embeddings-v5-text-small qwen3-embedding-0.6b; XGLMForCausalLM: xglm-564m;
-CodeGenForCausalLM: codegen-350m; OlmoForCausalLM: olmo-1b; GPTJForCausalLM: gpt-j-6b;
-MixtralForCausalLM: mixtral-8x7b; Qwen3MoeForCausalLM: qwen3-30b-a3b; FalconForCausalLM: falcon-7b falcon-rw-1b
+PegasusForConditionalGeneration: pegasus-large;
+BlenderbotForConditionalGeneration: blenderbot-400m-distill
 """
 MODEL_OF = {
-    name: model_class
+    name: model_class.strip()
     for model_class, names in (row.split(":") for row in PUBLISHED_AS.split(";"))
     for name in names.split()
 }
@@ -118,9 +99,9 @@ def count(model: nn.Module, name: str) -> int:
 
 
 @pytest.mark.parametrize("name", MODEL_OF)
-def test_a_published_size_has_as_many_parameters_as_its_official_class(name):
-    """No weight is made. A named configuration is the published one for every head."""
-    model_class = MODEL_OF[name].strip()
+def test_a_named_configuration_is_the_published_one(name):
+    """For every head; it has as many parameters as the official class. (No weight is made.)"""
+    model_class = MODEL_OF[name]
     architecture, head = BY_NAME[model_class].architecture, BY_NAME[model_class].head
     config = CONFIG_MAPPING[architecture.official_type](**PUBLISHED[name])
     # Its checkpoint has a projection of its own, as others of its kind, but official configurations cannot say so.
@@ -132,6 +113,17 @@ def test_a_published_size_has_as_many_parameters_as_its_official_class(name):
         official.config.tie_word_embeddings, official._tied_weights_keys = False, None
         official.lm_head.weight = nn.Parameter(torch.empty_like(official.lm_head.weight))
     assert count(zoo, model_class) == count(official, model_class)
-    if name in NAMED_CONFIGS:
-        for each in architecture.heads:
-            assert effective_values(zoo_config, each) == effective_values(named_config(name), each)
+    for each in architecture.heads:
+        assert effective_values(zoo_config, each) == effective_values(named_config(name), each)
+
+
+@pytest.mark.parametrize(
+    ("name", "official"),
+    [("openai-gpt", "OpenAIGPTLMHeadModel"), ("smollm-135m", "LlamaForCausalLM"), ("opus-mt", "MarianMTModel")],
+)
+def test_a_new_model_of_a_named_configuration_is_official(name, official, caplog):
+    """Nothing is lost, not even in training."""
+    config = named_config(name, num_hidden_layers=1, vocab_size=60000, hidden_size=72, intermediate_size=288)
+    head = "AutoModelForSeq2SeqLM" if config.is_encoder_decoder else "AutoModelForCausalLM"
+    assert type(to_official(getattr(transformers, head).from_config(config))).__name__ == official
+    assert not caplog.text
