@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import torch
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode, _pop_mode_temporarily
+from torch.overrides import TorchFunctionMode
 from transformers.models.bloom.modeling_bloom import BloomGelu
 
 #: of a tensor's largest value: how far it may be off in double precision
@@ -65,13 +65,6 @@ def in_single() -> Iterator[None]:
         stack.callback(torch.set_default_dtype, torch.get_default_dtype())
         torch.set_default_dtype(torch.float32)
         stack.enter_context(torch._C.DisableTorchFunction())
-        yield
-
-
-@contextmanager
-def in_graphs() -> Iterator[None]:
-    """The same for one that compiles, which torch does not do under such a mode."""
-    with _pop_mode_temporarily(), in_single():
         yield
 
 
