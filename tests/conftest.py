@@ -1,5 +1,4 @@
-"""Settings for every test: no network, one thread a worker (pytest-xdist runs one worker a core); a Hub on loopback;
-what `make test` leaves out."""
+"""Settings for every test: no network, one thread a worker (pytest-xdist runs one worker a core); a Hub on loopback."""
 
 import gc
 import os
@@ -16,10 +15,17 @@ from transformers.utils import hub
 from .forks import with_transformers
 from .hub.server import HubServer
 from .precision import in_double
-from .seeds import shift_seeds
 
-if SHIFT := int(os.environ.get("TFM_ZOO_SEED", 0)):
-    shift_seeds(SHIFT)
+if SHIFT := int(os.environ.get("TFM_ZOO_SEED", 0)):  # who asks torch for the numbers of a seed gets those of another
+    seed_all = torch.manual_seed
+    torch.manual_seed = lambda seed: seed_all(seed + SHIFT)
+
+    class ShiftedGenerator(torch.Generator):
+        def manual_seed(self, seed: int) -> torch.Generator:
+            return super().manual_seed(seed + SHIFT)
+
+    torch.Generator = ShiftedGenerator
+
 gc.disable()  # until all tests are collected: what their modules import stays
 
 #: the packages that take longest: they go first, so that no worker is left with one of them at the end
@@ -28,12 +34,6 @@ LONGEST = ("tests/recipes/", "tests/hub/", "tests/documents/")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if "not slow" in config.option.markexpr:
-        said = "Slow tests are left out: `make test-slow` runs them, `make test-all` runs all tests."
-        terminalreporter.write_line(said, bold=True)
 
 
 def pytest_collection_finish() -> None:

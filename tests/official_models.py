@@ -14,15 +14,14 @@ from transformers import CONFIG_MAPPING, PreTrainedModel
 from tfm_zoo.converters import ARCHITECTURES, from_official
 from tfm_zoo.converters.architecture import Architecture, Head
 from tfm_zoo.converters.choosing import is_installed
-from tfm_zoo.converters.official_names import is_converted
+from tfm_zoo.converters.official_names import canonical_name, is_converted
 
 from .fields import fields_by_name
 
+canonical_name, is_converted = cache(canonical_name), cache(is_converted)  # each reads all rules of a table
 #: architectures of whose parts the others are made
 FIRST = ("bert", "roberta", "distilbert", "modernbert", "deberta", "deberta-v2", "gpt2", "openai-gpt")
 FIRST += ("llama", "mistral", "qwen2", "marian", "bart", "mbart", "fsmt", "m2m_100", "t5")
-DEBERTAS = ("deberta", "deberta-v2", "deberta-v2-absolute")
-TEXT_TOWERS = ("clip_text_model", "siglip_text_model", "siglip2_text_model")
 
 # Before transformers 5.21, the class takes sdpa, which leaves out the cap on its scores: a bug of those releases.
 transformers.Gemma2PreTrainedModel._supports_sdpa = False
@@ -54,19 +53,19 @@ GROWING: rope_type=yarn rope_theta=100.0 factor=10.0 original_max_position_embed
 MIXED: layer_types=['sliding_attention','full_attention','sliding_attention'] sliding_window=4
 GPT: vocab_size=99 n_embd=32 n_layer=3 n_head=4 n_positions=40 layer_norm_epsilon=1e-3 TOKENS
 LLAMA: TINY -hidden_act -layer_norm_eps num_key_value_heads=2 rms_norm_eps=1e-3 rope_parameters=@ROTARY TOKENS
-PHI: LLAMA -rms_norm_eps layer_norm_eps=1e-3
+PHI jais2: LLAMA -rms_norm_eps layer_norm_eps=1e-3
 GEMMA: LLAMA hidden_activation=gelu_pytorch_tanh head_dim=10 query_pre_attn_scalar=7 final_logit_softcapping=3.0 MIXED
 ALIBI: vocab_size=99 layer_norm_epsilon=1e-3 TOKENS
-BART: vocab_size=99 d_model=32 encoder_layers=3 decoder_layers=2 encoder_attention_heads=4 decoder_attention_heads=8
-    encoder_ffn_dim=48 decoder_ffn_dim=40 max_position_embeddings=40 activation_function=silu
-T5: vocab_size=99 d_model=32 d_kv=10 d_ff=48 num_layers=3 num_decoder_layers=2 num_heads=4
+BART bart plbart mvp: vocab_size=99 d_model=32 encoder_layers=3 decoder_layers=2 encoder_attention_heads=4
+    decoder_attention_heads=8 encoder_ffn_dim=48 decoder_ffn_dim=40 max_position_embeddings=40 activation_function=silu
+T5 t5 umt5: vocab_size=99 d_model=32 d_kv=10 d_ff=48 num_layers=3 num_decoder_layers=2 num_heads=4
     relative_attention_num_buckets=8 relative_attention_max_distance=10 layer_norm_epsilon=1e-3 decoder_start_token_id=0
 DEBERTA: TINY relative_attention=True pos_att_type=p2c|c2p norm_rel_ebd=layer_norm type_vocab_size=2
 ENCODER: TINY -hidden_act -layer_norm_eps hidden_activation=silu norm_eps=1e-3 rope_parameters=@BY_KIND TOKENS
 QWEN: LLAMA sliding_window=4 use_sliding_window=True
-EXPERTS: LLAMA num_experts=5 num_experts_per_tok=3
+EXPERTS olmoe: LLAMA num_experts=5 num_experts_per_tok=3
 GRANITE: LLAMA attention_multiplier=0.3 embedding_multiplier=3.0 logits_scaling=0.7 residual_multiplier=0.4
-MARIAN: BART scale_embedding=True
+MARIAN mbart pegasus blenderbot blenderbot-small: BART scale_embedding=True
 distilbert: vocab_size=99 dim=32 n_layers=3 n_heads=4 hidden_dim=48 max_position_embeddings=40 activation=silu
 electra: TINY embedding_size=16 summary_activation=tanh
 deberta-v2: DEBERTA position_buckets=8 max_relative_positions=10 conv_kernel_size=3
@@ -81,14 +80,13 @@ jina_embeddings_v3: TINY type_vocab_size=2 rope_parameters={'rope_type':'default
 eurobert: LLAMA head_dim=10 mask_token_id=3
 gpt2: GPT n_inner=48 activation_function=gelu_new
 openai-gpt: GPT afn=swish
-llama: LLAMA attention_bias=True head_dim=10
+llama gemma arcee: LLAMA attention_bias=True head_dim=10
 mistral: LLAMA sliding_window=4
 qwen2: QWEN max_window_layers=1
 qwen3: QWEN max_window_layers=1 head_dim=10
 olmo2: LLAMA attention_bias=True
 olmo3: LLAMA MIXED rope_parameters=@BY_KIND
-gemma: LLAMA head_dim=10 attention_bias=True
-gemma2: GEMMA attn_logit_softcapping=2.0
+gemma2 vaultgemma: GEMMA attn_logit_softcapping=2.0
 gemma3_text: GEMMA rope_parameters=@BY_KIND
 embedding_gemma: GEMMA rope_parameters=@BY_KIND use_bidirectional_attention=True
 smollm3: QWEN no_rope_layers=[1,0,1]
@@ -98,7 +96,7 @@ phi3: LLAMA sliding_window=4 rope_parameters=@PARTIAL
 gpt_bigcode: GPT n_inner=48
 starcoder2: PHI sliding_window=4 norm_epsilon=1e-3
 gpt_neox: PHI rope_parameters=@PARTIAL
-gptj: GPT n_inner=48 rotary_dim=6
+gptj codegen: GPT n_inner=48 rotary_dim=6
 opt: PHI -intermediate_size -layer_norm_eps ffn_dim=48 activation_function=gelu
 falcon: LLAMA -intermediate_size -rms_norm_eps -num_key_value_heads ffn_hidden_size=48 layer_norm_epsilon=1e-3 bias=True
     new_decoder_architecture=True num_kv_heads=2
@@ -109,8 +107,6 @@ qwen2_moe: EXPERTS moe_intermediate_size=20 mlp_only_layers=[1] shared_expert_in
 qwen3_moe: EXPERTS moe_intermediate_size=20 mlp_only_layers=[1] head_dim=10
 mpt: ALIBI d_model=48 n_layers=3 n_heads=6 max_seq_len=40 no_bias=True
 seed_oss: LLAMA head_dim=10 attention_out_bias=True mlp_bias=True residual_dropout=0.0
-arcee: LLAMA head_dim=10 attention_bias=True
-jais2: PHI
 nemotron: PHI -layer_norm_eps head_dim=8 norm_eps=1e-3 rope_parameters=@PARTIAL
 apertus: LLAMA hidden_act=xielu head_dim=10
 hunyuan_v1_dense: LLAMA head_dim=10
@@ -119,34 +115,21 @@ nanochat: LLAMA hidden_act=relu2 attention_bias=True final_logit_softcapping=3.0
 ministral3: LLAMA head_dim=10 sliding_window=6 rope_parameters=@GROWING
 helium: LLAMA head_dim=8 attention_bias=True
 ernie4_5: LLAMA head_dim=10 use_bias=True
-glm: LLAMA head_dim=8 rope_parameters=@PARTIAL
-glm4: LLAMA head_dim=8 rope_parameters=@PARTIAL
+glm glm4: LLAMA head_dim=8 rope_parameters=@PARTIAL
 stablelm: PHI use_qkv_bias=True rope_parameters=@PARTIAL
 cohere: PHI logit_scale=0.3
 cohere2: PHI logit_scale=0.3 MIXED
 exaone4: LLAMA MIXED
 persimmon: PHI -num_key_value_heads rope_parameters=@PARTIAL
-vaultgemma: GEMMA attn_logit_softcapping=2.0
 gpt_neo: PHI -num_key_value_heads -layer_norm_eps -rope_parameters -num_hidden_layers num_layers=3 window_size=4
     attention_types=[[['local','global'],1],[['local'],1]]
 biogpt: TINY pad_token_id=0
 xglm: vocab_size=99 d_model=32 num_layers=3 attention_heads=4 ffn_dim=48 pad_token_id=0 max_position_embeddings=40
-codegen: GPT n_inner=48 rotary_dim=6
 olmo: LLAMA -rms_norm_eps attention_bias=True
-olmoe: EXPERTS
 granitemoe: GRANITE num_local_experts=4 output_router_logits=True router_aux_loss_coef=0.5
 marian: MARIAN pad_token_id=3 decoder_start_token_id=3
-bart: BART
-mbart: MARIAN
 m2m_100: BART encoder_layerdrop=0.0 decoder_layerdrop=0.0
-plbart: BART
-mvp: BART
-pegasus: MARIAN
-blenderbot: MARIAN
-blenderbot-small: MARIAN
-t5: T5
 mt5: T5 feed_forward_proj=gated-silu
-umt5: T5
 ernie: TINY use_task_id=True task_type_vocab_size=4
 roformer: TINY embedding_size=16 rotary_value=True
 esm: TINY token_dropout=True mask_token_id=9 pad_token_id=1 position_embedding_type=rotary
@@ -158,32 +141,6 @@ FALCON_RW: new_decoder_architecture=False multi_query=False parallel_attn=False 
 """)
 #: Falcon with ALiBi, and with so many heads that its rounding shows
 TINY, FALCON_RW, SPECIAL_TOKENS = (TINY_OF[name] for name in ("TINY", "FALCON_RW", "TOKENS"))
-#: each dropout with a rate of its own; other architectures have BERT's, or LLaMA's
-DROPOUT_OF = fields_by_name("""
-BERT: hidden_dropout_prob=0.1 attention_probs_dropout_prob=0.2 classifier_dropout=0.3
-LLAMA: attention_dropout=0.2 hidden_dropout=0.4
-distilbert: dropout=0.1 attention_dropout=0.2 qa_dropout=0.3 seq_classif_dropout=0.4
-openai-gpt: resid_pdrop=0.2 embd_pdrop=0.1 attn_pdrop=0.3
-gpt2 gpt_bigcode gptj codegen: openai-gpt classifier_dropout=0.4
-phi: resid_pdrop=0.2 embd_pdrop=0.1 attention_dropout=0.3 classifier_dropout=0.4
-phi3: resid_pdrop=0.2 attention_dropout=0.3 hidden_dropout=0.4
-starcoder2: residual_dropout=0.2 embedding_dropout=0.1 attention_dropout=0.3
-seed_oss: residual_dropout=0.1 attention_dropout=0.2 classifier_dropout=0.3
-gpt_neo: resid_dropout=0.1 embed_dropout=0.2 attention_dropout=0.3 classifier_dropout=0.4
-opt: dropout=0.1 attention_dropout=0.2
-falcon mpt: classifier_dropout=0.4
-bloom: hidden_dropout=0.1 attention_dropout=0.2 classifier_dropout=0.4
-gpt_neox: hidden_dropout=0.2 attention_dropout=0.3 classifier_dropout=0.4
-marian fsmt m2m_100 pegasus blenderbot blenderbot-small xglm: dropout=0.1 attention_dropout=0.2 activation_dropout=0.3
-bart mbart plbart mvp: marian classifier_dropout=0.4
-t5 mt5 umt5: dropout_rate=0.1 classifier_dropout=0.4
-mpnet: hidden_dropout_prob=0.1 attention_probs_dropout_prob=0.2
-clip_text_model siglip_text_model siglip2_text_model eurobert: attention_dropout=0.2
-electra: BERT summary_last_dropout=0.4
-albert: hidden_dropout_prob=0.1 attention_probs_dropout_prob=0.2 classifier_dropout_prob=0.3
-modernbert-decoder: attention_dropout=0.2 embedding_dropout=0.1 mlp_dropout=0.3
-modernbert: modernbert-decoder classifier_dropout=0.4
-""")
 
 
 @dataclass(frozen=True)
@@ -192,10 +149,6 @@ class OfficialClass:
 
     architecture: Architecture
     head: Head
-
-    @property
-    def takes_choices(self) -> bool:
-        return self.head.official.endswith("MultipleChoice")
 
     @property
     def has_common_head(self) -> bool:
@@ -236,7 +189,7 @@ class OfficialClass:
     @property
     def pools_last(self) -> bool:
         """Whether it reads the last position, and so computes all padding where that is some."""
-        return self.architecture.model_type in TEXT_TOWERS[1:]
+        return self.architecture.model_type.startswith("siglip")
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -245,21 +198,10 @@ class OfficialClass:
         return self.architecture.family == "tfm_encoder_decoder" and not reads_source
 
     @property
-    def chooses_attention(self) -> bool:
-        """Whether the official class has more than one implementation of attention."""
-        return getattr(transformers, self.head.official)._supports_sdpa
-
-    @property
-    def ignores_padding(self) -> bool:
-        """Whether labels at padding mean nothing: XLM-R-XL and BioGPT leave them out."""
-        heads = ("XLMRobertaXLForTokenClassification", "BioGptForTokenClassification")
-        return self.head.official in heads or self.differs_at_padding
-
-    @property
     def differs_at_padding(self) -> bool:
         """Whether padding has states of its own: through ModernBERT's windows it may see nothing; in Falcon's eager
         attention, in MPT's and in GPT-Neo's what sees padding alone sees all, as all padding does in DeBERTa."""
-        return self.architecture.model_type in ("modernbert", "falcon", "mpt", "gpt_neo", *DEBERTAS)
+        return self.architecture.model_type.partition("-v2")[0] in ("modernbert", "falcon", "mpt", "gpt_neo", "deberta")
 
     def reads_padding(self, side: str, has_labels: bool = False) -> bool:
         """Whether the head of such a class reads padding, all of it or the first position's."""
@@ -302,7 +244,7 @@ def build(official_class: OfficialClass, seed: int = 0, labels: int | None = Non
     # Copied, since some official configurations write into what they are given.
     config = CONFIG_MAPPING[official_class.architecture.official_type](num_labels=labels, **deepcopy(config))
     model_class = getattr(transformers, official_class.head.official)
-    if not official_class.chooses_attention:
+    if not model_class._supports_sdpa:
         config._attn_implementation = "eager"
     model = model_class(config)
     randomize(model, official_class.architecture)
@@ -312,13 +254,12 @@ def build(official_class: OfficialClass, seed: int = 0, labels: int | None = Non
 def build_tiny(official_class: OfficialClass, seed: int = 0, dropout: bool = False, **config) -> PreTrainedModel:
     architecture = official_class.architecture
     usual = vars(CONFIG_MAPPING[architecture.official_type]())
-    rates = {name: 0.0 for name, rate in usual.items() if "drop" in name and isinstance(rate, float)}
+    rates = {name: 0.0 for name, rate in usual.items() if "drop" in name and isinstance(rate, float | None)}
     tags_tokens = any(head.official.endswith("TokenClassification") for head in architecture.heads)
     if architecture.family == "tfm_gpt" and tags_tokens and "hidden_dropout_prob" not in usual:
         rates |= {"classifier_dropout": 0.0}  # which these classes read, though no configuration has it
-    if dropout:
-        usual_rates = DROPOUT_OF["BERT" if "hidden_dropout_prob" in rates else "LLAMA"]
-        rates = DROPOUT_OF.get(architecture.model_type, usual_rates)
+    if dropout:  # each with a rate of its own
+        rates = {name: number / 10 for number, name in enumerate(rates, start=1) if "layerdrop" not in name}
     return build(official_class, seed, **TINY_OF.get(architecture.model_type, TINY) | rates | config)
 
 

@@ -28,10 +28,8 @@ FIELDS = {
 
 
 def heads_of(family: type[TfmConfig]) -> list[type]:
-    names = [
-        name for auto, name in family.auto_classes.items() if auto not in ("AutoConfig", "AutoModelForTextEncoding")
-    ]
-    return [getattr(tfm_zoo, name) for name in names]
+    left_out = ("AutoConfig", "AutoModelForTextEncoding")
+    return [getattr(tfm_zoo, name) for auto, name in family.auto_classes.items() if auto not in left_out]
 
 
 ENCODERS, DECODERS = heads_of(TfmBertConfig), heads_of(TfmGPTConfig)

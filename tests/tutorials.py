@@ -45,13 +45,10 @@ class EncoderLayer(nn.Module):
         return self.norm2(x + self.feed_forward(x))
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(EncoderLayer):
     def __init__(self, d_model: int, num_heads: int, d_ff: int):
-        super().__init__()
-        self.self_attn = MultiHeadAttention(d_model, num_heads)
-        self.cross_attn = MultiHeadAttention(d_model, num_heads)
-        self.feed_forward = FeedForward(d_model, d_ff, nn.ReLU())
-        self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(d_model) for _ in range(3))
+        super().__init__(d_model, num_heads, d_ff, nn.ReLU())
+        self.cross_attn, self.norm3 = MultiHeadAttention(d_model, num_heads), nn.LayerNorm(d_model)
 
     def forward(self, x, source, source_mask, mask):
         x = self.norm1(x + self.self_attn(x, x, x, mask))
@@ -104,8 +101,7 @@ class Seq2SeqTransformer(nn.Module):
         super().__init__()
         self.src_tok_emb, self.tgt_tok_emb = nn.Embedding(src_vocab, emb_size), nn.Embedding(tgt_vocab, emb_size)
         self.positional_encoding = PositionalEncoding(emb_size, max_len)
-        depths = (num_layers, num_layers)
-        self.transformer = nn.Transformer(emb_size, nhead, *depths, dim_feedforward, batch_first=True)
+        self.transformer = nn.Transformer(emb_size, nhead, num_layers, num_layers, dim_feedforward, batch_first=True)
         self.generator = nn.Linear(emb_size, tgt_vocab)
 
     def forward(self, source, target):
@@ -154,8 +150,8 @@ class Block(nn.Module):
     def __init__(self, n_embd: int, n_head: int):
         super().__init__()
         self.ln_1, self.attn = nn.LayerNorm(n_embd), CausalSelfAttention(n_embd, n_head)
-        self.ln_2, self.mlp = nn.LayerNorm(n_embd), nn.ModuleDict()
-        self.mlp["c_fc"], self.mlp["c_proj"] = nn.Linear(n_embd, 4 * n_embd), nn.Linear(4 * n_embd, n_embd)
+        mlp = {"c_fc": nn.Linear(n_embd, 4 * n_embd), "c_proj": nn.Linear(4 * n_embd, n_embd)}
+        self.ln_2, self.mlp = nn.LayerNorm(n_embd), nn.ModuleDict(mlp)
 
     def forward(self, x):
         x = x + self.attn(self.ln_1(x))
@@ -167,14 +163,9 @@ class GPT(nn.Module):
 
     def __init__(self, vocab_size=50, n_embd=32, n_layer=2, n_head=4, block_size=20):
         super().__init__()
-        self.transformer = nn.ModuleDict(
-            {
-                "wte": nn.Embedding(vocab_size, n_embd),
-                "wpe": nn.Embedding(block_size, n_embd),
-                "h": nn.ModuleList(Block(n_embd, n_head) for _ in range(n_layer)),
-                "ln_f": nn.LayerNorm(n_embd),
-            }
-        )
+        parts = {"wte": nn.Embedding(vocab_size, n_embd), "wpe": nn.Embedding(block_size, n_embd)}
+        parts |= {"h": nn.ModuleList(Block(n_embd, n_head) for _ in range(n_layer)), "ln_f": nn.LayerNorm(n_embd)}
+        self.transformer = nn.ModuleDict(parts)
         self.lm_head = nn.Linear(n_embd, vocab_size, bias=False)
         self.lm_head.weight = self.transformer["wte"].weight
 

@@ -1,7 +1,7 @@
 """Kernels for sequences laid end to end, written out, and a device for torch's that is none: for machines without."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -89,10 +89,7 @@ def device(dtype: torch.dtype = torch.bfloat16, capability: tuple[int, int] = (8
         patch.object(kernels, "has_flash", lambda: True),
         patch("torch.cuda.get_device_capability", lambda *_: capability),
     ]
-    for place in places:
-        place.start()
-    try:
-        yield kernel
-    finally:
+    with ExitStack() as stack:
         for place in places:
-            place.stop()
+            stack.enter_context(place)
+        yield kernel

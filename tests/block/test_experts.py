@@ -10,8 +10,8 @@ from tfm_zoo import TfmGPTForCausalLM, from_official, pack_weights
 from tfm_zoo.models.experts import TfmSparseMLP
 
 from ..official_models import BY_NAME, build_tiny
-from ..precision import assert_same, in_graphs, in_single
-from ..tiny import NO_DROPOUT, recompute_activations, tiny_config, tiny_model
+from ..precision import assert_same, in_single
+from ..tiny import NO_DROPOUT, tiny_config, tiny_model
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -66,18 +66,6 @@ def test_the_loss_of_the_router():
 
 
 @in_single()
-def test_checkpointed_blocks_route_as_others():
-    """Bit for bit: the same is computed again."""
-    gradients = []
-    for checkpointed in (False, True):
-        model = tiny_model(TfmGPTForCausalLM, **EXPERTS, output_router_logits=True).train()
-        if checkpointed:
-            recompute_activations(model)
-        gradients.append(torch.autograd.grad(model(IDS, labels=IDS).loss, [*model.parameters()]))
-    torch.testing.assert_close(*gradients, rtol=0, atol=0)
-
-
-@in_single()
 @torch.no_grad()
 def test_packed(caplog):
     """What is packed are linear layers; experts stay as they are."""
@@ -88,13 +76,3 @@ def test_packed(caplog):
         made = pack_weights(copy.deepcopy(model), dtype)(IDS).logits
         assert "Experts stay as they are" in caplog.text and "% of the weights are packed" in caplog.text
         assert (made - wanted).norm() < bound * wanted.norm(), dtype
-
-
-@pytest.mark.slow
-@in_graphs()
-def test_one_graph():
-    model = tiny_model(TfmGPTForCausalLM, **EXPERTS)
-    torch._dynamo.reset()
-    with torch.no_grad():
-        made = torch.compile(model, fullgraph=True, backend="eager")(IDS).logits
-        torch.testing.assert_close(made, model(IDS).logits, rtol=0, atol=1e-5)

@@ -8,13 +8,13 @@ import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from tfm_zoo import TfmDebertaModel, TfmEncoderDecoderEncoder, TfmEncoderDecoderForConditionalGeneration, TfmGPTModel
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
 from tfm_zoo.models.norms import TfmRMSNorm
 from tfm_zoo.models.position_bias import TfmRelativeBias
 from tfm_zoo.models.positions import TfmSinusoidalPositions
 
-from ..precision import assert_same, in_graphs
-from ..tiny import tiny_config, tiny_model
+from ..precision import assert_same
+from ..tiny import tiny_config
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -73,9 +73,6 @@ def test_the_papers_weights_at_first():
     assert_same(embeddings(ids, None, places), wanted)
 
 
-RELATIVE = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10}
-
-
 def test_buckets_of_t5():
     distances = torch.arange(-300, 300)
     for is_causal, (buckets, farthest) in product((True, False), ((32, 128), (8, 10), (7, 20))):
@@ -83,32 +80,3 @@ def test_buckets_of_t5():
         made = TfmRelativeBias(tiny_config(**fields), 1, is_causal).bucket_of(distances)
         wanted = T5Attention._relative_position_bucket(distances, not is_causal, buckets, farthest)
         assert made.equal(wanted), (is_causal, buckets)
-
-
-@pytest.mark.parametrize(
-    ("head", "fields", "attention", "message"),
-    [
-        *((TfmGPTModel, RELATIVE, each, "num_buckets=8") for each in ("flash_attention_2", "paged|sdpa", "vllm")),
-        (TfmDebertaModel, {}, "flash_attention_2", "takes no bias"),
-        (TfmGPTModel, {"position_embedding_type": "alibi"}, "vllm", "takes no bias .*'alibi'"),
-    ],
-)
-def test_attention_that_takes_no_bias(head, fields, attention, message):
-    model = tiny_model(head, **fields)
-    model.config._attn_implementation = attention
-    with pytest.raises(ValueError, match=f"'{attention[:5]}.*{message}.* eager, sdpa"):
-        model(torch.arange(4, 9)[None])
-
-
-@pytest.mark.slow
-@in_graphs()
-@torch.no_grad()
-def test_flex_attention_in_a_graph_reads_each_layers_own_bias():
-    model = tiny_model(TfmEncoderDecoderEncoder, hidden_size=64, relative_attention_per_layer=True, **RELATIVE).eval()
-    ids, tables = torch.arange(5, 17).view(2, 6), model.encoder.position_bias
-    for number, table in enumerate(tables):
-        table.weight.copy_(torch.randn(table.weight.shape, generator=torch.Generator().manual_seed(number)))
-    wanted = model(ids).last_hidden_state
-    model.set_attn_implementation("flex_attention")
-    found = torch.compile(model, backend="eager")(ids).last_hidden_state
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)

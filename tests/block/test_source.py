@@ -27,7 +27,7 @@ def test_rows_that_are_equal_have_gradients_of_their_own():
         assert embeds.grad[0].abs().max() == 0 and embeds.grad[1].abs().max() > 0
 
 
-@pytest.mark.parametrize("qk_norm", [None, "head", "whole"])
+@pytest.mark.parametrize("qk_norm", ["head", "whole"])
 @torch.no_grad()
 def test_attention_to_a_source_that_is_the_text_itself(qk_norm):
     """It is self-attention that sees all."""

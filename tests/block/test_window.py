@@ -102,12 +102,6 @@ def test_positions_that_do_not_count_up_by_one(blocks):
         assert blocks.called == is_one
 
 
-def test_dropout_drops_in_blocks_too():
-    model = make(TfmGPTModel, 3, "sdpa", attention_dropout=0.5, hidden_dropout=0.0).train()
-    ids = torch.randint(5, 60, (2, 24))
-    assert not torch.allclose(*(model(ids).last_hidden_state for _ in range(2)))
-
-
 @torch.no_grad()
 def test_nothing_of_the_square_of_the_length_is_made():
     """A hundred thousand positions: a byte for each pair would be ten gigabytes."""

@@ -6,10 +6,9 @@ from typing import NamedTuple
 import torch
 from transformers import PreTrainedModel
 
-from tests.official_models import OfficialClass
+from tests.official_models import OfficialClass, canonical_name, is_converted
 from tests.precision import assert_same, tensors_in
 from tfm_zoo.converters.config_rules import Constant
-from tfm_zoo.converters.official_names import canonical_name, is_converted
 from tfm_zoo.converters.tensor_matching import zoo_names
 from tfm_zoo.converters.tensor_rules import plan
 from tfm_zoo.visualization.attention_maps import choose_attention
@@ -17,13 +16,8 @@ from tfm_zoo.visualization.attention_maps import choose_attention
 Batch = dict[str, torch.Tensor]
 FIRST = 5  # of the ids that are not special tokens
 
-#: official class -> the names that it has for labels and outputs of the zoo
-OTHER_NAMES = {
-    "AlbertForPreTraining": {
-        "next_sentence_label": "sentence_order_label",
-        "seq_relationship_logits": "sop_logits",
-    }
-}
+#: the names that `AlbertForPreTraining` has for labels and outputs of the zoo
+ALBERT = {"next_sentence_label": "sentence_order_label", "seq_relationship_logits": "sop_logits"}
 
 
 class Pair(NamedTuple):
@@ -49,7 +43,7 @@ def ragged_batch(
     segments = getattr(config, "type_vocab_size", 1)
     if Constant("token_types_as_tokens", True) in official_class.architecture.config:
         segments = config.vocab_size
-    if official_class.takes_choices:
+    if official_class.head.official.endswith("MultipleChoice"):
         choices = [sequences(config, side, order, generator, segments) for order in (lengths, lengths[::-1])]
         return {name: torch.stack([choice[name] for choice in choices], dim=1) for name in choices[0]}
     batch = sequences(config, side, lengths, generator, segments)
@@ -152,7 +146,7 @@ def labels_for(
 def loss_of(model: PreTrainedModel, official_class: OfficialClass, batch: Batch, labels: Batch) -> torch.Tensor:
     """The loss of the head; for a model that has none, a sum over all that it gives at real positions, each channel
     with another weight: what is normed always has the same sum of squares, whose gradient is rounding."""
-    names = OTHER_NAMES.get(type(model).__name__, {})
+    names = ALBERT if type(model).__name__ == "AlbertForPreTraining" else {}
     outputs = model(**batch, **{names.get(name, name): values for name, values in labels.items()})
     if official_class.has_loss:
         return outputs.loss
@@ -168,7 +162,7 @@ def real_outputs(outputs, mask: torch.Tensor, decoder_mask: torch.Tensor | None 
         mask: 1 at real tokens; of an encoder-decoder, those of the source.
         decoder_mask: of an encoder-decoder, those of the target.
     """
-    names = {other: name for names in OTHER_NAMES.values() for name, other in names.items()}
+    names = {other: name for name, other in ALBERT.items()}
     tensors = tensors_in({name: value for name, value in outputs.items() if name != "past_key_values"})
     for name, tensor in tensors.items():
         real = (mask if decoder_mask is None or name.startswith(".encoder") else decoder_mask).flatten(0, -2).bool()

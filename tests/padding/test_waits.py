@@ -66,7 +66,6 @@ WINDOWS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_wind
     ("head", "fields", "batch", "waits"),
     [
         (TfmBertModel, WINDOWS, ragged_batch(), {"tolist": 1}),
-        (TfmBertModel, {}, ragged_batch() | FULL, {"tolist": 1}),
         (TfmBertModel, {}, ragged_batch() | {"attention_mask": None}, {}),
         # The loss has the size of what is labelled.
         (TfmBertForMaskedLM, {}, MASKED, {"tolist": 1, "nonzero": 1}),

@@ -1,35 +1,22 @@
-"""Attention with dropout that keeps less computes what eager attention does."""
+"""Attention computes what eager attention does: where dropout keeps less, and in DeBERTa; what it cannot is refused."""
 
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 from transformers import DynamicCache, StaticCache
 
 from tfm_zoo import TfmBertModel, TfmDebertaModel, TfmEncoderDecoderModel, TfmGPTModel
-from tfm_zoo.models.kernels import DroppedAttention
 
+from ..official_models import both
 from ..precision import assert_same
-from ..tiny import ragged_batch, tiny_decoder, tiny_model
+from ..tiny import ragged_batch, tiny_decoder, tiny_model, without_kernels
 
 pytestmark = pytest.mark.usefixtures("double")
 
-
-def test_dropped_attention_is_differentiated_twice():
-    """As torch's own steps are, under the same seed."""
-    scores, value = inputs = [torch.randn(2, 3, size, requires_grad=True) for size in (3, 4)]
-    second = []
-    for is_own in (True, False):
-        torch.manual_seed(0)
-        steps = DroppedAttention.apply(*inputs, 0.3)[0] if is_own else F.dropout(scores.softmax(-1), 0.3) @ value
-        first = torch.autograd.grad(steps.square().sum(), inputs, create_graph=True)
-        second.append(torch.autograd.grad(sum(each.square().sum() for each in first), inputs))
-    assert_same(*second)
+ALIBI = {"position_embedding_type": "alibi"}
 
 
-@pytest.mark.parametrize(
-    "fields", [{"position_embedding_type": "alibi"}, {"num_key_value_heads": 2}, {"sliding_window": 3}]
-)
+@pytest.mark.parametrize("fields", [ALIBI, {"num_key_value_heads": 2}, {"sliding_window": 3}])
 def test_training_with_dropout_is_that_of_eager_attention(fields):
     """The same seed drops the same weights, whichever function attends."""
     model = tiny_decoder(hidden_dropout=0.0, attention_dropout=0.3, **fields).train()
@@ -54,16 +41,7 @@ def test_a_cached_step_with_dropout_sees_all_that_came_before():
         assert_same(torch.cat(steps, dim=1), model(ids).logits)
 
 
-def test_no_kernel_of_a_cpu_leaves_out_a_soft_cap():
-    """transformers refuses a cap for `"sdpa"` where a model is made; `"varlen"` is sdpa on a CPU."""
-    model = tiny_decoder(attn_logit_softcapping=5.0, attention_dropout=0.1, num_key_value_heads=2)
-    model.set_attn_implementation("varlen")
-    for training, length in ((True, 9), (False, 1)):
-        with pytest.raises(ValueError, match=r"attn_logit_softcapping=5\.0: 'varlen' has no soft cap; choose 'eager'"):
-            model.train(training)(torch.randint(0, 61, (2, length)))
-
-
-@pytest.mark.parametrize("head", [TfmBertModel, TfmDebertaModel, TfmGPTModel, TfmEncoderDecoderModel])
+@pytest.mark.parametrize("head", [TfmBertModel, TfmDebertaModel, TfmEncoderDecoderModel])
 @torch.no_grad()
 def test_every_dropout_is_a_module(head):
     """Setting the rate of all of them to 0, as trl does, or evaluating them alone, turns dropout off; a rate that is
@@ -84,8 +62,55 @@ def test_every_dropout_is_a_module(head):
         for dropout in dropouts.values():
             dropout.train().p = 0
         assert not varies()
-        for name in ("self_attn.attention_dropout", "encoder_attn.attention_dropout"):
+        for name in ("layers.1.self_attn.attention_dropout", "layers.1.encoder_attn.attention_dropout"):
             for each in (dropout for other, dropout in dropouts.items() if other.endswith(name)):
                 each.p = 0.4
                 assert varies(), (implementation, name)
                 each.p = 0
+
+
+#: of the first sequence nothing is padding; the second has some before, between and behind its tokens
+HOLES = torch.tensor([[1] * 13, [0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 0, 0]])
+IDS = torch.arange(1, 27).view(2, 13)
+
+
+@torch.no_grad()
+def test_padding_between_tokens_counts_in_distances_of_deberta(monkeypatch):
+    """Also where the places of a text are read in several parts."""
+    monkeypatch.setattr("tfm_zoo.models.modeling_tfm_deberta.PLACES", 5)
+    expected, states = (model(IDS, attention_mask=HOLES).last_hidden_state for model in both("DebertaV2Model"))
+    assert_same(states[HOLES == 1], expected[HOLES == 1])
+
+
+@torch.no_grad()
+@without_kernels
+def test_flex_attention_of_deberta():
+    fields = {"position_buckets": 4, "max_relative_positions": 6, "conv_kernel_size": 3}
+    model, mask = tiny_model(TfmDebertaModel, **fields), (torch.arange(13) < torch.tensor([[13], [5]])).long()
+    wanted = model(IDS, attention_mask=mask)[0]
+    model.set_attn_implementation("flex_attention")
+    assert_same(model(IDS, attention_mask=mask)[0], wanted)
+
+
+@pytest.mark.parametrize(
+    ("head", "fields", "attention", "message"),
+    [
+        *((TfmGPTModel, {"relative_attention_num_buckets": 8}, name, "buckets=8") for name in ("paged|sdpa", "vllm")),
+        (TfmDebertaModel, {}, "flash_attention_2", "takes no bias"),
+        (TfmGPTModel, ALIBI, "vllm", "takes no bias .*'alibi'"),
+    ],
+)
+def test_attention_that_takes_no_bias(head, fields, attention, message):
+    model = tiny_model(head, **fields)
+    model.config._attn_implementation = attention
+    with pytest.raises(ValueError, match=f"'{attention[:5]}.*{message}.* eager, sdpa"):
+        model(IDS)
+
+
+def test_no_kernel_of_a_cpu_leaves_out_a_soft_cap():
+    """transformers refuses a cap for `"sdpa"` where a model is made; `"varlen"` is sdpa on a CPU."""
+    model = tiny_decoder(attn_logit_softcapping=5.0, attention_dropout=0.1, num_key_value_heads=2)
+    model.set_attn_implementation("varlen")
+    for training, length in ((True, 9), (False, 1)):
+        with pytest.raises(ValueError, match=r"attn_logit_softcapping=5\.0: 'varlen' has no soft cap; choose 'eager'"):
+            model.train(training)(torch.randint(0, 61, (2, length)))
