@@ -2,7 +2,8 @@
 
 Each of the short runs starts a recipe as a program, there and here, with the same options and seed, and with one
 thread, so that sums have one order. What the two trainings have logged and found is compared, a figure at a time;
-clocks and memory are left out. A figure that one checkout alone has counts as an infinite difference.
+clocks and memory are left out. A figure that one checkout alone has counts as an infinite difference. Runs that read
+`../shared` are left out where it is missing.
 """
 
 import json
@@ -12,8 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from math import inf, isnan
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,12 +26,12 @@ from .batches import SHARED
 from .timing import table
 
 ROOT = Path(__file__).parents[1]
+WORK = ROOT / "runs/figures"
 LIMIT = 1e-6  # the largest relative difference that passes
 RESULTS = ("trainer_state.json", "all_results.json", "comparison.json")
 CLOCKS = re.compile("runtime|per_second|memory")  # in the names of what differs between two equal runs
 
-
-#: options by run; those of `SHARED` are data sets and a checkpoint
+#: options by run
 RUNS = fields_by_name("""
 SHORT: max_train_steps=12 eval_steps=5 max_eval_samples=50 logging_steps=1
 GENERATED: SHORT dataset_name=generated
@@ -66,58 +66,34 @@ comparison: SHORT SMALL recipe=compare_architectures block_size=64
 """)
 
 
-@dataclass(frozen=True)
-class Run:
-    """A recipe and its options."""
-
-    recipe: str
-    options: Mapping[str, Any]
-
-    @property
-    def missing(self) -> list[Path]:
-        """The data that are not at hand."""
-        return [value for value in self.options.values() if isinstance(value, Path) and not value.exists()]
-
-    def command(self, output_dir: Path, **options: Any) -> list[str]:
-        """The recipe and the words of its command line."""
-        options = {**self.options, **options, "output_dir": output_dir}
-        told = {name: json.dumps(value) if isinstance(value, dict) else value for name, value in options.items()}
-        return [f"recipes/{self.recipe}.py", *(f"--{name}={value}" for name, value in told.items())]
+def command(name: str, output_dir: Path) -> list[str]:
+    """The recipe of a run, and the words of its command line."""
+    fields = {key: json.dumps(value) if isinstance(value, dict) else str(value) for key, value in RUNS[name].items()}
+    recipe, shared = fields.pop("recipe"), str(SHARED.resolve())
+    words = (f"--{key}={value}".replace("SHARED", shared) for key, value in fields.items())
+    return [f"recipes/{recipe}.py", *words, f"--output_dir={output_dir}"]
 
 
-def make_runs(shared: Path) -> dict[str, Run]:
-    """The runs by name. `shared` holds data sets and a checkpoint."""
-
-    def found(value: Any) -> Any:
-        return shared / value.removeprefix("SHARED/") if str(value).startswith("SHARED/") else value
-
-    return {
-        name: Run(fields["recipe"], {key: found(value) for key, value in fields.items() if key != "recipe"})
-        for name, fields in RUNS.items()
-        if name.islower()
-    }
-
-
-def train(checkout: Path, python: Path, run: Run, folder: Path) -> str:
+def train(checkout: Path, name: str, folder: Path) -> str:
     """Does a run anew; its output goes to a log. Returns the last line of it if the recipe fails."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    log = folder.with_suffix(".log")
+    own, log = checkout / ".venv/bin/python", folder.with_suffix(".log")
+    python = own if own.exists() else sys.executable
     with tempfile.TemporaryDirectory() as cache, log.open("w", encoding="utf-8") as output:
         env = {"PYTHONPATH": str(checkout), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
         env["HF_DATASETS_CACHE"] = cache  # what other code has tokenized must not be found
         streams = {"stdout": output, "stderr": subprocess.STDOUT}
-        ended = subprocess.run([python, *run.command(folder)], cwd=checkout, env=os.environ | env, **streams)
+        ended = subprocess.run([python, *command(name, folder)], cwd=checkout, env=os.environ | env, **streams)
     return (log.read_text("utf-8").splitlines() or ["no output"])[-1] if ended.returncode else ""
 
 
 def figures_of(folder: Path) -> dict[tuple, float]:
     """What a run, or each variant of a comparison, has logged and found, by where it stands."""
-    files = [path for name in RESULTS for path in folder.rglob(name) if "checkpoint-" not in path.parent.name]
     found = {}
-    for path in files:
+    for path in (path for name in RESULTS for path in folder.rglob(name) if "checkpoint-" not in path.parent.name):
         content = json.loads(path.read_text("utf-8"))
-        found |= dict(numbers(content.get("log_history", content), (str(path.relative_to(folder)),)))
+        found |= numbers(content.get("log_history", content), (str(path.relative_to(folder)),))
     return found
 
 
@@ -137,34 +113,31 @@ def difference(before: float | None, after: float | None) -> float:
     return inf if isnan(relative) else relative
 
 
+def compared(name: str, sides: dict[str, Path]) -> tuple[int, float, str]:
+    """How many figures two checkouts give, the largest relative difference, and where it is; or an error."""
+    for side, checkout in sides.items():
+        if error := train(checkout, name, WORK / side / name):
+            return 0, inf, f"{side}: {error}"
+    found = [figures_of(WORK / side / name) for side in sides]
+    differences = {place: difference(*(each.get(place) for each in found)) for place in {**found[0], **found[1]}}
+    place, worst = max(differences.items(), key=lambda each: each[1], default=(("no figures",), inf))
+    return len(differences), worst, ", ".join(map(str, place))
+
+
 def main(
     before: Annotated[Path, typer.Option(help="The earlier checkout.")],
-    before_python: Annotated[
-        Path | None, typer.Option("--before_python", help="Its Python; default: .venv/bin/python there.")
-    ] = None,
     only: Annotated[str, typer.Option(help="Runs whose name holds this.")] = "",
-    work: Annotated[Path, typer.Option(help="Folder of the runs.")] = ROOT / "runs/figures",
-    shared: Annotated[Path, typer.Option(help="Folder of data sets and checkpoints.")] = SHARED,
 ) -> None:
     """Prints a table of the largest relative differences; exit code 1 if one is above 1e-6."""
-    before, work, failed = before.resolve(), work.resolve(), []
-    python = (before_python or before / ".venv/bin/python").absolute()  # a link, which leads out of its environment
-    sides = {"before": (before, python), "here": (ROOT, Path(sys.executable))}
+    sides, failed = {"before": before.resolve(), "here": ROOT}, []
+    names = [name for name in RUNS if name.islower() and only in name]
+    names = [name for name in names if SHARED.exists() or "SHARED" not in str(RUNS[name])]
 
-    def cells(name: str, run: Run) -> list:
-        if run.missing:
-            return ["", f"left out: there is no {run.missing[0]}"]
-        for side, how in sides.items():
-            if error := train(*how, run, work / side / name):
-                failed.append(name)
-                return ["", f"{side}: {error}"]
-        found = [figures_of(work / side / name) for side in sides]
-        differences = {place: difference(*(each.get(place) for each in found)) for place in {**found[0], **found[1]}}
-        place, worst = max(differences.items(), key=lambda each: each[1], default=(("no figures",), inf))
-        if worst > LIMIT:
-            failed.append(name)
-        return [len(differences), f"{worst:.2g}" + f" ({', '.join(map(str, place))})" * (worst > LIMIT)]
+    def rows() -> Iterator[list]:
+        for name in names:
+            count, worst, where = compared(name, sides)
+            failed.extend([name] if worst > LIMIT else [])
+            yield [name, count, f"{worst:.2g}", where if worst > LIMIT else ""]
 
-    runs = {name: run for name, run in make_runs(shared.resolve()).items() if only in name}
-    table(["run", "figures", "largest difference"], ([name, *cells(name, run)] for name, run in runs.items()))
+    table(["run", "figures", "largest difference", "where"], rows())
     raise typer.Exit(bool(failed))

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -24,16 +25,16 @@ from tests.padding.test_packed_documents import IDS, MODELS, POSITIONS, document
 from tests.tiny import tiny_model
 from tfm_zoo.models.batch import CACHE
 
-from .attention import backends
+from . import batches
+from .attention import Table, backends
 from .pairs import Settings, train
-from .speed import results
-from .timing import seconds
+from .speed import MEMORY, results
+from .timing import seconds, table
 
 MINUTES = 8  # of a part
 LANGUAGE = ("MaskedLM", "CausalLM", "LMHeadModel", "ConditionalGeneration", "MTModel")
 LENGTHS = [33, 12, 1, 20]
 SHARE = 1.5  # of the official class's error in the same type
-Table = tuple[list[str], list[list[str]]]
 
 
 def batch_of(official_class: OfficialClass, model: torch.nn.Module, is_full: bool, device: str) -> dict:
@@ -42,7 +43,7 @@ def batch_of(official_class: OfficialClass, model: torch.nn.Module, is_full: boo
     return {name: each.to(device) if isinstance(each, torch.Tensor) else each for name, each in batch.items()}
 
 
-def found(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, list[torch.Tensor]]:
+def results_of(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> dict[str, list[torch.Tensor]]:
     """What a model computes: logits at labels, loss and gradients, and the logits of a step with a cache."""
     real = batch["labels"] != -100
     model.zero_grad()
@@ -75,7 +76,6 @@ def correctness(
     device: str,
     names: Iterable[str] | None = None,
     dtypes: Iterable[torch.dtype] = (torch.bfloat16, torch.float16),
-    attention: str = "varlen",
 ) -> Table:
     """No further off than the official class in the same type, times 1.5; each beside its own results in float32."""
     rows, wrong = [], []
@@ -87,11 +87,11 @@ def correctness(
         has_cap = zoo.config.attn_logit_softcapping is not None
         for kind in ("ragged", "full"):
             batch = batch_of(BY_NAME[name], official, kind == "full", device)
-            exact = [found(model, batch) for model in (official, zoo)]
+            exact = [results_of(model, batch) for model in (official, zoo)]
             for dtype in dtypes:
                 low = [deepcopy(model).to(dtype) for model in (official, zoo)]
-                low[1].set_attn_implementation("eager" if has_cap else attention)
-                theirs, ours = (found(model, batch) for model in low)
+                low[1].set_attn_implementation("eager" if has_cap else "varlen")
+                theirs, ours = (results_of(model, batch) for model in low)
                 for what in theirs:
                     floor = torch.finfo(dtype).eps
                     errors = [error(each[what], one[what]) for each, one in zip((theirs, ours), exact, strict=True)]
@@ -104,12 +104,12 @@ def correctness(
 
 
 @torch.no_grad()
-def packing(device: str, attention: str = "varlen") -> Table:
+def packing(device: str) -> Table:
     """Other tokens in one document leave the others of its row as they are, to a bit."""
     rows = []
     for name, (head, fields) in MODELS.items():
         model = tiny_model(head, **fields).to(device, torch.bfloat16)
-        model.set_attn_implementation(attention)
+        model.set_attn_implementation("varlen")
         for mask in (None, torch.ones_like(IDS).to(device)):
             moved = []
             for changed in documents():
@@ -127,10 +127,9 @@ def packing(device: str, attention: str = "varlen") -> Table:
 SPEED = ("MiniLM, training step at 256", "BERT, inference", "BERT, inference, no padding", "BERT, training step")
 SPEED += ("BERT, MLM step", "modernbert-base, inference, ragged", "GPT-2, training step, full")
 SPEED += ("GPT-2, decoding, batch 8", "Marian, opus-mt, training step", "Marian, opus-mt, beam search")
-MEMORY = ("BERT, MLM step", "BERT, MLM step, no padding", "GPT-2, training step, full")
 
 
-def timings(device: str, names: tuple[str, ...], of_memory: bool = False) -> Table:
+def timings(device: str, names: Iterable[str], of_memory: bool = False) -> Table:
     """The cases of `speed.py` under each implementation of attention."""
     rows = []
     for attention in ("sdpa", "varlen", *(("flash_attention_2",) if is_flash_attn_2_available() else ())):
@@ -143,14 +142,9 @@ def timings(device: str, names: tuple[str, ...], of_memory: bool = False) -> Tab
 
 
 def ragged_batches(device: str, count: int, seed: int = 0) -> list[dict[str, torch.Tensor]]:
-    """Batches of other lengths each, whose labels are classes."""
-    batches = []
-    for number in range(count):
-        lengths = torch.randint(4, 64, (8,), generator=torch.Generator().manual_seed(seed + number))
-        mask = (torch.arange(int(lengths.max()))[None] < lengths[:, None]).long()
-        ids = torch.randint(5, 60, mask.shape, generator=torch.Generator().manual_seed(number)) * mask
-        batches.append({"input_ids": ids, "attention_mask": mask, "labels": torch.arange(8) % 2})
-    return [{name: each.to(device) for name, each in batch.items()} for batch in batches]
+    """Batches of other lengths each, whose labels are classes, for the vocabulary of a tiny model."""
+    make = partial(batches.ragged, size=8, longest=63, lengths=batches.SENTENCES, seed=seed)
+    return [{name: (each % 61).to(device) for name, each in one.items()} for one in batches.classified(count, make)]
 
 
 def small_encoder(device: str, dtype: torch.dtype) -> torch.nn.Module:
@@ -203,50 +197,41 @@ def compiled(device: str) -> Table:
 
 PARTS: dict[str, Callable[[str], Table]] = {
     "backends": backends,
-    **{"correctness": correctness, "packing": packing, "waits": waits},
+    "correctness": correctness,
+    "packing": packing,
+    "waits": waits,
     "compiled": compiled,
     "memory": lambda device: timings(device, MEMORY, of_memory=True),
     "speed": lambda device: timings(device, SPEED),
 }
 
 
-def markdown(part: str, table: Table) -> str:
-    head, rows = table
-    lines = [head, ["---"] * len(head), *rows]
-    return f"\n## {part}\n\n{PARTS[part].__doc__ or ''}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def write(part: str, table: Table, folder: Path) -> Path:
+def write(part: str, found: Table, folder: Path) -> Path:
     """Adds a part's table to the file of today and of this device."""
     name = torch.cuda.get_device_name()
     path = folder / f"gpu_{name.lower().replace(' ', '_')}_{date.today()}.md"
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}, tfm_zoo {tfm_zoo.__version__}"
     if not path.exists():
-        path.write_text(f"# {name}, {date.today()}\n\n`make gpu`, with {versions}.\n")
+        path.write_text(f"# {name}, {date.today()}\n\n`make gpu`, with {versions}.\n\n")
     with path.open("a") as file:
-        file.write(markdown(part, table))
+        print(f"## {part}\n\n{PARTS[part].__doc__ or ''}\n", file=file)
+        table(*found, file)
     return path
 
 
 def main(
     part: Annotated[str, typer.Option(help=f"One of {', '.join(PARTS)}; all of them by default.")] = "",
     folder: Annotated[Path, typer.Option(help="Where the file is written.")] = Path("recipes/results"),
-    tiny: Annotated[
-        bool, typer.Option("--tiny", help="Try the part `backends` on a CPU, in small; write no file.")
-    ] = False,
 ) -> None:
     """Runs one part, or all, each in a process of its own."""
-    if tiny:
-        print(markdown("backends", backends("cpu", is_tiny=True)))
-        return
     if not torch.cuda.is_available():
         sys.exit("make gpu needs a CUDA device, and torch finds none here.")
     if part and part not in PARTS:
         sys.exit(f"There is no part {part!r}: it should be one of {', '.join(PARTS)}.")
     if part:
-        table = PARTS[part]("cuda")
-        print(f"{part}: {write(part, table, folder)}")
-        sys.exit(any(cell in ("NO", "LEAKS") for row in table[1] for cell in row))
+        found = PARTS[part]("cuda")
+        print(f"{part}: {write(part, found, folder)}")
+        sys.exit(any(cell in ("NO", "LEAKS") for row in found[1] for cell in row))
     failed = []
     for each in PARTS:
         command = [sys.executable, "-m", "benchmarks", "gpu", "--part", each, "--folder", str(folder)]

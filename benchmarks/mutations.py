@@ -19,6 +19,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Annotated
 
@@ -28,19 +29,24 @@ from .timing import table
 
 PACKAGE = "tfm_zoo"
 #: an operator, and what stands in its place
-COMPARISONS = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">")}
-COMPARISONS |= {ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"), ast.IsNot: ("is not", "is")}
-COMPARISONS |= {ast.In: ("in", "not in"), ast.NotIn: ("not in", "in")}
-SIGNS = {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*")}
+SYMBOLS = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">")}
+SYMBOLS |= {ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"), ast.IsNot: ("is not", "is")}
+SYMBOLS |= {ast.In: ("in", "not in"), ast.NotIn: ("not in", "in")}
+SYMBOLS |= {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*")}
 #: seconds that the tests of one fault may take; a fault that stops them from ending is caught, too
 LIMIT = 1200
 
 #: room of the package -> the tests that guard it, the quickest first; of other rooms, all
 TESTS = {
-    **{"converters": ["tests/conversion", "tests/equivalence"], "corpus": ["tests/corpus"], "hub": ["tests/hub"]},
-    **{"inference": ["tests/packing", "tests/speed_up", "tests/ecosystem"], "proof": ["tests/hub", "tests/proof"]},
-    **{"pipelines": ["tests/ecosystem"], "plugin": ["tests/ecosystem"], "visualization": ["tests/visualization"]},
+    "converters": ["tests/conversion", "tests/equivalence"],
+    "corpus": ["tests/corpus"],
+    "hub": ["tests/hub"],
+    "inference": ["tests/packing", "tests/speed_up", "tests/ecosystem"],
+    "pipelines": ["tests/ecosystem"],
+    "plugin": ["tests/ecosystem"],
+    "proof": ["tests/hub", "tests/proof"],
     "training": ["tests/training", "tests/recipes"],
+    "visualization": ["tests/visualization"],
 }
 
 app = typer.Typer(help=__doc__.splitlines()[0], no_args_is_help=True)
@@ -58,7 +64,6 @@ class Fault:
 
     kind: str
     file: str
-    line: int
     start: int
     end: int
     old: str
@@ -71,9 +76,8 @@ class Fault:
 
 def faults_in(path: Path, name: str) -> Iterator[Fault]:
     """Every fault that the functions of a file offer; that of a function within another comes once."""
-    source, starts = path.read_bytes(), [0]
-    for row in source.splitlines(keepends=True):
-        starts.append(starts[-1] + len(row))
+    source = path.read_bytes()
+    starts = [0, *accumulate(map(len, source.splitlines(keepends=True)))]
 
     def begin(node: ast.AST) -> int:
         return starts[node.lineno - 1] + node.col_offset
@@ -81,43 +85,39 @@ def faults_in(path: Path, name: str) -> Iterator[Fault]:
     def finish(node: ast.AST) -> int:
         return starts[node.end_lineno - 1] + node.end_col_offset
 
-    def fault(kind: str, start: int, end: int, new: str, node: ast.AST) -> Iterator[Fault]:
-        yield Fault(kind, name, node.lineno, start, end, source[start:end].decode(), new)
-
-    def exchanged(kind: str, node: ast.AST, left: ast.AST, symbols: tuple[str, str], right: ast.AST) -> Iterator[Fault]:
-        at = source.find(symbols[0].encode(), finish(left), begin(right))
+    def exchanged(kind: str, left: ast.AST, operator: ast.AST, right: ast.AST) -> Iterator[tuple[str, int, int, str]]:
+        old, new = SYMBOLS[type(operator)]
+        at = source.find(old.encode(), finish(left), begin(right))
         if at >= 0:
-            yield from fault(kind, at, at + len(symbols[0]), symbols[1], node)
+            yield kind, at, at + len(old), new
 
-    def faults(node: ast.AST) -> Iterator[Fault]:
+    def faults(node: ast.AST) -> Iterator[tuple[str, int, int, str]]:
+        """The kind, the start, the end and the new text of each."""
         match node:
             case ast.Compare(left=left, ops=[operator], comparators=[right]):
-                yield from exchanged("comparison", node, left, COMPARISONS[type(operator)], right)
-            case ast.BinOp(left=left, op=operator, right=right) if type(operator) in SIGNS:
+                yield from exchanged("comparison", left, operator, right)
+            case ast.BinOp(left=left, op=operator, right=right) if type(operator) in SYMBOLS:
                 if not isinstance(left, ast.JoinedStr):
-                    yield from exchanged("sign", node, left, SIGNS[type(operator)], right)
+                    yield from exchanged("sign", left, operator, right)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                yield from fault("negation", begin(node), begin(operand), "", node)
-            case ast.Constant(value=value) if isinstance(value, int | float) and not isinstance(value, bool):
-                yield from fault("number", begin(node), finish(node), repr(value + 1), node)
-            case ast.Call(args=arguments, keywords=[*_, last]) if last.arg and (arguments or len(node.keywords) > 1):
-                before = [*arguments, *node.keywords[:-1]][-1]
-                yield from fault("argument", finish(before), finish(last), "", node)
-            case ast.If(body=[ast.Raise()], orelse=[]):
-                yield from fault("check", begin(node.test), finish(node.test), "False", node.test)
+                yield "negation", begin(node), begin(operand), ""
+            case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+                yield "number", begin(node), finish(node), repr(value + 1)
+            case ast.Call(args=arguments, keywords=[*others, last]) if last.arg and (arguments or others):
+                yield "argument", finish([*arguments, *others][-1]), finish(last), ""
+            case ast.If(test=test, body=[ast.Raise()], orelse=[]):
+                yield "check", begin(test), finish(test), "False"
+            case ast.arguments(defaults=defaults, kw_defaults=more):
+                for default in filter(None, (*defaults, *more)):
+                    if isinstance(default, ast.Constant) and isinstance(value := default.value, bool | int | float):
+                        new = not value if isinstance(value, bool) else value + 1
+                        yield "default", begin(default), finish(default), repr(new)
 
-    def all_faults() -> Iterator[Fault]:
-        for function in ast.walk(ast.parse(source)):
-            if isinstance(function, ast.FunctionDef):
-                for default in filter(None, (*function.args.defaults, *function.args.kw_defaults)):
-                    if isinstance(default, ast.Constant) and isinstance(default.value, bool | int | float):
-                        new = not default.value if isinstance(default.value, bool) else default.value + 1
-                        yield from fault("default", begin(default), finish(default), repr(new), default)
-                for statement in function.body:
-                    for node in ast.walk(statement):
-                        yield from faults(node)
-
-    return iter(dict.fromkeys(all_faults()))
+    functions = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)]
+    nodes = (node for each in functions for part in each.body for node in (each.args, *ast.walk(part)))
+    found = dict.fromkeys(fault for node in nodes for fault in faults(node))
+    for kind, start, end, new in found:
+        yield Fault(kind, name, start, end, source[start:end].decode(), new)
 
 
 def draw(checkout: Path, count: int, seed: int) -> list[Fault]:
@@ -172,10 +172,8 @@ def run(
         copy = Path(shutil.copytree(checkout, Path(folder, "checkout"), ignore=ignored))
         for fault in draw(checkout, count, seed):
             if fault.name not in done:
-                found = {
-                    "name": fault.name,
-                    "caught by": caught_by(fault, TESTS.get(room_of(fault.file), ["tests"]), copy),
-                }
+                tests = TESTS.get(room_of(fault.file), ["tests"])
+                found = {"name": fault.name, "caught by": caught_by(fault, tests, copy)}
                 with out.open("a") as file:
                     print(json.dumps(found), file=file)
                 print(*found.values(), sep="; ", flush=True)
@@ -187,15 +185,12 @@ def compare(
     after: Annotated[Path, typer.Argument(help="what it wrote with other tests")],
 ) -> None:
     """Counts by room what both caught, one, or neither; and lists what one alone caught, or neither."""
-    found = read(before), read(after)
-    titles = {(True, True): "both", (True, False): "before alone", (False, True): "after alone"}
-    titles |= {(False, False): "neither"}
+    found, titles = (read(before), read(after)), ["neither", "after alone", "before alone", "both"]
     counts: Counter = Counter()
     for name in found[0].keys() & found[1].keys():
-        title = titles[tuple(bool(each[name]) for each in found)]
-        for room in (room_of(name.split(": ")[0]) or "the root", "all"):
-            counts[room, title] += 1
+        title = titles[2 * bool(found[0][name]) + bool(found[1][name])]
+        counts.update((room, title) for room in (room_of(name.split(": ")[0]) or "the root", "all"))
         if title != "both":
             print(f"{title}: {name}")
-    rows = sorted({room for room, _ in counts}, key=lambda room: (room == "all", room))
-    table(["room", *titles.values()], ([room, *(counts[room, title] for title in titles.values())] for room in rows))
+    rooms = sorted({room for room, _ in counts}, key=lambda room: (room == "all", room))
+    table(["room", *titles], ([room, *(counts[room, title] for title in titles)] for room in rooms))

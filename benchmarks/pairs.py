@@ -1,14 +1,16 @@
-"""Official models of published shapes with random weights, and their zoo twins; and one step of each kind."""
+"""Official models with random weights, of published shapes or tiny, and their zoo twins; and one step of each kind."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+import transformers
 from transformers import PreTrainedModel
 
 import tfm_zoo
 
 Step = Callable[[dict], object]
+Pair = tuple[PreTrainedModel, PreTrainedModel]
 MINILM = {"num_hidden_layers": 6, "hidden_size": 384, "intermediate_size": 1536}  # all-MiniLM-L6-v2
 
 
@@ -28,9 +30,7 @@ class Settings:
         return "sdpa" if self.attention == "varlen" else self.attention
 
 
-def pair(
-    name: str, head: str, settings: Settings, training: bool = False, **fields: object
-) -> tuple[PreTrainedModel, PreTrainedModel]:
+def pair(name: str, head: str, settings: Settings, training: bool = False, **fields: object) -> Pair:
     """An official model and its zoo twin.
 
     Args:
@@ -54,6 +54,23 @@ def pair(
     return tuple(model.to(settings.device, settings.dtype).train(training) for model in (official, zoo))
 
 
+def tiny(name: str, layers: int) -> Pair:
+    """An official model so small that arithmetic hardly counts, by the name of its class, and its zoo twin."""
+    torch.manual_seed(0)
+    model_class, heads, inner = getattr(transformers, name), 4, 128
+    sizes = {"vocab_size": 128, "hidden_size": 64, "num_hidden_layers": layers, "num_attention_heads": heads}
+    tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    stack = {"layers": layers, "attention_heads": heads, "ffn_dim": inner}
+    stacks = {f"{side}_{what}": size for side in ("encoder", "decoder") for what, size in stack.items()}
+    more = {
+        "GPT2LMHeadModel": {"n_inner": inner},
+        "LlamaForCausalLM": {"intermediate_size": inner, "num_key_value_heads": 2},
+        "MarianMTModel": stacks | {"decoder_start_token_id": 0, "scale_embedding": True},
+    }.get(name, {"intermediate_size": inner})
+    official = model_class(model_class.config_class(**sizes | tokens | more)).eval()
+    return official, tfm_zoo.from_official(official).eval()
+
+
 def forward(model: PreTrainedModel) -> Step:
     @torch.inference_mode()
     def run(batch: dict) -> None:
@@ -64,6 +81,18 @@ def forward(model: PreTrainedModel) -> Step:
 
 def prefill(model: PreTrainedModel) -> Step:
     return lambda batch: forward(model)(batch | {"use_cache": True, "logits_to_keep": 1})
+
+
+def decoding(model: PreTrainedModel, batch: dict) -> Iterator[torch.Tensor]:
+    """The next token of each row, greedily, again and again: a forward call each, and nothing of `generate`."""
+    cache, inputs, ids, name = None, {}, batch["input_ids"], "input_ids"
+    if model.config.is_encoder_decoder:
+        inputs = {"encoder_outputs": model.get_encoder()(**batch), "attention_mask": batch["attention_mask"]}
+        ids, name = torch.zeros_like(ids[:, :1]), "decoder_input_ids"
+    while True:
+        outputs = model(**inputs, **{name: ids}, past_key_values=cache, use_cache=True)
+        cache, ids = outputs.past_key_values, outputs.logits[:, -1:].argmax(dim=-1)
+        yield ids
 
 
 def write(tokens: int, beams: int = 1) -> Callable[[PreTrainedModel], Step]:

@@ -8,50 +8,47 @@ of the functions; and the frames of these files from `main`, included, to `optim
 """
 
 import ast
-import copy
+import inspect
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from types import FrameType
-from typing import Annotated
+from types import CodeType, FrameType
 
 import torch
 import transformers
-import typer
-from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import tfm_zoo
 from tests.recipes.in_a_row import imported
+from tests.tiny import tiny_model
 
-from .batches import SHARED
-from .figures import make_runs
+from .batches import padded
+from .figures import command
+from .pairs import decoding, tiny
 from .timing import table
 
 PACKAGE = Path(tfm_zoo.__file__).parent
 RECIPES = PACKAGE.parent / "recipes"
 OFFICIAL = Path(transformers.__file__).parent / "models"
-SIZES = {"vocab_size": 64, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-LAYERS = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
-SEQ2SEQ = {**LAYERS, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "decoder_start_token_id": 0}
-TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-FIELDS = {"BertForMaskedLM": {}, "GPT2LMHeadModel": TOKENS, "MarianMTModel": TOKENS | SEQ2SEQ}
+LAYERS = 2
 
 
 @dataclass
 class Trace:
-    """The functions under `folders` that ran, as files and first lines, each time that one was called."""
+    """The functions under `folders` that ran, each time that one was called."""
 
     folders: tuple[Path, ...]
-    calls: list[tuple[str, int]] = field(default_factory=list)
+    calls: list[CodeType] = field(default_factory=list)
     way: list[str] = field(default_factory=list)  # the files, at every call and return
 
     def __call__(self, frame: FrameType, event: str, argument: object) -> None:
         if event == "call" and self.is_ours(frame):
-            self.calls.append((frame.f_code.co_filename, frame.f_code.co_firstlineno))
+            self.calls.append(frame.f_code)
             self.way.append(frame.f_code.co_filename)
         elif event == "return" and self.is_ours(frame) and (callers := [*self.ours(frame.f_back)]):
             self.way.append(callers[0].f_code.co_filename)
@@ -69,75 +66,46 @@ class Trace:
 
     @property
     def files(self) -> list[Path]:
-        return [Path(file) for file in dict.fromkeys(file for file, _ in self.calls)]
+        return [Path(file) for file in dict.fromkeys(code.co_filename for code in self.calls)]
 
     @property
     def switches(self) -> int:
-        return sum(one != other for one, other in zip(self.way, self.way[1:], strict=False))
+        return sum(one != other for one, other in pairwise(self.way))
 
     def lines(self) -> int:
         """Those of the functions that ran; of a function within another, counted once."""
-        firsts, found = set(self.calls), set()
-        for file in self.files:
-            for function in ast.walk(ast.parse(file.read_text())):
-                if isinstance(function, ast.FunctionDef):
-                    first = min(node.lineno for node in (function, *function.decorator_list))
-                    if (str(file), first) in firsts:
-                        found |= {(file, line) for line in range(first, function.end_lineno + 1)}
+        found = set()
+        for code in {code for code in self.calls if not code.co_name.startswith("<")}:
+            lines, first = inspect.getsourcelines(code)
+            found |= {(code.co_filename, first + index) for index in range(len(lines))}
         return len(found)
 
 
-def trace(folders: tuple[Path, ...], run: Callable[[], object]) -> Trace:
-    found = Trace(folders)
-    sys.setprofile(found)
-    try:
-        run()
-    finally:
-        sys.setprofile(None)
-    return found
-
-
-def train(model: nn.Module, batch: dict) -> Callable:
-    return lambda: model.train()(**batch, labels=batch["input_ids"])
-
-
-def decode(model: nn.Module, batch: dict) -> Callable:
-    """One token more; of an encoder-decoder, for a source that has been read."""
-    mask, length = batch["attention_mask"], batch["input_ids"].shape[1]
-    if not model.config.is_encoder_decoder:
-        past = model(**batch, use_cache=True).past_key_values
-        inputs = {"input_ids": batch["input_ids"][:, -1:], "attention_mask": torch.ones(len(mask), length + 1).long()}
-    else:
-        states, start = model.get_encoder()(**batch), torch.zeros(len(mask), 1).long()
-        source = {"encoder_outputs": states, "attention_mask": mask}
-        past = model(**source, decoder_input_ids=start, use_cache=True).past_key_values
-        inputs = source | {"decoder_input_ids": start + 5}
-    return lambda: model(**inputs, past_key_values=copy.deepcopy(past), use_cache=True)
-
-
+#: the official class, and whether it trains
 STEPS = {
-    "BERT, masked-LM training": ("BertForMaskedLM", train, True),
-    "GPT-2, a decoding step": ("GPT2LMHeadModel", decode, False),
-    "Marian, a decoding step": ("MarianMTModel", decode, True),
-    "Marian, training": ("MarianMTModel", train, True),
+    "BERT, masked-LM training": ("BertForMaskedLM", True),
+    "GPT-2, a decoding step": ("GPT2LMHeadModel", False),
+    "Marian, a decoding step": ("MarianMTModel", False),
+    "Marian, training": ("MarianMTModel", True),
 }
 
 
 def steps() -> Iterator[list]:
     """A row for each step and each side of the comparison."""
-    for title, (name, make_step, is_ragged) in STEPS.items():
-        torch.manual_seed(0)
-        model_class = getattr(transformers, name)
-        official = model_class(model_class.config_class(**SIZES | FIELDS[name])).eval()
-        ids = torch.arange(3, 15).view(2, 6)
-        mask = (torch.arange(6) < torch.tensor([[6], [4 if is_ragged else 6]])).long()
-        batch = {"input_ids": ids * mask, "attention_mask": mask}
-        zoo = tfm_zoo.from_official(official).eval()
-        for whose, model, folder in (("official", official, OFFICIAL), ("zoo", zoo, PACKAGE)):
-            with torch.set_grad_enabled(make_step is train):
-                step = make_step(model, batch)
-                step()  # what is imported and made only once
-                found = trace((folder,), step)
+    batch = padded([torch.arange(3, 9), torch.arange(3, 7)])
+    for title, (name, is_training) in STEPS.items():
+        for whose, model, folder in zip(("official", "zoo"), tiny(name, LAYERS), (OFFICIAL, PACKAGE), strict=True):
+            if is_training:
+                step = partial(model.train(), **batch, labels=batch["input_ids"])
+            else:
+                step = partial(next, decoding(model, batch))
+            found = Trace((folder,))
+            with torch.set_grad_enabled(is_training):
+                for _ in range(2):  # what is imported and made only once; of decoding, the prompt
+                    step()
+                sys.setprofile(found)
+                step()
+                sys.setprofile(None)
             yield [title, whose, len(found.files), len(set(found.calls)), found.lines(), found.switches]
 
 
@@ -156,7 +124,7 @@ def sizes() -> Iterator[list]:
     """What there is: of what travels with a checkpoint, and of each room."""
     for family in (tfm_zoo.TfmBertConfig, tfm_zoo.TfmGPTConfig, tfm_zoo.TfmEncoderDecoderConfig):
         with tempfile.TemporaryDirectory() as folder:
-            getattr(tfm_zoo, family.auto_classes["AutoModel"])(family(**SIZES | TOKENS)).save_pretrained(folder)
+            tiny_model(getattr(tfm_zoo, family.auto_classes["AutoModel"])).save_pretrained(folder)
             files = sorted(Path(folder).glob("*.py"))
             yield [f"travels with {family.model_type}", len(files), count_lines(files), arrows(files)]
     rooms = [PACKAGE, *sorted(path for path in PACKAGE.iterdir() if path.is_dir()), RECIPES]
@@ -171,13 +139,9 @@ class Reached(BaseException):
     """Ends a recipe where it has come to what is looked at."""
 
 
-def training(shared: Path) -> Iterator[list]:
+def training() -> Iterator[list]:
     """What a run goes through before its first step."""
-    run = make_runs(shared)["classification-imdb"]
-    if run.missing:
-        yield [f"left out: there is no {run.missing[0]}", "", "", "", ""]
-        return
-    main, found, frames = imported(RECIPES / f"{run.recipe}.py").main, Trace((PACKAGE / "training", RECIPES)), []
+    found, frames = Trace((PACKAGE / "training", RECIPES)), []
 
     def stop(*_: object) -> None:
         sys.setprofile(None)
@@ -186,19 +150,18 @@ def training(shared: Path) -> Iterator[list]:
 
     hook = register_optimizer_step_pre_hook(stop)
     with tempfile.TemporaryDirectory() as folder, suppress(Reached):
-        _, *argv = run.command(Path(folder) / "run", config=RECIPES / "configs/imdb.yaml")
+        recipe, *options = command("classification-imdb", Path(folder) / "run")
+        main = imported(PACKAGE.parent / recipe).main
         sys.setprofile(found)
-        main(argv)
+        main(options)
     hook.remove()
     yield ["imdb.yaml", len(found.files), count_lines(found.files), found.lines(), len(frames)]
 
 
-def main(
-    shared: Annotated[Path, typer.Option(help="Folder of data sets and checkpoints.")] = SHARED,
-) -> None:
+def main() -> None:
     """Counts files, functions and lines of a step and of a training run; and lines and imports of every room."""
     transformers.logging.disable_progress_bar()
     table(["step", "class", "files", "functions", "lines", "switches of file"], steps())
     table(["code", "files", "lines", "imports between them"], sizes())
     columns = ["run, to its first step", "files", "their lines", "lines of functions", "frames to `optimizer.step`"]
-    table(columns, training(shared))
+    table(columns, training())

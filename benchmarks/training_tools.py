@@ -1,15 +1,14 @@
-"""`python -m benchmarks training_tools ENCODER TOKENIZER --texts FILE`: a step in the tools where people train.
+"""A step in the tools where people train.
 
-Each tool trains the official class and its zoo twin on the same ragged batches under one seed, some steps of the one,
-then of the other. `ENCODER` is a folder of an official BERT (MiniLM), `TOKENIZER` one of GPT-2's tokenizer, for
-decoders of LLaMA's kind with fresh weights; `FILE` is Parquet with columns `text` and `label` (0 or 1).
+Each tool trains the official class and its zoo twin on the same ragged batches of Rotten Tomatoes under one seed, some
+steps of the one, then of the other: models of random weights, of MiniLM's shape and of SmolLM-135M's.
 """
 
 import gc
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -19,24 +18,22 @@ import torch
 import typer
 from datasets import Dataset
 from transformers import (
-    AutoModel,
     AutoModelForSequenceClassification,
     AutoTokenizer,
     DataCollatorWithPadding,
-    GPT2Tokenizer,
     PrinterCallback,
     Trainer,
     TrainerCallback,
     TrainingArguments,
 )
 
-from tfm_zoo import from_official
-
+from . import batches
 from .memory import with_peak
-from .pairs import Settings, pair
+from .pairs import MINILM, Settings, pair
 from .timing import table
 
 BATCH, LENGTH = 16, 256  # rows of a step, and the most tokens of one
+ROUNDS, STEPS_OF_ROUND = 3, 4  # how often each side trains, and for how long; the first step does not count
 STEPS = {"per_device_train_batch_size": BATCH, "seed": 0, "logging_steps": 1, "save_strategy": "no"}
 QUIET = {"report_to": [], "disable_tqdm": True, "use_cpu": not torch.cuda.is_available()}
 TRL = {"bf16": False, "activation_checkpointing": False, "max_length": LENGTH}
@@ -104,7 +101,7 @@ def losses_of(trainer: Trainer) -> list[float]:
     return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
 
 
-#: tool -> the official class that it trains, and how
+#: tool -> what it trains, and how
 TOOLS: dict[str, tuple[str, Callable]] = {
     "transformers' Trainer, classifier": ("classifier", by_trainer),
     "sentence-transformers, contrastive": ("encoder", by_sentence_transformers),
@@ -114,41 +111,33 @@ TOOLS: dict[str, tuple[str, Callable]] = {
     "trl's DPOTrainer": ("decoder", partial(by_trl, "DPO")),
     "trl's RewardTrainer": ("reward", partial(by_trl, "Reward")),
 }
+UNDROPPED = MINILM | {"hidden_dropout": 0.0, "attention_dropout": 0.0}  # what is dropped follows shapes
+LARGE = {"vocab_size": 50257, "pad_token_id": 0, "num_labels": 1}
+#: what a tool trains -> a published shape, its head, and fields
+MODELS: dict[str, tuple[str, str, dict]] = {
+    "encoder": ("bert-base", "AutoModel", UNDROPPED),
+    "classifier": ("bert-base", "AutoModelForSequenceClassification", UNDROPPED),
+    "scorer": ("bert-base", "AutoModelForSequenceClassification", UNDROPPED | {"num_labels": 1}),
+    "decoder": ("smollm-135m", "AutoModelForCausalLM", LARGE),
+    "reward": ("smollm-135m", "AutoModelForSequenceClassification", LARGE),
+}
 
 
-def save_twins(kind: str, encoder: Path, tokenizer_folder: Path, layers: int, folder: Path) -> dict[str, str]:
-    """Folders of an official model and of its zoo twin, each with its tokenizer."""
-    torch.manual_seed(0)
-    if kind in ("decoder", "reward"):
-        tokenizer = GPT2Tokenizer.from_pretrained(tokenizer_folder)
-        tokenizer.pad_token = tokenizer.eos_token
-        end, head = tokenizer.eos_token_id, "AutoModelForCausalLM"
-        head = head if kind == "decoder" else "AutoModelForSequenceClassification"
-        fields = {"vocab_size": len(tokenizer), "pad_token_id": end, "eos_token_id": end, "num_labels": 1}
-        models = pair("smollm-135m", head, Settings(layers=layers), **fields)
-    else:
-        tokenizer = AutoTokenizer.from_pretrained(encoder)
-        undropped = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # what is dropped follows shapes
-        if kind == "encoder":
-            official = AutoModel.from_pretrained(encoder, **undropped)
-        else:
-            labels = {"num_labels": 2 if kind == "classifier" else 1}
-            official = AutoModelForSequenceClassification.from_pretrained(encoder, **labels, **undropped)
-        models = official, from_official(official)
-    for side, model in zip(("official", "zoo"), models, strict=True):
+def compared(name: str, layers: int, rows: Dataset, folder: Path) -> list[str]:
+    kind, make = TOOLS[name]
+    tokenizer = AutoTokenizer.from_pretrained(batches.MINILM, eos_token="[SEP]")
+    shape, head, fields = MODELS[kind]
+    settings = Settings(layers=layers if shape == "smollm-135m" else None)
+    for side, model in zip(("official", "zoo"), pair(shape, head, settings, **fields), strict=True):
         model.save_pretrained(folder / side)
         tokenizer.save_pretrained(folder / side)
-    return {side: str(folder / side) for side in ("official", "zoo")}
-
-
-def compared(name: str, folders: dict[str, str], rows: Dataset, run: str, rounds: int, steps: int) -> list[str]:
-    times: dict[str, list[float]] = {side: [] for side in folders}
+    times: dict[str, list[float]] = {"official": [], "zoo": []}
     peaks, losses = {}, {}
-    for number in range(rounds + 1):  # memory is looked at in the first
-        for side, folder in folders.items():
+    for number in range(ROUNDS + 1):  # memory is looked at in the first
+        for side in times:
             torch.manual_seed(0)
-            options = {"output_dir": run, "max_steps": steps, **STEPS, **QUIET}
-            trainer, clock = TOOLS[name][1](folder, rows, options), Clock()
+            options = {"output_dir": str(folder / "run"), "max_steps": STEPS_OF_ROUND, **STEPS, **QUIET}
+            trainer, clock = make(str(folder / side), rows, options), Clock()
             trainer.add_callback(clock)
             trainer.remove_callback(PrinterCallback)
             gc.collect()  # what an earlier trainer held is not to be freed while this one is measured
@@ -164,23 +153,13 @@ def compared(name: str, folders: dict[str, str], rows: Dataset, run: str, rounds
 
 
 def main(
-    encoder: Path,
-    tokenizer: Path,
-    texts: Annotated[Path, typer.Option(help="Parquet with text and label.")],
     only: Annotated[str, typer.Option(help="Run those whose name holds this.")] = "",
-    rounds: Annotated[int, typer.Option(help="How often each side trains.")] = 3,
-    steps: Annotated[int, typer.Option(help="Steps of a round; the first does not count.")] = 4,
     layers: Annotated[int, typer.Option(help="Layers of the decoders.")] = 4,
 ) -> None:
     """Times a step of the official class and of the zoo's, and looks at memory and losses."""
-    data = Dataset.from_parquet(str(texts)).shuffle(seed=0).select(range(BATCH * steps + 1))
-
-    def rows() -> Iterator[list[str]]:
-        for name, (kind, _) in TOOLS.items():
-            if only.lower() in name.lower():
-                with tempfile.TemporaryDirectory() as folder:
-                    folders = save_twins(kind, encoder, tokenizer, layers, Path(folder))
-                    yield compared(name, folders, data, f"{folder}/run", rounds, steps)
-
+    texts = batches.texts("rotten_tomatoes", BATCH * STEPS_OF_ROUND + 1)
+    data = Dataset.from_dict({"text": texts, "label": [number % 2 for number in range(len(texts))]})
+    names = [name for name in TOOLS if only.lower() in name.lower()]
     columns = ["tool", "official", "zoo", "official / zoo", "memory, zoo / official", "losses differ by at most"]
-    table(columns, rows())
+    with tempfile.TemporaryDirectory() as folder:
+        table(columns, (compared(name, layers, data, Path(folder, name)) for name in names))

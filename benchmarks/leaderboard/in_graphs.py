@@ -1,6 +1,5 @@
 """Encoders as graphs. ONNX Runtime with the optimiser of its package, in float32 or with products of dynamic int8;
-OpenVINO converted; quantised after training by nncf, which reads some batches to find scales, with or without a bound
-for the loss; or with weights alone quantised, and inputs row by row as they come."""
+OpenVINO converted, or quantised after training by nncf, which reads some batches to find scales."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedModel
 
-from .tasks import EMBED, Given, Runner, calibration, fidelity, pooled
+from .tasks import EMBED, Given, Runner, calibration, pooled
 
 
 def runner(kind: str, compute: Callable[[dict], list]) -> Runner:
@@ -21,13 +20,13 @@ def runner(kind: str, compute: Callable[[dict], list]) -> Runner:
     return run
 
 
-def onnx(quantized: bool, given: Given) -> Runner:
+def onnx(dtype: str, given: Given) -> Runner:
     import onnxruntime
 
     path = given.folder / "float32.onnx"
     if not path.exists():
         export(given.model, given.batches[0], path)
-    if quantized:
+    if dtype == "int8":
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         plain, path = path, given.folder / "int8.onnx"
@@ -52,49 +51,26 @@ def export(model: PreTrainedModel, batch: dict, path: Path) -> None:
     optimize_model(str(path), model_type="bert", **sizes).save_model_to_file(str(path))
 
 
-def openvino(precision: str, given: Given) -> Runner:
-    """`precision`: `"f32"` or `"bf16"`, of inference; `"int8"`; `"int8 controlled"`, in which layers go back to floats
-    until the mean cosine has dropped by 0.003 at most; `"int8 dynamic"`."""
+def openvino(dtype: str, given: Given) -> Runner:
     import openvino
 
-    path = given.folder / f"openvino-{precision.replace(' ', '-') if 'int8' in precision else 'float'}.xml"
+    path = given.folder / f"openvino-{'int8' if dtype == 'int8' else 'float'}.xml"
     if not path.exists():
         converted = openvino.convert_model(given.model, example_input=dict(given.batches[0]))
-        if "int8" in precision:
-            converted = quantised(converted, precision, given)
-        openvino.save_model(converted, path, compress_to_fp16=False)
+        openvino.save_model(quantised(converted, given) if dtype == "int8" else converted, path, compress_to_fp16=False)
     options = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "PERFORMANCE_HINT": "LATENCY"}
-    options |= {"INFERENCE_PRECISION_HINT": "f32"} if precision == "f32" else {}
-    options |= {"DYNAMIC_QUANTIZATION_GROUP_SIZE": "32"} if precision == "int8 dynamic" else {}
+    options |= {"INFERENCE_PRECISION_HINT": "f32"} if dtype == "float32" else {}
     return runner(given.kind, openvino.Core().compile_model(path, "CPU", options))
 
 
-def quantised(graph, precision: str, given: Given):
+def quantised(graph, given: Given):
     """A graph of OpenVINO with products of eight bits."""
     import nncf
 
-    if precision == "int8 dynamic":
-        return nncf.compress_weights(graph, mode=nncf.CompressWeightsMode.INT8_SYM)
-    batches = calibration(given.batches)
     rows = [
         {name: states[row : row + 1].numpy() for name, states in batch.items()}
-        for batch in batches
+        for batch in calibration(given.batches)
         for row in range(len(batch["input_ids"]))
     ]
     options = {"model_type": nncf.ModelType.TRANSFORMER, "subset_size": len(rows)}
-    if precision == "int8":
-        return nncf.quantize(graph, nncf.Dataset(rows), **options)
-    official = runner(given.kind, lambda inputs: [given.model(**tensors(inputs))[0].numpy()])
-    with torch.inference_mode():
-        wanted = [official(batch) for batch in batches]
-
-    def nearness(compiled, _) -> float:
-        found = runner(given.kind, lambda inputs: [compiled(inputs)[0]])
-        return fidelity(given.kind, wanted, [found(batch) for batch in batches])["cosine"]
-
-    every = nncf.Dataset(rows)
-    return nncf.quantize_with_accuracy_control(graph, every, every, nearness, max_drop=0.003, **options)
-
-
-def tensors(arrays: dict) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(each) for name, each in arrays.items()}
+    return nncf.quantize(graph, nncf.Dataset(rows), **options)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from .tasks import Given, Runner
 
@@ -54,10 +54,18 @@ def written(loaded, ids: list[int], steps: int) -> np.ndarray | list[int]:
 
 
 def write(model: PreTrainedModel, path: Path) -> None:
-    """Writes a model of float32. The channels of rotated heads lie in pairs there, and in halves here."""
+    """Writes a model of float32, without a vocabulary. The channels of rotated heads lie in pairs there, and in halves
+    here."""
     import gguf
 
-    config, weights, tensors = model.config, model.state_dict(), {}
+    config, weights, writer = model.config, model.state_dict(), gguf.GGUFWriter(path, "llama")
+    fields = {"context_length": config.max_position_embeddings, "embedding_length": config.hidden_size}
+    fields |= {"block_count": config.num_hidden_layers, "feed_forward_length": config.intermediate_size}
+    fields |= {"head_count": config.num_attention_heads, "vocab_size": config.vocab_size, "tokenizer_model": "no_vocab"}
+    fields |= {"rope_freq_base": config.rope_parameters["rope_theta"], "rope_dimension_count": config.head_dim}
+    fields |= {"head_count_kv": config.num_key_value_heads, "layer_norm_rms_eps": config.rms_norm_eps}
+    for name, value in (fields | {"file_type": gguf.LlamaFileType.ALL_F32}).items():
+        getattr(writer, f"add_{name}")(value)
     names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm"}
     for index in range(config.num_hidden_layers):
         names |= {f"blk.{index}.{ours}": f"model.layers.{index}.{theirs}" for ours, theirs in LAYERS.items()}
@@ -65,24 +73,7 @@ def write(model: PreTrainedModel, path: Path) -> None:
         weight = weights[f"{theirs}.weight"]
         if ours.endswith(("attn_q", "attn_k")):
             weight = weight.view(-1, 2, config.head_dim // 2, config.hidden_size).transpose(1, 2).reshape(weight.shape)
-        tensors[f"{ours}.weight"] = weight
-    more = {"rope_freq_base": config.rope_parameters["rope_theta"], "rope_dimension_count": config.head_dim}
-    more |= {"head_count_kv": config.num_key_value_heads, "layer_norm_rms_eps": config.rms_norm_eps}
-    write_gguf(path, "llama", config, tensors, **more, file_type=gguf.LlamaFileType.ALL_F32)
-
-
-def write_gguf(path: Path, architecture: str, config: PreTrainedConfig, tensors: dict, **fields: object) -> None:
-    """Writes a file without a vocabulary. `fields` are those beside the sizes that every model has."""
-    import gguf
-
-    sizes = {"context_length": config.max_position_embeddings, "embedding_length": config.hidden_size}
-    sizes |= {"block_count": config.num_hidden_layers, "feed_forward_length": config.intermediate_size}
-    sizes |= {"head_count": config.num_attention_heads, "vocab_size": config.vocab_size, "tokenizer_model": "no_vocab"}
-    writer = gguf.GGUFWriter(path, architecture)
-    for name, value in (sizes | fields).items():
-        getattr(writer, f"add_{name}")(value)
-    for name, tensor in tensors.items():
-        writer.add_tensor(name, tensor.contiguous().numpy())
+        writer.add_tensor(f"{ours}.weight", weight.contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

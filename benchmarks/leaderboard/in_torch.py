@@ -1,7 +1,5 @@
 """Models in torch: official classes, the zoo's, and official ones quantised by torchao."""
 
-from typing import Any
-
 import numpy as np
 import torch
 from transformers import PreTrainedModel
@@ -11,58 +9,19 @@ import tfm_zoo
 from .tasks import CLASSIFY, EMBED, TRANSLATE, Given, Runner, calibration, pooled
 
 
-def official(given: Given, dtype: torch.dtype = torch.float32) -> Runner:
-    return runner(given.model.to(dtype), given.kind)
+def computed(command: str, given: Given) -> Runner:
+    """Of the model that an expression gives: `model` is the official one, `batches` are texts to calibrate with."""
+    names = {"model": given.model, "batches": calibration(given.batches), "torch": torch}
+    names |= {"from_official": tfm_zoo.from_official, "pack_weights": tfm_zoo.pack_weights}
+    return runner(eval(command, names), given.kind)
 
 
-def zoo(
-    dtype: str | None,
-    given: Given,
-    compile: bool = False,
-    model_dtype: torch.dtype = torch.float32,
-    least_cosine: float | None = None,
-) -> Runner:
-    model = tfm_zoo.from_official(given.model.to(model_dtype)).eval()
-    options: dict[str, Any] = {"compile": compile}
-    if least_cosine is not None:
-        options |= {"calibrate": calibration(given.batches), "least_cosine": least_cosine}
-    if dtype:
-        tfm_zoo.pack_weights(model, None if dtype == "chosen" else dtype, **options)
-    return runner(model, given.kind)
+def torchao(given: Given) -> Runner:
+    from torchao.quantization import Int8DynamicActivationInt8WeightConfig, quantize_
 
-
-def torchao(dtype: str, given: Given) -> Runner:
-    from torchao.quantization import Int4WeightOnlyConfig, Int8DynamicActivationInt8WeightConfig, quantize_
-
-    model = given.model
-    if dtype == "int8":
-        quantize_(model, Int8DynamicActivationInt8WeightConfig())
-        model.compile(dynamic=True)
-    else:
-        quantize_(model.bfloat16(), Int4WeightOnlyConfig(group_size=32, int4_packing_format="opaque"))
-    return runner(model, given.kind)
-
-
-def torchao_x86(given: Given) -> Runner:
-    """By the quantizer for x86 with freezing, as torchao's own pages recommend: it lowers to oneDNN's products."""
-    import torch._inductor.config
-    from torchao.quantization.pt2e import move_exported_model_to_eval
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-    from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
-
-    torch._inductor.config.freezing = True
-    axes = {0: torch.export.Dim("batch", min=2, max=1024), 1: torch.export.Dim("length", min=2, max=512)}
-    batch = {name: states for name, states in given.batches[0].items() if isinstance(states, torch.Tensor)}
-    with torch.no_grad():
-        shapes = {"dynamic_shapes": dict.fromkeys(batch, axes)}
-        exported = torch.export.export(given.model, (), kwargs=batch, **shapes).module()
-        quantizer = x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config())
-        prepared = prepare_pt2e(exported, quantizer)
-        for one in calibration(given.batches):
-            prepared(**one)
-        converted = convert_pt2e(prepared)
-        move_exported_model_to_eval(converted)
-    return runner(torch.compile(converted, dynamic=True), given.kind)
+    quantize_(given.model, Int8DynamicActivationInt8WeightConfig())
+    given.model.compile(dynamic=True)
+    return runner(given.model, given.kind)
 
 
 def runner(model: PreTrainedModel, kind: str) -> Runner:

@@ -1,6 +1,7 @@
 """The result as a page and a picture."""
 
 import platform
+from contextlib import suppress
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -8,12 +9,14 @@ from pathlib import Path
 import torch
 from matplotlib.figure import Figure
 
+import tfm_zoo
 from tfm_zoo.visualization.figures import LINES, plain, save
 
+from ..timing import line
 from .contenders import CONTENDERS
 
 FAMILIES = ("official", "zoo", "OpenVINO", "ONNX Runtime", "CTranslate2", "llama.cpp", "torchao")
-PACKAGES = ("torch", "transformers", "openvino", "nncf", "onnxruntime", "ctranslate2", "llama-cpp-python", "torchao")
+PACKAGES = "torch transformers openvino nncf onnxruntime ctranslate2 llama-cpp-python torchao"
 UNITS = {"embeddings": "texts", "classification": "texts", "decoding": "tokens", "translation": "sentences"}
 INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "amx_int8")
 
@@ -21,11 +24,7 @@ INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "avx512_bf16", "am
 def write(results: list[dict], folder: Path) -> None:
     """Writes `leaderboard-<date>.md` and a picture beside it. The date is that of the last result."""
     name = f"leaderboard-{max(result['date'] for result in results)}"
-    machines = dict.fromkeys(
-        f"{result['date']}, {result['machine']}, {result['threads']} threads. {result['packages']}."
-        for result in results
-    )
-    folder.mkdir(parents=True, exist_ok=True)
+    machines = dict.fromkeys("{date}, {machine}, {threads} threads. {packages}.".format_map(each) for each in results)
     picture(results, folder / f"{name}.png")
     lines = [
         "# The zoo beside other engines, on a CPU",
@@ -45,8 +44,8 @@ def write(results: list[dict], folder: Path) -> None:
             lines += ["", "This run was stopped: cases are missing."]
         if result["failed"]:
             lines += ["", "Left out: " + "; ".join(f"{name} ({why})" for name, why in result["failed"].items()) + "."]
-    lines += ["", "## What each ran", "", "| | |", "|---|---|"]
-    lines += [f"| {name} | `{contender.command}` |" for name, contender in CONTENDERS.items()]
+    lines += ["", "## What each ran", "", "`model` is the official class in float32, `batches` are some texts.", ""]
+    lines += ["| | |", "|---|---|", *(line([name, f"`{each.command}`"]) for name, each in CONTENDERS.items())]
     command = "python -m benchmarks leaderboard my-folder"
     lines += ["", "```text", "pip install openvino nncf llama-cpp-python gguf torchao", command, "```", ""]
     (folder / f"{name}.md").write_text("\n".join(lines))
@@ -55,27 +54,27 @@ def write(results: list[dict], folder: Path) -> None:
 
 def circumstances(threads: int) -> dict[str, str | int]:
     """When, where and with what a result was made."""
-    packages = ", ".join(found for package in PACKAGES if (found := release(package)))
-    return {"date": date.today().isoformat(), "machine": machine(), "packages": packages, "threads": threads}
+    found = [f"tfm_zoo {tfm_zoo.__version__}"]
+    for package in PACKAGES.split():
+        with suppress(PackageNotFoundError):
+            found.append(f"{package} {version(package)}")
+    return {"date": date.today().isoformat(), "machine": machine(), "packages": ", ".join(found), "threads": threads}
 
 
 def table(result: dict) -> list[str]:
     cases = result["cases"]
-    names, last = [*next(iter(cases.values()))], next(reversed(cases.values()))
-    measures = [measure for measure in next(iter(last.values())) if measure not in ("rate", "ratio")]
+    *_, last = cases.values()  # some that are in the first have failed later on
+    measures = [measure for measure in last["official, float32"] if measure not in ("rate", "ratio")]
     units = [f"{case}, {'sequences' if case.endswith('prompt') else UNITS[result['kind']]}/s" for case in cases]
-    lines = ["| " + " | ".join(["", *units, *measures]) + " |", "|---" * (1 + len(units) + len(measures)) + "|"]
-    best = {case: max(found, key=lambda name: found[name]["ratio"]) for case, found in cases.items()}
-    for name in names:
+    lines = [line(["", *units, *measures]), line(["---"] * (1 + len(units) + len(measures)))]
+    for name in next(iter(cases.values())):
         cells = []
-        for case, found in cases.items():
-            if name not in found:  # it failed later on
-                cells.append("-")
-                continue
-            cell = f"{found[name]['rate']:.3g} ({found[name]['ratio']:.2f})"
-            cells.append(f"**{cell}**" if best[case] == name else cell)
+        for found in cases.values():
+            cell = f"{found[name]['rate']:.3g} ({found[name]['ratio']:.2f})" if name in found else "-"
+            is_best = name == max(found, key=lambda each: found[each]["ratio"])
+            cells.append(f"**{cell}**" if is_best else cell)
         worst = [min(found[name][measure] for found in cases.values() if name in found) for measure in measures]
-        lines.append("| " + " | ".join([name, *cells, *(f"{value:g}" for value in worst)]) + " |")
+        lines.append(line([name, *cells, *(f"{value:g}" for value in worst)]))
     return lines
 
 
@@ -102,14 +101,7 @@ def machine() -> str:
     """The name of the CPU, and those of its instructions that products depend on."""
     try:
         info = Path("/proc/cpuinfo").read_text()
-        name = next(line.split(":")[1].strip() for line in info.splitlines() if line.startswith("model name"))
-        return f"{name} ({', '.join(each for each in INSTRUCTIONS if f' {each} ' in f'{info} '.replace(chr(10), ' '))})"
-    except (OSError, StopIteration):
+    except OSError:
         return f"{platform.processor()} ({torch.backends.cpu.get_cpu_capability()})"
-
-
-def release(package: str) -> str:
-    try:
-        return f"{package} {version(package)}"
-    except PackageNotFoundError:
-        return ""
+    name = next((line.split(": ")[1] for line in info.splitlines() if line.startswith("model name")), "a CPU")
+    return f"{name} ({', '.join(each for each in INSTRUCTIONS if each in info.split())})"

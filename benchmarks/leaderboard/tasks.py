@@ -2,20 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertModel, PreTrainedModel
+from transformers import AutoTokenizer, BertModel, PreTrainedModel
 
 from .. import batches
-from ..batches import SHARED
-from ..pairs import MINILM, Settings, pair
+from ..batches import MINILM
+from ..pairs import Settings, pair
 from ..speed import CASES
 
-CHECKPOINT = SHARED / "checkpoints/all-MiniLM-L6-v2"
 PROMPT, NEW_TOKENS = 64, 32
 SENTENCES, REVIEWS = 32, 16  # of a batch
 CALIBRATION = 4  # batches that eight bits are calibrated on
@@ -53,38 +52,21 @@ class Task:
 
 
 def minilm() -> PreTrainedModel:
-    """The checkpoint, or a model of its size with random weights."""
-    if CHECKPOINT.exists():
-        return BertModel.from_pretrained(CHECKPOINT, dtype=torch.float32).eval()
-    return official("bert-base", "AutoModel", **MINILM)
+    return BertModel.from_pretrained(MINILM, dtype=torch.float32).eval()
 
 
 def official(name: str, head: str, **fields: int) -> PreTrainedModel:
     return pair(name, head, Settings(), **fields)[0]
 
 
-def classifier() -> PreTrainedModel:
-    torch.manual_seed(0)
-    return BertForSequenceClassification(BertConfig(num_labels=4)).eval()
-
-
-@cache
-def texts(name: str, count: int) -> list[str]:
-    from datasets import load_dataset
-
-    for needed in (SHARED / "datasets" / name, CHECKPOINT):
-        if not needed.exists():
-            raise SystemExit(
-                f"This task reads {needed}, which is not here. --only GPT-2, LLaMA or Marian runs without."
-            )
-    return load_dataset(str(SHARED / "datasets" / name), split="test").shuffle(seed=0)[:count]["text"]
-
-
 def text_batches(name: str, count: int, size: int, longest: int) -> dict[str, list[dict]]:
     """Batches of texts in the order given, and sorted by their numbers of tokens, as sentence-transformers does."""
-    rows = texts(name, count * size)
-    ids = AutoTokenizer.from_pretrained(CHECKPOINT)(rows, truncation=True, max_length=longest)["input_ids"]
-    orders = {"as given": ids, "sorted": sorted(ids, key=len, reverse=True)}
+    if not MINILM.exists():
+        raise SystemExit(f"This task reads {MINILM}, which is not here. --only GPT-2, LLaMA or Marian runs without.")
+    found = batches.texts(name, count * size)
+    ids = AutoTokenizer.from_pretrained(MINILM)(found, truncation=True, max_length=longest)["input_ids"]
+    given = [*map(torch.tensor, ids)]
+    orders = {"as given": given, "sorted": sorted(given, key=len, reverse=True)}
     return {
         f"{name}, {order}": [batches.padded(rows[start : start + size]) for start in range(0, len(rows), size)]
         for order, rows in orders.items()
@@ -95,22 +77,19 @@ def minilm_cases() -> dict[str, list[dict]]:
     return text_batches("rotten_tomatoes", 8, SENTENCES, 256) | text_batches("imdb", 3, SENTENCES, 256)
 
 
-def prompts(vocabulary: int) -> dict[str, list[dict]]:
+def prompts() -> dict[str, list[dict]]:
     sizes = {"1 sequence": 1, "8 sequences": 8}
     return {
-        name: [batch | {"steps": NEW_TOKENS} for batch in batches.random_ids(ROUNDS, rows, PROMPT, high=vocabulary)]
+        name: [batch | {"steps": NEW_TOKENS} for batch in batches.random_ids(ROUNDS, rows, PROMPT)]
         for name, rows in sizes.items()
     }
 
 
 def sentences() -> dict[str, list[dict]]:
-    found = batches.translations(ROUNDS, "test", REVIEWS)
-    options = [{"steps": batch["labels"].shape[1]} for batch in found]
-    inputs = [{name: batch[name] for name in ("input_ids", "attention_mask")} for batch in found]
-    return {
-        f"beam {beams}": [one | {"beams": beams} | more for one, more in zip(inputs, options, strict=True)]
-        for beams in (1, 4)
-    }
+    found = batches.translations(ROUNDS, REVIEWS)
+    for batch in found:
+        batch["steps"] = batch.pop("labels").shape[1]
+    return {f"beam {beams}": [batch | {"beams": beams} for batch in found] for beams in (1, 4)}
 
 
 TASKS = {
@@ -118,21 +97,17 @@ TASKS = {
     "BERT-base": Task(
         EMBED, partial(official, "bert-base", "AutoModel"), partial(text_batches, "imdb", 2, REVIEWS, 128)
     ),
-    "BERT-base classifier": Task(CLASSIFY, classifier, partial(text_batches, "rotten_tomatoes", 3, SENTENCES, 128)),
-    "GPT-2": Task(DECODE, partial(official, "gpt2", "AutoModelForCausalLM"), partial(prompts, 50257)),
-    "LLaMA of SmolLM-135M's shape": Task(
-        DECODE, partial(official, "smollm-135m", "AutoModelForCausalLM"), partial(prompts, 49152)
+    "BERT-base classifier": Task(
+        CLASSIFY,
+        partial(official, "bert-base", "AutoModelForSequenceClassification", num_labels=4),
+        partial(text_batches, "rotten_tomatoes", 3, SENTENCES, 128),
     ),
+    "GPT-2": Task(DECODE, partial(official, "gpt2", "AutoModelForCausalLM"), prompts),
+    "LLaMA of SmolLM-135M's shape": Task(DECODE, partial(official, "smollm-135m", "AutoModelForCausalLM"), prompts),
     "Marian of opus-mt's shape": Task(
         TRANSLATE, lambda: CASES["Marian, opus-mt, beam search"].pair(Settings())[0], sentences
     ),
 }
-
-
-def units(kind: str, batch: dict) -> int:
-    """What a batch counts for: texts, or tokens that are written after the first."""
-    rows = len(batch["input_ids"])
-    return rows * (batch["steps"] - 1) if kind == DECODE else rows
 
 
 def pooled(states: torch.Tensor, mask: torch.Tensor) -> np.ndarray:

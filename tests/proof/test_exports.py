@@ -1,5 +1,4 @@
-"""Exports of a model, judged by what they compute: what they have lost is named. (`python -m benchmarks exports` judges
-those of OpenVINO and llama.cpp, too, which CI has not.)"""
+"""Exports of a model, judged by what they compute: what they have lost is named."""
 
 import json
 import shutil
