@@ -35,11 +35,11 @@ EXAMPLES = {
 @torch.no_grad()
 @pytest.mark.parametrize("file", OUTPUTS)
 def test_same_outputs_and_back(file, clone, own_models, monkeypatch):
-    convert, all_rules = converters.from_state_dict, []
+    convert, rules_of = converters.from_state_dict, {}
 
     def from_state_dict(weights, rules, *rest):
-        all_rules.append(rules)
-        return convert(weights, rules, *rest)
+        rules_of[model := convert(weights, rules, *rest)] = rules
+        return model
 
     monkeypatch.setattr(converters, "from_state_dict", from_state_dict)
     (code, name), made = EXAMPLES[file], {"tfm_zoo": tfm_zoo}
@@ -47,6 +47,6 @@ def test_same_outputs_and_back(file, clone, own_models, monkeypatch):
     zoo, (mine,) = made[name], (model for path, model in own_models.items() if path.name == file)
     of_mine, of_zoo = OUTPUTS[file]
     torch.testing.assert_close(of_zoo(zoo), of_mine(mine), rtol=0, atol=1e-6)
-    back, own = converters.to_state_dict(zoo, all_rules[-1]), mine.state_dict()
+    back, own = converters.to_state_dict(zoo, rules_of[zoo]), mine.state_dict()
     assert own.keys() - back.keys() <= {"positional_encoding.pe", "pos_encoder.pe"}
     assert all(torch.equal(tensor, own[key]) for key, tensor in back.items())
