@@ -19,13 +19,6 @@ pytestmark = pytest.mark.usefixtures("double")
 
 #: all but the one that finds the end of its source by the ids
 WITH_EMBEDDINGS = [head for head in HEADS if head is not SourceClassifier]
-WITH_BASES = [head for head in HEADS if "For" in head.__name__]
-#: what stands side by side in official classes
-PLACES = {
-    "BertForQuestionAnswering": ["position_ids", "inputs_embeds", "start_positions", "end_positions"],
-    "GPTForCausalLM": ["past_key_values", "inputs_embeds", "labels", "token_type_ids", "use_cache", "logits_to_keep"],
-    "EncoderDecoderForConditionalGeneration": ["inputs_embeds", "decoder_inputs_embeds", "labels", "use_cache"],
-}
 
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
@@ -153,6 +146,14 @@ def test_a_projection_of_ones_own_need_not_say_its_size():
     assert torch.equal(made.loss, expected.loss) and torch.equal(made.logits, expected.logits)
 
 
+#: what stands side by side in official classes
+PLACES = {
+    "BertForQuestionAnswering": ["position_ids", "inputs_embeds", "start_positions", "end_positions"],
+    "GPTForCausalLM": ["past_key_values", "inputs_embeds", "labels", "token_type_ids", "use_cache", "logits_to_keep"],
+    "EncoderDecoderForConditionalGeneration": ["inputs_embeds", "decoder_inputs_embeds", "labels", "use_cache"],
+}
+
+
 @pytest.mark.parametrize("head", PLACES)
 def test_labels_stand_where_official_classes_have_them(head):
     names, wanted = list(inspect.signature(getattr(tfm_zoo, f"Tfm{head}").forward).parameters), PLACES[head]
@@ -160,7 +161,7 @@ def test_labels_stand_where_official_classes_have_them(head):
     assert names[first : first + len(wanted)] == wanted
 
 
-@pytest.mark.parametrize("head", WITH_BASES, ids=lambda head: head.__name__)
+@pytest.mark.parametrize("head", [head for head in HEADS if "For" in head.__name__])
 def test_every_input_reaches_the_base_model(head):
     """Under its own name; and the inputs stand in the base model's order."""
     model = tiny_model(head)
@@ -168,9 +169,7 @@ def test_every_input_reaches_the_base_model(head):
     names = [name for name in base.parameters if name not in ("read_positions", "kwargs")]
     assert [name for name in inspect.signature(head.forward).parameters if name in names] == names
     shape = (2, 2, 4) if head is TfmBertForMultipleChoice else (2, 4)
-    # A classifier of sequences finds their ends by the ids.
-    reads_ids = head is SourceClassifier
-    for absent in ("inputs_embeds",) if reads_ids else ("inputs_embeds", "input_ids"):
+    for absent in ("inputs_embeds", "input_ids") if head in WITH_EMBEDDINGS else ("inputs_embeds",):
         given = {name: torch.full(shape, number) for number, name in enumerate(names)}
         given |= {"input_ids": torch.full(shape, model.config.eos_token_id or 2)}
         given |= {"inputs_embeds": torch.ones(*shape, 8)}
