@@ -19,9 +19,8 @@ from tempfile import TemporaryDirectory
 
 TRANSFORMERS = "from transformers import AutoModel, GenerationMixin, modeling_layers"
 #: what is as slow, but reads no variables of Hugging Face's
-LIBRARIES = (
-    "import torch._dynamo, torch.distributed.fsdp, torch.distributed.tensor, scipy.optimize, matplotlib.figure, pandas"
-)
+LIBRARIES = "import torch._dynamo, torch.distributed.fsdp, torch.distributed.tensor"
+LIBRARIES += ", scipy.optimize, matplotlib.figure, pandas"
 STREAMS = ("stdin", "stdout", "stderr")
 
 

@@ -254,12 +254,13 @@ def build(official_class: OfficialClass, seed: int = 0, labels: int | None = Non
 def build_tiny(official_class: OfficialClass, seed: int = 0, dropout: bool = False, **config) -> PreTrainedModel:
     architecture = official_class.architecture
     usual = vars(CONFIG_MAPPING[architecture.official_type]())
-    rates = {name: 0.0 for name, rate in usual.items() if "drop" in name and isinstance(rate, float | None)}
+    usual = {name: rate for name, rate in usual.items() if "drop" in name and isinstance(rate, float | None)}
     tags_tokens = any(head.official.endswith("TokenClassification") for head in architecture.heads)
     if architecture.family == "tfm_gpt" and tags_tokens and "hidden_dropout_prob" not in usual:
-        rates |= {"classifier_dropout": 0.0}  # which these classes read, though no configuration has it
+        usual |= {"classifier_dropout": 0.0}  # which these classes read, though no configuration has it
+    rates = {name: 0.0 for name, rate in usual.items() if rate is not None}
     if dropout:  # each with a rate of its own
-        rates = {name: number / 10 for number, name in enumerate(rates, start=1) if "layerdrop" not in name}
+        rates = {name: number / 10 for number, name in enumerate(usual, start=1) if "layerdrop" not in name}
     return build(official_class, seed, **TINY_OF.get(architecture.model_type, TINY) | rates | config)
 
 
