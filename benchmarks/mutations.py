@@ -10,7 +10,6 @@ copy of the checkout.
 
 import ast
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -25,6 +24,8 @@ from typing import Annotated
 
 import typer
 
+from tests.forks import TRANSFORMERS, Forks
+
 from .timing import table
 
 PACKAGE = "tfm_zoo"
@@ -33,15 +34,19 @@ SYMBOLS = {ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.G
 SYMBOLS |= {ast.Eq: ("==", "!="), ast.NotEq: ("!=", "=="), ast.Is: ("is", "is not"), ast.IsNot: ("is not", "is")}
 SYMBOLS |= {ast.In: ("in", "not in"), ast.NotIn: ("not in", "in")}
 SYMBOLS |= {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "/"), ast.Div: ("/", "*")}
+#: what a process of tests finds imported; no fault is to stay behind as bytecode
+IMPORTS = "import sys; sys.dont_write_bytecode = True; import datasets, pytest, torch._dynamo; " + TRANSFORMERS
 #: seconds that the tests of one fault may take; a fault that stops them from ending is caught, too
 LIMIT = 1200
-
 #: room of the package -> the tests that guard it, the quickest first; of other rooms, all
 TESTS = {
     "converters": ["tests/conversion", "tests/equivalence"],
     "corpus": ["tests/corpus"],
+    "data": ["tests/training", "tests/recipes"],
     "hub": ["tests/hub"],
+    "families": ["tests/configurations", "tests/model_api", "tests/conversion"],
     "inference": ["tests/packing", "tests/speed_up", "tests/ecosystem"],
+    "models": [f"tests/{each}" for each in ("bad_input", "block", "model_api", "generation", "padding", "equivalence")],
     "pipelines": ["tests/ecosystem"],
     "plugin": ["tests/ecosystem"],
     "proof": ["tests/hub", "tests/proof"],
@@ -135,15 +140,16 @@ def draw(checkout: Path, count: int, seed: int) -> list[Fault]:
     return drawn
 
 
-def caught_by(fault: Fault, tests: list[str], checkout: Path) -> str:
-    """The first of the tests that fails in this checkout; nothing, if all pass."""
+def caught_by(fault: Fault, tests: list[str], checkout: Path, forks: Forks) -> str:
+    """The first of the quick tests that fails in this checkout; nothing, if all pass."""
     path = checkout / fault.file
     source = path.read_bytes()
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=no", *tests]
-    environment = os.environ | {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"}
+    options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=no", "-m", "not slow and not by_hand"]
+    program = "import os, pytest, sys; os.chdir(sys.argv[1]); sys.exit(pytest.main(sys.argv[2:]))"
+    command = [sys.executable, "-c", program, checkout, *options, *tests]
     try:
         path.write_bytes(source[: fault.start] + fault.new.encode() + source[fault.end :])
-        done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, timeout=LIMIT)
+        done = forks.run(command, env={"PYTHONPATH": str(checkout)}, timeout=LIMIT)
     except subprocess.TimeoutExpired:
         return "it did not end"
     finally:
@@ -166,14 +172,14 @@ def run(
     seed: Annotated[int, typer.Option(help="draws them")] = 0,
 ) -> None:
     """Plants each fault in a copy of the checkout, and runs the tests of its room until one fails."""
-    done = read(out)
+    done, forks = read(out), Forks(imports=IMPORTS, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as folder:
         ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", "runs", "site")
         copy = Path(shutil.copytree(checkout, Path(folder, "checkout"), ignore=ignored))
         for fault in draw(checkout, count, seed):
             if fault.name not in done:
                 tests = TESTS.get(room_of(fault.file), ["tests"])
-                found = {"name": fault.name, "caught by": caught_by(fault, tests, copy)}
+                found = {"name": fault.name, "caught by": caught_by(fault, tests, copy, forks)}
                 with out.open("a") as file:
                     print(json.dumps(found), file=file)
                 print(*found.values(), sep="; ", flush=True)
