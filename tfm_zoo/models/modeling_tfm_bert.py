@@ -62,10 +62,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         self.has_pooling = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
         self.pooler, self.pooler_query, width = None, None, config.hidden_size
         if self.has_pooling:
-            dense = nn.Linear(width, width, bias=config.classifier_bias)
-            layers = OrderedDict(
-                dropout=nn.Dropout(config.pooler_dropout), dense=dense, act_fn=ACT2FN[config.pooler_act]
-            )
+            dense, act_fn = nn.Linear(width, width, bias=config.classifier_bias), ACT2FN[config.pooler_act]
+            layers = OrderedDict(dropout=nn.Dropout(config.pooler_dropout), dense=dense, act_fn=act_fn)
             self.pooler = nn.Sequential(layers | {"norm": make_norm(config)} if config.classifier_norm else layers)
             if config.classifier_pooling == "attention":  # by a score of each state
                 self.pooler_query = nn.Linear(width, 1, bias=False)
@@ -144,12 +142,9 @@ class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
         super().__init__(config)
         if config._attn_implementation in ENGINES and config.classifier_pooling != "cls":
             hint = "no engine pools in this way, so serve the model with transformers."
-            if config.classifier_pooling == "mean":
-                hint = (
-                    "an engine pools by its own settings, the first position by default. Serve it with "
-                    """--pooler-config '{"seq_pooling_type": "MEAN"}' and, to say that this is done, """
-                    """--hf-overrides '{"classifier_pooling": "cls"}'."""
-                )
+            if config.classifier_pooling == "mean":  # by default, they pool the first position
+                mean, is_told = '{"seq_pooling_type": "MEAN"}', '{"classifier_pooling": "cls"}'
+                hint = f"tell the engine with --pooler-config '{mean}', and the model with --hf-overrides '{is_told}'."
             raise ValueError(f"classifier_pooling={config.classifier_pooling!r}: {hint}")
         read = dict((self.model.pooler if config.classifier_dense else self.model.pooler[:1]).named_children())
         # (An engine gives it `(rows, 1, width)`.)

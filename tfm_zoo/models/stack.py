@@ -93,8 +93,7 @@ class TfmStack:
         """Makes the modules; `layer_types` names the type of attention of each layer (see [`TfmAttention`])."""
         config, stack_config = self.config, self.config.get_text_config(decoder=is_causal)  # with its heads
         self.layer_types, self.vocab_size, self.input_width = layer_types, vocab_size, config.embedding_size
-        self.is_causal = is_causal
-        self.num_heads = stack_config.num_attention_heads
+        self.is_causal, self.num_heads = is_causal, stack_config.num_attention_heads
         self.cache_sizes = (stack_config.num_key_value_heads, stack_config.head_dim)
         self.first_position = config.first_position  # what RoBERTa alone adds to positions, which count from 0 here
         # How many positions there are. Sinusoids have no last one, and rotary positions are not checked.
