@@ -140,7 +140,7 @@ def default_positions(stack, given: torch.Tensor, mask=None, seen: int | torch.T
         real = given != config.pad_token_id
         positions = (real.cumsum(dim=1) + seen) * real - 1
     else:
-        positions = (torch.arange(length, device=given.device) + seen).view(-1, length)
+        positions = torch.arange(length, device=given.device)[None] + seen
         count = seen + length if isinstance(seen, int) else None
     if most is not None and count is None and is_readable(positions) and positions.numel():
         count = int(positions.max()) + 1

@@ -54,7 +54,7 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         attend = linear_attention_forward
     elif on_cpu and dropout:
         attend = attend if is_traced(query) else dropped_attention_forward
-    elif on_cpu and not (is_graph and (query.shape[2] > 1 or module.num_key_value_groups == 1)):
+    elif on_cpu and not (is_graph and (module.num_key_value_groups == 1 or query.shape[2] > 1)):
         attend = cpu_attention_forward
     # What the layout asks for goes around it.
     if layout.bias is not None:
