@@ -12,7 +12,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import flash_attention_mask
 
 from tfm_zoo.models import kernels
-from tfm_zoo.models.compat import ASKS_FOR_GROUPS
+from tfm_zoo.models.kernels import ASKS_FOR_GROUPS
 
 listed = torch.Tensor.tolist  # a test that counts its calls does not mean those of the kernel
 
@@ -84,7 +84,7 @@ def device(dtype: torch.dtype = torch.bfloat16, capability: tuple[int, int] = (8
 
     takes_bounds, kernel = kernels.takes_bounds, Kernel()
     places = [
-        patch("tfm_zoo.models.stack.TfmStack.takes_bounds", asked),
+        *(patch(f"tfm_zoo.models.{file}.takes_bounds", asked) for file in ("entrance", "decoder_entrance", "source")),
         patch.object(kernels, "varlen_attn", kernel),
         patch.object(kernels, "has_flash", lambda: True),
         patch("torch.cuda.get_device_capability", lambda *_: capability),

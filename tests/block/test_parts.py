@@ -9,7 +9,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
-from tfm_zoo.models.norms import TfmRMSNorm
+from tfm_zoo.models.layers import TfmRMSNorm
 from tfm_zoo.models.position_bias import TfmRelativeBias
 from tfm_zoo.models.positions import TfmSinusoidalPositions
 

@@ -18,8 +18,7 @@ from torch.nn import functional as F
 from transformers import AttentionInterface, AutoModel
 
 import tfm_zoo
-from tfm_zoo.models.layers import TfmAttention
-from tfm_zoo.models.norms import TfmZeroCenteredRMSNorm
+from tfm_zoo.models.layers import TfmAttention, TfmZeroCenteredRMSNorm
 from tfm_zoo.models.pretrained import check_shards
 
 from ..official_models import BY_NAME, build_tiny

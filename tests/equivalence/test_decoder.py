@@ -178,7 +178,6 @@ def test_labels_alone(name):
         evaluated = zoo(**given)
     assert_same(evaluated.loss, expected.loss)
     assert_same(evaluated.logits[real], expected.logits[real], "logits in evaluation")
-    assert not evaluated.logits[~real].any()
 
 
 @pytest.mark.parametrize("is_tied", [True, False])

@@ -92,5 +92,5 @@ def test_tasks_of_ernie():
     assert_same_outputs(zoo(**batch), official(**batch), batch["attention_mask"])
     with pytest.raises(ValueError, match="task_type_ids holds 4"):
         zoo(**batch | {"task_type_ids": batch["task_type_ids"] + 1})
-    with pytest.raises(ValueError, match=r"task_type_ids of type torch.int64 and shape .* should be integers of shape"):
+    with pytest.raises(ValueError, match=r"task_type_ids of shape .* should be of shape"):
         zoo(**batch | {"task_type_ids": batch["task_type_ids"][:, :-1]})

@@ -81,3 +81,13 @@ def test_a_cache_has_the_names_of_all_releases():
     for name in ("past_key_values", "cache"):
         past = model(ids[:, :5]).past_key_values
         assert_same(model(ids[:, 5:], **{name: past}).logits, model(ids, use_cache=False).logits[:, 5:], name)
+
+
+@torch.no_grad()
+def test_a_decoder_alone_takes_a_cache_by_both_names():
+    (model, _), ids, source = pair("MarianMTModel"), torch.arange(5, 11)[None], {}
+    source["encoder_hidden_states"] = model.get_encoder()(ids).last_hidden_state
+    wanted = model.model.decoder(ids, use_cache=False, **source).last_hidden_state[:, 5:]
+    for name in ("past_key_values", "cache"):
+        past = model.model.decoder(ids[:, :5], **source).past_key_values
+        assert_same(model.model.decoder(ids[:, 5:], **source, **{name: past}).last_hidden_state, wanted, name)

@@ -203,40 +203,6 @@ def test_tokens_computed_by_a_decoder_in_training(head, fields, inputs, computed
         assert_same(*results)
 
 
-MADE = {"decoder_input_ids": None}  # of labels
-MASKED_TARGET = {"decoder_attention_mask": ragged_mask(TARGET_LENGTHS)}
-
-
-@pytest.mark.parametrize(
-    ("inputs", "computed"),
-    [
-        (MADE, LAST_LABELS),
-        ({}, LAST_LABELS + 3),  # where labels end, three of the targets have one more token, and then padding
-        (MASKED_TARGET, LAST_LABELS),
-        ({"decoder_attention_mask": ragged_mask((5, 2, 7, 4))}, LAST_LABELS + 2),
-        ({"decoder_attention_mask": ragged_mask(TARGET_LENGTHS, "left")}, WHOLE_TARGET),
-        (MASKED_TARGET | {"labels": torch.ones(4, 7).long()}, WHOLE_TARGET),
-        (MADE | {"return_logits": True}, WHOLE_TARGET),
-        (MADE | {"output_attentions": True}, WHOLE_TARGET),
-        (MADE | {"logits_to_keep": 2}, WHOLE_TARGET),
-    ],
-    ids=["made", "given", "mask", "longer mask", "left", "labels", "logits", "attentions", "some logits"],
-)
-@torch.no_grad()
-def test_tokens_of_a_target_evaluated(inputs, computed):
-    """In evaluation the padding at the end of a target has no logits, and the others and the loss are the same."""
-    batch = ragged_batch(SIDES, labels=True) | inputs
-    model, reference = (tiny_model(SIDES, skip_padding=skip) for skip in (True, False))
-    decoded = count_tokens(model.model.decoder)
-    outputs, expected = model(**batch), reference(**batch)
-    assert_same(outputs.loss, expected.loss)
-    assert decoded == [computed] * 3
-    assert outputs.logits.shape == expected.logits.shape
-    real = outputs.logits.any(dim=-1)
-    assert real.sum() == (LAST_LABELS if "output_attentions" in inputs else min(computed, real.numel()))
-    assert_same(outputs.logits[real], expected.logits[real])
-
-
 def test_an_evaluated_tagger_reads_what_is_behind_the_last_label():
     model, batch = tiny_model(TfmGPTForTokenClassification), ragged_batch(TfmGPTForTokenClassification)
     real = batch["attention_mask"] == 1

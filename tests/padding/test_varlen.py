@@ -23,7 +23,7 @@ from tfm_zoo import (
     speed_up,
     to_official,
 )
-from tfm_zoo.models import compat, kernels
+from tfm_zoo.models import kernels
 from tfm_zoo.models.kernels import takes_bounds
 
 from ..precision import assert_same, in_single
@@ -77,11 +77,11 @@ def test_an_older_torch_loads_the_code(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", None)
     monkeypatch.setattr("transformers.utils.import_utils.get_torch_version", lambda: "2.9.0")
     import_utils.is_torch_greater_or_equal.cache_clear()
-    assert runpy.run_path(compat.__file__)["varlen_attn"] is None
+    assert runpy.run_module(kernels.__name__)["varlen_attn"] is None
     import_utils.is_torch_greater_or_equal.cache_clear()
 
 
-@pytest.mark.skipif(compat.varlen_attn is None, reason="torch has the kernel since 2.11")
+@pytest.mark.skipif(kernels.varlen_attn is None, reason="torch has the kernel since 2.11")
 def test_torch_takes_what_it_is_given():
     """On tensors without values: the arguments are those of torch's own function."""
     module = SimpleNamespace(sliding_window=3, is_causal=True, num_key_value_groups=2)

@@ -49,7 +49,7 @@ def counted() -> Iterator[Counter]:
 
     with ExitStack() as stack:
         for module in ("batch", "entrance", "inputs"):
-            stack.enter_context(patch(f"tfm_zoo.models.{module}.reads_freely", lambda states: False))
+            stack.enter_context(patch(f"tfm_zoo.models.{module}.is_readable", lambda states: False))
         stack.enter_context(patch.object(torch.Tensor, "tolist", listed))
         with device(), waits:
             yield waits.seen

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from ..models.batch import IGNORED, KeptTokens
-from ..models.decoder_entrance import needed_up_to, only_last
+from ..models.decoder_entrance import needed_up_to
+from ..models.heads import only_last
 
 
 class Asked(NamedTuple):

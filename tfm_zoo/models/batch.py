@@ -17,20 +17,21 @@ from transformers import Cache
 from transformers.utils import ModelOutput
 
 IGNORED = -100  # the label of a position without one
-#: the name of a cache among the arguments of `generate` and of mask functions, and in outputs. transformers 5.24
-#: renamed it to "cache", and gave outputs the old name as a property, by which the release is told
+#: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (The release is told by outputs,
+#: which then got the old name as a property.)
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
 #: names of torch's attention; by the second it runs over real tokens where `takes_bounds` says that it can
 FUSED = ("sdpa", "varlen")
 
 
 class Tokens(NamedTuple):
-    """What is read at each position."""
+    """What stands at each position."""
 
     ids_or_embeddings: torch.Tensor  # `(batch, length)`, or `(batch, length, embedding_size)`
     token_type_ids: torch.LongTensor | None = None  # `(batch or 1, length)`, the segment of each
     #: `(batch or 1, length)`, from 0; -1 at padding if only real tokens are counted. `None`: not given yet
     position_ids: torch.LongTensor | None = None
+    task_type_ids: torch.LongTensor | None = None  # `(batch or 1, length)`, the task of each (ERNIE)
 
     def only(self, kept: "KeptTokens | None") -> "Tokens":
         """The kept tokens, in one row. `None` keeps all, as they are."""
@@ -65,7 +66,7 @@ class KeptTokens(NamedTuple):
         counts = needed.sum(dim=1)
         if read is None:
             lengths = counts.tolist()
-        else:  # one wait for both the lengths, and whether padding is read
+        else:  # (0 everywhere says that padding is read: one wait tells both)
             lengths = counts.masked_fill((read.to(needed.device).bool() & ~needed).any(), 0).tolist()
         if 0 in lengths or not rows:
             return None
@@ -77,7 +78,7 @@ class KeptTokens(NamedTuple):
         elif total == rows * length:
             return cls.all_of(rows, length, needed.device) if or_all else None
         flat = needed.flatten()
-        if reads_freely(flat):
+        if is_readable(flat):
             indices = flat.nonzero().flatten()
         else:  # `nonzero` would wait for the device
             indices = flat.byte().argsort(descending=True, stable=True)[:total]
@@ -99,7 +100,7 @@ class KeptTokens(NamedTuple):
         padded = states.new_zeros(math.prod(self.shape), *states.shape[2:])
         return padded.index_copy_(0, self.indices.to(states.device), states[0]).unflatten(0, self.shape)
 
-    def cut(self, mask: torch.Tensor) -> list[torch.Tensor]:
+    def parts_of(self, mask: torch.Tensor) -> list[torch.Tensor]:
         """For each sequence, how its tokens see each other in a mask `(batch or 1, heads, length, length)`."""
         masks, parts, bounds = mask.expand(self.shape[0], -1, -1, -1), [], self.bounds.long()
         ends = (self.indices[each].tolist() for each in (bounds[:-1], bounds[1:] - 1))
@@ -140,10 +141,10 @@ class Layout(NamedTuple):
     bias: torch.Tensor | None = None
     masks: list[torch.Tensor] | None = None  # where attention runs "apart", the part of the mask of each sequence
 
-    def cut(self) -> "Layout":
-        """The layout with `masks`, before layers run: a compiled one could not look where sequences stand."""
-        is_cut = self.mode == "apart" and self.mask is not None
-        return self._replace(masks=self.queries.cut(self.mask)) if is_cut else self
+    def with_parts(self) -> "Layout":
+        """The layout with its `masks`. (A compiled layer could not make them: that reads `queries.indices`.)"""
+        has_parts = self.mode == "apart" and self.mask is not None
+        return self._replace(masks=self.queries.parts_of(self.mask)) if has_parts else self
 
 
 #: no limits but causality, which eager attention reads from a mask, and other kernels from the layer (`is_causal`)
@@ -160,8 +161,13 @@ class Batch(NamedTuple):
     returns_cache: bool = False  # whether the cache is in the outputs
     attention_mask: object = None  # the caller's; in an encoder `None` if it hides nothing
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(batch, length) of the padded batch."""
+        return self.tokens.ids_or_embeddings.shape[:2] if self.kept is None else self.kept.shape
 
-def reads_freely(states: torch.Tensor) -> bool:
+
+def is_readable(states: torch.Tensor) -> bool:
     """Whether the host can read a tensor's values without waiting for its device."""
     return states.device.type == "cpu" and not is_traced(states)
 
@@ -169,6 +175,11 @@ def reads_freely(states: torch.Tensor) -> bool:
 def is_pad_mask(attention_mask: object) -> bool:
     """Whether a mask is one of padding, `(batch, length)`, and not one of who attends to whom."""
     return isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 2
+
+
+def labelled(labels: torch.LongTensor | None) -> torch.BoolTensor | None:
+    """`(batch, length)`, true where there is a label; `None` without labels."""
+    return None if labels is None else labels != IGNORED
 
 
 def count_in_mask(attention_mask: torch.Tensor) -> torch.LongTensor:
@@ -185,6 +196,11 @@ def is_traced(states: torch.Tensor) -> bool:
     if is_functorch_wrapped_tensor(states):  # asked last: torch.compile cannot trace it
         return True
     return states.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def need_gradient(*states: torch.Tensor) -> bool:
+    """Whether a gradient will be computed for some of these, which must not be overwritten until then."""
+    return torch.is_grad_enabled() and any(each.requires_grad for each in states)
 
 
 def bounds_of(lengths: torch.LongTensor) -> torch.IntTensor:

@@ -2,11 +2,12 @@
 and `generate` with these caches."""
 
 import torch
+from torch.nn import functional as F
 from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMixin
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 from transformers.masking_utils import create_masks_for_generate
 
-from .batch import CACHE
+from .batch import CACHE, need_gradient
 from .inputs import check_tensor
 
 SMALL = 1 << 15  # elements in the keys of a layer, up to which a copy is cheaper than reserved space
@@ -29,12 +30,8 @@ class TfmGrowingLayer(DynamicLayer):
         before = self.get_seq_length()
         length = before + key_states.shape[-2]
         if not self.has_space(length):
-            room = length + max(length // 2, 64)
-            self.buffers = tuple(
-                each.new_empty(*each.shape[:2], room, each.shape[3]) for each in (self.keys, self.values)
-            )
-            for buffer, states in zip(self.buffers, (self.keys, self.values), strict=True):
-                buffer[:, :, :before] = states
+            more = length - before + max(length // 2, 64)
+            self.buffers = tuple(F.pad(each, (0, 0, 0, more)) for each in (self.keys, self.values))
         for buffer, states in zip(self.buffers, (key_states, value_states), strict=True):
             buffer[:, :, before:length] = states
         return self.hand_out(length)
@@ -62,11 +59,6 @@ class TfmGrowingLayer(DynamicLayer):
         if self.views is None or self.keys is not self.views[0] or self.values is not self.views[1]:
             return False
         return is_writable(self.buffers[0]) and self.buffers[0].shape[2] >= length
-
-
-def need_gradient(*states: torch.Tensor) -> bool:
-    """Whether a gradient will be computed for some of these, which must not be overwritten until then."""
-    return torch.is_grad_enabled() and any(each.requires_grad for each in states)
 
 
 def is_writable(states: torch.Tensor) -> bool:
@@ -135,15 +127,18 @@ def use_state_layers(cache: Cache, config) -> None:
             )
 
 
-def open_cache(model, past: Cache | None, use_cache: bool | None, rows: int) -> tuple[Cache | None, int | None, bool]:
+def given_cache(past_key_values: Cache | None, options: dict) -> Cache | None:
+    """A caller's cache, by either name: in transformers 5.24 `past_key_values` is `cache`. A paged cache, which is no
+    `Cache`, stays in `options`: attention writes to it (from 5.24 on), or transformers' kernel does (before)."""
+    return options.pop("cache") if isinstance(options.get("cache"), Cache) else past_key_values
+
+
+def open_cache(stack, past: Cache | None, use_cache: bool | None, rows: int) -> tuple[Cache | None, int | None, bool]:
     """The cache that a forward pass reads and writes, the caller's (`past`) or a new one; the number of positions in
     it (`None`: only the device knows); and whether it is returned."""
     if past is not None and not isinstance(past, Cache):
-        raise ValueError(
-            f"past_key_values is a {type(past).__name__}; it should be a Cache of transformers, such as "
-            "DynamicCache(config=model.config)."
-        )
-    if model.is_checkpointing:
+        raise ValueError(f"past_key_values is a {type(past).__name__}; it should be a Cache, such as DynamicCache().")
+    if stack.is_checkpointing:
         if past is not None and past.get_seq_length():
             raise ValueError(
                 f"past_key_values holds {past.get_seq_length()} positions, which blocks that gradient checkpointing "
@@ -151,22 +146,22 @@ def open_cache(model, past: Cache | None, use_cache: bool | None, rows: int) -> 
             )
         return None, 0, False
     # Training does not decode, and a cache would hold all keys and values a second time.
-    wanted = not model.training and model.config.use_cache if use_cache is None else use_cache
+    wanted = not stack.training and stack.config.use_cache if use_cache is None else use_cache
     if past is not None:
-        return past, checked_length(model, past, rows), wanted
-    return use_own_layers(DynamicCache(config=model.config), model.config) if wanted else None, 0, wanted
+        return past, checked_length(stack, past, rows), wanted
+    return use_own_layers(DynamicCache(config=stack.config), stack.config) if wanted else None, 0, wanted
 
 
-def checked_length(model, cache: Cache, rows: int) -> int | None:
+def checked_length(stack, cache: Cache, rows: int) -> int | None:
     """The number of positions in a cache; `None` if only the device knows that. Raises a `ValueError` for the cache of
     another model, or of another number of sequences."""
-    if "linear_attention" in model.layer_types:
-        use_state_layers(cache, model.config)
+    if "linear_attention" in stack.layer_types:
+        use_state_layers(cache, stack.config)
     if torch.compiler.is_compiling():
         return None
-    (depth, heads, head_dim), layers = (model.depth, *model.cache_sizes), cache.layers
+    (depth, heads, head_dim), layers = (stack.depth, *stack.cache_sizes), cache.layers
     # PEFT's prefix has as many layers as the encoder; a decoder with fewer layers reads the first of them.
-    fits = len(layers) in (0, depth, model.config.num_hidden_layers)
+    fits = len(layers) in (0, depth, stack.config.num_hidden_layers)
     keys, stored, sequences = getattr(layers[0], "keys", None) if layers else None, (len(layers), "?", "?"), 0
     if keys is not None and keys.dim() == 4:  # (batch, heads, length, head_dim)
         stored, sequences = (len(layers), keys.shape[1], keys.shape[3]), len(keys) if keys.shape[2] else 0
@@ -194,7 +189,7 @@ class TfmGenerationMixin(GenerationMixin):
         return super().generate(inputs, *args, **kwargs)
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, mode, *sizes: int):
-        # `sizes`: rows, and room in the cache, for all tokens but the last one that is written.
+        # `sizes` are the number of rows, and that of the tokens that will be cached. (The last token is never cached.)
         most, tokens = getattr(self.model, "decoder", self.model).num_positions, sizes[-1]
         position_ids = model_kwargs.get("position_ids")
         if most is not None and position_ids is not None and tokens > most:  # they do not count the padding at the left
@@ -208,12 +203,16 @@ class TfmGenerationMixin(GenerationMixin):
         is_callers = model_kwargs.get(CACHE) is not None
         prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, *sizes)
         cache = model_kwargs.get(CACHE)
-        cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
-        if is_callers:
-            use_state_layers(cache, self.config)  # before transformers asks for its length
+        if is_callers:  # before transformers asks for its length
+            own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+            use_state_layers(own, self.config)
         elif cache is not None:
-            use_own_layers(cache, self.config)
+            model_kwargs[CACHE] = self.own_cache(cache, model_kwargs)
         return prepared
+
+    def own_cache(self, cache: Cache, inputs: dict) -> Cache:
+        """A new cache for `generate` with these inputs, in place of transformers' new one."""
+        return use_own_layers(cache, self.config)
 
     @staticmethod
     def create_masks_for_generate(config, **kwargs) -> dict:

@@ -17,6 +17,7 @@ Rule = Callable[[Any], Iterator[str]]
 WITH_BIAS = ("layernorm", "zero_centered_layernorm")  # norms that may have one
 LAYER_TYPES = ("full_attention", "sliding_attention", "linear_attention")
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
+ENGINES = ("vllm", "sglang")  # the attention implementations that engines set, which serve models in a way of their own
 #: the last two arguments of [`each`]
 SIZE = (lambda size: size >= 1, "at least 1")
 WINDOW = (lambda size: size > 1, "at least 2, for a cache")

@@ -212,14 +212,18 @@ class TfmConfig(PreTrainedConfig):
         "norm": (["hidden_states"], ["hidden_states"]),
     }
 
-    # what the block reads, and only some families have as a field
+    # what the block and heads read, and only some families have as a field
     num_hidden_groups: ClassVar[int | None] = None
+    task_type_vocab_size: ClassVar[int] = 0
+    dropped_token_id: ClassVar[int | None] = None
     project_tokens: ClassVar[bool] = False
     position_ids_from_mask: ClassVar[bool] = False
     rotary_value: ClassVar[bool] = False
     scale_alibi: ClassVar[bool] = False
     round_alibi: ClassVar[bool] = False
     lm_head_transform: ClassVar[bool] = False
+    classifier_transform: ClassVar[bool] = False
+    qa_dropout: ClassVar[float] = 0.0
 
     # sizes
     vocab_size: int = 30522  # tokens in the vocabulary
@@ -306,7 +310,7 @@ class TfmConfig(PreTrainedConfig):
     lm_head_bias: bool = False  # a bias in it
 
     #: compute nothing at padding, where outputs are then zero. Decoders do so in training, and for classifiers where no
-    #: cache is filled; for a loss, they stop at the last position that it reads
+    #: cache is filled; for a loss without logits, they stop at the last position that it reads
     skip_padding: bool = True
     pad_token_id: int | None = None
     bos_token_id: int | None = None

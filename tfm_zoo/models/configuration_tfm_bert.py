@@ -5,9 +5,8 @@ from typing import Any, ClassVar
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_checks import ACTIVATION, RATE, RULES, SCORES, Idle, Rule, each, needs, tokens
+from .configuration_checks import ACTIVATION, ENGINES, RATE, RULES, SCORES, Idle, Rule, each, needs, tokens
 from .configuration_tfm import EncoderFields, Stored, TfmConfig, auto_classes_of
-from .engines import serves_encoder, window_in_engine
 
 
 def shared_layers(config: Any) -> Iterator[str]:
@@ -17,6 +16,20 @@ def shared_layers(config: Any) -> Iterator[str]:
     layers = {*zip(config.layer_types, config.no_rope_layers, strict=True)}
     if config.num_hidden_groups < config.num_hidden_layers and not (len(layers) == 1 and config.first_norm):
         yield "$num_hidden_groups shares weights of layers whose $layer_types, $no_rope_layers or $first_norm differ."
+
+
+def window_in_engine(config: Any, window: int | None) -> int | None:
+    """A window as it is read: engines count the position itself too, so they read one more."""
+    return window if window is None or config._attn_implementation not in ENGINES else window + 1
+
+
+def serves_encoder(config: Any) -> Iterator[str]:
+    """An engine computes what the encoder does."""
+    if config._attn_implementation in ENGINES and config.dropped_token_id is not None:
+        yield (
+            "$dropped_token_id scales a sequence by its masks, and an engine packs several into a row: serve the model "
+            "with transformers."
+        )
 
 
 @strict

@@ -6,9 +6,8 @@ from typing import Any, ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import MixtralConfig
 
-from .configuration_checks import ACTIVATION, CAUSAL, RULES, SCORES, SIZE, WINDOW, Idle, Rule, each, needs
+from .configuration_checks import ACTIVATION, CAUSAL, ENGINES, RULES, SCORES, SIZE, WINDOW, Idle, Rule, each, needs
 from .configuration_tfm import DecoderFields, Follows, NormPosition, TfmConfig, WriterFields, auto_classes_of
-from .engines import serves_decoder
 
 OF_EXPERTS = (
     "num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size norm_topk_prob router_aux_loss_coef"
@@ -42,6 +41,26 @@ def experts(config: Any) -> Iterator[str]:
             "$num_local_experts are gated feed-forwards without biases: $mlp_type, $mlp_bias, $mlp_output_bias and "
             "$activation_dropout should be 'gated', False, False and 0."
         )
+
+
+def serves_decoder(config: Any) -> Iterator[str]:
+    """An engine computes what the decoder does."""
+    if config._attn_implementation not in ENGINES:
+        return
+    if config.project_tokens:
+        yield (
+            "$project_tokens projects the last hidden states to $embedding_size, and an engine's logits read "
+            "$hidden_size: serve the model with transformers."
+        )
+    if config.lm_head_transform:
+        yield "$lm_head_transform adds layers that an engine skips: serve the model with transformers."
+    if config.logit_scale != 1 and (config.lm_head_bias or config.final_logit_softcapping is not None):
+        yield (
+            "$logit_scale scales logits before their bias and their cap, and an engine scales them after $lm_head_bias "
+            "and $final_logit_softcapping: serve the model with transformers."
+        )
+    if config.num_local_experts is not None and config.hidden_act != "silu":
+        yield "$hidden_act: engines compute experts with 'silu', so serve the model with transformers."
 
 
 @strict

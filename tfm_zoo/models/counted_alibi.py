@@ -31,8 +31,8 @@ class TfmCountedAlibi(TfmAlibi):
 class CountedLayouts(BiasedLayouts):
     """[`BiasedLayouts`] by positions, where these are not consecutive, or the bias is rounded by them."""
 
-    def __init__(self, model, batch: Batch):
-        super().__init__(model, batch)
+    def __init__(self, stack, batch: Batch):
+        super().__init__(stack, batch)
         self.known = known = key_positions(batch.attention_mask, self.device)
         has_gaps = known is not None and is_traced(known)
         if known is not None and not has_gaps:  # padding may stand between the tokens of a row

@@ -1,112 +1,100 @@
-"""The entrance of decoders, like [`encoder_batch`] with a cache; and which positions their heads read."""
+"""The entrance of decoders, like [`encoder_batch`] with a cache."""
 
 import torch
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from .batch import CACHE, Batch, KeptTokens, Layout, Tokens, is_pad_mask, is_traced
 from .cache import open_cache
-from .entrance import empty_states, find_layouts, needs_only_padding_masks, pair_mask, shown_keys
+from .entrance import as_attention_reads, empty_states, find_layouts, needs_only_padding_masks, shown_keys
 from .inputs import asks_for, check_inputs, default_positions, documents_of, warn_of_weights
+from .kernels import takes_bounds
 
 #: outputs of each layer: whoever asks for them sees all tokens, those at padding too, as in official classes
 SHOWN = ("output_hidden_states", "output_attentions", "output_router_logits")
 
 
 def decoder_batch(
-    model, tokens: Tokens, attention_mask, past_key_values, use_cache: bool | None, options: dict, read_positions=None
+    stack, tokens: Tokens, attention_mask, past_key_values, use_cache: bool | None, options: dict, read_positions=None
 ) -> Batch:
     """Makes the batch of a causal [`TfmStack`] from the inputs of [`TfmGPTModel`], and its further `options`."""
-    config, given = model.config, tokens.ids_or_embeddings
+    config, given = stack.config, tokens.ids_or_embeddings
     if isinstance(past_key_values, EncoderDecoderCache):
         past_key_values = past_key_values.self_attention_cache
-    cache, seen, returns_cache = open_cache(model, past_key_values, use_cache, rows=given.shape[0])
+    cache, seen, returns_cache = open_cache(stack, past_key_values, use_cache, rows=given.shape[0])
     is_callers = cache is not None and cache is past_key_values
 
-    warn_of_weights(model, given, options)
-    check_inputs(model, tokens, attention_mask, seen=seen, takes_more_keys=True)
-    # A paged cache, one of the options, keeps documents apart itself. A graph, which cannot read whether there are
-    # several, would number them; a caller's cache has keys without a number, and takes no packed rows anyway.
-    is_paged, documents = options.get("cache") is not None, None
+    warn_of_weights(stack, given, options)
+    check_inputs(stack, tokens, attention_mask, seen)
+    is_paged, documents = options.get("cache") is not None, None  # (see `given_cache`; it keeps documents apart itself)
+    # (In a graph, which cannot read whether there are several, they would be numbered; cached keys have no number.)
     if tokens.position_ids is not None and not (is_paged or (is_callers and is_traced(given))):
-        documents = documents_of(model, tokens, attention_mask)
+        documents = documents_of(stack, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)
     if is_packed:
         if is_callers or use_cache:
             raise ValueError(
-                f"{model.argument_prefix}position_ids begin anew within a row, and a cache does not keep apart what is "
+                f"{stack.argument_prefix}position_ids begin anew within a row, and a cache does not keep apart what is "
                 "packed into a row: pass use_cache=False and no cache, or give each sequence a row of its own."
             )
         cache, returns_cache = None, False
     if tokens.position_ids is None:
         seen = cache.get_seq_length() if seen is None else seen  # (a tensor where only the device knows it)
-        tokens = tokens._replace(position_ids=default_positions(model, given, attention_mask, seen))
+        tokens = tokens._replace(position_ids=default_positions(stack, given, attention_mask, seen))
 
     kept = None
     if cache is None and not any(asks_for(config, options, name) for name in SHOWN):
-        kept = find_kept(model, given, attention_mask, read_positions, documents)
-    layouts = decoder_layouts(model, given, attention_mask, cache, documents, kept)
+        kept = find_kept(stack, given, attention_mask, read_positions, documents)
+    layouts = decoder_layouts(stack, given, attention_mask, cache, documents, kept)
     return Batch(tokens.only(kept), layouts, kept, cache, returns_cache, attention_mask)
 
 
-def find_kept(model, given: torch.Tensor, mask: object, read_positions, documents) -> KeptTokens | None:
+def find_kept(stack, given: torch.Tensor, mask: object, read_positions, documents) -> KeptTokens | None:
     """The tokens that a decoder computes where nobody decodes; `None`: all of them."""
     kept = None
     if documents is None and (mask is None or is_pad_mask(mask)):
         # In evaluation, states at padding are the official ones: somebody may look at them.
-        if read_positions is None and mask is not None and model.training:
+        if read_positions is None and mask is not None and stack.training:
             read_positions = mask.bool()
         if read_positions is not None:
             real = None if mask is None else mask.to(read_positions)
             kept = KeptTokens.find(needed_up_to(read_positions, real), read_positions)
-    elif documents is not None and not is_traced(documents) and model.takes_bounds(empty_states(model, given)):
+    elif documents is not None and not is_traced(documents) and takes_bounds(stack, empty_states(stack, given)):
         # (Other kernels tell documents apart by a mask.)
         kept = KeptTokens.find(torch.ones_like(documents) if mask is None else mask, read_positions, documents)
-    return kept if kept is not None and model.leaves_out(kept) else None
+    return kept if kept is not None and stack.leaves_out(kept) else None
 
 
 def decoder_layouts(
-    model, given: torch.Tensor, attention_mask: object, cache: Cache | None, documents, kept: KeptTokens | None
+    stack, given: torch.Tensor, attention_mask: object, cache: Cache | None, documents, kept: KeptTokens | None
 ) -> dict[str, Layout]:
     """Who attends to whom, for each type of layer."""
-    like, types = empty_states(model, given), model.layer_types
+    like, types = empty_states(stack, given), stack.layer_types
     has_empty_room = not (cache is None or isinstance(cache, DynamicCache))  # of a static cache: a mask must hide it
-    is_step = given.shape[1] == 1 and not has_empty_room and needs_only_padding_masks(model, given)
+    is_step = given.shape[1] == 1 and not has_empty_room and needs_only_padding_masks(stack, given)
     if is_step and (attention_mask is None or (is_pad_mask(attention_mask) and "linear_attention" not in types)):
         # A single token sees itself and all real tokens before it.
         sees = None if attention_mask is None else shown_keys(attention_mask, like)
-        return dict.fromkeys(types, Layout(pair_mask(model.config, sees, like)))
+        return dict.fromkeys(types, Layout(as_attention_reads(stack.config, sees, like)))
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
         if missing := {*types} - {*attention_mask}:
-            raise ValueError(f"{model.argument_prefix}attention_mask has no mask for layers of {', '.join(missing)}.")
-        return {each: Layout(pair_mask(model.config, mask, like)) for each, mask in attention_mask.items()}
+            raise ValueError(f"{stack.argument_prefix}attention_mask has no mask for layers of {', '.join(missing)}.")
+        return {each: Layout(as_attention_reads(stack.config, mask, like)) for each, mask in attention_mask.items()}
     has_window = "sliding_attention" in types and not is_traced(given)  # (a graph does not know how long a cache is)
-    is_new = cache is None or (has_window and isinstance(cache, DynamicCache) and cache.get_seq_length() == 0)
     if has_window and cache is not None and isinstance(attention_mask, torch.Tensor) and attention_mask.dim() == 4:
         keys = cache.get_mask_sizes(given.shape[1], types.index("sliding_attention"))[0]
         if attention_mask.shape[3] != keys:
             raise ValueError(
-                f"{model.argument_prefix}attention_mask covers {attention_mask.shape[3]} keys, and the cache holds "
+                f"{stack.argument_prefix}attention_mask covers {attention_mask.shape[3]} keys, and the cache holds "
                 f"{keys} for layers with a window: it should be a dict, with a mask for each type of layer."
             )
-    options = {CACHE: cache, "documents": documents, "in_blocks": has_window and is_new}
-    return find_layouts(model, like, attention_mask, kept, **options)
+    in_blocks = has_window and (cache is None or (isinstance(cache, DynamicCache) and cache.get_seq_length() == 0))
+    options = {CACHE: cache, "documents": documents, "in_blocks": in_blocks}
+    return find_layouts(stack, like, attention_mask, kept, **options)
 
 
 def needed_up_to(read_positions: torch.BoolTensor, real: torch.BoolTensor | None = None) -> torch.BoolTensor:
     """The positions of each row, `(batch, length)`, up to the last one that is read, if they are `real`: no earlier
     position sees those behind it."""
     needed = read_positions.flip(1).cumsum(dim=1).flip(1) > 0
-    whole = torch.ones_like(needed) if real is None else real
-    return (needed & whole) | (whole & (whole.cumsum(dim=1) == 1))  # and the first: no row may be empty
-
-
-def read_states(hidden_states: torch.Tensor, positions: torch.BoolTensor) -> torch.Tensor:
-    """`(batch, hidden_size)`, the states at the one true position `(batch, length)` of each row."""
-    index = positions.to(hidden_states.device).int().argmax(dim=1)
-    return hidden_states[torch.arange(index.shape[0], device=index.device), index]  # `len` would fix it in a graph
-
-
-def only_last(positions: torch.BoolTensor) -> torch.BoolTensor:
-    """`(batch, length)`: true at the last true one of each row alone; at its first position without one."""
-    places = torch.arange(positions.shape[1], device=positions.device)
-    return places == (positions * places).argmax(dim=1, keepdim=True)
+    real = torch.ones_like(needed) if real is None else real
+    return real & (needed | (real.cumsum(dim=1) == 1))  # and the first real one: no row may be empty

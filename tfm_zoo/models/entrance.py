@@ -1,5 +1,5 @@
 """The entrance of encoders: a caller's arguments are checked, then it is decided which tokens are computed, and who
-attends to whom. `model` is a [`TfmStack`]. A mask is
+attends to whom. A mask is
 
     of padding    `(batch, keys)`, 1 at real tokens     a caller's; flash and linear attention read it
     of pairs      `(batch, 1, queries, keys)`           a caller's; true where a query sees a key, as sdpa reads it
@@ -12,9 +12,11 @@ from functools import partial
 import torch
 from transformers import masking_utils
 
-from .batch import EVERYTHING, FUSED, Batch, KeptTokens, Layout, Tokens, Window, is_pad_mask, is_traced, reads_freely
+from .batch import EVERYTHING, FUSED, Batch, KeptTokens, Layout, Tokens, Window, is_pad_mask, is_readable, is_traced
 from .inputs import asks_for, check_inputs, default_positions, documents_of, warn_of_weights
+from .kernels import takes_bounds
 
+MASKED = 0.15 * 0.8  # of the tokens that ESM-2 was trained with
 BLOCKS_FROM = 4  # attention runs in blocks for inputs at least this many windows long
 
 
@@ -24,82 +26,79 @@ def linear_mask(config, inputs_embeds: torch.Tensor, attention_mask: torch.Tenso
 
 
 #: type of layer -> what makes a mask for it: transformers' functions, of encoders and of decoders
-ENCODER_MASKS = {
-    "full_attention": masking_utils.create_bidirectional_mask,
-    "sliding_attention": masking_utils.create_bidirectional_sliding_window_mask,
-    "linear_attention": linear_mask,
-}
-DECODER_MASKS = {
-    "full_attention": masking_utils.create_causal_mask,
-    "sliding_attention": masking_utils.create_sliding_window_causal_mask,
-    "linear_attention": linear_mask,
+MASKS = {
+    "full_attention": (masking_utils.create_bidirectional_mask, masking_utils.create_causal_mask),
+    "sliding_attention": (
+        masking_utils.create_bidirectional_sliding_window_mask,
+        masking_utils.create_sliding_window_causal_mask,
+    ),
+    "linear_attention": (linear_mask, linear_mask),
 }
 
 
 def encoder_batch(
-    model, tokens: Tokens, attention_mask, options: dict, read_positions=None, reads_first=False, takes_documents=True
+    stack, tokens: Tokens, attention_mask, options: dict, read_positions=None, reads_first=False, takes_documents=True
 ) -> Batch:
     """Makes an encoder's batch from the inputs of [`TfmBertModel`], and its further `options`. `reads_first`: the first
     position of each row is read too, even if it is padding. `takes_documents`: a row may hold several."""
     if any(options.get(name) is not None for name in ("past_key_values", "cache")):
         raise ValueError("past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; use prompt tuning.")
     given = tokens.ids_or_embeddings
-    warn_of_weights(model, given, options)
-    check_inputs(model, tokens, attention_mask)
+    warn_of_weights(stack, given, options)
+    check_inputs(stack, tokens, attention_mask)
     mask = attention_mask.to(given.device) if isinstance(attention_mask, torch.Tensor) else attention_mask
-    documents = None if tokens.position_ids is None else documents_of(model, tokens, mask)
+    documents = None if tokens.position_ids is None else documents_of(stack, tokens, mask)
     if documents is not None and not (takes_documents or is_traced(documents)):
         raise ValueError("position_ids begin anew within a row: each source should be a row of its own, padded.")
     if tokens.position_ids is None:
-        tokens = tokens._replace(position_ids=default_positions(model, given))
-    tokens = model.adapt_tokens(tokens, mask, documents, options)  # (ERNIE and ESM-2 alone change them)
+        tokens = tokens._replace(position_ids=default_positions(stack, given))
+    if stack.config.dropped_token_id is not None:
+        tokens = with_masks_dropped(stack, tokens, mask, documents)
     if reads_first and is_pad_mask(mask):
         first = torch.arange(given.shape[1], device=given.device)[None] == 0
         read_positions = first if read_positions is None else read_positions.to(given.device).bool() | first
-    mask, kept = drop_padding(mask, documents, read_positions)
-    if mask is None and documents is None and needs_only_padding_masks(model, given):
-        return Batch(tokens, dict.fromkeys(model.layer_types, EVERYTHING))
+    mask, kept = known_padding(mask, documents, read_positions)
+    if mask is None and documents is None and needs_only_padding_masks(stack, given):
+        return Batch(tokens, dict.fromkeys(stack.layer_types, EVERYTHING))
     # Hidden states that a caller asks for are copies with padding restored, to which no gradient would flow.
-    is_copied = torch.is_grad_enabled() and asks_for(model.config, options, "output_hidden_states")
+    is_copied = torch.is_grad_enabled() and asks_for(stack.config, options, "output_hidden_states")
     # A bias of positions is made for whole rows: those that hold several documents stay whole.
-    is_biased = documents is not None and model.position_bias is not None
-    if kept is not None and (is_copied or is_biased or not model.leaves_out(kept)):
+    is_biased = documents is not None and stack.position_bias is not None
+    if kept is not None and (is_copied or is_biased or not stack.leaves_out(kept)):
         kept = None
-    shows_weights = asks_for(model.config, options, "output_attentions")
-    layouts = find_layouts(model, empty_states(model, given), mask, kept, shows_weights, documents=documents)
+    shows_weights = asks_for(stack.config, options, "output_attentions")
+    layouts = find_layouts(stack, empty_states(stack, given), mask, kept, shows_weights, documents=documents)
     return Batch(tokens.only(kept), layouts, kept, attention_mask=mask)
 
 
-def drop_padding(mask: object, documents, read_positions) -> tuple[object, KeptTokens | None]:
-    """The mask, or `None` if it hides no padding; and the tokens that are computed, `None` for all. On a CPU, the
+def known_padding(mask: object, documents, read_positions) -> tuple[object, KeptTokens | None]:
+    """The mask, `None` if it hides no padding; and the tokens that are computed, `None`: all of them. On a CPU, the
     mask is asked for padding. On other devices it is not read; the count in `kept.lengths` tells."""
-    if documents is None and is_pad_mask(mask) and reads_freely(mask) and mask.all():
-        return None, None
-    if not (is_pad_mask(mask) or (mask is None and documents is not None)):
-        return mask, None
+    if documents is None and (not is_pad_mask(mask) or (is_readable(mask) and mask.all())):
+        return None if is_pad_mask(mask) else mask, None
     real = torch.ones_like(documents) if mask is None else mask
     kept = KeptTokens.find(real, read_positions, documents, or_all=True)
     if kept is None or sum(kept.lengths) < real.numel():
         return mask, kept
-    return None, (None if documents is None else kept)
+    return None, None if documents is None else kept  # nothing is padding
 
 
-def needs_only_padding_masks(model, given: torch.Tensor) -> bool:
+def needs_only_padding_masks(stack, given: torch.Tensor) -> bool:
     """Whether an encoder, or a decoder's one new token, needs a mask for padding alone: no layer has a window, and
     attention takes a plain mask or none (flex attention's is one of blocks). In a graph: `False`."""
-    is_plain = model.config._attn_implementation in ("eager", *FUSED)
-    return is_plain and "sliding_attention" not in model.layer_types and not is_traced(given)
+    is_plain = stack.config._attn_implementation in ("eager", *FUSED)
+    return is_plain and "sliding_attention" not in stack.layer_types and not is_traced(given)
 
 
-def empty_states(model, given: torch.Tensor) -> torch.Tensor:
+def empty_states(stack, given: torch.Tensor) -> torch.Tensor:
     """`(batch, length, 0)`, with the dtype and device of hidden states, which is all that mask functions read."""
-    dtype = given.dtype if given.is_floating_point() else model.embeddings.embed_tokens.weight.dtype
-    return given.new_empty(*given.shape[:2], 0, dtype=dtype if dtype.is_floating_point else model.dtype)
+    dtype = given.dtype if given.is_floating_point() else stack.embeddings.embed_tokens.weight.dtype
+    return given.new_empty(*given.shape[:2], 0, dtype=dtype if dtype.is_floating_point else stack.dtype)
 
 
-def pair_mask(config, mask: object, like: torch.Tensor) -> object:
-    """A caller's mask of pairs, true (or 1) where a query sees a key, in the form that attention reads. Other masks
-    stay as they are: of padding, of numbers to add, or one that only the implementation knows."""
+def as_attention_reads(config, mask: object, like: torch.Tensor) -> object:
+    """A mask that is true (or 1) where a query sees a key, in the form that attention reads. Other masks stay as they
+    are: of padding, of numbers to add, or one that only the implementation knows."""
     if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or mask.is_floating_point():
         return mask
     sees, lowest = mask.bool(), torch.finfo(like.dtype).min
@@ -109,7 +108,7 @@ def pair_mask(config, mask: object, like: torch.Tensor) -> object:
 def shown_keys(mask: torch.Tensor, like: torch.Tensor) -> torch.BoolTensor | None:
     """A mask of padding `(batch, keys)` for any query, `(batch, 1, 1, keys)`; `None` if it is known to hide nothing."""
     sees = mask.to(like.device).bool()[:, None, None]
-    return None if reads_freely(sees) and sees.all() else sees
+    return None if is_readable(sees) and sees.all() else sees
 
 
 def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype, unseen: float = -torch.inf) -> torch.Tensor:
@@ -118,37 +117,38 @@ def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype, unseen: float = 
 
 
 def find_layouts(
-    model, like: torch.Tensor, mask: object, kept: KeptTokens | None, shows_weights: bool = False, **options
+    stack, like: torch.Tensor, mask: object, kept: KeptTokens | None, shows_weights: bool = False, **options
 ) -> dict[str, Layout]:
     """Who attends to whom, for each type of layer, by the caller's mask: all tokens, or those `kept`.
     `shows_weights`: attention weights are asked for, those of the padded batch. `like` are [`empty_states`]; the
     `options` are those of [`padded_layout`]."""
-    mask = pair_mask(model.config, mask, like)
-    make = partial(padded_layout, model, like, **options)
+    mask = as_attention_reads(stack.config, mask, like)
+    make = partial(padded_layout, stack, like, **options)
     if kept is None:
-        return {each: make(each, mask) for each in dict.fromkeys(model.layer_types)}
-    implementation, layouts = model.config._attn_implementation or "eager", {}
-    for each in dict.fromkeys(model.layer_types):
+        return {each: make(each, mask) for each in dict.fromkeys(stack.layer_types)}
+    implementation, layouts = stack.config._attn_implementation or "eager", {}
+    for each in dict.fromkeys(stack.layer_types):
         is_linear = each == "linear_attention"
         # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device.
         can_split = like.device.type == "cpu" and (is_linear or implementation in ("eager", *FUSED))
-        if not is_linear and model.takes_bounds(like):
+        if not is_linear and takes_bounds(stack, like):
             layout, mode = EVERYTHING, "by_bounds"
         elif shows_weights or not can_split:
             layout, mode = make(each, mask), "restored"
         else:  # no padding is left to hide, only what a window or, in eager attention, causality hides
-            is_limited = each == "sliding_attention" or (implementation == "eager" and model.is_causal)
+            is_limited = each == "sliding_attention" or (implementation == "eager" and stack.is_causal)
             layout, mode = make(each, None) if is_limited else EVERYTHING, "apart"
-        layouts[each] = layout._replace(mode=mode, queries=kept, keys=kept).cut()
+        layouts[each] = layout._replace(mode=mode, queries=kept, keys=kept).with_parts()
     return layouts
 
 
 def padded_layout(
-    model, like: torch.Tensor, layer_type: str, mask: object, documents=None, in_blocks: bool = True, **options
+    stack, like: torch.Tensor, layer_type: str, mask: object, documents=None, in_blocks: bool = True, **options
 ) -> Layout:
-    """Who attends to whom in a padded batch, in the layers of one type, by the [`pair_mask`]. `in_blocks`: attention
-    may run in blocks, as there are no earlier positions; `options` are further ones of transformers' mask functions."""
-    config, masks = model.config, DECODER_MASKS if model.is_causal else ENCODER_MASKS
+    """Who attends to whom in a padded batch, in the layers of one type, by a mask [`as_attention_reads`]. `in_blocks`:
+    attention may run in blocks, as there are no earlier positions; `options` are further ones of transformers' mask
+    functions."""
+    config, make = stack.config, MASKS[layer_type][stack.is_causal]
     if documents is not None:
         # (A graph cannot tell whether there are several.)
         if "flash" in (config._attn_implementation or "") and not (config.has_position_bias or is_traced(documents)):
@@ -158,10 +158,10 @@ def padded_layout(
             )
         options["and_mask_function"] = lambda row, head, query, key: documents[row, query] == documents[row, key]
     elif in_blocks and layer_type == "sliding_attention":
-        window = find_window(config, like, mask, model.is_causal)
+        window = find_window(config, like, mask, stack.is_causal)
         if window is not None:
             return Layout(window=window)
-    return Layout(masks[layer_type](config=config, inputs_embeds=like, attention_mask=mask, **options))
+    return Layout(make(config=config, inputs_embeds=like, attention_mask=mask, **options))
 
 
 def find_window(config, like: torch.Tensor, attention_mask: torch.Tensor | None, is_causal: bool) -> Window | None:
@@ -178,3 +178,19 @@ def find_window(config, like: torch.Tensor, attention_mask: torch.Tensor | None,
     if attention_mask is not None:
         places = places.where(attention_mask.to(like.device).bool(), Window.far)
     return Window(places, size - 1, 0) if is_causal else Window(places, size, size)
+
+
+def with_masks_dropped(stack, tokens: Tokens, mask: torch.Tensor | None, documents=None) -> Tokens:
+    """Tokens with embeddings instead of ids: zero at masks, others larger the more masks a sequence has, as if
+    dropout had left out what is masked (ESM-2, Lin et al. 2023). A row with masks holds one of the `documents`."""
+    ids = tokens.ids_or_embeddings
+    if ids.dim() == 3:
+        return tokens
+    masks, lengths = ids == stack.config.dropped_token_id, ids.shape[1]
+    if documents is not None and not is_traced(ids) and masks.any():
+        causes = "position_ids begin anew within a row, whose masks (dropped_token_id) would scale all its sequences"
+        raise ValueError(f"{causes}. Give each sequence a row of its own, padded.")
+    lengths = mask.sum(dim=1) if is_pad_mask(mask) else lengths
+    scale = (1 - MASKED) / (1 - masks.sum(dim=1).float() / lengths)
+    embeddings = stack.embeddings.embed_tokens(ids).masked_fill(masks.unsqueeze(-1), 0.0)
+    return tokens._replace(ids_or_embeddings=(embeddings * scale[:, None, None]).to(embeddings.dtype))

@@ -12,17 +12,17 @@ from transformers.activations import ACT2FN
 from transformers.modeling_outputs import QuestionAnsweringModelOutput, SequenceClassifierOutput, TokenClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .batch import IGNORED, is_pad_mask
-from .inputs import check_tensor, check_values, one_of
-from .norms import make_norm
+from .batch import IGNORED, is_pad_mask, labelled
+from .inputs import check_tensor, check_values, given_in
+from .layers import make_norm
 
 Inputs = dict[str, Any]  # the arguments of a base model by name, `None` where a caller gives nothing
-VOCABULARY = "the vocabulary (vocab_size)"  # as errors call it
 
 
-class Head:
-    """A base model, to which subclasses add a head. Callers pass a head the arguments of its base model, its labels and
-    its options. Its `forward(self, inputs, labels, *, options, **kwargs)` is wrapped to get the first as `inputs`."""
+class WithHead:
+    """A base model, to which subclasses add a head. Callers pass it the arguments of its base model, labels and
+    options. Its `forward(self, inputs, labels, *, options, **kwargs)` is wrapped: the arguments of the base model are
+    gathered into one dict, `inputs`."""
 
     model_class: type[nn.Module]
     model_options: dict[str, bool] = {}
@@ -91,11 +91,6 @@ def shown_signature(base_model: type, forward: Callable) -> tuple[Signature, lis
     return signature(forward).replace(parameters=parameters), names
 
 
-def given_in(inputs: Inputs, prefix: str = "") -> torch.Tensor:
-    """[`one_of`] the ids and the embeddings among a base model's inputs."""
-    return one_of(inputs[f"{prefix}input_ids"], inputs[f"{prefix}inputs_embeds"], prefix)
-
-
 class TfmPredictionHead(nn.Module):
     """The layers between a model and its projection onto the vocabulary (or labels): dense, activation, norm."""
 
@@ -119,18 +114,20 @@ class SequenceClassification:
     output_class = SequenceClassifierOutput
 
     def read_by(self, inputs: Inputs) -> torch.BoolTensor | None:
-        """`(batch, length)`, true at the positions that are classified. `None`: they are among the real tokens."""
+        """`(batch, length)`: the last true position of a row is classified. `None`: `classify` gets all states."""
 
     def forward(self, inputs: Inputs, labels: torch.Tensor | None = None, **kwargs) -> SequenceClassifierOutput:
         """Gives `logits` `(batch, num_labels)`, and the loss of the labels: `(batch,)` classes or values, or
         `(batch, num_labels)`, as `config.problem_type` says, which is set from them if it is `None`. Inputs as for the
         base model."""
-        config, read = self.config, self.read_by(inputs)
+        config, positions = self.config, self.read_by(inputs)
+        read = None if positions is None else only_last(positions)
         self.check_classes(given_in(inputs), labels)
         if config.is_encoder_decoder and labels is not None:
             inputs["use_cache"] = False
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
-        logits, loss = self.classify(outputs.last_hidden_state, inputs, read), None
+        states, loss = outputs.last_hidden_state, None
+        logits = self.classify(states if read is None else read_states(states, read), inputs)
         if labels is not None:
             problem = config.problem_type or ("regression" if config.num_labels == 1 else None)
             if problem in ("regression", "multi_label_classification"):  # values and marks
@@ -155,7 +152,17 @@ class SequenceClassification:
 
 
 class TokenClassification:
-    """The `forward` of a classifier on every position. A family says which layers `classify` states."""
+    """A classifier on every position."""
+
+    projection = "classifier"  # the name of its last layer
+    head_fields = ("classifier_transform", "classifier_dropout")
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.head = TfmPredictionHead(config, config.hidden_size) if config.classifier_transform else nn.Identity()
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.add_module(self.projection, nn.Linear(config.output_size, config.num_labels))
+        self.post_init()
 
     def read_by(self, labels: torch.LongTensor | None) -> torch.BoolTensor | None:
         """The `read_positions` of the base model."""
@@ -174,17 +181,26 @@ class TokenClassification:
         step, which divide the summed loss."""
         self.check_labels(labels, given_in(inputs).shape[:2], self.config.num_labels)
         outputs = self.model(**inputs, read_positions=self.read_by(labels), return_dict=True, **kwargs)
-        logits, loss = self.classify(outputs.last_hidden_state), None
+        states, loss = self.dropout(self.head(outputs.last_hidden_state)), None
+        logits = getattr(self, self.projection)(states)
         if labels is not None:
             loss = self.loss_function(logits, labels, config=self.config, num_items_in_batch=num_items_in_batch)
         return self.headed(TokenClassifierOutput, outputs, loss=loss, logits=logits)
 
 
 class QuestionAnswering:
-    """The `forward` of scores for the first and the last token of an answer. A family may `score` states otherwise."""
+    """Scores for the first and the last token of an answer."""
 
     reads_padding = True
     output_class = QuestionAnsweringModelOutput
+    head_fields = ("classifier_transform", "qa_dropout")
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.head = TfmPredictionHead(config, config.hidden_size) if config.classifier_transform else nn.Identity()
+        self.dropout = nn.Dropout(config.qa_dropout)
+        self.qa_outputs = nn.Linear(config.output_size, 2)
+        self.post_init()
 
     def forward(
         self,
@@ -202,21 +218,25 @@ class QuestionAnswering:
         is_whole = self.reads_padding or (start_positions is not None and end_positions is not None)
         read = given.new_ones(given.shape[:2], dtype=torch.bool) if is_whole else None
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
-        scores = self.score(outputs.last_hidden_state)
+        scores = self.qa_outputs(self.dropout(self.head(outputs.last_hidden_state)))
         if read is None and self.config.skip_padding and is_pad_mask(mask):
             scores = scores.masked_fill(mask.to(scores.device)[..., None] == 0, torch.finfo(scores.dtype).min)
         start_logits, end_logits = (each.squeeze(-1).contiguous() for each in scores.split(1, dim=-1))
         loss = self.loss_function(start_logits, end_logits, start_positions, end_positions)
         return self.headed(self.output_class, outputs, loss=loss, start_logits=start_logits, end_logits=end_logits)
 
-    def score(self, states: torch.Tensor) -> torch.Tensor:
-        return self.qa_outputs(states)
-
     def searched(self, inputs: Inputs) -> torch.Tensor:
         """The ids or the embeddings in which answers are looked for."""
         return given_in(inputs)
 
 
-def labelled(labels: torch.LongTensor | None) -> torch.BoolTensor | None:
-    """`(batch, length)`, true where there is a label; `None` without labels."""
-    return None if labels is None else labels != IGNORED
+def read_states(hidden_states: torch.Tensor, positions: torch.BoolTensor) -> torch.Tensor:
+    """`(batch, hidden_size)`, the states at the one true position `(batch, length)` of each row."""
+    index = positions.to(hidden_states.device).int().argmax(dim=1)
+    return hidden_states[torch.arange(index.shape[0], device=index.device), index]  # `len` would fix it in a graph
+
+
+def only_last(positions: torch.BoolTensor) -> torch.BoolTensor:
+    """`(batch, length)`: true at the last true one of each row alone; at its first position without one."""
+    places = torch.arange(positions.shape[1], device=positions.device)
+    return places == (positions * places).argmax(dim=1, keepdim=True)

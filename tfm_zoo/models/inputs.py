@@ -1,7 +1,4 @@
-"""A caller's arguments: checks, default positions, and packed documents.
-
-`model` is a [`TfmStack`], whose class and `add_stack` set what is read of it here (stack.py).
-"""
+"""A caller's arguments of a [`TfmStack`]: checks, default positions, and packed documents."""
 
 from collections.abc import Mapping
 from sys import maxsize
@@ -10,7 +7,7 @@ import torch
 from torch.nn import functional as F
 from transformers.utils import logging
 
-from .batch import FUSED, Tokens, count_in_mask, is_pad_mask, is_traced, reads_freely
+from .batch import FUSED, Tokens, count_in_mask, is_pad_mask, is_readable, is_traced
 
 logger = logging.get_logger(__name__)
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
@@ -30,6 +27,11 @@ def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, p
     return input_ids if inputs_embeds is None else inputs_embeds
 
 
+def given_in(inputs: dict, prefix: str = "") -> torch.Tensor:
+    """[`one_of`] the ids and the embeddings among a base model's inputs."""
+    return one_of(inputs[f"{prefix}input_ids"], inputs[f"{prefix}inputs_embeds"], prefix)
+
+
 def check_tensor(name: str, value: object) -> None:
     """Raises a `ValueError` for lists and arrays. (A mask may be an object that only a kernel knows.)"""
     if isinstance(value, list | tuple | str | Mapping) or type(value).__module__ == "numpy":
@@ -39,10 +41,10 @@ def check_tensor(name: str, value: object) -> None:
         )
 
 
-def warn_of_weights(model, given: torch.Tensor, options: dict) -> None:
+def warn_of_weights(stack, given: torch.Tensor, options: dict) -> None:
     """Says once that attention weights are asked for where no kernel returns them. (A graph holds no text.)"""
-    implementation = model.config._attn_implementation or "eager"
-    asked = implementation != "eager" and asks_for(model.config, options, "output_attentions")
+    implementation = stack.config._attn_implementation or "eager"
+    asked = implementation != "eager" and asks_for(stack.config, options, "output_attentions")
     if asked and not is_traced(given):
         logger.warning_once(
             f"output_attentions=True: attention by {implementation!r} returns no weights. Load the model with "
@@ -50,59 +52,63 @@ def warn_of_weights(model, given: torch.Tensor, options: dict) -> None:
         )
 
 
-def check_inputs(
-    model, tokens: Tokens, attention_mask: object, seen: int | None = 0, takes_more_keys: bool = False
-) -> None:
+def check_inputs(stack, tokens: Tokens, attention_mask: object, seen: int | None = 0) -> None:
     """Raises a `ValueError` where a caller's inputs do not fit each other or the model. The mask also covers the `seen`
-    positions in a cache (`None`: only the device knows how many); in a decoder (`takes_more_keys`), a mask of pairs may
-    cover the room of a static cache, and a dict may have one for each type of layer."""
-    given, prefix = tokens.ids_or_embeddings, model.argument_prefix
-    by_type = takes_more_keys and isinstance(attention_mask, dict)
+    positions in a cache (`None`: only the device knows how many). In a decoder, a mask of pairs may cover the room of a
+    static cache, and a dict may have one for each type of layer."""
+    given, prefix = tokens.ids_or_embeddings, stack.argument_prefix
+    by_type = stack.is_causal and isinstance(attention_mask, dict)
     check_tensor(f"{prefix}attention_mask", None if by_type else attention_mask)
     shape, are_ids = tuple(given.shape), not given.is_floating_point()
     if are_ids and len(shape) != 2:
         raise ValueError(f"{prefix}input_ids of shape {shape} should be of shape (batch, length).")
-    if not are_ids and (len(shape) != 3 or shape[2] != model.input_width):
-        expected = f"(batch, length, {model.input_width}): embeddings are {model.input_width} wide"
+    if not are_ids and (len(shape) != 3 or shape[2] != stack.input_width):
+        expected = f"(batch, length, {stack.input_width}): embeddings are {stack.input_width} wide"
         raise ValueError(f"{prefix}inputs_embeds of shape {shape} should be of shape {expected}.")
     batch, length = shape[:2]
     if length == 0:
         raise ValueError(f"Inputs of shape {shape} hold no token.")
     if isinstance(attention_mask, torch.Tensor) and seen is not None and attention_mask.shape != (batch, seen + length):
-        check_other_mask(model, attention_mask, batch, length, seen, takes_more_keys)
-    for name, each in (("token_type_ids", tokens.token_type_ids), ("position_ids", tokens.position_ids)):
+        check_other_mask(stack, attention_mask, batch, length, seen)
+    segments, tasks = tokens.token_type_ids, tokens.task_type_ids
+    for name, each in (("token_type_ids", segments), ("position_ids", tokens.position_ids), ("task_type_ids", tasks)):
         check_tensor(f"{prefix}{name}", each)
         # (Not `in`: in a graph, sizes may be symbols, which have no hash.)
         if each is not None and each.shape != (batch, length) and each.shape != (1, length):
             raise ValueError(f"{prefix}{name} of shape {tuple(each.shape)} should be of shape ({batch}, {length}).")
-    embeddings, segments = model.embeddings, tokens.token_type_ids
+    embeddings = stack.embeddings
     # The table may have been resized. An adapter around it has no size, and an engine's later processes have no table.
-    rows = getattr(getattr(embeddings, "embed_tokens", None), "num_embeddings", model.vocab_size)
+    rows = getattr(getattr(embeddings, "embed_tokens", None), "num_embeddings", stack.vocab_size)
     vocabulary = f"the vocabulary ({prefix}vocab_size)"
     check_values(f"{prefix}input_ids", given if are_ids else None, rows, vocabulary)
     if segments is not None and embeddings.token_types_as_tokens:
         check_values("token_type_ids", segments, rows, vocabulary)
     elif segments is not None and embeddings.embed_token_types is not None:
-        check_values("token_type_ids", segments, model.config.type_vocab_size, "the segments (type_vocab_size)")
-    if model.num_positions is not None:
-        at_padding = -1 if model.config.position_ids_from_padding or model.config.position_ids_from_mask else None
-        check_values(f"{prefix}position_ids", tokens.position_ids, model.num_positions, POSITIONS, at_padding)
+        check_values("token_type_ids", segments, stack.config.type_vocab_size, "the segments (type_vocab_size)")
+    if stack.config.task_type_vocab_size:
+        check_values("task_type_ids", tasks, stack.config.task_type_vocab_size, "the tasks (task_type_vocab_size)")
+    if stack.num_positions is not None:
+        at_padding = -1 if stack.config.position_ids_from_padding or stack.config.position_ids_from_mask else None
+        check_values(f"{prefix}position_ids", tokens.position_ids, stack.num_positions, POSITIONS, at_padding)
 
 
-def check_other_mask(
-    model, attention_mask: torch.Tensor, batch: int, length: int, seen: int, takes_more_keys: bool
-) -> None:
+def fits_pairs(mask: torch.Tensor, rows: int, heads: int, queries: int) -> bool:
+    """Whether a mask is one of pairs for so many rows, heads and queries, or for all of them alike."""
+    sizes = zip(mask.shape, (rows, heads, queries), strict=False)
+    return mask.dim() == 4 and all(size in (1, count) for size, count in sizes)
+
+
+def check_other_mask(stack, attention_mask: torch.Tensor, batch: int, length: int, seen: int) -> None:
     """Raises a `ValueError` for a mask that is not `(batch or 1, heads or 1, length or 1, seen + length)`."""
-    prefix, shape, whole = model.argument_prefix, tuple(attention_mask.shape), seen + length
-    sizes = ((1, batch), (1, model.num_heads), (1, length))
-    fits = len(shape) == 4 and all(size in allowed for size, allowed in zip(shape[:3], sizes, strict=True))
-    if not fits or not (shape[3] == whole or (takes_more_keys and shape[3] > length)):
+    prefix, shape, whole = stack.argument_prefix, tuple(attention_mask.shape), seen + length
+    fits = fits_pairs(attention_mask, batch, stack.num_heads, length)
+    if not fits or not (shape[3] == whole or (stack.is_causal and shape[3] > length)):
         cached = f" and the {seen} positions in the cache" if seen else ""
         raise ValueError(
             f"{prefix}attention_mask of shape {shape} does not fit the inputs{cached}: it should be of shape "
             f"({batch}, {whole}), or ({batch}, 1, {length}, {whole})."
         )
-    if model.config.has_linear_attention:
+    if stack.config.has_linear_attention:
         raise ValueError(
             f"{prefix}attention_mask of shape {shape} says who attends to whom, and linear attention compares no two "
             f"positions: it should be of shape ({batch}, {whole}), 0 at padding."
@@ -112,7 +118,7 @@ def check_other_mask(
 def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ignored: int | None = None) -> None:
     """Raises a `ValueError` for ids outside 0 to `size - 1` that are not `ignored`; only on a CPU: another device would
     be waited for, and refuses such ids itself."""
-    if ids is None or not reads_freely(ids) or not ids.numel():
+    if ids is None or not is_readable(ids) or not ids.numel():
         return
     ids = ids if ignored is None else ids.masked_fill(ids == ignored, 0)
     low, high = (end.item() for end in ids.aminmax())
@@ -121,37 +127,32 @@ def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ign
         raise ValueError(f"{name} holds {low if low < 0 else high}, which is outside {table}: ids go from 0{last}.")
 
 
-def default_positions(
-    model, given: torch.Tensor, mask: object = None, seen: int | torch.Tensor = 0
-) -> torch.LongTensor:
+def default_positions(stack, given: torch.Tensor, mask=None, seen: int | torch.Tensor = 0) -> torch.LongTensor:
     """Positions `(batch or 1, length)` that a caller left out: from 0, after the `seen` ones in a cache. If the
     configuration counts real tokens only, by their ids or by the mask, padding has position -1. Raises a `ValueError`
     if there are more than the model has."""
-    config, length, has_mask = model.config, given.shape[1], is_pad_mask(mask)
-    most, count = model.num_positions, None
-    if config.position_ids_from_padding and has_mask and not (isinstance(seen, int) and seen == 0):
-        seen = mask[:, :-length].bool().sum(dim=1, keepdim=True)
-    if config.position_ids_from_mask and has_mask:
+    config, length, most, count = stack.config, given.shape[1], stack.num_positions, None
+    if config.position_ids_from_padding and is_pad_mask(mask):
+        seen = mask[:, :-length].to(given.device).bool().sum(dim=1, keepdim=True)
+    if config.position_ids_from_mask and is_pad_mask(mask):
         positions = count_in_mask(mask.to(given.device))[:, -length:]
     elif config.position_ids_from_padding and given.dim() == 2:
         real = given != config.pad_token_id
         positions = (real.cumsum(dim=1) + seen) * real - 1
-    elif isinstance(seen, int):
-        count = seen + length
-        positions = torch.arange(seen, count, device=given.device).unsqueeze(0)
     else:
-        positions = (torch.arange(length, device=given.device) + seen).view(-1, length)
-    if most is not None and count is None and reads_freely(positions) and positions.numel():
+        positions = torch.arange(length, device=given.device)[None] + seen
+        count = seen + length if isinstance(seen, int) else None
+    if most is not None and count is None and is_readable(positions) and positions.numel():
         count = int(positions.max()) + 1
     if most is not None and count is not None and count > most:
         raise ValueError(
-            f"{model.argument_prefix}inputs of {count} tokens do not fit into the model, which has {most} positions "
+            f"{stack.argument_prefix}inputs of {count} tokens do not fit into the model, which has {most} positions "
             f"(max_position_embeddings): a tokenizer cuts texts with truncation=True, max_length={most}."
         )
     return positions
 
 
-def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTensor | None:
+def documents_of(stack, tokens: Tokens, attention_mask: object) -> torch.LongTensor | None:
     """The number of each token's document, `(batch, length)`, if a caller's positions say that rows hold several.
     `None` if they do not, if a mask of pairs says who attends to whom, and in an engine, which knows it itself.
 
@@ -159,7 +160,7 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
     cannot tell whether there are several, and numbers them always.) Raises a `ValueError` for a model with a part that
     would carry one document into the next.
     """
-    shape, implementation = tokens.ids_or_embeddings.shape[:2], model.config._attn_implementation or "eager"
+    shape, implementation = tokens.ids_or_embeddings.shape[:2], stack.config._attn_implementation or "eager"
     is_limited = attention_mask is not None and not is_pad_mask(attention_mask)
     if shape[1] < 2 or is_limited or not implementation.startswith(SEPARATED):
         return None
@@ -169,7 +170,7 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
         counts, moved = real.cumsum(dim=1), F.pad(torch.full_like(position_ids, -1), (0, 1))
         position_ids = moved.scatter(1, (counts - 1).where(real, shape[1]), position_ids)[:, :-1]
     begins, steps = position_ids == 0, position_ids.diff(dim=1, prepend=position_ids[:, :1])
-    if model.is_causal:
+    if stack.is_causal:
         begins = begins | (steps <= 0)
     else:  # where positions count up, a row may begin inside a document
         counts_up = (begins | (steps == 1) | (position_ids < 0))[:, 1:].all(dim=1, keepdim=True)
@@ -179,9 +180,9 @@ def documents_of(model, tokens: Tokens, attention_mask: object) -> torch.LongTen
     if not is_traced(documents):
         if not is_packed.any():
             return None
-        if parts := [part for name, part in model.of_whole_rows.items() if getattr(model.config, name)]:
+        if parts := [part for name, part in stack.of_whole_rows.items() if getattr(stack.config, name)]:
             raise ValueError(
-                f"{model.argument_prefix}position_ids begin anew within a row: {parts[0]} would carry one sequence "
+                f"{stack.argument_prefix}position_ids begin anew within a row: {parts[0]} would carry one sequence "
                 "into the next. Give each sequence a row of its own, padded."
             )
     documents = documents * is_packed

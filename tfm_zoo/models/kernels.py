@@ -6,6 +6,7 @@ and a mask; they return the output `(batch, length, heads, head_dim)`, and weigh
 
 from collections.abc import Callable
 from functools import partial
+from inspect import signature
 from itertools import groupby
 
 import torch
@@ -14,10 +15,16 @@ from torch.nn import functional as F
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils.import_utils import is_torch_greater_or_equal
 
 from .batch import FUSED, Layout, Window, is_traced
-from .compat import ASKS_FOR_GROUPS, varlen_attn
 from .linear_attention import linear_attention_forward
+
+varlen_attn = None
+if is_torch_greater_or_equal("2.11"):  # the first whose kernel takes a scale and windows
+    from torch.nn.attention.varlen import varlen_attn
+#: torch 2.11 shares key-value heads among query heads unasked
+ASKS_FOR_GROUPS = varlen_attn is not None and "enable_gqa" in signature(varlen_attn).parameters
 
 ALL_ATTENTION_FUNCTIONS.register("varlen", ALL_ATTENTION_FUNCTIONS["sdpa"])
 ALL_MASK_ATTENTION_FUNCTIONS.register("varlen", ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
@@ -40,17 +47,17 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         packed = module.choose_packed_kernel(module, layout, query)
         if packed is not None:
             return packed
+    # Compiled, ours runs only in a decoding step of grouped heads, where transformers' would copy the keys they share.
+    # (`is_traced` says more: of fake tensors, and under `vmap`.)
+    is_graph = on_cpu and (torch.compiler.is_compiling() or torch.jit.is_tracing())
     if module.layer_type == "linear_attention":
         attend = linear_attention_forward
     elif on_cpu and dropout:
         attend = attend if is_traced(query) else dropped_attention_forward
-    elif on_cpu:
-        is_graph = torch.compiler.is_compiling() or torch.jit.is_tracing()
-        # (`is_traced` is also true of fake tensors and under `vmap`, where the faster function runs, too. In a compiled
-        # step, transformers' function would copy keys that heads share.)
-        if not is_graph or (query.shape[2] == 1 and module.num_key_value_groups > 1):
-            attend = cpu_attention_forward
-    elif layout.bias is not None:
+    elif on_cpu and not (is_graph and (module.num_key_value_groups == 1 or query.shape[2] > 1)):
+        attend = cpu_attention_forward
+    # What the layout asks for goes around it.
+    if layout.bias is not None:
         attend = partial(attend, position_bias=layout.bias)
     if module.attend_biased is not None:
         attend = partial(module.attend_biased, attend)
@@ -61,11 +68,11 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
     return partial(attend_padded, attend, layout) if layout.mode == "restored" else attend
 
 
-def takes_bounds(model, states: torch.Tensor) -> bool:
+def takes_bounds(stack, states: torch.Tensor) -> bool:
     """Whether a kernel runs over real tokens, laid end to end, in layers that compare positions: flash attention where
     it is asked for; torch's own (torch 2.11) where `"varlen"` is asked for and the device has it. Elsewhere `"varlen"`
     is `"sdpa"`, and padding is restored around it. `states` are of the model's dtype and on its device."""
-    config, head_dim = model.config, model.cache_sizes[1]
+    config, head_dim = stack.config, stack.cache_sizes[1]
     if config._attn_implementation != "varlen":
         return "flash" in (config._attn_implementation or "")
     has_kernel = varlen_attn is not None and states.is_cuda and has_flash()
@@ -75,7 +82,7 @@ def takes_bounds(model, states: torch.Tensor) -> bool:
     fits = kernel_dtype(states) in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= 256
     if has_bias_or_cap or not fits:
         return False
-    return not any(getattr(part, "dropout_rate", 0.0) for part in model.modules())
+    return not any(getattr(part, "dropout_rate", 0.0) for part in stack.modules())
 
 
 def has_flash() -> bool:
@@ -141,7 +148,7 @@ def repeat_heads(module: nn.Module, *states: torch.Tensor) -> tuple[torch.Tensor
 
 def cpu_attention_forward(module, query, key, value, attention_mask, scaling: float, **kwargs):
     """transformers' `"sdpa"` without what it asks for other devices: many short calls take half the time."""
-    if kwargs.get("cache") is not None:  # a paged cache of transformers before 5.24: that function writes to it
+    if kwargs.get("cache") is not None:  # a paged one (see `given_cache`): that function writes to it
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     options = {"scale": scaling, "enable_gqa": module.num_key_value_groups > 1}
     options["is_causal"] = attention_mask is None and module.is_causal and query.shape[2] > 1
@@ -196,22 +203,23 @@ class DroppedAttention(torch.autograd.Function):
 
 def attend_apart(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
     """Calls a kernel sequence by sequence, and once for neighbours of one length if no mask and no window limits them.
-    These are limits of the padded batch, and each sequence gets its part."""
+    `attention_mask`, of the padded batch, is whole; `layout.masks` are its parts."""
     kept, window = layout.queries, layout.window
-    runs = [(length, 1) for length in kept.lengths]
-    calls, masks = [attend] * len(runs), layout.masks or [None] * len(runs)
+    # (Grouped, dropout would be drawn in another order, and a graph bound to these lengths.)
+    alone = layout.masks or window is not None or kwargs.get("dropout") or torch.compiler.is_compiling()
+    runs = [(n, 1) for n in kept.lengths] if alone else [(n, len([*alike])) for n, alike in groupby(kept.lengths)]
+    masks, places = layout.masks or [None] * len(runs), [None] * len(runs)
     if window is not None:
         places = (kept.indices % kept.shape[1]).split(kept.lengths)
-        calls = [partial(attend_in_blocks, attend, window._replace(places=each.unsqueeze(0))) for each in places]
-    # (Grouping would draw dropout in another order, and bind a graph to these lengths.)
-    elif not (layout.masks or kwargs.get("dropout") or torch.compiler.is_compiling()):
-        runs = [(length, len([*alike])) for length, alike in groupby(kept.lengths)]
     sizes, outputs = [length * count for length, count in runs], []
     states = (each.split_with_sizes(sizes, dim=2) for each in (query, key, value))
-    for (_, count), call, mask, *heads in zip(runs, calls, masks, *states, strict=False):  # (runs may be fewer)
+    for (_, count), mask, own, *heads in zip(runs, masks, places, *states, strict=True):
         if count > 1:  # `(1, heads, tokens, head_dim)` to `(count, heads, length, head_dim)`
             heads = [each[0].unflatten(1, (count, -1)).transpose(0, 1) for each in heads]
-        output, _ = call(module, *heads, mask, **kwargs)
+        if window is None:
+            output, _ = attend(module, *heads, mask, **kwargs)
+        else:
+            output, _ = attend_in_blocks(attend, window._replace(places=own[None]), module, *heads, mask, **kwargs)
         outputs.append(output if count == 1 else output.flatten(0, 1).unsqueeze(0))
     return torch.cat(outputs, dim=1), None
 

@@ -49,9 +49,7 @@ def feature_map(states: torch.Tensor) -> torch.Tensor:
     return torch.where(states > 0, states + 1, states.clamp(max=0).exp())
 
 
-def causal_sums(
-    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, before: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def causal_sums(queries, keys, values, before: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
     """The sums `(batch, heads, group, length, width)` over the positions up to each query's own, and the state after
     the last one. Positions come in chunks: a query is compared with each key of its own chunk, and with the sum over
     earlier chunks.

@@ -7,9 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .batch import IGNORED, KeptTokens, has_hooks, is_traced
+from .batch import IGNORED, has_hooks, is_traced, need_gradient
 from .kernels import soft_capped
 
+VOCABULARY = "the vocabulary (vocab_size)"  # as errors call it
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
 FEW = 1 << 18  # up to this many logits are made at once
 UNKNOWN_WIDTH = FEW  # of a stand-in for a projection, which counts as a wide one
@@ -24,21 +25,16 @@ def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logit
     return return_logits or has_hooks(model.lm_head, model.head)  # hooks see every position
 
 
-def vocabulary_outputs(
-    model, states, labels, makes_all: bool, num_items=None, logits_to_keep=0, kept: KeptTokens | None = None
-) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+def vocabulary_outputs(model, states, labels, makes_all: bool, num_items=None, logits_to_keep=0) -> tuple:
     """The loss and the logits of `model.lm_head`, after `model.head`, for states `(batch, length, hidden_size)`; each
     `None` if not asked for. `makes_all` is what [`makes_logits`] says, and further options are those of
-    [`TfmGPTForCausalLM`]. `kept`: only these tokens have logits; those of others are zero."""
+    [`TfmGPTForCausalLM`]."""
     softcap = getattr(model.config, "final_logit_softcapping", None)
     if not makes_all:
         if labels is None:
             return None, None
         states, labels = labelled_only(states, labels)
         return vocabulary_loss(model.head(states), model.lm_head, labels, num_items, softcap), None
-    kept = None if kept is None or has_hooks(model.head, model.lm_head) else kept
-    if kept is not None:
-        states, labels = kept.keep(states), labels if labels is None else kept.keep(labels)
     states, loss = model.head(states), None
     logits = soft_capped(model.lm_head(select_positions(states, logits_to_keep)), softcap)
     # (Positions that are chosen by a tensor may be as many as all, in another order.)
@@ -47,7 +43,7 @@ def vocabulary_outputs(
     elif labels is not None:
         states, targets = labelled_only(states, labels)
         loss = vocabulary_loss(states, model.lm_head, targets, num_items, softcap)
-    return loss, logits if kept is None else kept.restore(logits)
+    return loss, logits
 
 
 def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Tensor) -> torch.Tensor:
@@ -82,8 +78,9 @@ def vocabulary_loss(
     # Each call of a divided layer gathers its parts from all processes, so all processes must call it equally often.
     if labels.numel() * vocabulary <= FEW or is_traced(states) or is_divided(lm_head):
         return logits_loss(soft_capped(lm_head(states), softcap), labels, num_items)
-    if torch.is_grad_enabled():
-        loss = ChunkedLoss.apply(lm_head, labels, softcap, chunk, states, *lm_head.parameters())
+    if need_gradient(states, *lm_head.parameters()):
+        learned = [parameter for parameter in lm_head.parameters() if parameter.requires_grad]
+        loss = ChunkedLoss.apply(lm_head, labels, softcap, chunk, states, *learned)
     else:
         chunks = zip(states.split(chunk), labels.split(chunk), strict=True)
         loss = sum(logits_loss(soft_capped(lm_head(part), softcap), targets, num_items=1) for part, targets in chunks)
@@ -94,40 +91,32 @@ class ChunkedLoss(torch.autograd.Function):
     """The summed loss of all chunks. A chunk's gradients are computed beside its loss, and kept, not its logits."""
 
     @staticmethod
-    def forward(ctx, lm_head: nn.Module, labels: torch.LongTensor, softcap: float | None, chunk: int, *inputs):
-        """`inputs` are the hidden states, then the parameters of `lm_head`."""
-        (states, *parameters), ctx.needed = inputs, ctx.needs_input_grad[-len(inputs) :]
-        learned = [parameter for parameter, needed in zip(parameters, ctx.needed[1:], strict=True) if needed]
+    def forward(ctx, lm_head, labels: torch.LongTensor, softcap: float | None, chunk: int, states, *learned):
+        """`learned` are parameters of `lm_head`."""
         total, state_gradients, parameter_gradients = torch.zeros((), device=states.device), [], [None] * len(learned)
         for part, targets in zip(states.split(chunk), labels.split(chunk), strict=True):
-            with torch.set_grad_enabled(any(ctx.needed)):
+            with torch.enable_grad():
                 part = part.detach().requires_grad_()
                 logits = soft_capped(lm_head(part), softcap)
             # (This may overwrite `logits`, which no backward pass reads.)
-            loss, logit_gradients = loss_and_gradient(logits.detach().float(), targets)
+            loss, gradient = loss_and_gradient(logits.detach().float(), targets)
             total += loss
-            if any(ctx.needed):
-                logit_gradients = logit_gradients.to(logits.dtype)
-                gradient, *gradients = torch.autograd.grad(logits, (part, *learned), logit_gradients, allow_unused=True)
-                state_gradients.append(gradient)
-                sums = zip(parameter_gradients, gradients, strict=True)
-                parameter_gradients = [new if old is None else old.add_(new) for old, new in sums]
-                del gradients, sums  # or they would stand beside those of the next chunk
-        ctx.gradients = [torch.cat(state_gradients), *parameter_gradients] if state_gradients else []
+            gradient, *gradients = torch.autograd.grad(
+                logits, (part, *learned), gradient.to(logits.dtype), allow_unused=True
+            )
+            state_gradients.append(gradient)
+            sums = zip(parameter_gradients, gradients, strict=True)
+            parameter_gradients = [new if old is None else old.add_(new) for old, new in sums]
+            del gradients, sums  # or they would stand beside those of the next chunk
+        ctx.gradients = [torch.cat(state_gradients), *parameter_gradients]
         return total
 
     @staticmethod
     def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         if torch.is_grad_enabled() or ctx.gradients is None:
-            raise RuntimeError(
-                "A loss that is computed in chunks cannot be differentiated twice: call the model with "
-                "return_logits=True, and it is computed from all logits."
-            )
-        state_gradients, *parameter_gradients = ctx.gradients
-        ctx.gradients = None  # they are changed in place
-        scaled = iter([None if each is None else each.mul_(gradient) for each in parameter_gradients])
-        rest = [next(scaled) if needed else None for needed in ctx.needed[1:]]
-        return None, None, None, None, state_gradients.mul_(gradient) if ctx.needed[0] else None, *rest
+            raise RuntimeError("A loss in chunks cannot be differentiated twice: call it with return_logits=True.")
+        gradients, ctx.gradients = ctx.gradients, None  # they are changed in place
+        return None, None, None, None, *(None if each is None else each.mul_(gradient) for each in gradients)
 
 
 def loss_and_gradient(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.Tensor, torch.Tensor]:

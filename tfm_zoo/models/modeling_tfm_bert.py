@@ -11,25 +11,14 @@ from transformers.models.bert.modeling_bert import BertForPreTrainingOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
 
-from .batch import KeptTokens, Tokens, is_pad_mask
+from .batch import KeptTokens, Tokens, has_hooks, is_pad_mask, labelled
+from .configuration_checks import ENGINES
 from .configuration_tfm_bert import TfmBertConfig
-from .encoder_inputs import TfmTaskEmbedding, with_masks_dropped, with_tasks
-from .engines import check_pooling
 from .entrance import encoder_batch
-from .heads import (
-    VOCABULARY,
-    Head,
-    Inputs,
-    QuestionAnswering,
-    SequenceClassification,
-    TfmPredictionHead,
-    TokenClassification,
-    given_in,
-    labelled,
-)
-from .inputs import check_tensor, one_of
-from .losses import makes_logits, vocabulary_outputs
-from .norms import make_norm
+from .heads import Inputs, QuestionAnswering, SequenceClassification, TfmPredictionHead, TokenClassification, WithHead
+from .inputs import check_tensor, given_in, one_of
+from .layers import make_norm
+from .losses import VOCABULARY, makes_logits, vocabulary_outputs
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
 
@@ -69,25 +58,16 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
     def __init__(self, config: TfmBertConfig, add_pooling_layer: bool | None = None):
         super().__init__(config)
         self.add_stack(config.layer_types, config.vocab_size)
-        if config.task_type_vocab_size:
-            self.embeddings.embed_token_types = TfmTaskEmbedding(config)
         # (A classifier may take the pooler's place. `pooler_query` stays here.)
         self.has_pooling = config.add_pooling_layer if add_pooling_layer is None else add_pooling_layer
         self.pooler, self.pooler_query, width = None, None, config.hidden_size
         if self.has_pooling:
-            dense = nn.Linear(width, width, bias=config.classifier_bias)
-            layers = OrderedDict(
-                dropout=nn.Dropout(config.pooler_dropout), dense=dense, act_fn=ACT2FN[config.pooler_act]
-            )
+            dense, act_fn = nn.Linear(width, width, bias=config.classifier_bias), ACT2FN[config.pooler_act]
+            layers = OrderedDict(dropout=nn.Dropout(config.pooler_dropout), dense=dense, act_fn=act_fn)
             self.pooler = nn.Sequential(layers | {"norm": make_norm(config)} if config.classifier_norm else layers)
             if config.classifier_pooling == "attention":  # by a score of each state
                 self.pooler_query = nn.Linear(width, 1, bias=False)
         self.post_init()
-
-    def adapt_tokens(self, tokens: Tokens, mask: object, documents: torch.Tensor | None, options: dict) -> Tokens:
-        if self.config.task_type_vocab_size:
-            tokens = with_tasks(self.config, tokens, options.pop("task_type_ids", None))
-        return tokens if self.config.dropped_token_id is None else with_masks_dropped(self, tokens, mask, documents)
 
     def pools_first(self, attention_mask: torch.Tensor | None) -> bool:
         """Whether the first position is pooled. Raises a `ValueError` if a mean needs another mask."""
@@ -118,11 +98,12 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         token_type_ids: torch.LongTensor | None = None,
         position_ids: torch.LongTensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        task_type_ids: torch.LongTensor | None = None,
         read_positions: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> modeling_outputs.BaseModelOutputWithPooling:
         """Inputs and outputs as the class documents them."""
-        tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
+        tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids, task_type_ids)
         reads_first = self.has_pooling and self.pools_first(attention_mask)
         batch = encoder_batch(self, tokens, attention_mask, kwargs, read_positions, reads_first)
         outputs = self.run(batch, **kwargs)
@@ -144,8 +125,8 @@ def mean_of(states: torch.Tensor, mask: torch.Tensor | None, query: nn.Module | 
     return (states * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
 
 
-class TfmBertHead(Head, TfmBertPreTrainedModel):
-    """The encoder, to which a subclass adds a head. `inputs` are the arguments of [`TfmBertModel`]: see [`Head`]."""
+class TfmBertHead(WithHead, TfmBertPreTrainedModel):
+    """The encoder, to which a subclass adds a head. `inputs` are arguments of [`TfmBertModel`]: see [`WithHead`]."""
 
     model_class = TfmBertModel
     model_options = {"add_pooling_layer": True}
@@ -159,7 +140,12 @@ class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
 
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
-        check_pooling(config)
+        if config._attn_implementation in ENGINES and config.classifier_pooling != "cls":
+            hint = "no engine pools in this way, so serve the model with transformers."
+            if config.classifier_pooling == "mean":  # by default, they pool the first position
+                mean, is_told = '{"seq_pooling_type": "MEAN"}', '{"classifier_pooling": "cls"}'
+                hint = f"tell the engine with --pooler-config '{mean}', and the model with --hf-overrides '{is_told}'."
+            raise ValueError(f"classifier_pooling={config.classifier_pooling!r}: {hint}")
         read = dict((self.model.pooler if config.classifier_dense else self.model.pooler[:1]).named_children())
         # (An engine gives it `(rows, 1, width)`.)
         layers = {"flatten": nn.Flatten(0, -2), **read, "out_dropout": nn.Dropout(config.classifier_dropout)}
@@ -167,7 +153,7 @@ class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
         self.classifier, self.model.pooler = nn.Sequential(OrderedDict(layers, out_proj=out_proj)), None
         self.post_init()
 
-    def classify(self, states: torch.Tensor, inputs: Inputs, _: None) -> torch.Tensor:
+    def classify(self, states: torch.Tensor, inputs: Inputs) -> torch.Tensor:
         return self.model.pool(states, inputs["attention_mask"], self.classifier)
 
 
@@ -175,17 +161,6 @@ class TfmBertForTokenClassification(TokenClassification, TfmBertHead):
     """The encoder with a classifier on every position."""
 
     model_options = {"add_pooling_layer": False}
-    head_fields = ("classifier_transform", "classifier_dropout")
-
-    def __init__(self, config: TfmBertConfig):
-        super().__init__(config)
-        self.head = TfmPredictionHead(config, config.hidden_size) if config.classifier_transform else nn.Identity()
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
-
-    def classify(self, states: torch.Tensor) -> torch.Tensor:
-        return self.classifier(self.dropout(self.head(states)))
 
 
 class TfmBertForQuestionAnswering(QuestionAnswering, TfmBertHead):
@@ -193,17 +168,6 @@ class TfmBertForQuestionAnswering(QuestionAnswering, TfmBertHead):
 
     model_options = {"add_pooling_layer": False}
     reads_padding = False
-    head_fields = ("classifier_transform", "qa_dropout")
-
-    def __init__(self, config: TfmBertConfig):
-        super().__init__(config)
-        self.head = TfmPredictionHead(config, config.hidden_size) if config.classifier_transform else nn.Identity()
-        self.dropout = nn.Dropout(config.qa_dropout)
-        self.qa_outputs = nn.Linear(config.hidden_size, 2)
-        self.post_init()
-
-    def score(self, states: torch.Tensor) -> torch.Tensor:
-        return self.qa_outputs(self.dropout(self.head(states)))
 
 
 class TfmBertForMultipleChoice(TfmBertHead):
@@ -227,7 +191,6 @@ class TfmBertForMultipleChoice(TfmBertHead):
             shape = f"(batch, choices, length{width})"
             raise ValueError(f"{name} of shape {tuple(given.shape)} should be of shape {shape}.")
         self.check_labels(labels, given.shape[:1], given.shape[1], "the choices")
-        inputs |= {"task_type_ids": kwargs.pop("task_type_ids")} if "task_type_ids" in kwargs else {}
         for name, each in inputs.items():
             check_tensor(name, each)
         rows = {name: each if each is None else each.flatten(0, 1) for name, each in inputs.items()}
@@ -282,9 +245,9 @@ class TfmBertForMaskedLM(TfmBertHead):
         num_items_in_batch: int | torch.Tensor | None = None,
         **kwargs,
     ) -> modeling_outputs.MaskedLMOutput:
-        """Called with the arguments of [`TfmBertModel`], which [`Head`] gathers into `inputs`. Gives the loss of the
-        labels, and `logits` `(batch, length, vocab_size)`, zero at padding that was skipped. If one label stands at
-        padding, all padding is computed.
+        """Called with the arguments of [`TfmBertModel`], which [`WithHead`] gathers into `inputs`. Gives the loss of
+        the labels, and `logits` `(batch, length, vocab_size)`, zero at padding that nobody reads. If one label stands
+        at padding, all padding is computed.
 
         Args:
             labels: `(batch, length)`, token ids, -100 where there is nothing to predict.
@@ -296,15 +259,19 @@ class TfmBertForMaskedLM(TfmBertHead):
         return self.headed(modeling_outputs.MaskedLMOutput, outputs, loss=loss, logits=logits)
 
     def predict(self, inputs: Inputs, labels, return_logits: bool | None, num_items=None, **kwargs) -> tuple:
-        """The encoder's outputs, and the loss and the logits of the vocabulary. Logits are made of real tokens, unless
-        a label stands at padding. (Which these are is found here again: outputs cannot carry the encoder's `kept`.)"""
+        """The encoder's outputs, and the loss and the logits of the vocabulary. Logits are made of real tokens, even if
+        the encoder computed padding for a hook on a layer; of all tokens for a hook on the head, and for a label at
+        padding."""
         self.check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, VOCABULARY)
         read, mask, kept = labelled(labels), inputs["attention_mask"], None
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
-        makes_all = makes_logits(self, labels, return_logits)
-        if makes_all and self.config.skip_padding and is_pad_mask(mask):
+        states, makes_all = outputs.last_hidden_state, makes_logits(self, labels, return_logits)
+        if makes_all and self.config.skip_padding and is_pad_mask(mask) and not has_hooks(self.head, self.lm_head):
             kept = KeptTokens.find(mask, read)
-        return outputs, *vocabulary_outputs(self, outputs[0], labels, makes_all, num_items, kept=kept)
+        if kept is not None:
+            states, labels = kept.keep(states), labels if labels is None else kept.keep(labels)
+        loss, logits = vocabulary_outputs(self, states, labels, makes_all, num_items)
+        return outputs, loss, logits if kept is None else kept.restore(logits)
 
 
 class TfmBertForReplacedTokenDetection(TfmBertHead):

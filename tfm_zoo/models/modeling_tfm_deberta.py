@@ -14,7 +14,7 @@ from transformers.activations import ACT2FN
 
 from .batch import Batch, KeptTokens, is_pad_mask, is_traced
 from .configuration_tfm_deberta import TfmDebertaConfig
-from .layers import TfmAttention, TfmLayer
+from .layers import TfmAttention, TfmLayer, make_norm
 from .modeling_tfm_bert import (
     TfmBertForMaskedLM,
     TfmBertForMultipleChoice,
@@ -25,7 +25,6 @@ from .modeling_tfm_bert import (
     TfmBertModel,
     TfmBertPreTrainedModel,
 )
-from .norms import make_norm
 from .position_bias import check_takes_bias, masked
 
 PLACES = 128  # whose products with distances are made at a time: those of all would not fit into the CPU's caches
@@ -207,8 +206,7 @@ class TfmDebertaModel(TfmDebertaPreTrainedModel, TfmBertModel):
         """As [`TfmStack`]; layers get embeddings and numbers of distances, and the mask."""
         given = batch.tokens.ids_or_embeddings
         check_takes_bias(self.config, "DeBERTa's scores have one")
-        length = (given if batch.kept is None else batch.kept).shape[1]
-        distances = self.distances.of_length(length, given.device, is_traced(given))
+        distances = self.distances.of_length(batch.shape[1], given.device, is_traced(given))
         own = {"embeddings": self.distances, "distances": distances, "padding_mask": batch.attention_mask}
         return super().run_kept(batch, source, **own, **kwargs)
 

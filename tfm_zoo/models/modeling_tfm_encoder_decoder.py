@@ -13,40 +13,29 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder
 
-from .batch import CACHE, EVERYTHING, Batch, KeptTokens, Layout, Tokens, has_hooks, is_traced
-from .cache import TfmGenerationMixin
+from .batch import EVERYTHING, Batch, KeptTokens, Layout, Tokens, is_traced, labelled
+from .cache import TfmGenerationMixin, given_cache
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
-from .decoder_entrance import decoder_batch, needed_up_to, only_last, read_states
+from .decoder_entrance import decoder_batch
 from .entrance import encoder_batch
-from .heads import (
-    Head,
-    Inputs,
-    QuestionAnswering,
-    SequenceClassification,
-    TokenClassification,
-    given_in,
-    labelled,
-    takes_inputs_of,
-)
-from .inputs import check_tensor, one_of
+from .heads import Inputs, QuestionAnswering, SequenceClassification, TokenClassification, WithHead, takes_inputs_of
+from .inputs import check_tensor, given_in, one_of
 from .kernels import choose_kernel, eager_attention_forward
-from .layers import TfmAttention, TfmLayer
+from .layers import TfmAttention, TfmLayer, multiplier, norm_heads
 from .losses import makes_logits, vocabulary_outputs
-from .norms import multiplier, norm_heads
 from .position_bias import TfmBiasTable
 from .pretrained import TfmPreTrainedModel
 from .source import (
-    TfmSourceCache,
     as_encoder_outputs,
     cache_of_both,
     check_encoder_states,
     check_source,
     default_mask,
+    given_or_made_target,
     read_source,
+    shared_by_beams,
     shift_right,
     source_as_target,
-    takes_source,
-    target_in,
 )
 from .stack import TfmStack
 from .vocabularies import TfmOutputProjection, TwoVocabularies
@@ -160,12 +149,13 @@ class TfmCrossAttention(TfmAttention):
                 key, value = own.update(key, value, self.layer_idx)
                 both_caches.is_updated[self.layer_idx] = True
 
-        rows, length, _ = hidden_states.shape
-        # Rows that read one source become one row of queries; in other modes than "whole", all rows do.
-        sources = key.shape[0] if layout.mode == "whole" else 1
-        query, beams = self.q_proj(hidden_states), max(rows, 1) // max(sources, 1)
+        query, (rows, length, _) = self.q_proj(hidden_states), hidden_states.shape
+        # Queries come in as many rows as keys: the beams of a sentence are laid end to end. In other modes than "whole"
+        # all tokens are in one row.
+        query_rows = key.shape[0] if layout.mode == "whole" else 1
+        queries = max(rows, 1) // max(query_rows, 1) * length  # in each row (not -1, which an empty batch leaves open)
         width = query.shape[-1]  # tensor parallelism leaves some of the heads to other processes
-        query = query.view(sources, beams * length, width // self.head_dim, self.head_dim).transpose(1, 2)
+        query = query.view(query_rows, queries, width // self.head_dim, self.head_dim).transpose(1, 2)
         if self.q_norm is not None:
             query = norm_heads(self, self.q_norm, query)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
@@ -173,7 +163,7 @@ class TfmCrossAttention(TfmAttention):
         attend = choose_kernel(attend, self, layout, query, dropout)
         options = {"dropout": dropout, "softcap": self.softcap}
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **options)
-        if weights is not None and rows != sources:
+        if weights is not None and rows != query_rows:
             weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
         return self.o_proj(output.reshape(rows, length, width)), weights
 
@@ -221,11 +211,12 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         Args:
             encoder_hidden_states: `(batch, source length, hidden_size)`.
             encoder_attention_mask, source_kept: the source's mask, and its kept tokens, as [`read_source`] takes them.
-            batch: made by [`decoder_batch`], in place of the target's inputs but `past_key_values` and `position_ids`.
+            batch: made by [`decoder_batch`] of the target's inputs; `past_key_values` and `position_ids` come with it.
         """
         states, source_mask = encoder_hidden_states, encoder_attention_mask
         if batch is None:
             check_encoder_states(self.config, states)
+            past_key_values = given_cache(past_key_values, kwargs)
             tokens = Tokens(one_of(input_ids, inputs_embeds, "decoder_"), position_ids=position_ids)
             batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs)
             check_source(self.config, states.shape[:2], source_mask, tokens, past_key_values)
@@ -248,14 +239,6 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         self.encoder = TfmEncoderStack(config)
         self.decoder = TfmDecoderStack(config)
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.encoder.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.encoder.set_input_embeddings(value)
-        if self.config.share_encoder_decoder_embeddings:
-            self.decoder.set_input_embeddings(value)
 
     @can_return_tuple
     def forward(
@@ -298,28 +281,25 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
                     "TfmEncoderDecoderEncoder.from_pretrained makes of this model's folder."
                 )
             decoder_input_ids = source_as_target(self.config, input_ids)
-        if isinstance(kwargs.get("cache"), Cache):  # its name in transformers 5.24
-            past_key_values = kwargs.pop("cache")
-        source_mask = default_mask(self.config, input_ids, attention_mask)
+        past_key_values = given_cache(past_key_values, kwargs)
         # Both sides are checked before either of them runs.
-        source_batch, source_kept = None, None
-        if encoder_outputs is None:
-            source_tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-            source_batch = encoder_batch(self.encoder, source_tokens, source_mask, kwargs, takes_documents=False)
-            source_shape = source_tokens.ids_or_embeddings.shape[:2]
-        else:
-            encoder_outputs = as_encoder_outputs(self.config, encoder_outputs)
-            source_shape = encoder_outputs.last_hidden_state.shape[:2]
         tokens = Tokens(one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_"), position_ids=decoder_position_ids)
         batch = decoder_batch(
             self.decoder, tokens, decoder_attention_mask, past_key_values, use_cache, kwargs, read_positions
         )
-        check_source(self.config, source_shape, source_mask, tokens, past_key_values)
-        # (The encoder runs as a module, for the sake of hooks and FSDP; so its padding is restored here, and dropped
-        # again in `read_source`.)
-        if source_batch is not None:
-            encoder_outputs = self.encoder(batch=source_batch, return_dict=True, **kwargs)
-            source_mask, source_kept = source_batch.attention_mask, source_batch.kept
+        source_mask, source_kept = default_mask(self.config, input_ids, attention_mask), None
+        if encoder_outputs is None:
+            source_tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
+            source = encoder_batch(self.encoder, source_tokens, source_mask, kwargs, takes_documents=False)
+            check_source(self.config, source.shape, source_mask, tokens, past_key_values)
+            # (The encoder runs as a module, for hooks and FSDP: its padding is restored here, and dropped again in
+            # `read_source`.)
+            encoder_outputs = self.encoder(batch=source, return_dict=True, **kwargs)
+            source_mask, source_kept = source.attention_mask, source.kept
+        else:
+            encoder_outputs = as_encoder_outputs(self.config, encoder_outputs)
+            source_shape = encoder_outputs.last_hidden_state.shape[:2]
+            check_source(self.config, source_shape, source_mask, tokens, past_key_values)
         outputs = self.decoder(
             batch=batch,
             encoder_hidden_states=encoder_outputs.last_hidden_state,
@@ -339,21 +319,13 @@ class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
     """An encoder without a decoder; its tensors are named as in the whole model."""
 
     _keys_to_ignore_on_load_unexpected = [
-        r"^(model\.)?decoder\.",
-        r"^lm_head\.",
-        r"^(classification_head|classifier|qa_outputs)\.",
+        r"^(model\.)?decoder\.|^(lm_head|classification_head|classifier|qa_outputs)\."
     ]
 
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
         self.encoder = TfmEncoderStack(config)
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.encoder.get_input_embeddings()
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.encoder.set_input_embeddings(value)
 
     @partial(takes_inputs_of, TfmEncoderStack)
     def forward(self, inputs: Inputs, **kwargs) -> modeling_outputs.BaseModelOutput:
@@ -365,8 +337,8 @@ class TfmEncoderDecoderDecoder(TfmDecoderStack):
     """The decoder alone, which reads the states of any encoder. It is loaded by its own class, and by no Auto class."""
 
 
-class TfmEncoderDecoderHead(Head, TfmEncoderDecoderPreTrainedModel):
-    """Both stacks, to which a subclass adds a head. `inputs` are arguments of its `model_class`: see [`Head`]."""
+class TfmEncoderDecoderHead(WithHead, TfmEncoderDecoderPreTrainedModel):
+    """Both stacks, to which a subclass adds a head. `inputs` are arguments of its `model_class`: see [`WithHead`]."""
 
     model_class = TfmEncoderDecoderModel
 
@@ -400,38 +372,25 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
         **kwargs,
     ) -> modeling_outputs.Seq2SeqLMOutput:
         """Gives `logits` `(batch, positions, decoder_vocab_size)`, and the loss of the labels; inputs as for
-        [`TfmEncoderDecoderModel`]. Beside a loss, without gradients, and unless they are asked for (`return_logits`,
-        `logits_to_keep`), logits after the last real token of a row are zero (`config.skip_padding`).
+        [`TfmEncoderDecoderModel`].
 
         Args:
             labels: `(batch, length)`, what each position of the decoder is to predict, -100 where there is nothing.
                 Decoder inputs that are not given are the labels, shifted to the right.
             logits_to_keep, num_items_in_batch, return_logits: as for [`TfmGPTForCausalLM`].
         """
-        makes_all, read, kept = makes_logits(self, labels, return_logits), None, None
+        makes_all, read = makes_logits(self, labels, return_logits), None
         if labels is not None:
-            real = inputs["decoder_attention_mask"]
             if inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
                 inputs["decoder_input_ids"] = self.prepare_decoder_input_ids_from_labels(labels)
-                real = labelled(labels) if real is None else real
-            elif not self.training:  # (training reads labelled positions alone, whatever is real)
-                real = default_mask(self.config, inputs["decoder_input_ids"], real)
             shape, classes = given_in(inputs, "decoder_").shape[:2], self.config.decoder_vocab_size
             table = "the vocabulary (decoder_vocab_size)"
             self.check_labels(labels, shape, classes, table, inputs="the decoder's inputs")
             inputs["use_cache"] = False  # whatever the caller says: a loss decodes nothing
-            read = labelled(labels)
-            if makes_all:
-                # Whoever asks for logits, or evaluates with gradients, gets all of them, as officially. Else those at
-                # padding may be zero. (A mask that does not fit is refused later.)
-                is_asked = return_logits or not isinstance(logits_to_keep, int) or logits_to_keep
-                is_known = self.config.skip_padding and getattr(real, "shape", None) == labels.shape
-                may_skip = is_known and not (is_asked or torch.is_grad_enabled() or has_hooks(self.lm_head))
-                read = read | real.to(read.device).bool() if may_skip else torch.ones_like(read)
-                kept = KeptTokens.find(needed_up_to(read))
+            read = torch.ones_like(labels, dtype=torch.bool) if makes_all else labelled(labels)
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states = outputs.last_hidden_state
-        loss, logits = vocabulary_outputs(self, states, labels, makes_all, num_items_in_batch, logits_to_keep, kept)
+        loss, logits = vocabulary_outputs(self, states, labels, makes_all, num_items_in_batch, logits_to_keep)
         return self.headed(modeling_outputs.Seq2SeqLMOutput, outputs, loss=loss, logits=logits)
 
     def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):
@@ -441,17 +400,9 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
             kwargs["attention_mask"] = default_mask(self.config, ids, None)
         return super().generate(inputs, *args, **kwargs)
 
-    def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, *args, **kwargs):
-        is_callers = model_kwargs.get(CACHE) is not None
-        prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)
-        cache = model_kwargs.get(CACHE)
-        if isinstance(cache, EncoderDecoderCache) and not is_callers:
-            source, length = cache.cross_attention_cache, model_kwargs["encoder_outputs"][0].shape[1]
-            is_static = any(hasattr(layer, "max_cache_len") for layer in source.layers)
-            if not (is_static and takes_source(source, length)):  # beams then share their source
-                source = TfmSourceCache(offloading=source.offloading)
-                model_kwargs[CACHE] = EncoderDecoderCache(cache.self_attention_cache, source)
-        return prepared
+    def own_cache(self, cache: EncoderDecoderCache, inputs: dict) -> EncoderDecoderCache:
+        super().own_cache(cache.self_attention_cache, inputs)
+        return shared_by_beams(cache, inputs["encoder_outputs"][0].shape[1])
 
     def _supports_default_dynamic_cache(self) -> bool:
         # transformers would give the source a cache of states like the target's; the decoder makes its cache itself.
@@ -490,17 +441,17 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
         if not is_traced(ids) and not ends.any(dim=1).all():
             row = int((~ends.any(dim=1)).nonzero()[0])
             raise ValueError(f"Sequence {row} of input_ids has no eos_token_id={end} in it.")
-        target = target_in(self.config, inputs)
+        target = given_or_made_target(self.config, inputs)
         if target.shape[:2] != ids.shape:
             name = "decoder_input_ids" if inputs["decoder_inputs_embeds"] is None else "decoder_inputs_embeds"
             raise ValueError(
                 f"{name} of shape {tuple(target.shape)} should be of shape {tuple(ids.shape)}, as input_ids: the "
                 "classifier reads the decoder where the source ends."
             )
-        return only_last(ends)
+        return ends
 
-    def classify(self, states: torch.Tensor, inputs: Inputs, read: torch.BoolTensor) -> torch.Tensor:
-        return self.classification_head(read_states(states, read))
+    def classify(self, states: torch.Tensor, inputs: Inputs) -> torch.Tensor:
+        return self.classification_head(states)
 
 
 class TfmEncoderDecoderForTokenClassification(TokenClassification, TfmEncoderDecoderHead):
@@ -508,16 +459,6 @@ class TfmEncoderDecoderForTokenClassification(TokenClassification, TfmEncoderDec
 
     model_class = TfmEncoderDecoderEncoder
     _keys_to_ignore_on_load_unexpected = [r"^(model\.)?decoder\.", r"^lm_head\."]
-    head_fields = ("classifier_dropout",)
-
-    def __init__(self, config: TfmEncoderDecoderConfig):
-        super().__init__(config)
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
-
-    def classify(self, states: torch.Tensor) -> torch.Tensor:
-        return self.classifier(self.dropout(states))
 
 
 class TfmEncoderDecoderForQuestionAnswering(QuestionAnswering, TfmEncoderDecoderHead):
@@ -526,10 +467,5 @@ class TfmEncoderDecoderForQuestionAnswering(QuestionAnswering, TfmEncoderDecoder
     reads_target = True
     output_class = modeling_outputs.Seq2SeqQuestionAnsweringModelOutput
 
-    def __init__(self, config: TfmEncoderDecoderConfig):
-        super().__init__(config)
-        self.qa_outputs = nn.Linear(config.hidden_size, 2)
-        self.post_init()
-
     def searched(self, inputs: Inputs) -> torch.Tensor:
-        return target_in(self.config, inputs)
+        return given_or_made_target(self.config, inputs)

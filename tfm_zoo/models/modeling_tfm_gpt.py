@@ -11,26 +11,16 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder
 
-from .batch import CACHE, IGNORED, Tokens, is_pad_mask
-from .cache import TfmGenerationMixin
+from .batch import CACHE, IGNORED, Tokens, is_pad_mask, labelled
+from .cache import TfmGenerationMixin, given_cache
 from .configuration_tfm_gpt import TfmGPTConfig
 from .counted_alibi import CountedLayouts, TfmCountedAlibi
-from .decoder_entrance import decoder_batch, only_last, read_states
+from .decoder_entrance import decoder_batch
 from .experts import TfmExperts, TfmRouter, TfmSparseMLP, load_balancing_loss
-from .heads import (
-    VOCABULARY,
-    Head,
-    Inputs,
-    QuestionAnswering,
-    SequenceClassification,
-    TfmPredictionHead,
-    TokenClassification,
-    given_in,
-    labelled,
-)
-from .inputs import one_of
-from .losses import makes_logits, vocabulary_outputs
-from .norms import multiplier
+from .heads import Inputs, QuestionAnswering, SequenceClassification, TfmPredictionHead, TokenClassification, WithHead
+from .inputs import given_in, one_of
+from .layers import multiplier
+from .losses import VOCABULARY, makes_logits, vocabulary_outputs
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
 
@@ -124,17 +114,15 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         Raises:
             ValueError: for inputs that do not fit each other, the cache or the model; the message names the value.
         """
-        # (Its name in transformers 5.24. A paged one is not a `Cache`: it stays in `kwargs`, for attention.)
-        if isinstance(kwargs.get("cache"), Cache):
-            past_key_values = kwargs.pop("cache")
+        past_key_values = given_cache(past_key_values, kwargs)
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
         # Flash attention recognises packed sequences by the positions that a caller passes.
         return self.run(batch, position_ids=position_ids, **kwargs)
 
 
-class TfmGPTHead(Head, TfmGPTPreTrainedModel):
-    """The decoder, to which a subclass adds a head. `inputs` are the arguments of [`TfmGPTModel`]: see [`Head`]."""
+class TfmGPTHead(WithHead, TfmGPTPreTrainedModel):
+    """The decoder, to which a subclass adds a head. `inputs` are the arguments of [`TfmGPTModel`]: see [`WithHead`]."""
 
     model_class = TfmGPTModel
 
@@ -234,47 +222,30 @@ class TfmGPTForSequenceClassification(SequenceClassification, TfmGPTHead):
         self.post_init()
 
     def read_by(self, inputs: Inputs) -> torch.BoolTensor:
-        """The last token that is not `pad_token_id` or, for embeddings and models without that id, not masked."""
+        """Tokens that are not `pad_token_id` or, for embeddings and models without that id, not masked."""
         given, padding = given_in(inputs), self.config.pad_token_id
         ids, mask = inputs["input_ids"], inputs["attention_mask"]
         rows, length = given.shape[:2]
         if ids is not None and padding is not None:
-            return only_last(ids != padding)
+            return ids != padding
         if is_pad_mask(mask):
-            return only_last(mask[:, -length:] != 0)
+            return mask[:, -length:] != 0
         if ids is None or rows == 1:
-            return only_last(torch.ones((rows, length), dtype=torch.bool, device=given.device))
-        raise ValueError(
-            f"Neither attention_mask nor config.pad_token_id says which tokens of the {rows} sequences are padding: "
-            "give one of them."
-        )
+            return torch.ones((rows, length), dtype=torch.bool, device=given.device)
+        raise ValueError(f"Neither attention_mask nor config.pad_token_id tells padding in {rows} sequences: give one.")
 
-    def classify(self, states: torch.Tensor, inputs: Inputs, read: torch.BoolTensor) -> torch.Tensor:
-        return self.score(read_states(states, read))
+    def classify(self, states: torch.Tensor, inputs: Inputs) -> torch.Tensor:
+        return self.score(states)
 
 
 class TfmGPTForTokenClassification(TokenClassification, TfmGPTHead):
     """The decoder with a classifier on every position."""
 
-    head_fields = ("classifier_dropout",)
-
-    def __init__(self, config: TfmGPTConfig):
-        super().__init__(config)
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.score = nn.Linear(config.output_size, config.num_labels)
-        self.post_init()
+    projection = "score"
 
     def read_by(self, labels: torch.LongTensor | None) -> torch.BoolTensor | None:
         return labelled(labels) if self.training else None  # (evaluated, what is behind the last label is read, too)
 
-    def classify(self, states: torch.Tensor) -> torch.Tensor:
-        return self.score(self.dropout(states))
-
 
 class TfmGPTForQuestionAnswering(QuestionAnswering, TfmGPTHead):
     """The decoder with scores for the first and the last token of an answer."""
-
-    def __init__(self, config: TfmGPTConfig):
-        super().__init__(config)
-        self.qa_outputs = nn.Linear(config.output_size, 2)
-        self.post_init()

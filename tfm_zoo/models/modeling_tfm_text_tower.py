@@ -12,7 +12,7 @@ from .batch import Tokens, is_pad_mask
 from .configuration_tfm_text_tower import TfmTextTowerConfig
 from .decoder_entrance import decoder_batch
 from .entrance import encoder_batch
-from .heads import Head, Inputs
+from .heads import Inputs, WithHead, read_states
 from .inputs import one_of
 from .pretrained import TfmPreTrainedModel
 from .stack import TfmStack
@@ -51,19 +51,19 @@ class TfmTextTowerModel(TfmStack, TfmTextTowerPreTrainedModel):
             pooled = input_ids.new_full(input_ids.shape[:1], input_ids.shape[-1] - 1)
         else:  # `(batch,)`, 0 where the end token is missing
             pooled = (input_ids if kind == "highest" else input_ids == self.config.eos_token_id).int().argmax(dim=-1)
+        is_pooled = places == pooled.unsqueeze(-1)
         if is_pad_mask(attention_mask) and attention_mask.shape == input_ids.shape:
-            read = attention_mask.to(input_ids.device).bool() | (places == pooled.unsqueeze(-1))
+            read = attention_mask.to(input_ids.device).bool() | is_pooled
         if self.is_causal:
             batch = decoder_batch(self, tokens, attention_mask, None, False, kwargs, read)
         else:
             batch = encoder_batch(self, tokens, attention_mask, kwargs, read)
         outputs = self.run(batch, **kwargs)
-        states = outputs.last_hidden_state
-        text = states[torch.arange(len(states), device=states.device), pooled.to(states.device)]
+        text = read_states(outputs.last_hidden_state, is_pooled)
         return BaseModelOutputWithPooling(pooler_output=self.pooler(text), **outputs)
 
 
-class TfmTextTowerForProjection(Head, TfmTextTowerPreTrainedModel):
+class TfmTextTowerForProjection(WithHead, TfmTextTowerPreTrainedModel):
     """A text tower with a projection into the space that it shares with pictures."""
 
     model_class = TfmTextTowerModel

@@ -82,17 +82,16 @@ def check_takes_bias(config, cause: str) -> str:
 class BiasedLayouts:
     """The layouts of a batch with the position bias of a [`TfmStack`] in their masks, made for each layer in turn."""
 
-    def __init__(self, model: nn.Module, batch: Batch):
-        config, layer_types = model.config, model.layer_types
+    def __init__(self, stack: nn.Module, batch: Batch):
+        config, layer_types = stack.config, stack.layer_types
         kind, buckets = config.position_embedding_type, config.relative_attention_num_buckets
         cause = f"the model has one (position_embedding_type={kind!r}, relative_attention_num_buckets={buckets})"
         self.implementation = check_takes_bias(config, cause)
-        self.bias, self.layouts = model.position_bias, batch.layouts
+        self.bias, self.layouts = stack.position_bias, batch.layouts
         # (Under re-entrant checkpointing, blocks must not share a tensor that has a graph.)
-        self.is_shared = not (self.bias.is_per_layer or model.is_checkpointing)
+        self.is_shared = not (self.bias.is_per_layer or stack.is_checkpointing)
         self.current: dict[str, Layout] = {}
-        given = batch.tokens.ids_or_embeddings
-        self.sequences, self.queries = given.shape[:2] if batch.kept is None else batch.kept.shape
+        self.sequences, self.queries = batch.shape
         # Found before the layers run: they add to the cache.
         self.spans = {}
         for each in dict.fromkeys(layer_types):
@@ -102,7 +101,7 @@ class BiasedLayouts:
                 layer = layer_types.index(each)
                 keys, first = batch.cache.get_mask_sizes(self.queries, layer)
                 self.spans[each] = (keys, first, first - batch.cache.get_seq_length(layer))
-        self.device = given.device
+        self.device = batch.tokens.ids_or_embeddings.device
 
     def layouts_of(self, layer: int) -> dict[str, Layout]:
         """The layouts of layer number `layer`, by type of layer."""
@@ -120,7 +119,7 @@ class BiasedLayouts:
         bias = self.of_pairs(distances, is_later, layer, keys, first, first - distance)
         if self.implementation == "flex_attention":
             return layout._replace(bias=bias.expand(self.sequences, -1, self.queries, -1))
-        return layout._replace(mask=masked(bias, layout.mask)).cut()
+        return layout._replace(mask=masked(bias, layout.mask)).with_parts()
 
     def of_pairs(
         self, distances: torch.LongTensor, is_later: torch.BoolTensor | None, layer: int, keys: int, *starts: int

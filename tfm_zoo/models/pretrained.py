@@ -9,8 +9,7 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.quantizers import AutoHfQuantizer
 
-from .layers import TfmAttention, TfmLayer
-from .norms import TfmZeroCenteredLayerNorm, TfmZeroCenteredRMSNorm
+from .layers import TfmAttention, TfmLayer, TfmZeroCenteredLayerNorm, TfmZeroCenteredRMSNorm
 from .positions import TfmConstants
 
 
@@ -34,10 +33,8 @@ class TfmPreTrainedModel(PreTrainedModel):
     def __init__(self, config, *inputs, **kwargs):
         given, expected = getattr(config, "model_type", None), self.config_class
         if given != expected.model_type:  # not by class: a checkpoint's own code defines another class
-            raise ValueError(
-                f"{type(self).__name__} is made from a {expected.__name__}, not from a {type(config).__name__} of type "
-                f"{given!r}."
-            )
+            found = f"a {type(config).__name__} of type {given!r}"
+            raise ValueError(f"{type(self).__name__} is made from a {expected.__name__}, not from {found}.")
         config.validate_fields()
         quantization = getattr(config, "quantization_config", None)
         if isinstance(quantization, dict) and not AutoHfQuantizer.supports_quant_method(quantization):
@@ -109,7 +106,5 @@ def check_shards(config, processes: int) -> None:
     divides = any(style == "colwise" and name.endswith("k_proj") for name, style in config.base_model_tp_plan.items())
     for sizes in (config, config.get_text_config(decoder=True)):
         if divides and sizes.num_key_value_heads % processes:
-            raise ValueError(
-                f"num_key_value_heads={sizes.num_key_value_heads} cannot be divided among tp_size={processes} "
-                "processes: it should be a multiple of tp_size."
-            )
+            heads = f"num_key_value_heads={sizes.num_key_value_heads}"
+            raise ValueError(f"{heads} should be a multiple of tp_size={processes}, the processes that share them.")

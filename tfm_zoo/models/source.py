@@ -12,8 +12,9 @@ from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 
 from .batch import FUSED, IGNORED, Batch, KeptTokens, Layout, Tokens, bounds_of, has_hooks, is_pad_mask, is_traced
-from .entrance import added_to_scores, pair_mask, shown_keys
-from .inputs import check_tensor
+from .entrance import added_to_scores, as_attention_reads, shown_keys
+from .inputs import check_tensor, fits_pairs
+from .kernels import takes_bounds
 
 
 class Source(NamedTuple):
@@ -26,9 +27,9 @@ class Source(NamedTuple):
 
 
 def read_source(
-    model, states: torch.Tensor, source_mask: object, target: Batch, both_caches: Cache | None, kept: KeptTokens | None
+    stack, states: torch.Tensor, source_mask: object, target: Batch, both_caches: Cache | None, kept: KeptTokens | None
 ) -> Source:
-    """What the decoder `model` reads of the source: its states, once for all beams of a sentence, and which are seen.
+    """What a decoder reads of the source: its states, once for all beams of a sentence, and which are seen.
 
     Args:
         states: `(batch, source length, hidden_size)`, the encoder's last hidden state.
@@ -37,32 +38,31 @@ def read_source(
         both_caches: of the target, and of the source.
         kept: the real tokens of the source, if they are known.
     """
+    # A source stays whole if its keys are stored, in a graph, and for a hook, which gets every row and every token.
+    # (Where only some of the target's tokens are kept, nobody has hooks.)
+    is_whole = holds_source(both_caches) or is_traced(states)
+    is_whole = is_whole or (target.kept is None and has_hooks(*stack._modules.values()))
     source_cache, beams = None if both_caches is None else both_caches.cross_attention_cache, 1
-    # A stored source stays as it is. Hooks expect all rows and all tokens. (Where only some of the target's are kept,
-    # nobody has hooks; and a graph leaves nothing out anyway.)
-    may_leave_out = not holds_source(both_caches) and (
-        target.kept is not None or is_traced(states) or not has_hooks(*model._modules.values())
-    )
     if isinstance(source_cache, TfmSourceCache):
-        if may_leave_out:
+        if not is_whole:
             source_cache.count_beams(states, source_mask)
         beams = source_cache.beams
     if beams > 1:
         states, kept = states[::beams], None
         source_mask = None if source_mask is None else source_mask[::beams]
-    if not (may_leave_out and model.config.skip_padding):
+    if is_whole or not stack.config.skip_padding:
         kept = None
     elif kept is None and is_pad_mask(source_mask):
         kept = KeptTokens.find(source_mask)
-    if kept is not None and both_caches is None and model.takes_bounds(states):
+    if kept is not None and both_caches is None and takes_bounds(stack, states):
         return Source(kept.keep(states), None, layout_by_bounds(target, beams, kept), both_caches)
-    layout = source_layout(model, states, source_mask, target, beams)
+    layout = source_layout(stack, states, source_mask, target, beams)
     return Source(states if kept is None else kept.keep(states), kept, layout, both_caches)
 
 
 def layout_by_bounds(target: Batch, beams: int, keys: KeptTokens) -> Layout:
     """The layout of a kernel that takes bounds: those of the source's tokens (`keys`), and of the target's."""
-    kept, (rows, length) = target.kept, target.tokens.ids_or_embeddings.shape[:2]
+    kept, (rows, length) = target.kept, target.shape
     if kept is None:
         kept = KeptTokens.all_of(rows // beams, beams * length, keys.bounds.device)
     elif len(kept.lengths) > len(keys.lengths):  # documents that share a row read one source
@@ -71,48 +71,43 @@ def layout_by_bounds(target: Batch, beams: int, keys: KeptTokens) -> Layout:
     return Layout(mode="by_bounds", queries=kept, keys=keys)
 
 
-def source_layout(model, states: torch.Tensor, source_mask: torch.Tensor | None, target: Batch, beams: int) -> Layout:
+def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None, target: Batch, beams: int) -> Layout:
     """Which of a source's `states` are seen by the target, whose rows are laid end to end, `beams` in a row."""
-    config, implementation = model.config, model.config._attn_implementation
-    mask = pair_mask(config, source_mask, states)
+    config, implementation = stack.config, stack.config._attn_implementation
+    mask = as_attention_reads(config, source_mask, states)
     if is_pad_mask(mask) and implementation in ("eager", *FUSED):
         mask = shown_keys(mask, states)
     elif mask is not None:
-        length = 1
-        if implementation == "flex_attention":  # only it needs to know how many positions of the target there are
-            length = beams * (target.tokens.position_ids if target.kept is None else target.kept).shape[1]
+        # Only flex attention needs to know how many positions of the target there are.
+        length = beams * target.shape[1] if implementation == "flex_attention" else 1
+        like = states.new_empty(states.shape[0], length, 0)
         mask = create_bidirectional_mask(
-            config=config,
-            inputs_embeds=states.new_empty(states.shape[0], length, 0),
-            attention_mask=mask,
-            encoder_hidden_states=states,
+            config=config, inputs_embeds=like, attention_mask=mask, encoder_hidden_states=states
         )
     # Flash attention leaves a mask of padding as it is, and transformers would apply it to queries, too.
-    runs_by_bounds = mask is None and target.kept is not None and target.cache is None and model.takes_bounds(states)
+    runs_by_bounds = mask is None and target.kept is not None and target.cache is None and takes_bounds(stack, states)
     if runs_by_bounds or is_pad_mask(mask):
         keys = KeptTokens.find(mask) if is_pad_mask(mask) else None
         return layout_by_bounds(target, beams, keys or KeptTokens.all_of(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
-        # (Numbers, once for all layers: sdpa would make them in every call.) They are -inf, except in eager attention
-        # and in official T5, which see all of a source without real tokens alike.
+        # The mask becomes numbers, once for all layers. What is hidden gets -inf; in eager attention and T5 the lowest
+        # finite number: over a source without real tokens their weights are then equal, as officially.
         if implementation == "eager" or config.has_position_bias:
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
-        elif not model.training and not is_traced(mask):  # (-inf in a whole row and dropout would make nan)
+        elif not stack.training and not is_traced(mask):  # (-inf in a whole row and dropout would make nan)
             mask = added_to_scores(mask, states.dtype)
     return Layout(mask) if target.kept is None else Layout(mask, mode="restored", queries=target.kept)
 
 
-def default_mask(
-    config, input_ids: torch.LongTensor | None, attention_mask: torch.Tensor | None
-) -> torch.Tensor | None:
-    """The mask, by default 0 where `input_ids` `(batch, length)` are `config.pad_token_id`, and 1 elsewhere. It stays
+def default_mask(config, ids: torch.LongTensor | None, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+    """The mask, by default 0 where `ids` `(batch, length)` are `config.pad_token_id`, and 1 elsewhere. It stays
     `None` if sequences end with that id, which then does not tell padding."""
-    if attention_mask is not None or not isinstance(input_ids, torch.Tensor):  # what is not a tensor is refused later
+    if attention_mask is not None or not isinstance(ids, torch.Tensor):  # what is not a tensor is refused later
         return attention_mask
     padding, ends = config.pad_token_id, config.eos_token_id
-    if padding is None or padding in (ends if isinstance(ends, list) else [ends]) or input_ids.is_meta:
+    if padding is None or padding in (ends if isinstance(ends, list) else [ends]) or ids.is_meta:
         return None
-    return (input_ids != padding).long()
+    return (ids != padding).long()
 
 
 def source_as_target(config, input_ids: torch.LongTensor | None) -> torch.LongTensor:
@@ -127,7 +122,7 @@ def source_as_target(config, input_ids: torch.LongTensor | None) -> torch.LongTe
     return shift_right(config, input_ids, "input_ids")
 
 
-def target_in(config, inputs: dict) -> torch.Tensor:
+def given_or_made_target(config, inputs: dict) -> torch.Tensor:
     """The target's ids or embeddings among the inputs of [`TfmEncoderDecoderModel`]; those of the source, which then
     are written there, if a caller gives no target."""
     ids, embeddings = inputs["decoder_input_ids"], inputs["decoder_inputs_embeds"]
@@ -162,41 +157,30 @@ def as_encoder_outputs(config, outputs: object) -> BaseModelOutput:
     if isinstance(outputs, tuple | list):
         outputs = BaseModelOutput(*outputs[:3])
     elif not isinstance(outputs, Mapping):
-        raise ValueError(
-            f"encoder_outputs is a {type(outputs).__name__}; it should be what the encoder returns, or a tuple that "
-            "begins with its last hidden state."
-        )
+        found = f"encoder_outputs is a {type(outputs).__name__}"
+        raise ValueError(f"{found}; it should be what the encoder returns, or a tuple that begins with its states.")
     elif type(outputs) is not BaseModelOutput:
         outputs = BaseModelOutput(**{name: outputs.get(name) for name in BaseModelOutput.__dataclass_fields__})
     check_encoder_states(config, outputs.last_hidden_state)
     return outputs
 
 
-def check_source(
-    config, shape: tuple[int, int], source_mask: object, tokens: Tokens, past_key_values: Cache | None
-) -> None:
+def check_source(config, shape: tuple, source_mask: object, tokens: Tokens, past_key_values: Cache | None) -> None:
     """Raises a `ValueError` if a source of this `shape`, (batch, source length), does not fit its mask, the target's
     `tokens` or the cache."""
     check_tensor("attention_mask", source_mask)
     target = tokens.ids_or_embeddings.shape[:2]
     if shape[0] != target[0]:
-        raise ValueError(
-            f"The source is a batch of {shape[0]} sequences, and the target (decoder_input_ids, or the labels that "
-            f"they are made of) one of {target[0]}."
-        )
+        raise ValueError(f"The source is a batch of {shape[0]} rows, the target (or its labels) one of {target[0]}.")
     if isinstance(source_mask, torch.Tensor) and source_mask.shape != shape:
-        mask_shape = tuple(source_mask.shape)
-        sizes = ((1, shape[0]), (1, config.decoder_attention_heads), (1, target[1]), shape[1:])
-        if len(mask_shape) != 4 or any(size not in fit for size, fit in zip(mask_shape, sizes, strict=True)):
-            raise ValueError(
-                f"attention_mask of shape {mask_shape} does not fit the source: it should be of shape {tuple(shape)}."
-            )
+        fits = fits_pairs(source_mask, shape[0], config.decoder_attention_heads, target[1])
+        if not fits or source_mask.shape[3] != shape[1]:
+            found = f"attention_mask of shape {tuple(source_mask.shape)}"
+            raise ValueError(f"{found} does not fit the source: it should be of shape {tuple(shape)}.")
     if holds_source(past_key_values):
         seen = past_key_values.cross_attention_cache.layers[0].keys.shape[2]
         if seen != shape[1]:
-            raise ValueError(
-                f"past_key_values holds the keys of a source of {seen} positions, and this one has {shape[1]}."
-            )
+            raise ValueError(f"past_key_values is of a source of {seen} positions, and this one has {shape[1]}.")
 
 
 def check_encoder_states(config, states: torch.Tensor | None) -> None:
@@ -204,10 +188,8 @@ def check_encoder_states(config, states: torch.Tensor | None) -> None:
     if not isinstance(states, torch.Tensor):
         raise ValueError(f"encoder_hidden_states={states}: the decoder reads an encoder's last hidden state.")
     if states.dim() != 3 or states.shape[2] != config.hidden_size:
-        raise ValueError(
-            f"The encoder's last hidden state of shape {tuple(states.shape)} should be of shape (batch, source length, "
-            f"{config.hidden_size}), as hidden_size says."
-        )
+        found = f"The encoder's last hidden state of shape {tuple(states.shape)}"
+        raise ValueError(f"{found} should be of shape (batch, source length, hidden_size={config.hidden_size}).")
 
 
 class TfmSourceCache(DynamicCache):
@@ -218,8 +200,8 @@ class TfmSourceCache(DynamicCache):
 
     def count_beams(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
         """Counts, before anything is stored, how many consecutive rows have the same source."""
-        is_readable = not is_traced(encoder_hidden_states) and (attention_mask is None or is_pad_mask(attention_mask))
-        if is_readable and not (torch.is_grad_enabled() and encoder_hidden_states.requires_grad):
+        is_learned = torch.is_grad_enabled() and encoder_hidden_states.requires_grad
+        if not is_learned and (attention_mask is None or is_pad_mask(attention_mask)):
             self.beams = equal_rows(encoder_hidden_states, attention_mask)
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
@@ -256,16 +238,15 @@ def holds_source(cache: Cache | None) -> bool:
     return isinstance(cache, EncoderDecoderCache) and cache.is_updated.get(0, False)
 
 
-def cache_of_both(target: Cache | None, past: Cache | None, length: int) -> EncoderDecoderCache | None:
-    """The cache of both sides: the one `past` if it holds a source, or takes one of this `length`; else that of the
-    `target`, if there is one, with room for a source."""
-    if target is None:  # as under gradient checkpointing
+def cache_of_both(own: Cache | None, past: Cache | None, length: int) -> EncoderDecoderCache | None:
+    """The cache of both sides: the one `past` if it holds a source, or takes one of this `length`; else the decoder's
+    `own`, if there is one, with room for a source."""
+    if own is None:  # as under gradient checkpointing
         return None
-    if holds_source(past) or (
-        isinstance(past, EncoderDecoderCache) and takes_source(past.cross_attention_cache, length)
-    ):
+    source = getattr(past, "cross_attention_cache", None)
+    if holds_source(past) or (source is not None and takes_source(source, length)):
         return past
-    return EncoderDecoderCache(target, TfmSourceCache())
+    return EncoderDecoderCache(own, TfmSourceCache())
 
 
 def takes_source(cache: Cache, length: int) -> bool:
@@ -273,3 +254,11 @@ def takes_source(cache: Cache, length: int) -> bool:
     would be attended to, and a cache with a window would forget some."""
     rooms = {getattr(layer, "max_cache_len", length) for layer in cache.layers}
     return rooms <= {length} and not any(cache.is_sliding)
+
+
+def shared_by_beams(cache: EncoderDecoderCache, length: int) -> EncoderDecoderCache:
+    """A new cache of `generate` with a source that beams share, unless it is static and takes one of this `length`."""
+    source = cache.cross_attention_cache
+    if any(hasattr(layer, "max_cache_len") for layer in source.layers) and takes_source(source, length):
+        return cache
+    return EncoderDecoderCache(cache.self_attention_cache, TfmSourceCache(offloading=source.offloading))

@@ -8,10 +8,8 @@ from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.utils.output_capturing import capture_outputs
 
-from .batch import Batch, KeptTokens, Tokens, has_hooks
-from .kernels import takes_bounds
-from .layers import TfmLayer, TfmMLP
-from .norms import make_norm, multiplier
+from .batch import Batch, KeptTokens, has_hooks
+from .layers import TfmLayer, TfmMLP, make_norm, multiplier
 from .position_bias import BiasedLayouts, make_position_bias
 from .positions import TfmRotaryEmbedding, TfmSinusoidalPositions, make_rotary
 
@@ -53,15 +51,16 @@ class TfmEmbeddings(nn.Module):
         elif config.position_embedding_type == "sinusoidal":
             self.embed_positions = TfmSinusoidalPositions(config)
         self.embed_token_types = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
+        self.has_tasks = config.task_type_vocab_size > 0  # beside segments (ERNIE, Sun et al. 2019)
+        if self.has_tasks:
+            self.embed_token_types.tasks = nn.Embedding(config.task_type_vocab_size, width)
         self.token_types_as_tokens = config.token_types_as_tokens
         self.first_row = config.first_position or config.position_offset  # of position 0, behind that of padding
         self.norm = make_norm(config, width) if config.embedding_norm else multiplier(config.embedding_multiplier)
         self.dropout = nn.Dropout(config.embedding_dropout)
         self.projection = nn.Linear(width, config.hidden_size) if width != config.hidden_size else None
 
-    def forward(
-        self, ids_or_embeddings: torch.Tensor, token_type_ids: torch.LongTensor | None, position_ids: torch.LongTensor
-    ) -> torch.Tensor:
+    def forward(self, ids_or_embeddings, token_type_ids, position_ids, task_type_ids=None) -> torch.Tensor:
         """The fields of [`Tokens`] to hidden states `(batch, length, hidden_size)`."""
         embeddings = self.embed_tokens(ids_or_embeddings) if ids_or_embeddings.dim() == 2 else ids_or_embeddings
         if self.token_types_as_tokens and token_type_ids is not None:
@@ -69,7 +68,11 @@ class TfmEmbeddings(nn.Module):
         embeddings = embeddings if self.token_projection is None else self.token_projection(embeddings)
         if self.embed_token_types is not None:
             segments = torch.zeros_like(position_ids) if token_type_ids is None else token_type_ids
-            embeddings = embeddings + self.embed_token_types(segments)
+            types = self.embed_token_types(segments)
+            if self.has_tasks:
+                tasks = torch.zeros_like(position_ids) if task_type_ids is None else task_type_ids
+                types = types + self.embed_token_types.tasks(tasks)
+            embeddings = embeddings + types
         if self.embed_positions is not None:
             embeddings = embeddings + self.embed_positions(position_ids + self.first_row).to(embeddings.dtype)
         embeddings = embeddings if self.norm is None else self.norm(embeddings)
@@ -83,7 +86,6 @@ class TfmStack:
     argument_prefix = ""  # stands before the names of arguments in errors: "decoder_" of an encoder-decoder
     layer_class = TfmLayer
     layouts_class = BiasedLayouts  # with a bias of positions
-    takes_bounds = takes_bounds  # of `kernels.py` (a method, so that a test can replace it)
     #: of the configuration -> the part that then takes a row for one sequence
     of_whole_rows = {"has_linear_attention": "the state of linear attention", "round_alibi": "ALiBi rounded by places"}
 
@@ -91,11 +93,10 @@ class TfmStack:
         """Makes the modules; `layer_types` names the type of attention of each layer (see [`TfmAttention`])."""
         config, stack_config = self.config, self.config.get_text_config(decoder=is_causal)  # with its heads
         self.layer_types, self.vocab_size, self.input_width = layer_types, vocab_size, config.embedding_size
-        self.is_causal = is_causal
-        self.num_heads = stack_config.num_attention_heads
+        self.is_causal, self.num_heads = is_causal, stack_config.num_attention_heads
         self.cache_sizes = (stack_config.num_key_value_heads, stack_config.head_dim)
+        self.first_position = config.first_position  # what RoBERTa alone adds to positions, which count from 0 here
         # How many positions there are. Sinusoids have no last one, and rotary positions are not checked.
-        self.first_position = config.first_position  # what RoBERTa adds to positions, which count from 0 here
         rows = config.max_position_embeddings - self.first_position
         self.num_positions = {"learned": rows, "sinusoidal": maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
@@ -115,11 +116,6 @@ class TfmStack:
 
     def mlp_class(self, layer_idx: int) -> type[nn.Module]:
         return TfmMLP
-
-    def adapt_tokens(self, tokens: Tokens, mask: object, documents: torch.Tensor | None, options: dict) -> Tokens:
-        """Where a model changes what an encoder reads: ERNIE's tasks, ESM's masks. It takes arguments of its own out of
-        `options`, which are those of `forward`."""
-        return tokens
 
     def counts_padding(self, kept: KeptTokens) -> bool:
         """Whether the padded length changes what real tokens compute: rotary frequencies that follow it (dynamic

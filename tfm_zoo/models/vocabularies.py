@@ -14,7 +14,16 @@ class TfmOutputProjection(nn.Linear):
 
 
 class TwoVocabularies:
-    """How a model with a source and a target resizes its embeddings."""
+    """How a model with a source and a target finds and resizes its embeddings."""
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The source's; of a stack, its own."""
+        return (self.encoder if "encoder" in self._modules else super()).get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        (self.encoder if "encoder" in self._modules else super()).set_input_embeddings(value)
+        if "decoder" in self._modules and self.config.share_encoder_decoder_embeddings:
+            self.decoder.set_input_embeddings(value)
 
     def _resize_token_embeddings(
         self, new_num_tokens: int | None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
@@ -37,10 +46,7 @@ class TwoVocabularies:
         decoder = getattr(self.base_model, "decoder", None)
         if decoder is None or self.config.share_encoder_decoder_embeddings:
             shared = f"share_encoder_decoder_embeddings={self.config.share_encoder_decoder_embeddings}"
-            raise ValueError(
-                f"The target of this {type(self).__name__} has no embeddings of its own ({shared}): "
-                "call resize_token_embeddings."
-            )
+            raise ValueError(f"The target has no embeddings of its own ({shared}): call resize_token_embeddings.")
         sizes = (new_num_tokens, pad_to_multiple_of, mean_resizing)
         embeddings = self._get_resized_embeddings(decoder.get_input_embeddings(), *sizes)
         decoder.set_input_embeddings(embeddings)
