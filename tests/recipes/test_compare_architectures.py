@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -108,6 +109,10 @@ def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
     (tmp_path / "text.txt").write_text(TEXT.replace("cat", "cow"))
     refused("text and tokenizer was", train_file=tmp_path / "text.txt")
     assert len(trained) == 4
+    with pytest.raises(ConnectionError), pytest.MonkeyPatch.context() as patch:  # what is refused keeps its result
+        patch.setattr(Accelerator, "init_trackers", Mock(side_effect=ConnectionError))
+        compare(variants={"a": {}}, overwrite_output_dir=True)
+    assert (folder_of(tmp_path, "a") / "result.json").exists() and trained.pop() == "a"
     compare(variants={"a": {}}, overwrite_output_dir=True)
     assert trained[4:] == ["a"]
 

@@ -20,7 +20,7 @@ ONCE = {"streaming": True, "max_train_steps": 1}
 NOWHERE = {"model_name_or_path": "nowhere/at-all"}
 #: of a variant
 FIELDS = [
-    ({"norm_positon": "post"}, "no field 'norm_positon'; did you mean 'norm_position'"),
+    ({"norm_positon": "post"}, r"no field 'norm_positon'; near: \['norm_position'"),
     ({"norm_position": "middle"}, "middle"),
     ({"max_position_embeddings": 16}, "block_size 32 is more than the 16 tokens"),
     ({"learning_rate": -1}, "learning_rate must be above 0, not -1"),
@@ -37,7 +37,7 @@ REFUSED = {
         (NEW | {"model_type": "tfm_gpt", "classifier_pooling": "mean"}, "for encoders, and 'tfm_gpt' is n"),
         ({"max_seq_length": 2}, "max_seq_length must be at least 3, not 2: a text has 2 special tokens"),
         # A metric is read before the data, and a figure's name before the model.
-        ({"metrics": ["acuracy"], "train_file": "nowhere.csv"}, "no metric 'acuracy': did you mean 'accuracy'"),
+        ({"metrics": ["acuracy"], "train_file": "nowhere.csv"}, "no metric 'acuracy': the zoo has accuracy"),
         ({"metric_for_best_model": "bleu"} | NOWHERE, "metric_for_best_model 'bleu': expected one of"),
         ({"metrics": ["f1"], "metric_for_best_model": "accuracy"} | NOWHERE, r"expected one of \['loss', 'f1'\]"),
         ({"metrics": ["pearsonr", "squad"]} | NOWHERE, "metric 'squad' does not work with"),
@@ -55,7 +55,7 @@ REFUSED = {
         ({"problem_type": "single_label_classification"}, "takes one column with one label in each row"),
     ],
     "causal_lm": [
-        ({"config_overrides": "hiden_size=32"}, "tfm_gpt has no field 'hiden_size'; did you mean 'hidden_size'"),
+        ({"config_overrides": "hiden_size=32"}, r"tfm_gpt has no field 'hiden_size'; near: \['hidden_size'"),
         ({"model_type": "gpt3"}, "model_type 'gpt3' is not one of transformers' or the zoo's; near: "),
         ({"model_type": "ctrl", "config_overrides": "n_embd=32,n_layer=1,n_head=2"}, "'ctrl', which the zoo does not"),
         ({"config_name": "no/where"}, "config_name 'no/where': neither a checkpoint's folder nor found on the Hub"),

@@ -7,6 +7,7 @@ from argparse import Namespace
 from dataclasses import asdict
 from math import nan
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 
 import tfm_zoo
+from tfm_zoo.hub import PushError
 from tfm_zoo.training import report, run
 from tfm_zoo.training.loop import Loop, train, train_step
 from tfm_zoo.training.tasks import classification
@@ -161,14 +163,22 @@ def test_a_run_is_not_overwritten_unasked(loop):
     assert (folder / "README.md").read_text() == "# Mine\n"  # a person's card is kept
     with pytest.raises(FileExistsError, match=r"holds a run: give another folder, --resume_from_checkpoint auto"):
         loop(output_dir=folder)
+    (folder / "checkpoint-notes").mkdir()
+    another = loop(output_dir=folder, max_train_steps=1, overwrite_output_dir=True)
+    with pytest.raises(ConnectionError), pytest.MonkeyPatch.context() as patch:  # a tracker's: nothing is deleted yet
+        patch.setattr(Accelerator, "init_trackers", Mock(side_effect=ConnectionError))
+        another.begin()
+    assert (folder / "checkpoint-2").exists()
     train(loop(output_dir=folder, max_train_steps=1, overwrite_output_dir=True))
-    assert not list(folder.glob("checkpoint-*"))  # those of the old run are not left to resume from
+    # Those of the old run are not left to resume from. What somebody else has put there stays.
+    assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-notes"]
     for auto, message in [(None, "a run: give another folder, or --o"), ("auto", "a run and no checkpoint to go on f")]:
         with pytest.raises(FileExistsError, match=f"holds {message}"):  # a finished one
             loop(output_dir=folder, max_train_steps=1, resume_from_checkpoint=auto)
     # Another run may begin and end while this one reads its data.
     with pytest.raises(FileExistsError, match="holds a run: give another folder"):
-        first.task.run.folder.open()
+        first.has_begun = False
+        first.begin()
     # Killed before its first checkpoint, it begins again, as where a cluster restarts it.
     (folder / "all_results.json").unlink()
     again = {"output_dir": folder, "max_train_steps": 1, "resume_from_checkpoint": "auto", "checkpointing_steps": 1}
@@ -197,6 +207,7 @@ def test_what_is_only_prepared_or_refused_leaves_everything_as_it_was(loop, trai
 
 
 def test_a_model_is_pushed_by_the_name_that_it_is_given_or_else_that_of_its_folder(loop, monkeypatch):
+    """Last of all, so that an error of the Hub loses nothing."""
     names = []
     monkeypatch.setattr(run, "open_repository", lambda api, name, *_: names.append(name) or f"user/{name}")
     monkeypatch.setattr(report, "push", lambda folder, name, **_: names.append(name) or Namespace(commit_url=""))
@@ -206,6 +217,11 @@ def test_a_model_is_pushed_by_the_name_that_it_is_given_or_else_that_of_its_fold
         name, card = given or made.output_dir.name, (made.output_dir / "README.md").read_text()
         assert names[-2:] == [name, f"user/{name}"] and f"user/{name}" in card
         assert "| frozen | `embeddings`, `layers.0` |" in card
+    monkeypatch.setattr(report, "push", Mock(side_effect=PushError("again")))
+    made = loop(push_to_hub=True, max_train_steps=1)
+    with pytest.raises(PushError, match="again"):
+        train(made)
+    assert (made.output_dir / "all_results.json").exists() and made.model is None  # the processes have ended
 
 
 def test_what_a_launcher_decides_is_part_of_a_run(loop, trained, monkeypatch):
@@ -273,7 +289,11 @@ def test_resumed_is_as_never_stopped_in_its_folder_and_with_its_own_options_alon
     ]:
         with pytest.raises(ValueError, match=message):
             trained(**again | other)
-    resumed = trained(classifier(**dropout), **again | {"resume_from_checkpoint": "auto"})
+    auto = again | {"resume_from_checkpoint": "auto"}
+    late = loop(classifier(**dropout), **auto)  # while another restart of the run trains
+    resumed = trained(classifier(**dropout), **auto)
+    late.begin()
+    assert late.state.step == 6
     assert without_clock(resumed) == without_clock(whole)
     for folder in (".", "checkpoint-6"):
         assert same_weights(resumed.output_dir / folder, whole.output_dir / folder)

@@ -122,7 +122,7 @@ REFUSED = {
         ("gap.csv", {}, "line 5 of gap.csv, column 'label': 1 row without a label, this is the first$"),
         ("gap.tsv", {}, "line 3 of gap.tsv, column 'label': 1 row without a label"),
         ("gap.jsonl", {}, "line 2 of gap.jsonl, column 'label': 1 row without a label"),
-        ("gap.json", {}, "row 1, counted from 0 .*, column 'label': 1 row without"),
+        ("gap.json", {}, "row 1, counted from 0 .* of gap.json, column 'label': 1 row w"),
         ("fine.csv", {"validation_file": "ugly.csv"}, r"'validation' has labels that train lacks: \['ugly'\]"),
         ("fine.csv", {"validation_file": "unlabelled.csv"}, "split 'validation' has no labels: all of them are miss"),
         ("fine.csv", {"test_file": "body.csv"}, "split 'test' has no column 'text'"),

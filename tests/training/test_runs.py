@@ -15,7 +15,7 @@ from accelerate.utils.launch import prepare_simple_launcher_cmd_env
 
 from tfm_zoo.hub import PushError
 from tfm_zoo.training import run
-from tfm_zoo.training.checkpoints import as_resolved
+from tfm_zoo.training.checkpoints import facts_of_launch
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.report import command_line
 from tfm_zoo.training.run import end_training, errors_in_one_line, start_accelerator, tracker_values
@@ -45,11 +45,11 @@ def test_errors_of_a_user_are_one_line(error, capsys, monkeypatch):
 
 def test_the_engine_is_part_of_a_run(accelerator, monkeypatch):
     monkeypatch.setattr(AcceleratorState, "deepspeed_plugin", DeepSpeedPlugin(zero_stage=2))
-    assert as_resolved(accelerator, TrainingOptions())["engine"] == "ZeRO-2"
+    assert facts_of_launch(accelerator, TrainingOptions())["engine"] == "ZeRO-2"
     monkeypatch.setattr(AcceleratorState, "deepspeed_plugin", None)
     for engine in (DistributedType.FSDP, DistributedType.MULTI_GPU, DistributedType.NO):
         monkeypatch.setattr(Accelerator, "distributed_type", engine)
-        assert as_resolved(accelerator, TrainingOptions())["engine"] == ("FSDP" if "FSDP" in engine else "DDP")
+        assert facts_of_launch(accelerator, TrainingOptions())["engine"] == ("FSDP" if "FSDP" in engine else "DDP")
 
 
 def test_models_are_freed_before_the_processes_end(accelerator, monkeypatch):

@@ -74,8 +74,11 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
         return len(self.global_batches[step])
 
     def micro_batches(self, batch: Tensor) -> list[list[int]]:
-        """This process's share of a global batch, in as few micro-batches as fit the device. Rather than leave one
-        empty, it puts one example more into another."""
+        """This process's share of a global batch, in as few micro-batches as fit the device, and none of them empty.
+
+        Ten examples, for two processes that take two at a time, are three parts: [0 1 2 3], [4 5 6] and [7 8 9]. The
+        first process gets [0 2], [4 6] and [7 9], the second [1 3], [5] and [8].
+        """
         sharing = self.num_processes if len(batch) >= self.num_processes else 1
         count = min(-(-len(batch) // (self.capacity(batch) * sharing)), len(batch) // sharing)
         index = self.process_index if sharing > 1 else 0

@@ -123,7 +123,8 @@ class Table:
         """The error for a row where this is wrong. It names the line, if the split is one file of lines."""
         files = row_files.matching_files(self.args.files().get(self.name, ""))
         line = row_files.line_of(files[0], row) if len(files) == 1 else None
-        place = f"row {row}, counted from 0 without a header" if line is None else f"line {line} of {files[0].name}"
+        place = f"row {row}, counted from 0 without a header" if line is None else f"line {line}"
+        place += f" of {files[0].name}" if len(files) == 1 else ""
         return ValueError(f"{self}, {place}{f', column {column!r}' if column else ''}: {what}")
 
 

@@ -20,7 +20,7 @@ from tfm_zoo.converters.limits import positions_of
 from tfm_zoo.converters.sources import download, is_path, which_is_meant
 from tfm_zoo.converters.tensor_matching import new_weights
 from tfm_zoo.inference.packing.configuration import METHOD
-from tfm_zoo.training.checkpoints import asks_to_resume, complete_checkpoints
+from tfm_zoo.training.checkpoints import complete_checkpoints
 from tfm_zoo.training.options import TrainingOptions, is_zoo
 from tfm_zoo.utils.pointers import refuse_pointers
 from tfm_zoo.utils.quiet import silenced, silenced_loading
@@ -76,7 +76,7 @@ class Head:
         """The checkpoint that the options name, with these fields changed and perhaps a new head; and its tokenizer."""
         name, revision, config = args.model_name_or_path, args.model_revision, self.config_of_checkpoint(args)
         place = str(download(name, FILES, revision)) if revision and not Path(name).exists() else name
-        goes_on = asks_to_resume(args.resume_from_checkpoint) and complete_checkpoints(Path(args.output_dir))
+        goes_on = args.resume_from and complete_checkpoints(Path(args.output_dir))
         # (The zoo would warn of new weights, which those of the checkpoint replace.)
         with silenced("tfm_zoo") if goes_on else nullcontext():
             if args.becomes_zoo(config):

@@ -17,7 +17,7 @@ from tfm_zoo.training.models import (
     load_config,
     load_tokenizer,
 )
-from tfm_zoo.training.options import TrainingOptions, nearest
+from tfm_zoo.training.options import TrainingOptions
 
 
 def new_with_labels(
@@ -56,8 +56,8 @@ def new_config(
             fields.setdefault(name, getattr(tokenizer, name))  # the vocabulary has no such token
     names = {name: name for name in (*known.to_dict(), "rope_parameters")} | known.attribute_map
     if unknown := [name for name in overrides if name not in names]:
-        lacks = f"has no field {', '.join(map(repr, unknown))}{nearest(unknown, names)}"
-        raise ValueError(f"config_overrides: {known.model_type} {lacks}")
+        near = difflib.get_close_matches(unknown[0], names)
+        raise ValueError(f"config_overrides: {known.model_type} has no field {unknown[0]!r}; near: {near}")
     saved = known.to_diff_dict() if args.config_name else {}  # as config.json has it
     changes = {names.get(name, name): value for name, value in (fields | overrides).items()}
     config = type(known).from_dict(saved | changes)

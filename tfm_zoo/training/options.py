@@ -3,17 +3,16 @@
 A task's own options stand in its file, in one class derived from these.
 """
 
-import difflib
 import json
 import logging
 import operator
 import os
-import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn, TypeVar
+from types import NoneType
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar, get_args, get_type_hints
 
 import yaml
 from datasets import DatasetDict
@@ -30,7 +29,15 @@ logger = logging.getLogger(__name__)
 AnyOptions = TypeVar("AnyOptions")
 #: comparisons by the name of a bound (`at_least=1`); errors use the same names
 COMPARISONS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
-BOUNDS: dict[Field, dict[str, float]] = {}  # of options
+#: the bounds of each option. (Not in its metadata, all of which `HfArgumentParser` passes on to argparse.)
+BOUNDS: dict[Field, dict[str, float]] = {}
+#: options that exclude each other
+EITHER_OR = """
+    dataset_name train_file; model_name_or_path model_type; model_name_or_path config_name;
+    model_name_or_path config_overrides; model_name_or_path tokenizer_vocab_size; model_type config_name;
+    tokenizer_name tokenizer_vocab_size; separate_vocabularies model_name_or_path; separate_vocabularies tokenizer_name;
+    mixed_precision bf16; mixed_precision fp16; bf16 fp16
+"""
 #: options that a resumed run may change: where data lie (their content is compared), how processes share the work, how
 #: long it lasts, what is logged, saved and pushed
 MAY_CHANGE = """
@@ -47,7 +54,7 @@ MAY_CHANGE = """
 def option(default: Any, help: str, *aliases: str, **bounds: float) -> Any:
     """A dataclass field with a help text, further names for the command line and YAML, and bounds (`at_least=1`)."""
     made = field(default=default, metadata={"help": help, "aliases": [f"--{alias}" for alias in aliases]})
-    BOUNDS[made] = bounds  # not in the metadata: `HfArgumentParser` passes all that it finds there on to argparse
+    BOUNDS[made] = bounds
     return made
 
 
@@ -81,17 +88,20 @@ class DataOptions:
     max_eval_samples: int | None = option(None, "Likewise for each split to evaluate on.", at_least=1)
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value, bounds = getattr(self, each.name), BOUNDS.get(each, {})  # None is always allowed
-            if value is not None and not all(COMPARISONS[name](value, bound) for name, bound in bounds.items()):
+        types = get_type_hints(type(self))
+        for each in (each for each in fields(self) if each.init):
+            value, bounds = getattr(self, each.name), BOUNDS.get(each, {})
+            if value is None:
+                if NoneType not in get_args(types[each.name]):
+                    raise ValueError(f"{each.name} has no value: give one, or leave the line out")
+            elif not all(COMPARISONS[name](value, bound) for name, bound in bounds.items()):
                 expected = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items())
                 raise ValueError(f"{each.name} must be {expected}, not {value}")
-        files = self.files()
-        if files and self.dataset_name:
-            raise ValueError("give either dataset_name or train_file and other files, not both")
-        if files and "train" not in files:
-            names = " and ".join(f"{role}_file" for role in files)
-            raise ValueError(f"{names}: files to evaluate on need a train_file")
+        for one, other in map(str.split, EITHER_OR.split(";")):
+            if getattr(self, one, None) and getattr(self, other, None):
+                raise ValueError(f"give either {one} or {other}, not both")
+        if (files := self.files()) and "train" not in files:
+            raise ValueError(f"{next(iter(files))}_file needs a train_file")
 
     @property
     def source(self) -> str | None:
@@ -217,8 +227,15 @@ class TrainingOptions(DataOptions):
     checkpointing_steps: str | None = option(
         None, "Steps between checkpoints, or 'epoch'; default: no checkpoints.", "save_steps"
     )
-    save_total_limit: int | None = option(2, "How many checkpoints to keep.", at_least=1)
-    resume_from_checkpoint: str | None = option(None, "A checkpoint, or 'auto': the newest, or else the beginning.")
+    save_total_limit: int | None = option(2, "How many checkpoints to keep; null in YAML: all.", at_least=1)
+    resume_from_checkpoint: str | None = field(
+        default=None,
+        metadata={
+            "help": "A checkpoint, or 'auto' (or no value): the newest, or else the beginning.",
+            "nargs": "?",
+            "const": "auto",
+        },
+    )
 
     with_tracking: bool = option(False, "Log to all trackers of Accelerate that are installed.")
     report_to: list[str] | None = option(None, "Trackers (wandb, ...), 'all' or 'none'; default: all if with_tracking.")
@@ -232,44 +249,30 @@ class TrainingOptions(DataOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.model_name_or_path and (names := self.new_model_options):
-            raise ValueError(f"{names[0]} makes a new model and cannot go with model_name_or_path")
-        if self.model_type and self.config_name:
-            raise ValueError("give either model_type or config_name, not both")
-        if self.tokenizer_vocab_size and (self.tokenizer_name or self.model_name_or_path):
-            raise ValueError("tokenizer_vocab_size is for a tokenizer made from the training text, of a new model")
         for name in ("config_overrides", "lr_scheduler_kwargs", "optim_args"):
             as_mapping(name, getattr(self, name))  # refuses what it cannot read
-        if self.model_revision and not self.model_name_or_path:
-            raise ValueError("model_revision is of a checkpoint: give model_name_or_path")
-        precisions = {name for name in ("bf16", "fp16") if getattr(self, name)} | ({self.mixed_precision} - {None})
-        if len(precisions) > 1:
-            raise ValueError(f"give one precision, not {' and '.join(sorted(precisions))}")
         steps = self.checkpointing_steps
         if steps is not None and steps != "epoch" and not (steps.isdecimal() and int(steps) > 0):
             raise ValueError(f"checkpointing_steps must be a number of steps or 'epoch', not {steps!r}")
 
-    def as_launched(self) -> Self:
-        """These options with the forward passes per step that `accelerate launch` asks for, if they name no number; and
-        `bf16` or `fp16` as `mixed_precision`."""
-        own, asked = self.gradient_accumulation_steps, os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
-        if own > 1 and asked not in ("auto", "1", str(own)):
-            raise ValueError(f"gradient_accumulation_steps {own}: the launcher asks for {asked}; give one number")
-        precision = "bf16" if self.bf16 else "fp16" if self.fp16 else self.mixed_precision
-        passes = max(own, int(asked) if asked.isdecimal() else 1)
-        return replace(self, gradient_accumulation_steps=passes, mixed_precision=precision)
-
     def with_defaults(self) -> Self:
-        """These options with the defaults that depend on others: the data set, the model, the learning rate."""
-        args = self
-        if not self.source:
-            logger.warning("No data set and no file was named: using the built-in GENERATED data")
-            args = replace(self, dataset_name=built_in_data.NAME)
-        if args.default_model and not (args.model_name_or_path or args.new_model_options or args.is_generated):
+        """These options with the defaults that depend on others and on `accelerate launch`, in one spelling."""
+        args = self if self.source else replace(self, dataset_name=built_in_data.NAME)
+        if args.default_model and args.is_new and not (args.is_named or args.config_overrides or args.is_generated):
             args = replace(args, model_name_or_path=args.default_model)
         usual_rate = 1e-3 if args.is_new else 5e-4 if args.lora_rank else 5e-5
         usual_rate = 1.0 if args.lr_scheduler_type == "noam" else usual_rate
-        return replace(args, learning_rate=args.learning_rate or usual_rate)
+        passes, asked = args.gradient_accumulation_steps, os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
+        if passes > 1 and asked not in ("auto", "1", str(passes)):
+            raise ValueError(f"gradient_accumulation_steps {passes}: the launcher asks for {asked}; give one number")
+        return replace(
+            args,
+            learning_rate=args.learning_rate or usual_rate,
+            gradient_accumulation_steps=max(passes, int(asked) if asked.isdecimal() else 1),
+            mixed_precision="bf16" if args.bf16 else "fp16" if args.fp16 else args.mixed_precision,
+            bf16=False,
+            fp16=False,
+        )
 
     def with_best_metric(self, names: Sequence[str], usual: str = "loss") -> Self:
         """These options with the metric that picks the best model, by default the `usual` one, or else the loss."""
@@ -279,9 +282,10 @@ class TrainingOptions(DataOptions):
         return replace(self, metric_for_best_model=metric)
 
     @property
-    def new_model_options(self) -> list[str]:
-        """The names of the options that describe a new model and are set."""
-        return [name for name in ("model_type", "config_name", "config_overrides") if getattr(self, name) is not None]
+    def resume_from(self) -> str | None:
+        """`resume_from_checkpoint`, where true means "auto", and false nothing."""
+        asked = self.resume_from_checkpoint
+        return {"true": "auto", "false": None}.get(str(asked).lower(), asked)
 
     @property
     def is_named(self) -> bool:
@@ -300,13 +304,6 @@ class TrainingOptions(DataOptions):
     def overrides(self) -> dict[str, Any]:
         """`config_overrides` as fields and values."""
         return as_mapping("config_overrides", self.config_overrides)
-
-    @property
-    def higher_is_better(self) -> bool:
-        """Whether the best model is the one with the highest `metric_for_best_model`."""
-        if self.greater_is_better is not None:
-            return self.greater_is_better
-        return not self.metric_for_best_model.endswith(("loss", "perplexity", "mse", "mae"))
 
     def warmup_of(self, steps: int) -> int:
         """How many of these steps warm up."""
@@ -369,24 +366,34 @@ def parse_several(
     classes: Sequence[type], argv: Sequence[str] | None = None, default_config: Path | None = None, **defaults: Any
 ) -> list[Any]:
     """Read options of several classes, perhaps with other `defaults`: from a YAML file (`--config`), and over that from
-    the command line. An option that does not exist ends the program, with the nearest one that does."""
+    the command line."""
     parser = OneLineParser(classes, allow_abbrev=False)
     parser.set_defaults(**defaults)
     parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")
     argv = sys.argv[1:] if argv is None else list(argv)
-    offered = [each for options_class in classes for each in fields(options_class) if each.init]
-    known = {name: each for each in offered for name in names_of(each)}
-    config = parser.parse_known_args(argv)[0].config
+    config, words = parser.parse_known_args(argv)[0].config, []
     try:
-        words = [*(_yaml_as_argv(config, known) if config else ()), *argv]
-        reading = {"return_remaining_strings": True, "look_for_args_file": False}
-        *options, _, unknown = parser.parse_args_into_dataclasses(words, **reading)  # (`_` holds --config)
+        for name, value in options_in(config).items() if config else ():
+            if value is None:
+                parser.set_defaults(**{name: None})
+            elif isinstance(value, list):
+                words += [f"--{name}", *map(str, value)]
+            else:
+                words.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
+        *options, _ = parser.parse_args_into_dataclasses([*words, *argv], look_for_args_file=False)  # `_` has --config
     except ValueError as error:
         parser.error(str(error))
-    if unknown:
-        given = [word.partition("=")[0] for word in unknown if re.match("-+[a-zA-Z]", word)] or unknown[:1]
-        parser.error(said_unknown(given, known))
     return options
+
+
+def options_in(path: str | Path) -> dict[str, Any]:
+    """The names and values in a YAML file of options."""
+    if not Path(path).is_file():
+        raise ValueError(f"--config {path}: no such file")
+    values = read_yaml(read_text(path), f"--config {path}") or {}  # an empty file
+    if not isinstance(values, dict):
+        raise ValueError(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
+    return {str(name).replace("-", "_"): value for name, value in values.items()}
 
 
 def read_yaml(text: str, source: str) -> Any:
@@ -395,46 +402,3 @@ def read_yaml(text: str, source: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
-
-
-def _yaml_as_argv(path: str | Path, known: Mapping[str, Field]) -> list[str]:
-    """The options of a YAML file, by their names `known`, as words of a command line. Without a value an option has
-    its default, if that is `None`; any other is refused."""
-    if not Path(path).is_file():
-        raise ValueError(f"--config {path}: no such file")
-    values = read_yaml(read_text(path), f"--config {path}") or {}  # an empty file
-    if not isinstance(values, dict):
-        raise ValueError(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
-    values = {str(key).replace("-", "_"): value for key, value in values.items()}
-    if unknown := [key for key in values if key not in known]:
-        raise ValueError(f"--config {path}: {said_unknown(unknown, known)}")
-    argv = []
-    for key, value in values.items():
-        if isinstance(value, list):
-            argv += [f"--{key}", *map(str, value)]
-        elif value is None and known[key].default is not None:
-            raise ValueError(f"--config {path}: {key} has no value: give one, or leave the line out")
-        elif value is not None:
-            argv.append(f"--{key}={json.dumps(value) if isinstance(value, dict) else value}")
-    return argv
-
-
-def names_of(field: Field) -> list[str]:
-    """The name of an option, and its other spellings."""
-    return [name.lstrip("-") for name in (field.name, *field.metadata.get("aliases", ()))]
-
-
-def said_unknown(given: Sequence[str], names: Collection[str]) -> str:
-    """What an error says of options that do not exist."""
-    words = ", ".join(word if word.startswith("-") else f"--{word}" for word in given)
-    return f"unknown option{'s' * (len(given) > 1)} {words}{nearest(given, names, prefix='--')}"
-
-
-def nearest(given: Iterable[str], names: Collection[str], prefix: str = "") -> str:
-    """The end of an error about unknown names: "; did you mean ...?" with the known names that have all their words, or
-    else are spelt nearly so, each after `prefix`. Empty if there are no such names."""
-    near: dict[str, None] = {}
-    for name in (name.lstrip("-").replace("-", "_") for name in given):
-        longer = [known for known in names if {*name.split("_")} <= {*known.split("_")}][:3]
-        near |= dict.fromkeys(longer or difflib.get_close_matches(name, names, n=1))
-    return f"; did you mean {', '.join(repr(prefix + name) for name in near)}?" if near else ""

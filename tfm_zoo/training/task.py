@@ -4,7 +4,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
@@ -21,7 +20,7 @@ from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.batches import GlobalBatchSampler
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import Data
-from tfm_zoo.training.metrics import Metrics, load_metrics
+from tfm_zoo.training.metrics import load_metrics
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.options import TrainingOptions, cap_lengths, is_zoo
 from tfm_zoo.training.run import Run
@@ -49,7 +48,7 @@ class Task(ABC):
     lengths: Sequence[Any] | None = None  # tokens of each training example, by which similar ones share a batch
 
     pipeline_tag: ClassVar[str]
-    #: loss -> the labels in a batch whose items it is the loss of (-100: no item); several losses are summed
+    #: loss -> the entry of a batch that holds its labels, one for each item (-100: no item); losses are summed
     losses: ClassVar[Mapping[str, str]] = {"loss": "labels"}
     collator_class: ClassVar[type] = DataCollatorWithPadding  # of tasks whose data are rows
     languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
@@ -76,12 +75,6 @@ class Task(ABC):
     @property
     def args(self) -> TrainingOptions:
         return self.run.args
-
-    @cached_property
-    def metrics(self) -> Metrics:
-        """The metrics of predictions, if the task makes any: those that the options name, or else the usual ones."""
-        names = self.args.metrics or self.data.usual_metrics.names
-        return self.run.metrics or load_metrics(names, self.args.trust_remote_code)
 
     @classmethod
     def metric_names(cls, args: TrainingOptions, results: Sequence[str] = ()) -> list[str]:
@@ -186,14 +179,11 @@ def collator(
 
 
 def choose_best_metric(run: Run, task_class: type[Task], data: Data) -> Run:
-    """The run, which knows the metric that picks the best model. If the options name metrics, these are tried on two
-    rows, before a model is made."""
-    usual, args, metrics = data.usual_metrics, run.args, None
-    results = [usual.best]
-    if args.metrics or args.metric_for_best_model:
-        metrics = load_metrics(args.metrics or usual.names, args.trust_remote_code)
-        results = metrics(usual.predictions, usual.references).figures
-    args = args.with_best_metric(task_class.metric_names(args, results), usual.best)
+    """The run, which knows its metrics, and which of their results picks the best model. Metrics are tried on two rows,
+    so that one that does not work is refused before a model is made."""
+    usual, metrics = data.usual_metrics, run.metrics or load_metrics(data.usual_metrics.names)
+    results = metrics(usual.predictions, usual.references).figures
+    args = run.args.with_best_metric(task_class.metric_names(run.args, results), usual.best)
     return replace(run, args=args, metrics=metrics)
 
 
@@ -209,8 +199,9 @@ def task_of_rows(
     the names of its fields."""
     accelerator, longest = run.accelerator, longest_input(model.config, tokenizer)
     args = cap_lengths(run.args, longest, *run.args.length_options)
+    readers = {"tokenizer": tokenizer, **others}
     for name, reader in args.length_options.items():
-        check_room(getattr(args, name), {"tokenizer": tokenizer, **others}[reader], name, pair=data.are_pairs)
+        check_room(getattr(args, name), readers[reader], name, pair=data.are_pairs)
     with shown_bars(accelerator.is_main_process):
         splits = data.encode(args, model, tokenizer, **others)
     max_length = max(getattr(args, name) for name in args.length_options)

@@ -26,6 +26,13 @@ LABEL_COLUMNS = [["label"], ["labels"]]
 
 # transformers' names of the problems, as `config.problem_type` has them
 ONE_LABEL, ANY_LABELS, NUMBERS = "single_label_classification", "multi_label_classification", "regression"
+#: problem -> the metrics, unless options name others, and labels of two rows, on which metrics are tried
+USUAL_METRICS = {
+    ONE_LABEL: (["accuracy", "f1"], [0, 1]),
+    ANY_LABELS: (["accuracy", "f1"], [[1, 0], [0, 1]]),
+    NUMBERS: (["mse", "pearsonr"], [0.5, 1.5]),
+    "numbers": (["mse"], [[0.5, 0.5], [1.5, 1.5]]),  # several of each row
+}
 
 
 @dataclass(frozen=True)
@@ -86,12 +93,9 @@ class LabelledTexts(data.Data):
 
     @property
     def usual_metrics(self) -> data.UsualMetrics:
-        number, names = len(self.label_names), ["accuracy", "f1"]
-        rows = [0, 1] if self.problem == ONE_LABEL else [[1, 0], [0, 1]]
-        if self.problem == NUMBERS:
-            names = ["mse", "pearsonr"] if number == 1 else ["mse"]
-            rows = encoded_labels([[0.5] * number, [1.5] * number], NUMBERS, {})
-        return data.UsualMetrics(names, rows, rows, best=names[0])
+        are_several_numbers = self.problem == NUMBERS and len(self.label_names) > 1
+        names, two_rows = USUAL_METRICS["numbers" if are_several_numbers else self.problem]
+        return data.UsualMetrics(names, two_rows, two_rows, best=names[0])
 
     def encode(
         self, args: ClassificationOptions, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
@@ -308,7 +312,7 @@ class ClassificationTask(Task):
         return {"loss": losses, "predictions": predicted(logits, problem), "references": references}
 
     def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
-        scores = self.metrics(computed["predictions"], computed["references"])
+        scores = self.run.metrics(computed["predictions"], computed["references"])
         return {**super().compute_metrics(computed, split), **scores.figures}
 
 

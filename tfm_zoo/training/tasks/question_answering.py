@@ -189,7 +189,7 @@ class AnsweringTask(Task):
         """The mean loss of the windows, and the metrics of the questions' answers, which are kept."""
         self.candidates = self.best_answers(computed, split)
         self.answers = [candidates[0]["text"] for candidates in self.candidates]
-        scores = self.metrics(self.answers, [answers["text"] for answers in self.data.splits[split]["answers"]])
+        scores = self.run.metrics(self.answers, [answers["text"] for answers in self.data.splits[split]["answers"]])
         return {**super().compute_metrics(computed, split), **scores.figures}
 
     def best_answers(self, computed: Batch, split: str) -> list[list[dict[str, Any]]]:

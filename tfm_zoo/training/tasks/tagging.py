@@ -183,7 +183,7 @@ class TaggingTask(Task):
             [[names[index] for index in row[kept].tolist()] for row, kept in zip(computed[ids], labelled, strict=True)]
             for ids in ("predictions", "references")
         )
-        scores = self.metrics(predictions, references)
+        scores = self.run.metrics(predictions, references)
         self.by_kind = scores.others.get("by_kind", {})
         return {**super().compute_metrics(computed, split), **scores.figures}
 

@@ -229,7 +229,7 @@ class TextToTextTask(TargetTask):
         self.samples = ["\n".join(map("  {:<11}  {}".format, names, row)) for row in rows]
         if not num_scored:
             return {}
-        figures, self.others = self.metrics(self.texts[:num_scored], pairs["target"][:num_scored])
+        figures, self.others = self.run.metrics(self.texts[:num_scored], pairs["target"][:num_scored])
         return figures
 
     def write(self, model: nn.Module, sources: Sequence[list[int]]) -> list[str]:
