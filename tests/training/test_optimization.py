@@ -127,8 +127,8 @@ BERT, GPT = tfm_zoo.TfmBertForSequenceClassification, tfm_zoo.TfmGPTForCausalLM
         # a tied weight by either name
         (["lm_head"], r"model\.embeddings\.embed_tokens\.weight", None),
         (["embed_tokens"], r"model\.embeddings\.embed_tokens\.weight", None),
-        (["embedings.*"], "", r"freeze 'embedings\.\*': Tfm.* has no parameter of that name; near: \['embeddi"),
-        (["classifier", "layer.[0-3]"], "", r"freeze 'layer\.\[0-3\]': .* near: \['layers\."),
+        (["embedings.*"], "", r"freeze 'embedings\.\*': Tfm.* has no parameter of that name"),
+        (["classifier", "layer.[0-3]"], "", r"freeze 'layer\.\[0-3\]': .* like 'model.embeddings"),
         (["model", "classifier"], "", r"freeze \['model', 'classifier'\]: nothing is left to learn"),
     ],
     ids=str,

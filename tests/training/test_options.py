@@ -138,6 +138,11 @@ REFUSED = {
         ("config_overrides: n_embd", "config_overrides 'n_embd': expected field=value,field=value"),
         ("config_overrides: '{n_embd: 3'", "config_overrides '{n_embd: 3': not a mapping"),
     ],
+    PretrainingOptions: [
+        ("max_seq_length: 4", "max_seq_length must be at least 5, not 4"),
+        ("mlm_probability: 1", "mlm_probability must be above 0 and below 1, not 1.0"),
+    ],
+    DenoisingOptions: [("max_seq_length: 2", "max_seq_length must be at least 3, not 2")],
     TranslationOptions: [
         ("source_lang: en\ntarget_lang: en", "source_lang and target_lang are both 'en'"),
         ("separate_vocabularies: true\ntokenizer_name: some", "either separate_vocabularies or tokenizer_name"),

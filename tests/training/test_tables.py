@@ -134,7 +134,7 @@ def test_pairs_of_texts_and_the_ids_of_their_labels(tmp_path):
     assert encoded[0]["token_type_ids"] == [0, 0, 0, 0, 1, 1] and encoded["labels"][:] == [1, 0] * 5
 
 
-MANY = "40 labels for 40 rows: is label_column_name the right column?"
+MANY = "40 labels in 40 rows to train on: is label_column_name the right column?"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ MANY = "40 labels for 40 rows: is label_column_name the right column?"
     [
         (["good"] * 3 + ["bad"] * 2, "2 labels in 5 rows to train on: bad 2, good 3", []),
         ([["a"], ["a", "b"], [], ["b"]], "2 labels in 4 rows to train on: a 2, b 2", []),
-        ([*range(20)] * 3, r"20 labels in 60 rows to train on: 0 3, 1 3, .* 11 3 and 8 more", []),
+        ([*range(20)] * 3, r"20 labels in 60 rows to train on: 0 3, 1 3, .* 11 3, \.\.\.", []),
         ([f"name {number}" for number in range(40)], "40 labels in 40 rows .*", [MANY]),
     ],
 )
@@ -366,7 +366,7 @@ def test_a_tokenizer_of_bytes_keeps_words_apart_and_a_slow_one_is_refused():
     for tokenizer in map(reads_words, (made, in_parts)):  # the second as those of Llama 3 and Qwen2
         tokens = tokenizer([["one", "two"]], is_split_into_words=True)["input_ids"][0]
         assert tokenizer.decode(tokens) == " one two" and tokenizer.pad_token == "<|endoftext|>"
-    with pytest.raises(ValueError, match=r"'some/model' is slow \(written in Python\) .*: give a fast one"):
+    with pytest.raises(ValueError, match="'some/model' is slow, and does not tell which word"):
         reads_words(ByT5Tokenizer(name_or_path="some/model"))
 
 

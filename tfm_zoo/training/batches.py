@@ -13,8 +13,6 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 class Division:
     """How a global batch is divided: among processes, then into forward passes of `per_device` examples or tokens."""
 
-    unit = ""  # what a global batch is counted in, for the log: nothing for examples, or " tokens"
-
     def __init__(self, per_device: int, accumulation_steps: int = 1, num_processes: int = 1, process_index: int = 0):
         self.per_device, self.num_processes, self.process_index = per_device, num_processes, process_index
         self.global_batch_size = per_device * num_processes * accumulation_steps

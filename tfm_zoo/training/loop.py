@@ -203,7 +203,7 @@ class Loop:
         self.begin()
         args, state, batches = self.args, self.state, self.batches
         examples = f"{batches.size or 'a stream of'} {self.task.name_of_examples}"
-        steps = f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}{batches.unit}"
+        steps = f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}"
         size = f"{own_class(self.task.unwrapped(self.model)).__name__}, {self.num_parameters:,} parameters"
         logger.info(f"{size}: {examples}, {steps}, on {pluralize(self.accelerator.num_processes, 'process')}")
         self.progress = tqdm(total=self.total_steps, initial=state.step, disable=self.task.hides_bars)

@@ -14,7 +14,7 @@ from tfm_zoo.training.models import (
     ModelAndTokenizer,
     check_vocabulary,
     label_fields,
-    load_config,
+    load_named,
     load_tokenizer,
 )
 from tfm_zoo.training.options import TrainingOptions
@@ -83,8 +83,7 @@ def known_config(args: TrainingOptions) -> PreTrainedConfig:
     if args.config_name in tfm_zoo.NAMED_CONFIGS:
         return tfm_zoo.named_config(args.config_name)
     if args.config_name:
-        return load_config(args, "config_name")
-    if args.model_type is None or args.model_type in transformers.CONFIG_MAPPING:
-        return AutoConfig.for_model(args.model_type or args.small_type[args.model_class])
-    near = difflib.get_close_matches(args.model_type, transformers.CONFIG_MAPPING, n=3)
-    raise ValueError(f"model_type {args.model_type!r} is not one of transformers' or the zoo's; near: {near}")
+        return load_named(args, "config_name", AutoConfig)
+    if args.model_type is not None and args.model_type not in transformers.CONFIG_MAPPING:
+        raise ValueError(f"model_type {args.model_type!r} is not one of transformers' or the zoo's")
+    return AutoConfig.for_model(args.model_type or args.small_type[args.model_class])

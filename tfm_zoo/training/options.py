@@ -36,7 +36,7 @@ EITHER_OR = """
     dataset_name train_file; model_name_or_path model_type; model_name_or_path config_name;
     model_name_or_path config_overrides; model_name_or_path tokenizer_vocab_size; model_type config_name;
     tokenizer_name tokenizer_vocab_size; separate_vocabularies model_name_or_path; separate_vocabularies tokenizer_name;
-    mixed_precision bf16; mixed_precision fp16; bf16 fp16
+    mixed_precision bf16; mixed_precision fp16; bf16 fp16; streaming max_train_samples
 """
 #: options that a resumed run may change: where data lie (their content is compared), how processes share the work, how
 #: long it lasts, what is logged, saved and pushed

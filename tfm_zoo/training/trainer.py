@@ -31,15 +31,11 @@ def as_trainer(task: Task, args: TrainingArguments | Mapping[str, Any] | None = 
             alone has.
     """
     if not isinstance(task, Task):
-        raise ValueError(
-            f"as_trainer takes a task, such as load_task of a module in tfm_zoo.training.tasks makes, and not a "
-            f"{type(task).__name__}. For a model, transformers' Trainer(model, ...) is enough"
-        )
+        raise ValueError(f"as_trainer takes a task, as load_task makes it, and not a {type(task).__name__}")
     if isinstance(task.splits["train"], Stream):
         raise ValueError("as_trainer takes data in memory, and this task reads a stream: train it by its recipe")
     if unread := [name for name in LOOP if getattr(task.args, name, None)]:
-        instead = "use the Trainer's callbacks, and PEFT"
-        raise ValueError(f"as_trainer does not read the option {unread[0]} of the recipes' loop: {instead}")
+        raise ValueError(f"as_trainer does not read {unread[0]}: use the Trainer's callbacks, or PEFT")
     if not isinstance(args, TrainingArguments):
         args = TrainingArguments(**settings_of(task) | dict(args or {}))
     return TaskTrainer(task, args=args, **arguments)

@@ -187,8 +187,6 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         super().__init__(per_device, **division)
         self.stream, self.size, self.collate = stream, stream.size, collate or default_collate
         self.steps_per_epoch = -(-self.size // self.global_batch_size) if self.size else max_steps
-        if not self.steps_per_epoch:
-            raise ValueError("a stream of unknown length needs max_train_steps")
         # With fewer readers than processes, or a number of these that is not a power of two, several read the same.
         step = gcd(self.num_processes, stream.readers)
         self.readers = range(self.process_index % step, stream.readers, step)

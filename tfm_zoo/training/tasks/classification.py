@@ -13,8 +13,8 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
-from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, with_padding
-from tfm_zoo.training.new_models import known_config, new_with_labels
+from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
+from tfm_zoo.training.new_models import new_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, choose_best_metric, inputs_of, task_of_rows
@@ -75,8 +75,6 @@ class ClassificationOptions(TrainingOptions):
             raise ValueError(f"text_column_name takes one or two columns, not {self.text_column_name}")
         if self.classifier_pooling and self.model_class == "native":
             raise ValueError("classifier_pooling is for encoders of the zoo, not for model_class 'native'")
-        if self.classifier_pooling and "classifier_pooling" in self.overrides():
-            raise ValueError("give classifier_pooling either by itself or in config_overrides, not both")
 
 
 @dataclass
@@ -183,17 +181,16 @@ def read_labels(table: data.Table, columns: Sequence[str], problem: str) -> list
         for column, cell in zip(columns, cells, strict=True):
             if cell is not None and not (is_number(cell) and (problem == NUMBERS or float(cell) in (0, 1))):
                 raise table.error(row, f"{wanted}, not {cell!r}", column)
-        if None in cells:
-            labels.append(None)
-        elif problem == NUMBERS:
-            labels.append([*map(float, cells)])
+        numbers = None if None in cells else [*map(float, cells)]
+        if numbers and problem == ANY_LABELS:
+            labels.append([column for column, number in zip(columns, numbers, strict=True) if number])
         else:
-            labels.append([column for column, cell in zip(columns, cells, strict=True) if float(cell)])
+            labels.append(numbers)
     return labels
 
 
 def single_labels(table: data.Table, column: str, labels: Sequence[Any]) -> list[str | None]:
-    """The name of each row's label."""
+    """The name of each row's label: a text, or a whole number."""
     feature, found = table.rows.features[column], [label for label in labels if label is not None]
     if isinstance(feature, ClassLabel):
         return labels
@@ -201,11 +198,8 @@ def single_labels(table: data.Table, column: str, labels: Sequence[Any]) -> list
         raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
     are_numbers = feature.dtype.startswith("float") or all(map(is_number, found))  # perhaps in writing, as in CSV
     if are_numbers and (real := next((label for label in found if not float(label).is_integer()), None)):
-        raise ValueError(
-            f"label_column_name {column!r} holds numbers (float64), such as {real}; expected text, whole numbers or"
-            " booleans: to learn numbers, give problem_type 'regression'; to learn ranges of numbers, write them as"
-            " names, such as 'low' and 'high'"
-        )
+        what = f"holds numbers (float64), such as {real}"
+        raise ValueError(f"label_column_name {column!r} {what}: to learn numbers, give problem_type 'regression'")
     names = [label if label is None else str(int(label) if isinstance(label, float) else label) for label in labels]
     return [name and name.strip() for name in names] if are_numbers else names
 
@@ -231,11 +225,8 @@ def encoded_labels(labels: Iterable[Any], problem: str, label2id: Mapping[str, i
 def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> ModelAndTokenizer:
     """The model for the labels, a checkpoint or a new one, and its tokenizer."""
     fields = {"problem_type": texts.problem}
-    if args.classifier_pooling:
+    if args.classifier_pooling:  # which only encoders of the zoo have; others refuse it
         fields["classifier_pooling"] = args.classifier_pooling
-        config = known_config(args) if args.is_new else HEAD.config_of_checkpoint(args)
-        if family_of(config) != "tfm_bert":
-            raise ValueError(f"classifier_pooling is for encoders, and {config.model_type!r} is not one")
     if args.is_new:
         model, tokenizer = new_with_labels(HEAD, args, texts.texts(), texts.label_names, **fields)
     else:

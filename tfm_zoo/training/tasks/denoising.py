@@ -31,7 +31,7 @@ class DenoisingOptions(DocumentOptions):
     }
     make_tokenizer: ClassVar = staticmethod(bpe_with_sentinels)
 
-    max_seq_length: int = option(512, "Tokens that the model reads of an example, at most.", "max_length")
+    max_seq_length: int = option(512, "Tokens that the model reads of an example, at most.", "max_length", at_least=3)
     noise_density: float = option(0.15, "Share of the tokens that are left out.", above=0, below=1)
     mean_noise_span_length: float = option(3.0, "Mean number of tokens of what is left out.", at_least=1)
 
@@ -60,8 +60,6 @@ class SpanCorruption:
         ids = map(known.get, map(SENTINEL.format, count()))
         self.sentinels = np.array([*takewhile(lambda index: index is not None, ids)], dtype=np.int64)
         self.end = np.array([tokenizer.eos_token_id])
-        if self.max_length < 3:
-            raise ValueError(f"max_seq_length must be at least 3 (a token, a sentinel, the end), not {self.max_length}")
         self.room = next(size for size in count(2) if self.lengths(size + 1)[0] > self.max_length)
         self.longest = max(self.max_length, self.lengths(self.room)[1])
         needed = self.divided(self.room)[1] + 1

@@ -64,25 +64,19 @@ class LanguageModelingOptions(StreamOptions):
     temperature: float = option(1.0, "Below 1, likely tokens are drawn more often.", above=0)
 
 
-@dataclass
-class Joining:
-    """Turns documents into token ids, which end with the separator."""
+def separator(tokenizer: PreTrainedTokenizerBase, args: LanguageModelingOptions, is_needed: bool = True) -> list[int]:
+    """The token ids that end a document: those of the `document_separator`, or the tokenizer's end of text."""
+    if args.document_separator is not None:
+        return tokenizer(args.document_separator, add_special_tokens=False)["input_ids"]
+    if tokenizer.eos_token_id is None and is_needed:
+        raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no end-of-text token: give a document_separator")
+    return [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
 
-    tokenizer: PreTrainedTokenizerBase
-    separator: str | None = None  # text between documents; None: the tokenizer's end of text
-    single: bool = False  # whether there is only one document, which needs no separator
 
-    def __post_init__(self) -> None:
-        end, name = self.tokenizer.eos_token_id, self.tokenizer.name_or_path
-        if self.separator is None and end is None and not self.single:
-            raise ValueError(f"tokenizer {name!r} has no end-of-text token: give a document_separator")
-        self.separator_ids = [] if end is None else [end]
-        if self.separator is not None:
-            self.separator_ids = self.tokenizer(self.separator, add_special_tokens=False)["input_ids"]
-
-    def __call__(self, texts: list[str]) -> list[list[int]]:
-        ids, end = self.tokenizer(texts, verbose=False)["input_ids"], self.separator_ids
-        return [row if end and row[-len(end) :] == end else row + end for row in ids]
+def ids_of(texts: list[str], tokenizer: PreTrainedTokenizerBase, end: list[int]) -> list[list[int]]:
+    """Documents as token ids, which end with a separator."""
+    ids = tokenizer(texts, verbose=False)["input_ids"]
+    return [row if end and row[-len(end) :] == end else row + end for row in ids]
 
 
 @dataclass
@@ -96,11 +90,10 @@ class Corpus(data.Data):
         yield from self.stream.first_texts() if self.stream else self.splits["train"]["text"]
 
     def encode(self, tokenizer: PreTrainedTokenizerBase, args: LanguageModelingOptions) -> dict[str, Tensor]:
-        """Each split as one row of token ids, `(tokens,)`: its documents, joined (see [`Joining`])."""
-        single = not self.stream and max(map(len, self.splits.values())) == 1
-        join = Joining(tokenizer, args.document_separator, single)
-        options = {"remove_columns": "text", "num_proc": args.preprocessing_num_workers}
-        splits = self.splits.map(lambda rows: {"input_ids": join(rows["text"])}, batched=True, **options)
+        """Each split as one row of token ids, `(tokens,)`: its documents, one after the other."""
+        end = separator(tokenizer, args, is_needed=bool(self.stream) or max(map(len, self.splits.values())) > 1)
+        options = {"remove_columns": "text", "num_proc": args.preprocessing_num_workers, "batched": True}
+        splits = self.splits.map(lambda rows: {"input_ids": ids_of(rows["text"], tokenizer, end)}, **options)
         encoded = {}
         for name, split in splits.items():
             chunks = [chunk.flatten().to_numpy() for chunk in split.data.column("input_ids").chunks]
@@ -142,11 +135,14 @@ class Blocks(torch.utils.data.Dataset):
 
 
 def blocks_of_chunk(
-    documents: list[str], rng: np.random.Generator, join: Joining, blocks: Callable[[Tensor], Blocks]
+    documents: list[str],
+    rng: np.random.Generator,
+    encode: Callable[[list[str]], list[list[int]]],
+    blocks: Callable[[Tensor], Blocks],
 ) -> list[dict[str, np.ndarray]]:
     """[`Blocks`] that hold all tokens of the documents that a [`Stream`] reads together. They are arrays: as a tensor,
     each would need an open file on its way from a worker."""
-    tokens = np.concatenate([np.array(ids, dtype=np.int32) for ids in join(documents)])
+    tokens = np.concatenate([np.array(ids, dtype=np.int32) for ids in encode(documents)])
     blocks = blocks(torch.from_numpy(tokens))
     return [{name: row.numpy() for name, row in blocks[index].items()} for index in range(len(blocks))]
 
@@ -293,7 +289,8 @@ def load_task(run: Run) -> LanguageModelingTask:
 
     blocks = partial(Blocks, block_size=args.block_size, filling=tokenizer.eos_token_id or 0)
     if corpus.stream:
-        make_examples = partial(blocks_of_chunk, join=Joining(tokenizer, args.document_separator), blocks=blocks)
+        encode = partial(ids_of, tokenizer=tokenizer, end=separator(tokenizer, args))
+        make_examples = partial(blocks_of_chunk, encode=encode, blocks=blocks)
         examples = Stream(corpus.stream, make_examples, args.seed, MIXED_DOCUMENTS).with_readers()
         if next(examples.first_pass(), None) is None:
             raise ValueError("the training text holds too few tokens to predict any")

@@ -55,8 +55,6 @@ class TranslationOptions(TextToTextOptions):
         super().__post_init__()
         if self.source_lang is not None and self.source_lang == self.target_lang:
             raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}")
-        if self.separate_vocabularies and (given := self.model_name_or_path or self.tokenizer_name):
-            raise ValueError(f"separate_vocabularies makes two tokenizers for a new model: it cannot go with {given!r}")
 
 
 def load_parallel_texts(args: TranslationOptions) -> TextPairs:
