@@ -136,7 +136,7 @@ REFUSED = {
         ("model_type: gpt2\nconfig_name: gpt2", "either model_type or config_name"),
         ("tokenizer_name: x\ntokenizer_vocab_size: 300", "either tokenizer_name or tokenizer_vocab_size"),
         ("config_overrides: n_embd", "config_overrides 'n_embd': expected field=value,field=value"),
-        ("config_overrides: '{n_embd: 3'", "config_overrides '{n_embd: 3': not a mapping"),
+        ("config_overrides: '{n_embd: 3'", "config_overrides '{n_embd: 3': not YAML"),
     ],
     PretrainingOptions: [
         ("max_seq_length: 4", "max_seq_length must be at least 5, not 4"),

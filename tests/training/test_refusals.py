@@ -128,7 +128,7 @@ REFUSED = {
     ],
     "pairs": [
         ("sentences", {}, "sentences.en is not UTF-8: .*utf-8"),
-        ("longer", {}, r"train_file .*as many lines .*longer.en has 2 and .*longer.de has 1"),
+        ("longer", {}, "train_file .*longer': its sides have 2 and 1 lines"),
         ("ten", dict.fromkeys(SIDES), r"give source_lang and target_lang: the columns are \['text', 'label', 'numb"),
         ("ten", {"source_lang": "fr"}, r"source_lang 'fr': no such column; the columns are \['text', 'label', "),
         ("ten", OF_TEXT | {"target_lang": "number"}, "column 'number' holds .*int64.*, not text"),
@@ -143,7 +143,7 @@ REFUSED = {
         ("squad.json", {}, "'data' is not as SQuAD has it, with 'paragraphs' and 'qas'"),
     ],
     "tags": [
-        ("untagged.json", {}, "split 'train', line 2 of untagged.json: 2 words and 1 tag; each word needs one"),
+        ("untagged.json", {}, "split 'train', line 2 of untagged.json: 2 words and 1 tag"),
         ("no_tokens.json", {}, "line 2 .*: text_column_name 'tokens' needs a list of words, not None"),
         ("one_tag.json", {}, r"two tags or more are needed; 'tags' holds only \['O'\]"),
     ],

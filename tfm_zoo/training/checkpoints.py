@@ -177,15 +177,14 @@ def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
     elif not ((folder := Path(resume_from)) / STATE_FILE).exists():
         raise FileNotFoundError(f"resume_from_checkpoint {resume_from!r}: not a complete checkpoint of a recipe")
     elif folder.resolve().parent != output_dir.resolve():
-        where = f"output_dir {str(output_dir)!r}, where the best model of its run is"
-        raise ValueError(f"resume_from_checkpoint {resume_from!r} is not in {where}")
+        raise ValueError(f"resume_from_checkpoint {resume_from!r} is not in output_dir {str(output_dir)!r}")
     for pattern, opens in OPENERS.items() if folder else ():
         for path in folder.glob(pattern):
             try:
                 opens(path)
             except (ValueError, RuntimeError, SafetensorError, BadZipFile, UnpicklingError) as error:
-                advice = f"delete {folder.name} to go on from the one before"
-                raise ValueError(f"resume_from_checkpoint: {path} is cut, damaged or holds code: {advice}") from error
+                what = f"resume_from_checkpoint: {path} is cut, damaged or holds code"
+                raise ValueError(f"{what}: delete {folder.name} to go on from the one before") from error
     return folder
 
 

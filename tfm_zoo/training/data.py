@@ -188,7 +188,7 @@ def cut_splits(
     if sizes:
         train, rest = train.train_test_split(test_size=sum(sizes.values()), seed=seed).values()
     else:
-        train = train.shuffle(seed=seed)  # as where splits are cut from it
+        train = train.shuffle(seed=seed)  # as where splits are cut from it; batches are drawn from this order
     splits, taken = {**rows, "train": train}, 0
     for role, size in sizes.items():
         were = "was" if size == 1 else "were"

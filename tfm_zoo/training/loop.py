@@ -175,8 +175,7 @@ class Loop:
             checkpoints.clear(folder, goes_on=checkpoint is not None)
         accelerator.wait_for_everyone()
         if self.args.checkpointing_steps and not folder.is_dir():
-            shared = "an output_dir that all machines share"
-            raise ValueError(f"checkpointing_steps needs {shared}, not {self.args.output_dir!r}")
+            raise ValueError(f"checkpointing_steps: not all machines see output_dir {self.args.output_dir!r}")
 
     def resume(self, checkpoint: Path) -> None:
         """Go on from a checkpoint of this run. Nothing is written."""
@@ -185,15 +184,13 @@ class Loop:
         steps = state.run.get("total_steps", self.total_steps)
         checkpoints.check_identity(state, self.state.run | {"warmup_steps": self.args.warmup_of(steps)})
         if state.step > self.total_steps:
-            steps = f"{checkpoint} is of step {state.step}, and the run has {self.total_steps}"
-            raise ValueError(f"resume_from_checkpoint: {steps}: give more num_train_epochs or max_train_steps")
+            raise ValueError(f"resume_from_checkpoint: {checkpoint} is of step {state.step}, of {self.total_steps} now")
         self.accelerator.load_state(str(checkpoint))
         # The main process decides which step's model the folder holds, and tells the others.
         kept = self.output_dir / checkpoints.STATE_FILE
         kept_step = checkpoints.TrainState.read(self.output_dir).best_step if kept.exists() else None
         if state.best_step not in (None, broadcast_object_list([kept_step])[0]):
-            lost = f"the best model of {checkpoint.name}, that of step {state.best_step}"
-            logger.warning(f"{self.output_dir} no longer holds {lost}: choosing the best anew")
+            logger.warning(f"{self.output_dir} no longer holds the best model of {checkpoint.name}: choosing it anew")
             state.best_metric = state.best_step = None
         self.state = replace(state, run=self.state.run)
         logger.info(f"Continuing from {checkpoint}, step {self.state.step} of {self.total_steps}")

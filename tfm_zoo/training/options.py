@@ -51,10 +51,12 @@ MAY_CHANGE = """
 """
 
 
-def option(default: Any, help: str, *aliases: str, **bounds: float) -> Any:
-    """A dataclass field with a help text, further names for the command line and YAML, and bounds (`at_least=1`)."""
-    made = field(default=default, metadata={"help": help, "aliases": [f"--{alias}" for alias in aliases]})
-    BOUNDS[made] = bounds
+def option(default: Any, help: str, *aliases: str, **more: Any) -> Any:
+    """A dataclass field with a help text, further names for the command line and YAML, bounds (`at_least=1`), and other
+    arguments of argparse."""
+    others = {name: value for name, value in more.items() if name not in COMPARISONS}
+    made = field(default=default, metadata={"help": help, "aliases": [f"--{alias}" for alias in aliases], **others})
+    BOUNDS[made] = {name: value for name, value in more.items() if name in COMPARISONS}
     return made
 
 
@@ -75,14 +77,10 @@ class DataOptions:
 
     dataset_name: str | None = option(None, "Hub id or folder; default: 'generated', the built-in one.")
     dataset_config_name: str | None = option(None, "Configuration of the data set.")
-    train_file: str | None = option(
-        None, "Instead of dataset_name: CSV, TSV, JSON (lines), Parquet or, for running text, a text file."
-    )
+    train_file: str | None = option(None, "CSV, TSV, JSON (lines), Parquet or, for running text, a text file.")
     validation_file: str | None = option(None, "Such a file to validate on.")
     test_file: str | None = option(None, "Such a file to test on.")
-    validation_split_percentage: float = option(
-        10, "Of train, if there is no validation split.", at_least=0, at_most=100
-    )
+    validation_split_percentage: float = option(10, "Of train, without such a split.", at_least=0, at_most=100)
     test_split_percentage: float = option(0, "Of train to test on, without a test split.", at_least=0, at_most=100)
     max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
     max_eval_samples: int | None = option(None, "Likewise for each split to evaluate on.", at_least=1)
@@ -147,14 +145,11 @@ class TrainingOptions(DataOptions):
     # The model
     model_name_or_path: str | None = option(
         None,
-        "Zoo or official checkpoint, folder or Hub id; default: a small new model, but to classify, tag or answer with"
-        f" data that are not generated, {default_model}.",
+        f"Checkpoint, folder or Hub id; default: a small new model; to classify, tag or answer {default_model}.",
     )
     model_revision: str | None = option(None, "Branch, tag or commit of a checkpoint on the Hub; default: main.")
     model_type: str | None = option(None, "Type of a new model in its default size (llama); default: a small model.")
-    config_name: str | None = option(
-        None, f"Configuration of a new model: Hub id, folder or {', '.join(NAMED_CONFIGS)}."
-    )
+    config_name: str | None = option(None, f"A new model's: Hub id, folder or {', '.join(NAMED_CONFIGS)}.")
     config_overrides: str | None = option(None, "Fields of a new model: 'hidden_size=256,mlp_type=gated' or a mapping.")
     tokenizer_name: str | None = option(None, "Default: the checkpoint's, or one made from the texts.")
     tokenizer_vocab_size: int | None = option(None, "The most tokens of a new tokenizer; default: as the model has.")
@@ -175,9 +170,7 @@ class TrainingOptions(DataOptions):
     per_device_train_batch_size: int = option(16, "Training examples per process and forward pass.", at_least=1)
     per_device_eval_batch_size: int = option(32, "Evaluation examples per process and forward pass.", at_least=1)
     gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.", at_least=1)
-    dataloader_num_workers: int | None = option(
-        None, "Workers per process; default: 0, of a stream up to 4.", at_least=0
-    )
+    dataloader_num_workers: int | None = option(None, "Default: 0, of a stream up to 4 a process.", at_least=0)
 
     learning_rate: float | None = option(
         None, "Highest rate; default: 5e-5, of adapters 5e-4, of a new model 1e-3. For 'noam' a factor: 1.", above=0
@@ -191,9 +184,7 @@ class TrainingOptions(DataOptions):
     max_grad_norm: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", at_least=0)
     num_train_epochs: float = option(3.0, "Passes over the training data; may be a fraction.", above=0)
     max_train_steps: int | None = option(None, "Steps; overrides num_train_epochs.", "max_steps", at_least=1)
-    lr_scheduler_type: Literal[SCHEDULES] = option(
-        "linear", "Schedule of transformers, or 'noam' (Vaswani et al. 2017)."
-    )
+    lr_scheduler_type: Literal[SCHEDULES] = option("linear", "Schedule of transformers, or 'noam' (Vaswani et al.).")
     lr_scheduler_kwargs: str | None = option(None, "More arguments of the schedule: '{num_cycles: 2}'.")
     warmup_steps: float = option(
         0.1, "Steps of warm-up; below 1, a share of all.", "num_warmup_steps", "warmup_ratio", at_least=0
@@ -205,9 +196,7 @@ class TrainingOptions(DataOptions):
     lora_target_modules: list[str] | None = option(None, "Layers with adapters: q_proj v_proj; default: all linear.")
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass: less memory.")
     sync_each_batch: bool = option(False, "Sum gradients over processes after each pass: less memory, more traffic.")
-    mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
-        None, "Precision of the forward pass; default: that of `accelerate launch`. Some CPUs are fast in bf16, too."
-    )
+    mixed_precision: Literal["no", "fp16", "bf16"] | None = option(None, "Default: that of `accelerate launch`.")
     bf16: bool = option(False, "The same as mixed_precision bf16.")
     fp16: bool = option(False, "The same as mixed_precision fp16.")
     torch_compile: bool = option(False, "Compile the model: takes minutes, and pays off with few different lengths.")
@@ -216,25 +205,15 @@ class TrainingOptions(DataOptions):
 
     logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
     eval_steps: int | None = option(None, "Steps between evaluations; default: after each epoch.", at_least=1)
-    metrics: list[str] | None = option(
-        None,
-        "Metrics of `evaluate`: the zoo's by name, folders, or Hub ids (with trust_remote_code); default: the task's.",
-    )
+    metrics: list[str] | None = option(None, "The zoo's by name, folders, or Hub ids; default: the task's.")
     metric_for_best_model: str | None = option(None, "What picks the best model; default: the task's, or the loss.")
     greater_is_better: bool | None = option(None, "Default: false for loss, mse, mae and perplexity, else true.")
     early_stopping_patience: int | None = option(None, "Stop after this many evaluations without a gain.", at_least=1)
 
-    checkpointing_steps: str | None = option(
-        None, "Steps between checkpoints, or 'epoch'; default: no checkpoints.", "save_steps"
-    )
+    checkpointing_steps: str | None = option(None, "Steps between checkpoints, or 'epoch'.", "save_steps")
     save_total_limit: int | None = option(2, "How many checkpoints to keep; null in YAML: all.", at_least=1)
-    resume_from_checkpoint: str | None = field(
-        default=None,
-        metadata={
-            "help": "A checkpoint, or 'auto' (or no value): the newest, or else the beginning.",
-            "nargs": "?",
-            "const": "auto",
-        },
+    resume_from_checkpoint: str | None = option(
+        None, "A checkpoint, or 'auto', as without a value: the newest, or else the beginning.", nargs="?", const="auto"
     )
 
     with_tracking: bool = option(False, "Log to all trackers of Accelerate that are installed.")
@@ -333,11 +312,7 @@ def as_mapping(name: str, text: str | None) -> dict[str, Any]:
         if not all(": " in pair for pair in pairs):
             raise ValueError(f"{name} {text!r}: expected field=value,field=value")
         text = f"{{{', '.join(pairs)}}}"
-    try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ValueError(f"{name} {text!r}: not a mapping of fields to values") from None
-    return {key: _number(value) for key, value in values.items()}
+    return {key: _number(value) for key, value in read_yaml(text, f"{name} {text!r}").items()}
 
 
 def _number(value: Any) -> Any:

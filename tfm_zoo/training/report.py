@@ -102,8 +102,7 @@ def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any]
 def values_of_card(task: Task, model: PreTrainedModel, state: TrainState, results: dict[str, Any]) -> dict[str, Any]:
     """The variables of the templates: plain values, those of the task's own part among them."""
     args, names = task.args, metric_names(results, "eval")
-    titles = {name: title for name, title in task.metric_titles.items() if name in names}
-    titles |= {name: name for name in names if name not in titles}
+    titles = {name: task.metric_titles.get(name, name) for name in [*task.metric_titles, *names] if name in names}
     # Under the losses is drawn what picks the best model or, if the loss does, every other metric.
     best, first = args.metric_for_best_model, next(entry for entry in state.log_history if "eval_loss" in entry)
     loss = first["eval_loss"]

@@ -53,7 +53,7 @@ class Run:
     name: str  # of the recipe
     accelerator: Accelerator
     args: TrainingOptions
-    metrics: Metrics | None = None  # those that the options name or, once the data are known, the usual ones
+    metrics: Metrics | None = None  # those that the options name
 
 
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:

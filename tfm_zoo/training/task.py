@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar
@@ -20,7 +21,7 @@ from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.batches import GlobalBatchSampler
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.data import Data
-from tfm_zoo.training.metrics import load_metrics
+from tfm_zoo.training.metrics import Metrics, load_metrics
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.options import TrainingOptions, cap_lengths, is_zoo
 from tfm_zoo.training.run import Run
@@ -75,6 +76,11 @@ class Task(ABC):
     @property
     def args(self) -> TrainingOptions:
         return self.run.args
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """The metrics of predictions: those that the options name, or else the usual ones."""
+        return self.run.metrics or load_metrics(self.data.usual_metrics.names)
 
     @classmethod
     def metric_names(cls, args: TrainingOptions, results: Sequence[str] = ()) -> list[str]:
@@ -179,12 +185,13 @@ def collator(
 
 
 def choose_best_metric(run: Run, task_class: type[Task], data: Data) -> Run:
-    """The run, which knows its metrics, and which of their results picks the best model. Metrics are tried on two rows,
-    so that one that does not work is refused before a model is made."""
-    usual, metrics = data.usual_metrics, run.metrics or load_metrics(data.usual_metrics.names)
-    results = metrics(usual.predictions, usual.references).figures
-    args = run.args.with_best_metric(task_class.metric_names(run.args, results), usual.best)
-    return replace(run, args=args, metrics=metrics)
+    """The run, which knows the metric that picks the best model. What options name is tried on two rows, so that it is
+    refused before a model is made."""
+    usual, results = data.usual_metrics, [data.usual_metrics.best]
+    if run.metrics or run.args.metric_for_best_model:
+        metrics = run.metrics or load_metrics(usual.names)
+        results = metrics(usual.predictions, usual.references).figures
+    return replace(run, args=run.args.with_best_metric(task_class.metric_names(run.args, results), usual.best))
 
 
 def task_of_rows(

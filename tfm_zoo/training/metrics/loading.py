@@ -97,14 +97,11 @@ def load_metric(name: str, trust_remote_code: bool) -> evaluate.EvaluationModule
     file = path / f"{path.name}.py" if path.is_dir() else path
     is_file = file.is_file() and file.suffix == ".py"
     if not is_file and not (trust_remote_code and re.fullmatch(r"[\w-]+/[\w.-]+", name) and not path.exists()):
-        raise ValueError(
-            f"no metric {name!r}: the zoo has {', '.join(SHIPPED)}. Else name a folder that holds a file of its own"
-            " name (mine/mine.py), or, with trust_remote_code, a space of the Hub (evaluate-metric/recall)"
-        )
+        others = "a folder with a file of its own name (mine/mine.py), or, with trust_remote_code, a space of the Hub"
+        raise ValueError(f"no metric {name!r}: give {', '.join(SHIPPED)}, {others}")
     evaluate.config.HF_EVALUATE_OFFLINE |= constants.HF_HUB_OFFLINE  # evaluate itself only knows a variable of its own
     try:
         with silenced_metrics():
             return evaluate.load(str(file) if is_file else name, keep_in_memory=True)
     except (Exception, SystemExit) as error:  # a metric is anybody's code
-        advice = "it needs a class of evaluate.Metric, and each import on a line of its own"
-        raise ValueError(f"metric {name!r} cannot be loaded: {error!r}; {advice}") from error
+        raise ValueError(f"metric {name!r} cannot be loaded: {error!r}; it needs a class of evaluate.Metric") from error

@@ -44,9 +44,7 @@ class ClassificationOptions(TrainingOptions):
     # The model
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
     classifier_pooling: Literal["cls", "mean", "attention"] | None = option(
-        None,
-        "What the head of a zoo encoder reads: the first position, the mean of all tokens (better after a short"
-        " pre-training), or a mean weighted by a learned query; default: as configured.",
+        None, "What the head of a zoo encoder reads: the first position, or the mean of all, perhaps a weighted one."
     )
 
     # The data
@@ -54,20 +52,11 @@ class ClassificationOptions(TrainingOptions):
         None, f"One text column or two; default: first of {row_files.names_in(TEXT_COLUMNS)}.", "text_column_names"
     )
     label_column_name: list[str] | None = option(
-        None,
-        "Labels, lists of labels or numbers; or several columns, of numbers or of labels that a row has (1) or lacks"
-        " (0); default: 'label' or 'labels'.",
-        "label_column_names",
+        None, "Labels, lists of them or numbers; or columns of 1 and 0, or of numbers.", "label_column_names"
     )
-    problem_type: Literal[ONE_LABEL, ANY_LABELS, NUMBERS] | None = option(
-        None, "Default: multi-label for lists and several columns, else one label for each text."
-    )
-    class_weights: list[float] | None = option(
-        None, "How much each label counts in the loss, in the order in which the log names them; of one label a text."
-    )
-    label_smoothing_factor: float = option(
-        0.0, "Label smoothing, of one label a text: what labels give to all.", at_least=0, below=1
-    )
+    problem_type: Literal[ONE_LABEL, ANY_LABELS, NUMBERS] | None = option(None, "Default: what the labels show.")
+    class_weights: list[float] | None = option(None, "How much each label counts, in the order that the log has.")
+    label_smoothing_factor: float = option(0.0, "Label smoothing: what labels give to all.", at_least=0, below=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -303,7 +292,7 @@ class ClassificationTask(Task):
         return {"loss": losses, "predictions": predicted(logits, problem), "references": references}
 
     def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
-        scores = self.run.metrics(computed["predictions"], computed["references"])
+        scores = self.metrics(computed["predictions"], computed["references"])
         return {**super().compute_metrics(computed, split), **scores.figures}
 
 

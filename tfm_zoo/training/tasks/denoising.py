@@ -64,10 +64,8 @@ class SpanCorruption:
         self.longest = max(self.max_length, self.lengths(self.room)[1])
         needed = self.divided(self.room)[1] + 1
         if needed > len(self.sentinels):
-            raise ValueError(
-                f"tokenizer {tokenizer.name_or_path!r} has {len(self.sentinels)} sentinels ({SENTINEL.format(0)}, ...),"
-                f" and max_seq_length {self.max_length} needs {needed}"
-            )
+            has = f"tokenizer {tokenizer.name_or_path!r} has {len(self.sentinels)} sentinels (<extra_id_0>, ...)"
+            raise ValueError(f"{has}, and max_seq_length {self.max_length} needs {needed}")
 
     def divided(self, size: int) -> tuple[int, int]:
         """How many of `size` tokens are left out, and in how many spans."""
@@ -135,7 +133,5 @@ def load_task(run: Run) -> DenoisingTask:
     args = cap_lengths(args, longest, "max_seq_length")
     examples = SpanCorruption(tokenizer, args.max_seq_length, args.noise_density, args.mean_noise_span_length)
     if examples.longest > longest:
-        raise ValueError(
-            f"noise_density {args.noise_density}: {examples.longest} tokens to write, of {longest} at most"
-        )
+        raise ValueError(f"noise_density {args.noise_density}: {examples.longest} tokens to write, at most {longest}")
     return task_of_documents(DenoisingTask, replace(run, args=args), documents, examples, model, tokenizer)

@@ -54,9 +54,7 @@ class LanguageModelingOptions(StreamOptions):
 
     max_train_samples: int | None = option(None, "Use this many training blocks, the first ones.", at_least=1)
     block_size: int | None = option(None, "Tokens per block; default: what the model takes, at most 1024.", at_least=2)
-    document_separator: str | None = option(
-        None, "Text between documents, such as a line break if each row is a line; default: the end-of-text token."
-    )
+    document_separator: str | None = option(None, "Text between documents; default: the end-of-text token.")
     sample_prompt: str | None = option(None, "Text that samples continue; by default they begin a text.")
     sample_length: int = option(100, "Tokens of a sample; 0: no samples.", at_least=0)
     num_samples: int = option(1, "Samples drawn at each evaluation.", at_least=1)
@@ -204,22 +202,17 @@ class Sampler:
     longest: int  # tokens that the model takes
 
     def __post_init__(self) -> None:
-        args, tokenizer, longest = self.args, self.tokenizer, self.longest
+        args, tokenizer = self.args, self.tokenizer
         start = next((i for i in (tokenizer.bos_token_id, tokenizer.eos_token_id) if i is not None), 0)
         prompt = tokenizer(args.sample_prompt or "")["input_ids"] or [start]
         self.prompt = torch.tensor([prompt] * args.num_samples)
-        self.length = max(0, min(args.sample_length, longest - len(prompt)))
-        if args.sample_length and self.length < 1:
-            raise ValueError(f"sample_prompt has {len(prompt)} tokens, of {longest} that the model takes: shorten it")
+        self.length = max(0, min(args.sample_length, self.longest - len(prompt)))
+        if args.sample_length and not self.length:
+            raise ValueError(f"sample_prompt has {len(prompt)} tokens, of {self.longest} that the model takes")
+        padding = start if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+        options = {"do_sample": True, "top_p": args.top_p, "temperature": args.temperature, "top_k": 0}
         self.config = copy.deepcopy(self.config)
-        self.config.update(
-            do_sample=True,
-            top_p=args.top_p,
-            temperature=args.temperature,
-            top_k=0,
-            max_new_tokens=self.length or None,
-            pad_token_id=start if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
-        )
+        self.config.update(**options, max_new_tokens=self.length or None, pad_token_id=padding)
 
     def draw(self, model: PreTrainedModel, step: int, sharded: bool = False) -> list[str]:
         """Samples of a model after `step` steps, empty if `sample_length` is 0. If sharded, all processes call it."""
@@ -302,8 +295,6 @@ def load_task(run: Run) -> LanguageModelingTask:
         limit=args.max_eval_samples,
         multiple_of=args.per_device_eval_batch_size * processes if processes > 1 else 1,
     )
-    identity = {name: data.digest([split]) for name, split in tokens.items()}
-    identity |= {"train": corpus.stream.identity} if corpus.stream else {}
     return LanguageModelingTask(
         run=replace(run, args=args),
         model=model,
@@ -312,8 +303,8 @@ def load_task(run: Run) -> LanguageModelingTask:
         splits={"train": examples, "validation": validation},
         facts={
             "train_files": args.files_identity,
-            "training text": identity["train"],
-            "validation text": identity["validation"],
+            "training text": corpus.stream.identity if corpus.stream else data.digest([tokens["train"]]),
+            "validation text": data.digest([tokens["validation"]]),
         },
         sampler=sampler,
         tokens={name: len(split) for name, split in tokens.items()},

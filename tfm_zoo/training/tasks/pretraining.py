@@ -75,12 +75,8 @@ class PretrainingExamples:
     @property
     def needs(self) -> str:
         """What the documents must have for an example to be made, for messages."""
-        if not self.pairs:
-            return "a token"
-        return (
-            "two documents, and of one of them two sentences (or --next_sentence_prediction false); documents of"
-            f" {CHARACTERS:,} characters or more are read by themselves, and give no pairs: cut them into shorter ones"
-        )
+        pairs = f"two documents of less than {CHARACTERS:,} characters, and of one of them two sentences"
+        return pairs if self.pairs else "a token"
 
     def __call__(self, documents: Sequence[str], rng: np.random.Generator) -> list[dict[str, Any]]:
         """The examples of a chunk of documents, in the documents' order."""
@@ -147,10 +143,8 @@ class PairsHead(Head):
         model_class = self.official_class(config)
         has_head = model_class is None or "next_sentence_label" in inspect.signature(model_class.forward).parameters
         if not has_head or (getattr(config, "type_vocab_size", 2) or 0) < 2:
-            raise ValueError(
-                f"model_type {config.model_type!r} has no head, or no segments, for pairs of sentences: pre-train it"
-                " with next_sentence_prediction false"
-            )
+            lacks = f"model_type {config.model_type!r} has no head, or no segments, for pairs of sentences"
+            raise ValueError(f"{lacks}: give next_sentence_prediction false")
 
 
 MASKED = Head(AutoModelForMaskedLM, "masked language model")

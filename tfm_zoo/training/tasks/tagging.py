@@ -128,8 +128,7 @@ def tagged_words(word_column: str, tag_column: str, table: data.Table) -> Datase
         if not isinstance(tags, list) or not all(isinstance(tag, (str, int)) for tag in tags):
             raise table.error(row, f"label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
         if len(words) != len(tags):
-            sizes = f"{data.pluralize(len(words), 'word')} and {data.pluralize(len(tags), 'tag')}"
-            raise table.error(row, f"{sizes}; each word needs one")
+            raise table.error(row, f"{data.pluralize(len(words), 'word')} and {data.pluralize(len(tags), 'tag')}")
         found["words"].append(words)
         found["tags"].append([*map(str, tags)])
     return Dataset.from_dict(found)
@@ -180,7 +179,7 @@ class TaggingTask(Task):
             [[names[index] for index in row[kept].tolist()] for row, kept in zip(computed[ids], labelled, strict=True)]
             for ids in ("predictions", "references")
         )
-        scores = self.run.metrics(predictions, references)
+        scores = self.metrics(predictions, references)
         self.by_kind = scores.others.get("by_kind", {})
         return {**super().compute_metrics(computed, split), **scores.figures}
 

@@ -69,10 +69,7 @@ class TextToTextOptions(TrainingOptions):
     label_smoothing_factor: float = option(0.0, "Label smoothing: what labels give to others.", at_least=0, below=1)
     num_beams: int | None = option(None, "Width of the beam search; default: the checkpoint's; 4 if new.", at_least=1)
     num_eval_texts: int = option(
-        0,
-        "Validation pairs for which each evaluation writes a text, to be scored: the first; 0: no texts.",
-        *("num_eval_translations", "num_eval_summaries"),
-        at_least=0,
+        0, "Texts to write and score at each evaluation.", "num_eval_translations", "num_eval_summaries", at_least=0
     )
     num_samples: int = option(4, "Samples printed at each evaluation, and put into the card.", at_least=0)
 
@@ -224,7 +221,7 @@ class TextToTextTask(TargetTask):
         self.samples = ["\n".join(map("  {:<11}  {}".format, names, row)) for row in rows]
         if not num_scored:
             return {}
-        figures, self.others = self.run.metrics(self.texts[:num_scored], pairs["target"][:num_scored])
+        figures, self.others = self.metrics(self.texts[:num_scored], pairs["target"][:num_scored])
         return figures
 
     def write(self, model: nn.Module, sources: Sequence[list[int]]) -> list[str]:
