@@ -154,7 +154,7 @@ class Loop:
         and `train` calls it otherwise."""
         if self.has_begun:
             return
-        self.has_begun, accelerator, folder = True, self.accelerator, self.output_dir
+        accelerator, folder = self.accelerator, self.output_dir
         if self.args.push_to_hub and accelerator.is_main_process:
             self.task.run = open_hub_repository(self.task.run)
         accelerator.wait_for_everyone()  # every process has looked at the folder before one writes
@@ -171,11 +171,13 @@ class Loop:
         name = self.args.run_name
         own = {tracker: {keyword: name} for tracker, keyword in RUN_NAMES.items()} if name else {}
         accelerator.init_trackers(self.task.run.name, tracker_values(self.task.args), own)
+        accelerator.wait_for_everyone()  # every process has looked again
         if accelerator.is_main_process:
             checkpoints.clear(folder, goes_on=checkpoint is not None)
         accelerator.wait_for_everyone()
         if self.args.checkpointing_steps and not folder.is_dir():
             raise ValueError(f"checkpointing_steps: not all machines see output_dir {self.args.output_dir!r}")
+        self.has_begun = True
 
     def resume(self, checkpoint: Path) -> None:
         """Go on from a checkpoint of this run. Nothing is written."""
