@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 import yaml
+from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from tfm_zoo.training.options import parse_options

@@ -195,6 +195,11 @@ def test_a_model_is_pushed_by_the_name_that_it_is_given_or_else_that_of_its_fold
         train(made)
         name = given or made.output_dir.name
         assert names[-2:] == [name, f"user/{name}"] and f"user/{name}" in (made.output_dir / "README.md").read_text()
+    monkeypatch.setattr(report, "push", Mock(side_effect=PushError("again")))
+    made = loop(push_to_hub=True, max_train_steps=1)
+    with pytest.raises(PushError, match="again"):
+        train(made)
+    assert (made.output_dir / "all_results.json").exists() and made.model is None  # the processes have ended
 
 
 def test_what_a_launcher_decides_is_part_of_a_run(loop, trained, monkeypatch):
@@ -253,7 +258,7 @@ def test_a_run_becomes_longer_and_logs_less_often(trained, caplog):
     resumed = trained(**longer | again)
     assert "Continuing with total_steps 8, which was 4" in caplog.text
     assert logged(resumed, "learning_rate")[3:] == logged(whole, "learning_rate")[3::2][:3]
-    with pytest.raises(ValueError, match="checkpoint-6 is of step 6, and the run has 4: give more num_train_epochs"):
+    with pytest.raises(ValueError, match="checkpoint-6 is of step 6, of 4 now"):
         trained(**longer | again | {"num_train_epochs": 1})
 
 
@@ -265,7 +270,7 @@ def test_the_model_of_a_dead_run_is_not_the_best(loop, caplog):
     folder = dead.output_dir
     resumed = loop(output_dir=folder, resume_from_checkpoint=folder / "checkpoint-2", **options)
     evaluating(resumed, (0, 8.0), (0, 9.0)).train()
-    assert "no longer holds the best model of checkpoint-2, that of step 2" in caplog.text
+    assert "no longer holds the best model of checkpoint-2" in caplog.text
     results = resumed.results()
     assert (results["best_step"], results["eval_loss"]) == (3, 8.0)
     assert same_weights(folder, folder / "checkpoint-3")

@@ -115,7 +115,7 @@ IMPORTS = f"import json, evaluate\n{OWN}"
 #: names beside "mine", the text of its file, what it is given, and what is said
 REFUSED = [
     # before anything is loaded
-    ("acuracy", None, ZERO_ONE, "no metric 'acuracy': did you mean 'accuracy'"),
+    ("acuracy", None, ZERO_ONE, "no metric 'acuracy': give accuracy, "),
     ("empty", None, ZERO_ONE, r"no metric 'empty': .* a file of its own name \(mine/mine.py\)"),
     ("user/space", None, ZERO_ONE, "no metric 'user/space': .* with trust_remote_code, a space of the Hub"),
     ("other/mine", None, ZERO_ONE, "metrics other/mine, mine: two have the same last name"),

@@ -81,7 +81,7 @@ STREAM = [
 #: by task: the file or data set to train on, options beside it, and what is said
 REFUSED = {
     "texts": [
-        ("ten", {"dataset_name": "no/where"}, "dataset_name 'no/where': no such folder, and the Hub cannot be reached"),
+        ("ten", {"dataset_name": "no/where"}, "no/where"),
         ("ten", {"text_column_name": ["body"]}, "text_column_name 'body': no such column.*'text', 'label'"),
         ("ten", {"text_column_name": ["label"]}, "'label' cannot be both"),
         ("ten", {"text_column_name": ["number"]}, "text_column_name 'number' holds .*int64.*, not text"),
@@ -114,7 +114,7 @@ REFUSED = {
         ("plain.json", {}, "line 1 of plain.json: answer_column needs lists `text` and `answer_start`, not "),
     ],
     "tags": [
-        ("untagged.json", {}, "split 'train', line 2 of untagged.json: 2 words and 1 tag; each word needs one"),
+        ("untagged.json", {}, "split 'train', line 2 of untagged.json: 2 words and 1 tag"),
         ("one_tag.json", {}, r"two tags or more are needed; 'tags' holds only \['O'\]"),
     ],
     "corpus": [
