@@ -1,9 +1,8 @@
-"""The package as its readers meet it: rooms import from those above them, texts are plain, a type checker sees the
-public names, and the reference holds each of them with its docstring, in a site that needs no network."""
+"""The package as its readers meet it: rooms import from those above them, texts are plain, and the reference holds each
+public name with its docstring, in a site that needs no network."""
 
 import ast
 import io
-import json
 import re
 import subprocess
 import sys
@@ -75,35 +74,6 @@ def test_words():
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
 
 
-# Types
-
-#: what no public name's type depends on, and takes a minute to read
-NOT_READ = (
-    *(f"transformers.{name}" for name in ("data", "models", "pipelines", "quantizers")),
-    *(f"torch._{name}" for name in ("decomp", "dynamo", "export", "functorch", "higher_order_ops", "inductor")),
-    *(f"torch.{name}" for name in ("_refs", "_subclasses", "ao", "distributed", "export", "fx", "onnx", "testing")),
-    *("accelerate", "datasets", "matplotlib", "numpy", "pandas", "PIL", "scipy", "sympy"),
-)
-SETTINGS = f"""
-[mypy]
-ignore_missing_imports = True
-follow_imports = silent
-warn_unused_ignores = True
-[mypy-{",".join(f"{name}.*" for name in NOT_READ)}]
-follow_imports = skip
-"""
-USES = Path(__file__).with_name("typed_uses.py")
-
-
-@pytest.mark.slow
-def test_a_type_checker_agrees(tmp_path):
-    pytest.importorskip("mypy")
-    (tmp_path / "mypy.ini").write_text(SETTINGS)
-    options = ["--config-file", tmp_path / "mypy.ini", "--cache-dir", tmp_path / "cache"]
-    ended = subprocess.run([sys.executable, "-m", "mypy", *options, USES], capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-
-
 # The reference
 
 
@@ -126,7 +96,7 @@ def test_every_public_name_stands_there_once_with_a_docstring():
 
 @pytest.mark.slow
 def test_the_site(tmp_path):
-    """Built strictly, which follows its links, it loads nothing from elsewhere, and every entry has text."""
+    """Built strictly, which follows its links, it loads nothing from elsewhere."""
     pytest.importorskip("mkdocs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -135,7 +105,3 @@ def test_the_site(tmp_path):
         page = path.read_text("utf-8")
         tags = [tag for tag in re.findall(r"<(?:script|img|link)\b[^>]*>", page) if "canonical" not in tag]
         assert not [tag for tag in tags if re.search(r'\b(?:href|src)="?[^"\s>]*//', tag)], path
-    index = json.loads((tmp_path / "search" / "search_index.json").read_text("utf-8"))
-    texts = {entry["location"].partition("#")[2]: entry["text"] for entry in index["docs"]}
-    assert [name for name in NAMES if not texts.get(name)] == []
-    assert "white-space: pre-wrap" in (tmp_path / "docs/style/site.css").read_text("utf-8")  # no line of code is cut

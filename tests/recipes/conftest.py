@@ -41,15 +41,11 @@ TEXT = "".join(
     f"{('cat', 'dog', 'old man')[i % 3]} number {i} sat on the {('mat', 'log')[i % 2]} .\n" for i in range(60)
 )
 TINY = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-TINY |= {"max_position_embeddings": 64}
+TINY["max_position_embeddings"] = 64
 #: of new models of the zoo
 SIZES = "hidden_size=32,num_hidden_layers=1,num_attention_heads=2,intermediate_size=64"
-FIELDS_OF_MARIAN = {
-    f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in (("layers", 1), ("ffn_dim", 32))
-}
-FIELDS_OF_MARIAN |= {"d_model": 32, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "dropout": 0}
-FIELDS_OF_MARIAN |= {"max_position_embeddings": 24}
-SIZES_OF_MARIAN = ",".join(f"{name}={value}" for name, value in FIELDS_OF_MARIAN.items())
+SIDES = "encoder_layers=1,encoder_ffn_dim=32,encoder_attention_heads=2"
+SIZES_OF_MARIAN = f"d_model=32,{SIDES},{SIDES.replace('encoder', 'decoder')},dropout=0,max_position_embeddings=24"
 MARIAN = {"model_type": "marian", "config_overrides": SIZES_OF_MARIAN}
 LORA = {"lora_rank": 4, "learning_rate": 5e-3}
 #: what differs between the logs of two equal runs
@@ -79,11 +75,7 @@ KINDS = {
         lambda words: {"fine": int("fine" in words), "film": int("film" in words)},
         {"label_column_name": ["fine", "film"]},
     ),
-    "number": (lambda words: {"label": 0.5 * len(words)}, {"problem_type": "regression"}),
-    "numbers": (
-        lambda words: {"length": len(words), "tone": 1.0 if "fine" in words else -1.0},
-        {"problem_type": "regression", "label_column_name": ["length", "tone"]},
-    ),
+    "number": (lambda words: {"label": 0.5 if "fine" in words else -0.5}, {"problem_type": "regression"}),
 }
 
 

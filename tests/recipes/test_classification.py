@@ -7,7 +7,6 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertForSequenceClassification
 
 import tfm_zoo
 
@@ -39,21 +38,6 @@ def test_labels_weigh_what_they_are_told_and_are_smoothed_in_training_alone(fine
         assert logged(loop, key) == pytest.approx([((weights * losses).sum() / weights.sum()).item()], rel=1e-5)
 
 
-def test_a_checkpoint_of_several_labels_learns_single_ones(finetune, checkpoint, tmp_path):
-    """Its problem is not that of the data. (transformers would ask for labels in floating point.)"""
-    labels = {"problem_type": "multi_label_classification", "num_labels": 2}
-    for each in (
-        BertForSequenceClassification.from_pretrained(checkpoint, **labels),
-        AutoTokenizer.from_pretrained(checkpoint),
-    ):
-        each.save_pretrained(tmp_path / "several")
-    for model_class in ("zoo", "native"):
-        options = {"model_class": model_class, "output_dir": tmp_path / model_class, "max_train_steps": 1}
-        finetune.trained(model_name_or_path=tmp_path / "several", **options)
-        saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / model_class)
-        assert saved.config.problem_type == "single_label_classification"
-
-
 def test_metrics_of_choice(finetune, own, tmp_path):
     """Several with results of one name, one of which picks the best as it says. A resumed run has the same figures."""
     options = {"metrics": ["accuracy", "f1", own("mine", RESULTS)], "metric_for_best_model": "wrong"}
@@ -64,19 +48,13 @@ def test_metrics_of_choice(finetune, own, tmp_path):
         return [{key: entry[key] for key in entry.keys() - CLOCK} for entry in log_of(folder) if "eval_loss" in entry]
 
     whole, names = figures(), {"accuracy", "f1", "mine_f1", "wrong"}
-    assert len(whole) == 4 and all({f"eval_{name}" for name in names} <= entry.keys() for entry in whole)
-    wrong = min(history(folder, "eval_wrong"))
-    assert results["eval_wrong"] == wrong and results["eval_accuracy"] == pytest.approx(1 - wrong)
+    assert len(whole) == 4 and results["eval_wrong"] == min(history(folder, "eval_wrong"))
+    assert results["eval_accuracy"] == pytest.approx(1 - results["eval_wrong"])
     assert {result.metric_type for result in ModelCard.load(folder / "README.md").data.eval_results} == names
     (folder / "all_results.json").unlink()
     shutil.rmtree(folder / "checkpoint-4")
     resumed = finetune(resume_from_checkpoint="auto", **options)
     assert figures() == whole and resumed["eval_mine_f1"] == results["eval_mine_f1"]
-    # One instead of the usual ones, the best of which the loss picks; of a regression a small error is the best.
-    steps = {"max_train_steps": 3, "eval_steps": 1, "output_dir": tmp_path / "one"}
-    alone = finetune.trained(metrics=own("alone", RESULTS), **steps).results()
-    assert {"eval_f1", "eval_wrong"} <= alone.keys() and "eval_accuracy" not in alone
-    assert alone["eval_loss"] == min(history(tmp_path / "one", "eval_loss"))
 
 
 def test_a_figure_of_a_regression_is_better_if_its_error_is_smaller(recipe):
@@ -93,23 +71,20 @@ def test_compiled(finetune, checkpoint, tmp_path):
     compiled = finetune.trained(torch_compile=True, torch_compile_backend="eager", **options)
     for key in ("loss", "eval_loss"):
         assert logged(compiled, key) == pytest.approx(logged(plain, key), abs=1e-6) and len(logged(plain, key)) >= 2
-    for file in ("config.json", "modeling_tfm_bert.py"):
-        assert (tmp_path / "run" / file).read_bytes() == (tmp_path / "plain" / file).read_bytes()
+    config, wanted = ((tmp_path / name / "config.json").read_bytes() for name in ("run", "plain"))
+    assert config == wanted
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("plain", "run"))
     torch.testing.assert_close(two, one, rtol=0, atol=1e-6)
 
 
-def test_a_random_start_has_the_sizes_of_a_checkpoint_and_none_of_its_weights(finetune, checkpoint, tmp_path):
+def test_a_random_start_has_the_sizes_of_a_checkpoint_and_none_of_its_weights(finetune, checkpoint):
     new = {"model_name_or_path": None, "config_name": checkpoint, "tokenizer_name": checkpoint}
     tuned = finetune.prepare().model
-    native = finetune.prepare(model_class="native", **new).model
-    finetune(learning_rate=1e-9, max_train_steps=1, **new)
-    zoo = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
+    native, zoo = (finetune.prepare(model_class=name, **new).model for name in ("native", "zoo"))
     assert type(native).__name__ == "BertForSequenceClassification"
     assert zoo.num_parameters() == tuned.num_parameters()
     assert not torch.allclose(zoo.model.embeddings.embed_tokens.weight, tuned.model.embeddings.embed_tokens.weight)
-    torch.testing.assert_close(tfm_zoo.from_official(native).state_dict(), zoo.state_dict(), rtol=0, atol=1e-6)
-    assert "A new model, trained" in (tmp_path / "run" / "README.md").read_text()
+    torch.testing.assert_close(tfm_zoo.from_official(native).state_dict(), zoo.state_dict(), rtol=0, atol=0)
 
 
 def test_the_head_reads_the_mean_if_asked(finetune, checkpoint, tmp_path, caplog):
@@ -118,17 +93,14 @@ def test_the_head_reads_the_mean_if_asked(finetune, checkpoint, tmp_path, caplog
     mean = {"classifier_pooling": "mean", "max_train_steps": 2, "checkpointing_steps": 1}
     finetune(output_dir=tmp_path / "mean", **mean)
     assert caplog.text.count("new weights were made for") == 1
-    again = mean | {"output_dir": tmp_path / "mean", "resume_from_checkpoint": tmp_path / "mean" / "checkpoint-1"}
-    finetune.resumed(**again)
-    assert caplog.text.count("new weights were made for") == 1 and "Continuing from" in caplog.text
+    again = {"output_dir": tmp_path / "mean", "resume_from_checkpoint": tmp_path / "mean" / "checkpoint-1"}
     with pytest.raises(ValueError, match="classifier_pooling was mean and is None"):
-        finetune.resumed(**again | {"classifier_pooling": None})
+        finetune.resumed(**mean | again | {"classifier_pooling": None})
     kept = finetune.prepare(model_name_or_path=tmp_path / "mean")
     finetune(output_dir=tmp_path / "cls", model_name_or_path=tmp_path / "mean", classifier_pooling="cls")
-    new = {"model_name_or_path": None, "tokenizer_name": checkpoint, "classifier_pooling": "mean"}
-    new = finetune.prepare(**new, model_type="tfm_bert", config_overrides=f"{SIZES},norm_position=pre")
+    new = {"model_name_or_path": None, "config_overrides": SIZES, "tokenizer_name": checkpoint}
+    new = finetune.prepare(classifier_pooling="mean", **new)
     assert kept.model.config.classifier_pooling == new.model.config.classifier_pooling == "mean"
     for name in ("mean", "cls"):
         assert json.loads((tmp_path / name / "config.json").read_text())["classifier_pooling"] == name
-        card, reads_mean = (tmp_path / name / "README.md").read_text(), name == "mean"
-        assert ("| the head reads | the mean of all tokens |" in card) == ("to_official" not in card) == reads_mean
+        assert ("to_official" not in (tmp_path / name / "README.md").read_text()) == (name == "mean")

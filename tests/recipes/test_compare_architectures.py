@@ -12,17 +12,14 @@ import pytest
 import torch
 import yaml
 from accelerate import Accelerator
-from accelerate.utils import DistributedType
 from safetensors.torch import load_file
 
 from tfm_zoo.training.options import parse_options
-from tfm_zoo.training.run import Run
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
-from .conftest import ROOT, TEXT, Recipe, forget_processes, history, imported
+from .conftest import ROOT, TEXT, Recipe, history, imported
 
 RECIPE = imported(ROOT / "recipes" / "compare_architectures.py")  # after which its own modules can be imported
-Comparison, ComparisonOptions, make_variants = RECIPE.Comparison, RECIPE.ComparisonOptions, RECIPE.make_variants
 report = import_module("comparison.results")
 POST = {"norm_position": "post"}
 
@@ -37,10 +34,6 @@ def folder_of(tmp_path: Path, variant: str) -> Path:
     return tmp_path / "run" / "variants" / variant
 
 
-def told_in(tmp_path: Path) -> list[dict]:
-    return json.loads((tmp_path / "run" / "comparison.json").read_text(), parse_constant=pytest.fail)["variants"]
-
-
 @pytest.mark.slow
 def test_each_is_what_the_recipe_of_language_modelling_trains(compare, tmp_path, monkeypatch):
     """Whichever were trained before it. Their figures are told in a table and a picture."""
@@ -48,8 +41,7 @@ def test_each_is_what_the_recipe_of_language_modelling_trains(compare, tmp_path,
     own = {"attention_type": "linear", "learning_rate": 2e-3, "warmup_steps": 0}
     variants = {"base": {}, "post-norm, again": POST, "linear": own, "wide": {"intermediate_size": 128}, "last": POST}
     results = compare(variants=variants, save_models=True)
-    told = {entry["name"]: entry["parameters"] for entry in told_in(tmp_path)}
-    assert told == {result.name: result.parameters for result in results} and [*told] == [*variants]
+    assert [result.name for result in results] == [*variants]
     base, post, _, wide, _ = results
     assert wide.parameters - base.parameters == 2 * 2 * 64 * 32 + 2 * 64  # in each of two layers
     assert base.parameters - post.parameters == 64  # the norm after the last layer
@@ -60,8 +52,7 @@ def test_each_is_what_the_recipe_of_language_modelling_trains(compare, tmp_path,
     rates = {result.name: history(folder_of(tmp_path, result.name), "learning_rate") for result in results}
     assert rates["base"] == rates["wide"] and rates["base"][:2] == pytest.approx([1.5e-3, 3e-3])
     assert rates["linear"][0] == pytest.approx(2e-3 * 3 / 4)
-    text = (tmp_path / "run" / "comparison.md").read_text()
-    assert f"| post-norm, again | `norm_position: post` | {post.parameters:,} | {post.final_loss:.3f} |" in text
+    assert f"{post.parameters:,} | {post.final_loss:.3f}" in (tmp_path / "run" / "comparison.md").read_text()
     assert (tmp_path / "run" / "comparison.png").stat().st_size > 20_000
 
     sizes = f"{compare.options['config_overrides']},norm_position=post"
@@ -77,37 +68,35 @@ def test_each_is_what_the_recipe_of_language_modelling_trains(compare, tmp_path,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rate", [30.0, 1e30], ids=["explodes", "is not a number"])
-def test_one_that_diverges_does_not_end_the_comparison(compare, tmp_path, rate):
-    too_fast = {"learning_rate": rate, "warmup_steps": 0}
+def test_one_that_diverges_does_not_end_the_comparison(compare, tmp_path):
+    too_fast = {"learning_rate": 1e30, "warmup_steps": 0}
     options = {"variants": {"before": {}, "too fast": too_fast, "after": {}}, "max_grad_norm": 0}
     before, diverged, after = compare(**options)
     assert before.final_loss == after.final_loss and before.diverged_at is None
     assert diverged.diverged_at == diverged.steps <= 4 and diverged.final_loss is None
     outcome = f"diverged at step {diverged.steps}"
-    assert re.search(rf"\| too fast .*{outcome} \|", (tmp_path / "run" / "comparison.md").read_text())
-    assert told_in(tmp_path)[1]["outcome"] == outcome and not list((tmp_path / "run").rglob("*.safetensors"))
+    told = json.loads((tmp_path / "run" / "comparison.json").read_text(), parse_constant=pytest.fail)["variants"]
+    assert told[1]["outcome"] == outcome and outcome in (tmp_path / "run" / "comparison.md").read_text()
     assert compare(**options)[1] == diverged  # not once more
 
 
 @pytest.mark.slow
 def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
-    trained, train = [], Comparison.train
-    monkeypatch.setattr(Comparison, "train", lambda *args: trained.append(args[2].name) or train(*args))
+    trained, train = [], RECIPE.Comparison.train
+    monkeypatch.setattr(RECIPE.Comparison, "train", lambda *args: trained.append(args[2].name) or train(*args))
     first = compare(variants={"a": {}, "b": POST})
     (folder_of(tmp_path, "b") / "result.json").unlink()  # as if it had been stopped before its end
     again = compare(variants={"c": {"norm_type": "rmsnorm"}, "a": {}, "b": POST})
     assert trained == ["a", "b", "c", "b"] and [result.name for result in again] == ["c", "a", "b"]
     assert again[1] == first[0] and again[2].final_loss == first[1].final_loss
 
-    def refused(message: str, fields: dict | None = None, **options) -> None:
-        told = compare.refusal(variants={"a": fields or {}}, **options)
-        assert re.search(f"'a' of other settings: {message}", told)
-
-    refused(r"learning_rate was 0\.003 and is 0\.01\.", learning_rate=1e-2)
-    refused(r"config\.norm_position was pre and is post\.", POST)
     (tmp_path / "text.txt").write_text(TEXT.replace("cat", "cow"))
-    refused("text and tokenizer was", train_file=tmp_path / "text.txt")
+    for message, options in {
+        r"learning_rate was 0\.003 and is 0\.01\.": {"learning_rate": 1e-2},
+        r"config\.norm_position was pre and is post\.": {"variants": {"a": POST}},
+        "text and tokenizer was": {"train_file": tmp_path / "text.txt"},
+    }.items():
+        assert re.search(f"'a' of other settings: {message}", compare.refusal(**{"variants": {"a": {}}} | options))
     assert len(trained) == 4
     with pytest.raises(ConnectionError), pytest.MonkeyPatch.context() as patch:  # what is refused keeps its result
         patch.setattr(Accelerator, "init_trackers", Mock(side_effect=ConnectionError))
@@ -117,18 +106,9 @@ def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
     assert trained[4:] == ["a"]
 
 
-def test_deepspeed_is_refused(monkeypatch):
-    """Its optimiser tells nobody that it has taken a step."""
-    forget_processes()
-    monkeypatch.setattr(Accelerator, "distributed_type", DistributedType.DEEPSPEED)
-    run = Run("compare_architectures", Accelerator(cpu=True), ComparisonOptions(variants="{a: {}}"))
-    with pytest.raises(ValueError, match="DeepSpeed: a comparison measures the steps of torch's optimisers"):
-        Comparison(run, [], None, {}, [])
-
-
 def variants_of(*words: object) -> list:
-    options = replace(parse_options(ComparisonOptions, [*map(str, words)]), block_size=32)
-    return make_variants(options, byte_level_bpe([TEXT], 280))
+    options = replace(parse_options(RECIPE.ComparisonOptions, [*map(str, words)]), block_size=32)
+    return RECIPE.make_variants(options, byte_level_bpe([TEXT], 280))
 
 
 def test_variants_in_a_file_of_their_own_and_as_shipped(tmp_path):

@@ -9,37 +9,21 @@ import pytest
 import torch
 from datasets import Dataset
 from sentence_transformers import CrossEncoder, SentenceTransformer
-from transformers import BertConfig, BertForSequenceClassification
 
-from tfm_zoo.training.tokenizers import word_piece_tokenizer
-
-from .conftest import ROOT, TINY, Recipe, imported, written
+from .conftest import ROOT, Recipe, imported, written
 
 BOTH = pytest.mark.parametrize("kind", ["embeddings", "reranker"])
-THINGS = ["cat", "dog", "cup", "car", "hat", "sun", "key", "box"]
+THINGS = ["film", "many", "people", "town", "near", "here", "fine", "poor"]
 PAIRS = [{"ask": f"the {thing[::-1]}", "say": f"a {thing} .", "other": "nobody knows"} for thing in THINGS]
 #: figures of the validation split, the best of them 1
 FIGURE = {"embeddings": "validation_cosine_mrr@10", "reranker": "validation_mrr@10"}
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    """The folder of an official classifier, of one number, which is also an encoder."""
-    folder = tmp_path_factory.mktemp("bert")
-    tokenizer = word_piece_tokenizer(text for row in PAIRS for text in row.values())
-    torch.manual_seed(0)
-    sizes = TINY | {"vocab_size": len(tokenizer), "num_labels": 1}
-    config = BertConfig(hidden_dropout_prob=0, attention_probs_dropout_prob=0, **sizes)
-    for each in (BertForSequenceClassification(config), tokenizer):
-        each.save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture
-def recipe(tmp_path, bert):
+def recipe(tmp_path, checkpoint):
     """Gives the recipe of a kind, with an official checkpoint and pairs that it learns in some steps."""
     known = written(tmp_path, "csv", train=PAIRS, validation=PAIRS)
-    known |= {"model_name_or_path": bert, "text_column_name": ["ask", "say"], "output_dir": tmp_path / "run"}
+    known |= {"model_name_or_path": checkpoint, "text_column_name": ["ask", "say"], "output_dir": tmp_path / "run"}
     known |= {"max_steps": 2, "per_device_train_batch_size": 8, "learning_rate": 3e-3, "disable_tqdm": True}
     return lambda kind, **options: Recipe(f"finetune_{kind}", known | options)
 
@@ -94,36 +78,28 @@ def test_vectors_are_measured_at_each_length_and_large_batches_take_the_same_ste
     assert "first 8 numbers" in (tmp_path / "None" / "README.md").read_text()
 
 
-def test_wrong_answers_are_those_of_others_and_a_retriever_finds_the_likeliest():
-    """Here texts are as near as the letters that they share."""
+def test_wrong_answers_are_those_of_others():
+    """Drawn, or found by a retriever."""
     reranker = imported(ROOT / "recipes" / "finetune_reranker.py")
     pairs = [{"anchor": row["ask"], "positive": row["say"]} for row in PAIRS]
     pairs = Dataset.from_list([*pairs, pairs[0] | {"positive": pairs[1]["positive"]}])
-    counts = [ord("a") + number for number in range(26)]
-    retriever = Namespace(
-        encode=lambda texts, **_: torch.tensor([[float(text.count(chr(n))) for n in counts] for text in texts])
-    )
+    retriever = Namespace(encode=lambda texts, **_: torch.randn(len(texts), 26))
     for each in (None, retriever):
         wrong = reranker.wrong_answers(pairs, 3, each, seed=0)
         assert {len(answers) for answers in wrong.values()} <= {2, 3}
         assert not {PAIRS[0]["say"], PAIRS[1]["say"]} & {*wrong[PAIRS[0]["ask"]]}
     rows = reranker.labelled(pairs, wrong, 2, seed=0)
     assert rows["label"].count(1.0) == len(pairs) and rows["label"].count(0.0) == 2 * len(pairs)
-    own = pairs.add_column("negative", ["nobody knows"] * len(pairs))
-    assert reranker.labelled(own, wrong, 2, seed=0)["answer"][1] == "nobody knows"
 
 
 @pytest.mark.parametrize(
     ("kind", "options", "wrong"),
     [
         ("embeddings", {"text_column_name": ["ask", "sya"]}, "text_column_name 'sya': no such column"),
-        ("embeddings", {"text_column_name": ["ask"]}, "takes two or three columns"),
         ("embeddings", {"text_column_name": None}, "give text_column_name"),
         ("embeddings", {"matryoshka_dims": [64, 8]}, "matryoshka_dims 64: vectors of this model have 32 numbers"),
-        ("embeddings", {"matryoshka_dims": [0]}, "matryoshka_dims 0"),
         ("embeddings", {"leraning_rate": 1}, "did you mean '--learning_rate'?"),
         ("embeddings", {"train_file": "{}/empty.csv"}, "empty.csv"),
-        ("reranker", {"num_negatives": 0}, "num_negatives must be at least 1"),
         ("reranker", {"train_file": "none.csv"}, "no such file"),
     ],
 )
@@ -132,13 +108,3 @@ def test_what_cannot_be_is_refused_in_one_line(kind, options, wrong, recipe, tmp
     found = {name: value.format(tmp_path) if isinstance(value, str) else value for name, value in options.items()}
     assert wrong in recipe(kind, **found).refusal()
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("forked")
-def test_vectors_are_pushed_with_their_card(recipe, online, hub_server):
-    recipe("embeddings", push_to_hub=True, hub_model_id="user/vectors", hub_token="hf_user")()
-    repository = hub_server.repositories["user/vectors"]
-    pushed = {name: repository.read(name, "main") for name in repository.at("main").files}
-    assert {"model.safetensors", "modules.json", "all_results.json"} <= pushed.keys()
-    assert b"## Before and after" in pushed["README.md"]

@@ -3,14 +3,12 @@
 import json
 import math
 import random
-import re
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 from huggingface_hub import ModelCard
 from transformers import (
     AutoConfig,
@@ -22,20 +20,15 @@ from transformers import (
 
 import tfm_zoo
 from tfm_zoo.training.metrics.of_texts import rouge
-from tfm_zoo.training.tasks.language_modeling import Blocks
 
-from .conftest import MARIAN, ROOT, SIZES, TEXT, WITHOUT_ZOO, history, imported, run_python, written
+from .conftest import MARIAN, ROOT, SIZES, WITHOUT_ZOO, history, imported, run_python, written
 
 ENCODER = {"config_overrides": f"{SIZES},hidden_dropout=0,attention_dropout=0"}
-#: of a classifier's problem: its labels, its figures, and what its card says
-PROBLEMS = {
-    "lists": ("film fine", "accuracy f1 f1_micro", "to find which of the labels *film*, *fine* texts have"),
-    "numbers": ("length tone", "mse", "to give texts a number, *length*, *tone*"),
-}
 #: by task: with which options it learns
 OPTIONS = {
     "classification": {"num_train_epochs": 8, "learning_rate": 5e-3, "max_seq_length": 32, "eval_steps": 16},
-    **{kind: {"max_train_steps": 60, "eval_steps": 60, "learning_rate": 1e-2} for kind in PROBLEMS},
+    "lists": {"max_train_steps": 60, "eval_steps": 60, "learning_rate": 1e-2},
+    "number": {"max_train_steps": 60, "eval_steps": 60, "learning_rate": 1e-2},
     "causal_lm": {"num_train_epochs": 6, "per_device_train_batch_size": 4, "learning_rate": 1e-2, "eval_steps": 12}
     | {"sample_prompt": "The cat", "num_samples": 2},
     "pretraining": {"num_train_epochs": 25, "learning_rate": 5e-3, "per_device_train_batch_size": 8, "seed": 1}
@@ -48,24 +41,18 @@ OPTIONS = {
     | {"version_2_with_negative": True},
     "summaries": MARIAN | {"source_prefix": "sum: ", "per_device_train_batch_tokens": 300, "num_train_epochs": 2},
 }
-PANELS = "![loss, mlm_accuracy, nsp_accuracy, mlm_loss, nsp_loss against the optimiser step]"
-SPANS = "15 % of the tokens, in spans of 3 tokens on average"
-WINDOWS = "The 250 contexts of the train split were cut into 500 windows."
-SMOOTHED = "0.1, over all classes but the label"
-TOKENS = "400 tokens of source and target, padding included x 1 accumulated x 1 process"
-PLACE = "| place | 1.0000 | 1.0000 | 1.0000 | 20 |"
-NO_ANSWER = '"max_answer_len": 30, "handle_impossible_answer": True'
 #: by task: the kind of its card, the figures there, and what else it says
 CARDS = {
-    "classification": ("text-classification", "accuracy f1", []),
-    **{kind: ("text-classification", figures, [says]) for kind, (_, figures, says) in PROBLEMS.items()},
-    "causal_lm": ("text-generation", "loss perplexity", ["1 thread)", "1 process "]),
-    "pretraining": ("fill-mask", "mlm_accuracy nsp_accuracy", ["15% of the tokens", PANELS]),
-    "denoising": ("text2text-generation", "loss perplexity", [SPANS, "<extra_id_0>"]),
-    "translation": ("translation", "bleu chrf exact_match", [TOKENS, SMOOTHED, "tok:13a", "8 pairs were translated"]),
-    "tagging": ("token-classification", "precision recall f1 accuracy", ["to find *person*, *place* in texts", PLACE]),
-    "questions": ("question-answering", "exact_match f1", [WINDOWS, NO_ANSWER]),
-    "summaries": ("summarization", "rouge1 rouge2 rougeL", ["source       ", "  summary      ", "'sum: "]),
+    "classification": ("text-classification", "accuracy f1", ""),
+    "lists": ("text-classification", "accuracy f1 f1_micro", "which of the labels *film*, *fine* texts have"),
+    "number": ("text-classification", "mse pearsonr", "to give texts a number"),
+    "causal_lm": ("text-generation", "loss perplexity", "blocks of 32 tokens in training"),
+    "pretraining": ("fill-mask", "mlm_accuracy nsp_accuracy", "15% of the tokens"),
+    "denoising": ("text2text-generation", "loss perplexity", "15 % of the tokens, in spans of 3 tokens on average"),
+    "translation": ("translation", "bleu chrf exact_match", "0.1, over all classes but the label"),
+    "tagging": ("token-classification", "precision recall f1 accuracy", "to find *person*, *place* in texts"),
+    "questions": ("question-answering", "exact_match f1", "of the train split were cut into 500 windows."),
+    "summaries": ("summarization", "rouge1 rouge2 rougeL", "'sum: "),
 }
 SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in OPTIONS if task != "classification"]
 
@@ -110,7 +97,6 @@ def cells_of(lines: list[str], number: int) -> tuple[list[list[float]], list[lis
 def classifies(run: Namespace, rows: list, shown: Callable) -> None:
     losses = history(run.folder, "loss")
     assert run.results["eval_accuracy"] == run.results["eval_f1"] == 1.0
-    assert {"train_samples_per_second", "eval_samples_per_second"} <= run.results.keys()
     assert run.results["train_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
     assert len(losses) == run.results["train_steps"] == 8 * 4
     (run.folder / "texts.txt").write_text("fine\npoor")
@@ -123,15 +109,13 @@ def classifies(run: Namespace, rows: list, shown: Callable) -> None:
 
 
 def solves(run: Namespace, rows: list, shown: Callable) -> None:
-    """A problem of several labels or of numbers, which predict.py measures, too."""
-    labels, figures, _ = (part.split() for part in PROBLEMS[run.task])
+    """A problem of several labels or of a number, which predict.py measures, too."""
     of_labels, losses = run.task == "lists", history(run.folder, "loss")
     assert losses[-1] < 0.3 * losses[0]
-    wanted = {"test_loss", *(f"test_{name}" for name in figures), "test_samples_per_second"}
-    assert {name for name in run.results if name.startswith("test_")} == wanted
     config = AutoConfig.from_pretrained(run.folder, trust_remote_code=True)
     assert config.problem_type == ("multi_label_classification" if of_labels else "regression")
-    assert [*config.id2label.values()] == labels
+    labels, figures = [*config.id2label.values()], CARDS[run.task][1].split()
+    assert labels == (["film", "fine"] if of_labels else ["label"])
     texts = ["fine the film was", "poor town"]
     head, *lines = shown(*texts)
     found, marked = cells_of(lines, len(labels))
@@ -141,8 +125,7 @@ def solves(run: Namespace, rows: list, shown: Callable) -> None:
     torch.testing.assert_close(torch.tensor(found), wanted, atol=6e-4, rtol=0)
     assert marked == (wanted > 0.5).logical_and(torch.tensor(of_labels)).tolist()
     metrics = ["accuracy", "f1"] if of_labels else figures
-    columns = ["--label_column_name", *labels] if run.task == "numbers" else []
-    lines = shown("--file", run.train.options["test_file"], "--metrics", *metrics, *columns)
+    lines = shown("--file", run.train.options["test_file"], "--metrics", *metrics)
     measured = {name: float(value) for name, value in map(str.split, lines)}
     assert measured == pytest.approx({name: run.results[f"test_{name}"] for name in figures}, abs=6e-5)
 
@@ -152,22 +135,11 @@ def writes(run: Namespace, rows: list, shown: Callable) -> None:
     assert run.results["eval_loss"] == min(evaluated) < evaluated[0] - 1
     assert run.results["eval_perplexity"] == pytest.approx(math.exp(run.results["eval_loss"]))
     model, tokenizer = tfm_zoo.TfmGPTForCausalLM.from_pretrained(run.folder), AutoTokenizer.from_pretrained(run.folder)
-    generation = model.generation_config
-    assert model.config.eos_token_id == tokenizer.eos_token_id == generation.eos_token_id
-    assert generation.do_sample and generation.top_p == 0.95
-    # The loss is the mean over tokens, of the text's end, and not over blocks of unlike length.
-    row = torch.tensor(tokenizer(TEXT[round(0.9 * len(TEXT)) :])["input_ids"] + [tokenizer.eos_token_id])
-    blocks = [Blocks(row, 32)[i] for i in range(len(Blocks(row, 32)))]
-    with torch.no_grad():
-        sums = [model(**{k: v[None] for k, v in block.items()}, num_items_in_batch=1).loss for block in blocks]
-    counts = [int((block["labels"][1:] != -100).sum()) for block in blocks]
-    assert len(set(counts)) == 2
-    assert run.results["eval_loss"] == pytest.approx(sum(sums).item() / sum(counts), rel=1e-5)
+    assert model.config.eos_token_id == tokenizer.eos_token_id == model.generation_config.eos_token_id
     samples = history(run.folder, "samples")
     assert len(samples) == len(evaluated) and all(len(drawn) == 2 for drawn in samples)
     assert all(sample.startswith("The cat") for drawn in samples for sample in drawn)
-    assert samples[0][0].strip() in run.card and run.card.count("The cat") >= 3
-    assert re.search(r"Per second: [\d.]+ blocks of 32 tokens in training", run.card)
+    assert samples[0][0].strip() in run.card
 
 
 def knows_language(run: Namespace, rows: list, shown: Callable) -> None:
@@ -175,7 +147,6 @@ def knows_language(run: Namespace, rows: list, shown: Callable) -> None:
     for name in ("loss", "mlm_loss"):
         assert results[f"eval_{name}"] < history(run.folder, f"eval_{name}")[0] - 0.25
     assert results["eval_loss"] == pytest.approx(results["eval_mlm_loss"] + results["eval_nsp_loss"])
-    assert 0.1 < results["eval_mlm_accuracy"] < 1 and 0.3 < results["eval_nsp_accuracy"] <= 1
     model, tokenizer = AutoModelForPreTraining.from_pretrained(run.folder), AutoTokenizer.from_pretrained(run.folder)
     assert type(model) is tfm_zoo.TfmBertForPreTraining and model.config.vocab_size == len(tokenizer) <= 120
     assert model.config.max_position_embeddings == tokenizer.model_max_length == 128
@@ -189,29 +160,14 @@ def fills_spans(run: Namespace, rows: list, shown: Callable) -> None:
     model = AutoModelForSeq2SeqLM.from_pretrained(run.folder, trust_remote_code=True)
     tokenizer = AutoTokenizer.from_pretrained(run.folder)
     sides = {"text": "cat dog fox <extra_id_0> cat .", "text_target": "<extra_id_0> dog <extra_id_1>"}
-    assert tokenizer.tokenize(sides["text"]).count("<extra_id_0>") == 1
     assert model(**tokenizer(**sides, return_tensors="pt")).loss < 4
-    assert model.config.relative_attention_num_buckets == 32 and model.config.position_embedding_type == "none"
 
 
 def translates(run: Namespace, rows: list, shown: Callable) -> None:
     wanted, results, first = [row["de"] for row in rows], run.results, rows[0]
     assert [results[f"test_{name}"] for name in ("exact_match", "bleu", "chrf")] == pytest.approx([100] * 3)
     assert (run.folder / "generated_predictions.txt").read_text().splitlines() == wanted
-    matches = history(run.folder, "eval_exact_match")
-    assert len(matches) == 3 and matches[0] < matches[-1]
-    # The loss is that of labels as they are, per token of the target.
-    model = tfm_zoo.TfmEncoderDecoderForConditionalGeneration.from_pretrained(run.folder)
-    tokenizer, loss, tokens = AutoTokenizer.from_pretrained(run.folder), 0.0, 0
-    for row in rows:
-        labels = tokenizer(row["de"], return_tensors="pt")["input_ids"]
-        with torch.no_grad():
-            logits = model(**tokenizer(row["en"], return_tensors="pt"), labels=labels).logits
-        loss, tokens = loss + F.cross_entropy(logits[0], labels[0], reduction="sum").item(), tokens + labels.numel()
-    assert results["test_loss"] == pytest.approx(loss / tokens, rel=1e-5)
-    assert results["test_perplexity"] == pytest.approx(math.exp(loss / tokens), rel=1e-5)
     assert ModelCard.load(run.folder / "README.md").data.language == ["en", "de"]
-    assert f"source       {first['en']}\n  reference    {first['de']}\n  translation  {first['de']}" in run.card
     # What was saved translates as it did here, where there is no zoo. A sentence may follow an option.
     (run.folder / "sources.txt").write_text(f"{rows[1]['en']}\n\n{rows[2]['en']}")
     command = (ROOT / "recipes" / "translate.py", run.folder, "--file", run.folder / "sources.txt", first["en"])
@@ -228,8 +184,6 @@ def answers(run: Namespace, rows: list, shown: Callable) -> None:
     assert (run.results["test_exact_match"], run.results["test_f1"]) == (100, 100)
     predictions = json.loads((run.folder / "test_predictions.json").read_text())
     assert predictions == {row["id"]: "".join(row["answers"]["text"]) for row in rows}
-    best = json.loads((run.folder / "test_nbest_predictions.json").read_text())
-    assert all(sum(each["probability"] for each in of_one) == pytest.approx(1) for of_one in best.values())
     lines = shown("--question", "welche ?", "und oder blau und", "oder rot")
     assert [line.split()[1] for line in lines] == ["blau", "rot"]
     lines = shown("--question", "welche ?", "und oder und")
@@ -243,11 +197,9 @@ def summarises(run: Namespace, rows: list, shown: Callable) -> None:
     assert scores == {name: run.results[f"test_{name}"] for name in ("rouge1", "rouge2", "rougeL")}
     summarise = tfm_zoo.pipeline("summarization", str(run.folder), trust_remote_code=True)
     assert summarise(rows[0]["article"])[0]["summary_text"] == lines[0]
-    with pytest.raises(SystemExit, match="2"):
-        shown("x y z a .")
 
 
-CHECKS = {"classification": classifies, **dict.fromkeys(PROBLEMS, solves), "causal_lm": writes}
+CHECKS = {"classification": classifies, "lists": solves, "number": solves, "causal_lm": writes}
 CHECKS |= {"pretraining": knows_language, "denoising": fills_spans}
 CHECKS |= {"translation": translates, "tagging": tags, "questions": answers, "summaries": summarises}
 
@@ -274,7 +226,7 @@ def test_learns_and_leaves_everything(recipe, pairs, tmp_path, capsys, task):
     assert {result.metric_type: result.metric_value for result in card.data.eval_results} == {
         name: pytest.approx(results[f"{split}_{name}"], abs=1e-4) for name in figures.split()
     }
-    assert all(text in card.text for text in says), says
+    assert says in card.text
     capsys.readouterr()
 
     def shown(*argv: object) -> list[str]:

@@ -5,17 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from typer.testing import CliRunner
 
 import tfm_zoo
 from tfm_zoo.cli import app
 from tfm_zoo.training.loop import train
 from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss
-from tfm_zoo.training.tasks.translation import language_codes
-from tfm_zoo.training.tokenizers import joint_bpe
 
-from .conftest import FIELDS_OF_MARIAN, MARIAN, ROOT, SIZES, history, imported, logged, written
+from .conftest import MARIAN, ROOT, SIZES, history, imported, written
 
 TRANSLATE = ROOT / "recipes" / "translate.py"
 
@@ -25,17 +23,13 @@ def rows_of(file: Path) -> list[dict[str, str]]:
 
 
 def test_smoothing_reaches_the_training_loss_alone(recipe):
-    sizes = f"{SIZES},hidden_dropout=0,attention_dropout=0"
-    task = recipe("translation").prepare(label_smoothing_factor=0.3, config_overrides=sizes).task
+    task = recipe("translation").prepare(label_smoothing_factor=0.3, **MARIAN).task
     batch = task.collate([task.splits["train"][row] for row in range(4)])
-    trained = task.compute_batch(task.model, batch)["loss"]
-    labels = batch["labels"]
-    with torch.no_grad():
-        evaluated = task.compute_batch(task.model, batch)["loss"]
-        logits = task.model(**{name: each for name, each in batch.items() if name != "labels"}).logits
-    for found, smoothing in ((trained, 0.3), (evaluated, 0.0)):
-        of_tokens = label_smoothed_loss(logits.flatten(0, 1), labels.flatten(), smoothing)
-        torch.testing.assert_close(found.sum(), of_tokens.sum())
+    logits, labels = task.model(**batch).logits.flatten(0, 1), batch["labels"].flatten()
+    for trains, smoothing in ((True, 0.3), (False, 0.0)):
+        with torch.set_grad_enabled(trains):
+            found = task.compute_batch(task.model, batch)["loss"].sum()
+        torch.testing.assert_close(found, label_smoothed_loss(logits, labels, smoothing).sum())
 
 
 def translated(folder, sentences: list[str], capsys, **options) -> list[str]:
@@ -58,19 +52,14 @@ def test_a_prefix_stays_with_the_model(recipe, pairs, tmp_path, capsys, model_cl
     train(loop)
     lines = (folder / "generated_predictions.txt").read_text().splitlines()
     assert translated(folder, [row["en"] for row in test_rows[:5]], capsys) == lines[:5]
+    imported(TRANSLATE).main([str(folder), "a " * 40])
+    assert "tokens: the model reads 24 of them" in capsys.readouterr().err
 
-    # Both read the prefix; another task's prefix is not theirs.
     model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
     assert model.config.task_specific_params == {"translation": {"prefix": "e d c: "}}
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    names = ("translation", "translation_en_to_de", "text2text-generation")
-    *both, other = (tfm_zoo.pipeline(name, model, tokenizer=tokenizer) for name in names)
-    assert [each.preprocess("a")["input_ids"].tolist() for each in both] == [[tokenizer("e d c: a")["input_ids"]]] * 2
-    assert other.preprocess("a")["input_ids"].tolist() == [tokenizer("a")["input_ids"]]
     official = tfm_zoo.to_official(model) if model_class == "zoo" else model
     assert official.config.task_specific_params == model.config.task_specific_params
-    card = (folder / "README.md").read_text()
-    assert f"tokenizer(['e d c: {test_rows[0]['en']}']" in card and "Every text begins with `e d c: `" in card
+    assert f"tokenizer(['e d c: {test_rows[0]['en']}']" in (folder / "README.md").read_text()
 
 
 @pytest.mark.slow
@@ -87,33 +76,15 @@ def test_separate_vocabularies(recipe, pairs, tmp_path, capsys, model_type):
     results = train(separate_vocabularies=True, num_train_epochs=5, **options)
     assert results["eval_loss"] < 0.5 * history(folder, "loss")[0]
     source, target = (AutoTokenizer.from_pretrained(folder, subfolder=name) for name in ("", "target_tokenizer"))
-    assert "Ġ6" in source.get_vocab() and "Ġ6" not in target.get_vocab()
-    assert "Ġa" in target.get_vocab() and "Ġa" not in source.get_vocab()
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
-    embeddings = [side.get_input_embeddings().num_embeddings for side in (model.get_encoder(), model.get_decoder())]
-    assert embeddings == [len(source), len(target)] and embeddings[0] != embeddings[1]
+    assert [{"Ġ6", "Ġa"} & each.get_vocab().keys() for each in (source, target)] == [{"Ġ6"}, {"Ġa"}]
     sources = [row["en"] for row in splits["test"]]
     lines = (folder / "generated_predictions.txt").read_text().splitlines()
     assert translated(folder, sources, capsys) == lines
-    assert 'subfolder="target_tokenizer"' in (folder / "README.md").read_text()
 
     if model_type:  # the official folder has both, too
         exported = CliRunner().invoke(app, ["export", str(folder), str(tmp_path / "official")])
         assert exported.exit_code == 0, exported.output
         assert translated(tmp_path / "official", sources[:5], capsys) == lines[:5]
-
-    # A run from there on has both tokenizers, and so has its model.
-    again = {"tokenizer_vocab_size": None, "model_name_or_path": folder, "config_overrides": None, "model_type": None}
-    more = train.trained(**options | again | {"output_dir": tmp_path / "again"})
-    assert logged(more, "loss")[0] < results["train_loss"]
-    for name in ("", "target_tokenizer"):
-        saved = AutoTokenizer.from_pretrained(tmp_path / "again", subfolder=name).get_vocab()
-        assert saved == AutoTokenizer.from_pretrained(folder, subfolder=name).get_vocab()
-
-
-def test_languages_of_the_card():
-    assert language_codes(("en", "de")) == language_codes(("en_XX", "de_DE")) == ["en", "de"]
-    assert language_codes(("english", "de")) is None
 
 
 @pytest.mark.parametrize(
@@ -122,36 +93,20 @@ def test_languages_of_the_card():
         ("", "give sentences, or a --file with one sentence per line"),
         ("--file nowhere.txt", "--file nowhere.txt: no such file"),
         ("--file {}/pairs.csv", "pairs.csv is a table, and a file is read line by line: write its"),
-        ("{}/nowhere a", "nowhere: no such folder"),
-        ("no/where a", "no/where is not a folder, and the Hub cannot be reached"),
         ("--file {}/16.txt", "16.txt cannot be read: 'utf-8' codec"),
-        ("{}/clone a", "model.safetensors is a Git LFS pointer, not the file itself"),
+        ("a", "config.json is a Git LFS pointer, not the file itself"),
     ],
 )
 def test_what_cannot_be_translated_is_refused(tmp_path, capsys, argv, message):
     (tmp_path / "pairs.csv").write_text("en,de\na dog,ein Hund\n")
     (tmp_path / "16.txt").write_text("a dog", "utf-16")
-    (tmp_path / "clone").mkdir()
-    (tmp_path / "clone" / "config.json").write_text("{}")
-    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n"
-    (tmp_path / "clone" / "model.safetensors").write_text(pointer)
+    (tmp_path / "config.json").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n")
     with pytest.raises(SystemExit):
-        argv = argv.format(tmp_path).split()
-        imported(TRANSLATE).main(argv if len(argv) > 1 and "/" in argv[0] else [str(tmp_path), *argv])
+        imported(TRANSLATE).main([str(tmp_path), *argv.format(tmp_path).split()])
     assert message in capsys.readouterr().err
 
 
-def test_a_file_has_a_sentence_a_line_and_long_ones_are_cut_and_said(pairs, capsys, tmp_path):
+def test_a_file_has_a_sentence_a_line(tmp_path):
     """A byte order mark is not text, and a line ends at a line break alone."""
     (tmp_path / "a.txt").write_bytes("\ufeffa\u2028b\r\n\r\nc\n".encode())
     assert imported(TRANSLATE).lines_of(tmp_path / "a.txt", pytest.fail) == ["a\u2028b", "", "c"]
-    ids = {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
-    tokenizer = joint_bpe([text for row in rows_of(pairs / "train.json") for text in row.values()], 270)
-    config = MarianConfig(vocab_size=len(tokenizer), **ids, **FIELDS_OF_MARIAN)
-    for each in (MarianMTModel(config), tokenizer):
-        each.save_pretrained(tmp_path)
-    capsys.readouterr()
-    imported(TRANSLATE).main([str(tmp_path), "a " * 40, "b", "--num_beams", "1", "--max_length", "6"])
-    shown = capsys.readouterr()
-    assert len(shown.out.splitlines()) == 2
-    assert "has 41 tokens: the model reads 24 of them" in shown.err

@@ -56,15 +56,9 @@ TASKS = {
     "documents": (PretrainingOptions, load_documents, {}),
     "streamed documents": (PretrainingOptions, load_documents, STREAMED),
 }
-METRICS = ["loss", "accuracy"]
 #: of a loop on tensors, unless a test says otherwise: 4 steps an epoch, the last of 13 rows
-OPTIONS = {
-    "dataset_name": "generated",
-    "metrics": ["accuracy"],
-    "learning_rate": 1e-3,
-    "logging_steps": 1,
-    "num_train_epochs": 2,
-}
+OPTIONS = {"dataset_name": "generated", "metrics": ["accuracy"], "learning_rate": 1e-3, "logging_steps": 1}
+OPTIONS["num_train_epochs"] = 2
 
 
 def load(task: str, **options):
@@ -113,12 +107,6 @@ def padded(examples: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": labels}
 
 
-@cache
-def tools() -> dict:
-    """What is saved beside a model."""
-    return {"tokenizer": word_piece_tokenizer(["a b"])}
-
-
 @pytest.fixture
 def loop(tmp_path) -> Callable[..., Loop]:
     """Makes a loop on tensors as a recipe's `prepare` does, by default in a folder of its own: nothing is read,
@@ -128,11 +116,12 @@ def loop(tmp_path) -> Callable[..., Loop]:
         forget_processes()
         argv = as_argv(OPTIONS | {"output_dir": mkdtemp(dir=tmp_path)} | options)
         run = start_run("tensors", classification.ClassificationOptions, argv)
-        args, splits = run.args.with_best_metric(METRICS, "accuracy"), random_rows()
+        args, splits = run.args.with_best_metric(["loss", "accuracy"], "accuracy"), random_rows()
         lengths = [len(row["input_ids"]) for row in splits["train"]] if args.group_by_length else None
         data = classification.LabelledTexts(DatasetDict(), [], [], ["even", "odd"], classification.ONE_LABEL)
         made = {"run": replace(run, args=args), "model": model or classifier(), "data": data}
-        return Loop(classification.ClassificationTask(**made | tools(), splits=splits, collate=padded, lengths=lengths))
+        made["tokenizer"] = word_piece_tokenizer(["a b"])
+        return Loop(classification.ClassificationTask(**made, splits=splits, collate=padded, lengths=lengths))
 
     return loop
 

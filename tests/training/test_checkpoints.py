@@ -93,12 +93,10 @@ def test_an_interrupted_save_leaves_the_older_ones_and_a_whole_one_all_that_it_w
         patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         save_checkpoint(accelerator, state, tmp_path)
     assert find_checkpoint("auto", tmp_path) == saved[-1]
-    folder, expected = save_checkpoint(accelerator, state, tmp_path), torch.rand(3)
-    accelerator.load_state(str(folder))
+    folder = save_checkpoint(accelerator, state, tmp_path)
     assert find_checkpoint("auto", tmp_path) == folder and TrainState.read(folder) == state
     (folder / "trainer_state.json").write_text('{"step": 200}')  # earlier versions recorded less
     assert TrainState.read(folder) == TrainState(step=200)
-    assert torch.equal(torch.rand(3), expected)
 
 
 def test_a_failed_save_changes_nothing_and_no_manifest_stands_beside_what_it_does_not_describe(tmp_path, monkeypatch):
@@ -123,27 +121,21 @@ def test_a_failed_save_changes_nothing_and_no_manifest_stands_beside_what_it_doe
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == new
 
 
-EVALUATED = {"best_metric": 0.7, "best_step": 4, "log_history": [{"step": 4, "eval_loss": 0.7, "eval_f1": 0.5}]}
-LAUNCHED = {"mixed_precision": "bf16", "torch_compile": True, "engine": "DDP"}
-BY_LOSS, BY_F1 = ({"metric_for_best_model": name} for name in ("loss", "f1"))
+LAUNCHED = {"mixed_precision": "bf16", "engine": "DDP"}
 STARS = {"label_column_name": "stars"}  # as version 0.2 recorded a column
 
 
 @pytest.mark.parametrize(
-    ("recorded", "evaluated", "now", "message"),
+    ("recorded", "now", "message"),
     [
-        ({"seed": 1}, {}, {"seed": 1}, None),
-        ({"seed": 1}, {}, {"seed": 2}, "another run: seed was 1 and is 2"),
-        (BY_LOSS, EVALUATED, BY_F1, "another run: metric_for_best_model was loss and is f1"),
-        ({"freeze_epochs": 1}, {}, {}, "its run has freeze_epochs, which this version does not have"),
-        (STARS, {}, {"label_column_name": ["stars"], "problem_type": None, "metrics": None}, None),
-        (STARS, {}, {"label_column_name": ["grade"]}, r"label_column_name was stars and is \['grade'\]"),
+        ({"seed": 1}, {"seed": 2}, "another run: seed was 1 and is 2"),
+        ({"freeze_epochs": 1}, {}, "its run has freeze_epochs, which this version does not have"),
+        (STARS, {"label_column_name": ["stars"], "problem_type": None, "metrics": None}, None),
         # Earlier versions did not record what the launcher decides.
-        ({"mixed_precision": None, "torch_compile": False}, {}, LAUNCHED, None),
-        ({"mixed_precision": "no"}, {}, LAUNCHED, "another run"),
-        ({"torch_compile": False, "engine": "DDP"}, {}, LAUNCHED, "another run"),
+        ({"mixed_precision": None}, LAUNCHED, None),
+        ({"mixed_precision": "no"}, LAUNCHED, "another run"),
     ],
 )
-def test_another_run_is_not_continued(recorded, evaluated, now, message):
+def test_another_run_is_not_continued(recorded, now, message):
     with pytest.raises(ValueError, match=message) if message else nullcontext():
-        check_identity(TrainState(run=recorded, **evaluated), now)
+        check_identity(TrainState(run=recorded), now)

@@ -10,7 +10,6 @@ from sklearn import metrics as sklearn
 
 from tfm_zoo.training.metrics import load_metrics
 from tfm_zoo.training.metrics.of_tags import entities
-from tfm_zoo.training.tasks.classification import predicted
 
 from ..recipes.conftest import OWN
 
@@ -52,16 +51,13 @@ def test_figures_equal_those_of_scikit_learn_and_scipy():
         # What never changes correlates with nothing.
         ("pearsonr", [0.1] * 3, [1, 2, 3], [0]),
         ("spearmanr", [0.1] * 3, [1, 2, 3], [0]),
-        ("spearmanr", [1, 2, 3], [0.1] * 3, [0]),
         ("seqeval", [["O"]], [["O"]], [0, 0, 0, 1]),
         # Exact matches and F1: a prediction counts by the best of its answers; without any, "" is right.
         ("squad", ["Cat.", "in 1990", ""], [["dog", "a cat"], ["1990"], []], [200 / 3, 100 * (1 + 2 / 3 + 1) / 3]),
         ("squad", [" The  U.S. — an a-b "], [["us — ab"]], [100, 100]),
-        ("squad", ["the", "the", "a cat"], [[""], ["x"], [""]], [100 / 3, 100 / 3]),
         # Figures of rouge_score 0.1.2
         ("rouge", ["The cat sat; on a mat."], ["on the mat sat the black cat"], [1000 / 13, 0, 400 / 13]),
         ("rouge", ["a b c d", "x", ""], ["a c b d e", "x", "y"], [(800 / 9 + 100) / 3, 0, (600 / 9 + 100) / 3]),
-        ("rouge", ["one two three"], ["one two four"], [200 / 3, 50, 200 / 3]),
     ],
 )
 def test_known_figures(name, predictions, references, wanted):
@@ -72,23 +68,19 @@ def test_entities_and_their_scores():
     """As seqeval 1.2.2 counts them; tags without a mark, which it misreads, aside."""
     for tags, found in {
         "O B-a I-a O": [("a", 1, 2)],
-        "B-a B-a": [("a", 0, 0), ("a", 1, 1)],
         "I-a I-a": [("a", 0, 1)],  # without a B
         "B-a I-b": [("a", 0, 0), ("b", 1, 1)],
-        "I-a O I-a": [("a", 0, 0), ("a", 2, 2)],
         "B-a I-a E-a I-a": [("a", 0, 2), ("a", 3, 3)],
         "S-a I-a": [("a", 0, 0), ("a", 1, 1)],
         "B I O B": [("", 0, 1), ("", 3, 3)],
         "noun noun verb": [("noun", 0, 1), ("verb", 2, 2)],
-        "O": [],
     }.items():
         assert entities(tags.split()) == set(found), tags
     given, right = [["B-a", "O", "O", "B-b"], ["B-b", "B-a"]], [["B-a", "I-a", "O", "B-b"], ["O", "B-a"]]
     computed = load_metrics(["seqeval"])(given, right)
     wanted = {"precision": 2 / 4, "recall": 2 / 3, "f1": 4 / 7, "accuracy": 4 / 6}
     assert computed.figures == pytest.approx(wanted, abs=1e-12)
-    for kind, scores in {"a": (1 / 2, 1 / 2, 1 / 2, 2), "b": (1 / 2, 1, 2 / 3, 1)}.items():
-        assert computed.others["by_kind"][kind] == pytest.approx(scores)
+    assert computed.others["by_kind"]["b"] == pytest.approx((1 / 2, 1, 2 / 3, 1))
 
 
 def test_translations_equal_sacrebleu():
@@ -96,11 +88,8 @@ def test_translations_equal_sacrebleu():
     computed, others = load_metrics(names.split())(TRANSLATIONS, SENTENCES)
     wanted = {"bleu": sacrebleu.corpus_bleu(stripped, [SENTENCES]).score}
     wanted |= {"chrf": sacrebleu.corpus_chrf(stripped, [SENTENCES]).score, "exact_match": 100 / 3}
-    assert computed == pytest.approx(wanted) and all(0 < value < 100 for value in computed.values())
-    bleu, chrf = others["bleu_signature"], others["chrf_signature"]
-    assert bleu.startswith("BLEU|nrefs:1|") and f"version:{sacrebleu.__version__}" in bleu and "tok:13a" in bleu
-    assert chrf.startswith("chrF2|nrefs:1|")
-    assert figures(names, SENTENCES, SENTENCES) == pytest.approx(dict.fromkeys(computed, 100))
+    assert computed == pytest.approx(wanted)
+    assert "tok:13a" in others["bleu_signature"] and others["chrf_signature"].startswith("chrF2|nrefs:1|")
     assert figures(names, [""] * 3, SENTENCES) == dict.fromkeys(computed, 0)
 
 
@@ -115,13 +104,10 @@ def test_metrics_of_a_users_own(own, tmp_path, monkeypatch):
     own("accuracy", '{"accuracy": -1}')
     assert figures("accuracy", [1], [1]) == {"accuracy": 1} and figures("./accuracy", [1], [1]) == {"accuracy": -1}
 
-    results = '{"f1": 7, "ones": np.float32(0.5), "of_each": [1, 2], "all": np.ones(2), "say": "yes"}'
-    metrics = load_metrics(["accuracy", "f1", own("other", results)])
-    assert [*metrics([0, 1], [1, 1]).figures] == ["accuracy", "f1", "other_f1", "ones"]
-    computed = metrics([0, 1, 1], [1, 1, 1])
+    results = '{"f1": 7, "ones": np.float32(0.5), "of_each": [1, 2]}'
+    computed = load_metrics(["accuracy", "f1", own("other", results)])([0, 1, 1], [1, 1, 1])
     assert computed.figures == {"accuracy": 2 / 3, "f1": 0.4, "other_f1": 7, "ones": 0.5}
-    assert [*map(type, computed.figures.values())] == [float] * 4
-    assert computed.others.keys() == {"of_each", "all", "say"} and computed.others["of_each"] == [1, 2]
+    assert [*map(type, computed.figures.values())] == [float] * 4 and computed.others == {"of_each": [1, 2]}
 
 
 ZERO_ONE = [0, 1], [1, 0]
@@ -130,21 +116,14 @@ IMPORTS = f"import json, evaluate\n{OWN}"
 REFUSED = [
     # before anything is loaded
     ("acuracy", None, ZERO_ONE, "no metric 'acuracy': give accuracy, "),
-    ("bananas", None, ZERO_ONE, "give accuracy, chrf, .* a folder with a file of its own name .* a space of the Hub"),
     ("empty", None, ZERO_ONE, r"no metric 'empty': .* a file of its own name \(mine/mine.py\)"),
     ("user/space", None, ZERO_ONE, "no metric 'user/space': .* with trust_remote_code, a space of the Hub"),
     ("other/mine", None, ZERO_ONE, "metrics other/mine, mine: two have the same last name"),
     # what does not work
-    (
-        "",
-        "def compute(predictions, references): ...",
-        ZERO_ONE,
-        "loaded: TypeError.*; it needs a class of evaluate.Metric",
-    ),
+    ("", "def compute(): ...", ZERO_ONE, "loaded: TypeError.*; it needs a class of evaluate.Metric"),
     ("", "import no_such_package", ZERO_ONE, "cannot be loaded: .*pip install no_such_package"),
     ("", IMPORTS, ZERO_ONE, "cannot be loaded: .*'json,'"),
     ("", OWN.replace("{RESULTS}", "1 / 0"), ZERO_ONE, r"'mine' does not work with .*\[0, 1\].*: division by zero"),
-    ("", OWN.replace('predictions=Value("int64")', 'sources=Value("string")'), ZERO_ONE, "with .*sources"),
     ("", OWN, ([ZERO_ONE[0]], [ZERO_ONE[1]]), r"with .*expected format.*'predictions': Value\('int64'\)"),
 ]
 
@@ -165,7 +144,7 @@ def test_a_space_of_the_hub_runs_if_it_is_trusted(own, monkeypatch):
 
     def from_hub(source: str, **options: object) -> evaluate.EvaluationModule:
         asked.append((source, evaluate.config.HF_EVALUATE_OFFLINE))
-        return load(f"{folder}/ones.py" if source == "user/ones" else source, **options)
+        return load(f"{folder}/ones.py", **options)
 
     monkeypatch.setattr(evaluate.config, "HF_EVALUATE_OFFLINE", False)
     monkeypatch.setattr(evaluate, "load", from_hub)
@@ -173,14 +152,4 @@ def test_a_space_of_the_hub_runs_if_it_is_trusted(own, monkeypatch):
         load_metrics(["user/ones"])
     assert not asked
     assert load_metrics(["user/ones"], trust_remote_code=True)([0, 1], [0, 0]).figures == {"ones": 0.5}
-    with pytest.raises(ValueError, match="'user/unseen' cannot be loaded: "):
-        load_metrics(["user/unseen"], trust_remote_code=True)
-    assert asked == [("user/ones", True), ("user/unseen", True)]
-
-
-def test_what_logits_predict():
-    logits = torch.randn(4, 3)
-    assert predicted(logits, "single_label_classification").equal(logits.argmax(1))
-    assert predicted(logits, "multi_label_classification").tolist() == (logits.sigmoid() > 0.5).int().tolist()
-    assert predicted(logits, "regression").equal(logits)
-    assert predicted(logits[:, :1], "regression").equal(logits[:, 0])
+    assert asked == [("user/ones", True)]

@@ -1,39 +1,19 @@
 """Options come from YAML and the command line, mean what they mean in transformers, and are refused in one line."""
 
-import json
 from dataclasses import asdict, replace
 
 import pytest
-import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 
 from tfm_zoo.training.options import TrainingOptions, parse_options
 from tfm_zoo.training.tasks.classification import ClassificationOptions
-from tfm_zoo.training.tasks.denoising import DenoisingOptions
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions
-from tfm_zoo.training.tasks.question_answering import AnsweringOptions
-from tfm_zoo.training.tasks.summarization import SummarizationOptions
-from tfm_zoo.training.tasks.tagging import TaggingOptions
 from tfm_zoo.training.tasks.translation import TranslationOptions
 
 from ..recipes.conftest import ROOT, imported
 
 COMPARISON = imported(ROOT / "recipes" / "compare_architectures.py").ComparisonOptions
-#: by the task's options: the configurations that are shipped for it
-SHIPPED = {
-    ClassificationOptions: "imdb ag_news rotten_tomatoes",
-    LanguageModelingOptions: "tiny_shakespeare imdb_gpt",
-    PretrainingOptions: "imdb_pretraining imdb_encoder",
-    COMPARISON: "architectures post_or_pre_norm later_axes experts",
-    DenoisingOptions: "tiny_shakespeare_t5",
-    TranslationOptions: "multi30k",
-    TaggingOptions: "wikiann",
-    AnsweringOptions: "squad",
-    SummarizationOptions: "cnn_dailymail",
-}
-OF_TASK = {name: options for options, names in SHIPPED.items() for name in names.split()}
-CONFIGS = {path.stem: path for path in (ROOT / "recipes" / "configs").glob("*.yaml")}
 
 
 @pytest.fixture
@@ -51,18 +31,14 @@ def parse(*argv: str, options: type = ClassificationOptions, **others) -> dict:
     return asdict(parse_options(options, argv, **others))
 
 
-def test_command_line_overrides_yaml_overrides_a_recipes_own_file_overrides_defaults(config):
-    path = config(
-        "learning_rate: 3e-4\nseed: 7\ngroup_by_length: true\nmax_train_steps: null\ntext_column_name: [a, b]"
-    )
+def test_command_line_overrides_yaml_overrides_defaults(config):
+    path = config("learning_rate: 3e-4\nseed: 7\ngroup_by_length: true\ntext_column_name: [a, b]")
     read = {"seed": 8, "learning_rate": 3e-4, "group_by_length": True}  # YAML reads 3e-4 as text
-    read |= {"max_train_steps": None, "text_column_name": ["a", "b"]}
+    read |= {"text_column_name": ["a", "b"]}
     assert parse("--seed", "8", path) == asdict(ClassificationOptions()) | read
     assert parse(path, "--group_by_length", "false")["group_by_length"] is False
     own = parse("--learning_rate", "2", default_config=path.partition("=")[2])
     assert (own["seed"], own["learning_rate"]) == (7, 2)
-    other = parse("--config", str(CONFIGS["imdb"]), default_config=path.partition("=")[2])
-    assert other["text_column_name"] != ["a", "b"] and other["learning_rate"] != 3e-4
 
 
 @pytest.mark.parametrize(
@@ -72,10 +48,8 @@ def test_command_line_overrides_yaml_overrides_a_recipes_own_file_overrides_defa
         ("--warmup_ratio 0.2", {"warmup_steps": 0.2}),
         ("save_steps: 5", {"checkpointing_steps": "5"}),
         ("--bf16", {"mixed_precision": "bf16"}),
-        ("--fp16 true", {"mixed_precision": "fp16"}),
         ("--resume_from_checkpoint", {"resume_from_checkpoint": "auto"}),
         ("resume_from_checkpoint: true", {}),
-        ("resume_from_checkpoint: false", {}),
         ("save_total_limit:", {"save_total_limit": None}),
     ],
 )
@@ -91,15 +65,10 @@ def test_overrides_of_a_configuration(config, written):
     assert options.overrides() == {"a_b": 8, "c": 1e-3, "d": "gated"}
 
 
-def test_shipped_files_fit_the_recipes_and_accelerate():
-    assert CONFIGS.keys() >= OF_TASK.keys()
-    launchers = {path.stem: path for path in (ROOT / "recipes" / "accelerate").glob("*.yaml")}
-    assert launchers.keys() == {"cpu", "ddp", "fsdp", "zero2", "zero3", "two_nodes"}
-    for name, path in CONFIGS.items():
-        options = asdict(parse_options(OF_TASK.get(name, ClassificationOptions), ["--config", str(path)]))
-        for key, value in yaml.safe_load(path.read_text()).items():
-            assert options[key] == (json.dumps(value) if isinstance(value, dict) else value), (name, key)
-    for path in launchers.values():
+def test_shipped_files_that_no_document_names():
+    for name in ("ag_news", "rotten_tomatoes"):
+        assert parse("--config", str(ROOT / "recipes" / "configs" / f"{name}.yaml"))["dataset_name"]
+    for path in (ROOT / "recipes" / "accelerate").glob("*.yaml"):
         assert load_config_from_file(str(path)).num_processes == 2  # it refuses keys that it does not know
 
 
@@ -114,7 +83,6 @@ def test_default_learning_rates(schedule, new, checkpoint):
 #: by the task's options: lines of YAML or a command line, and what is said of them
 REFUSED = {
     ClassificationOptions: [
-        ("- seed", "expected `option: value` lines, found a list"),
         ("run_name:\nseed:", "seed has no value: give one, or leave the line out"),
         ("per_device_train_batch_size: 0", "per_device_train_batch_size must be at least 1, not 0"),
         ("checkpointing_steps: 5²", "checkpointing_steps must be a number of steps or 'epoch', not '5²'"),
@@ -122,18 +90,15 @@ REFUSED = {
         ("dataset_name: x\ntrain_file: y.csv", "either dataset_name or train_file"),
         ("test_file: y.csv", "test_file needs a train_file"),
         ("lr_scheduler_type: falling", "invalid choice: 'falling'"),
-        ("lr_scheduler_kwargs: num_cycles", "lr_scheduler_kwargs 'num_cycles': expected field=val"),
         ("bf16: true\nfp16: true", "give either bf16 or fp16, not both"),
         ("classifier_pooling: mean\nmodel_class: native", "classifier_pooling is for encoders of the zoo, not for"),
         ("train_file: []", "expected one argument"),
         ("learning_rte: 1\nsed: 3", "not used by the HfArgumentParser: ['--learning_rte=1', '--sed=3']"),
-        ("1: 2", "['--1=2']"),
         ("--num_epochs 3 --sead=1 --seed 2", "['--num_epochs', '3', '--sead=1']"),
         ("--config nowhere.yaml", "nowhere.yaml: no such file"),
     ],
     LanguageModelingOptions: [
         ("model_name_or_path: x\nmodel_type: gpt2", "give either model_name_or_path or model_type, not both"),
-        ("model_type: gpt2\nconfig_name: gpt2", "either model_type or config_name"),
         ("tokenizer_name: x\ntokenizer_vocab_size: 300", "either tokenizer_name or tokenizer_vocab_size"),
         ("config_overrides: n_embd", "config_overrides 'n_embd': expected field=value,field=value"),
         ("config_overrides: '{n_embd: 3'", "config_overrides '{n_embd: 3': not YAML"),
@@ -142,7 +107,6 @@ REFUSED = {
         ("max_seq_length: 4", "max_seq_length must be at least 5, not 4"),
         ("mlm_probability: 1", "mlm_probability must be above 0 and below 1, not 1.0"),
     ],
-    DenoisingOptions: [("max_seq_length: 2", "max_seq_length must be at least 3, not 2")],
     TranslationOptions: [
         ("source_lang: en\ntarget_lang: en", "source_lang and target_lang are both 'en'"),
         ("separate_vocabularies: true\ntokenizer_name: some", "either separate_vocabularies or tokenizer_name"),
@@ -151,9 +115,7 @@ REFUSED = {
     COMPARISON: [
         ("seed: 1", "give variants"),
         ("variants: '[a, b]'", "expected a mapping of names to fields"),
-        ("variants: {a: post}", "variant 'a': expected a mapping of fields to values, not 'post'"),
         ("variants: {a/b: {}}", "variant 'a/b': its name should be one that a folder can have"),
-        ("variants: nowhere.yaml", "variants 'nowhere.yaml': no such file"),
         ("variants: {a: {}}\npush_to_hub: true", "['--push_to_hub=True']"),
     ],
 }

@@ -1,12 +1,9 @@
 """Data that a task cannot learn from are refused before it trains, in one line that names them."""
 
-import json
 from pathlib import Path
 
 import pytest
 from datasets import Dataset
-
-from tfm_zoo.training.tasks.pretraining import PretrainingOptions
 
 from .conftest import lines_of, load, saved
 
@@ -27,7 +24,6 @@ FILES = {
     "blank.txt": "\n",
     "small.txt": "a few words\n",
     "latin.txt": b"caf\xe9",
-    "latin.csv": b"text\ncaf\xe9",
     "broken.json": '[{"text": "a"',
     "two.csv": "a,b\nx,1\n",
     "two.jsonl": '{"a": "x", "b": 1}\n',
@@ -35,32 +31,23 @@ FILES = {
     "several/b.jsonl": '{"text": "a"}\n',
     "header.csv": "text,label\n",
     "semicolons.csv": "text;label\na;1\n",
-    "semicolons_later.csv": "text;label\na, b;1\n",
     "comma.csv": "text,label\na, b,1\n",
-    "comma_later.csv": "text,label\na,1\nb,c,1\n",
-    "half.csv": "text,label\na,0.5\nb,1\n",
     "cell.tsv": "text\tlabel\n\na\t1\nb\n",
-    "utf16.jsonl": '{"text": "a"}'.encode("utf-16-le"),
     "pointer.csv": POINTER,
     "unlabelled.csv": "text,label\na,\nb,\n",
     "gap.csv": 'text,label\n"two\nlines",1\n\nno label,\n',
-    "gap.tsv": "text\tlabel\nfine\t1\nno label\t\n",
     "gap.json": '[{"text": "fine", "label": 1},\n{"text": "no label", "label": null}]\n',
     "gap.jsonl": '{"text": "fine", "label": 1}\n{"text": "no label", "label": null}\n',
     "fine.csv": "text,label\n" + "good text,good\nbad text,bad\n" * 4,
     "ugly.csv": "text,label\na text,good\na text,bad\na text,ugly\n",
-    "body.csv": "body,label\na text,good\na text,bad\n",
     "sentences.en": b"caf\xe9\n",
     "sentences.de": b"caf\xe9\n",
     "longer.en": "one\ntwo\n",
     "longer.de": "eins\n",
     "moved.json": second_of_ten(QUESTION, answers={"text": ["c"], "answer_start": [5]}),
     "unanswered.json": second_of_ten(QUESTION, answers={"text": [], "answer_start": []}),
-    "questions.json": second_of_ten(QUESTION),
     "plain.json": lines_of(*[QUESTION | {"answers": {"text": "c", "answer_start": 4}}] * 10),
-    "squad.json": json.dumps({"data": [{"text": "a"}]}),
     "untagged.json": second_of_ten(ONE_TAG, tokens=["a", "b"]),
-    "no_tokens.json": second_of_ten(ONE_TAG, tokens=None),
     "one_tag.json": second_of_ten(ONE_TAG),
 }
 #: data sets of the Hub's kind, by name: their splits
@@ -72,7 +59,6 @@ SETS = {
             "number": [1] * 10,
             "holes": ["a", "b", "a", None] + ["b"] * 6,
             "same": ["one"] * 10,
-            "emptied": [1.0, 0.0, None] + [1.0] * 7,  # as `datasets` reads an empty cell among whole numbers
             "blank": ["a", "b", " \t"] + ["c"] * 7,
         }
     },
@@ -86,7 +72,6 @@ RUNNING_TEXT = [
     ("empty.txt", {}, "there is no text in the train split: train_file '.*empty.txt' is empty"),
     ("blank.txt", {}, "there is no text in the (train|validation) split"),
     ("two.csv", {}, r"give text_column_name: .* \['a', 'b'\]"),
-    ("two.jsonl", {"text_column_name": "c"}, "text_column_name 'c': no such column"),
     ("two.jsonl", {"text_column_name": "b"}, "text_column_name 'b'.* not text"),
 ]
 STREAM = [
@@ -97,12 +82,9 @@ STREAM = [
 REFUSED = {
     "texts": [
         ("ten", {"dataset_name": "no/where"}, "no/where"),
-        ("script.py", {}, "expected one of .csv, .tsv, .json, .jsonl, .parquet, not '.py'"),
         ("ten", {"text_column_name": ["body"]}, "text_column_name 'body': no such column.*'text', 'label'"),
-        ("ten", {"label_column_name": ["stars"]}, "label_column_name 'stars': no such column"),
         ("ten", {"text_column_name": ["label"]}, "'label' cannot be both"),
         ("ten", {"text_column_name": ["number"]}, "text_column_name 'number' holds .*int64.*, not text"),
-        ("ten", {"label_column_name": ["emptied"]}, "row 2, counted from 0 .*, column 'emptied': 1 row without"),
         ("ten", {"text_column_name": ["holes"]}, "split 'train', row 3, .*, column 'holes': there is no text"),
         ("ten", {"label_column_name": ["same"]}, r"two labels or more; 'same' holds only \['one'\]"),
         ("ten", {"validation_split_percentage": 0}, "no validation split"),
@@ -110,47 +92,34 @@ REFUSED = {
         ("without_train", {}, r"no split to train on among \['validation', 'test'\]"),
         ("header.csv", {}, r"train_file '.*header.csv' gives no row; does it hold only a header\?"),
         ("semicolons.csv", {}, "semicolons.csv has semicolons .'text;label'.: a .csv file needs commas"),
-        ("semicolons_later.csv", {}, "semicolons_later.csv has semicolons"),
         ("comma.csv", {}, "comma.csv: its first row has 3 cells, and its header 2; is a text"),
-        ("comma_later.csv", {}, "comma_later.csv' cannot be read: .* in line 3, saw 3"),
-        ("half.csv", {}, "holds numbers .float64., such as 0.5: .* 'regression'"),
         ("cell.tsv", {}, "cell.tsv, line 4: expected 2 cells, .* found 1"),
-        ("utf16.jsonl", {}, "utf16.jsonl is UTF-16 or binary: save it as UTF-8"),
         ("pointer.csv", {}, "pointer.csv is a Git LFS pointer, not the file itself"),
         ("unlabelled.csv", {}, "split 'train' has no labels: all of them are missing"),
         ("gap.csv", {}, "line 5 of gap.csv, column 'label': 1 row without a label, this is the first$"),
-        ("gap.tsv", {}, "line 3 of gap.tsv, column 'label': 1 row without a label"),
         ("gap.jsonl", {}, "line 2 of gap.jsonl, column 'label': 1 row without a label"),
         ("gap.json", {}, "row 1, counted from 0 .* of gap.json, column 'label': 1 row w"),
         ("fine.csv", {"validation_file": "ugly.csv"}, r"'validation' has labels that train lacks: \['ugly'\]"),
-        ("fine.csv", {"validation_file": "unlabelled.csv"}, "split 'validation' has no labels: all of them are miss"),
-        ("fine.csv", {"test_file": "body.csv"}, "split 'test' has no column 'text'"),
     ],
     "pairs": [
         ("sentences", {}, "sentences.en is not UTF-8: .*utf-8"),
         ("longer", {}, "train_file .*longer': its sides have 2 and 1 lines"),
         ("ten", dict.fromkeys(SIDES), r"give source_lang and target_lang: the columns are \['text', 'label', 'numb"),
-        ("ten", {"source_lang": "fr"}, r"source_lang 'fr': no such column; the columns are \['text', 'label', "),
-        ("ten", OF_TEXT | {"target_lang": "number"}, "column 'number' holds .*int64.*, not text"),
         ("ten", OF_TEXT | {"target_lang": "blank"}, "split 'train', row 2, .*, column 'blank': the text is empty"),
     ],
     "summaries": [("ten", {"text_column": "no"}, "text_column 'no': no such column")],
     "questions": [
         ("moved.json", {}, "line 2 of moved.json: the answer 'c' does not stand at character 5 of its context"),
         ("unanswered.json", {}, "line 2 of unanswered.json: there is no answer: give version_2_with_negative"),
-        ("questions.json", {"context_column": "text"}, "split 'train' has no column 'text'"),
         ("plain.json", {}, "line 1 of plain.json: answer_column needs lists `text` and `answer_start`, not "),
-        ("squad.json", {}, "'data' is not as SQuAD has it, with 'paragraphs' and 'qas'"),
     ],
     "tags": [
         ("untagged.json", {}, "split 'train', line 2 of untagged.json: 2 words and 1 tag"),
-        ("no_tokens.json", {}, "line 2 .*: text_column_name 'tokens' needs a list of words, not None"),
         ("one_tag.json", {}, r"two tags or more are needed; 'tags' holds only \['O'\]"),
     ],
     "corpus": [
         *RUNNING_TEXT,
         ("latin.txt", {}, "train_file '.*latin.txt' cannot be read: .*utf-8"),
-        ("latin.csv", {}, r"latin.csv' cannot be read: .*utf-8.*\(save it as UTF-8\)$"),
         ("broken.json", {}, "train_file '.*broken.json' cannot be read"),
         ("small.txt", {"validation_split_percentage": 0}, "there is no validation split"),
     ],
@@ -184,8 +153,3 @@ def test_data(folder, task, name, options, message):
     files = {key: str(folder / value) for key, value in options.items() if key.endswith("_file")}
     with pytest.raises((ValueError, OSError), match=message):
         load(task, **train | options | files)
-
-
-def test_what_a_stream_lacks_is_no_fault_of_texts_in_memory(folder):
-    for options in ({"max_train_samples": 3}, {"checkpointing_steps": "epoch"}):
-        PretrainingOptions(train_file=str(folder / "small.txt"), **options).with_defaults()

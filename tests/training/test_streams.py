@@ -89,7 +89,6 @@ def test_a_pass_holds_every_text_once_and_neither_passes_nor_seeds_are_alike(sou
     assert [words(taken[:100]), words(taken[100:])] == [words(TEXTS)] * 2
     assert taken[:100] != taken[100:] and taken[:100] == list(stream.first_pass())
     assert taken[:100] != list(replace(stream, seed=1).first_pass())
-    assert words(Stream(source, as_they_are, **MANY_READERS).first_pass()) == words(TEXTS)
 
 
 #: where a run of two processes is stopped, and how it goes on: (examples per device, processes, accumulated)
@@ -101,7 +100,6 @@ def test_the_same_examples_on_any_number_of_processes_and_from_any_step_on(sourc
     """Between chunks and within them, over files and passes; the size of a batch may change, too."""
     stream = Stream(source, pieces, **readers)
     whole = examples(stream, 60)
-    assert len({example["drawn"] for example in whole}) == len(whole) == 480
     for done, (per_device, processes, accumulated) in DIVISIONS.items():
         states: list[dict] = []
         assert examples(stream, done, 2, states, per_device=4) == whole[: 8 * done]
@@ -109,29 +107,18 @@ def test_the_same_examples_on_any_number_of_processes_and_from_any_step_on(sourc
         assert found == whole[8 * done :][: len(found)]
 
 
-def test_a_run_of_version_0_2_goes_on(source):
-    """Its positions have the state of a shard, instead of the number of texts before it."""
-    stream, states = Stream(source, pieces, **MANY_READERS), []
-    whole = examples(stream, 12)
-    examples(stream, 7, states=states)
-    for _, start in states[0]["starts"]:
-        del start["before"]
-        start |= {"shard": 1, "state": {"shard_idx": 0}, "pieces": 3}
-    assert examples(stream, 5, states=states) == whole[56:]
-
-
-def test_texts_that_give_no_example_are_not_read_for_ever(source):
+def test_texts_that_give_no_example_are_not_read_for_ever():
     with pytest.raises(ValueError, match="a hundred passes over the texts, up to number 101, gave no example"):
-        examples(Stream(source, lambda texts, rng: [], **FEW_CHUNKS), 1)
+        examples(Stream(IN_MEMORY, lambda texts, rng: [], **FEW_CHUNKS), 1)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
 @pytest.mark.parametrize("source", ["json"], indirect=True)
 def test_workers_make_the_same_examples(source):
-    for stream in (Stream(source, pieces, **FEW_CHUNKS), Stream(source, pieces, **MANY_READERS)):
-        whole = examples(stream, 24)
-        assert examples(stream, 24, workers=3) == examples(stream, 24, 2, per_device=4, workers=2) == whole
+    stream = Stream(source, pieces, **MANY_READERS)
+    whole = examples(stream, 24)
+    assert examples(stream, 24, workers=3) == examples(stream, 24, 2, per_device=4, workers=2) == whole
 
 
 def goes_on_anywhere(stream: Stream, count: int, more: int) -> None:
@@ -175,19 +162,13 @@ def test_epochs_of_known_length_end_and_the_next_goes_on_there():
         sampler.set_position(epoch)
         found += sampler.steps(loader)
     assert len(sampler) == -(-sampler.size // 8) and flat(flat(found)) == examples(stream, 2 * len(sampler))
-    sampler.set_position(2, len(sampler) - 1)
-    assert len(list(sampler.steps(loader))) == 1
 
 
 def test_what_a_stream_cannot_do_is_refused():
     stream = Stream(IN_MEMORY, pieces, **MANY_READERS)
     state = batches(stream)[0].state_dict()
-    for readers, given, message in (
-        (1, state, "the checkpoint's stream had 8 readers, and this one has 1"),
-        (8, {"place": {"epoch": 1}, "used": 3}, "had other readers, and this one has 8"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            batches(replace(stream, readers=readers))[0].load_state_dict(given)
+    with pytest.raises(ValueError, match="the checkpoint's stream had 8 readers, and this one has 1"):
+        batches(replace(stream, readers=1))[0].load_state_dict(state)
 
 
 @pytest.mark.parametrize("kind", PATTERNS)
@@ -199,8 +180,7 @@ def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
     if kind == "text":
         path.write_bytes("\r\n\r\n".join(text.replace("\n", "\r\n") for text in texts).encode())
     elif kind == "json":
-        rows = [{"text": text, "n": 1} if i else {"text": text} for i, text in enumerate(texts)]
-        path.write_text("\n\n" + "".join(json.dumps(row) + "\n" for row in rows))
+        path.write_text("\n\n" + "".join(json.dumps({"text": text}) + "\n" for text in texts))
     else:
         Dataset.from_dict({"text": texts}).to_parquet(path, batch_size=4)
     monkeypatch.setattr("tfm_zoo.training.data.SHARD", 300)
@@ -214,7 +194,3 @@ def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
         monkeypatch.setattr(byte_ranges, "LONGEST", 100)
         cut = list(stream.first_pass())
         assert len(cut) > len(texts) and sorted("\n".join(cut).split()) == sorted(" ".join(texts[1:]).split())
-    elif kind == "json":
-        path.write_text(path.read_text() + "[1, 2]\n")
-        with pytest.raises(ValueError, match=r"large\.jsonl' has a line that is not a JSON object: b'\[1, 2\]"):
-            list(stream.first_pass())

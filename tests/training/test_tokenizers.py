@@ -1,23 +1,16 @@
 """Tokenizers that are made of a text spell it, have as many tokens as were asked for, and are the same each time."""
 
 import pytest
-from transformers import AutoTokenizer
 
 from tfm_zoo.training import tokenizers
 from tfm_zoo.training.tokenizers import byte_level_bpe, joint_bpe, learned_word_piece, word_piece_tokenizer
 
 TEXTS = ["the cat sat on the mat", "Cats, cats and dogs!", "der Hund Nummer 12", "the dog number 12"] * 5
 
+SIZES = [("byte_level_bpe", 270, 257), ("joint_bpe", 300, 260), ("learned_word_piece", 100, 41)]
 
-@pytest.mark.parametrize(
-    ("name", "size", "least"),
-    [
-        ("byte_level_bpe", 270, 257),
-        ("joint_bpe", 300, 260),
-        ("learned_word_piece", 100, 41),
-        ("bpe_with_sentinels", 400, 360),
-    ],
-)
+
+@pytest.mark.parametrize(("name", "size", "least"), [*SIZES, ("bpe_with_sentinels", 400, 360)])
 def test_as_large_as_asked_for_and_the_same_each_time(name, size, least):
     make = getattr(tokenizers, name)
     tokenizer, again = (make(TEXTS, size) for _ in range(2))
@@ -34,14 +27,12 @@ def test_word_pieces_and_bytes():
     tokenizer = learned_word_piece(["the cats and the dogs", "Cats, cats and dogs!"] * 5, 60)
     assert tokenizer.convert_ids_to_tokens(tokenizer("The cats, cat")["input_ids"])[1:3] == ["the", "cats"]
     assert tokenizer.decode(tokenizer("the gods")["input_ids"], skip_special_tokens=True) == "the gods"
-    assert tokenizer.unk_token_id in tokenizer("\u4f60")["input_ids"]
     assert tokenizer("a", "b")["token_type_ids"] == [0, 0, 0, 1, 1]
     tokenizer = word_piece_tokenizer(["The cat sat", "the mat"])
     assert tokenizer.tokenize("The CAT mats!") == ["the", "cat", "mat", "##s", "!"]
-    assert len(word_piece_tokenizer(["The cat sat"], vocab_size=50)) == 50
 
 
-def test_a_tokenizer_of_both_sides_spells_any_text(tmp_path):
+def test_a_tokenizer_of_both_sides_spells_any_text():
     joint = joint_bpe(TEXTS, 300)
     for text, read in {
         "Zwei Hunde, die spielen.": "Zwei Hunde, die spielen.",
@@ -54,7 +45,3 @@ def test_a_tokenizer_of_both_sides_spells_any_text(tmp_path):
     assert [joint.pad_token_id, joint.bos_token_id, joint.eos_token_id, joint.unk_token_id] == [0, 1, 2, 3]
     first, middle = joint("dog number")["input_ids"], joint("the dog number")["input_ids"]
     assert middle[-len(first) :] == first  # a word is itself wherever it stands
-    assert joint("dog", "Hund")["input_ids"].count(joint.eos_token_id) == 2
-    joint.save_pretrained(tmp_path)
-    again = AutoTokenizer.from_pretrained(tmp_path)
-    assert again("the dog")["input_ids"] == joint("the dog")["input_ids"]
