@@ -34,8 +34,8 @@ RESULTS_FILE = "all_results.json"  # a run that has it is finished
 UNFINISHED = ".*unfinished*"  # the folders of checkpoints and models that are being written
 #: files that describe the others: deleted before the others are replaced, and written last
 WRITE_LAST = (STATE_FILE, MANIFEST)
-#: what fails to open a file whose end is missing or that holds code, where Accelerate would pass over random states, or
-#: run the code
+#: files of a checkpoint -> what raises an error for one that is cut or holds code. Accelerate would pass over random
+#: states that are cut, and run code
 OPENERS = {
     "*.json": lambda path: json.loads(path.read_text(encoding="utf-8")),
     "*.safetensors": lambda path: safe_open(path, "pt"),
@@ -198,7 +198,7 @@ def starting_point(accelerator: Accelerator, args: TrainingOptions) -> Path | No
     | a killed run without one | is refused | begins | begins |
     | a finished run, or a model, without one | is refused | is refused | begins |
 
-    So is a folder refused that nobody may write to.
+    A folder that nobody may write to is refused, too.
     """
     folder = Path(args.output_dir)
     # All look, so that all raise the same error. The main process decides: others may see a shared folder as it was
@@ -217,7 +217,8 @@ def starting_point(accelerator: Accelerator, args: TrainingOptions) -> Path | No
 
 
 def clear(output_dir: Path, goes_on: bool) -> None:
-    """Delete what a killed run was writing and, unless the run goes on, what it would be taken for going on from."""
+    """Delete what a killed run was writing and, unless the run goes on, checkpoints and results of the run that it
+    replaces. What else lies there stays."""
     leftovers = [*output_dir.glob(UNFINISHED), *(() if goes_on else checkpoints_in(output_dir))]
     if not goes_on:
         # With old results the new run, if killed, would pass for finished.

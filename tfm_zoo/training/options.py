@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 AnyOptions = TypeVar("AnyOptions")
 #: comparisons by the name of a bound (`at_least=1`); errors use the same names
 COMPARISONS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
-#: the bounds of each option. (Not in its metadata, all of which `HfArgumentParser` passes on to argparse.)
+#: the bounds of each option. (They are not in its metadata: `HfArgumentParser` passes all of these on to argparse.)
 BOUNDS: dict[Field, dict[str, float]] = {}
 #: options that exclude each other
 EITHER_OR = """
