@@ -90,6 +90,7 @@ REFUSED = {
         ("ten", {"validation_split_percentage": 0}, "no validation split"),
         ("ten", {"validation_split_percentage": 100}, "train has 10 rows: too few to cut a validation split from it"),
         ("without_train", {}, r"no split to train on among \['validation', 'test'\]"),
+        ("fine.csv", {"test_file": "two.csv"}, "split 'test' has no column 'text'"),
         ("header.csv", {}, r"train_file '.*header.csv' gives no row; does it hold only a header\?"),
         ("semicolons.csv", {}, "semicolons.csv has semicolons .'text;label'.: a .csv file needs commas"),
         ("comma.csv", {}, "comma.csv: its first row has 3 cells, and its header 2; is a text"),
