@@ -35,7 +35,6 @@ from typing_extensions import Self
 
 from tfm_zoo.data.row_files import read_text
 from tfm_zoo.hub.cards import table
-from tfm_zoo.training.checkpoints import OutputFolder
 from tfm_zoo.training.data import digest
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import longest_input
@@ -63,10 +62,10 @@ SHARING = {
         dataset_name dataset_config_name train_file validation_file validation_split_percentage text_column_name
         train_split_name document_separator block_size model_type config_name config_overrides variants tokenizer_name
         tokenizer_vocab_size trust_remote_code preprocessing_num_workers dataloader_num_workers output_dir
-        overwrite_output_dir with_tracking report_to run_name""",
+        overwrite_output_dir with_tracking report_to run_name bf16 fp16""",
     "not offered: they keep their defaults": """
         model_name_or_path model_revision model_class streaming optim optim_args num_train_epochs
-        freeze lora_rank lora_alpha lora_dropout lora_target_modules bf16 fp16 metric_for_best_model
+        freeze lora_rank lora_alpha lora_dropout lora_target_modules metric_for_best_model
         greater_is_better early_stopping_patience checkpointing_steps save_total_limit resume_from_checkpoint
         sample_prompt sample_length num_samples top_p temperature push_to_hub hub_model_id hub_token hub_private_repo
         hub_revision""",
@@ -240,14 +239,12 @@ class Comparison:
 
     def train(self, accelerator: Accelerator, variant: Variant) -> Result:
         """Train a variant, and leave its history, configuration and result in its folder. All processes call it."""
-        if accelerator.is_main_process:
-            (variant.folder / results.FILE).unlink(missing_ok=True)
         settings = self.settings(variant)  # now: a model changes its configuration when it is made
         rehearse(variant, accelerator.device)
         memory = PeakMemory(accelerator.device)
         batch_size, processes = variant.args.per_device_eval_batch_size, accelerator.num_processes
         task = LanguageModelingTask(
-            run=Run(self.run.name, accelerator, variant.args, OutputFolder(accelerator, variant.args)),
+            run=Run(self.run.name, accelerator, variant.args),
             model=new_model(HEAD, variant.args, variant.config),
             tokenizer=self.tokenizer,
             splits={
@@ -256,6 +253,9 @@ class Comparison:
             },
         )
         loop = VariantLoop(task, memory)
+        loop.begin()
+        if accelerator.is_main_process:  # after all that refuses its folder
+            (variant.folder / results.FILE).unlink(missing_ok=True)
         loop.train()
         for tracker in accelerator.trackers:
             tracker.finish()
@@ -340,9 +340,8 @@ class VariantLoop(Loop):
 
 def prepare(argv: list[str] | None = None) -> Comparison:
     """Read options and data, and check every variant: all that a user can get wrong."""
-    args = parse_options(ComparisonOptions, argv, DEFAULT).as_launched()
+    args = parse_options(ComparisonOptions, argv, DEFAULT).with_defaults()
     accelerator = start_accelerator(args)
-    args = args.with_defaults()
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(args)
         tokenizer = new_tokenizer(args, corpus.texts())

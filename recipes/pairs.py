@@ -5,7 +5,6 @@ The trainers, losses and figures are those of sentence-transformers.
 
 import json
 import logging
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -209,8 +208,7 @@ class Comparison:
         """Train, save the model with its card and `all_results.json`, push it if the options say so."""
         trainer, settings, folder = self.trainer, self.trainer.args, Path(self.trainer.args.output_dir)
         if trainer.is_world_process_zero() and not settings.resume_from_checkpoint:
-            for leftover in folder.glob("checkpoint-*"):  # of a run that this one replaces, and might go on from
-                shutil.rmtree(leftover)
+            checkpoints.clear(folder, goes_on=False)
         before = self.evaluator(trainer.model)
         trained = trainer.train(resume_from_checkpoint=settings.resume_from_checkpoint).metrics
         after = self.evaluator(trainer.model)

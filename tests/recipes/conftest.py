@@ -23,6 +23,7 @@ from pandas import DataFrame
 from transformers import BertConfig, BertModel
 
 from tfm_zoo.training import report
+from tfm_zoo.training.checkpoints import starting_point
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import start_run
@@ -156,7 +157,7 @@ class Recipe:
     def resumed(self, **options) -> Loop:
         """The loop at its checkpoint."""
         loop = self.prepare(**options)
-        loop.resume(loop.task.run.folder.checkpoint)
+        loop.resume(starting_point(loop.accelerator, loop.args))
         return loop
 
     def trained(self, **options) -> Loop:

@@ -6,10 +6,12 @@ import re
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
 import yaml
+from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from tfm_zoo.training.options import parse_options
@@ -96,6 +98,10 @@ def test_what_is_trained_is_not_trained_again(compare, tmp_path, monkeypatch):
     }.items():
         assert re.search(f"'a' of other settings: {message}", compare.refusal(**{"variants": {"a": {}}} | options))
     assert len(trained) == 4
+    with pytest.raises(ConnectionError), pytest.MonkeyPatch.context() as patch:  # what is refused keeps its result
+        patch.setattr(Accelerator, "init_trackers", Mock(side_effect=ConnectionError))
+        compare(variants={"a": {}}, overwrite_output_dir=True)
+    assert (folder_of(tmp_path, "a") / "result.json").exists() and trained.pop() == "a"
     compare(variants={"a": {}}, overwrite_output_dir=True)
     assert trained[4:] == ["a"]
 

@@ -4,6 +4,7 @@ from argparse import Namespace
 from dataclasses import asdict
 from math import nan
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 
 import tfm_zoo
+from tfm_zoo.hub import PushError
 from tfm_zoo.training import report, run
 from tfm_zoo.training.loop import Loop, train, train_step
 from tfm_zoo.training.tasks import classification
@@ -142,14 +144,22 @@ def test_a_run_is_not_overwritten_unasked(loop):
     assert (folder / "README.md").read_text() == "# Mine\n"  # a person's card is kept
     with pytest.raises(FileExistsError, match=r"holds a run: give another folder, --resume_from_checkpoint auto"):
         loop(output_dir=folder)
+    (folder / "checkpoint-notes").mkdir()
+    another = loop(output_dir=folder, max_train_steps=1, overwrite_output_dir=True)
+    with pytest.raises(ConnectionError), pytest.MonkeyPatch.context() as patch:  # a tracker's: nothing is deleted yet
+        patch.setattr(Accelerator, "init_trackers", Mock(side_effect=ConnectionError))
+        another.begin()
+    assert (folder / "checkpoint-2").exists()
     train(loop(output_dir=folder, max_train_steps=1, overwrite_output_dir=True))
-    assert not list(folder.glob("checkpoint-*"))  # those of the old run are not left to resume from
+    # Those of the old run are not left to resume from. What somebody else has put there stays.
+    assert [path.name for path in folder.glob("checkpoint-*")] == ["checkpoint-notes"]
     for auto, message in [(None, "a run: give another folder, or --o"), ("auto", "a run and no checkpoint to go on f")]:
         with pytest.raises(FileExistsError, match=f"holds {message}"):  # a finished one
             loop(output_dir=folder, max_train_steps=1, resume_from_checkpoint=auto)
     # Another run may begin and end while this one reads its data.
     with pytest.raises(FileExistsError, match="holds a run: give another folder"):
-        first.task.run.folder.open()
+        first.has_begun = False
+        first.begin()
     # Killed before its first checkpoint, it begins again, as where a cluster restarts it.
     (folder / "all_results.json").unlink()
     again = {"output_dir": folder, "max_train_steps": 1, "resume_from_checkpoint": "auto", "checkpointing_steps": 1}
@@ -176,6 +186,7 @@ def test_what_is_only_prepared_or_refused_leaves_everything_as_it_was(loop, trai
 
 
 def test_a_model_is_pushed_by_the_name_that_it_is_given_or_else_that_of_its_folder(loop, monkeypatch):
+    """Last of all, so that an error of the Hub loses nothing."""
     names = []
     monkeypatch.setattr(run, "open_repository", lambda api, name, *_: names.append(name) or f"user/{name}")
     monkeypatch.setattr(report, "push", lambda folder, name, **_: names.append(name) or Namespace(commit_url=""))
@@ -184,6 +195,11 @@ def test_a_model_is_pushed_by_the_name_that_it_is_given_or_else_that_of_its_fold
         train(made)
         name = given or made.output_dir.name
         assert names[-2:] == [name, f"user/{name}"] and f"user/{name}" in (made.output_dir / "README.md").read_text()
+    monkeypatch.setattr(report, "push", Mock(side_effect=PushError("again")))
+    made = loop(push_to_hub=True, max_train_steps=1)
+    with pytest.raises(PushError, match="again"):
+        train(made)
+    assert (made.output_dir / "all_results.json").exists() and made.model is None  # the processes have ended
 
 
 def test_what_a_launcher_decides_is_part_of_a_run(loop, trained, monkeypatch):
@@ -223,7 +239,11 @@ def test_resumed_is_as_never_stopped_in_its_folder_and_with_its_own_options_alon
     ]:
         with pytest.raises(ValueError, match=message):
             trained(**again | other)
-    resumed = trained(classifier(**dropout), **again | {"resume_from_checkpoint": "auto"})
+    auto = again | {"resume_from_checkpoint": "auto"}
+    late = loop(classifier(**dropout), **auto)  # while another restart of the run trains
+    resumed = trained(classifier(**dropout), **auto)
+    late.begin()
+    assert late.state.step == 6
     assert without_clock(resumed) == without_clock(whole)
     for folder in (".", "checkpoint-6"):
         assert same_weights(resumed.output_dir / folder, whole.output_dir / folder)
@@ -238,7 +258,7 @@ def test_a_run_becomes_longer_and_logs_less_often(trained, caplog):
     resumed = trained(**longer | again)
     assert "Continuing with total_steps 8, which was 4" in caplog.text
     assert logged(resumed, "learning_rate")[3:] == logged(whole, "learning_rate")[3::2][:3]
-    with pytest.raises(ValueError, match="checkpoint-6 is of step 6, and the run has 4: give more num_train_epochs"):
+    with pytest.raises(ValueError, match="checkpoint-6 is of step 6, of 4 now"):
         trained(**longer | again | {"num_train_epochs": 1})
 
 
@@ -250,7 +270,7 @@ def test_the_model_of_a_dead_run_is_not_the_best(loop, caplog):
     folder = dead.output_dir
     resumed = loop(output_dir=folder, resume_from_checkpoint=folder / "checkpoint-2", **options)
     evaluating(resumed, (0, 8.0), (0, 9.0)).train()
-    assert "no longer holds the best model of checkpoint-2, that of step 2" in caplog.text
+    assert "no longer holds the best model of checkpoint-2" in caplog.text
     results = resumed.results()
     assert (results["best_step"], results["eval_loss"]) == (3, 8.0)
     assert same_weights(folder, folder / "checkpoint-3")

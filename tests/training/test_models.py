@@ -6,7 +6,7 @@ import transformers
 
 import tfm_zoo
 from tfm_zoo.training import models
-from tfm_zoo.training.models import load_config, load_tokenizer, longest_input
+from tfm_zoo.training.models import load_named, load_tokenizer, longest_input
 from tfm_zoo.training.tasks.classification import (
     HEAD,
     ONE_LABEL,
@@ -89,13 +89,12 @@ def test_a_model_that_is_not_there_or_does_not_fit_its_tokenizer_is_named(checkp
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "imdb").mkdir(parents=True)
     for args, message in [
-        (ClassificationOptions(train_file="a.csv").with_defaults(), "'sentence-transformers/.*', the default: neither"),
-        (LanguageModelingOptions(model_name_or_path="runs/imdb"), ".*: the folder has no config.json, and so holds no"),
-        (LanguageModelingOptions(model_name_or_path="runs/imbd"), "'runs/imbd': no such folder"),
+        (ClassificationOptions(train_file="a.csv").with_defaults(), "'sentence-transformers/.*' is neither a folder"),
+        (LanguageModelingOptions(model_name_or_path="runs/imbd"), "There is no folder 'runs/imbd'; did you mean"),
     ]:
-        with pytest.raises(OSError, match=f"model_name_or_path {message}"):
-            load_config(args, "model_name_or_path")
-    with pytest.raises(OSError, match=r"^tokenizer_name 'user/nothing': neither a tokenizer's folder"):
+        with pytest.raises(OSError, match=f"model_name_or_path: {message}"):
+            load_named(args, "model_name_or_path", transformers.AutoConfig)
+    with pytest.raises(OSError, match=r"^tokenizer_name: 'user/nothing' is neither a folder"):
         load_tokenizer(LanguageModelingOptions(tokenizer_name="user/nothing"))
 
 

@@ -103,7 +103,7 @@ def tokens_of(corpus: corpora.Corpus, tokenizer) -> list[int]:
     examples = corpora.blocks_of_chunk(
         texts,
         np.random.default_rng(0),
-        corpora.Joining(tokenizer),
+        lambda texts: corpora.ids_of(texts, tokenizer, [tokenizer.eos_token_id]),
         lambda row: corpora.Blocks(row, 4, filling=-1),
     )
     blocks = [[token for token in example["input_ids"].tolist() if token >= 0] for example in examples]

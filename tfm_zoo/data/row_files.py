@@ -3,7 +3,7 @@
 import codecs
 import csv
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from glob import glob
 from itertools import islice
@@ -29,12 +29,6 @@ DELIMITERS = {".csv": ",", ".tsv": "\t"}
 #: UTF-8, in which a byte order mark at the beginning of a file is not text
 ENCODING = "utf-8-sig"
 BLOCK = 10_000  # rows of a CSV file that `datasets` reads at once, and finds types for
-#: of the columns of a CSV or TSV file, those of names, whose cells stay as they are written even if all are numbers
-Names = Callable[[list[str]], Iterable[str]]
-
-
-def no_names(columns: list[str]) -> Iterable[str]:
-    return ()
 
 
 def rows_of_files(
@@ -43,7 +37,7 @@ def rows_of_files(
     streaming: bool,
     text_rows: str | None = None,
     whole_up_to: int = 0,
-    names: Names = no_names,
+    keep_as_text: bool = False,
 ) -> Dataset | IterableDataset:
     """The rows of files of one kind; empty files have no rows.
 
@@ -53,7 +47,7 @@ def rows_of_files(
         text_rows: what a row of a text file is: a "line", where an empty one ends a document, or a "document". Streamed
             files have a row for each line.
         whole_up_to: bytes; streamed files of lines have several shards if one of them is larger.
-        names: chooses the columns of names. Others hold numbers if all their cells do.
+        keep_as_text: whether cells of CSV and TSV stay as they are written, such as "01", even if all are numbers.
 
     Raises:
         ValueError: for a file that is not what its name says. The message names it, and the line if it can.
@@ -67,10 +61,10 @@ def rows_of_files(
         return in_ranges(files, at_empty_lines=text_rows == "line")
     files = [file for file in files if file.stat().st_size]
     try:
-        options = reading_options(TEXT_FILES[suffix], files, DELIMITERS.get(suffix, ""), names)
+        options = reading_options(TEXT_FILES[suffix], files, DELIMITERS.get(suffix, ""), keep_as_text)
         options |= {"sample_by": "line" if streaming else text_rows} if suffix == ".txt" else {}
         options |= {"data_files": [*map(str, files)], "split": "train", "streaming": streaming}
-        return in_parts(load(TEXT_FILES[suffix], **options))
+        return in_shards(load(TEXT_FILES[suffix], **options))
     except (DatasetGenerationError, UnicodeDecodeError, ParserError) as error:
         why = error.__cause__ or error
         advice = " (save it as UTF-8)" if isinstance(why, UnicodeDecodeError) else ""
@@ -80,7 +74,7 @@ def rows_of_files(
 
 
 def splits_of(
-    name: str, config: str | None = None, streaming: bool = False, names: Names = no_names
+    name: str, config: str | None = None, streaming: bool = False, keep_as_text: bool = False
 ) -> dict[str, Dataset | IterableDataset]:
     """The splits of a data set on the Hub, in a folder of files, or saved by `save_to_disk`.
 
@@ -89,7 +83,7 @@ def splits_of(
         ConnectionError: if there is no such folder, and the Hub cannot be reached.
     """
     if (Path(name) / "dataset_dict.json").exists():
-        return {split: in_parts(rows, streaming) for split, rows in load_from_disk(name).items()}
+        return {split: in_shards(rows, streaming) for split, rows in load_from_disk(name).items()}
     options: dict[str, Any] = {}
     try:
         if Path(name).is_dir():
@@ -97,16 +91,16 @@ def splits_of(
             files = [Path(file) for each in (builder.config.data_files or {}).values() for file in each]
             for file in files:
                 check_file(file)
-            options = reading_options(builder.name, files, getattr(builder.config, "sep", ""), names)
+            options = reading_options(builder.name, files, getattr(builder.config, "sep", ""), keep_as_text)
             if builder.config.features:  # which the folder's README.md declares
                 options.pop("converters", None)
         splits = load(name, config, streaming=streaming, **options)
-        return {split: in_parts(rows) for split, rows in splits.items()}
+        return {split: in_shards(rows) for split, rows in splits.items()}
     except (DatasetGenerationError, UnicodeDecodeError, ParserError) as error:
         raise ValueError(f"dataset_name {name!r} cannot be read: {error.__cause__ or error}") from error
 
 
-def reading_options(kind: str, files: Sequence[Path], delimiter: str, names: Names) -> dict[str, Any]:
+def reading_options(kind: str, files: Sequence[Path], delimiter: str, keep_as_text: bool) -> dict[str, Any]:
     """The options of a reader of `datasets` for files of its kind. Of cells of CSV and TSV only empty ones are missing:
     "NA" and "null" are texts."""
     if kind == "text":
@@ -124,7 +118,7 @@ def reading_options(kind: str, files: Sequence[Path], delimiter: str, names: Nam
     columns = [*first.columns]
     # A later block of a text column may hold numbers alone, which pandas would read as such: "007" as 7.
     texts = [name for name in columns if first[name].map(lambda value: isinstance(value, str)).any()]
-    return {**options, "columns": columns, "converters": dict.fromkeys([*texts, *names(columns)], cell)}
+    return {**options, "columns": columns, "converters": dict.fromkeys(columns if keep_as_text else texts, cell)}
 
 
 def cell(text: str) -> str | None:
@@ -207,8 +201,8 @@ def _rows_of_table(lines: TextIO, delimiter: str) -> Iterator[int]:
         begin = reader.line_num + 1
 
 
-def in_parts(rows: Dataset | IterableDataset, streaming: bool = False) -> Dataset | IterableDataset:
-    """The rows. Streamed rows with few shards are split into as many shards as their format allows."""
+def in_shards(rows: Dataset | IterableDataset, streaming: bool = False) -> Dataset | IterableDataset:
+    """The rows; if they are streamed, in as many shards as their format allows, that many readers may share them."""
     if isinstance(rows, Dataset):
         return rows.to_iterable_dataset(max(1, min(256, len(rows) // 10_000))) if streaming else rows
     return rows.reshard() if rows.num_shards < 256 else rows  # splits Parquet by groups of rows

@@ -13,8 +13,6 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 class Division:
     """How a global batch is divided: among processes, then into forward passes of `per_device` examples or tokens."""
 
-    unit = ""  # what a global batch is counted in, for the log: nothing for examples, or " tokens"
-
     def __init__(self, per_device: int, accumulation_steps: int = 1, num_processes: int = 1, process_index: int = 0):
         self.per_device, self.num_processes, self.process_index = per_device, num_processes, process_index
         self.global_batch_size = per_device * num_processes * accumulation_steps
@@ -74,8 +72,11 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
         return len(self.global_batches[step])
 
     def micro_batches(self, batch: Tensor) -> list[list[int]]:
-        """This process's share of a global batch, in as few micro-batches as fit the device. Rather than leave one
-        empty, it puts one example more into another."""
+        """This process's share of a global batch, in as few micro-batches as fit the device, and none of them empty.
+
+        Ten examples, for two processes that take two at a time, are three parts: [0 1 2 3], [4 5 6] and [7 8 9]. The
+        first process gets [0 2], [4 6] and [7 9], the second [1 3], [5] and [8].
+        """
         sharing = self.num_processes if len(batch) >= self.num_processes else 1
         count = min(-(-len(batch) // (self.capacity(batch) * sharing)), len(batch) // sharing)
         index = self.process_index if sharing > 1 else 0

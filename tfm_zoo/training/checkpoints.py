@@ -12,7 +12,6 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from itertools import chain
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -25,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 
 from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.training.options import MAY_CHANGE, TrainingOptions
-from tfm_zoo.utils.locking import atomic_file, hold
+from tfm_zoo.utils.locking import atomic_file
 from tfm_zoo.utils.quiet import silenced_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -35,11 +34,14 @@ RESULTS_FILE = "all_results.json"  # a run that has it is finished
 UNFINISHED = ".*unfinished*"  # the folders of checkpoints and models that are being written
 #: files that describe the others: deleted before the others are replaced, and written last
 WRITE_LAST = (STATE_FILE, MANIFEST)
-#: what cannot open a file whose end is missing, by its suffix: Accelerate would pass over random states
+#: files of a checkpoint -> what raises an error for one that is cut or holds code. Accelerate would pass over random
+#: states that are cut, and run code
 OPENERS = {
-    ".json": lambda path: json.loads(path.read_text(encoding="utf-8")),
-    ".safetensors": lambda path: safe_open(path, "pt"),
-    **dict.fromkeys((".bin", ".pkl"), ZipFile),  # torch's
+    "*.json": lambda path: json.loads(path.read_text(encoding="utf-8")),
+    "*.safetensors": lambda path: safe_open(path, "pt"),
+    "*.bin": ZipFile,  # torch's
+    "random_states_*.pkl": ZipFile,
+    "custom_checkpoint_*.pkl": lambda path: torch.load(path, weights_only=True),
 }
 #: options of earlier versions that changed what is learned
 GONE = ("freeze_epochs", "frozen_learning_rate", "gradual_unfreezing", "layerwise_lr_decay")
@@ -69,13 +71,13 @@ class TrainState:
     log_history: list[dict[str, Any]] = field(default_factory=list)  # in the form of transformers' `TrainerState`
     run: dict[str, Any] = field(default_factory=dict)  # its identity, which a resumed run must share
 
-    def record_evaluation(self, metric: float, greater_is_better: bool, loss: float | None = None) -> bool:
+    def record_evaluation(self, metric: float, greater_is_better: bool, loss: float) -> bool:
         """Record the metric and the loss of an evaluation; returns whether it is the best so far. Of equal metrics the
         one with the lower loss is the better; that is not a gain for early stopping."""
         sign, best = 1 if greater_is_better else -1, self.best_metric
         is_gain = best is None or sign * metric > sign * best or (math.isnan(best) and not math.isnan(metric))
         self.evaluations_without_gain = 0 if is_gain else self.evaluations_without_gain + 1
-        has_lower_loss = metric == best and None not in (loss, self.best_loss) and loss < self.best_loss
+        has_lower_loss = metric == best and self.best_loss is not None and loss < self.best_loss
         if is_best := is_gain or has_lower_loss:
             self.best_metric, self.best_loss, self.best_step = metric, loss, self.step
         return is_best
@@ -96,7 +98,7 @@ def identity(facts: Mapping[str, Any], args: TrainingOptions) -> dict[str, Any]:
     return json.loads(json.dumps(settings | facts))  # a fact, such as the precision, replaces the option of its name
 
 
-def as_resolved(accelerator: Accelerator, args: TrainingOptions) -> dict[str, Any]:
+def facts_of_launch(accelerator: Accelerator, args: TrainingOptions) -> dict[str, Any]:
     """The facts of a run that options, environment variables and the launcher's file decide together."""
     compiler, plugin = accelerator.state.dynamo_plugin.backend.value.lower(), accelerator.state.deepspeed_plugin
     engine = f"ZeRO-{plugin.zero_stage}" if plugin else accelerator.distributed_type.value
@@ -155,87 +157,74 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+def checkpoints_in(output_dir: Path) -> list[Path]:
+    """The folders of checkpoints in a folder, oldest first, whether they are complete or not."""
+    folders = [path for path in output_dir.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted(folders, key=lambda folder: int(folder.name.split("-")[1]))
+
+
 def complete_checkpoints(output_dir: Path) -> list[Path]:
-    """The checkpoints in a folder, oldest first."""
-    folders = [path.parent for path in output_dir.glob(f"checkpoint-*/{STATE_FILE}")]
-    numbered = [folder for folder in folders if re.fullmatch(r"checkpoint-\d+", folder.name)]
-    return sorted(numbered, key=lambda folder: int(folder.name.split("-")[1]))
-
-
-def asks_to_resume(resume_from: str | None) -> bool:
-    """Whether `resume_from_checkpoint` asks for a checkpoint to continue from."""
-    return resume_from is not None and resume_from.lower() != "false"
+    """The complete checkpoints in a folder, oldest first."""
+    return [folder for folder in checkpoints_in(output_dir) if (folder / STATE_FILE).exists()]
 
 
 def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
-    """The checkpoint to continue from, if any: the folder named, or, for "auto" and "true", the newest whole one."""
-    if not asks_to_resume(resume_from):
+    """The checkpoint to continue from, if any: the folder named, or, for "auto", the newest whole one."""
+    if resume_from is None:
         return None
-    if resume_from.lower() in ("auto", "true"):
+    if resume_from.lower() == "auto":
         folder = next(reversed(complete_checkpoints(output_dir)), None)
     elif not ((folder := Path(resume_from)) / STATE_FILE).exists():
         raise FileNotFoundError(f"resume_from_checkpoint {resume_from!r}: not a complete checkpoint of a recipe")
-    for path in folder.iterdir() if folder else ():
-        try:
-            OPENERS.get(path.suffix, str)(path)
-        except (json.JSONDecodeError, SafetensorError, BadZipFile) as error:
-            advice = f"delete {folder.name} to go on from the one before"
-            raise ValueError(f"resume_from_checkpoint: {path} is cut or damaged: {advice}") from error
-    for path in folder.glob("custom_checkpoint_*.pkl") if folder else ():
-        try:  # Accelerate would run what else it holds
-            torch.load(path, weights_only=True)
-        except UnpicklingError as error:
-            raise ValueError(f"resume_from_checkpoint: {path} holds code, and should hold numbers alone") from error
+    elif folder.resolve().parent != output_dir.resolve():
+        raise ValueError(f"resume_from_checkpoint {resume_from!r} is not in output_dir {str(output_dir)!r}")
+    for pattern, opens in OPENERS.items() if folder else ():
+        for path in folder.glob(pattern):
+            try:
+                opens(path)
+            except (ValueError, RuntimeError, SafetensorError, BadZipFile, UnpicklingError) as error:
+                what = f"resume_from_checkpoint: {path} is cut, damaged or holds code"
+                raise ValueError(f"{what}: delete {folder.name} to go on from the one before") from error
     return folder
 
 
-class OutputFolder:
-    """The folder of a run: the checkpoint in it to continue from, if any, and whether the run may write there."""
+def starting_point(accelerator: Accelerator, args: TrainingOptions) -> Path | None:
+    """The checkpoint from which a run goes on; None: it begins. All processes call it, and nothing is written.
 
-    def __init__(self, accelerator: Accelerator, args: TrainingOptions):
-        """Refuse a folder that the run may not write to. All processes call it. Nothing is written: a run that is
-        refused leaves everything as it was."""
-        self.accelerator, self.args, self.path = accelerator, args, Path(args.output_dir)
-        resume_from, self.resumes = args.resume_from_checkpoint, asks_to_resume(args.resume_from_checkpoint)
-        # All look, so that all raise the same error. The main process decides: others may see a shared folder as it
-        # was before.
-        self.checkpoint = broadcast_object_list([find_checkpoint(resume_from, self.path)])[0]
-        if self.checkpoint and self.checkpoint.resolve().parent != self.path.resolve():
-            where = f"output_dir {args.output_dir!r}, where the best model of its run is"
-            raise ValueError(f"resume_from_checkpoint {resume_from!r} is not in {where}")
-        self.check_replaceable()
-        if accelerator.is_main_process:
-            check_writable(self.path)
-        if self.resumes and self.checkpoint is None:
-            logger.info(f"No complete checkpoint in {self.path}: starting from the beginning")
+    | `output_dir` holds | without an option | `resume_from_checkpoint` | `overwrite_output_dir` |
+    |---|---|---|---|
+    | no run | begins | begins | begins |
+    | a complete checkpoint | is refused | goes on | begins |
+    | a killed run without one | is refused | begins | begins |
+    | a finished run, or a model, without one | is refused | is refused | begins |
 
-    def check_replaceable(self) -> None:
-        """Refuse a folder that holds a run which is neither continued nor to be replaced."""
-        may_replace = self.args.overwrite_output_dir or (self.resumes and is_killed_run(self.path))
-        if self.checkpoint is None and holds_a_run(self.path) and not may_replace:
-            lacks = " and no checkpoint to go on from" if self.resumes else ""
-            can_go_on = not self.resumes and complete_checkpoints(self.path)
-            go_on = " --resume_from_checkpoint auto to go on from its last checkpoint," if can_go_on else ""
-            held = f"output_dir {self.args.output_dir!r} holds a run{lacks}"
-            raise FileExistsError(f"{held}: give another folder,{go_on} or --overwrite_output_dir to replace it")
+    A folder that nobody may write to is refused, too.
+    """
+    folder = Path(args.output_dir)
+    # All look, so that all raise the same error. The main process decides: others may see a shared folder as it was
+    # before.
+    (checkpoint,) = broadcast_object_list([find_checkpoint(args.resume_from, folder)])
+    may_begin = args.overwrite_output_dir or (args.resume_from and is_killed_run(folder))
+    if checkpoint is None and holds_a_run(folder) and not may_begin:
+        lacks = " and no checkpoint to go on from" if args.resume_from else ""
+        can_go_on = complete_checkpoints(folder)
+        go_on = " --resume_from_checkpoint auto to go on from its last checkpoint," if can_go_on else ""
+        held = f"output_dir {args.output_dir!r} holds a run{lacks}"
+        raise FileExistsError(f"{held}: give another folder,{go_on} or --overwrite_output_dir to replace it")
+    if accelerator.is_main_process:
+        check_writable(folder)
+    return checkpoint
 
-    def open(self) -> None:
-        """Make and lock it, and delete what an earlier run left in it. All processes call it, after all checks."""
-        self.accelerator.wait_for_everyone()  # every process has read the folder before one writes
-        if self.accelerator.is_main_process:
-            self.check_replaceable()  # again: another run may have ended since
-            self.path.mkdir(parents=True, exist_ok=True)
-            self.lock = hold(self.path, self.path / ".lock")  # as long as it is referred to
-            if self.checkpoint is None:
-                # With old results the new run, if killed, would pass for finished.
-                (self.path / RESULTS_FILE).unlink(missing_ok=True)
-            leftovers = () if self.checkpoint else self.path.glob("checkpoint-*")
-            for leftover in (*leftovers, *self.path.glob(UNFINISHED)):
-                shutil.rmtree(leftover)
-        self.accelerator.wait_for_everyone()
-        if self.args.checkpointing_steps and not self.path.is_dir():
-            shared = "an output_dir that all machines share"
-            raise ValueError(f"checkpointing_steps needs {shared}, not {self.args.output_dir!r}")
+
+def clear(output_dir: Path, goes_on: bool) -> None:
+    """Delete what a killed run was writing and, unless the run goes on, checkpoints and results of the run that it
+    replaces. What else lies there stays."""
+    leftovers = [*output_dir.glob(UNFINISHED), *(() if goes_on else checkpoints_in(output_dir))]
+    if not goes_on:
+        # With old results the new run, if killed, would pass for finished.
+        (output_dir / RESULTS_FILE).unlink(missing_ok=True)
+    for leftover in leftovers:
+        shutil.rmtree(leftover)
 
 
 def check_writable(output_dir: Path) -> None:
@@ -248,11 +237,11 @@ def check_writable(output_dir: Path) -> None:
 def holds_a_run(output_dir: Path) -> bool:
     """Whether a folder holds a model or other files of a recipe. A card that the user wrote does not count."""
     names = (STATE_FILE, RESULTS_FILE, "config.json", "model.safetensors")
-    return any((output_dir / name).exists() for name in names) or any(output_dir.glob("checkpoint-*"))
+    return any((output_dir / name).exists() for name in names) or bool(checkpoints_in(output_dir))
 
 
 def is_killed_run(output_dir: Path) -> bool:
     """Whether a folder holds a run of a recipe that was killed: its files, but no results."""
     # If it was killed while it replaced files, only an unfinished folder shows that they are a recipe's.
-    signs = chain.from_iterable(map(output_dir.glob, (STATE_FILE, UNFINISHED, "checkpoint-*")))
-    return any(signs) and not (output_dir / RESULTS_FILE).exists()
+    signs = [*output_dir.glob(STATE_FILE), *output_dir.glob(UNFINISHED), *checkpoints_in(output_dir)]
+    return bool(signs) and not (output_dir / RESULTS_FILE).exists()

@@ -14,14 +14,12 @@ from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from tfm_zoo.data import built_in_data, row_files
+from tfm_zoo.data import row_files
 from tfm_zoo.data.byte_ranges import SHARD
 from tfm_zoo.training.options import DataOptions
 
 logger = logging.getLogger(__name__)
 Rows = TypeVar("Rows", Dataset, IterableDataset)
-#: chooses the columns of a CSV file whose cells are texts: all of them, or else "01" might become the number 1
-AS_WRITTEN = list
 VALIDATION = ("valid", "val", "dev", "development")  # other names of the validation split
 
 
@@ -34,13 +32,8 @@ def pluralize(number: int, thing: str) -> str:
 def load_data_set(args: DataOptions) -> Mapping[str, Rows]:
     """The splits of a data set of the Hub or of a folder, or of the built-in one."""
     if args.is_generated:
-        return {split: row_files.in_parts(rows, args.streaming) for split, rows in args.built_in().items()}
-    try:
-        return row_files.splits_of(args.dataset_name, args.dataset_config_name, args.streaming, AS_WRITTEN)
-    except ConnectionError as error:
-        reason = "no such folder, and the Hub cannot be reached"
-        advice = f"{built_in_data.NAME!r} is a data set that needs neither"
-        raise ValueError(f"dataset_name {args.dataset_name!r}: {reason}; {advice}") from error
+        return {split: row_files.in_shards(rows, args.streaming) for split, rows in args.built_in().items()}
+    return row_files.splits_of(args.dataset_name, args.dataset_config_name, args.streaming, keep_as_text=True)
 
 
 def load_file(args: DataOptions, split: str, file: str) -> Dataset | IterableDataset:
@@ -49,19 +42,20 @@ def load_file(args: DataOptions, split: str, file: str) -> Dataset | IterableDat
     row_files.kind_of(files, row_files.TEXT_FILES if args.text_rows else row_files.TABLES, name)
     if not any(path.stat().st_size for path in files):
         raise ValueError(f"there is no text in the {split} split: {name} is empty")
-    return row_files.rows_of_files(files, name, args.streaming, args.text_rows, SHARD, AS_WRITTEN)
+    return row_files.rows_of_files(files, name, args.streaming, args.text_rows, SHARD, keep_as_text=True)
 
 
 def load_splits(
-    args: DataOptions, load_file: Callable[[DataOptions, str, str], Rows] = load_file
+    args: DataOptions, read: Callable[[DataOptions, str, str], Rows] = load_file
 ) -> tuple[dict[str, Rows], list[str]]:
     """The splits "train" and, if there are any, "validation" and "test"; and what a reader of the figures must know.
+    `read` gives the rows of a split's file.
 
     Each is the first split whose name begins with that word; "validation" may have a name of `VALIDATION`. The only
     split of a data set is trained on, whatever its name; so is the one that `train_split_name` names.
     """
     files = args.files()
-    splits = {role: load_file(args, role, file) for role, file in files.items()} if files else load_data_set(args)
+    splits = {role: read(args, role, file) for role, file in files.items()} if files else load_data_set(args)
     if name := args.train_split_name:
         if name not in splits:
             raise ValueError(f"train_split_name {name!r}: no such split among {list(splits)}")
@@ -123,7 +117,8 @@ class Table:
         """The error for a row where this is wrong. It names the line, if the split is one file of lines."""
         files = row_files.matching_files(self.args.files().get(self.name, ""))
         line = row_files.line_of(files[0], row) if len(files) == 1 else None
-        place = f"row {row}, counted from 0 without a header" if line is None else f"line {line} of {files[0].name}"
+        place = f"row {row}, counted from 0 without a header" if line is None else f"line {line}"
+        place += f" of {files[0].name}" if len(files) == 1 else ""
         return ValueError(f"{self}, {place}{f', column {column!r}' if column else ''}: {what}")
 
 
@@ -193,7 +188,7 @@ def cut_splits(
     if sizes:
         train, rest = train.train_test_split(test_size=sum(sizes.values()), seed=seed).values()
     else:
-        train = train.shuffle(seed=seed)
+        train = train.shuffle(seed=seed)  # as where splits are cut from it; batches are drawn from this order
     splits, taken = {**rows, "train": train}, 0
     for role, size in sizes.items():
         were = "was" if size == 1 else "were"
@@ -214,8 +209,8 @@ def class_names(feature: Any) -> list[str] | None:
 
 
 def labels_in(rows: Dataset, column: str) -> list[Any]:
-    """The labels in a column, or the lists of them: ids by the names of their classes. None if a label is missing: an
-    id below 0, or an empty cell among numbers, which is not a number."""
+    """The labels in a column, or the lists of them. An id of a class whose name the data set has becomes that name. A
+    missing label becomes None: an id below 0, or an empty cell among numbers, which is NaN."""
     names = class_names(rows.features[column])
 
     def named(label: Any) -> Any:
@@ -250,9 +245,7 @@ def known_labels(rows: Mapping[str, Dataset], column: str, names: list[str] | No
 
 def log_label_counts(labels: Sequence[str], number: int, names: Sequence[str], thing: str = "row") -> None:
     """Log how often each label occurs among the `number` rows (or words) to train on; warn where they are too many."""
-    counts, shown = Counter(labels), 12
-    found = ", ".join(f"{name} {counts[name]:,}" for name in names[:shown])
-    more = f" and {len(names) - shown:,} more" if len(names) > shown else ""
-    logger.info(f"{pluralize(len(names), 'label')} in {pluralize(number, thing)} to train on: {found}{more}")
+    counts, of = Counter(labels), f"{pluralize(len(names), 'label')} in {pluralize(number, thing)} to train on"
+    logger.info(f"{of}: {', '.join(f'{name} {counts[name]:,}' for name in names[:12])}{', ...' * (len(names) > 12)}")
     if 2 * len(names) > number:
-        logger.warning(f"{len(names):,} labels for {pluralize(number, thing)}: is label_column_name the right column?")
+        logger.warning(f"{of}: is label_column_name the right column?")

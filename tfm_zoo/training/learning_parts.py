@@ -1,16 +1,14 @@
 """What learns, if not all weights do: what is not frozen; or low-rank adapters (LoRA, Hu et al. 2021), by PEFT."""
 
-import difflib
 import re
 from collections.abc import Sequence
 from copy import copy
 from fnmatch import fnmatchcase
-from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 if TYPE_CHECKING:
@@ -34,10 +32,8 @@ def freeze(model: PreTrainedModel, patterns: Sequence[str]) -> None:
     for pattern in patterns:
         frozen = [parameter for name, parameter in named if fnmatchcase(f".{name}.", f"*.{pattern}.*")]
         if not frozen:
-            parts = [name.split(".") for name, _ in named]
-            known = {".".join(p[start:end]) for p in parts for start, end in combinations(range(len(p) + 1), 2)}
-            near = difflib.get_close_matches(pattern.removesuffix(".*"), sorted(known), n=3, cutoff=0)
-            raise ValueError(f"freeze {pattern!r}: {type(model).__name__} has no parameter of that name; near: {near}")
+            names = f"they are named like {named[0][0]!r} and {named[-1][0]!r}"
+            raise ValueError(f"freeze {pattern!r}: {type(model).__name__} has no parameter of that name; {names}")
         for parameter in frozen:
             parameter.requires_grad_(False)
     if not any(parameter.requires_grad for _, parameter in named):
@@ -70,12 +66,6 @@ class Adapters:
             revision=args.model_revision,
             task_type=TASKS.get(type(model).__name__.rpartition("For")[2], task),
         )
-        for target in args.lora_target_modules or ():
-            if not any(f".{name}".endswith(f".{target}") for name, _ in model.named_modules()):
-                linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
-                names = ", ".join(sorted({name.rpartition(".")[2] for name in linear}))
-                kind = type(model).__name__
-                raise ValueError(f"lora_target_modules {target!r}: {kind} has no module of that name; it has {names}")
         self.model, self.tuner = model, peft.LoraModel(model, self.config, ADAPTER)
         del model.peft_config  # by which other libraries would take it for a model with adapters loaded
         for name in self.heads:

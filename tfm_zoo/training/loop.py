@@ -1,6 +1,5 @@
 """The training loop: from the first global batch to the best model, whatever the task is."""
 
-import difflib
 import inspect
 import logging
 import math
@@ -11,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 from accelerate.utils import DistributedType, broadcast_object_list, send_to_device, set_seed
@@ -31,12 +29,12 @@ from tfm_zoo.training.batches import GlobalBatchSampler
 from tfm_zoo.training.data import pluralize, vocabulary_digest
 from tfm_zoo.training.learning_parts import ADAPTER_FOLDER, Adapters, freeze
 from tfm_zoo.training.options import TrainingOptions, as_mapping
-from tfm_zoo.training.report import write_report
+from tfm_zoo.training.report import push_model, write_report
 from tfm_zoo.training.run import end_training, open_hub_repository, tracker_values
 from tfm_zoo.training.sharding import gather_state_dict, load_saved, shard_shared_tables
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task, sums, with_prefix
-from tfm_zoo.utils.locking import atomic_files
+from tfm_zoo.utils.locking import atomic_files, hold
 from tfm_zoo.utils.schedules import create_schedule
 
 logger = logging.getLogger(__name__)
@@ -61,11 +59,14 @@ def train(loop: "Loop") -> dict[str, float]:
     final = task.final_metrics(loop.model, loop.state)
     results = loop.results() | final
     accelerator.log(final, step=loop.state.step)
-    if accelerator.is_main_process:
+    is_main = accelerator.is_main_process
+    if is_main:
         outline = whole(task.unwrapped(loop.model), {})  # without values: a card needs only shapes
         write_report(task, outline, loop.state, results)
     loop.model = None
     end_training(accelerator)
+    if is_main and task.args.push_to_hub:
+        push_model(task)  # last: an error of the Hub loses nothing
     return results
 
 
@@ -98,7 +99,7 @@ class Loop:
             "total_steps": self.total_steps,
             "warmup_steps": self.args.warmup_of(self.total_steps),
             "tokenizer": vocabulary_digest(task.tokenizer),
-            **checkpoints.as_resolved(self.accelerator, self.args),
+            **checkpoints.facts_of_launch(self.accelerator, self.args),
             **task.facts,
         }
         self.state = checkpoints.TrainState(run=checkpoints.identity(facts, self.args))
@@ -117,7 +118,11 @@ class Loop:
             logger.info(f"{learning:,} of {all_of_them:,} parameters learn")
 
     def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, DataLoader]:
-        """The global batches, the same for any number of processes, and the loader of this process's share of them."""
+        """The global batches, and the loader of this process's share of them.
+
+        Accelerate does not prepare the loader: it would divide batches among the processes in its own way. `batches`
+        divides them itself, the same for any number of processes, and also groups what the loader yields into steps.
+        """
         args, task, examples = self.args, self.task, self.task.splits["train"]
         division = {
             "accumulation_steps": args.gradient_accumulation_steps,
@@ -144,19 +149,35 @@ class Loop:
         return self.state.step >= self.total_steps or bool(patience and self.state.evaluations_without_gain >= patience)
 
     def begin(self) -> None:
-        """Go on from the checkpoint, if there is one; make and lock the folder, and open the repository to push to.
-        All processes call it. It is the last step that a user's mistake can end: a recipe calls it to tell the mistake
-        in one line, and `train` calls it otherwise."""
+        """Open the repository to push to, lock the folder, go on from its checkpoint or else empty it. All processes
+        call it. It is the last step that a user's mistake can end: a recipe calls it to tell the mistake in one line,
+        and `train` calls it otherwise."""
         if self.has_begun:
             return
-        if checkpoint := self.task.run.folder.checkpoint:
-            self.resume(checkpoint)
-        if self.args.push_to_hub and self.accelerator.is_main_process:
+        accelerator, folder = self.accelerator, self.output_dir
+        if self.args.push_to_hub and accelerator.is_main_process:
             self.task.run = open_hub_repository(self.task.run)
-        self.task.run.folder.open()
-        self.has_begun, name = True, self.args.run_name
+        accelerator.wait_for_everyone()  # every process has looked at the folder before one writes
+        if accelerator.is_main_process:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.lock = hold(folder, folder / ".lock")  # as long as it is referred to
+        accelerator.wait_for_everyone()
+        # Looked for again, behind the lock: another run may have gone on, or ended, since `start_run`.
+        checkpoint = checkpoints.starting_point(accelerator, self.args)
+        if checkpoint:
+            self.resume(checkpoint)
+        elif self.args.resume_from:
+            logger.info(f"No complete checkpoint in {folder}: starting from the beginning")
+        name = self.args.run_name
         own = {tracker: {keyword: name} for tracker, keyword in RUN_NAMES.items()} if name else {}
-        self.accelerator.init_trackers(self.task.run.name, tracker_values(self.task.args), own)
+        accelerator.init_trackers(self.task.run.name, tracker_values(self.task.args), own)
+        accelerator.wait_for_everyone()  # every process has looked again
+        if accelerator.is_main_process:
+            checkpoints.clear(folder, goes_on=checkpoint is not None)
+        accelerator.wait_for_everyone()
+        if self.args.checkpointing_steps and not folder.is_dir():
+            raise ValueError(f"checkpointing_steps: not all machines see output_dir {self.args.output_dir!r}")
+        self.has_begun = True
 
     def resume(self, checkpoint: Path) -> None:
         """Go on from a checkpoint of this run. Nothing is written."""
@@ -165,15 +186,13 @@ class Loop:
         steps = state.run.get("total_steps", self.total_steps)
         checkpoints.check_identity(state, self.state.run | {"warmup_steps": self.args.warmup_of(steps)})
         if state.step > self.total_steps:
-            steps = f"{checkpoint} is of step {state.step}, and the run has {self.total_steps}"
-            raise ValueError(f"resume_from_checkpoint: {steps}: give more num_train_epochs or max_train_steps")
+            raise ValueError(f"resume_from_checkpoint: {checkpoint} is of step {state.step}, of {self.total_steps} now")
         self.accelerator.load_state(str(checkpoint))
         # The main process decides which step's model the folder holds, and tells the others.
         kept = self.output_dir / checkpoints.STATE_FILE
         kept_step = checkpoints.TrainState.read(self.output_dir).best_step if kept.exists() else None
         if state.best_step not in (None, broadcast_object_list([kept_step])[0]):
-            lost = f"the best model of {checkpoint.name}, that of step {state.best_step}"
-            logger.warning(f"{self.output_dir} no longer holds {lost}: choosing the best anew")
+            logger.warning(f"{self.output_dir} no longer holds the best model of {checkpoint.name}: choosing it anew")
             state.best_metric = state.best_step = None
         self.state = replace(state, run=self.state.run)
         logger.info(f"Continuing from {checkpoint}, step {self.state.step} of {self.total_steps}")
@@ -183,7 +202,7 @@ class Loop:
         self.begin()
         args, state, batches = self.args, self.state, self.batches
         examples = f"{batches.size or 'a stream of'} {self.task.name_of_examples}"
-        steps = f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}{batches.unit}"
+        steps = f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}"
         size = f"{own_class(self.task.unwrapped(self.model)).__name__}, {self.num_parameters:,} parameters"
         logger.info(f"{size}: {examples}, {steps}, on {pluralize(self.accelerator.num_processes, 'process')}")
         self.progress = tqdm(total=self.total_steps, initial=state.step, disable=self.task.hides_bars)
@@ -244,8 +263,10 @@ class Loop:
         self.log(with_prefix(metrics, "validation") | {"train_runtime": self.state.train_seconds})
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         logger.info(f"step {self.state.step}, validation: {shown}")
-        best_by = metrics[self.args.metric_for_best_model]
-        if self.state.record_evaluation(best_by, self.args.higher_is_better, loss=metrics["loss"]):
+        best_by, is_higher_better = self.args.metric_for_best_model, self.args.greater_is_better
+        if is_higher_better is None:
+            is_higher_better = not best_by.endswith(("loss", "perplexity", "mse", "mae"))
+        if self.state.record_evaluation(metrics[best_by], is_higher_better, metrics["loss"]):
             self.save_best()
         self.task.after_evaluation(self.model, self.state)
 
@@ -346,36 +367,26 @@ def train_step(
 
 
 def create_optimizer(model: nn.Module, args: TrainingOptions) -> Optimizer:
-    """The optimiser that `optim` names. Matrices decay, and vectors, which are biases and norms, do not."""
+    """The optimiser that `optim` names, as torch or as transformers does. Matrices decay, and vectors, which are biases
+    and norms, do not."""
     matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
     vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
     groups = [{"params": matrices, "weight_decay": args.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    kind, options = optimizer_named(args)
-    try:
-        return kind(groups, **options)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"optim {args.optim!r} with optim_args {args.optim_args!r}: {error}") from error
-
-
-def optimizer_named(args: TrainingOptions) -> tuple[type[Optimizer], dict[str, Any]]:
-    """The class and the arguments of an optimiser, by torch's name or one of transformers'."""
     kind = getattr(torch.optim, args.optim, None)
-    if isinstance(kind, type) and issubclass(kind, Optimizer):
-        adam = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
-        own = adam if "betas" in inspect.signature(kind).parameters else {}
-        return kind, own | as_mapping("optim_args", args.optim_args) | {"lr": args.learning_rate}
-    names = [each.value for each in OptimizerNames]
-    if args.optim not in names:
-        near = difflib.get_close_matches(args.optim, [*names, *dir(torch.optim)], n=3)
-        raise ValueError(
-            f"optim {args.optim!r} is neither transformers' name of an optimiser nor torch's; near: {near}"
-        )
-    names = ("optim_args", "learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon")
-    settings = SimpleNamespace(optim=OptimizerNames(args.optim), **{name: getattr(args, name) for name in names})
     try:
-        return Trainer.get_optimizer_cls_and_kwargs(settings)
-    except (AttributeError, ImportError) as error:  # one that needs the Trainer's own loop, or a library
-        raise ValueError(f"optim {args.optim!r}: {error}; as_trainer trains with it, if it is installed") from error
+        if isinstance(kind, type) and issubclass(kind, Optimizer):
+            adam = {"betas": (args.adam_beta1, args.adam_beta2), "eps": args.adam_epsilon}
+            options = adam if "betas" in inspect.signature(kind).parameters else {}
+            options = options | as_mapping("optim_args", args.optim_args) | {"lr": args.learning_rate}
+        else:
+            names = ("optim_args", "learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon")
+            values = {name: getattr(args, name) for name in names}
+            kind, options = Trainer.get_optimizer_cls_and_kwargs(
+                SimpleNamespace(optim=OptimizerNames(args.optim), **values)
+            )
+        return kind(groups, **options)
+    except (AttributeError, ImportError, TypeError, ValueError) as error:  # some need the Trainer's loop, or a library
+        raise ValueError(f"optim {args.optim!r} with optim_args {args.optim_args!r}: {error}") from error
 
 
 def create_scheduler(optimizer: Optimizer, args: TrainingOptions, steps: int, hidden_size: int) -> LRScheduler:

@@ -1,29 +1,22 @@
 """The checkpoint that a recipe trains, perhaps with a new head, and its tokenizer. `new_models.py` makes new ones."""
 
-import difflib
 import logging
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
-from huggingface_hub.errors import LocalEntryNotFoundError
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.models.auto.auto_factory import _get_model_class
 
 import tfm_zoo
 from tfm_zoo.converters.choosing import table_for
 from tfm_zoo.converters.limits import positions_of
-from tfm_zoo.converters.sources import download, is_path, which_is_meant
-from tfm_zoo.converters.tensor_matching import new_weights
+from tfm_zoo.converters.sources import check_folder, download
 from tfm_zoo.inference.packing.configuration import METHOD
-from tfm_zoo.training.checkpoints import asks_to_resume, complete_checkpoints
-from tfm_zoo.training.options import TrainingOptions, is_zoo
-from tfm_zoo.utils.pointers import refuse_pointers
-from tfm_zoo.utils.quiet import silenced, silenced_loading
+from tfm_zoo.training.options import TrainingOptions
 
 logger = logging.getLogger(__name__)
 # Weights are float32 in training, also those of half-precision checkpoints: half precision would round AdamW's small
@@ -44,8 +37,7 @@ class Head:
     def check(self, config: PreTrainedConfig) -> None:
         """Refuse a configuration if neither transformers nor the checkpoint's own code has a class with the head."""
         if not (self.official_class(config) or self.auto_class.__name__ in getattr(config, "auto_map", {})):
-            what = f"model_type {config.model_type!r}{config.name_or_path and f' of {config.name_or_path!r}'}"
-            raise ValueError(f"{what} is not a {self.title}; see docs/architectures.md")
+            raise ValueError(f"model_type {config.model_type!r} is not a {self.title}; see docs/architectures.md")
 
     def official_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
         """transformers' class with this head for this configuration, if there is one."""
@@ -54,18 +46,17 @@ class Head:
 
     def zoo_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
         """The zoo's class with this head for an official configuration; `None` if the zoo converts no such model."""
-        family = family_of(config)
-        if family is None:
+        table = table_for(config.to_dict())
+        if table is None:
             return None
-        name = transformers.CONFIG_MAPPING[family].auto_classes.get(self.auto_class.__name__)
+        name = transformers.CONFIG_MAPPING[table.family].auto_classes.get(self.auto_class.__name__)
         if name is None:
-            what = f"model_type {config.model_type!r}{config.name_or_path and f' of {config.name_or_path!r}'}"
-            raise ValueError(f"{what} becomes a {family!r}, which is not a {self.title}")
+            raise ValueError(f"model_type {config.model_type!r} becomes a {table.family!r}, not a {self.title}")
         return getattr(tfm_zoo, name)
 
     def config_of_checkpoint(self, args: TrainingOptions) -> PreTrainedConfig:
         """The configuration of the checkpoint that the options name."""
-        config = load_config(args, "model_name_or_path")
+        config = load_named(args, "model_name_or_path", AutoConfig)
         self.check(config)
         if (getattr(config, "quantization_config", None) or {}).get("quant_method") == METHOD:
             name = args.model_name_or_path
@@ -76,20 +67,12 @@ class Head:
         """The checkpoint that the options name, with these fields changed and perhaps a new head; and its tokenizer."""
         name, revision, config = args.model_name_or_path, args.model_revision, self.config_of_checkpoint(args)
         place = str(download(name, FILES, revision)) if revision and not Path(name).exists() else name
-        goes_on = asks_to_resume(args.resume_from_checkpoint) and complete_checkpoints(Path(args.output_dir))
-        # (The zoo would warn of new weights, which those of the checkpoint replace.)
-        with silenced("tfm_zoo") if goes_on else nullcontext():
-            if args.becomes_zoo(config):
-                source = transformers.AutoModel.from_pretrained(place) if replace_head else place
-                model = tfm_zoo.from_official(source, self.zoo_class(config), dtype=WEIGHTS, **fields)
-            else:
-                options = {"trust_remote_code": args.trust_remote_code, "ignore_mismatched_sizes": replace_head}
-                with silenced_loading():
-                    model, loaded = self.auto_class.from_pretrained(
-                        place, dtype=WEIGHTS, output_loading_info=True, **options, **fields
-                    )
-                if fresh := [*loaded["missing_keys"], *(each for each, *_ in loaded["mismatched_keys"])]:
-                    logger.warning(new_weights(name, sorted(fresh)))
+        if args.becomes_zoo(config):
+            source = transformers.AutoModel.from_pretrained(place) if replace_head else place
+            model = tfm_zoo.from_official(source, self.zoo_class(config), dtype=WEIGHTS, **fields)
+        else:
+            options = {"trust_remote_code": args.trust_remote_code, "ignore_mismatched_sizes": replace_head}
+            model = self.auto_class.from_pretrained(place, dtype=WEIGHTS, **options, **fields)
         tokenizer = load_tokenizer(args)
         check_vocabulary(tokenizer, model.config)
         return model, tokenizer
@@ -114,48 +97,23 @@ class Head:
         return self.load(args, replace_head, **label_fields(labels), **fields)
 
 
-def family_of(config: PreTrainedConfig) -> str | None:
-    """The `model_type` of the zoo model that a model is, or is converted to; `None` if the zoo cannot convert it."""
-    if is_zoo(config):
-        return config.model_type
-    table = table_for(config.to_dict())
-    return table and table.family
-
-
-def load_config(args: TrainingOptions, option_name: str) -> PreTrainedConfig:
-    """The configuration of the checkpoint that an option names."""
-    name = getattr(args, option_name)
-    if is_path(name) and not Path(name).exists():
-        raise FileNotFoundError(f"{option_name} {name!r}: no such folder{which_is_meant(name).rstrip('.')}")
-    if Path(name).is_dir() and not (Path(name) / "config.json").exists():
-        raise FileNotFoundError(f"{option_name} {name!r}: the folder has no config.json, and so holds no model")
-    advice = "; without a connection, give a folder, or train a new model, with --config_overrides hidden_size=128"
-    if option_name == "config_name" and (near := difflib.get_close_matches(name, tfm_zoo.NAMED_CONFIGS, n=1)):
-        advice = f"; did you mean the published size {near[0]!r}?"
-    return _loaded(args, option_name, AutoConfig, "config.json", "checkpoint", advice)
+def load_named(args: TrainingOptions, option_name: str, auto_class: type) -> Any:
+    """What an option names, a configuration or a tokenizer: loaded from a folder or from the Hub."""
+    name, revision = getattr(args, option_name), None
+    if option_name == "model_name_or_path":
+        revision = args.model_revision
+    try:
+        check_folder(name)
+        if not Path(name).exists():
+            download(name, ["config.json" if auto_class is AutoConfig else "tokenizer_config.json"], revision)
+        return auto_class.from_pretrained(name, revision=revision, trust_remote_code=args.trust_remote_code)
+    except OSError as error:
+        raise OSError(f"{option_name}: {error}") from error
 
 
 def load_tokenizer(args: TrainingOptions) -> PreTrainedTokenizerBase:
     """The tokenizer that the options name, else that of the checkpoint."""
-    option_name = "tokenizer_name" if args.tokenizer_name else "model_name_or_path"
-    return _loaded(args, option_name, transformers.AutoTokenizer, "tokenizer_config.json", "tokenizer")
-
-
-def _loaded(args: TrainingOptions, option_name: str, auto_class: type, file: str, kind: str, advice: str = "") -> Any:
-    """What an option names, loaded from a folder or from the Hub, where `file` is asked for first."""
-    name = getattr(args, option_name)
-    refuse_pointers(name)
-    revision = args.model_revision if option_name == "model_name_or_path" else None
-    try:
-        if not Path(name).exists():
-            download(name, [file], revision)
-        return auto_class.from_pretrained(name, revision=revision, trust_remote_code=args.trust_remote_code)
-    except OSError as error:
-        named = f"{option_name} {name!r}{', the default' if name == args.default_model else ''}"
-        named += f", model_revision {revision!r}" if revision else ""
-        is_reached = not isinstance(error.__cause__, LocalEntryNotFoundError)
-        where = f"the Hub{'' if is_reached else ', which cannot be reached (or HF_HUB_OFFLINE is set)'}"
-        raise OSError(f"{named}: neither a {kind}'s folder nor found on {where}{advice}") from error
+    return load_named(args, "tokenizer_name" if args.tokenizer_name else "model_name_or_path", AutoTokenizer)
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:

@@ -14,10 +14,10 @@ from tfm_zoo.training.models import (
     ModelAndTokenizer,
     check_vocabulary,
     label_fields,
-    load_config,
+    load_named,
     load_tokenizer,
 )
-from tfm_zoo.training.options import TrainingOptions, nearest
+from tfm_zoo.training.options import TrainingOptions
 
 
 def new_with_labels(
@@ -56,8 +56,8 @@ def new_config(
             fields.setdefault(name, getattr(tokenizer, name))  # the vocabulary has no such token
     names = {name: name for name in (*known.to_dict(), "rope_parameters")} | known.attribute_map
     if unknown := [name for name in overrides if name not in names]:
-        lacks = f"has no field {', '.join(map(repr, unknown))}{nearest(unknown, names)}"
-        raise ValueError(f"config_overrides: {known.model_type} {lacks}")
+        near = difflib.get_close_matches(unknown[0], names)
+        raise ValueError(f"config_overrides: {known.model_type} has no field {unknown[0]!r}; near: {near}")
     saved = known.to_diff_dict() if args.config_name else {}  # as config.json has it
     changes = {names.get(name, name): value for name, value in (fields | overrides).items()}
     config = type(known).from_dict(saved | changes)
@@ -83,8 +83,7 @@ def known_config(args: TrainingOptions) -> PreTrainedConfig:
     if args.config_name in tfm_zoo.NAMED_CONFIGS:
         return tfm_zoo.named_config(args.config_name)
     if args.config_name:
-        return load_config(args, "config_name")
-    if args.model_type is None or args.model_type in transformers.CONFIG_MAPPING:
-        return AutoConfig.for_model(args.model_type or args.small_type[args.model_class])
-    near = difflib.get_close_matches(args.model_type, transformers.CONFIG_MAPPING, n=3)
-    raise ValueError(f"model_type {args.model_type!r} is not one of transformers' or the zoo's; near: {near}")
+        return load_named(args, "config_name", AutoConfig)
+    if args.model_type is not None and args.model_type not in transformers.CONFIG_MAPPING:
+        raise ValueError(f"model_type {args.model_type!r} is not one of transformers' or the zoo's")
+    return AutoConfig.for_model(args.model_type or args.small_type[args.model_class])

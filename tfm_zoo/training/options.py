@@ -3,17 +3,16 @@
 A task's own options stand in its file, in one class derived from these.
 """
 
-import difflib
 import json
 import logging
 import operator
 import os
-import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn, TypeVar
+from types import NoneType
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar, get_args, get_type_hints
 
 import yaml
 from datasets import DatasetDict
@@ -30,7 +29,15 @@ logger = logging.getLogger(__name__)
 AnyOptions = TypeVar("AnyOptions")
 #: comparisons by the name of a bound (`at_least=1`); errors use the same names
 COMPARISONS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
-BOUNDS: dict[Field, dict[str, float]] = {}  # of options
+#: the bounds of each option. (They are not in its metadata: `HfArgumentParser` passes all of these on to argparse.)
+BOUNDS: dict[Field, dict[str, float]] = {}
+#: options that exclude each other
+EITHER_OR = """
+    dataset_name train_file; model_name_or_path model_type; model_name_or_path config_name;
+    model_name_or_path config_overrides; model_name_or_path tokenizer_vocab_size; model_type config_name;
+    tokenizer_name tokenizer_vocab_size; separate_vocabularies model_name_or_path; separate_vocabularies tokenizer_name;
+    mixed_precision bf16; mixed_precision fp16; bf16 fp16; streaming max_train_samples
+"""
 #: options that a resumed run may change: where data lie (their content is compared), how processes share the work, how
 #: long it lasts, what is logged, saved and pushed
 MAY_CHANGE = """
@@ -44,10 +51,12 @@ MAY_CHANGE = """
 """
 
 
-def option(default: Any, help: str, *aliases: str, **bounds: float) -> Any:
-    """A dataclass field with a help text, further names for the command line and YAML, and bounds (`at_least=1`)."""
-    made = field(default=default, metadata={"help": help, "aliases": [f"--{alias}" for alias in aliases]})
-    BOUNDS[made] = bounds  # not in the metadata: `HfArgumentParser` passes all that it finds there on to argparse
+def option(default: Any, help: str, *aliases: str, **more: Any) -> Any:
+    """A dataclass field with a help text, further names for the command line and YAML, bounds (`at_least=1`), and other
+    arguments of argparse."""
+    others = {name: value for name, value in more.items() if name not in COMPARISONS}
+    made = field(default=default, metadata={"help": help, "aliases": [f"--{alias}" for alias in aliases], **others})
+    BOUNDS[made] = {name: value for name, value in more.items() if name in COMPARISONS}
     return made
 
 
@@ -68,30 +77,29 @@ class DataOptions:
 
     dataset_name: str | None = option(None, "Hub id or folder; default: 'generated', the built-in one.")
     dataset_config_name: str | None = option(None, "Configuration of the data set.")
-    train_file: str | None = option(
-        None, "Instead of dataset_name: CSV, TSV, JSON (lines), Parquet or, for running text, a text file."
-    )
+    train_file: str | None = option(None, "CSV, TSV, JSON (lines), Parquet or, for running text, a text file.")
     validation_file: str | None = option(None, "Such a file to validate on.")
     test_file: str | None = option(None, "Such a file to test on.")
-    validation_split_percentage: float = option(
-        10, "Of train, if there is no validation split.", at_least=0, at_most=100
-    )
+    validation_split_percentage: float = option(10, "Of train, without such a split.", at_least=0, at_most=100)
     test_split_percentage: float = option(0, "Of train to test on, without a test split.", at_least=0, at_most=100)
     max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
     max_eval_samples: int | None = option(None, "Likewise for each split to evaluate on.", at_least=1)
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value, bounds = getattr(self, each.name), BOUNDS.get(each, {})  # None is always allowed
-            if value is not None and not all(COMPARISONS[name](value, bound) for name, bound in bounds.items()):
+        types = get_type_hints(type(self))
+        for each in (each for each in fields(self) if each.init):
+            value, bounds = getattr(self, each.name), BOUNDS.get(each, {})
+            if value is None:
+                if NoneType not in get_args(types[each.name]):
+                    raise ValueError(f"{each.name} has no value: give one, or leave the line out")
+            elif not all(COMPARISONS[name](value, bound) for name, bound in bounds.items()):
                 expected = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items())
                 raise ValueError(f"{each.name} must be {expected}, not {value}")
-        files = self.files()
-        if files and self.dataset_name:
-            raise ValueError("give either dataset_name or train_file and other files, not both")
-        if files and "train" not in files:
-            names = " and ".join(f"{role}_file" for role in files)
-            raise ValueError(f"{names}: files to evaluate on need a train_file")
+        for one, other in map(str.split, EITHER_OR.split(";")):
+            if getattr(self, one, None) and getattr(self, other, None):
+                raise ValueError(f"give either {one} or {other}, not both")
+        if (files := self.files()) and "train" not in files:
+            raise ValueError(f"{next(iter(files))}_file needs a train_file")
 
     @property
     def source(self) -> str | None:
@@ -137,14 +145,11 @@ class TrainingOptions(DataOptions):
     # The model
     model_name_or_path: str | None = option(
         None,
-        "Zoo or official checkpoint, folder or Hub id; default: a small new model, but to classify, tag or answer with"
-        f" data that are not generated, {default_model}.",
+        f"Checkpoint, folder or Hub id; default: a small new model; to classify, tag or answer {default_model}.",
     )
     model_revision: str | None = option(None, "Branch, tag or commit of a checkpoint on the Hub; default: main.")
     model_type: str | None = option(None, "Type of a new model in its default size (llama); default: a small model.")
-    config_name: str | None = option(
-        None, f"Configuration of a new model: Hub id, folder or {', '.join(NAMED_CONFIGS)}."
-    )
+    config_name: str | None = option(None, f"A new model's: Hub id, folder or {', '.join(NAMED_CONFIGS)}.")
     config_overrides: str | None = option(None, "Fields of a new model: 'hidden_size=256,mlp_type=gated' or a mapping.")
     tokenizer_name: str | None = option(None, "Default: the checkpoint's, or one made from the texts.")
     tokenizer_vocab_size: int | None = option(None, "The most tokens of a new tokenizer; default: as the model has.")
@@ -165,9 +170,7 @@ class TrainingOptions(DataOptions):
     per_device_train_batch_size: int = option(16, "Training examples per process and forward pass.", at_least=1)
     per_device_eval_batch_size: int = option(32, "Evaluation examples per process and forward pass.", at_least=1)
     gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.", at_least=1)
-    dataloader_num_workers: int | None = option(
-        None, "Workers per process; default: 0, of a stream up to 4.", at_least=0
-    )
+    dataloader_num_workers: int | None = option(None, "Default: 0, of a stream up to 4 a process.", at_least=0)
 
     learning_rate: float | None = option(
         None, "Highest rate; default: 5e-5, of adapters 5e-4, of a new model 1e-3. For 'noam' a factor: 1.", above=0
@@ -181,9 +184,7 @@ class TrainingOptions(DataOptions):
     max_grad_norm: float = option(1.0, "Gradients are clipped to this norm; 0: no clipping.", at_least=0)
     num_train_epochs: float = option(3.0, "Passes over the training data; may be a fraction.", above=0)
     max_train_steps: int | None = option(None, "Steps; overrides num_train_epochs.", "max_steps", at_least=1)
-    lr_scheduler_type: Literal[SCHEDULES] = option(
-        "linear", "Schedule of transformers, or 'noam' (Vaswani et al. 2017)."
-    )
+    lr_scheduler_type: Literal[SCHEDULES] = option("linear", "Schedule of transformers, or 'noam' (Vaswani et al.).")
     lr_scheduler_kwargs: str | None = option(None, "More arguments of the schedule: '{num_cycles: 2}'.")
     warmup_steps: float = option(
         0.1, "Steps of warm-up; below 1, a share of all.", "num_warmup_steps", "warmup_ratio", at_least=0
@@ -195,9 +196,7 @@ class TrainingOptions(DataOptions):
     lora_target_modules: list[str] | None = option(None, "Layers with adapters: q_proj v_proj; default: all linear.")
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass: less memory.")
     sync_each_batch: bool = option(False, "Sum gradients over processes after each pass: less memory, more traffic.")
-    mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
-        None, "Precision of the forward pass; default: that of `accelerate launch`. Some CPUs are fast in bf16, too."
-    )
+    mixed_precision: Literal["no", "fp16", "bf16"] | None = option(None, "Default: that of `accelerate launch`.")
     bf16: bool = option(False, "The same as mixed_precision bf16.")
     fp16: bool = option(False, "The same as mixed_precision fp16.")
     torch_compile: bool = option(False, "Compile the model: takes minutes, and pays off with few different lengths.")
@@ -206,19 +205,16 @@ class TrainingOptions(DataOptions):
 
     logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
     eval_steps: int | None = option(None, "Steps between evaluations; default: after each epoch.", at_least=1)
-    metrics: list[str] | None = option(
-        None,
-        "Metrics of `evaluate`: the zoo's by name, folders, or Hub ids (with trust_remote_code); default: the task's.",
-    )
+    metrics: list[str] | None = option(None, "The zoo's by name, folders, or Hub ids; default: the task's.")
     metric_for_best_model: str | None = option(None, "What picks the best model; default: the task's, or the loss.")
     greater_is_better: bool | None = option(None, "Default: false for loss, mse, mae and perplexity, else true.")
     early_stopping_patience: int | None = option(None, "Stop after this many evaluations without a gain.", at_least=1)
 
-    checkpointing_steps: str | None = option(
-        None, "Steps between checkpoints, or 'epoch'; default: no checkpoints.", "save_steps"
+    checkpointing_steps: str | None = option(None, "Steps between checkpoints, or 'epoch'.", "save_steps")
+    save_total_limit: int | None = option(2, "How many checkpoints to keep; null in YAML: all.", at_least=1)
+    resume_from_checkpoint: str | None = option(
+        None, "A checkpoint, or 'auto', as without a value: the newest, or else the beginning.", nargs="?", const="auto"
     )
-    save_total_limit: int | None = option(2, "How many checkpoints to keep.", at_least=1)
-    resume_from_checkpoint: str | None = option(None, "A checkpoint, or 'auto': the newest, or else the beginning.")
 
     with_tracking: bool = option(False, "Log to all trackers of Accelerate that are installed.")
     report_to: list[str] | None = option(None, "Trackers (wandb, ...), 'all' or 'none'; default: all if with_tracking.")
@@ -232,44 +228,30 @@ class TrainingOptions(DataOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.model_name_or_path and (names := self.new_model_options):
-            raise ValueError(f"{names[0]} makes a new model and cannot go with model_name_or_path")
-        if self.model_type and self.config_name:
-            raise ValueError("give either model_type or config_name, not both")
-        if self.tokenizer_vocab_size and (self.tokenizer_name or self.model_name_or_path):
-            raise ValueError("tokenizer_vocab_size is for a tokenizer made from the training text, of a new model")
         for name in ("config_overrides", "lr_scheduler_kwargs", "optim_args"):
             as_mapping(name, getattr(self, name))  # refuses what it cannot read
-        if self.model_revision and not self.model_name_or_path:
-            raise ValueError("model_revision is of a checkpoint: give model_name_or_path")
-        precisions = {name for name in ("bf16", "fp16") if getattr(self, name)} | ({self.mixed_precision} - {None})
-        if len(precisions) > 1:
-            raise ValueError(f"give one precision, not {' and '.join(sorted(precisions))}")
         steps = self.checkpointing_steps
         if steps is not None and steps != "epoch" and not (steps.isdecimal() and int(steps) > 0):
             raise ValueError(f"checkpointing_steps must be a number of steps or 'epoch', not {steps!r}")
 
-    def as_launched(self) -> Self:
-        """These options with the forward passes per step that `accelerate launch` asks for, if they name no number; and
-        `bf16` or `fp16` as `mixed_precision`."""
-        own, asked = self.gradient_accumulation_steps, os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
-        if own > 1 and asked not in ("auto", "1", str(own)):
-            raise ValueError(f"gradient_accumulation_steps {own}: the launcher asks for {asked}; give one number")
-        precision = "bf16" if self.bf16 else "fp16" if self.fp16 else self.mixed_precision
-        passes = max(own, int(asked) if asked.isdecimal() else 1)
-        return replace(self, gradient_accumulation_steps=passes, mixed_precision=precision)
-
     def with_defaults(self) -> Self:
-        """These options with the defaults that depend on others: the data set, the model, the learning rate."""
-        args = self
-        if not self.source:
-            logger.warning("No data set and no file was named: using the built-in GENERATED data")
-            args = replace(self, dataset_name=built_in_data.NAME)
-        if args.default_model and not (args.model_name_or_path or args.new_model_options or args.is_generated):
+        """These options with the defaults that depend on others and on `accelerate launch`, in one spelling."""
+        args = self if self.source else replace(self, dataset_name=built_in_data.NAME)
+        if args.default_model and args.is_new and not (args.is_named or args.config_overrides or args.is_generated):
             args = replace(args, model_name_or_path=args.default_model)
         usual_rate = 1e-3 if args.is_new else 5e-4 if args.lora_rank else 5e-5
         usual_rate = 1.0 if args.lr_scheduler_type == "noam" else usual_rate
-        return replace(args, learning_rate=args.learning_rate or usual_rate)
+        passes, asked = args.gradient_accumulation_steps, os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
+        if passes > 1 and asked not in ("auto", "1", str(passes)):
+            raise ValueError(f"gradient_accumulation_steps {passes}: the launcher asks for {asked}; give one number")
+        return replace(
+            args,
+            learning_rate=args.learning_rate or usual_rate,
+            gradient_accumulation_steps=max(passes, int(asked) if asked.isdecimal() else 1),
+            mixed_precision="bf16" if args.bf16 else "fp16" if args.fp16 else args.mixed_precision,
+            bf16=False,
+            fp16=False,
+        )
 
     def with_best_metric(self, names: Sequence[str], usual: str = "loss") -> Self:
         """These options with the metric that picks the best model, by default the `usual` one, or else the loss."""
@@ -279,9 +261,10 @@ class TrainingOptions(DataOptions):
         return replace(self, metric_for_best_model=metric)
 
     @property
-    def new_model_options(self) -> list[str]:
-        """The names of the options that describe a new model and are set."""
-        return [name for name in ("model_type", "config_name", "config_overrides") if getattr(self, name) is not None]
+    def resume_from(self) -> str | None:
+        """`resume_from_checkpoint`, where true means "auto", and false nothing."""
+        asked = self.resume_from_checkpoint
+        return {"true": "auto", "false": None}.get(str(asked).lower(), asked)
 
     @property
     def is_named(self) -> bool:
@@ -300,13 +283,6 @@ class TrainingOptions(DataOptions):
     def overrides(self) -> dict[str, Any]:
         """`config_overrides` as fields and values."""
         return as_mapping("config_overrides", self.config_overrides)
-
-    @property
-    def higher_is_better(self) -> bool:
-        """Whether the best model is the one with the highest `metric_for_best_model`."""
-        if self.greater_is_better is not None:
-            return self.greater_is_better
-        return not self.metric_for_best_model.endswith(("loss", "perplexity", "mse", "mae"))
 
     def warmup_of(self, steps: int) -> int:
         """How many of these steps warm up."""
@@ -336,11 +312,7 @@ def as_mapping(name: str, text: str | None) -> dict[str, Any]:
         if not all(": " in pair for pair in pairs):
             raise ValueError(f"{name} {text!r}: expected field=value,field=value")
         text = f"{{{', '.join(pairs)}}}"
-    try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise ValueError(f"{name} {text!r}: not a mapping of fields to values") from None
-    return {key: _number(value) for key, value in values.items()}
+    return {key: _number(value) for key, value in read_yaml(text, f"{name} {text!r}").items()}
 
 
 def _number(value: Any) -> Any:
@@ -369,24 +341,34 @@ def parse_several(
     classes: Sequence[type], argv: Sequence[str] | None = None, default_config: Path | None = None, **defaults: Any
 ) -> list[Any]:
     """Read options of several classes, perhaps with other `defaults`: from a YAML file (`--config`), and over that from
-    the command line. An option that does not exist ends the program, with the nearest one that does."""
+    the command line."""
     parser = OneLineParser(classes, allow_abbrev=False)
     parser.set_defaults(**defaults)
     parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")
     argv = sys.argv[1:] if argv is None else list(argv)
-    offered = [each for options_class in classes for each in fields(options_class) if each.init]
-    known = {name: each for each in offered for name in names_of(each)}
-    config = parser.parse_known_args(argv)[0].config
+    config, words = parser.parse_known_args(argv)[0].config, []
     try:
-        words = [*(_yaml_as_argv(config, known) if config else ()), *argv]
-        reading = {"return_remaining_strings": True, "look_for_args_file": False}
-        *options, _, unknown = parser.parse_args_into_dataclasses(words, **reading)  # (`_` holds --config)
+        for name, value in options_in(config).items() if config else ():
+            if value is None:
+                parser.set_defaults(**{name: None})
+            elif isinstance(value, list):
+                words += [f"--{name}", *map(str, value)]
+            else:
+                words.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
+        *options, _ = parser.parse_args_into_dataclasses([*words, *argv], look_for_args_file=False)  # `_` has --config
     except ValueError as error:
         parser.error(str(error))
-    if unknown:
-        given = [word.partition("=")[0] for word in unknown if re.match("-+[a-zA-Z]", word)] or unknown[:1]
-        parser.error(said_unknown(given, known))
     return options
+
+
+def options_in(path: str | Path) -> dict[str, Any]:
+    """The names and values in a YAML file of options."""
+    if not Path(path).is_file():
+        raise ValueError(f"--config {path}: no such file")
+    values = read_yaml(read_text(path), f"--config {path}") or {}  # an empty file
+    if not isinstance(values, dict):
+        raise ValueError(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
+    return {str(name).replace("-", "_"): value for name, value in values.items()}
 
 
 def read_yaml(text: str, source: str) -> Any:
@@ -395,46 +377,3 @@ def read_yaml(text: str, source: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
-
-
-def _yaml_as_argv(path: str | Path, known: Mapping[str, Field]) -> list[str]:
-    """The options of a YAML file, by their names `known`, as words of a command line. Without a value an option has
-    its default, if that is `None`; any other is refused."""
-    if not Path(path).is_file():
-        raise ValueError(f"--config {path}: no such file")
-    values = read_yaml(read_text(path), f"--config {path}") or {}  # an empty file
-    if not isinstance(values, dict):
-        raise ValueError(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
-    values = {str(key).replace("-", "_"): value for key, value in values.items()}
-    if unknown := [key for key in values if key not in known]:
-        raise ValueError(f"--config {path}: {said_unknown(unknown, known)}")
-    argv = []
-    for key, value in values.items():
-        if isinstance(value, list):
-            argv += [f"--{key}", *map(str, value)]
-        elif value is None and known[key].default is not None:
-            raise ValueError(f"--config {path}: {key} has no value: give one, or leave the line out")
-        elif value is not None:
-            argv.append(f"--{key}={json.dumps(value) if isinstance(value, dict) else value}")
-    return argv
-
-
-def names_of(field: Field) -> list[str]:
-    """The name of an option, and its other spellings."""
-    return [name.lstrip("-") for name in (field.name, *field.metadata.get("aliases", ()))]
-
-
-def said_unknown(given: Sequence[str], names: Collection[str]) -> str:
-    """What an error says of options that do not exist."""
-    words = ", ".join(word if word.startswith("-") else f"--{word}" for word in given)
-    return f"unknown option{'s' * (len(given) > 1)} {words}{nearest(given, names, prefix='--')}"
-
-
-def nearest(given: Iterable[str], names: Collection[str], prefix: str = "") -> str:
-    """The end of an error about unknown names: "; did you mean ...?" with the known names that have all their words, or
-    else are spelt nearly so, each after `prefix`. Empty if there are no such names."""
-    near: dict[str, None] = {}
-    for name in (name.lstrip("-").replace("-", "_") for name in given):
-        longer = [known for known in names if {*name.split("_")} <= {*known.split("_")}][:3]
-        near |= dict.fromkeys(longer or difflib.get_close_matches(name, names, n=1))
-    return f"; did you mean {', '.join(repr(prefix + name) for name in near)}?" if near else ""

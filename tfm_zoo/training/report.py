@@ -19,14 +19,13 @@ from huggingface_hub import EvalResult, ModelCardData
 from jinja2 import Template
 from transformers import PreTrainedModel
 
-from tfm_zoo.hub import PushError, push
+from tfm_zoo.hub import push
 from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, write_card
 from tfm_zoo.hub.model_card import tags_of
 from tfm_zoo.proof.origin import TESTED
 from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
 from tfm_zoo.training.data import pluralize
 from tfm_zoo.training.options import TrainingOptions
-from tfm_zoo.training.run import errors_in_one_line
 from tfm_zoo.training.task import Task
 from tfm_zoo.utils.locking import atomic_file
 from tfm_zoo.visualization import plot_training
@@ -54,11 +53,14 @@ def write_report(task: Task, model: PreTrainedModel, state: TrainState, results:
         logger.warning(f"{output_dir}/README.md was not written by this recipe: it is left as it is")
     logger.info(", ".join(f"{name} {value:.4g}" for name, value in results.items()))
     logger.info(f"The best model (by {args.metric_for_best_model}) is in {output_dir}")
-    if args.push_to_hub:
-        options = {"private": args.hub_private_repo, "revision": args.hub_revision, "token": args.hub_token}
-        with errors_in_one_line(errors=PushError):  # which says how to push again; the model is safe
-            commit = push(output_dir, args.hub_model_id, native=not task.is_zoo, **options)
-        logger.info(f"Pushed to {commit.commit_url}")
+
+
+def push_model(task: Task) -> None:
+    """Upload the best model, as it lies in its folder. An error says how to push again."""
+    args = task.args
+    options = {"private": args.hub_private_repo, "revision": args.hub_revision, "token": args.hub_token}
+    commit = push(Path(args.output_dir), args.hub_model_id, native=not task.is_zoo, **options)
+    logger.info(f"Pushed to {commit.commit_url}")
 
 
 def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any]) -> ModelCardData:
@@ -100,8 +102,7 @@ def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any]
 def values_of_card(task: Task, model: PreTrainedModel, state: TrainState, results: dict[str, Any]) -> dict[str, Any]:
     """The variables of the templates: plain values, those of the task's own part among them."""
     args, names = task.args, metric_names(results, "eval")
-    titles = {name: title for name, title in task.metric_titles.items() if name in names}
-    titles |= {name: name for name in names if name not in titles}
+    titles = {name: task.metric_titles.get(name, name) for name in [*task.metric_titles, *names] if name in names}
     # Under the losses is drawn what picks the best model or, if the loss does, every other metric.
     best, first = args.metric_for_best_model, next(entry for entry in state.log_history if "eval_loss" in entry)
     loss = first["eval_loss"]

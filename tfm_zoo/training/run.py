@@ -19,7 +19,6 @@ from accelerate.utils import (
     DistributedType,
     GradientAccumulationPlugin,
     ProjectConfiguration,
-    broadcast_object_list,
     parse_flag_from_env,
     set_seed,
 )
@@ -29,8 +28,8 @@ from huggingface_hub.errors import StrictDataclassError
 
 from tfm_zoo.hub import PushError
 from tfm_zoo.hub.uploading import open_repository
-from tfm_zoo.training.checkpoints import OutputFolder
-from tfm_zoo.training.metrics.loading import Metrics, find_metric
+from tfm_zoo.training.checkpoints import starting_point
+from tfm_zoo.training.metrics.loading import Metrics, load_metrics
 from tfm_zoo.training.options import TrainingOptions, parse_options
 from tfm_zoo.training.sharding import set_engine
 from tfm_zoo.utils.quiet import (
@@ -54,19 +53,18 @@ class Run:
     name: str  # of the recipe
     accelerator: Accelerator
     args: TrainingOptions
-    folder: OutputFolder | None = None
-    metrics: Metrics | None = None  # those that have been tried
+    metrics: Metrics | None = None  # those that the options name
 
 
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:
-    """Start the run of a recipe: options, processes, output folder. All processes call it."""
-    args = parse_options(options_class, argv).as_launched()
+    """Start the run of a recipe: its options and processes. Refuses an `output_dir` or a metric before any data are
+    read. All processes call it."""
+    args = parse_options(options_class, argv).with_defaults()
     accelerator = start_accelerator(args)
-    for metric in args.metrics or ():
-        find_metric(metric, args.trust_remote_code)  # a wrong name is told before any data are read
-    # The main process decides for all: others may not reach what it reaches over the network.
-    args = broadcast_object_list([args.with_defaults() if accelerator.is_main_process else None])[0]
-    return Run(name, accelerator, args, OutputFolder(accelerator, args))
+    starting_point(accelerator, args)
+    with accelerator.main_process_first():  # a metric may be downloaded
+        metrics = load_metrics(args.metrics, args.trust_remote_code) if args.metrics else None
+    return Run(name, accelerator, args, metrics)
 
 
 @contextmanager
@@ -135,10 +133,11 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
 def trackers(args: TrainingOptions) -> list[str]:
     """The trackers that the options name, as Accelerate knows them."""
     named = args.report_to or (["all"] if args.with_tracking else [])
-    named = [named] if isinstance(named, str) else named  # as in transformers, from Python
-    names, known = [name.lower() for name in named], ["none", "all", *map(str, get_available_trackers())]
-    if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"report_to {unknown[0]!r} is not installed; choose from {known}")
+    names = [name.lower() for name in ([named] if isinstance(named, str) else named)]  # a text: from Python
+    known = ["none", "all", *map(str, get_available_trackers())]
+    for name in names:
+        if name not in known:
+            raise ValueError(f"report_to {name!r} is not installed; choose from {known}")
     return [name for name in names if name != "none"]
 
 

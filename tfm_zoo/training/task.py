@@ -49,7 +49,7 @@ class Task(ABC):
     lengths: Sequence[Any] | None = None  # tokens of each training example, by which similar ones share a batch
 
     pipeline_tag: ClassVar[str]
-    #: loss -> the labels in a batch whose items it is the loss of (-100: no item); several losses are summed
+    #: loss -> the entry of a batch that holds its labels, one for each item (-100: no item); losses are summed
     losses: ClassVar[Mapping[str, str]] = {"loss": "labels"}
     collator_class: ClassVar[type] = DataCollatorWithPadding  # of tasks whose data are rows
     languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
@@ -79,9 +79,8 @@ class Task(ABC):
 
     @cached_property
     def metrics(self) -> Metrics:
-        """The metrics of predictions, if the task makes any: those that the options name, or else the usual ones."""
-        names = self.args.metrics or self.data.usual_metrics.names
-        return self.run.metrics or load_metrics(names, self.args.trust_remote_code)
+        """The metrics of predictions: those that the options name, or else the usual ones."""
+        return self.run.metrics or load_metrics(self.data.usual_metrics.names)
 
     @classmethod
     def metric_names(cls, args: TrainingOptions, results: Sequence[str] = ()) -> list[str]:
@@ -186,15 +185,13 @@ def collator(
 
 
 def choose_best_metric(run: Run, task_class: type[Task], data: Data) -> Run:
-    """The run, which knows the metric that picks the best model. If the options name metrics, these are tried on two
-    rows, before a model is made."""
-    usual, args, metrics = data.usual_metrics, run.args, None
-    results = [usual.best]
-    if args.metrics or args.metric_for_best_model:
-        metrics = load_metrics(args.metrics or usual.names, args.trust_remote_code)
+    """The run, which knows the metric that picks the best model. What options name is tried on two rows, so that it is
+    refused before a model is made."""
+    usual, results = data.usual_metrics, [data.usual_metrics.best]
+    if run.metrics or run.args.metric_for_best_model:
+        metrics = run.metrics or load_metrics(usual.names)
         results = metrics(usual.predictions, usual.references).figures
-    args = args.with_best_metric(task_class.metric_names(args, results), usual.best)
-    return replace(run, args=args, metrics=metrics)
+    return replace(run, args=run.args.with_best_metric(task_class.metric_names(run.args, results), usual.best))
 
 
 def task_of_rows(
@@ -209,8 +206,9 @@ def task_of_rows(
     the names of its fields."""
     accelerator, longest = run.accelerator, longest_input(model.config, tokenizer)
     args = cap_lengths(run.args, longest, *run.args.length_options)
+    readers = {"tokenizer": tokenizer, **others}
     for name, reader in args.length_options.items():
-        check_room(getattr(args, name), {"tokenizer": tokenizer, **others}[reader], name, pair=data.are_pairs)
+        check_room(getattr(args, name), readers[reader], name, pair=data.are_pairs)
     with shown_bars(accelerator.is_main_process):
         splits = data.encode(args, model, tokenizer, **others)
     max_length = max(getattr(args, name) for name in args.length_options)

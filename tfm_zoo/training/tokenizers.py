@@ -79,6 +79,6 @@ bpe_with_sentinels = partial(joint_bpe, sentinels=SENTINELS)
 
 def check_size(vocab_size: int, needed: str, count: int, specials: Sequence[str]) -> None:
     """Refuse a vocabulary with no room for `count` tokens, which `needed` names, and for the special tokens."""
-    least, contents = count + len(specials), f"{needed}, and {', '.join(specials)}"
-    if vocab_size < least:
-        raise ValueError(f"tokenizer_vocab_size must be at least {least} ({contents}), not {vocab_size}")
+    if vocab_size < count + len(specials):
+        contents = f"{count + len(specials)} ({needed}, and {', '.join(specials)})"
+        raise ValueError(f"tokenizer_vocab_size must be at least {contents}, not {vocab_size}")

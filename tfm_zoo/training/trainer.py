@@ -27,19 +27,12 @@ def as_trainer(task: Task, args: TrainingArguments | Mapping[str, Any] | None = 
         arguments: others of the Trainer, such as `callbacks`, `optimizers` and a `compute_loss_func` of your own.
 
     Raises:
-        ValueError: for what is not a task, for a task that reads a stream, and for options that the recipes' own loop
-            alone has.
+        ValueError: for a task that reads a stream, and for options that the recipes' own loop alone has.
     """
-    if not isinstance(task, Task):
-        raise ValueError(
-            f"as_trainer takes a task, such as load_task of a module in tfm_zoo.training.tasks makes, and not a "
-            f"{type(task).__name__}. For a model, transformers' Trainer(model, ...) is enough"
-        )
     if isinstance(task.splits["train"], Stream):
         raise ValueError("as_trainer takes data in memory, and this task reads a stream: train it by its recipe")
     if unread := [name for name in LOOP if getattr(task.args, name, None)]:
-        instead = "use the Trainer's callbacks, and PEFT"
-        raise ValueError(f"as_trainer does not read the option {unread[0]} of the recipes' loop: {instead}")
+        raise ValueError(f"as_trainer does not read {unread[0]}: use the Trainer's callbacks, or PEFT")
     if not isinstance(args, TrainingArguments):
         args = TrainingArguments(**settings_of(task) | dict(args or {}))
     return TaskTrainer(task, args=args, **arguments)

@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,39 +83,25 @@ class Metrics(dict[str, evaluate.EvaluationModule]):
 def load_metrics(names: Sequence[str], trust_remote_code: bool = False) -> Metrics:
     """The metrics of these names: of the zoo (`accuracy`), a folder that holds a file of its own name (`./mine`, and in
     it `mine.py`) or such a file, or, with `trust_remote_code`, a space of the Hub (`user/mine`)."""
-    evaluate.config.HF_EVALUATE_OFFLINE |= constants.HF_HUB_OFFLINE  # evaluate itself only knows a variable of its own
-    sources = {Path(name).absolute().stem: find_metric(name, trust_remote_code) for name in names}
-    if len(sources) < len(names):
+    named = {Path(name).absolute().stem: name for name in names}
+    if len(named) < len(names):
         raise ValueError(f"metrics {', '.join(names)}: two have the same last name; give each one of its own")
-    return Metrics({name: load_metric(source) for name, source in sources.items()})
+    return Metrics({short: load_metric(name, trust_remote_code) for short, name in named.items()})
 
 
-def load_metric(source: str) -> evaluate.EvaluationModule:
-    """The metric that [`find_metric`] has found."""
-    if source in SHIPPED:
-        return SHIPPED[source](keep_in_memory=True)
-    try:
-        with silenced_metrics():
-            return evaluate.load(source, keep_in_memory=True)
-    except (Exception, SystemExit) as error:
-        advice = "it needs a class of evaluate.Metric, and each import on a line of its own"
-        why = "" if isinstance(error, OSError) else f"; {advice}"  # which is about its code
-        raise ValueError(f"metric {source!r} cannot be loaded: {error!r}{why}") from error
-
-
-def find_metric(name: str, trust_remote_code: bool) -> str:
-    """The zoo's name of a metric, or what `evaluate.load` finds it by: the path of its file, or the name of a space."""
+def load_metric(name: str, trust_remote_code: bool) -> evaluate.EvaluationModule:
+    """One of the zoo's metrics, or what `evaluate` loads from a file or a space."""
     if name in SHIPPED:
-        return name
+        return SHIPPED[name](keep_in_memory=True)
     path = Path(name).absolute()
     file = path / f"{path.name}.py" if path.is_dir() else path
-    if file.is_file() and file.suffix == ".py":
-        return str(file)
-    if trust_remote_code and re.fullmatch(r"[\w-]+/[\w.-]+", name) and not path.exists():
-        return name
-    near = get_close_matches(name.lower(), SHIPPED, n=1)
-    meant = f"did you mean {near[0]!r}?" if near else f"the zoo has {', '.join(SHIPPED)}."
-    raise ValueError(
-        f"no metric {name!r}: {meant} Else name a folder that holds a file of its own name (mine/mine.py), or, with"
-        " trust_remote_code, a space of the Hub (evaluate-metric/recall)"
-    )
+    is_file = file.is_file() and file.suffix == ".py"
+    if not is_file and not (trust_remote_code and re.fullmatch(r"[\w-]+/[\w.-]+", name) and not path.exists()):
+        others = "a folder with a file of its own name (mine/mine.py), or, with trust_remote_code, a space of the Hub"
+        raise ValueError(f"no metric {name!r}: give {', '.join(SHIPPED)}, {others}")
+    evaluate.config.HF_EVALUATE_OFFLINE |= constants.HF_HUB_OFFLINE  # evaluate itself only knows a variable of its own
+    try:
+        with silenced_metrics():
+            return evaluate.load(str(file) if is_file else name, keep_in_memory=True)
+    except (Exception, SystemExit) as error:  # a metric is anybody's code
+        raise ValueError(f"metric {name!r} cannot be loaded: {error!r}; it needs a class of evaluate.Metric") from error

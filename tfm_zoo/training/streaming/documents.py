@@ -34,9 +34,7 @@ class DocumentOptions(StreamOptions):
     built_in_note: ClassVar = "The documents are generated, from templates. They test the machinery alone."
 
     train_file: str | None = option(
-        None,
-        "Instead of dataset_name: CSV, TSV, JSON (lines) or Parquet, a document a row; or text, a sentence a line with"
-        " an empty line between documents. A pattern ('shards/*.txt') means all files that fit.",
+        None, "A table with a document a row; or text, a sentence a line, with an empty line between documents."
     )
     block_documents: int = option(2000, "Documents that are mixed at a time, by all readers together.", at_least=2)
 

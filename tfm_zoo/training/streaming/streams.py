@@ -98,9 +98,7 @@ class Stream:
                             yield Position(start.epoch, 0, index, before, number), piece
                         number += 1
             start = Position(start.epoch + 1)
-        raise ValueError(
-            "there is no text to train on (without a validation split, the first rows of a stream validate)"
-        )
+        raise ValueError("there is no text to train on, beside that to validate on")
 
     def share(self, starts: Mapping[int, Position], part: int, parts: int) -> Iterator[tuple[int, Found]]:
         """The texts of a part for the readers that begin here, which take its texts in turn, each with its reader."""
@@ -187,8 +185,6 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         super().__init__(per_device, **division)
         self.stream, self.size, self.collate = stream, stream.size, collate or default_collate
         self.steps_per_epoch = -(-self.size // self.global_batch_size) if self.size else max_steps
-        if not self.steps_per_epoch:
-            raise ValueError("a stream of unknown length needs max_train_steps")
         # With fewer readers than processes, or a number of these that is not a power of two, several read the same.
         step = gcd(self.num_processes, stream.readers)
         self.readers = range(self.process_index % step, stream.readers, step)
@@ -208,11 +204,9 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         return {"used": self.used, "readers": self.stream.readers, "starts": gather_object(starts)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if state.get("readers") != self.stream.readers:
-            raise ValueError(
-                f"resume_from_checkpoint: the checkpoint's stream had {state.get('readers', 'other')} readers, and this"
-                f" one has {self.stream.readers}; continue with the texts and the version of tfm_zoo that it began with"
-            )
+        if (was := state.get("readers", "other")) != self.stream.readers:
+            found = f"the checkpoint's stream had {was} readers, and this one has {self.stream.readers}"
+            raise ValueError(f"resume_from_checkpoint: {found}: continue with the texts that it began with")
         starts = {reader: position_of(start) for reader, start, *_ in state["starts"]}
         self.used, self.starts = state["used"], {reader: starts[reader] for reader in self.readers}
 

@@ -39,13 +39,8 @@ class StreamOptions(TrainingOptions):
     train_split_name: str | None = option(None, "Split to train on; default: the one that begins with 'train'.")
 
     def with_defaults(self) -> Self:
-        """As for all tasks. Refuses options that need the length of the data, which is unknown for a stream."""
-        if self.streaming and self.max_train_samples:
-            raise ValueError("max_train_samples is for texts in memory; with streaming give max_train_steps alone")
         if self.streaming and not self.max_train_steps:
             raise ValueError("streaming needs max_train_steps: the number of steps in a pass over a stream is unknown")
-        if self.streaming and self.checkpointing_steps == "epoch":
-            raise ValueError("checkpointing_steps 'epoch': a stream has no epochs; give a number of steps")
         return super().with_defaults()
 
     @property

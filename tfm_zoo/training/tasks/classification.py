@@ -13,8 +13,8 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import data
-from tfm_zoo.training.models import Head, ModelAndTokenizer, family_of, with_padding
-from tfm_zoo.training.new_models import known_config, new_with_labels
+from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
+from tfm_zoo.training.new_models import new_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, choose_best_metric, inputs_of, task_of_rows
@@ -26,6 +26,13 @@ LABEL_COLUMNS = [["label"], ["labels"]]
 
 # transformers' names of the problems, as `config.problem_type` has them
 ONE_LABEL, ANY_LABELS, NUMBERS = "single_label_classification", "multi_label_classification", "regression"
+#: problem -> the metrics, unless options name others, and labels of two rows, on which metrics are tried
+USUAL_METRICS = {
+    ONE_LABEL: (["accuracy", "f1"], [0, 1]),
+    ANY_LABELS: (["accuracy", "f1"], [[1, 0], [0, 1]]),
+    NUMBERS: (["mse", "pearsonr"], [0.5, 1.5]),
+    "numbers": (["mse"], [[0.5, 0.5], [1.5, 1.5]]),  # several of each row
+}
 
 
 @dataclass(frozen=True)
@@ -37,9 +44,7 @@ class ClassificationOptions(TrainingOptions):
     # The model
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
     classifier_pooling: Literal["cls", "mean", "attention"] | None = option(
-        None,
-        "What the head of a zoo encoder reads: the first position, the mean of all tokens (better after a short"
-        " pre-training), or a mean weighted by a learned query; default: as configured.",
+        None, "What the head of a zoo encoder reads: the first position, or the mean of all, perhaps a weighted one."
     )
 
     # The data
@@ -47,20 +52,11 @@ class ClassificationOptions(TrainingOptions):
         None, f"One text column or two; default: first of {row_files.names_in(TEXT_COLUMNS)}.", "text_column_names"
     )
     label_column_name: list[str] | None = option(
-        None,
-        "Labels, lists of labels or numbers; or several columns, of numbers or of labels that a row has (1) or lacks"
-        " (0); default: 'label' or 'labels'.",
-        "label_column_names",
+        None, "Labels, lists of them or numbers; or columns of 1 and 0, or of numbers.", "label_column_names"
     )
-    problem_type: Literal[ONE_LABEL, ANY_LABELS, NUMBERS] | None = option(
-        None, "Default: multi-label for lists and several columns, else one label for each text."
-    )
-    class_weights: list[float] | None = option(
-        None, "How much each label counts in the loss, in the order in which the log names them; of one label a text."
-    )
-    label_smoothing_factor: float = option(
-        0.0, "Label smoothing, of one label a text: what labels give to all.", at_least=0, below=1
-    )
+    problem_type: Literal[ONE_LABEL, ANY_LABELS, NUMBERS] | None = option(None, "Default: what the labels show.")
+    class_weights: list[float] | None = option(None, "How much each label counts, in the order that the log has.")
+    label_smoothing_factor: float = option(0.0, "Label smoothing: what labels give to all.", at_least=0, below=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,8 +64,6 @@ class ClassificationOptions(TrainingOptions):
             raise ValueError(f"text_column_name takes one or two columns, not {self.text_column_name}")
         if self.classifier_pooling and self.model_class == "native":
             raise ValueError("classifier_pooling is for encoders of the zoo, not for model_class 'native'")
-        if self.classifier_pooling and "classifier_pooling" in self.overrides():
-            raise ValueError("give classifier_pooling either by itself or in config_overrides, not both")
 
 
 @dataclass
@@ -86,12 +80,9 @@ class LabelledTexts(data.Data):
 
     @property
     def usual_metrics(self) -> data.UsualMetrics:
-        number, names = len(self.label_names), ["accuracy", "f1"]
-        rows = [0, 1] if self.problem == ONE_LABEL else [[1, 0], [0, 1]]
-        if self.problem == NUMBERS:
-            names = ["mse", "pearsonr"] if number == 1 else ["mse"]
-            rows = encoded_labels([[0.5] * number, [1.5] * number], NUMBERS, {})
-        return data.UsualMetrics(names, rows, rows, best=names[0])
+        are_several_numbers = self.problem == NUMBERS and len(self.label_names) > 1
+        names, two_rows = USUAL_METRICS["numbers" if are_several_numbers else self.problem]
+        return data.UsualMetrics(names, two_rows, two_rows, best=names[0])
 
     def encode(
         self, args: ClassificationOptions, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
@@ -179,17 +170,16 @@ def read_labels(table: data.Table, columns: Sequence[str], problem: str) -> list
         for column, cell in zip(columns, cells, strict=True):
             if cell is not None and not (is_number(cell) and (problem == NUMBERS or float(cell) in (0, 1))):
                 raise table.error(row, f"{wanted}, not {cell!r}", column)
-        if None in cells:
-            labels.append(None)
-        elif problem == NUMBERS:
-            labels.append([*map(float, cells)])
+        numbers = None if None in cells else [*map(float, cells)]
+        if numbers and problem == ANY_LABELS:
+            labels.append([column for column, number in zip(columns, numbers, strict=True) if number])
         else:
-            labels.append([column for column, cell in zip(columns, cells, strict=True) if float(cell)])
+            labels.append(numbers)
     return labels
 
 
 def single_labels(table: data.Table, column: str, labels: Sequence[Any]) -> list[str | None]:
-    """The name of each row's label."""
+    """The name of each row's label: a text, or a whole number."""
     feature, found = table.rows.features[column], [label for label in labels if label is not None]
     if isinstance(feature, ClassLabel):
         return labels
@@ -197,11 +187,8 @@ def single_labels(table: data.Table, column: str, labels: Sequence[Any]) -> list
         raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
     are_numbers = feature.dtype.startswith("float") or all(map(is_number, found))  # perhaps in writing, as in CSV
     if are_numbers and (real := next((label for label in found if not float(label).is_integer()), None)):
-        raise ValueError(
-            f"label_column_name {column!r} holds numbers (float64), such as {real}; expected text, whole numbers or"
-            " booleans: to learn numbers, give problem_type 'regression'; to learn ranges of numbers, write them as"
-            " names, such as 'low' and 'high'"
-        )
+        what = f"holds numbers (float64), such as {real}"
+        raise ValueError(f"label_column_name {column!r} {what}: to learn numbers, give problem_type 'regression'")
     names = [label if label is None else str(int(label) if isinstance(label, float) else label) for label in labels]
     return [name and name.strip() for name in names] if are_numbers else names
 
@@ -227,11 +214,8 @@ def encoded_labels(labels: Iterable[Any], problem: str, label2id: Mapping[str, i
 def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> ModelAndTokenizer:
     """The model for the labels, a checkpoint or a new one, and its tokenizer."""
     fields = {"problem_type": texts.problem}
-    if args.classifier_pooling:
+    if args.classifier_pooling:  # which only encoders of the zoo have; others refuse it
         fields["classifier_pooling"] = args.classifier_pooling
-        config = known_config(args) if args.is_new else HEAD.config_of_checkpoint(args)
-        if family_of(config) != "tfm_bert":
-            raise ValueError(f"classifier_pooling is for encoders, and {config.model_type!r} is not one")
     if args.is_new:
         model, tokenizer = new_with_labels(HEAD, args, texts.texts(), texts.label_names, **fields)
     else:

@@ -31,7 +31,7 @@ class DenoisingOptions(DocumentOptions):
     }
     make_tokenizer: ClassVar = staticmethod(bpe_with_sentinels)
 
-    max_seq_length: int = option(512, "Tokens that the model reads of an example, at most.", "max_length")
+    max_seq_length: int = option(512, "Tokens that the model reads of an example, at most.", "max_length", at_least=3)
     noise_density: float = option(0.15, "Share of the tokens that are left out.", above=0, below=1)
     mean_noise_span_length: float = option(3.0, "Mean number of tokens of what is left out.", at_least=1)
 
@@ -60,16 +60,12 @@ class SpanCorruption:
         ids = map(known.get, map(SENTINEL.format, count()))
         self.sentinels = np.array([*takewhile(lambda index: index is not None, ids)], dtype=np.int64)
         self.end = np.array([tokenizer.eos_token_id])
-        if self.max_length < 3:
-            raise ValueError(f"max_seq_length must be at least 3 (a token, a sentinel, the end), not {self.max_length}")
         self.room = next(size for size in count(2) if self.lengths(size + 1)[0] > self.max_length)
         self.longest = max(self.max_length, self.lengths(self.room)[1])
         needed = self.divided(self.room)[1] + 1
         if needed > len(self.sentinels):
-            raise ValueError(
-                f"tokenizer {tokenizer.name_or_path!r} has {len(self.sentinels)} sentinels ({SENTINEL.format(0)}, ...),"
-                f" and max_seq_length {self.max_length} needs {needed}"
-            )
+            has = f"tokenizer {tokenizer.name_or_path!r} has {len(self.sentinels)} sentinels (<extra_id_0>, ...)"
+            raise ValueError(f"{has}, and max_seq_length {self.max_length} needs {needed}")
 
     def divided(self, size: int) -> tuple[int, int]:
         """How many of `size` tokens are left out, and in how many spans."""
@@ -137,7 +133,5 @@ def load_task(run: Run) -> DenoisingTask:
     args = cap_lengths(args, longest, "max_seq_length")
     examples = SpanCorruption(tokenizer, args.max_seq_length, args.noise_density, args.mean_noise_span_length)
     if examples.longest > longest:
-        raise ValueError(
-            f"noise_density {args.noise_density}: {examples.longest} tokens to write, of {longest} at most"
-        )
+        raise ValueError(f"noise_density {args.noise_density}: {examples.longest} tokens to write, at most {longest}")
     return task_of_documents(DenoisingTask, replace(run, args=args), documents, examples, model, tokenizer)

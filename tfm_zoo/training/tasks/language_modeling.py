@@ -54,9 +54,7 @@ class LanguageModelingOptions(StreamOptions):
 
     max_train_samples: int | None = option(None, "Use this many training blocks, the first ones.", at_least=1)
     block_size: int | None = option(None, "Tokens per block; default: what the model takes, at most 1024.", at_least=2)
-    document_separator: str | None = option(
-        None, "Text between documents, such as a line break if each row is a line; default: the end-of-text token."
-    )
+    document_separator: str | None = option(None, "Text between documents; default: the end-of-text token.")
     sample_prompt: str | None = option(None, "Text that samples continue; by default they begin a text.")
     sample_length: int = option(100, "Tokens of a sample; 0: no samples.", at_least=0)
     num_samples: int = option(1, "Samples drawn at each evaluation.", at_least=1)
@@ -64,25 +62,19 @@ class LanguageModelingOptions(StreamOptions):
     temperature: float = option(1.0, "Below 1, likely tokens are drawn more often.", above=0)
 
 
-@dataclass
-class Joining:
-    """Turns documents into token ids, which end with the separator."""
+def separator(tokenizer: PreTrainedTokenizerBase, args: LanguageModelingOptions, is_needed: bool = True) -> list[int]:
+    """The token ids that end a document: those of the `document_separator`, or the tokenizer's end of text."""
+    if args.document_separator is not None:
+        return tokenizer(args.document_separator, add_special_tokens=False)["input_ids"]
+    if tokenizer.eos_token_id is None and is_needed:
+        raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no end-of-text token: give a document_separator")
+    return [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
 
-    tokenizer: PreTrainedTokenizerBase
-    separator: str | None = None  # text between documents; None: the tokenizer's end of text
-    single: bool = False  # whether there is only one document, which needs no separator
 
-    def __post_init__(self) -> None:
-        end, name = self.tokenizer.eos_token_id, self.tokenizer.name_or_path
-        if self.separator is None and end is None and not self.single:
-            raise ValueError(f"tokenizer {name!r} has no end-of-text token: give a document_separator")
-        self.separator_ids = [] if end is None else [end]
-        if self.separator is not None:
-            self.separator_ids = self.tokenizer(self.separator, add_special_tokens=False)["input_ids"]
-
-    def __call__(self, texts: list[str]) -> list[list[int]]:
-        ids, end = self.tokenizer(texts, verbose=False)["input_ids"], self.separator_ids
-        return [row if end and row[-len(end) :] == end else row + end for row in ids]
+def ids_of(texts: list[str], tokenizer: PreTrainedTokenizerBase, end: list[int]) -> list[list[int]]:
+    """Documents as token ids, which end with a separator."""
+    ids = tokenizer(texts, verbose=False)["input_ids"]
+    return [row if end and row[-len(end) :] == end else row + end for row in ids]
 
 
 @dataclass
@@ -96,11 +88,10 @@ class Corpus(data.Data):
         yield from self.stream.first_texts() if self.stream else self.splits["train"]["text"]
 
     def encode(self, tokenizer: PreTrainedTokenizerBase, args: LanguageModelingOptions) -> dict[str, Tensor]:
-        """Each split as one row of token ids, `(tokens,)`: its documents, joined (see [`Joining`])."""
-        single = not self.stream and max(map(len, self.splits.values())) == 1
-        join = Joining(tokenizer, args.document_separator, single)
-        options = {"remove_columns": "text", "num_proc": args.preprocessing_num_workers}
-        splits = self.splits.map(lambda rows: {"input_ids": join(rows["text"])}, batched=True, **options)
+        """Each split as one row of token ids, `(tokens,)`: its documents, one after the other."""
+        end = separator(tokenizer, args, is_needed=bool(self.stream) or max(map(len, self.splits.values())) > 1)
+        options = {"remove_columns": "text", "num_proc": args.preprocessing_num_workers, "batched": True}
+        splits = self.splits.map(lambda rows: {"input_ids": ids_of(rows["text"], tokenizer, end)}, **options)
         encoded = {}
         for name, split in splits.items():
             chunks = [chunk.flatten().to_numpy() for chunk in split.data.column("input_ids").chunks]
@@ -142,11 +133,14 @@ class Blocks(torch.utils.data.Dataset):
 
 
 def blocks_of_chunk(
-    documents: list[str], rng: np.random.Generator, join: Joining, blocks: Callable[[Tensor], Blocks]
+    documents: list[str],
+    rng: np.random.Generator,
+    encode: Callable[[list[str]], list[list[int]]],
+    blocks: Callable[[Tensor], Blocks],
 ) -> list[dict[str, np.ndarray]]:
     """[`Blocks`] that hold all tokens of the documents that a [`Stream`] reads together. They are arrays: as a tensor,
     each would need an open file on its way from a worker."""
-    tokens = np.concatenate([np.array(ids, dtype=np.int32) for ids in join(documents)])
+    tokens = np.concatenate([np.array(ids, dtype=np.int32) for ids in encode(documents)])
     blocks = blocks(torch.from_numpy(tokens))
     return [{name: row.numpy() for name, row in blocks[index].items()} for index in range(len(blocks))]
 
@@ -208,22 +202,17 @@ class Sampler:
     longest: int  # tokens that the model takes
 
     def __post_init__(self) -> None:
-        args, tokenizer, longest = self.args, self.tokenizer, self.longest
+        args, tokenizer = self.args, self.tokenizer
         start = next((i for i in (tokenizer.bos_token_id, tokenizer.eos_token_id) if i is not None), 0)
         prompt = tokenizer(args.sample_prompt or "")["input_ids"] or [start]
         self.prompt = torch.tensor([prompt] * args.num_samples)
-        self.length = max(0, min(args.sample_length, longest - len(prompt)))
-        if args.sample_length and self.length < 1:
-            raise ValueError(f"sample_prompt has {len(prompt)} tokens, of {longest} that the model takes: shorten it")
+        self.length = max(0, min(args.sample_length, self.longest - len(prompt)))
+        if args.sample_length and not self.length:
+            raise ValueError(f"sample_prompt has {len(prompt)} tokens, of {self.longest} that the model takes")
+        padding = start if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+        options = {"do_sample": True, "top_p": args.top_p, "temperature": args.temperature, "top_k": 0}
         self.config = copy.deepcopy(self.config)
-        self.config.update(
-            do_sample=True,
-            top_p=args.top_p,
-            temperature=args.temperature,
-            top_k=0,
-            max_new_tokens=self.length or None,
-            pad_token_id=start if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
-        )
+        self.config.update(**options, max_new_tokens=self.length or None, pad_token_id=padding)
 
     def draw(self, model: PreTrainedModel, step: int, sharded: bool = False) -> list[str]:
         """Samples of a model after `step` steps, empty if `sample_length` is 0. If sharded, all processes call it."""
@@ -293,7 +282,8 @@ def load_task(run: Run) -> LanguageModelingTask:
 
     blocks = partial(Blocks, block_size=args.block_size, filling=tokenizer.eos_token_id or 0)
     if corpus.stream:
-        make_examples = partial(blocks_of_chunk, join=Joining(tokenizer, args.document_separator), blocks=blocks)
+        encode = partial(ids_of, tokenizer=tokenizer, end=separator(tokenizer, args))
+        make_examples = partial(blocks_of_chunk, encode=encode, blocks=blocks)
         examples = Stream(corpus.stream, make_examples, args.seed, MIXED_DOCUMENTS).with_readers()
         if next(examples.first_pass(), None) is None:
             raise ValueError("the training text holds too few tokens to predict any")
@@ -305,8 +295,6 @@ def load_task(run: Run) -> LanguageModelingTask:
         limit=args.max_eval_samples,
         multiple_of=args.per_device_eval_batch_size * processes if processes > 1 else 1,
     )
-    identity = {name: data.digest([split]) for name, split in tokens.items()}
-    identity |= {"train": corpus.stream.identity} if corpus.stream else {}
     return LanguageModelingTask(
         run=replace(run, args=args),
         model=model,
@@ -315,8 +303,8 @@ def load_task(run: Run) -> LanguageModelingTask:
         splits={"train": examples, "validation": validation},
         facts={
             "train_files": args.files_identity,
-            "training text": identity["train"],
-            "validation text": identity["validation"],
+            "training text": corpus.stream.identity if corpus.stream else data.digest([tokens["train"]]),
+            "validation text": data.digest([tokens["validation"]]),
         },
         sampler=sampler,
         tokens={name: len(split) for name, split in tokens.items()},

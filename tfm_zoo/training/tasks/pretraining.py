@@ -40,9 +40,9 @@ class PretrainingOptions(DocumentOptions):
     make_tokenizer: ClassVar = staticmethod(learned_word_piece)
 
     next_sentence_prediction: bool = option(True, "Train also on pairs of segments; false: on masked tokens alone.")
-    max_seq_length: int = option(128, "Tokens of an example at most.", "max_length")
+    max_seq_length: int = option(128, "Tokens of an example at most.", "max_length", at_least=5)
     short_seq_prob: float = option(0.1, "Share of the pairs that are made shorter than that.", at_least=0, at_most=1)
-    mlm_probability: float = option(0.15, "Share of the tokens that are to be predicted.")
+    mlm_probability: float = option(0.15, "Share of the tokens that are to be predicted.", above=0, below=1)
     whole_word_mask: bool = option(False, "Mask all tokens of a word, or none of them.")
 
 
@@ -64,16 +64,9 @@ class PretrainingExamples:
 
     def __post_init__(self) -> None:
         tokenizer = self.tokenizer
-        if not 0 < self.probability < 1:
-            raise ValueError(f"mlm_probability must be above 0 and below 1, not {self.probability}")
         for name in ("mask_token", "cls_token", "sep_token"):
             if getattr(tokenizer, name) is None:
                 raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no {name}, which an encoder needs")
-        if self.whole_words and not tokenizer.is_fast:
-            raise ValueError(f"whole_word_mask needs a fast tokenizer, which {tokenizer.name_or_path!r} has not")
-        shape = ("[CLS]", "A", "[SEP]", "B", "[SEP]") if self.pairs else ("[CLS]", "A", "[SEP]")
-        if self.longest < len(shape):
-            raise ValueError(f"max_seq_length must be at least {len(shape)} ({' '.join(shape)}), not {self.longest}")
         self.room = self.longest - (3 if self.pairs else 2)
         self.cls, self.sep = (np.array([[i], [1]]) for i in (tokenizer.cls_token_id, tokenizer.sep_token_id))
         self.is_special = np.zeros(len(tokenizer), dtype=bool)
@@ -82,12 +75,8 @@ class PretrainingExamples:
     @property
     def needs(self) -> str:
         """What the documents must have for an example to be made, for messages."""
-        if not self.pairs:
-            return "a token"
-        return (
-            "two documents, and of one of them two sentences (or --next_sentence_prediction false); documents of"
-            f" {CHARACTERS:,} characters or more are read by themselves, and give no pairs: cut them into shorter ones"
-        )
+        pairs = f"two documents of less than {CHARACTERS:,} characters, and of one of them two sentences"
+        return pairs if self.pairs else "a token"
 
     def __call__(self, documents: Sequence[str], rng: np.random.Generator) -> list[dict[str, Any]]:
         """The examples of a chunk of documents, in the documents' order."""
@@ -154,10 +143,8 @@ class PairsHead(Head):
         model_class = self.official_class(config)
         has_head = model_class is None or "next_sentence_label" in inspect.signature(model_class.forward).parameters
         if not has_head or (getattr(config, "type_vocab_size", 2) or 0) < 2:
-            raise ValueError(
-                f"model_type {config.model_type!r} has no head, or no segments, for pairs of sentences: pre-train it"
-                " with next_sentence_prediction false"
-            )
+            lacks = f"model_type {config.model_type!r} has no head, or no segments, for pairs of sentences"
+            raise ValueError(f"{lacks}: give next_sentence_prediction false")
 
 
 MASKED = Head(AutoModelForMaskedLM, "masked language model")

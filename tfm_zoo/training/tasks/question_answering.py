@@ -42,14 +42,10 @@ class AnsweringOptions(TrainingOptions):
     answer_column: str = option("answers", "Column of the answers: lists 'text' and 'answer_start', in characters.")
     version_2_with_negative: bool = option(False, "Some questions have no answer, as in version 2 of SQuAD.")
     max_seq_length: int = option(384, "Tokens of a window: question and part of a context.", "max_length", at_least=8)
-    doc_stride: int | None = option(
-        None, "Tokens that a window shares with the next; default: 128, or half a window if that is less.", at_least=0
-    )
+    doc_stride: int | None = option(None, "Tokens that windows share; default: 128, or half a window.", at_least=0)
     max_answer_length: int = option(30, "The most tokens of an answer.", at_least=1)
     n_best_size: int = option(20, "How many answers to a question are compared, and written down.", at_least=1)
-    null_score_diff_threshold: float = option(
-        0.0, "With version_2_with_negative: by how much 'no answer' has to score better than the best answer."
-    )
+    null_score_diff_threshold: float = option(0.0, "By how much 'no answer' has to score better than the best one.")
 
 
 @dataclass
@@ -77,7 +73,7 @@ class Questions(data.Data):
         columns = ["question", "context", "answers"]
         options = {"input_columns": columns, "with_indices": True, "batched": True, "batch_size": 200}
         options |= {"remove_columns": ["id", *columns], "num_proc": args.preprocessing_num_workers}
-        encoded = DatasetDict({name: rows.map(encode_batch, **options) for name, rows in self.splits.items()})
+        encoded = self.splits.map(encode_batch, **options)
         for name, rows in encoded.items():
             if len(rows) > (size := len(self.splits[name])):
                 self.notes.append(f"The {size:,} contexts of the {name} split were cut into {len(rows):,} windows.")
@@ -140,8 +136,7 @@ def _questions(table: data.Table) -> Dataset:
         if not isinstance(answer, Mapping) or not all(isinstance(answer.get(key), list) for key in ANSWER):
             raise table.error(row, f"answer_column needs lists `text` and `answer_start`, not {answer!r}")
         if not answer["text"] and not args.version_2_with_negative:
-            advice = "give version_2_with_negative if questions may lack one"
-            raise table.error(row, f"there is no answer: {advice}")
+            raise table.error(row, "there is no answer: give version_2_with_negative if questions may lack one")
         for text, start in zip(answer["text"], answer["answer_start"], strict=True):
             if not text or not context.startswith(text, start):
                 raise table.error(row, f"the answer {text!r} does not stand at character {start} of its context")

@@ -24,9 +24,7 @@ class SummarizationOptions(TextToTextOptions):
     writes: ClassVar = "summary"
 
     text_column: str | None = option(None, f"Column of texts; default: first of {row_files.names_in(TEXT_COLUMNS)}.")
-    summary_column: str | None = option(
-        None, f"Column of summaries; default: first of {row_files.names_in(SUMMARY_COLUMNS)}."
-    )
+    summary_column: str | None = option(None, f"Of summaries; default: {row_files.names_in(SUMMARY_COLUMNS)}.")
     max_source_length: int = option(512, "Longer texts are truncated to this many tokens.", at_least=1)
 
 

@@ -75,13 +75,11 @@ class TaggedTexts(data.Data):
             learns_all = args.label_all_tokens and name == "train"
             encoded[name] = rows.map(encode_batch, batched=True, fn_kwargs={"all_tokens": learns_all}, **options)
             if left_out := sum(encoded[name]["left_out"]):
-                words = sum(map(len, rows["words"]))
+                words, longest = sum(map(len, rows["words"])), args.max_seq_length
                 if left_out == words:
-                    raise ValueError(f"max_seq_length {args.max_seq_length}: no word of the {name} split has a token")
-                self.notes.append(
-                    f"{left_out:,} of the {words:,} words of the {name} split were left out, and do not count in its"
-                    f" figures: they come after the first {args.max_seq_length} tokens, or have no token."
-                )
+                    raise ValueError(f"max_seq_length {longest}: no word of the {name} split has a token")
+                of = f"{left_out:,} of the {words:,} words of the {name} split were left out, as they"
+                self.notes.append(f"{of} come after the first {longest} tokens, or have no token.")
         return DatasetDict(encoded).remove_columns("left_out")
 
 
@@ -130,8 +128,7 @@ def tagged_words(word_column: str, tag_column: str, table: data.Table) -> Datase
         if not isinstance(tags, list) or not all(isinstance(tag, (str, int)) for tag in tags):
             raise table.error(row, f"label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
         if len(words) != len(tags):
-            sizes = f"{data.pluralize(len(words), 'word')} and {data.pluralize(len(tags), 'tag')}"
-            raise table.error(row, f"{sizes}; each word needs one")
+            raise table.error(row, f"{data.pluralize(len(words), 'word')} and {data.pluralize(len(tags), 'tag')}")
         found["words"].append(words)
         found["tags"].append([*map(str, tags)])
     return Dataset.from_dict(found)
@@ -141,8 +138,7 @@ def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     """The tokenizer, set to read lists of words and to pad. A byte-level tokenizer is set to put a blank before each
     word, so that no two words are joined. A slow tokenizer (written in Python) is refused."""
     if not tokenizer.is_fast:
-        slow = f"tokenizer {tokenizer.name_or_path!r} is slow (written in Python)"
-        raise ValueError(f"{slow} and does not tell which word a token is from: give a fast one")
+        raise ValueError(f"tokenizer {tokenizer.name_or_path!r} is slow, and does not tell which word a token is from")
     splitter = tokenizer.backend_tokenizer.pre_tokenizer
     for part in splitter if isinstance(splitter, splitting.Sequence) else [splitter]:  # Llama 3 and Qwen2 have several
         if isinstance(part, splitting.ByteLevel) and not part.add_prefix_space:

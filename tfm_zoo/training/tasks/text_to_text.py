@@ -68,14 +68,8 @@ class TextToTextOptions(TrainingOptions):
     )
     label_smoothing_factor: float = option(0.0, "Label smoothing: what labels give to others.", at_least=0, below=1)
     num_beams: int | None = option(None, "Width of the beam search; default: the checkpoint's; 4 if new.", at_least=1)
-    length_penalty: float | None = option(
-        None, "Above 0 favours long texts, below 0 short ones; default: the checkpoint's, or 1."
-    )
     num_eval_texts: int = option(
-        0,
-        "Validation pairs for which each evaluation writes a text, to be scored: the first; 0: no texts.",
-        *("num_eval_translations", "num_eval_summaries"),
-        at_least=0,
+        0, "Texts to write and score at each evaluation.", "num_eval_translations", "num_eval_summaries", at_least=0
     )
     num_samples: int = option(4, "Samples printed at each evaluation, and put into the card.", at_least=0)
 
@@ -90,8 +84,6 @@ class TextToTextOptions(TrainingOptions):
             config.max_length = max_length
         # Set also if it is 1: without a number, the zoo's pipelines would search with more beams than evaluations do.
         config.num_beams = self.num_beams or config.num_beams or 1
-        if self.length_penalty is not None:
-            config.length_penalty = self.length_penalty
 
 
 @dataclass
@@ -288,7 +280,6 @@ class TokenBatchSampler(GlobalBatchSampler):
     From epoch to epoch examples of equal lengths change places, and batches change their order, but not their sizes.
     """
 
-    unit = " tokens"
     #: larger batches hold a multiple of this many examples, which most numbers of processes share evenly
     MULTIPLE = 8
 

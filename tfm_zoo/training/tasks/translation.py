@@ -34,12 +34,9 @@ class TranslationOptions(TextToTextOptions):
     # The data
     train_file: str | None = option(
         None,
-        "CSV, TSV, JSON (lines) or Parquet with a column for each language, or one"
-        f" {NESTED!r}; or 'corpus/train', for two text files of sentences, 'corpus/train.en' and 'corpus/train.de'.",
+        f"A table with a column for each language, or {NESTED!r}; or 'a/train' for 'a/train.en' and 'a/train.de'.",
     )
-    source_lang: str | None = option(
-        None, "Language to translate from: the name of its column, or a tokenizer's code that begins with it (en_XX)."
-    )
+    source_lang: str | None = option(None, "Language to translate from: a column, or a tokenizer's code (en_XX).")
     target_lang: str | None = option(None, "The language to translate into, likewise.")
 
     # The run
@@ -55,8 +52,6 @@ class TranslationOptions(TextToTextOptions):
         super().__post_init__()
         if self.source_lang is not None and self.source_lang == self.target_lang:
             raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}")
-        if self.separate_vocabularies and (given := self.model_name_or_path or self.tokenizer_name):
-            raise ValueError(f"separate_vocabularies makes two tokenizers for a new model: it cannot go with {given!r}")
 
 
 def load_parallel_texts(args: TranslationOptions) -> TextPairs:
@@ -77,8 +72,9 @@ def load_pairs(args: TranslationOptions, split: str, file: str) -> Dataset:
     # Not `splitlines`, which also cuts sentences at characters such as U+2028.
     lines = {lang: row_files.read_text(path).removesuffix("\n").split("\n") for lang, path in sides.items()}
     if len(set(map(len, lines.values()))) > 1:
-        counts = " and ".join(f"{path} has {len(lines[language])}" for language, path in sides.items())
-        raise ValueError(f"{split}_file {file!r}: as many lines are needed on both sides; {counts}")
+        raise ValueError(
+            f"{split}_file {file!r}: its sides have {' and '.join(map(str, map(len, lines.values())))} lines"
+        )
     return Dataset.from_dict(lines)
 
 
