@@ -26,6 +26,7 @@ from .editing import edit
         ({"architectures": ["TfmBertForSequenceClassification"]}, "a TfmBertForSeq.*, which does not generate text"),
         ({"architectures": ["TfmGPTForCausalLM"]}, "model has no chat template: ask /v1/completions"),
         (None, "error: .*model'"),  # the server would ask the Hub again and again
+        ({"architectures": ["TfmGPTForCausalLM"]}, "error: What serves a model is not installed: pip install"),
     ],
 )
 def test_what_no_client_would_get_an_answer_from(fields, said, tmp_path, monkeypatch):
@@ -33,7 +34,7 @@ def test_what_no_client_would_get_an_answer_from(fields, said, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setitem(sys.modules, "transformers.cli.transformers", server := Mock())
-    monkeypatch.setattr("transformers.utils.import_utils.is_serve_available", lambda: True)
+    monkeypatch.setattr("transformers.utils.import_utils.is_serve_available", lambda: "install" not in said)
     # Other tests of this process find no class there that the command has put into transformers.
     monkeypatch.setattr("tfm_zoo.plugin.patches.add_classes_to_transformers", lambda: None)
     if fields is not None:
