@@ -260,6 +260,7 @@ EXAMPLE = {"data": EXAMPLES[0]}
         (EXAMPLE | {"doc_strid": 2}, "takes no doc_strid"),
         (EXAMPLE | {"doc_stride": 30, "max_seq_len": 20}, "doc_stride=30 is not a number of tokens"),
         (EXAMPLE | {"max_seq_len": 7}, "max_seq_len=7 leaves no room"),
+        (EXAMPLE | {"max_question_len": 0}, "max_question_len=0: at least 1"),
     ],
 )
 def test_refused_questions(reader, arguments, complaint):
