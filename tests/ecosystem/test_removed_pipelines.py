@@ -154,7 +154,7 @@ def test_refusals(task, message, zoo):
 
 QUESTION, CONTEXT = "who saw a film", " and ".join(SENTENCES)
 EXAMPLES = [{"question": QUESTION, "context": sentence} for sentence in (CONTEXT, *SENTENCES, "bad film bad")]
-SHORT = {"max_seq_len": 14, "doc_stride": 3}
+EXAMPLE, SHORT = {"data": EXAMPLES[0]}, {"max_seq_len": 14, "doc_stride": 3}
 
 
 @pytest.fixture(scope="module")
@@ -245,9 +245,6 @@ def test_a_long_question_is_cut(reader):
     answer, long = make_pipeline("question-answering", reader), f"{QUESTION} and the dull story"
     expected = answer(question=QUESTION, context=SENTENCES[0])
     assert_close(answer(question=long, context=SENTENCES[0], max_question_len=4), expected)
-
-
-EXAMPLE = {"data": EXAMPLES[0]}
 
 
 @pytest.mark.parametrize(
