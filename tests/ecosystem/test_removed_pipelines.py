@@ -154,7 +154,7 @@ def test_refusals(task, message, zoo):
 
 QUESTION, CONTEXT = "who saw a film", " and ".join(SENTENCES)
 EXAMPLES = [{"question": QUESTION, "context": sentence} for sentence in (CONTEXT, *SENTENCES, "bad film bad")]
-SHORT = {"max_seq_len": 14, "doc_stride": 3}
+EXAMPLE, SHORT = {"data": EXAMPLES[0]}, {"max_seq_len": 14, "doc_stride": 3}
 
 
 @pytest.fixture(scope="module")
@@ -247,9 +247,6 @@ def test_a_long_question_is_cut(reader):
     assert_close(answer(question=long, context=SENTENCES[0], max_question_len=4), expected)
 
 
-EXAMPLE = {"data": EXAMPLES[0]}
-
-
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -260,6 +257,7 @@ EXAMPLE = {"data": EXAMPLES[0]}
         (EXAMPLE | {"doc_strid": 2}, "takes no doc_strid"),
         (EXAMPLE | {"doc_stride": 30, "max_seq_len": 20}, "doc_stride=30 is not a number of tokens"),
         (EXAMPLE | {"max_seq_len": 7}, "max_seq_len=7 leaves no room"),
+        (EXAMPLE | {"max_question_len": 0}, "max_question_len=0: at least 1"),
     ],
 )
 def test_refused_questions(reader, arguments, complaint):
