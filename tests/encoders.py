@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 LETTERS = [*string.ascii_letters, *string.digits, *".,:!?"]
@@ -29,9 +29,10 @@ def texts(count: int = 150, words: int = 20) -> list[str]:
     return [" ".join(rng.choices(WORDS, k=rng.randint(1, words))) for _ in range(count)]
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer(lower_case: bool = False) -> PreTrainedTokenizerFast:
     """One token a letter."""
     letters = Tokenizer(models.WordPiece({token: index for index, token in enumerate(TOKENS)}, unk_token="<unk>"))
+    letters.normalizer = normalizers.Lowercase() if lower_case else None
     letters.pre_tokenizer = pre_tokenizers.Whitespace()
     letters.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)]

@@ -1,5 +1,6 @@
 """What learns, if not all weights do: what is not frozen; or low-rank adapters (LoRA, Hu et al. 2021), by PEFT."""
 
+import difflib
 import re
 from collections.abc import Sequence
 from copy import copy
@@ -8,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ def freeze(model: PreTrainedModel, patterns: Sequence[str]) -> None:
     for pattern in patterns:
         frozen = [parameter for name, parameter in named if fnmatchcase(f".{name}.", f"*.{pattern}.*")]
         if not frozen:
-            names = f"they are named like {named[0][0]!r} and {named[-1][0]!r}"
-            raise ValueError(f"freeze {pattern!r}: {type(model).__name__} has no parameter of that name; {names}")
+            near = difflib.get_close_matches(f"model.{pattern}", dict(model.named_modules()), cutoff=0)
+            raise ValueError(f"freeze {pattern!r}: {type(model).__name__} has no parameter of that name; near: {near}")
         for parameter in frozen:
             parameter.requires_grad_(False)
     if not any(parameter.requires_grad for _, parameter in named):
@@ -66,6 +67,10 @@ class Adapters:
             revision=args.model_revision,
             task_type=TASKS.get(type(model).__name__.rpartition("For")[2], task),
         )
+        linear = {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)}
+        for target in args.lora_target_modules or ():
+            if not any(f".{name}".endswith(f".{target}") for name, _ in model.named_modules()):
+                raise ValueError(f"lora_target_modules {target!r}: choose from {', '.join(sorted(linear))}")
         self.model, self.tuner = model, peft.LoraModel(model, self.config, ADAPTER)
         del model.peft_config  # by which other libraries would take it for a model with adapters loaded
         for name in self.heads:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from tfm_zoo.converters.choosing import table_for
 from tfm_zoo.converters.limits import positions_of
 from tfm_zoo.converters.sources import check_folder, download
 from tfm_zoo.inference.packing.configuration import METHOD
+from tfm_zoo.training.checkpoints import complete_checkpoints
 from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.utils.quiet import silenced
 
 logger = logging.getLogger(__name__)
 # Weights are float32 in training, also those of half-precision checkpoints: half precision would round AdamW's small
@@ -37,7 +40,7 @@ class Head:
     def check(self, config: PreTrainedConfig) -> None:
         """Refuse a configuration if neither transformers nor the checkpoint's own code has a class with the head."""
         if not (self.official_class(config) or self.auto_class.__name__ in getattr(config, "auto_map", {})):
-            raise ValueError(f"model_type {config.model_type!r} is not a {self.title}; see docs/architectures.md")
+            raise ValueError(f"{named(config)} is not a {self.title}; see docs/architectures.md")
 
     def official_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
         """transformers' class with this head for this configuration, if there is one."""
@@ -51,7 +54,7 @@ class Head:
             return None
         name = transformers.CONFIG_MAPPING[table.family].auto_classes.get(self.auto_class.__name__)
         if name is None:
-            raise ValueError(f"model_type {config.model_type!r} becomes a {table.family!r}, not a {self.title}")
+            raise ValueError(f"{named(config)} becomes a {table.family!r}, not a {self.title}")
         return getattr(tfm_zoo, name)
 
     def config_of_checkpoint(self, args: TrainingOptions) -> PreTrainedConfig:
@@ -69,7 +72,10 @@ class Head:
         place = str(download(name, FILES, revision)) if revision and not Path(name).exists() else name
         if args.becomes_zoo(config):
             source = transformers.AutoModel.from_pretrained(place) if replace_head else place
-            model = tfm_zoo.from_official(source, self.zoo_class(config), dtype=WEIGHTS, **fields)
+            # New weights are worth no warning where those of a checkpoint will replace them.
+            goes_on = args.resume_from and complete_checkpoints(Path(args.output_dir))
+            with silenced("tfm_zoo") if goes_on else nullcontext():
+                model = tfm_zoo.from_official(source, self.zoo_class(config), dtype=WEIGHTS, **fields)
         else:
             options = {"trust_remote_code": args.trust_remote_code, "ignore_mismatched_sizes": replace_head}
             model = self.auto_class.from_pretrained(place, dtype=WEIGHTS, **options, **fields)
@@ -97,6 +103,11 @@ class Head:
         return self.load(args, replace_head, **label_fields(labels), **fields)
 
 
+def named(config: PreTrainedConfig) -> str:
+    """A model as errors call it: by its checkpoint, or else by its type."""
+    return repr(config.name_or_path) if config.name_or_path else f"model_type {config.model_type!r}"
+
+
 def load_named(args: TrainingOptions, option_name: str, auto_class: type) -> Any:
     """What an option names, a configuration or a tokenizer: loaded from a folder or from the Hub."""
     name, revision = getattr(args, option_name), None
@@ -108,7 +119,8 @@ def load_named(args: TrainingOptions, option_name: str, auto_class: type) -> Any
             download(name, ["config.json" if auto_class is AutoConfig else "tokenizer_config.json"], revision)
         return auto_class.from_pretrained(name, revision=revision, trust_remote_code=args.trust_remote_code)
     except OSError as error:
-        raise OSError(f"{option_name}: {error}") from error
+        default = " (the default; --config_overrides hidden_size=128 makes a small new model)"
+        raise OSError(f"{option_name}{default if name == args.default_model else ''}: {error}") from error
 
 
 def load_tokenizer(args: TrainingOptions) -> PreTrainedTokenizerBase:

@@ -85,5 +85,6 @@ def known_config(args: TrainingOptions) -> PreTrainedConfig:
     if args.config_name:
         return load_named(args, "config_name", AutoConfig)
     if args.model_type is not None and args.model_type not in transformers.CONFIG_MAPPING:
-        raise ValueError(f"model_type {args.model_type!r} is not one of transformers' or the zoo's")
+        near = difflib.get_close_matches(args.model_type, transformers.CONFIG_MAPPING)
+        raise ValueError(f"model_type {args.model_type!r} is not one of transformers' or the zoo's; near: {near}")
     return AutoConfig.for_model(args.model_type or args.small_type[args.model_class])

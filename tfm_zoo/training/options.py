@@ -3,6 +3,7 @@
 A task's own options stand in its file, in one class derived from these.
 """
 
+import difflib
 import json
 import logging
 import operator
@@ -341,7 +342,7 @@ def parse_several(
     classes: Sequence[type], argv: Sequence[str] | None = None, default_config: Path | None = None, **defaults: Any
 ) -> list[Any]:
     """Read options of several classes, perhaps with other `defaults`: from a YAML file (`--config`), and over that from
-    the command line."""
+    the command line. An option that does not exist ends the program, with the nearest one that does."""
     parser = OneLineParser(classes, allow_abbrev=False)
     parser.set_defaults(**defaults)
     parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")
@@ -355,9 +356,16 @@ def parse_several(
                 words += [f"--{name}", *map(str, value)]
             else:
                 words.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
-        *options, _ = parser.parse_args_into_dataclasses([*words, *argv], look_for_args_file=False)  # `_` has --config
+        reading = {"return_remaining_strings": True, "look_for_args_file": False}
+        *options, others, unknown = parser.parse_args_into_dataclasses([*words, *argv], **reading)
     except ValueError as error:
         parser.error(str(error))
+    # (`others` hold --config, and what has no value in the YAML file.)
+    unknown += [f"--{name}" for name in vars(others) if name != "config"]
+    if unknown:
+        known = [f"--{name}" for each in classes for name in each.__dataclass_fields__]
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
+        parser.error(f"unknown option {unknown[0]}{f'; did you mean {near[0]}?' if near else ''}")
     return options
 
 

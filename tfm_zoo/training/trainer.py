@@ -27,8 +27,11 @@ def as_trainer(task: Task, args: TrainingArguments | Mapping[str, Any] | None = 
         arguments: others of the Trainer, such as `callbacks`, `optimizers` and a `compute_loss_func` of your own.
 
     Raises:
-        ValueError: for a task that reads a stream, and for options that the recipes' own loop alone has.
+        ValueError: for what is not a task, for a task that reads a stream, and for options that the recipes' own loop
+            alone has.
     """
+    if not isinstance(task, Task):
+        raise ValueError(f"as_trainer takes a task of a recipe; transformers' Trainer takes a {type(task).__name__}")
     if isinstance(task.splits["train"], Stream):
         raise ValueError("as_trainer takes data in memory, and this task reads a stream: train it by its recipe")
     if unread := [name for name in LOOP if getattr(task.args, name, None)]:
