@@ -98,7 +98,7 @@ def test_wrong_answers_are_those_of_others():
         ("embeddings", {"text_column_name": ["ask", "sya"]}, "text_column_name 'sya': no such column"),
         ("embeddings", {"text_column_name": None}, "give text_column_name"),
         ("embeddings", {"matryoshka_dims": [64, 8]}, "matryoshka_dims 64: vectors of this model have 32 numbers"),
-        ("embeddings", {"leraning_rate": 1}, "['--leraning_rate', '1']"),
+        ("embeddings", {"leraning_rate": 1}, "unknown option --leraning_rate; did you mean --learning_rate?"),
         ("embeddings", {"train_file": "{}/empty.csv"}, "empty.csv"),
         ("reranker", {"train_file": "none.csv"}, "no such file"),
     ],

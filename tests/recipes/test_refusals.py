@@ -30,7 +30,7 @@ REFUSED = {
         ({"metrics": ["f1"], "metric_for_best_model": "accuracy"} | NOWHERE, r"expected one of \['loss', 'f1'\]"),
         ({"metrics": ["pearsonr", "squad"]} | NOWHERE, "metric 'squad' does not work with"),
         ({"class_weights": [1.0, -1.0]}, "expected a number of at least 0 for each of "),
-        (LORA | {"lora_target_modules": ["query", "kv_proj"]}, "No modules were targeted for adaptation"),
+        (LORA | {"lora_target_modules": ["q_proj", "kv_proj"]}, "lora_target_modules 'kv_proj': choose from"),
     ],
     "marks": [
         ({"train_file": "mark.csv"}, "'train', line 3 of mark.csv, column 'fine': a label is 1 or 0, not '2'"),

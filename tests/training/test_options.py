@@ -93,8 +93,8 @@ REFUSED = {
         ("bf16: true\nfp16: true", "give either bf16 or fp16, not both"),
         ("classifier_pooling: mean\nmodel_class: native", "classifier_pooling is for encoders of the zoo, not for"),
         ("train_file: []", "expected one argument"),
-        ("learning_rte: 1\nsed: 3", "not used by the HfArgumentParser: ['--learning_rte=1', '--sed=3']"),
-        ("--num_epochs 3 --sead=1 --seed 2", "['--num_epochs', '3', '--sead=1']"),
+        ("learning_rte: 1\nsed: 3", "unknown option --learning_rte=1; did you mean --learning_rate?"),
+        ("--num_epochs 3 --sead=1 --seed 2", "unknown option --num_epochs; did you mean --num_train_epochs?"),
         ("--config nowhere.yaml", "nowhere.yaml: no such file"),
     ],
     LanguageModelingOptions: [
@@ -110,13 +110,13 @@ REFUSED = {
     TranslationOptions: [
         ("source_lang: en\ntarget_lang: en", "source_lang and target_lang are both 'en'"),
         ("separate_vocabularies: true\ntokenizer_name: some", "either separate_vocabularies or tokenizer_name"),
-        ("--max_length 3", "['--max_length', '3']"),
+        ("--max_length 3", "unknown option --max_length; did you mean"),
     ],
     COMPARISON: [
         ("seed: 1", "give variants"),
         ("variants: '[a, b]'", "expected a mapping of names to fields"),
         ("variants: {a/b: {}}", "variant 'a/b': its name should be one that a folder can have"),
-        ("variants: {a: {}}\npush_to_hub: true", "['--push_to_hub=True']"),
+        ("variants: {a: {}}\npush_to_hub: true", "unknown option --push_to_hub=True"),
     ],
 }
 
