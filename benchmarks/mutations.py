@@ -40,7 +40,7 @@ IMPORTS = "import sys; sys.dont_write_bytecode = True; import datasets, pytest, 
 LIMIT = 1200
 #: room of the package -> the tests that guard it, the quickest first; of other rooms, all
 TESTS = {
-    **dict.fromkeys(("", "commands", "utils"), ["tests/hub", "tests/conversion", "tests/training"]),
+    **{room: ["tests/hub", "tests/conversion", "tests/training"] for room in ("", "commands", "utils")},
     "converters": ["tests/conversion", "tests/equivalence"],
     "corpus": ["tests/corpus"],
     "data": ["tests/training", "tests/recipes"],
