@@ -247,7 +247,7 @@ def test_version_and_list(monkeypatch):
     assert "Did you mean" not in run("list", "xlnet", code=1)  # not MPNet, whose name is as near as that
 
 
-def test_control_codes_do_not_reach_the_terminal(capsys, monkeypatch):
+def test_control_codes_do_not_reach_the_terminal(capsys):
     """As they may stand in labels, cards, names of tensors, and tokens. A log without any keeps its arguments."""
     screen.report("a \x1b[31mred\x07 label\nand \u202eanother, \N{LATIN SMALL LETTER U WITH DIAERESIS}")
     shown = "a \\x1b[31mred\\x07 label\nand \\u202eanother, \N{LATIN SMALL LETTER U WITH DIAERESIS}\n"

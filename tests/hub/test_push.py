@@ -51,7 +51,7 @@ def card(repository) -> str:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked")
-def test_one_commit_holds_the_model_and_nothing_else(folder, there):
+def test_one_commit_holds_the_model_and_nothing_else(folder, there, hub_server):
     before = {path.name for path in folder.iterdir()}
     write("additional_chat_templates/tools.jinja", "part of a tokenizer")(folder)
     left = ("optimizer.pt", "training_args.bin", ".env", "events.out.tfevents.1", "wandb/run/x.txt", "sub/state.pkl")
@@ -62,7 +62,10 @@ def test_one_commit_holds_the_model_and_nothing_else(folder, there):
     assert there().private and len(there().commits) == 2 and not (folder / "README.md").exists()
     push(folder, NAME)
     assert len(there().commits) == 2
-    assert verify(NAME).ok
+    hub_server.tokens.clear()
+    push(save(folder, seed=1), NAME, token="hf_other")
+    assert verify(NAME, token="hf_other").ok
+    assert hub_server.tokens == {"Bearer hf_other"}  # and not that of the environment
 
 
 REFUSED = r"The upload to user/model failed: .* It lacks new.txt: .* Push again \(tfm-zoo push .* user/model\)"

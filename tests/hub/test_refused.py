@@ -16,6 +16,7 @@ from tfm_zoo.hub import push, pushing
 from tfm_zoo.proof import record, verify, verifying
 from tfm_zoo.proof.manifest import FILE, complete_manifest, write
 
+from ..command import tfm_zoo
 from ..tiny import tiny_model
 from .editing import CONFIG, INDEX, TOKENIZER, both, delete, edited, tensors
 from .editing import write as writing
@@ -35,11 +36,21 @@ def folder(saved, tmp_path, monkeypatch):
     monkeypatch.setattr("subprocess.run", None)
     monkeypatch.setattr(pushing, "open_repository", None)
     (tmp_path / "secret").write_text("private")
-    return Path(shutil.copytree(saved, tmp_path / "model"))
+    monkeypatch.chdir(shutil.copytree(saved, tmp_path / "model"))
+    return tmp_path / "model"
 
 
-PUSH = partial(push, repo_id="user/model")
+def by_command(*words: str) -> Callable[[Path], None]:
+    def act(folder: Path) -> None:
+        raise ValueError(tfm_zoo(*words, folder, folder.parent / "out", code=1))
+
+    return act
+
+
+PUSH, OFFICIAL = partial(push, repo_id="user/model"), partial(push, repo_id="user/model", native=True)
 READING = (verify, record, PUSH)
+#: what would take files of the folder along, or look into it from inside
+OTHERS = (OFFICIAL, by_command("export"), by_command("convert", "--quantize", "int8"), lambda _: verify("."))
 
 
 def link(name: str, target: str) -> Callable[[Path], None]:
@@ -57,10 +68,11 @@ LOADING, SENDING = (*READING, load), (verify, PUSH)
 CHANGED = tensors(lambda given: {name: value + 1 for name, value in given.items()}, SHARD)
 #: what is done to the folder, what would read or send it, and what its refusal says
 CASES = [
-    (link("vocab.txt", "secret"), READING, "vocab.txt leads out of "),
+    (link("vocab.txt", "secret"), (*READING, *OTHERS), "vocab.txt leads out of "),
     (link("1_Pooling", "."), (verify, record), "1_Pooling"),
+    (link("README.md", "secret"), (verify, record), "README.md"),
     (link(FILE, "secret"), (verify, record), FILE),
-    (edited(INDEX, weight_map={"a": "../secret"}), LOADING, "../secret leads out of .*model, to "),
+    (edited(INDEX, weight_map={"a": "../secret"}), (*LOADING, *OTHERS), "../secret leads out of .*model, to "),
     (edited(FILE, code={"/etc/hostname": "0"}), SENDING, "/etc/hostname leads out of .*model, to "),
     *((writing(CONFIG, text), LOADING, "config.json ") for text in ("", "[]", "[" * 9999)),
     (edited(CONFIG, auto_map=["a.B"]), READING, rf"{CONFIG} has auto_map=\['a.B'\]; it should name a"),
