@@ -65,10 +65,12 @@ class Scaled(nn.Linear):
 def test_a_head_that_is_not_plain_is_called():
     """The chunked loss reads the head's weight; where calling the head does more, it is called."""
     batch = ragged_batch(TfmBertForMaskedLM, labels=True)
-    hooked, subclassed = (tiny_model(TfmBertForMaskedLM) for _ in range(2))
+    hooked, subclassed, replaced = (tiny_model(TfmBertForMaskedLM) for _ in range(3))
     hooked.lm_head.register_forward_hook(lambda module, inputs, output: 2 * output)
     subclassed.lm_head.__class__ = Scaled
-    for model in (hooked, subclassed):
+    plain = replaced.lm_head.forward
+    replaced.lm_head.forward = lambda states: 2 * plain(states)
+    for model in (hooked, subclassed, replaced):
         outputs = model(**batch)
         wanted = nn.functional.cross_entropy(outputs.logits.flatten(0, 1), batch["labels"].flatten())
         torch.testing.assert_close(outputs.loss, wanted)
