@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import tfm_zoo
 from tests.conversion.comparison import assert_same_model
-from tests.hub.editing import CONFIG, GENERATION, TOKENIZER, write
+from tests.hub.editing import CONFIG, GENERATION, MANIFEST, TOKENIZER, write
 from tests.official_models import BY_NAME, build_tiny
 from tfm_zoo.cli import app
 from tfm_zoo.commands import screen
@@ -114,6 +114,7 @@ def test_there_and_back(name, files, places):
         tokenizers = [AutoTokenizer.from_pretrained(folder, trust_remote_code=True) for folder in places]
         expected, *ids = (tokenizer(["the cat", "a  the</s>the", " the"]) for tokenizer in tokenizers)
         assert ids == [expected, expected] and any(map(any, expected["input_ids"]))
+        assert read(zoo, MANIFEST)["tokenizer"]["ids"]  # so that `verify` finds what was changed beside the model
 
 
 def test_fields_for_engines(places):
