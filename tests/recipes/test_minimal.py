@@ -4,7 +4,7 @@ save loads where there is no zoo."""
 import re
 
 import pytest
-from transformers import AutoConfig, AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification
 
 from .conftest import ROOT, WITHOUT_ZOO, as_argv, forget_processes, imported, run_python
 
@@ -39,15 +39,6 @@ def test_it_learns_and_what_it_saves_predicts(name, tmp_path):
     head, *lines = shown.stdout.splitlines()
     assert head.split() == ["negative", "positive", "text"]
     assert [line.split()[1].endswith("*") for line in lines] == [True, False]
-
-
-def test_minimal_takes_an_official_checkpoint_and_a_data_set(tmp_path, checkpoint):
-    for split, rows in imported(ROOT / "recipes" / "minimal.py").generated_reviews().items():
-        rows.select(range(40)).to_parquet(tmp_path / "data" / f"{split}.parquet")
-    options = {"dataset_name": tmp_path / "data", "model_name_or_path": checkpoint, "max_seq_length": 16}
-    run("minimal", output_dir=tmp_path / "run", num_train_epochs=1, **options)
-    config = AutoConfig.from_pretrained(tmp_path / "run")
-    assert (config.model_type, config.hidden_size) == ("tfm_bert", 32) and "positive" in config.label2id
 
 
 def test_trl_learns_and_what_it_saves_answers(tmp_path):
