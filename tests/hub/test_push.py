@@ -134,8 +134,9 @@ def test_revisions_and_privacy(folder, there, tmp_path):
     assert there().read("README.md", "tuned").decode() == OWN_CARD and MARK.format(NAME) in card(there())
     assert there().at("tuned").files.keys() == there().at("main").files.keys()
     there().tags["v1"], branches = commit, dict(there().branches)
-    for options in ({"revision": commit}, {"revision": "v1"}, {"private": True}):
-        with pytest.raises(ValueError, match=r"is a commit of user|v1 is a tag of|user/model is public"):
+    wrong = {"is a commit of": {"revision": commit}, "v1 is a tag of": {"revision": "v1"}, "public": {"private": True}}
+    for message, options in wrong.items():
+        with pytest.raises(ValueError, match=message):
             push(folder, NAME, **options)
     assert there().branches == branches
 

@@ -35,7 +35,7 @@ def saved(tmp_path_factory) -> Path:
 def folder(saved, tmp_path, monkeypatch):
     monkeypatch.setattr("subprocess.run", None)
     monkeypatch.setattr(pushing, "open_repository", None)
-    (tmp_path / "secret").write_text("private")
+    shutil.copy(saved / FILE, tmp_path / "secret")  # which could be read
     return Path(shutil.copytree(saved, tmp_path / "model"))
 
 
@@ -68,9 +68,9 @@ CHANGED = tensors(lambda given: {name: value + 1 for name, value in given.items(
 #: what is done to the folder, what would read or send it, and what its refusal says
 CASES = [
     (link("vocab.txt", "secret"), (*READING, *OTHERS), "vocab.txt leads out of "),
-    (link("1_Pooling", "."), (verify, record), "1_Pooling"),
-    (link("README.md", "secret"), (verify, record), "README.md"),
-    (link(FILE, "secret"), (verify, record), FILE),
+    (link("1_Pooling", "."), (verify, record), "1_Pooling: a link to a folder"),
+    (link("README.md", "secret"), (verify, record), "README.md leads out of "),
+    (link(FILE, "secret"), (verify, record), f"{FILE} leads out of "),
     (edited(INDEX, weight_map={"a": "../secret"}), (*LOADING, *OTHERS), "../secret leads out of .*model, to "),
     (edited(FILE, code={"/etc/hostname": "0"}), SENDING, "/etc/hostname leads out of .*model, to "),
     *((writing(CONFIG, text), LOADING, "config.json ") for text in ("", "[]", "[" * 9999)),
