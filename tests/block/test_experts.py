@@ -11,7 +11,7 @@ from tfm_zoo.models.experts import TfmSparseMLP
 
 from ..official_models import BY_NAME, build_tiny
 from ..precision import assert_same, in_single
-from ..tiny import NO_DROPOUT, tiny_config, tiny_model
+from ..tiny import NO_DROPOUT, recompute_activations, tiny_config, tiny_model
 
 pytestmark = pytest.mark.usefixtures("double")
 
@@ -63,6 +63,17 @@ def test_the_loss_of_the_router():
     first = zoo(IDS[:, :6], attention_mask=MASK[:, :6], use_cache=True)
     step = zoo(IDS[:, 6:], attention_mask=MASK, past_key_values=first.past_key_values)
     assert step.aux_loss.isfinite() and step.router_logits[0].shape == (6, 4)
+
+
+@in_single()
+def test_checkpointed_blocks_route_as_others():
+    """Bit for bit: the same is computed again."""
+    gradients = []
+    for change in (lambda model: None, recompute_activations):
+        model = tiny_model(TfmGPTForCausalLM, **EXPERTS, output_router_logits=True).train()
+        change(model)
+        gradients.append(torch.autograd.grad(model(IDS, labels=IDS).loss, [*model.parameters()]))
+    torch.testing.assert_close(*gradients, rtol=0, atol=0)
 
 
 @in_single()

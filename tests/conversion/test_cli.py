@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import tfm_zoo
 from tests.conversion.comparison import assert_same_model
-from tests.hub.editing import CONFIG, GENERATION, TOKENIZER, write
+from tests.hub.editing import CONFIG, GENERATION, MANIFEST, TOKENIZER, write
 from tests.official_models import BY_NAME, build_tiny
 from tfm_zoo.cli import app
 from tfm_zoo.commands import screen
@@ -114,6 +114,7 @@ def test_there_and_back(name, files, places):
         tokenizers = [AutoTokenizer.from_pretrained(folder, trust_remote_code=True) for folder in places]
         expected, *ids = (tokenizer(["the cat", "a  the</s>the", " the"]) for tokenizer in tokenizers)
         assert ids == [expected, expected] and any(map(any, expected["input_ids"]))
+        assert read(zoo, MANIFEST)["tokenizer"]["ids"]  # so that `verify` finds what was changed beside the model
 
 
 def test_fields_for_engines(places):
@@ -247,7 +248,7 @@ def test_version_and_list(monkeypatch):
     assert "Did you mean" not in run("list", "xlnet", code=1)  # not MPNet, whose name is as near as that
 
 
-def test_control_codes_do_not_reach_the_terminal(capsys, monkeypatch):
+def test_control_codes_do_not_reach_the_terminal(capsys):
     """As they may stand in labels, cards, names of tensors, and tokens. A log without any keeps its arguments."""
     screen.report("a \x1b[31mred\x07 label\nand \u202eanother, \N{LATIN SMALL LETTER U WITH DIAERESIS}")
     shown = "a \\x1b[31mred\\x07 label\nand \\u202eanother, \N{LATIN SMALL LETTER U WITH DIAERESIS}\n"

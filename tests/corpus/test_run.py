@@ -152,6 +152,15 @@ def test_bad_data_is_refused_before_anything_is_written(reader, files, tmp_path,
     assert not [*tmp_path.glob("out/*")]
 
 
+def test_a_cell_is_a_text_unless_it_is_empty(tmp_path):
+    (tmp_path / "a.csv").write_text('text,score\nNA,1.5\n"null, too",\n')
+    (tmp_path / "b.csv").write_text("\ntext,score\n\n" + "long " * 50_000 + ",2\n")
+    corpus = Corpus.open(data_files=[f"{tmp_path}/*.csv"], keep=["score"])
+    table = pa.concat_tables(corpus.tables(0), promote_options="permissive")
+    assert [text[:9] for text in table["text"].to_pylist()] == ["NA", "null, too", "long long"]
+    assert table["score"].to_pylist() == [1.5, None, 2]
+
+
 def test_two_runs_in_a_folder(reader, files, tmp_path):
     """The second is refused, whatever the first has come to, and the first goes on."""
     first = CorpusRun(Corpus.open(data_files=files), reader, tmp_path / "out", rows_per_part=50)

@@ -1,5 +1,5 @@
-"""The package as its readers meet it: rooms import from those above them, texts are plain, and the reference holds each
-public name with its docstring, in a site that needs no network."""
+"""The package as its readers meet it: rooms import from those above them, texts are plain, a type checker sees the
+public names, and the reference holds each of them with its docstring, in a site that needs no network."""
 
 import ast
 import io
@@ -72,6 +72,32 @@ def test_words():
         texts = words_of(path.read_text("utf-8"))
         found[str(path.relative_to(ROOT))] = [tic for text in texts for tic in tics(text)]
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
+
+
+# Types
+
+#: by package, what no public name's type depends on, and takes a minute to read
+NOT_READ = {
+    "transformers": "data models pipelines quantizers",
+    "torch": "_decomp _dynamo _inductor _refs distributed fx",
+}
+SETTINGS = f"""[mypy]
+ignore_missing_imports = True
+follow_imports = silent
+warn_unused_ignores = True
+[mypy-{",".join(f"{package}.{name}.*" for package, names in NOT_READ.items() for name in names.split())}]
+follow_imports = skip
+"""
+
+
+@pytest.mark.slow
+def test_a_type_checker_agrees(tmp_path):
+    pytest.importorskip("mypy")
+    (tmp_path / "mypy.ini").write_text(SETTINGS)
+    options = ["--config-file", tmp_path / "mypy.ini", "--cache-dir", tmp_path / "cache"]
+    command = [sys.executable, "-m", "mypy", *options, Path(__file__).with_name("typed_uses.py")]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 # The reference

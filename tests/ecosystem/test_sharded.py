@@ -66,10 +66,13 @@ def test_each_layer_is_a_unit(name, version, one_process):
     torch.testing.assert_close(gradient.reshape(wanted.shape), wanted, rtol=1e-4, atol=1e-6)
 
 
-def test_plans_name_modules_that_are_there():
-    model = tiny_model(TfmEncoderDecoderForConditionalGeneration)
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_plans_name_modules_that_are_there(has_bias):
+    """A head with a bias of its own stays whole."""
+    model = tiny_model(TfmEncoderDecoderForConditionalGeneration, final_logits_bias=has_bias)
     names = {re.sub(r"\.\d+(?=\.|$)", ".*", name) for name, _ in model.named_modules()}
     assert model.tp_plan and set(model.tp_plan) <= names
+    assert any(name.endswith(("lm_head", "embed_tokens")) for name in model.tp_plan) != has_bias
 
 
 SIZES = {"vocab_size": 60, "num_hidden_layers": 1, "mlp_type": "gated", "num_key_value_heads": 2} | NO_DROPOUT

@@ -8,6 +8,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, TorchAoConfig
 
 from tfm_zoo import TfmBertForMaskedLM, TfmGPTForCausalLM
+from tfm_zoo.models import losses
 
 from ..precision import tensors_in
 from ..tiny import HEADS, NO_DROPOUT, ragged_batch, tiny_model
@@ -62,16 +63,18 @@ class Scaled(nn.Linear):
         return 2 * super().forward(states)
 
 
-def test_a_head_that_is_not_plain_is_called():
-    """The chunked loss reads the head's weight; where calling the head does more, it is called."""
+def test_a_head_that_is_not_plain_is_called(monkeypatch):
+    """A loss that is made in chunks reads the head's parameters; where calling the head does more, it is called."""
+    monkeypatch.setattr(losses, "FEW", 0)
     batch = ragged_batch(TfmBertForMaskedLM, labels=True)
-    hooked, subclassed = (tiny_model(TfmBertForMaskedLM) for _ in range(2))
+    hooked, subclassed, replaced = (tiny_model(TfmBertForMaskedLM) for _ in range(3))
     hooked.lm_head.register_forward_hook(lambda module, inputs, output: 2 * output)
     subclassed.lm_head.__class__ = Scaled
-    for model in (hooked, subclassed):
-        outputs = model(**batch)
-        wanted = nn.functional.cross_entropy(outputs.logits.flatten(0, 1), batch["labels"].flatten())
-        torch.testing.assert_close(outputs.loss, wanted)
+    plain = replaced.lm_head.forward
+    replaced.lm_head.forward = lambda states: 2 * plain(states)
+    for model in (hooked, subclassed, replaced):
+        wanted = nn.functional.cross_entropy(model(**batch).logits.flatten(0, 1), batch["labels"].flatten())
+        torch.testing.assert_close(model(**batch, return_logits=False).loss, wanted)
 
 
 def test_int8_weights_of_torchao(tmp_path):

@@ -1,5 +1,5 @@
 """What decoders do, with a source or without one: caches, packed sequences, rotary scaling, losses and logits of some
-positions, labels that become what is decoded; and flex attention."""
+positions, labels that become what is decoded; flex attention, masks of pairs and outputs of encoders."""
 
 from itertools import pairwise, product
 
@@ -12,8 +12,8 @@ import tfm_zoo
 from tests.equivalence.comparison import Pair, assert_same_outputs, positions_of, ragged_batch, target_mask
 from tests.official_models import BY_NAME, FALCON_RW, OFFICIAL_CLASSES, ROPE, both, build_tiny
 from tests.precision import assert_same
-from tests.tiny import without_kernels
-from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
+from tests.tiny import tiny_model, without_kernels
+from tfm_zoo import TfmEncoderDecoderForConditionalGeneration, TfmEncoderDecoderModel, TfmGPTForCausalLM
 from tfm_zoo.converters import from_official
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -194,6 +194,30 @@ def test_source_alone(name, is_tied):
         source = {name: batch[name] for name in ("input_ids", "attention_mask")}
         expected, outputs = (model(**source, output_hidden_states=True) for model in (official, zoo))
         assert_same_outputs(outputs, expected, batch["attention_mask"])
+
+
+@torch.no_grad()
+def test_encoder_outputs_in_place_of_the_source():
+    """As an object, a tuple or a mapping."""
+    name = "BartForConditionalGeneration"
+    (official, zoo), batch = both(name), ragged_batch(BY_NAME[name], build_tiny(BY_NAME[name]), "right", LENGTHS)
+    encoded, real = official.get_encoder()(batch.pop("input_ids"), batch["attention_mask"]), target_mask(batch).bool()
+    expected = official(**batch, encoder_outputs=encoded).logits[real]
+    for given in (encoded, encoded.to_tuple(), {**encoded}):
+        assert_same(zoo(**batch, encoder_outputs=given).logits[real], expected, type(given).__name__)
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa", "flex_attention"])
+@torch.no_grad()
+@without_kernels
+def test_a_mask_of_pairs_that_holds_no_numbers(attention):
+    """True, or 1, where a query sees a key; of the source and of the target."""
+    model, ids = tiny_model(TfmEncoderDecoderModel, hidden_size=64), torch.arange(2, 14).view(2, 6)
+    model.set_attn_implementation(attention)
+    sees, given = torch.ones(2, 1, 6, 6).tril(), {"input_ids": ids, "decoder_input_ids": ids.flip(1)}
+    masks = (sees.log(), sees.bool(), sees.long())
+    wanted, *made = (model(**given, attention_mask=each, decoder_attention_mask=each)[0] for each in masks)
+    assert_same(made, [wanted] * 2)
 
 
 @pytest.mark.parametrize(

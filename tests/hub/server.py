@@ -1,8 +1,8 @@
 """A Hub for tests, which serves models to the real `huggingface_hub` client (through `HF_ENDPOINT`).
 
 `python -m tests.hub.server [COMMAND]` runs a command, or a shell, for which it is the Hub, and you are its user "user".
-It asks for no token. Data sets, Spaces, pull requests and storage of large files are not served: every file comes with
-its commit.
+It notes tokens, and asks for none. Data sets, Spaces, pull requests and storage of large files are not served: every
+file comes with its commit.
 """
 
 import hashlib
@@ -79,6 +79,7 @@ class Requests(BaseHTTPRequestHandler):
     wbufsize = -1
 
     def answer(self) -> None:
+        self.server.tokens.add(self.headers.get("Authorization"))
         path = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
         fault = next((self.server.faults[part] for part in path if part in self.server.faults), None)
         self.close_connection |= fault is not None
@@ -196,6 +197,7 @@ class HubServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Requests)
         self.url = f"http://127.0.0.1:{self.server_port}"
         self.repositories: dict[str, Repository] = {}
+        self.tokens: set[str | None] = set()
         self.faults: dict[str, int | str | Callable] = {}
         self.lock = threading.RLock()
 

@@ -51,7 +51,7 @@ def card(repository) -> str:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked")
-def test_one_commit_holds_the_model_and_nothing_else(folder, there):
+def test_one_commit_holds_the_model_and_nothing_else(folder, there, hub_server):
     before = {path.name for path in folder.iterdir()}
     write("additional_chat_templates/tools.jinja", "part of a tokenizer")(folder)
     left = ("optimizer.pt", "training_args.bin", ".env", "events.out.tfevents.1", "wandb/run/x.txt", "sub/state.pkl")
@@ -62,7 +62,10 @@ def test_one_commit_holds_the_model_and_nothing_else(folder, there):
     assert there().private and len(there().commits) == 2 and not (folder / "README.md").exists()
     push(folder, NAME)
     assert len(there().commits) == 2
-    assert verify(NAME).ok
+    hub_server.tokens.clear()
+    push(save(folder, seed=1), NAME, token="hf_other")
+    assert verify(NAME, token="hf_other").ok
+    assert hub_server.tokens == {"Bearer hf_other"}  # and not that of the environment
 
 
 REFUSED = r"The upload to user/model failed: .* It lacks new.txt: .* Push again \(tfm-zoo push .* user/model\)"
@@ -131,8 +134,9 @@ def test_revisions_and_privacy(folder, there, tmp_path):
     assert there().read("README.md", "tuned").decode() == OWN_CARD and MARK.format(NAME) in card(there())
     assert there().at("tuned").files.keys() == there().at("main").files.keys()
     there().tags["v1"], branches = commit, dict(there().branches)
-    for options in ({"revision": commit}, {"revision": "v1"}, {"private": True}):
-        with pytest.raises(ValueError, match=r"is a commit of user|v1 is a tag of|user/model is public"):
+    wrong = {"is a commit of": {"revision": commit}, "v1 is a tag of": {"revision": "v1"}, "public": {"private": True}}
+    for message, options in wrong.items():
+        with pytest.raises(ValueError, match=message):
             push(folder, NAME, **options)
     assert there().branches == branches
 

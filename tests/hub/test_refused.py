@@ -16,6 +16,7 @@ from tfm_zoo.hub import push, pushing
 from tfm_zoo.proof import record, verify, verifying
 from tfm_zoo.proof.manifest import FILE, complete_manifest, write
 
+from ..command import tfm_zoo
 from ..tiny import tiny_model
 from .editing import CONFIG, INDEX, TOKENIZER, both, delete, edited, tensors
 from .editing import write as writing
@@ -34,12 +35,21 @@ def saved(tmp_path_factory) -> Path:
 def folder(saved, tmp_path, monkeypatch):
     monkeypatch.setattr("subprocess.run", None)
     monkeypatch.setattr(pushing, "open_repository", None)
-    (tmp_path / "secret").write_text("private")
+    shutil.copy(saved / FILE, tmp_path / "secret")  # which could be read
     return Path(shutil.copytree(saved, tmp_path / "model"))
 
 
-PUSH = partial(push, repo_id="user/model")
+def by_command(*words: str) -> Callable[[Path], None]:
+    def act(folder: Path) -> None:
+        raise ValueError(tfm_zoo(*words, folder, folder.parent / "out", code=1))
+
+    return act
+
+
+PUSH, OFFICIAL = partial(push, repo_id="user/model"), partial(push, repo_id="user/model", native=True)
 READING = (verify, record, PUSH)
+#: what else would take files of the folder along
+OTHERS = (OFFICIAL, by_command("export"), by_command("convert", "--quantize", "int8"))
 
 
 def link(name: str, target: str) -> Callable[[Path], None]:
@@ -57,10 +67,11 @@ LOADING, SENDING = (*READING, load), (verify, PUSH)
 CHANGED = tensors(lambda given: {name: value + 1 for name, value in given.items()}, SHARD)
 #: what is done to the folder, what would read or send it, and what its refusal says
 CASES = [
-    (link("vocab.txt", "secret"), READING, "vocab.txt leads out of "),
-    (link("1_Pooling", "."), (verify, record), "1_Pooling"),
-    (link(FILE, "secret"), (verify, record), FILE),
-    (edited(INDEX, weight_map={"a": "../secret"}), LOADING, "../secret leads out of .*model, to "),
+    (link("vocab.txt", "secret"), (*READING, *OTHERS), "vocab.txt leads out of "),
+    (link("1_Pooling", "."), (verify, record), "1_Pooling: a link to a folder"),
+    (link("README.md", "secret"), (verify, record), "README.md leads out of "),
+    (link(FILE, "secret"), (verify, record), f"{FILE} leads out of "),
+    (edited(INDEX, weight_map={"a": "../secret"}), (*LOADING, *OTHERS), "../secret leads out of .*model, to "),
     (edited(FILE, code={"/etc/hostname": "0"}), SENDING, "/etc/hostname leads out of .*model, to "),
     *((writing(CONFIG, text), LOADING, "config.json ") for text in ("", "[]", "[" * 9999)),
     (edited(CONFIG, auto_map=["a.B"]), READING, rf"{CONFIG} has auto_map=\['a.B'\]; it should name a"),

@@ -82,8 +82,11 @@ def wrap(model, folder):
 
 
 def in_autocast(model, folder):
+    """In the midst of a training, which goes on."""
+    model.train().lm_head.eval()
     with torch.autocast("cpu", torch.bfloat16):
         model.save_pretrained(folder)
+    assert [each.training for each in (model, model.model, model.lm_head)] == [True, True, False]
 
 
 def compiled(model, folder):

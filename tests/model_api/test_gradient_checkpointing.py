@@ -18,6 +18,7 @@ CASES = [
     (TfmGPTModel, {"use_cache": True}),
     (TfmGPTForCausalLM, {}),
     (TfmEncoderDecoderForConditionalGeneration, {"use_cache": True}),
+    (TfmEncoderDecoderForConditionalGeneration, {"skip_padding": False}),
 ]
 
 

@@ -75,6 +75,27 @@ def test_near_the_whole_model(head):
         assert not any(parameter.requires_grad for parameter in twin.parameters())
 
 
+#: what attends in ways of its own, and not as packed encoders without them do
+ATTENTION = [(head, {"sliding_window": 2}) for head in (TfmBertForMaskedLM, TfmGPTForCausalLM)]
+ATTENTION += [
+    (TfmBertForMaskedLM, {"position_embedding_type": "alibi"}),
+    (TfmGPTForCausalLM, {"attention_type": "linear"}),
+]
+ATTENTION += [(TfmBertForMaskedLM, {"relative_attention_num_buckets": 8})]
+
+
+@pytest.mark.parametrize(("head", "fields"), ATTENTION)
+@torch.no_grad()
+def test_any_attention(head, fields):
+    """A decoder also goes on from a cache."""
+    model, batch = tiny_model(head, **fields), ragged_batch(head)
+    for dtype in ("float32", "bfloat16"):
+        assert_near(model, twin := packed(model, dtype), batch, dtype)
+        if head is TfmGPTForCausalLM:
+            past, whole = twin(IDS[:, :4], use_cache=True).past_key_values, twin(IDS).logits
+            assert (twin(IDS[:, 4:], past_key_values=past).logits - whole[:, 4:]).norm() < 0.02 * whole.norm()
+
+
 def test_parts_of_a_product():
     """Each gives the output for its own input, in whatever order they are called."""
     model = tiny_decoder()

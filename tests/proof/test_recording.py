@@ -101,6 +101,8 @@ def test_a_model_that_does_not_write_them(models, dump, tmp_path):
     file = dump(None, text=long, embedding=[*vectors])
     assert "bert does not write these vectors: least cosine" in recorded(models / "bert", file, code=1)
     assert not [*tmp_path.glob("*.json")]
+    save(tmp_path / "wide", hidden_size=64)
+    assert "they have 32 numbers, not 64" in recorded(tmp_path / "wide", file, code=1)
     longer = vectors_of(models / "bert")
     longer[1::2] *= 3
     assert "one points the same way, and is 3 times as long" in recorded(models / "bert", dump(longer), code=1)
@@ -117,6 +119,9 @@ def test_an_array_with_texts_in_a_file(models, tmp_path):
     assert "rows are gone: row 149" in verified(vectors, code=1)
     said = recorded(models / "bert", vectors, "--texts", file, code=1)
     assert "has no text: there are 150 vectors and fewer texts" in said
+    file.write_text("\n".join([*texts(), "one more"]))
+    said = recorded(models / "bert", vectors, "--texts", file, code=1)
+    assert "vectors.npy has 150 vectors, and there are more texts" in said
     np.save(vectors, np.where(np.arange(150)[:, None] == 149, np.nan, vectors_of(models / "bert")))
     file.write_text("\n".join(texts()))
     assert "row 149 holds no numbers (NaN)" in recorded(models / "bert", vectors, "--texts", file, code=1)
@@ -166,6 +171,9 @@ def test_an_encoder_with_a_decoder(dump, tmp_path):
     file = dump(encoded(tmp_path / "model"))
     assert "writes these vectors: least cosine 1.000000" in recorded(tmp_path / "model", file)
     assert "still fit: 64 rows" in verified(file)
+    bias = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    weights(lambda tensors: tensors | {bias: 2 * tensors[bias]})(tmp_path / "model")
+    assert f"weights changed: {bias}" in verified(file, code=1)
 
 
 def test_models_without_files_of_sentence_transformers(models, dump, tmp_path):

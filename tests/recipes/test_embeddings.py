@@ -79,7 +79,7 @@ def test_vectors_are_measured_at_each_length_and_large_batches_take_the_same_ste
 
 
 def test_wrong_answers_are_those_of_others():
-    """Drawn, or found by a retriever."""
+    """Drawn, or found by a retriever; those that the data have come first."""
     reranker = imported(ROOT / "recipes" / "finetune_reranker.py")
     pairs = [{"anchor": row["ask"], "positive": row["say"]} for row in PAIRS]
     pairs = Dataset.from_list([*pairs, pairs[0] | {"positive": pairs[1]["positive"]}])
@@ -90,6 +90,8 @@ def test_wrong_answers_are_those_of_others():
         assert not {PAIRS[0]["say"], PAIRS[1]["say"]} & {*wrong[PAIRS[0]["ask"]]}
     rows = reranker.labelled(pairs, wrong, 2, seed=0)
     assert rows["label"].count(1.0) == len(pairs) and rows["label"].count(0.0) == 2 * len(pairs)
+    own = pairs.add_column("negative", ["nobody knows"] * len(pairs))
+    assert reranker.labelled(own, wrong, 2, seed=0)["answer"][1] == "nobody knows"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import peft
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoTokenizer, BertConfig, BertModel
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
 import tfm_zoo
 from tfm_zoo.hub.gathering import whole
@@ -21,7 +21,7 @@ from .conftest import LORA, history, logged
 @pytest.mark.parametrize("model_class", ["zoo", "native"])
 def test_adapters_and_the_head_learn_and_are_merged_and_saved(recipe, checkpoint, tmp_path, model_class):
     """Each small step, of all rows that are evaluated, lowers their loss. The folder holds an ordinary model, whose
-    figures the results are."""
+    figures the results are; the adapters alone give the same on their base."""
     classification, run = recipe("classification"), tmp_path / "run"
     base = {"model_name_or_path": tmp_path / "base"}
     model = BertModel(BertConfig.from_pretrained(checkpoint, initializer_range=0.3))  # whose texts differ
@@ -36,6 +36,12 @@ def test_adapters_and_the_head_learn_and_are_merged_and_saved(recipe, checkpoint
     results, losses = classification(**options), history(run, "eval_loss")
     assert losses == sorted({*losses}, reverse=True) and len(losses) == 6
     assert results["eval_loss"] == pytest.approx(losses[-1], rel=1e-4)
+    tokenizer = AutoTokenizer.from_pretrained(run, trust_remote_code=True)
+    inputs = tokenizer(["fine film", "poor town people"], padding=True, return_tensors="pt")
+    plain = classification.prepare(**base, model_class=model_class, overwrite_output_dir=True).task.model
+    adapted = peft.PeftModel.from_pretrained(plain, run / "adapter")
+    merged = AutoModelForSequenceClassification.from_pretrained(run, trust_remote_code=True)
+    torch.testing.assert_close(*(each.eval()(**inputs).logits for each in (adapted, merged)), rtol=1e-4, atol=1e-5)
     assert not any("lora" in name for name in load_file(run / "model.safetensors"))
     assert "rank 4, alpha 16, dropout 0, in all linear layers" in (run / "README.md").read_text()
     assert json.loads((run / "adapter" / "adapter_config.json").read_text())["task_type"] == "SEQ_CLS"

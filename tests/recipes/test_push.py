@@ -14,7 +14,7 @@ from tfm_zoo.training.run import errors_in_one_line
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked")]
 REPOSITORY = "user/fine"
-PUSHES = {"max_train_steps": 1, "push_to_hub": True, "hub_model_id": "fine", "hub_token": "hf_user"}
+PUSHES = {"max_train_steps": 1, "push_to_hub": True, "hub_model_id": "fine", "hub_token": "hf_given"}
 
 
 @pytest.mark.parametrize("model_class", ["zoo", "native"])
@@ -23,13 +23,14 @@ def test_what_a_recipe_saves_is_pushed(model_class, recipe, online, hub_server, 
     prepared = recipe("classification").prepare(model_class=model_class, **PUSHES, **options)
     assert not hub_server.repositories
     train(prepared)
+    assert hub_server.tokens == {"Bearer hf_given"}
 
     folder, repository = tmp_path / "run", hub_server.repositories[REPOSITORY]
     pushed = {name: repository.read(name, "tuned") for name in repository.at("tuned").files}
     saved = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name != ".lock"}
     assert saved == {name: content for name, content in pushed.items() if name != ".gitattributes"}
     assert repository.private and ".gitattributes" in pushed
-    assert not any(b"hf_user" in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert not any(b"hf_given" in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
     card = ModelCard(pushed["README.md"].decode())
     assert f'model="{REPOSITORY}"' in card.text and card.data.eval_results

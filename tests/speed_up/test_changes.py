@@ -53,6 +53,10 @@ def double_the_states(module, args, output):
     output["last_hidden_state"] = output[0] * 2
 
 
+def add_to_embeddings(model):
+    model.get_input_embeddings().register_forward_hook(lambda *given: given[-1] + 1)
+
+
 #: what is done (it returns another model, or changes this one), and whether the zoo computes what comes of it
 #: ("linear": of all but GPT-2, whose layers are others)
 CHANGES: dict[str, tuple[Callable, object]] = {
@@ -62,6 +66,7 @@ CHANGES: dict[str, tuple[Callable, object]] = {
     "loaded": (load, True),
     "assigned": (partial(load, assign=True), True),
     "other data": (write_data, True),
+    "a hook of the embeddings": (add_to_embeddings, True),
     "a hook on itself": (lambda model: model.base_model.register_forward_hook(double_the_states), True),
     "another vocabulary": (lambda model: torch.manual_seed(2) and model.resize_token_embeddings(120), True),
     "eager attention": (lambda model: model.set_attn_implementation("eager"), True),
@@ -70,6 +75,11 @@ CHANGES: dict[str, tuple[Callable, object]] = {
     "checkpointing": (lambda model: model.train().gradient_checkpointing_enable(), True),
     "asked for states": (lambda model: model(input_ids=IDS, output_hidden_states=True), True),
 }
+
+
+class Doubled(nn.Sequential):
+    def forward(self, states, *args):
+        return self[0](states, *args) * 2
 
 
 def patch_a_forward(layer):
@@ -85,6 +95,8 @@ def parametrize(linear):
 #: the same of BERT's encoder
 IN_LAYERS: dict[str, tuple[Callable, bool]] = {
     "another parameter": (lambda layers: load(layers[1].output.LayerNorm, assign=True), True),
+    "another linear layer": (lambda layers: setattr(layers[0].attention.self, "query", nn.Linear(32, 32)), True),
+    "a wrapped part": (lambda layers: setattr(layers[1], "output", Doubled(layers[1].output)), False),
     "a hook": (lambda layers: layers[1].register_forward_hook(lambda *given: 1.5 * given[-1]), False),
     "a layer less": (lambda layers: layers.pop(2), True),
     "another epsilon": (lambda layers: setattr(layers[1].output.LayerNorm, "eps", 0.5), False),
@@ -103,6 +115,7 @@ CASES += [(name, title) for name in ("GPT2LMHeadModel", "LlamaForCausalLM") for 
 
 
 def changed_by(change: Callable, model: PreTrainedModel) -> nn.Module:
+    torch.manual_seed(3)
     result = change(model)
     return result if isinstance(result, PreTrainedModel | peft.PeftModel) else model
 
@@ -171,11 +184,13 @@ def test_dropout(name):
     official = build_tiny(BY_NAME[name], dropout=True, attn_implementation="eager")
     fast = speed_up(copy.deepcopy(official))
     whole, ragged = (ragged_batch(BY_NAME[name], official, "right", lengths) for lengths in ([13] * 4, LENGTHS))
-    made = []
-    for model in (official.train(), fast.train()):
-        torch.manual_seed(0)
-        made.append(model(**whole).logits)
-    assert_same(made[1], made[0])
+    for is_partly_evaluated in (True, False):
+        made = []
+        for model in (official.train(), fast.train()):
+            next(each for each in model.modules() if isinstance(each, nn.ModuleList))[0].train(not is_partly_evaluated)
+            torch.manual_seed(0)
+            made.append(model(**whole).logits)
+        assert_same(made[1], made[0])
     first, second = (fast(**ragged).logits for _ in range(2))
     assert (first - second).abs().max() > 1e-3
     for module in (*official.modules(), *fast.modules()):
@@ -194,6 +209,22 @@ def test_dropout_of_a_part():
     fast.encoder.layer[1].output.dropout.p = 0.7
     fast(input_ids=IDS)
     assert fell_back(fast) == ["encoder.layer.1.output.dropout drops {'p': 0.7}, and its configuration says {'p': 0.1}"]
+
+
+def test_a_mask_of_the_caller_stays():
+    mask = IDS < 13
+    speed_up(build_tiny(BY_NAME["LlamaForCausalLM"]))(IDS, attention_mask=mask, use_cache=True)
+    assert mask.equal(IDS < 13)
+
+
+@torch.no_grad()
+def test_other_parameters_for_one_call():
+    """As `torch.func` puts them in place."""
+    model = build_tiny(BY_NAME["GPT2Model"])
+    weights = {name: parameter.detach() * 1.1 for name, parameter in model.named_parameters()}
+    fast = speed_up(copy.deepcopy(model))
+    fast(IDS)
+    assert_same(*(torch.func.functional_call(each, weights, IDS)[0] for each in (fast, model)))
 
 
 def test_an_error_of_the_twin_is_no_error():

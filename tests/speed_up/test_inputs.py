@@ -47,6 +47,7 @@ INPUTS = {
     "a mask of pairs": lambda config: {"attention_mask": PAIRS},
     "one token": lambda config: {"input_ids": IDS[:, :1], "attention_mask": RIGHT[:, :1]},
     "positions": lambda config: {"attention_mask": LEFT, "position_ids": COUNTED},
+    "gaps": lambda config: {"attention_mask": None, "position_ids": torch.arange(13)[None] * 2 + 3, "use_cache": False},
     "documents": lambda config: {"attention_mask": None, "position_ids": STARTS, "use_cache": False},
     "embeddings": lambda config: {"input_ids": None, "inputs_embeds": embeddings(config)},
     "a tuple": lambda config: {"return_dict": False},
@@ -54,9 +55,11 @@ INPUTS = {
     "a chosen state": lambda config: {"output_hidden_states": [1]},
     "an unknown argument": lambda config: {"something": 3},
     "an unknown token": lambda config: {"input_ids": IDS + 500},
+    "a mask of twos": lambda config: {"attention_mask": 2 * RIGHT},
 }
 #: those that the official class computes, whatever the architecture, or of some architectures
-DECLINED = ("a mask of pairs", "documents", "attentions", "a chosen state", "an unknown argument", "an unknown token")
+DECLINED = ("a mask of pairs", "a mask of twos", "gaps", "documents", "attentions", "a chosen state")
+DECLINED += ("an unknown argument", "an unknown token")
 
 
 def inputs_of(kind: str, config) -> dict:
@@ -183,6 +186,13 @@ def divided(model: nn.Module) -> nn.Module:
     for number, parameter in enumerate(model.parameters()):
         parameter.ds_id = number
     return model
+
+
+def test_a_head_whose_parts_are_whole():
+    """It is still known to read labels at padding."""
+    model, inputs = build_tiny(BY_NAME["BertForMaskedLM"]), {"input_ids": IDS, "attention_mask": RIGHT, "labels": IDS}
+    expected = model(**inputs).loss
+    assert_same(speed_up(sharded(model))(**inputs).loss, expected)
 
 
 REFUSED = [
