@@ -44,7 +44,7 @@ OPENERS = {
     "custom_checkpoint_*.pkl": lambda path: torch.load(path, weights_only=True),
 }
 #: options of earlier versions that changed what is learned
-GONE = ("freeze_epochs", "frozen_learning_rate", "gradual_unfreezing", "layerwise_lr_decay")
+GONE = ("freeze_epochs", "frozen_learning_rate", "gradual_unfreezing", "layerwise_lr_decay", "length_penalty")
 #: facts that a resumed run may change, and what then differs from a run without interruption
 RESUME_WARNINGS = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
@@ -182,7 +182,7 @@ def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
         for path in folder.glob(pattern):
             try:
                 opens(path)
-            except (ValueError, RuntimeError, SafetensorError, BadZipFile, UnpicklingError) as error:
+            except (ValueError, RuntimeError, EOFError, SafetensorError, BadZipFile, UnpicklingError) as error:
                 what = f"resume_from_checkpoint: {path} is cut, damaged or holds code"
                 raise ValueError(f"{what}: delete {folder.name} to go on from the one before") from error
     return folder
@@ -219,12 +219,11 @@ def starting_point(accelerator: Accelerator, args: TrainingOptions) -> Path | No
 def clear(output_dir: Path, goes_on: bool) -> None:
     """Delete what a killed run was writing and, unless the run goes on, checkpoints and results of the run that it
     replaces. What else lies there stays."""
-    leftovers = [*output_dir.glob(UNFINISHED), *(() if goes_on else checkpoints_in(output_dir))]
     if not goes_on:
         # With old results the new run, if killed, would pass for finished.
         (output_dir / RESULTS_FILE).unlink(missing_ok=True)
-    for leftover in leftovers:
-        shutil.rmtree(leftover)
+    for leftover in (*output_dir.glob(UNFINISHED), *(() if goes_on else checkpoints_in(output_dir))):
+        _remove(leftover)
 
 
 def check_writable(output_dir: Path) -> None:

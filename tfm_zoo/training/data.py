@@ -14,7 +14,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from tfm_zoo.data import row_files
+from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.data.byte_ranges import SHARD
 from tfm_zoo.training.options import DataOptions
 
@@ -33,7 +33,11 @@ def load_data_set(args: DataOptions) -> Mapping[str, Rows]:
     """The splits of a data set of the Hub or of a folder, or of the built-in one."""
     if args.is_generated:
         return {split: row_files.in_shards(rows, args.streaming) for split, rows in args.built_in().items()}
-    return row_files.splits_of(args.dataset_name, args.dataset_config_name, args.streaming, keep_as_text=True)
+    try:
+        return row_files.splits_of(args.dataset_name, args.dataset_config_name, args.streaming, keep_as_text=True)
+    except ConnectionError as error:
+        reason = f"no such folder, and the Hub cannot be reached; {built_in_data.NAME!r} needs neither"
+        raise ValueError(f"dataset_name {args.dataset_name!r}: {reason}") from error
 
 
 def load_file(args: DataOptions, split: str, file: str) -> Dataset | IterableDataset:

@@ -87,13 +87,9 @@ class DataOptions:
     max_eval_samples: int | None = option(None, "Likewise for each split to evaluate on.", at_least=1)
 
     def __post_init__(self) -> None:
-        types = get_type_hints(type(self))
-        for each in (each for each in fields(self) if each.init):
-            value, bounds = getattr(self, each.name), BOUNDS.get(each, {})
-            if value is None:
-                if NoneType not in get_args(types[each.name]):
-                    raise ValueError(f"{each.name} has no value: give one, or leave the line out")
-            elif not all(COMPARISONS[name](value, bound) for name, bound in bounds.items()):
+        for each in fields(self):
+            value, bounds = getattr(self, each.name), BOUNDS.get(each, {})  # None is always allowed
+            if value is not None and not all(COMPARISONS[name](value, bound) for name, bound in bounds.items()):
                 expected = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items())
                 raise ValueError(f"{each.name} must be {expected}, not {value}")
         for one, other in map(str.split, EITHER_OR.split(";")):
@@ -146,11 +142,11 @@ class TrainingOptions(DataOptions):
     # The model
     model_name_or_path: str | None = option(
         None,
-        f"Checkpoint, folder or Hub id; default: a small new model; to classify, tag or answer {default_model}.",
+        f"Folder or Hub id; default: a small new model; to classify, tag or answer on your data {default_model}.",
     )
     model_revision: str | None = option(None, "Branch, tag or commit of a checkpoint on the Hub; default: main.")
     model_type: str | None = option(None, "Type of a new model in its default size (llama); default: a small model.")
-    config_name: str | None = option(None, f"A new model's: Hub id, folder or {', '.join(NAMED_CONFIGS)}.")
+    config_name: str | None = option(None, f"Of a new model: Hub id, folder or {', '.join(NAMED_CONFIGS)}.")
     config_overrides: str | None = option(None, "Fields of a new model: 'hidden_size=256,mlp_type=gated' or a mapping.")
     tokenizer_name: str | None = option(None, "Default: the checkpoint's, or one made from the texts.")
     tokenizer_vocab_size: int | None = option(None, "The most tokens of a new tokenizer; default: as the model has.")
@@ -171,7 +167,7 @@ class TrainingOptions(DataOptions):
     per_device_train_batch_size: int = option(16, "Training examples per process and forward pass.", at_least=1)
     per_device_eval_batch_size: int = option(32, "Evaluation examples per process and forward pass.", at_least=1)
     gradient_accumulation_steps: int = option(1, "Forward passes per optimiser step.", at_least=1)
-    dataloader_num_workers: int | None = option(None, "Default: 0, of a stream up to 4 a process.", at_least=0)
+    dataloader_num_workers: int | None = option(None, "Workers a process; default: 0, of a stream up to 4.", at_least=0)
 
     learning_rate: float | None = option(
         None, "Highest rate; default: 5e-5, of adapters 5e-4, of a new model 1e-3. For 'noam' a factor: 1.", above=0
@@ -197,7 +193,9 @@ class TrainingOptions(DataOptions):
     lora_target_modules: list[str] | None = option(None, "Layers with adapters: q_proj v_proj; default: all linear.")
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass: less memory.")
     sync_each_batch: bool = option(False, "Sum gradients over processes after each pass: less memory, more traffic.")
-    mixed_precision: Literal["no", "fp16", "bf16"] | None = option(None, "Default: that of `accelerate launch`.")
+    mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
+        None, "Of the forward pass; default: as `accelerate launch` says."
+    )
     bf16: bool = option(False, "The same as mixed_precision bf16.")
     fp16: bool = option(False, "The same as mixed_precision fp16.")
     torch_compile: bool = option(False, "Compile the model: takes minutes, and pays off with few different lengths.")
@@ -206,12 +204,16 @@ class TrainingOptions(DataOptions):
 
     logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
     eval_steps: int | None = option(None, "Steps between evaluations; default: after each epoch.", at_least=1)
-    metrics: list[str] | None = option(None, "The zoo's by name, folders, or Hub ids; default: the task's.")
+    metrics: list[str] | None = option(
+        None, "The zoo's by name, folders, Hub ids (trust_remote_code); default: the task's."
+    )
     metric_for_best_model: str | None = option(None, "What picks the best model; default: the task's, or the loss.")
     greater_is_better: bool | None = option(None, "Default: false for loss, mse, mae and perplexity, else true.")
     early_stopping_patience: int | None = option(None, "Stop after this many evaluations without a gain.", at_least=1)
 
-    checkpointing_steps: str | None = option(None, "Steps between checkpoints, or 'epoch'.", "save_steps")
+    checkpointing_steps: str | None = option(
+        None, "Steps between checkpoints, or 'epoch'; default: no checkpoints.", "save_steps"
+    )
     save_total_limit: int | None = option(2, "How many checkpoints to keep; null in YAML: all.", at_least=1)
     resume_from_checkpoint: str | None = option(
         None, "A checkpoint, or 'auto', as without a value: the newest, or else the beginning.", nargs="?", const="auto"
@@ -238,8 +240,11 @@ class TrainingOptions(DataOptions):
     def with_defaults(self) -> Self:
         """These options with the defaults that depend on others and on `accelerate launch`, in one spelling."""
         args = self if self.source else replace(self, dataset_name=built_in_data.NAME)
-        if args.default_model and args.is_new and not (args.is_named or args.config_overrides or args.is_generated):
+        describes_new = args.is_named or args.config_overrides or args.tokenizer_vocab_size
+        if args.default_model and args.is_new and not (describes_new or args.is_generated):
             args = replace(args, model_name_or_path=args.default_model)
+        if args.model_revision and args.is_new:
+            raise ValueError("model_revision is of a checkpoint: give model_name_or_path")
         usual_rate = 1e-3 if args.is_new else 5e-4 if args.lora_rank else 5e-5
         usual_rate = 1.0 if args.lr_scheduler_type == "noam" else usual_rate
         passes, asked = args.gradient_accumulation_steps, os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
@@ -347,24 +352,27 @@ def parse_several(
     parser.set_defaults(**defaults)
     parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")
     argv = sys.argv[1:] if argv is None else list(argv)
+    offered = [each for options_class in classes for each in fields(options_class) if each.init]
+    hints = {name: hint for options_class in classes for name, hint in get_type_hints(options_class).items()}
+    spellings = {name: each for each in offered for name in (f"--{each.name}", *each.metadata.get("aliases", ()))}
     config, words = parser.parse_known_args(argv)[0].config, []
     try:
         for name, value in options_in(config).items() if config else ():
-            if value is None:
-                parser.set_defaults(**{name: None})
+            meant = spellings.get(f"--{name}")
+            if value is None and meant:
+                if NoneType not in get_args(hints[meant.name]) and defaults.get(meant.name, meant.default) is not None:
+                    raise ValueError(f"--config {config}: {name} has no value: give one, or leave the line out")
+                parser.set_defaults(**{meant.name: None})
             elif isinstance(value, list):
                 words += [f"--{name}", *map(str, value)]
             else:
                 words.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
         reading = {"return_remaining_strings": True, "look_for_args_file": False}
-        *options, others, unknown = parser.parse_args_into_dataclasses([*words, *argv], **reading)
+        *options, _, unknown = parser.parse_args_into_dataclasses([*words, *argv], **reading)  # `_` has --config
     except ValueError as error:
         parser.error(str(error))
-    # (`others` hold --config, and what has no value in the YAML file.)
-    unknown += [f"--{name}" for name in vars(others) if name != "config"]
     if unknown:
-        known = [f"--{name}" for each in classes for name in each.__dataclass_fields__]
-        near = difflib.get_close_matches(unknown[0].partition("=")[0], known, n=1)
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], spellings, n=1)
         parser.error(f"unknown option {unknown[0]}{f'; did you mean {near[0]}?' if near else ''}")
     return options
 

@@ -41,6 +41,8 @@ class StreamOptions(TrainingOptions):
     def with_defaults(self) -> Self:
         if self.streaming and not self.max_train_steps:
             raise ValueError("streaming needs max_train_steps: the number of steps in a pass over a stream is unknown")
+        if self.streaming and self.checkpointing_steps == "epoch":
+            raise ValueError("checkpointing_steps 'epoch': a stream has no epochs; give a number of steps")
         return super().with_defaults()
 
     @property

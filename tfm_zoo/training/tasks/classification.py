@@ -44,7 +44,7 @@ class ClassificationOptions(TrainingOptions):
     # The model
     ignore_mismatched_sizes: bool = option(False, "Replace a classification head that has other labels.")
     classifier_pooling: Literal["cls", "mean", "attention"] | None = option(
-        None, "What the head of a zoo encoder reads: the first position, or the mean of all, perhaps a weighted one."
+        None, "What a zoo encoder's head reads: the first token, the mean, or a learned mean; default: as configured."
     )
 
     # The data
@@ -52,9 +52,11 @@ class ClassificationOptions(TrainingOptions):
         None, f"One text column or two; default: first of {row_files.names_in(TEXT_COLUMNS)}.", "text_column_names"
     )
     label_column_name: list[str] | None = option(
-        None, "Labels, lists of them or numbers; or columns of 1 and 0, or of numbers.", "label_column_names"
+        None, "Labels, lists or numbers; or several columns, of 1 and 0 or of numbers.", "label_column_names"
     )
-    problem_type: Literal[ONE_LABEL, ANY_LABELS, NUMBERS] | None = option(None, "Default: what the labels show.")
+    problem_type: Literal[ONE_LABEL, ANY_LABELS, NUMBERS] | None = option(
+        None, "Default: several labels for lists and columns, else one."
+    )
     class_weights: list[float] | None = option(None, "How much each label counts, in the order that the log has.")
     label_smoothing_factor: float = option(0.0, "Label smoothing: what labels give to all.", at_least=0, below=1)
 
@@ -64,6 +66,8 @@ class ClassificationOptions(TrainingOptions):
             raise ValueError(f"text_column_name takes one or two columns, not {self.text_column_name}")
         if self.classifier_pooling and self.model_class == "native":
             raise ValueError("classifier_pooling is for encoders of the zoo, not for model_class 'native'")
+        if self.classifier_pooling and "classifier_pooling" in self.overrides():
+            raise ValueError("give classifier_pooling either by itself or in config_overrides, not both")
 
 
 @dataclass

@@ -42,10 +42,10 @@ class AnsweringOptions(TrainingOptions):
     answer_column: str = option("answers", "Column of the answers: lists 'text' and 'answer_start', in characters.")
     version_2_with_negative: bool = option(False, "Some questions have no answer, as in version 2 of SQuAD.")
     max_seq_length: int = option(384, "Tokens of a window: question and part of a context.", "max_length", at_least=8)
-    doc_stride: int | None = option(None, "Tokens that windows share; default: 128, or half a window.", at_least=0)
+    doc_stride: int | None = option(None, "Tokens that windows share; default: 128, at most half a window.", at_least=0)
     max_answer_length: int = option(30, "The most tokens of an answer.", at_least=1)
     n_best_size: int = option(20, "How many answers to a question are compared, and written down.", at_least=1)
-    null_score_diff_threshold: float = option(0.0, "By how much 'no answer' has to score better than the best one.")
+    null_score_diff_threshold: float = option(0.0, "How much better 'no answer' must score than the best.")
 
 
 @dataclass
