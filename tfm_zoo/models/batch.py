@@ -20,7 +20,8 @@ IGNORED = -100  # the label of a position without one
 #: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (The release is told by outputs,
 #: which then got the old name as a property.)
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
-#: names of torch's attention; by the second it runs over real tokens where `takes_bounds` says that it can
+PAGED = "cache"  # the option with a paged cache, in any release. It is no `Cache`, and keeps documents apart itself
+#: names of torch's attention. `kernels.py` registers "varlen": sdpa, but torch's varlen kernel where it `takes_bounds`
 FUSED = ("sdpa", "varlen")
 
 
@@ -56,9 +57,9 @@ class KeptTokens(NamedTuple):
 
         Args:
             needed: `(batch, length)`, true (or 1) at the tokens that have to be computed.
-            read: `(batch or 1, length)`, true where the caller reads a state. `None`: at some of the `needed` tokens.
+            read: `(batch or 1, length)`, true where a caller reads a state. `None`: it reads no state outside `needed`.
             documents: [`documents_of`] the batch. Each is a sequence then; else each row is one.
-            or_all: without padding, returns all tokens, and not `None`.
+            or_all: without padding, returns all tokens; `None` says then that padding cannot be left out.
         """
         if is_traced(needed if documents is None else documents):
             return None
@@ -66,7 +67,7 @@ class KeptTokens(NamedTuple):
         counts = needed.sum(dim=1)
         if read is None:
             lengths = counts.tolist()
-        else:  # (0 everywhere says that padding is read: one wait tells both)
+        else:  # where a state outside `needed` is read, all lengths become 0: one `.tolist()` brings both answers
             lengths = counts.masked_fill((read.to(needed.device).bool() & ~needed).any(), 0).tolist()
         if 0 in lengths or not rows:
             return None

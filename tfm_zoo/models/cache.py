@@ -128,8 +128,8 @@ def use_state_layers(cache: Cache, config) -> None:
 
 
 def given_cache(past_key_values: Cache | None, options: dict) -> Cache | None:
-    """A caller's cache, by either name: in transformers 5.24 `past_key_values` is `cache`. A paged cache, which is no
-    `Cache`, stays in `options`: attention writes to it (from 5.24 on), or transformers' kernel does (before)."""
+    """A caller's cache, by either name: in transformers 5.24 `past_key_values` is `cache`. A `PAGED` one stays in
+    `options`: attention writes to it (from 5.24 on), or transformers' kernel does (before)."""
     return options.pop("cache") if isinstance(options.get("cache"), Cache) else past_key_values
 
 
@@ -149,7 +149,8 @@ def open_cache(stack, past: Cache | None, use_cache: bool | None, rows: int) -> 
     wanted = not stack.training and stack.config.use_cache if use_cache is None else use_cache
     if past is not None:
         return past, checked_length(stack, past, rows), wanted
-    return use_own_layers(DynamicCache(config=stack.config), stack.config) if wanted else None, 0, wanted
+    new = use_own_layers(DynamicCache(config=stack.config), stack.config) if wanted else None
+    return new, 0, wanted
 
 
 def checked_length(stack, cache: Cache, rows: int) -> int | None:
@@ -159,20 +160,21 @@ def checked_length(stack, cache: Cache, rows: int) -> int | None:
         use_state_layers(cache, stack.config)
     if torch.compiler.is_compiling():
         return None
-    (depth, heads, head_dim), layers = (stack.depth, *stack.cache_sizes), cache.layers
+    (depth, key_heads, head_dim), layers = (stack.depth, *stack.key_heads_and_dim), cache.layers
     # PEFT's prefix has as many layers as the encoder; a decoder with fewer layers reads the first of them.
     fits = len(layers) in (0, depth, stack.config.num_hidden_layers)
-    keys, stored, sequences = getattr(layers[0], "keys", None) if layers else None, (len(layers), "?", "?"), 0
+    keys = getattr(layers[0], "keys", None) if layers else None
+    stored, stored_rows = (len(layers), "?", "?"), 0  # as errors say it where layers are empty
     if keys is not None and keys.dim() == 4:  # (batch, heads, length, head_dim)
-        stored, sequences = (len(layers), keys.shape[1], keys.shape[3]), len(keys) if keys.shape[2] else 0
+        stored, stored_rows = (len(layers), keys.shape[1], keys.shape[3]), len(keys) if keys.shape[2] else 0
         # Tensor parallelism leaves some of the heads to other processes.
-        fits = fits and len(layers) >= depth and heads % stored[1] == 0 and head_dim == stored[2]
-    if fits and sequences not in (0, rows):  # (an empty cache takes any number of rows)
-        raise ValueError(f"past_key_values holds {sequences} sequences, and the inputs are {rows}.")
+        fits = fits and len(layers) >= depth and key_heads % stored[1] == 0 and head_dim == stored[2]
+    if fits and stored_rows not in (0, rows):  # (an empty cache takes any number of rows)
+        raise ValueError(f"past_key_values holds {stored_rows} sequences, and the inputs are {rows}.")
     if not fits:
         raise ValueError(
             "past_key_values is the cache of another model: (layers, key-value heads, head_dim) are "
-            f"({', '.join(map(str, stored))}) in it, and {(depth, heads, head_dim)} in this model."
+            f"({', '.join(map(str, stored))}) in it, and {(depth, key_heads, head_dim)} in this model."
         )
     seen = cache.get_seq_length()
     return seen if isinstance(seen, int) else None
@@ -204,8 +206,8 @@ class TfmGenerationMixin(GenerationMixin):
         prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, *sizes)
         cache = model_kwargs.get(CACHE)
         if is_callers:  # before transformers asks for its length
-            own = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
-            use_state_layers(own, self.config)
+            target_cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
+            use_state_layers(target_cache, self.config)
         elif cache is not None:
             model_kwargs[CACHE] = self.own_cache(cache, model_kwargs)
         return prepared

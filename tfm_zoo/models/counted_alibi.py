@@ -21,9 +21,8 @@ class TfmCountedAlibi(TfmAlibi):
         bias by distance in one constant, which the softmax cancels."""
         if positions is None:
             return super().forward(distances, layer)
-        keys, queries = (each[:, None] for each in positions)
+        keys, queries = positions[0][:, None, None], positions[1][:, None, :, None]
         slopes = self.slopes.to(keys.device)[:, None, None]
-        keys, queries = keys.unsqueeze(-2), queries.unsqueeze(-1)
         biases = slopes.bfloat16() * keys if self.is_rounded else slopes.float() * (keys - queries)
         return (biases.float() * self.scale).to(self.slopes.dtype)
 

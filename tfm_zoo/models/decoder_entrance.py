@@ -3,7 +3,7 @@
 import torch
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
-from .batch import CACHE, Batch, KeptTokens, Layout, Tokens, is_pad_mask, is_traced
+from .batch import CACHE, PAGED, Batch, KeptTokens, Layout, Tokens, is_pad_mask, is_traced
 from .cache import open_cache
 from .entrance import as_attention_reads, empty_states, find_layouts, needs_only_padding_masks, shown_keys
 from .inputs import asks_for, check_inputs, default_positions, documents_of, warn_of_weights
@@ -25,9 +25,9 @@ def decoder_batch(
 
     warn_of_weights(stack, given, options)
     check_inputs(stack, tokens, attention_mask, seen)
-    is_paged, documents = options.get("cache") is not None, None  # (see `given_cache`; it keeps documents apart itself)
-    # (In a graph, which cannot read whether there are several, they would be numbered; cached keys have no number.)
-    if tokens.position_ids is not None and not (is_paged or (is_callers and is_traced(given))):
+    kept = documents = None
+    # (In a graph every row is numbered as if packed, and a mask cannot compare these numbers with cached keys.)
+    if tokens.position_ids is not None and options.get(PAGED) is None and not (is_callers and is_traced(given)):
         documents = documents_of(stack, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)
     if is_packed:
@@ -41,7 +41,6 @@ def decoder_batch(
         seen = cache.get_seq_length() if seen is None else seen  # (a tensor where only the device knows it)
         tokens = tokens._replace(position_ids=default_positions(stack, given, attention_mask, seen))
 
-    kept = None
     if cache is None and not any(asks_for(config, options, name) for name in SHOWN):
         kept = find_kept(stack, given, attention_mask, read_positions, documents)
     layouts = decoder_layouts(stack, given, attention_mask, cache, documents, kept)
@@ -57,11 +56,12 @@ def find_kept(stack, given: torch.Tensor, mask: object, read_positions, document
             read_positions = mask.bool()
         if read_positions is not None:
             real = None if mask is None else mask.to(read_positions)
+            # (`read_positions` again: with a label at padding, all tokens are computed.)
             kept = KeptTokens.find(needed_up_to(read_positions, real), read_positions)
     elif documents is not None and not is_traced(documents) and takes_bounds(stack, empty_states(stack, given)):
         # (Other kernels tell documents apart by a mask.)
         kept = KeptTokens.find(torch.ones_like(documents) if mask is None else mask, read_positions, documents)
-    return kept if kept is not None and stack.leaves_out(kept) else None
+    return kept if kept is not None and stack.computes_only(kept) else None
 
 
 def decoder_layouts(
@@ -88,8 +88,7 @@ def decoder_layouts(
                 f"{keys} for layers with a window: it should be a dict, with a mask for each type of layer."
             )
     in_blocks = has_window and (cache is None or (isinstance(cache, DynamicCache) and cache.get_seq_length() == 0))
-    options = {CACHE: cache, "documents": documents, "in_blocks": in_blocks}
-    return find_layouts(stack, like, attention_mask, kept, **options)
+    return find_layouts(stack, like, attention_mask, kept, documents=documents, in_blocks=in_blocks, **{CACHE: cache})
 
 
 def needed_up_to(read_positions: torch.BoolTensor, real: torch.BoolTensor | None = None) -> torch.BoolTensor:

@@ -64,7 +64,7 @@ def encoder_batch(
     is_copied = torch.is_grad_enabled() and asks_for(stack.config, options, "output_hidden_states")
     # A bias of positions is made for whole rows: those that hold several documents stay whole.
     is_biased = documents is not None and stack.position_bias is not None
-    if kept is not None and (is_copied or is_biased or not stack.leaves_out(kept)):
+    if kept is not None and (is_copied or is_biased or not stack.computes_only(kept)):
         kept = None
     shows_weights = asks_for(stack.config, options, "output_attentions")
     layouts = find_layouts(stack, empty_states(stack, given), mask, kept, shows_weights, documents=documents)
@@ -74,13 +74,15 @@ def encoder_batch(
 def known_padding(mask: object, documents, read_positions) -> tuple[object, KeptTokens | None]:
     """The mask, `None` if it hides no padding; and the tokens that are computed, `None`: all of them. On a CPU, the
     mask is asked for padding. On other devices it is not read; the count in `kept.lengths` tells."""
-    if documents is None and (not is_pad_mask(mask) or (is_readable(mask) and mask.all())):
-        return None if is_pad_mask(mask) else mask, None
+    if documents is None and not is_pad_mask(mask):
+        return mask, None
+    if documents is None and is_readable(mask) and mask.all():
+        return None, None
     real = torch.ones_like(documents) if mask is None else mask
     kept = KeptTokens.find(real, read_positions, documents, or_all=True)
     if kept is None or sum(kept.lengths) < real.numel():
         return mask, kept
-    return None, None if documents is None else kept  # nothing is padding
+    return (None, None) if documents is None else (None, kept)  # nothing is padding
 
 
 def needs_only_padding_masks(stack, given: torch.Tensor) -> bool:

@@ -80,14 +80,14 @@ def shown_signature(base_model: type, forward: Callable) -> tuple[Signature, lis
     """The signature that callers of a head see, and the names in it that are its base model's. As in official classes,
     labels stand behind the embeddings, and options last. (A head says itself which positions it reads; `batch` is
     between [`TfmEncoderDecoderModel`] and its stacks.)"""
-    model, *base, kwargs = signature(base_model.forward).parameters.values()
+    self_parameter, *base, kwargs = signature(base_model.forward).parameters.values()
     base = [each for each in base if each.name not in ("read_positions", "batch")]
     names = [each.name for each in base]
     place = max((index for index, name in enumerate(names, start=1) if name.endswith("inputs_embeds")), default=0)
     own = [*signature(forward).parameters.values()][2:-1]
     labels = [each for each in own if each.kind == each.POSITIONAL_OR_KEYWORD]
     options = [each.replace(kind=each.POSITIONAL_OR_KEYWORD) for each in own if each.kind == each.KEYWORD_ONLY]
-    parameters = [model, *base[:place], *labels, *base[place:], *options, kwargs]
+    parameters = [self_parameter, *base[:place], *labels, *base[place:], *options, kwargs]
     return signature(forward).replace(parameters=parameters), names
 
 

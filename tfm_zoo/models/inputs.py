@@ -78,11 +78,11 @@ def check_inputs(stack, tokens: Tokens, attention_mask: object, seen: int | None
             raise ValueError(f"{prefix}{name} of shape {tuple(each.shape)} should be of shape ({batch}, {length}).")
     embeddings = stack.embeddings
     # The table may have been resized. An adapter around it has no size, and an engine's later processes have no table.
-    rows = getattr(getattr(embeddings, "embed_tokens", None), "num_embeddings", stack.vocab_size)
+    num_ids = getattr(getattr(embeddings, "embed_tokens", None), "num_embeddings", stack.vocab_size)
     vocabulary = f"the vocabulary ({prefix}vocab_size)"
-    check_values(f"{prefix}input_ids", given if are_ids else None, rows, vocabulary)
+    check_values(f"{prefix}input_ids", given if are_ids else None, num_ids, vocabulary)
     if segments is not None and embeddings.token_types_as_tokens:
-        check_values("token_type_ids", segments, rows, vocabulary)
+        check_values("token_type_ids", segments, num_ids, vocabulary)
     elif segments is not None and embeddings.embed_token_types is not None:
         check_values("token_type_ids", segments, stack.config.type_vocab_size, "the segments (type_vocab_size)")
     if stack.config.task_type_vocab_size:

@@ -17,7 +17,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.import_utils import is_torch_greater_or_equal
 
-from .batch import FUSED, Layout, Window, is_traced
+from .batch import FUSED, PAGED, Layout, Window, is_traced
 from .linear_attention import linear_attention_forward
 
 varlen_attn = None
@@ -42,19 +42,20 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         raise ValueError(
             f"attn_logit_softcapping={module.softcap}: {implementation!r} has no soft cap; choose 'eager'."
         )
-    on_cpu = attend is sdpa_attention_forward and query.device.type == "cpu"  # (and not a function in its place)
-    if on_cpu and module.choose_packed_kernel is not None and not is_traced(query):  # set by `inference/packing`
+    is_cpu_sdpa = attend is sdpa_attention_forward and query.device.type == "cpu"  # (and not a function in its place)
+    if is_cpu_sdpa and module.choose_packed_kernel is not None and not is_traced(query):  # set by `inference/packing`
         packed = module.choose_packed_kernel(module, layout, query)
         if packed is not None:
             return packed
-    # Compiled, ours runs only in a decoding step of grouped heads, where transformers' would copy the keys they share.
     # (`is_traced` says more: of fake tensors, and under `vmap`.)
-    is_graph = on_cpu and (torch.compiler.is_compiling() or torch.jit.is_tracing())
+    is_graph = is_cpu_sdpa and (torch.compiler.is_compiling() or torch.jit.is_tracing())
     if module.layer_type == "linear_attention":
         attend = linear_attention_forward
-    elif on_cpu and dropout:
+    elif is_cpu_sdpa and dropout:
         attend = attend if is_traced(query) else dropped_attention_forward
-    elif on_cpu and not (is_graph and (module.num_key_value_groups == 1 or query.shape[2] > 1)):
+    elif is_graph and (module.num_key_value_groups == 1 or query.shape[2] > 1):
+        pass  # not so in a decoding step of grouped heads, where transformers' function would copy the keys they share
+    elif is_cpu_sdpa:
         attend = cpu_attention_forward
     # What the layout asks for goes around it.
     if layout.bias is not None:
@@ -72,7 +73,7 @@ def takes_bounds(stack, states: torch.Tensor) -> bool:
     """Whether a kernel runs over real tokens, laid end to end, in layers that compare positions: flash attention where
     it is asked for; torch's own (torch 2.11) where `"varlen"` is asked for and the device has it. Elsewhere `"varlen"`
     is `"sdpa"`, and padding is restored around it. `states` are of the model's dtype and on its device."""
-    config, head_dim = stack.config, stack.cache_sizes[1]
+    config, head_dim = stack.config, stack.key_heads_and_dim[1]
     if config._attn_implementation != "varlen":
         return "flash" in (config._attn_implementation or "")
     has_kernel = varlen_attn is not None and states.is_cuda and has_flash()
@@ -80,9 +81,8 @@ def takes_bounds(stack, states: torch.Tensor) -> bool:
         return False
     has_bias_or_cap = config.has_position_bias or config.attn_logit_softcapping is not None
     fits = kernel_dtype(states) in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= 256
-    if has_bias_or_cap or not fits:
-        return False
-    return not any(getattr(part, "dropout_rate", 0.0) for part in stack.modules())
+    has_dropout = any(getattr(part, "dropout_rate", 0.0) for part in stack.modules())
+    return fits and not (has_bias_or_cap or has_dropout)
 
 
 def has_flash() -> bool:
@@ -148,7 +148,7 @@ def repeat_heads(module: nn.Module, *states: torch.Tensor) -> tuple[torch.Tensor
 
 def cpu_attention_forward(module, query, key, value, attention_mask, scaling: float, **kwargs):
     """transformers' `"sdpa"` without what it asks for other devices: many short calls take half the time."""
-    if kwargs.get("cache") is not None:  # a paged one (see `given_cache`): that function writes to it
+    if kwargs.get(PAGED) is not None:  # that function writes to it
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     options = {"scale": scaling, "enable_gqa": module.num_key_value_groups > 1}
     options["is_causal"] = attention_mask is None and module.is_causal and query.shape[2] > 1

@@ -19,18 +19,18 @@ SHARDED = ("placements", "ds_tensor")  # attributes of a parameter that processe
 
 
 def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logits: bool | None) -> bool:
-    """Whether logits of all positions are made, and not only a loss of the labelled ones."""
+    """Whether logits are made, and not only a loss of the labelled positions."""
     if return_logits is None:
         return_logits = not (model.training and labels is not None)
     return return_logits or has_hooks(model.lm_head, model.head)  # hooks see every position
 
 
-def vocabulary_outputs(model, states, labels, makes_all: bool, num_items=None, logits_to_keep=0) -> tuple:
+def vocabulary_outputs(model, states, labels, with_logits: bool, num_items=None, logits_to_keep=0) -> tuple:
     """The loss and the logits of `model.lm_head`, after `model.head`, for states `(batch, length, hidden_size)`; each
-    `None` if not asked for. `makes_all` is what [`makes_logits`] says, and further options are those of
+    `None` if not asked for. `with_logits` is what [`makes_logits`] says, and further options are those of
     [`TfmGPTForCausalLM`]."""
     softcap = getattr(model.config, "final_logit_softcapping", None)
-    if not makes_all:
+    if not with_logits:
         if labels is None:
             return None, None
         states, labels = labelled_only(states, labels)

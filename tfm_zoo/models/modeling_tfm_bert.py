@@ -265,12 +265,12 @@ class TfmBertForMaskedLM(TfmBertHead):
         self.check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, VOCABULARY)
         read, mask, kept = labelled(labels), inputs["attention_mask"], None
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
-        states, makes_all = outputs.last_hidden_state, makes_logits(self, labels, return_logits)
-        if makes_all and self.config.skip_padding and is_pad_mask(mask) and not has_hooks(self.head, self.lm_head):
+        states, with_logits = outputs.last_hidden_state, makes_logits(self, labels, return_logits)
+        if with_logits and self.config.skip_padding and is_pad_mask(mask) and not has_hooks(self.head, self.lm_head):
             kept = KeptTokens.find(mask, read)
         if kept is not None:
             states, labels = kept.keep(states), labels if labels is None else kept.keep(labels)
-        loss, logits = vocabulary_outputs(self, states, labels, makes_all, num_items)
+        loss, logits = vocabulary_outputs(self, states, labels, with_logits, num_items)
         return outputs, loss, logits if kept is None else kept.restore(logits)
 
 

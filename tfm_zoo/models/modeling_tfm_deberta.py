@@ -108,9 +108,8 @@ class TfmDisentangledAttention(TfmAttention):
         is_flex, is_eager = (self.config._attn_implementation == name for name in ("flex_attention", "eager"))
         if not (is_flex or is_eager or is_traced(query)) and query.device.type == "cpu" and len(query) > 1:
             # One sequence after the other: the products of all would not fit into the CPU's caches.
-            masks = [None] * len(query)
-            if attention_mask is not None:
-                masks = attention_mask.expand(len(query), -1, -1, -1).split(1)
+            count = len(query)
+            masks = [None] * count if attention_mask is None else attention_mask.expand(count, -1, -1, -1).split(1)
             rows = zip(query.split(1), key.split(1), value.split(1), masks, strict=True)
             return torch.cat([self.attend_biased(attend, module, *row, **kwargs)[0] for row in rows]), None
         key_table, query_table = kwargs.pop("key_table", None), kwargs.pop("query_table", None)

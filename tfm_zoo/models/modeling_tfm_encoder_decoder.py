@@ -40,7 +40,7 @@ from .source import (
 from .stack import TfmStack
 from .vocabularies import TfmOutputProjection, TwoVocabularies
 
-SOURCE, TARGET = "encoder.embeddings.embed_tokens.weight", "decoder.embeddings.embed_tokens.weight"
+SOURCE_TABLE, TARGET_TABLE = "encoder.embeddings.embed_tokens.weight", "decoder.embeddings.embed_tokens.weight"
 
 
 class TfmEncoderDecoderPreTrainedModel(TwoVocabularies, TfmPreTrainedModel):
@@ -75,8 +75,7 @@ class TfmEncoderDecoderPreTrainedModel(TwoVocabularies, TfmPreTrainedModel):
         # Tensor parallelism cannot shard a bias that is a buffer: the head stays whole, with what it is tied to.
         whole = ("embed_tokens", "lm_head") if self.config.final_logits_bias else ()
         for name in ("_tp_plan", "_fsdp_plan"):
-            plan = getattr(self, name).items()
-            plan = {key: style for key, style in plan if hasattr(self, key.partition(".")[0])}
+            plan = {key: style for key, style in getattr(self, name).items() if hasattr(self, key.partition(".")[0])}
             setattr(self, name, {key: style for key, style in plan.items() if not key.endswith(whole)})
 
 
@@ -100,7 +99,7 @@ class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         batch: Batch | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Inputs and outputs as for [`TfmEncoderDecoderEncoder`], or a `batch` by [`encoder_batch`] in their place."""
+        """Inputs and outputs as for [`TfmBertModel`], or a `batch` by [`encoder_batch`] in place of the inputs."""
         if batch is None:
             tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
             mask = default_mask(self.config, input_ids, attention_mask)
@@ -135,9 +134,9 @@ class TfmCrossAttention(TfmAttention):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns what [`TfmAttention`] returns for the decoder's hidden states `(rows, length, hidden_size)`. What
         follows them are the fields of a [`Source`], which consecutive rows may share, as the beams of a sentence do."""
-        own = None if both_caches is None else both_caches.cross_attention_cache
-        if own is not None and both_caches.is_updated.get(self.layer_idx):
-            key, value = own.layers[self.layer_idx].keys, own.layers[self.layer_idx].values
+        source_cache = None if both_caches is None else both_caches.cross_attention_cache
+        if source_cache is not None and both_caches.is_updated.get(self.layer_idx):
+            key, value = source_cache.layers[self.layer_idx].keys, source_cache.layers[self.layer_idx].values
         else:
             key, value = self.k_proj(states), self.v_proj(states)
             if restored_by is not None:
@@ -145,17 +144,17 @@ class TfmCrossAttention(TfmAttention):
             key, value = (each.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for each in (key, value))
             if self.k_norm is not None:
                 key = norm_heads(self, self.k_norm, key)
-            if own is not None:
-                key, value = own.update(key, value, self.layer_idx)
+            if source_cache is not None:
+                key, value = source_cache.update(key, value, self.layer_idx)
                 both_caches.is_updated[self.layer_idx] = True
 
         query, (rows, length, _) = self.q_proj(hidden_states), hidden_states.shape
-        # Queries come in as many rows as keys: the beams of a sentence are laid end to end. In other modes than "whole"
-        # all tokens are in one row.
+        # Queries come in as many rows as keys: the beams of a sentence are laid end to end, 4 beams `(4, 1, width)` as
+        # `(1, 4, width)`. In other modes than "whole" all tokens are in one row.
         query_rows = key.shape[0] if layout.mode == "whole" else 1
-        queries = max(rows, 1) // max(query_rows, 1) * length  # in each row (not -1, which an empty batch leaves open)
+        queries_per_row = max(rows, 1) // max(query_rows, 1) * length  # (not -1, which an empty batch leaves open)
         width = query.shape[-1]  # tensor parallelism leaves some of the heads to other processes
-        query = query.view(query_rows, queries, width // self.head_dim, self.head_dim).transpose(1, 2)
+        query = query.view(query_rows, queries_per_row, width // self.head_dim, self.head_dim).transpose(1, 2)
         if self.q_norm is not None:
             query = norm_heads(self, self.q_norm, query)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
@@ -206,12 +205,12 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         source_kept: KeptTokens | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Inputs as the decoder's of [`TfmEncoderDecoderModel`], and:
+        """Inputs as for [`TfmGPTModel`], `past_key_values` as for [`TfmEncoderDecoderModel`], and:
 
         Args:
             encoder_hidden_states: `(batch, source length, hidden_size)`.
             encoder_attention_mask, source_kept: the source's mask, and its kept tokens, as [`read_source`] takes them.
-            batch: made by [`decoder_batch`] of the target's inputs; `past_key_values` and `position_ids` come with it.
+            batch: by [`decoder_batch`] of the target's inputs; pass the same `past_key_values` and `position_ids` too.
         """
         states, source_mask = encoder_hidden_states, encoder_attention_mask
         if batch is None:
@@ -235,7 +234,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
 
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
-        self._tied_weights_keys = {TARGET: SOURCE} if config.share_encoder_decoder_embeddings else None
+        self._tied_weights_keys = {TARGET_TABLE: SOURCE_TABLE} if config.share_encoder_decoder_embeddings else None
         self.encoder = TfmEncoderStack(config)
         self.decoder = TfmDecoderStack(config)
         self.post_init()
@@ -290,16 +289,14 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         source_mask, source_kept = default_mask(self.config, input_ids, attention_mask), None
         if encoder_outputs is None:
             source_tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
-            source = encoder_batch(self.encoder, source_tokens, source_mask, kwargs, takes_documents=False)
-            check_source(self.config, source.shape, source_mask, tokens, past_key_values)
-            # (The encoder runs as a module, for hooks and FSDP: its padding is restored here, and dropped again in
-            # `read_source`.)
-            encoder_outputs = self.encoder(batch=source, return_dict=True, **kwargs)
-            source_mask, source_kept = source.attention_mask, source.kept
+            source_batch = encoder_batch(self.encoder, source_tokens, source_mask, kwargs, takes_documents=False)
+            check_source(self.config, source_batch.shape, source_mask, tokens, past_key_values)
+            # (The encoder runs as a module, for hooks and FSDP: `read_source` drops the padding restored here.)
+            encoder_outputs = self.encoder(batch=source_batch, return_dict=True, **kwargs)
+            source_mask, source_kept = source_batch.attention_mask, source_batch.kept
         else:
             encoder_outputs = as_encoder_outputs(self.config, encoder_outputs)
-            source_shape = encoder_outputs.last_hidden_state.shape[:2]
-            check_source(self.config, source_shape, source_mask, tokens, past_key_values)
+            check_source(self.config, encoder_outputs.last_hidden_state.shape[:2], source_mask, tokens, past_key_values)
         outputs = self.decoder(
             batch=batch,
             encoder_hidden_states=encoder_outputs.last_hidden_state,
@@ -310,9 +307,9 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             return_dict=True,
             **kwargs,
         )
-        own = (outputs.last_hidden_state, outputs.past_key_values, outputs.hidden_states, outputs.attentions)
+        of_decoder = (outputs.last_hidden_state, outputs.past_key_values, outputs.hidden_states, outputs.attentions)
         of_encoder = {f"encoder_{name}": value for name, value in encoder_outputs.items()}
-        return modeling_outputs.Seq2SeqModelOutput(*own, outputs.cross_attentions, **of_encoder)
+        return modeling_outputs.Seq2SeqModelOutput(*of_decoder, outputs.cross_attentions, **of_encoder)
 
 
 class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
@@ -347,7 +344,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
     """The encoder and the decoder with a projection onto the target's vocabulary, by default tied to its embeddings."""
 
     reads_target = True
-    _tied_weights_keys = {"lm_head.weight": f"model.{TARGET}"}
+    _tied_weights_keys = {"lm_head.weight": f"model.{TARGET_TABLE}"}
     _tp_plan = {"lm_head": "colwise_rep"}
     head_fields = ("lm_head_bias", "logit_scale", "final_logit_softcapping", "final_logits_bias")
 
@@ -357,7 +354,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
         self.lm_head = TfmOutputProjection(*sizes) if config.final_logits_bias else nn.Linear(*sizes, bias=bias)
         self.head = multiplier(config.logit_scale) or nn.Identity()
         shared = config.share_encoder_decoder_embeddings
-        ties = {"lm_head.weight": f"model.{SOURCE if shared else TARGET}"}
+        ties = {"lm_head.weight": f"model.{SOURCE_TABLE if shared else TARGET_TABLE}"}
         self._tied_weights_keys = ties if config.tie_word_embeddings else None
         self.post_init()
 
@@ -379,7 +376,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
                 Decoder inputs that are not given are the labels, shifted to the right.
             logits_to_keep, num_items_in_batch, return_logits: as for [`TfmGPTForCausalLM`].
         """
-        makes_all, read = makes_logits(self, labels, return_logits), None
+        with_logits, read = makes_logits(self, labels, return_logits), None
         if labels is not None:
             if inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
                 inputs["decoder_input_ids"] = self.prepare_decoder_input_ids_from_labels(labels)
@@ -387,10 +384,10 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
             table = "the vocabulary (decoder_vocab_size)"
             self.check_labels(labels, shape, classes, table, inputs="the decoder's inputs")
             inputs["use_cache"] = False  # whatever the caller says: a loss decodes nothing
-            read = torch.ones_like(labels, dtype=torch.bool) if makes_all else labelled(labels)
+            read = torch.ones_like(labels, dtype=torch.bool) if with_logits else labelled(labels)
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states = outputs.last_hidden_state
-        loss, logits = vocabulary_outputs(self, states, labels, makes_all, num_items_in_batch, logits_to_keep)
+        loss, logits = vocabulary_outputs(self, states, labels, with_logits, num_items_in_batch, logits_to_keep)
         return self.headed(modeling_outputs.Seq2SeqLMOutput, outputs, loss=loss, logits=logits)
 
     def generate(self, inputs: torch.Tensor | None = None, *args, **kwargs):

@@ -175,11 +175,11 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
             self.check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)
             # A label's own position counts as read, too: leaving out just the last token of full rows gains nothing.
             read = labelled(targets) if labels is None else labelled(targets) | labelled(labels)
-        makes_all = makes_logits(self, targets, return_logits)
-        read = torch.ones_like(read) if makes_all and read is not None else read
+        with_logits = makes_logits(self, targets, return_logits)
+        read = torch.ones_like(read) if with_logits and read is not None else read
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states = outputs.last_hidden_state
-        loss, logits = vocabulary_outputs(self, states, targets, makes_all, num_items_in_batch, logits_to_keep)
+        loss, logits = vocabulary_outputs(self, states, targets, with_logits, num_items_in_batch, logits_to_keep)
         router_logits = outputs.get("router_logits")
         if not router_logits:
             return self.headed(modeling_outputs.CausalLMOutputWithPast, outputs, loss=loss, logits=logits)

@@ -107,8 +107,7 @@ class BiasedLayouts:
         """The layouts of layer number `layer`, by type of layer."""
         if self.is_shared and self.current:
             return self.current
-        made = {each: self.biased(self.layouts[each], layer, *span) for each, span in self.spans.items()}
-        self.current = made
+        self.current = made = {each: self.biased(self.layouts[each], layer, *span) for each, span in self.spans.items()}
         return made  # (From the attribute, torch.compile would read those of the first layer under flex attention.)
 
     def biased(self, layout: Layout, layer: int, keys: int, first: int, distance: int | torch.Tensor) -> Layout:

@@ -32,25 +32,25 @@ def read_source(
     """What a decoder reads of the source: its states, once for all beams of a sentence, and which are seen.
 
     Args:
-        states: `(batch, source length, hidden_size)`, the encoder's last hidden state.
+        states: `(batch, source length, hidden_size)`, the encoder's. With stored keys, its values are not read.
         source_mask: of padding `(batch, source length)`, or a mask of pairs.
         target: the decoder's batch.
         both_caches: of the target, and of the source.
         kept: the real tokens of the source, if they are known.
     """
-    # A source stays whole if its keys are stored, in a graph, and for a hook, which gets every row and every token.
-    # (Where only some of the target's tokens are kept, nobody has hooks.)
-    is_whole = holds_source(both_caches) or is_traced(states)
-    is_whole = is_whole or (target.kept is None and has_hooks(*stack._modules.values()))
+    # Padding is kept where keys are stored, in a graph, and for a hook, which gets every row and every token. (Where
+    # only some of the target's tokens are kept, `computes_only` has looked for hooks.)
+    keeps_padding = holds_source(both_caches) or is_traced(states)
+    keeps_padding = keeps_padding or (target.kept is None and has_hooks(*stack._modules.values()))
     source_cache, beams = None if both_caches is None else both_caches.cross_attention_cache, 1
     if isinstance(source_cache, TfmSourceCache):
-        if not is_whole:
+        if not keeps_padding:
             source_cache.count_beams(states, source_mask)
         beams = source_cache.beams
     if beams > 1:
         states, kept = states[::beams], None
         source_mask = None if source_mask is None else source_mask[::beams]
-    if is_whole or not stack.config.skip_padding:
+    if keeps_padding or not stack.config.skip_padding:
         kept = None
     elif kept is None and is_pad_mask(source_mask):
         kept = KeptTokens.find(source_mask)
@@ -84,7 +84,7 @@ def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None,
         mask = create_bidirectional_mask(
             config=config, inputs_embeds=like, attention_mask=mask, encoder_hidden_states=states
         )
-    # Flash attention leaves a mask of padding as it is, and transformers would apply it to queries, too.
+    # What is a mask of padding still is flash attention's, and transformers would apply it to queries, too.
     runs_by_bounds = mask is None and target.kept is not None and target.cache is None and takes_bounds(stack, states)
     if runs_by_bounds or is_pad_mask(mask):
         keys = KeptTokens.find(mask) if is_pad_mask(mask) else None
@@ -238,15 +238,15 @@ def holds_source(cache: Cache | None) -> bool:
     return isinstance(cache, EncoderDecoderCache) and cache.is_updated.get(0, False)
 
 
-def cache_of_both(own: Cache | None, past: Cache | None, length: int) -> EncoderDecoderCache | None:
-    """The cache of both sides: the one `past` if it holds a source, or takes one of this `length`; else the decoder's
-    `own`, if there is one, with room for a source."""
-    if own is None:  # as under gradient checkpointing
+def cache_of_both(target_cache: Cache | None, past: Cache | None, length: int) -> EncoderDecoderCache | None:
+    """The cache of both sides: the one `past` if it holds a source, or takes one of this `length` (`target_cache` is a
+    part of it then); else the `target_cache`, if there is one, with room for a source."""
+    if target_cache is None:  # as under gradient checkpointing
         return None
-    source = getattr(past, "cross_attention_cache", None)
-    if holds_source(past) or (source is not None and takes_source(source, length)):
+    source_cache = getattr(past, "cross_attention_cache", None)
+    if holds_source(past) or (source_cache is not None and takes_source(source_cache, length)):
         return past
-    return EncoderDecoderCache(own, TfmSourceCache())
+    return EncoderDecoderCache(target_cache, TfmSourceCache())
 
 
 def takes_source(cache: Cache, length: int) -> bool:
@@ -258,7 +258,7 @@ def takes_source(cache: Cache, length: int) -> bool:
 
 def shared_by_beams(cache: EncoderDecoderCache, length: int) -> EncoderDecoderCache:
     """A new cache of `generate` with a source that beams share, unless it is static and takes one of this `length`."""
-    source = cache.cross_attention_cache
-    if any(hasattr(layer, "max_cache_len") for layer in source.layers) and takes_source(source, length):
+    source_cache = cache.cross_attention_cache
+    if any(hasattr(layer, "max_cache_len") for layer in source_cache.layers) and takes_source(source_cache, length):
         return cache
-    return EncoderDecoderCache(cache.self_attention_cache, TfmSourceCache(offloading=source.offloading))
+    return EncoderDecoderCache(cache.self_attention_cache, TfmSourceCache(offloading=source_cache.offloading))

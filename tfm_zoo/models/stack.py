@@ -46,8 +46,8 @@ class TfmEmbeddings(nn.Module):
         if config.position_embedding_type == "learned":
             # If a position is reserved for padding, its row stays zero and gets no gradient.
             padding_position = padding_idx if config.position_ids_from_padding else None
-            rows = config.max_position_embeddings + config.position_offset
-            self.embed_positions = nn.Embedding(rows, width, padding_idx=padding_position)
+            table_rows = config.max_position_embeddings + config.position_offset
+            self.embed_positions = nn.Embedding(table_rows, width, padding_idx=padding_position)
         elif config.position_embedding_type == "sinusoidal":
             self.embed_positions = TfmSinusoidalPositions(config)
         self.embed_token_types = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
@@ -55,7 +55,7 @@ class TfmEmbeddings(nn.Module):
         if self.has_tasks:
             self.embed_token_types.tasks = nn.Embedding(config.task_type_vocab_size, width)
         self.token_types_as_tokens = config.token_types_as_tokens
-        self.first_row = config.first_position or config.position_offset  # of position 0, behind that of padding
+        self.first_row = config.first_position or config.position_offset  # of position 0
         self.norm = make_norm(config, width) if config.embedding_norm else multiplier(config.embedding_multiplier)
         self.dropout = nn.Dropout(config.embedding_dropout)
         self.projection = nn.Linear(width, config.hidden_size) if width != config.hidden_size else None
@@ -90,25 +90,27 @@ class TfmStack:
     of_whole_rows = {"has_linear_attention": "the state of linear attention", "round_alibi": "ALiBi rounded by places"}
 
     def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
-        """Makes the modules; `layer_types` names the type of attention of each layer (see [`TfmAttention`])."""
-        config, stack_config = self.config, self.config.get_text_config(decoder=is_causal)  # with its heads
+        """Makes the modules; `layer_types` names each layer's type of attention (see [`TfmAttention`]). Positions count
+        from 0: `first_row` shifts them into their table, `first_position` (not 0 in RoBERTa alone) rotary ones."""
+        config, stack_config = self.config, self.config.get_text_config(decoder=is_causal)  # with this stack's heads
         self.layer_types, self.vocab_size, self.input_width = layer_types, vocab_size, config.embedding_size
         self.is_causal, self.num_heads = is_causal, stack_config.num_attention_heads
-        self.cache_sizes = (stack_config.num_key_value_heads, stack_config.head_dim)
-        self.first_position = config.first_position  # what RoBERTa alone adds to positions, which count from 0 here
+        self.key_heads_and_dim = (stack_config.num_key_value_heads, stack_config.head_dim)
+        self.first_position = config.first_position
         # How many positions there are. Sinusoids have no last one, and rotary positions are not checked.
-        rows = config.max_position_embeddings - self.first_position
-        self.num_positions = {"learned": rows, "sinusoidal": maxsize}.get(config.position_embedding_type)
+        learned = config.max_position_embeddings - self.first_position
+        self.num_positions = {"learned": learned, "sinusoidal": maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
         self.rotary_emb = make_rotary(stack_config, layer_types)
-        depth, groups = len(layer_types), layer_types[: config.num_hidden_groups]
+        num_layers, own_types = len(layer_types), layer_types[: config.num_hidden_groups]
         # Where layers share weights, a module runs several times in succession: the number of the module at each depth.
-        self.order = [index * len(groups) // depth for index in range(depth)] if len(groups) < depth else None
+        shares = len(own_types) < num_layers
+        self.order = [index * len(own_types) // num_layers for index in range(num_layers)] if shares else None
         self.layers = nn.ModuleList(
             self.layer_class(config, index, layer_type, is_causal, self.mlp_class(index))
-            for index, layer_type in enumerate(groups)
+            for index, layer_type in enumerate(own_types)
         )
-        self.position_bias = make_position_bias(stack_config, len(groups), is_causal)
+        self.position_bias = make_position_bias(stack_config, len(own_types), is_causal)
         self.norm = make_norm(config) if config.final_norm else nn.Identity()
         narrow = (config.hidden_size, config.output_size)
         self.projection = nn.Linear(*narrow, bias=False) if config.project_tokens else None
@@ -127,7 +129,7 @@ class TfmStack:
                     return True
         return False
 
-    def leaves_out(self, kept: KeptTokens) -> bool:
+    def computes_only(self, kept: KeptTokens) -> bool:
         """Whether only these are computed: the padded length changes nothing in them, and no hook sees padding."""
         return self.config.skip_padding and not (self.counts_padding(kept) or has_hooks(*self._modules.values()))
 
