@@ -2,7 +2,6 @@
 and `generate` with these caches."""
 
 import torch
-from torch.nn import functional as F
 from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMixin
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 from transformers.masking_utils import create_masks_for_generate
@@ -30,8 +29,11 @@ class TfmGrowingLayer(DynamicLayer):
         before = self.get_seq_length()
         length = before + key_states.shape[-2]
         if not self.has_space(length):
-            more = length - before + max(length // 2, 64)
-            self.buffers = tuple(F.pad(each, (0, 0, 0, more)) for each in (self.keys, self.values))
+            room = length + max(length // 2, 64)
+            given = (self.keys, self.values)
+            self.buffers = tuple(each.new_empty(*each.shape[:2], room, each.shape[3]) for each in given)
+            for buffer, states in zip(self.buffers, given, strict=True):
+                buffer[:, :, :before] = states
         for buffer, states in zip(self.buffers, (key_states, value_states), strict=True):
             buffer[:, :, before:length] = states
         return self.hand_out(length)

@@ -132,7 +132,7 @@ def default_positions(stack, given: torch.Tensor, mask=None, seen: int | torch.T
     configuration counts real tokens only, by their ids or by the mask, padding has position -1. Raises a `ValueError`
     if there are more than the model has."""
     config, length, most, count = stack.config, given.shape[1], stack.num_positions, None
-    if config.position_ids_from_padding and is_pad_mask(mask):
+    if config.position_ids_from_padding and is_pad_mask(mask) and not (isinstance(seen, int) and seen == 0):
         seen = mask[:, :-length].to(given.device).bool().sum(dim=1, keepdim=True)
     if config.position_ids_from_mask and is_pad_mask(mask):
         positions = count_in_mask(mask.to(given.device))[:, -length:]

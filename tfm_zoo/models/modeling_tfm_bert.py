@@ -98,8 +98,8 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
         token_type_ids: torch.LongTensor | None = None,
         position_ids: torch.LongTensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        task_type_ids: torch.LongTensor | None = None,
         read_positions: torch.Tensor | None = None,
+        task_type_ids: torch.LongTensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> modeling_outputs.BaseModelOutputWithPooling:
         """Inputs and outputs as the class documents them."""

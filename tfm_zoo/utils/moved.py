@@ -17,7 +17,7 @@ MOVED = {
     **{"plugin.families": "families.auto_classes", "hub.recording": "proof.model_recording"},
     **{f"hub.{name}": f"proof.{name}" for name in ("check", "comparisons", "contents", "diagnosis", "fingerprints")},
     **{f"hub.{name}": f"proof.{name}" for name in ("manifest", "matrix", "origin", "side_by_side", "states")},
-    **{"hub.verifying": "proof.verifying", "models.norms": "models.layers"},
+    **{"hub.verifying": "proof.verifying", "models.norms": "models.layers", "models.compat": "models.kernels"},
 }
 
 
