@@ -41,7 +41,7 @@ def test_what_has_no_label_changes_nothing(head, task_class):
     """A forward pass without a label adds nothing to its step; a step without one neither moves nor decays a weight."""
     forget_processes()
     batch = ragged_batch(head, labels=True)
-    labels = {*task_class.losses.values(), "end_positions"} & batch.keys()
+    labels = {*task_class.label_of_loss.values(), "end_positions"} & batch.keys()
     empty = batch | {name: torch.full_like(batch[name], -100) for name in labels}
     needed = {"run": run.Run("", Accelerator(cpu=True), classification.ClassificationOptions()), "is_zoo": True}
 

@@ -25,9 +25,9 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
     epoch may be smaller). The seed and the epoch's number decide their order. So training can start at any step of any
     epoch (`set_position`), and sees the same examples at a step however a global batch is divided.
 
-    All processes get the same number of micro-batches, none of them empty. So one may compute an example more than
-    another, and a batch with fewer examples than processes goes to each of them whole: weight losses by the number of
-    examples that were computed. With `lengths`, the tokens of each example, a batch holds examples of similar length.
+    All processes get the same number of micro-batches, none of them empty. A process may compute an example more
+    than another, and a batch with fewer examples than processes goes to each of them whole; `train_step` therefore
+    divides by the items. With `lengths`, the tokens of each example, a batch holds examples of similar length.
     """
 
     def __init__(

@@ -57,11 +57,11 @@ class Run:
 
 
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:
-    """Start the run of a recipe: its options and processes. Refuses an `output_dir` or a metric before any data are
-    read. All processes call it."""
+    """Start the run of a recipe: read its options and join its processes. Refuses an `output_dir` or a metric before
+    any data are read. All processes call it."""
     args = parse_options(options_class, argv).with_defaults()
     accelerator = start_accelerator(args)
-    starting_point(accelerator, args)
+    starting_point(accelerator, args)  # refuses a folder that holds another run; `Loop.begin` asks again, locked
     with accelerator.main_process_first():  # a metric may be downloaded
         metrics = load_metrics(args.metrics, args.trust_remote_code) if args.metrics else None
     return Run(name, accelerator, args, metrics)
@@ -142,8 +142,8 @@ def trackers(args: TrainingOptions) -> list[str]:
 
 
 def asked_for(engine: str) -> bool:
-    """Whether Accelerate will start an engine. It does for the word "true" alone: with 1, each process would train
-    alone if this were taken for a yes."""
+    """Whether Accelerate will start an engine. It does for "true" alone. If 1 counted here, no engine would start and
+    each process would train alone."""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "").lower() == "true"
 
 

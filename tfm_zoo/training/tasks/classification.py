@@ -17,7 +17,7 @@ from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
 from tfm_zoo.training.new_models import new_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.task import Batch, Task, choose_best_metric, inputs_of, task_of_rows
+from tfm_zoo.training.task import Batch, Task, Tensors, choose_best_metric, inputs_of, task_of_rows
 
 HEAD = Head(AutoModelForSequenceClassification, "sequence classifier")
 PAIRS_OF_COLUMNS = "sentence1 sentence2", "premise hypothesis", "question sentence", "question1 question2"
@@ -26,12 +26,13 @@ LABEL_COLUMNS = [["label"], ["labels"]]
 
 # transformers' names of the problems, as `config.problem_type` has them
 ONE_LABEL, ANY_LABELS, NUMBERS = "single_label_classification", "multi_label_classification", "regression"
+SEVERAL_NUMBERS = "several numbers"  # of each row: a kind of regression with metrics of its own
 #: problem -> the metrics, unless options name others, and labels of two rows, on which metrics are tried
-USUAL_METRICS = {
+METRICS_BY_PROBLEM = {
     ONE_LABEL: (["accuracy", "f1"], [0, 1]),
     ANY_LABELS: (["accuracy", "f1"], [[1, 0], [0, 1]]),
     NUMBERS: (["mse", "pearsonr"], [0.5, 1.5]),
-    "numbers": (["mse"], [[0.5, 0.5], [1.5, 1.5]]),  # several of each row
+    SEVERAL_NUMBERS: (["mse"], [[0.5, 0.5], [1.5, 1.5]]),
 }
 
 
@@ -81,7 +82,7 @@ class LabelledTexts(data.Data):
     @property
     def usual_metrics(self) -> data.UsualMetrics:
         are_several_numbers = self.problem == NUMBERS and len(self.label_names) > 1
-        names, two_rows = USUAL_METRICS["numbers" if are_several_numbers else self.problem]
+        names, two_rows = METRICS_BY_PROBLEM[SEVERAL_NUMBERS if are_several_numbers else self.problem]
         return data.UsualMetrics(names, two_rows, two_rows, best=names[0])
 
     def encode(
@@ -182,7 +183,7 @@ def single_labels(table: data.Table, column: str, labels: Sequence[Any]) -> list
     """The name of each row's label: a text, or a whole number."""
     feature, found = table.rows.features[column], [label for label in labels if label is not None]
     if isinstance(feature, ClassLabel):
-        return labels
+        return labels  # `labels_in` has made names of the ids
     if not isinstance(feature, Value):
         raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
     are_numbers = feature.dtype.startswith("float") or all(map(is_number, found))  # perhaps in writing, as in CSV
@@ -220,7 +221,8 @@ def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> Model
         model, tokenizer = new_with_labels(HEAD, args, texts.texts(), texts.label_names, **fields)
     else:
         model, tokenizer = HEAD.load_with_labels(args, texts.label_names, **fields)
-    tokenizer, end = with_padding(tokenizer), model.config.eos_token_id
+    tokenizer = with_padding(tokenizer)
+    end = model.config.eos_token_id
     if args.is_new and model.config.is_encoder_decoder and end not in tokenizer("")["input_ids"]:
         kind = args.model_type or model.config.model_type
         raise ValueError(f"{kind!r} reads eos_token_id {end}, with which the tokenizer ends no text: give another one")
@@ -266,9 +268,10 @@ class ClassificationTask(Task):
             if self.data.problem != ONE_LABEL or len(weights) != len(names) or min(weights) < 0:
                 raise ValueError(f"class_weights {weights}: expected a number of at least 0 for each of {names}")
             self.weights = torch.tensor([weights[names.index(name)] for name in sorted(labels, key=labels.get)])
+        # None, as earlier versions recorded it: what a model does if no option asks; "late" is EuroBERT's.
         self.facts["classifier_pooling"] = None if pooling in ("cls", "late") else pooling
 
-    def count_items(self, batch: Batch) -> Batch:
+    def count_items(self, batch: Batch) -> Tensors:
         labels = batch["labels"]
         if self.data.problem == NUMBERS:  # -100 is a number like any other
             return {"loss_items": torch.ones_like(labels).view(len(labels), -1).sum(dim=1)}
@@ -276,7 +279,7 @@ class ClassificationTask(Task):
             return super().count_items(batch)
         return {"loss_items": self.weights.to(labels.device)[labels]}
 
-    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:
         """The losses and, in evaluations, the prediction and the label, or labels, of each example."""
         labels, problem, learns = batch["labels"], self.data.problem, torch.is_grad_enabled()
         logits = model(**inputs_of(batch)).logits.float()
@@ -291,7 +294,7 @@ class ClassificationTask(Task):
         references = labels.long() if problem == ANY_LABELS else labels
         return {"loss": losses, "predictions": predicted(logits, problem), "references": references}
 
-    def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
+    def compute_metrics(self, computed: Tensors, split: str) -> dict[str, float]:
         scores = self.metrics(computed["predictions"], computed["references"])
         return {**super().compute_metrics(computed, split), **scores.figures}
 
@@ -299,6 +302,6 @@ class ClassificationTask(Task):
 def load_task(run: Run) -> ClassificationTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         texts = load_texts(run.args)
-        run = choose_best_metric(run, ClassificationTask, texts)
+        run = choose_best_metric(run, ClassificationTask, texts.usual_metrics)
         model, tokenizer = build_classifier(run.args, texts)
         return task_of_rows(ClassificationTask, run, texts, model, tokenizer)

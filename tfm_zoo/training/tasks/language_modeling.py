@@ -28,7 +28,7 @@ from tfm_zoo.training.options import cap_lengths, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import StreamOptions, TextSource, hold_out
-from tfm_zoo.training.task import Batch, TokenTask
+from tfm_zoo.training.task import Batch, Tensors, TokenTask, choose_best_metric
 from tfm_zoo.training.tokenizers import byte_level_bpe
 from tfm_zoo.utils.quiet import shown_bars
 
@@ -242,7 +242,7 @@ class LanguageModelingTask(TokenTask):
     def name_of_examples(self) -> str:
         return f"blocks of {self.splits['validation'].block_size} tokens"
 
-    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:
         """The summed loss of the batch, `(1,)`, which the model computes itself."""
         # A zoo model computes its loss without logits if told to; an official model always makes them.
         options = {"return_logits": False} if self.is_zoo else {}
@@ -264,7 +264,7 @@ class LanguageModelingTask(TokenTask):
 
 
 def load_task(run: Run) -> LanguageModelingTask:
-    args = run.args.with_best_metric(LanguageModelingTask.metric_names(run.args))
+    args = choose_best_metric(run, LanguageModelingTask).args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(args)
         if args.is_new:

@@ -55,6 +55,6 @@ class SummarizationTask(TextToTextTask):
 def load_task(run: Run) -> SummarizationTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         pairs = load_summaries(run.args)
-        run = choose_best_metric(run, SummarizationTask, pairs)
+        run = choose_best_metric(run, SummarizationTask, pairs.usual_metrics)
         parts = build_seq2seq(run.args, pairs)
         return task_of_rows(SummarizationTask, run, pairs, **parts)

@@ -23,7 +23,7 @@ from tfm_zoo.training.models import Head, with_padding
 from tfm_zoo.training.new_models import new_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.task import Batch, Task, choose_best_metric, inputs_of, task_of_rows, with_prefix
+from tfm_zoo.training.task import Batch, Task, Tensors, choose_best_metric, inputs_of, task_of_rows, with_prefix
 
 HEAD = Head(AutoModelForTokenClassification, "token classifier")
 WORD_COLUMNS = [["tokens"], ["words"]]
@@ -164,7 +164,7 @@ class TaggingTask(Task):
         "loss": "loss per word",
     }
 
-    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:
         """The summed loss of each text `(rows,)`, and the prediction and the label of each token, `(rows, width)`."""
         labels = batch["labels"]
         logits = model(**inputs_of(batch)).logits.float()
@@ -173,7 +173,7 @@ class TaggingTask(Task):
         padded = {name: F.pad(each, (0, rest), value=IGNORED) for name, each in ids.items()}
         return {"loss": losses.sum(dim=1), **padded}
 
-    def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
+    def compute_metrics(self, computed: Tensors, split: str) -> dict[str, float]:
         labelled, names = computed["references"] != IGNORED, self.model.config.id2label
         predictions, references = (
             [[names[index] for index in row[kept].tolist()] for row, kept in zip(computed[ids], labelled, strict=True)]
@@ -191,7 +191,7 @@ class TaggingTask(Task):
 def load_task(run: Run) -> TaggingTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         texts = load_tagged_texts(run.args)
-        run = choose_best_metric(run, TaggingTask, texts)
+        run = choose_best_metric(run, TaggingTask, texts.usual_metrics)
         if run.args.is_new:
             model, tokenizer = new_with_labels(HEAD, run.args, texts.texts(), texts.label_names)
         else:

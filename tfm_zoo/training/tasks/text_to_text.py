@@ -30,7 +30,7 @@ from tfm_zoo.training.models import Head
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.sharding import is_sharded
-from tfm_zoo.training.task import Batch, TokenTask, inputs_of, sums_of_rows, with_prefix
+from tfm_zoo.training.task import Batch, Tensors, TokenTask, inputs_of, sums_of_rows, with_prefix
 from tfm_zoo.training.tokenizers import joint_bpe
 
 HEAD = Head(AutoModelForSeq2SeqLM, "sequence-to-sequence language model")
@@ -158,7 +158,7 @@ class TargetTask(TokenTask):
         super().__post_init__()
         self.collate.model = self.model  # which makes the decoder's inputs of the labels
 
-    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:
         """The summed loss of each target's tokens, `(batch,)`. Labels are smoothed in training alone, so that a split's
         perplexity is the text's."""
         labelled, epsilon = batch["labels"] != IGNORED, self.smoothing if torch.is_grad_enabled() else 0.0
@@ -203,8 +203,8 @@ class TextToTextTask(TargetTask):
         return super().make_batches(**division)
 
     @classmethod
-    def metric_names(cls, args: TextToTextOptions, results: Sequence[str] = ()) -> list[str]:
-        return super().metric_names(args, results if args.num_eval_texts else ())
+    def metric_names(cls, args: TextToTextOptions, names_of_results: Sequence[str] = ()) -> list[str]:
+        return super().metric_names(args, names_of_results if args.num_eval_texts else ())
 
     def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
         """Loss and perplexity of a split, and the scores of the texts that are written for its first pairs."""

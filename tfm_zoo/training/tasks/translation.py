@@ -64,17 +64,16 @@ def load_parallel_texts(args: TranslationOptions) -> TextPairs:
     return TextPairs(data.cut_splits(args, rows, notes), notes, languages)
 
 
-def load_pairs(args: TranslationOptions, split: str, file: str) -> Dataset:
+def load_pairs(args: TranslationOptions, role: str, file: str) -> Dataset:
     """The rows of a split's file, or of two text files, one for each language."""
     sides = {language: Path(f"{file}.{language}") for language in (args.source_lang, args.target_lang)}
     if Path(file).is_file() or not all(path.is_file() for path in sides.values()):
-        return data.load_file(args, split, file)
+        return data.load_file(args, role, file)
     # Not `splitlines`, which also cuts sentences at characters such as U+2028.
     lines = {lang: row_files.read_text(path).removesuffix("\n").split("\n") for lang, path in sides.items()}
     if len(set(map(len, lines.values()))) > 1:
-        raise ValueError(
-            f"{split}_file {file!r}: its sides have {' and '.join(map(str, map(len, lines.values())))} lines"
-        )
+        counts = " and ".join(str(len(side)) for side in lines.values())
+        raise ValueError(f"{role}_file {file!r}: its sides have {counts} lines")
     return Dataset.from_dict(lines)
 
 
@@ -137,7 +136,7 @@ def language_codes(names: Iterable[str]) -> list[str] | None:
 def load_task(run: Run) -> TranslationTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         pairs = load_parallel_texts(run.args)
-        run = choose_best_metric(run, TranslationTask, pairs)
+        run = choose_best_metric(run, TranslationTask, pairs.usual_metrics)
         parts = build_seq2seq(run.args, pairs)
         if not run.args.is_new:
             set_languages(parts["model"], parts["tokenizer"], *pairs.languages)
