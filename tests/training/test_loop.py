@@ -213,7 +213,7 @@ def test_what_a_launcher_decides_is_part_of_a_run(loop, trained, monkeypatch):
         trained(**options, **again)
     assert trained(**options, **again, mixed_precision="bf16").state.step == 2
     monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "2")
-    assert trained(per_device_train_batch_size=4, max_train_steps=1).batches.global_batch_size == 8
+    assert trained(per_device_train_batch_size=4, max_train_steps=1).batch_sampler.division.global_batch_size == 8
     with pytest.raises(ValueError, match="gradient_accumulation_steps 3: the launcher asks for 2; give one number"):
         loop(gradient_accumulation_steps=3)
 

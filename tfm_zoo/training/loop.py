@@ -25,13 +25,13 @@ from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.hub.gathering import own_class, whole
 from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints
-from tfm_zoo.training.batches import GlobalBatchSampler
-from tfm_zoo.training.data import pluralize, vocabulary_digest
+from tfm_zoo.training.batches import Division, GlobalBatchSampler
 from tfm_zoo.training.learning_parts import ADAPTER_FOLDER, Adapters, freeze
 from tfm_zoo.training.options import TrainingOptions, as_mapping
 from tfm_zoo.training.report import push_model, write_report
 from tfm_zoo.training.run import end_training, open_hub_repository, tracker_values
 from tfm_zoo.training.sharding import gather_state_dict, load_saved, shard_shared_tables
+from tfm_zoo.training.splits import pluralize, vocabulary_digest
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task, sums, with_prefix
 from tfm_zoo.utils.locking import atomic_files, hold
@@ -80,28 +80,29 @@ class Loop:
         for note in task.data.notes if task.data else ():
             logger.warning(note)
         self._choose_what_learns(task.model)
-        self.batches, self.loader = self._make_batches()
-        self.total_steps = self.args.max_train_steps or max(1, round(self.args.num_train_epochs * len(self.batches)))
+        self.batch_sampler, self.loader = self._make_loader()
+        steps_of_epochs = round(self.args.num_train_epochs * len(self.batch_sampler))
+        self.total_steps = self.args.max_train_steps or max(1, steps_of_epochs)
         # Before the model is sharded: afterwards a process has only a part.
         self.num_parameters = task.model.num_parameters()
         if self.accelerator.is_fsdp2:
             shard_shared_tables(self.accelerator, task.model)
         optimizer = create_optimizer(task.model, self.args)
         # The schedule counts global batches. Prepared by Accelerate, it would count the batches of every process.
-        name, steps, width = self.args.lr_scheduler_type, self.total_steps, task.model.config.hidden_size
-        more = as_mapping("lr_scheduler_kwargs", self.args.lr_scheduler_kwargs)
-        self.scheduler = create_schedule(name, optimizer, self.args.warmup_of(steps), steps, width, **more)
+        name, more = self.args.lr_scheduler_type, as_mapping("lr_scheduler_kwargs", self.args.lr_scheduler_kwargs)
+        warmup, width = self.args.warmup_of(self.total_steps), task.model.config.hidden_size
+        self.scheduler = create_schedule(name, optimizer, warmup, self.total_steps, width, **more)
         self.accelerator.register_for_checkpointing(self.scheduler)
         self.model, self.optimizer = self.accelerator.prepare(task.model, optimizer)
         set_seed(self.args.seed, device_specific=True)  # each process has its own dropout
-        self.own_loss = torch.zeros((), device=self.accelerator.device)
+        self.own_loss = torch.zeros((), device=self.accelerator.device)  # of this process, not yet collected
 
         facts = {
-            "train_examples": self.batches.size,
-            "global_batch_size": self.batches.global_batch_size,
+            "train_examples": self.batch_sampler.size,
+            "global_batch_size": self.batch_sampler.division.global_batch_size,
             "num_processes": self.accelerator.num_processes,
             "total_steps": self.total_steps,
-            "warmup_steps": self.args.warmup_of(self.total_steps),
+            "warmup_steps": warmup,
             "tokenizer": vocabulary_digest(task.tokenizer),
             **checkpoints.facts_of_launch(self.accelerator, self.args),
             **task.facts,
@@ -121,29 +122,25 @@ class Loop:
             learning, all_of_them = model.num_parameters(only_trainable=True), model.num_parameters()
             logger.info(f"{learning:,} of {all_of_them:,} parameters learn")
 
-    def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, DataLoader]:
-        """The global batches, and the loader of this process's share of them.
+    def _make_loader(self) -> tuple[GlobalBatchSampler | StreamBatches, DataLoader]:
+        """What draws the global batches, and the loader of this process's share of them.
 
-        Accelerate does not prepare the loader: it would divide batches among the processes in its own way. `batches`
+        Accelerate does not prepare the loader: it would divide batches among the processes in its own way. The sampler
         divides them itself, the same for any number of processes, and also groups what the loader yields into steps.
         """
-        args, task, examples = self.args, self.task, self.task.splits["train"]
-        division = {
-            "accumulation_steps": args.gradient_accumulation_steps,
-            "num_processes": self.accelerator.num_processes,
-            "process_index": self.accelerator.process_index,
-        }
+        args, task, accelerator, examples = self.args, self.task, self.accelerator, self.task.splits["train"]
+        shares = accelerator.num_processes, accelerator.process_index
+        division = Division(args.per_device_train_batch_size, args.gradient_accumulation_steps, *shares)
+        workers, is_stream = args.dataloader_num_workers, isinstance(examples, Stream)
         # From pinned memory a batch is copied while the device computes. The generator is the loader's own: starting an
         # epoch must not change the random numbers of dropout.
-        loading = {"pin_memory": self.accelerator.device.type != "cpu", "generator": torch.Generator()}
-        workers = args.dataloader_num_workers
-        if not isinstance(examples, Stream):
-            batches, loading = task.make_batches(**division), {"num_workers": workers or 0, **loading}
-            return batches, DataLoader(examples, batch_sampler=batches, collate_fn=task.collate, **loading)
-        size, steps = args.per_device_train_batch_size, args.max_train_steps or 0
-        batches = StreamBatches(examples, size, task.collate, steps, **division)
-        self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
-        loading["num_workers"] = default_workers() if workers is None else workers
+        loading = {"pin_memory": accelerator.device.type != "cpu", "generator": torch.Generator()}
+        loading["num_workers"] = (default_workers() if is_stream else 0) if workers is None else workers
+        if not is_stream:
+            sampler = task.make_batch_sampler(division)
+            return sampler, DataLoader(examples, batch_sampler=sampler, collate_fn=task.collate, **loading)
+        batches = StreamBatches(examples, division, task.collate, args.max_train_steps or 0)
+        accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
         # The stream yields tuples. As `collate_fn`, `tuple` leaves them as they are.
         return batches, DataLoader(batches, batch_size=None, collate_fn=tuple, **loading)
 
@@ -208,23 +205,24 @@ class Loop:
     def train(self) -> None:
         """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""
         self.begin()
-        args, state, batches = self.args, self.state, self.batches
-        examples = f"{batches.size or 'a stream of'} {self.task.name_of_examples}"
-        steps = f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}"
+        args, state, sampler = self.args, self.state, self.batch_sampler
+        examples = f"{sampler.size or 'a stream of'} {self.task.name_of_examples}"
+        steps = f"{pluralize(self.total_steps, 'step')} of {sampler.division.global_batch_size}"
         size = f"{own_class(self.task.unwrapped(self.model)).__name__}, {self.num_parameters:,} parameters"
         logger.info(f"{size}: {examples}, {steps}, on {pluralize(self.accelerator.num_processes, 'process')}")
         self.progress = tqdm(total=self.total_steps, initial=state.step, disable=self.task.hides_bars)
         clock = perf_counter()
         self.model.train()
         while not self.is_finished:
-            batches.set_position(state.epoch, state.step_in_epoch)
-            for micro_batches in batches.steps(self.loader):
+            sampler.set_position(state.epoch, state.step_in_epoch)
+            # The loader yields micro-batches one by one; the sampler knows how many belong to a step.
+            for micro_batches in sampler.steps(self.loader):
                 loss, grad_norm = train_step(self.task, self.model, self.optimizer, self.scheduler, micro_batches)
                 self.own_loss += loss
-                state.train_examples += batches.examples(state.step_in_epoch)
+                state.train_examples += sampler.examples_in(state.step_in_epoch)
                 state.step += 1
                 state.step_in_epoch += 1
-                end_of_epoch = state.step_in_epoch == len(batches)
+                end_of_epoch = state.step_in_epoch == len(sampler)
                 if end_of_epoch:
                     state.epoch, state.step_in_epoch = state.epoch + 1, 0
                 self.progress.update()
@@ -292,7 +290,7 @@ class Loop:
 
     def log(self, values: dict[str, float]) -> None:
         """Add values to the history and send them to the trackers."""
-        epoch = round(self.state.step / len(self.batches), 4)
+        epoch = round(self.state.step / len(self.batch_sampler), 4)
         self.state.log_history.append({"step": self.state.step, "epoch": epoch, **values})
         self.accelerator.log(values, step=self.state.step)
 

@@ -66,12 +66,9 @@ class Head:
             raise ValueError(f"model_name_or_path {name!r} is quantised, for inference: train what it was made of")
         return config
 
-    def load(
-        self, args: TrainingOptions, config: PreTrainedConfig | None = None, replace_head: bool = False, **fields: Any
-    ) -> ModelAndTokenizer:
-        """The checkpoint that the options name, with these fields changed and perhaps a new head; and its tokenizer.
-        `config`: its configuration, if it has been read."""
-        name, revision, config = args.model_name_or_path, args.model_revision, config or self.config_of_checkpoint(args)
+    def load(self, args: TrainingOptions, replace_head: bool = False, **fields: Any) -> ModelAndTokenizer:
+        """The checkpoint that the options name, with these fields changed and perhaps a new head; and its tokenizer."""
+        name, revision, config = args.model_name_or_path, args.model_revision, self.config_of_checkpoint(args)
         place = str(download(name, FILES, revision)) if revision and not Path(name).exists() else name
         if args.becomes_zoo(config):
             source = transformers.AutoModel.from_pretrained(place) if replace_head else place
@@ -103,7 +100,7 @@ class Head:
             logger.warning(f"{name!r} classifies into {own}: its head now learns {labels}")
         # (A checkpoint without a head gets a new one in any case; but one that its config does not name may not fit.)
         replace_head = args.ignore_mismatched_sizes and (is_misfit or not has_head)
-        return self.load(args, config, replace_head, **label_fields(labels), **fields)
+        return self.load(args, replace_head, **label_fields(labels), **fields)
 
 
 def named(config: PreTrainedConfig) -> str:

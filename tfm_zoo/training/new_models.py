@@ -20,10 +20,13 @@ from tfm_zoo.training.models import (
 from tfm_zoo.training.options import TrainingOptions
 
 
-def new_with_labels(
+def model_with_labels(
     head: Head, args: TrainingOptions, texts: Iterable[str], labels: Sequence[str], **fields: Any
 ) -> ModelAndTokenizer:
-    """A model with a head for these labels, in whose configuration `fields` are set; and its tokenizer."""
+    """A model, a checkpoint or a new one, with a head for these labels, in whose configuration `fields` are set; and
+    its tokenizer, for which the texts are read if it is made from them."""
+    if not args.is_new:
+        return head.load_with_labels(args, labels, **fields)
     tokenizer = new_tokenizer(args, texts)
     if not args.tokenizer_name:
         tokenizer.model_max_length = args.max_seq_length

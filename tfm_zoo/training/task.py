@@ -18,13 +18,13 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTok
 
 from tfm_zoo.converters.limits import check_room
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training.batches import GlobalBatchSampler
+from tfm_zoo.training.batches import Division, GlobalBatchSampler
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.data import Data, UsualMetrics
 from tfm_zoo.training.metrics import Metrics, load_metrics
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.options import TrainingOptions, cap_lengths, is_zoo
 from tfm_zoo.training.run import Run
+from tfm_zoo.training.splits import Data, UsualMetrics
 from tfm_zoo.utils.quiet import shown_bars
 
 Batch = dict[str, Tensor]  # what a model reads, and its labels
@@ -89,10 +89,9 @@ class Task(ABC):
         """The names of all metrics that an evaluation gives, with those of predictions."""
         return ["loss", *names_of_results]
 
-    def make_batches(self, **division: int) -> GlobalBatchSampler:
-        """The global batches of the training examples in memory; `division` says how processes share them."""
-        size, per_device = len(self.splits["train"]), self.args.per_device_train_batch_size
-        return GlobalBatchSampler(size, per_device, lengths=self.lengths, seed=self.args.seed, **division)
+    def make_batch_sampler(self, division: Division) -> GlobalBatchSampler:
+        """What draws the batches of the training examples in memory."""
+        return GlobalBatchSampler(len(self.splits["train"]), division, self.args.seed, self.lengths)
 
     @property
     def final_split(self) -> str:

@@ -14,10 +14,10 @@ from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrai
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.data.windows import Window, Windows, best_spans
-from tfm_zoo.training import data
+from tfm_zoo.training import splits
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.models import Head, with_padding
-from tfm_zoo.training.new_models import new_with_labels
+from tfm_zoo.training.new_models import model_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, Tensors, choose_best_metric, task_of_rows, with_prefix
@@ -49,12 +49,12 @@ class AnsweringOptions(TrainingOptions):
 
 
 @dataclass
-class Questions(data.Data):
+class Questions(splits.Data):
     """Splits whose columns are "id", "question", "context" and "answers" (texts and where they begin)."""
 
     text_columns = ("question", "context")
     are_pairs = True
-    usual_metrics = data.UsualMetrics(["squad"], ["a", "b"], [["a"], []], "f1")
+    usual_metrics = splits.UsualMetrics(["squad"], ["a", "b"], [["a"], []], "f1")
 
     def encode(
         self, args: AnsweringOptions, model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase
@@ -116,13 +116,13 @@ def labelled(window: Window, answers: Mapping[str, list], cls_token_id: int | No
 
 def load_questions(args: AnsweringOptions) -> Questions:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
-    raw, notes = data.load_splits(args)
-    rows = {name: _questions(data.Table(args, name, split)) for name, split in raw.items()}
-    rows = data.without_empty(rows, Questions.text_columns, notes)
-    return Questions(data.cut_splits(args, rows, notes), notes)
+    raw, notes = splits.load_splits(args)
+    rows = {name: _questions(splits.FoundSplit(args, name, split)) for name, split in raw.items()}
+    rows = splits.without_empty(rows, Questions.text_columns, notes)
+    return Questions(splits.cut_splits(args, rows, notes), notes)
 
 
-def _questions(table: data.Table) -> Dataset:
+def _questions(table: splits.FoundSplit) -> Dataset:
     """The questions of a split, in columns of known names. It may be SQuAD's own JSON."""
     args, rows = table.args, table.rows
     if {*rows.column_names} in ({"data"}, {"version", "data"}):
@@ -234,8 +234,5 @@ def load_task(run: Run) -> AnsweringTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         questions = load_questions(run.args)
         run = choose_best_metric(run, AnsweringTask, questions.usual_metrics)
-        if run.args.is_new:
-            model, tokenizer = new_with_labels(HEAD, run.args, questions.texts(), SCORES)
-        else:
-            model, tokenizer = HEAD.load_with_labels(run.args, SCORES)
+        model, tokenizer = model_with_labels(HEAD, run.args, questions.texts(), SCORES)
         return task_of_rows(AnsweringTask, run, questions, model, padded_at_right(tokenizer))

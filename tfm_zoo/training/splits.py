@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.data import row_files
 from tfm_zoo.data.byte_ranges import SHARD
@@ -87,7 +88,7 @@ def digest(parts: Iterable[str | Tensor]) -> str:
 
 
 @dataclass(frozen=True)
-class Table:
+class FoundSplit:
     """A split as it was found: its columns, and the errors that name it."""
 
     args: DataOptions
@@ -134,7 +135,7 @@ class UsualMetrics(NamedTuple):
 
 
 @dataclass
-class Data:
+class Data(ABC):
     """Splits "train", "validation" and perhaps "test", with notes on them."""
 
     splits: DatasetDict
@@ -147,6 +148,12 @@ class Data:
     def texts(self) -> Iterator[str]:
         """The training texts. Read when iterated."""
         return chain.from_iterable(self.splits["train"][column] for column in self.text_columns)
+
+    @abstractmethod
+    def encode(
+        self, args: Any, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, **others: Any
+    ) -> DatasetDict:
+        """The splits as token ids and labels. `others` are further tokenizers of the task; `notes` may get sentences."""
 
     @property
     def digests(self) -> dict[str, str]:
