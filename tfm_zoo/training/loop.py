@@ -255,8 +255,7 @@ class Loop:
     def save_checkpoint(self) -> None:
         """Write a checkpoint. All processes call it."""
         self.collect_losses()
-        keep = self.args.save_total_limit
-        checkpoints.save_checkpoint(self.accelerator, self.state, self.output_dir, keep)
+        checkpoints.save_checkpoint(self.accelerator, self.state, self.output_dir, self.args.save_total_limit)
 
     def evaluate(self) -> None:
         """Log the metrics of the model, and save it if it is the best so far."""
@@ -280,9 +279,8 @@ class Loop:
         mean = state.window_loss / (state.step - last)
         if not math.isfinite(mean):
             raise FloatingPointError(f"the loss is {mean} at step {state.step}: try a lower learning_rate")
-        learning_rate = self.scheduler.get_last_lr()[0]
         norm = {} if grad_norm is None else {"grad_norm": float(grad_norm)}  # DeepSpeed may not give one
-        self.log({"loss": mean, "learning_rate": learning_rate, **norm})
+        self.log({"loss": mean, "learning_rate": self.scheduler.get_last_lr()[0], **norm})
         self.progress.set_postfix(loss=f"{mean:.4f}")
         if self.progress.disable:
             logger.info(f"step {state.step} of {self.total_steps}: loss {mean:.4f}")

@@ -23,8 +23,7 @@ from tfm_zoo.training.options import TrainingOptions
 def model_with_labels(
     head: Head, args: TrainingOptions, texts: Iterable[str], labels: Sequence[str], **fields: Any
 ) -> ModelAndTokenizer:
-    """A model, a checkpoint or a new one, with a head for these labels, in whose configuration `fields` are set; and
-    its tokenizer, for which the texts are read if it is made from them."""
+    """A checkpoint or new model, with a head for these labels and `fields` in its configuration; and its tokenizer."""
     if not args.is_new:
         return head.load_with_labels(args, labels, **fields)
     tokenizer = new_tokenizer(args, texts)

@@ -13,15 +13,9 @@ from typing import Any
 
 import torch
 import transformers
-from accelerate import Accelerator, InitProcessGroupKwargs
+from accelerate import Accelerator, DistributedType, InitProcessGroupKwargs
 from accelerate.tracking import get_available_trackers
-from accelerate.utils import (
-    DistributedType,
-    GradientAccumulationPlugin,
-    ProjectConfiguration,
-    parse_flag_from_env,
-    set_seed,
-)
+from accelerate.utils import GradientAccumulationPlugin, ProjectConfiguration, parse_flag_from_env, set_seed
 from datasets.exceptions import DatasetsError
 from huggingface_hub import HfApi
 from huggingface_hub.errors import StrictDataclassError
@@ -32,13 +26,7 @@ from tfm_zoo.training.checkpoints import starting_point
 from tfm_zoo.training.metrics.loading import Metrics, load_metrics
 from tfm_zoo.training.options import TrainingOptions, parse_options
 from tfm_zoo.training.sharding import set_engine
-from tfm_zoo.utils.quiet import (
-    silence_deepspeed,
-    silence_downloads,
-    silence_interrupt,
-    silence_progress_bars,
-    silence_tokenizers,
-)
+from tfm_zoo.utils import quiet
 
 logger = logging.getLogger(__name__)
 
@@ -92,13 +80,13 @@ def keep_few_kernels() -> None:
 
 def start_accelerator(args: TrainingOptions) -> Accelerator:
     """Make the Accelerator, refuse what its processes cannot do, let the main one alone log, and set the seed."""
-    silence_interrupt()
-    silence_tokenizers()
+    quiet.silence_interrupt()
+    quiet.silence_tokenizers()
     keep_few_kernels()
     check_launcher()
     on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
     if not with_deepspeed:
-        silence_deepspeed()
+        quiet.silence_deepspeed()
     backend = {"backend": "gloo"} if on_cpu and with_deepspeed else {}
     accelerator = Accelerator(
         # Without a GPU, several processes share the CPU's work. Without `cpu=True` each would train alone. (With it,
@@ -124,8 +112,8 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
         logging.getLogger(name).setLevel(logging.INFO if accelerator.is_main_process else logging.ERROR)
     if not accelerator.is_main_process:
         transformers.utils.logging.set_verbosity_error()
-    silence_progress_bars()
-    silence_downloads()
+    quiet.silence_progress_bars()
+    quiet.silence_downloads()
     set_seed(args.seed)
     return accelerator
 

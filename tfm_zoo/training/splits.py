@@ -150,10 +150,8 @@ class Data(ABC):
         return chain.from_iterable(self.splits["train"][column] for column in self.text_columns)
 
     @abstractmethod
-    def encode(
-        self, args: Any, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, **others: Any
-    ) -> DatasetDict:
-        """The splits as token ids and labels. `others` are further tokenizers of the task; `notes` may get sentences."""
+    def encode(self, args: Any, model: PreTrainedModel, tokenizer: Any, **others: Any) -> DatasetDict:
+        """The splits as token ids and labels. `others`: further tokenizers. `notes` may get sentences on them."""
 
     @property
     def digests(self) -> dict[str, str]:

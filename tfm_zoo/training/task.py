@@ -53,6 +53,7 @@ class Task(ABC):
     pipeline_tag: ClassVar[str]
     #: loss -> the entry of a batch that holds its labels, one for each item (-100: no item)
     label_of_loss: ClassVar[Mapping[str, str]] = {"loss": "labels"}
+    own_figures: ClassVar[Sequence[str]] = ("loss",)  # what an evaluation gives besides the metrics of predictions
     collator_class: ClassVar[type] = DataCollatorWithPadding  # of tasks whose data are rows
     languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
     metric_titles: ClassVar[dict[str, str]] = {}  # metric -> its name in the card; others go by their own name
@@ -87,7 +88,7 @@ class Task(ABC):
     @classmethod
     def metric_names(cls, args: TrainingOptions, names_of_results: Sequence[str] = ()) -> list[str]:
         """The names of all metrics that an evaluation gives, with those of predictions."""
-        return ["loss", *names_of_results]
+        return [*cls.own_figures, *names_of_results]
 
     def make_batch_sampler(self, division: Division) -> GlobalBatchSampler:
         """What draws the batches of the training examples in memory."""
@@ -167,10 +168,7 @@ class TokenTask(Task):
     """A task whose items are tokens: its metrics are the mean loss of a token, in nats, and the perplexity."""
 
     metric_titles = {"loss": "loss per token", "perplexity": "perplexity"}
-
-    @classmethod
-    def metric_names(cls, args: TrainingOptions, names_of_results: Sequence[str] = ()) -> list[str]:
-        return ["loss", "perplexity", *names_of_results]
+    own_figures = ("loss", "perplexity")
 
     def compute_metrics(self, computed: Tensors, split: str) -> dict[str, float]:
         losses = super().compute_metrics(computed, split)

@@ -180,8 +180,7 @@ class StreamBatches(torch.utils.data.IterableDataset):
     """
 
     def __init__(self, stream: Stream, division: Division, collate: Callable | None = None, max_steps: int = 0):
-        self.stream, self.division, self.collate = stream, division, collate or default_collate
-        self.size = stream.size
+        self.stream, self.size, self.division, self.collate = stream, stream.size, division, collate or default_collate
         self.steps_per_epoch = -(-self.size // division.global_batch_size) if self.size else max_steps
         # With fewer readers than processes, or a number of these that is not a power of two, several read the same.
         step = gcd(division.num_processes, stream.readers)
