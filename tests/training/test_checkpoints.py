@@ -95,8 +95,9 @@ def test_an_interrupted_save_leaves_the_older_ones_and_a_whole_one_all_that_it_w
     assert find_checkpoint("auto", tmp_path) == saved[-1]
     folder = save_checkpoint(accelerator, state, tmp_path)
     assert find_checkpoint("auto", tmp_path) == folder and TrainState.read(folder) == state
-    (folder / "trainer_state.json").write_text('{"step": 200}')  # earlier versions recorded less
-    assert TrainState.read(folder) == TrainState(step=200)
+    # Earlier versions recorded less, and the identity under another name.
+    (folder / "trainer_state.json").write_text('{"step": 200, "run": {"seed": 1}}')
+    assert TrainState.read(folder) == TrainState(step=200, identity={"seed": 1})
 
 
 def test_a_failed_save_changes_nothing_and_no_manifest_stands_beside_what_it_does_not_describe(tmp_path, monkeypatch):
