@@ -380,8 +380,10 @@ def create_optimizer(model: nn.Module, args: TrainingOptions) -> Optimizer:
             options = adam if "betas" in inspect.signature(kind).parameters else {}
             options = options | as_mapping("optim_args", args.optim_args) | {"lr": args.learning_rate}
         else:
-            settings = SimpleNamespace(**vars(args) | {"optim": OptimizerNames(args.optim)})
-            kind, options = Trainer.get_optimizer_cls_and_kwargs(settings)
+            # What asks for other settings, as for the warm-up, needs the Trainer's loop.
+            names = ("optim_args", "learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon")
+            values = {name: getattr(args, name) for name in names} | {"optim": OptimizerNames(args.optim)}
+            kind, options = Trainer.get_optimizer_cls_and_kwargs(SimpleNamespace(**values))
         return kind(groups, **options)
     except (AttributeError, ImportError, TypeError, ValueError) as error:  # some need the Trainer's loop, or a library
         raise ValueError(f"optim {args.optim!r} with optim_args {args.optim_args!r}: {error}") from error

@@ -292,11 +292,8 @@ def load_task(run: Run) -> LanguageModelingTask:
     else:
         examples = blocks(tokens["train"], limit=args.max_train_samples)
     processes = run.accelerator.num_processes
-    validation = blocks(
-        tokens["validation"],
-        limit=args.max_eval_samples,
-        multiple_of=args.per_device_eval_batch_size * processes if processes > 1 else 1,
-    )
+    multiple_of = args.per_device_eval_batch_size * processes if processes > 1 else 1
+    validation = blocks(tokens["validation"], limit=args.max_eval_samples, multiple_of=multiple_of)
     return LanguageModelingTask(
         run=replace(run, args=args),
         model=model,
