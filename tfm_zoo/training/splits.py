@@ -127,9 +127,7 @@ class UsualMetrics(NamedTuple):
     """The metrics of predictions, where the options name no metrics."""
 
     names: Sequence[str] = ()
-    predictions: Sequence[
-        Any
-    ] = ()  # those of two rows, on which metrics are tried, to learn the names of their results
+    predictions: Sequence[Any] = ()  # of two rows, on which metrics are tried, to learn the names of their results
     references: Sequence[Any] = ()  # likewise
     best: str = "loss"  # the one that picks the best model
 
