@@ -35,13 +35,13 @@ from typing_extensions import Self
 
 from tfm_zoo.data.row_files import read_text
 from tfm_zoo.hub.cards import table
-from tfm_zoo.training.data import digest
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.new_models import new_model, new_tokenizer
 from tfm_zoo.training.options import option, parse_options, read_yaml
 from tfm_zoo.training.report import device, shortened
 from tfm_zoo.training.run import Run, end_training, errors_in_one_line, start_accelerator
+from tfm_zoo.training.splits import digest
 from tfm_zoo.training.task import Task
 from tfm_zoo.training.tasks.language_modeling import (
     HEAD,
@@ -301,7 +301,7 @@ class VariantLoop(Loop):
         """How training went; `settings` are all that the result depends on."""
         history, seconds = self.state.log_history, self.stopwatch.median
         losses = [entry["eval_loss"] for entry in history if "eval_loss" in entry]
-        tokens = self.batches.global_batch_size * self.task.splits["train"].block_size
+        tokens = self.batch_sampler.division.global_batch_size * self.task.splits["train"].block_size
         return Result(
             variant.name,
             variant.changes,
@@ -345,7 +345,7 @@ def prepare(argv: list[str] | None = None) -> Comparison:
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(args)
         tokenizer = new_tokenizer(args, corpus.texts())
-        tokens = corpus.encode(tokenizer, args)
+        tokens = corpus.rows_of_tokens(tokenizer, args)
     run = Run("compare_architectures", accelerator, args)
     return Comparison(run, make_variants(args, tokenizer), tokenizer, tokens, corpus.notes)
 

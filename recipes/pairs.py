@@ -27,7 +27,7 @@ from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.hub.cards import table
 from tfm_zoo.proof.manifest import complete_manifest
-from tfm_zoo.training import checkpoints, data
+from tfm_zoo.training import checkpoints, splits
 from tfm_zoo.training.options import DataOptions, option, parse_several
 from tfm_zoo.training.report import command_line
 from tfm_zoo.training.run import keep_few_kernels
@@ -132,18 +132,18 @@ def read_pairs(args: PairOptions, settings: TrainingArguments) -> tuple[DatasetD
     if args.source is None:
         logger.warning("No data set and no file was named: using the built-in GENERATED data")
         args = replace(args, dataset_name=built_in_data.NAME)
-    raw, notes = data.load_splits(args)
+    raw, notes = splits.load_splits(args)
     columns = row_files.find_columns(raw["train"], args.text_column_name, USUAL_COLUMNS, "text_column_name")
 
     rows = {}
     for split, found in raw.items():
-        table = data.Table(args, split, found)
+        table = splits.FoundSplit(args, split, found)
         if not len(found):
             raise ValueError(f"{table} has no row")
         texts = {name: table.texts(column) for name, column in zip(COLUMNS, columns, strict=False)}
         rows[split] = Dataset.from_dict(texts)
-    rows = data.without_empty(rows, COLUMNS[: len(columns)], notes)
-    divided = data.cut_splits(args, rows, notes, settings.seed)
+    rows = splits.without_empty(rows, COLUMNS[: len(columns)], notes)
+    divided = splits.cut_splits(args, rows, notes, settings.seed)
     for name, split in divided.items():
         if not len(split):
             raise ValueError(f"there is no pair in the {name} split")

@@ -144,19 +144,19 @@ def score(args: argparse.Namespace, error: Callable[[str], None]) -> None:
 
 def labelled_texts(args: argparse.Namespace, classifier: Classifier) -> tuple[list[list[str]], list]:
     """The columns of texts in a table, and its labels, as the model reads them."""
-    from tfm_zoo.training import data
+    from tfm_zoo.training import splits
     from tfm_zoo.training.tasks import classification
 
     columns = {"text_column_name": args.text_column_name, "label_column_name": args.label_column_name}
     options, file = {"problem_type": classifier.problem, **columns}, str(args.file)
     options = classification.ClassificationOptions(train_file=file, **options)
-    rows, label2id = data.load_file(options, "train", file), classifier.config.label2id
+    rows, label2id = splits.load_file(options, "train", file), classifier.config.label2id
     texts, label_columns, problem = found = classification.columns_and_problem(options, rows)
-    labelled = classification.labelled_rows(*found, data.Table(options, "train", rows))
+    labelled = classification.labelled_rows(*found, splits.FoundSplit(options, "train", rows))
     if labelled is None:
         raise ValueError(f"{file!r} has no label in {label_columns}")
     labels = labelled["label"][:]
-    if problem != "regression" and (unknown := sorted(set(data.each_label(labels)) - set(label2id))):
+    if problem != "regression" and (unknown := sorted(set(splits.each_label(labels)) - set(label2id))):
         raise ValueError(f"{file!r} has labels that the model lacks: {unknown}; it has {list(label2id)}")
     return [labelled[column][:] for column in texts], classification.encoded_labels(labels, problem, label2id)
 

@@ -131,7 +131,7 @@ def test_from_an_official_checkpoint_and_on_from_there(recipe, task, first, fact
     if task == "translation":
         fresh["max_source_length"] = 64
     zoo = train.trained(model_name_or_path=tmp_path / "official", output_dir=tmp_path / "zoo", **fresh)
-    assert zoo.model.config.model_type.startswith("tfm_") and facts.items() <= zoo.state.run.items()
+    assert zoo.model.config.model_type.startswith("tfm_") and facts.items() <= zoo.state.identity.items()
     again = train.trained(model_name_or_path=tmp_path / "zoo", **fresh)
     assert logged(again, "loss")[0] < logged(zoo, "loss")[0]
     if task == "translation":  # the checkpoint's own settings

@@ -20,7 +20,7 @@ def test_losses_and_figures_are_those_of_the_loop(recipe, name, monkeypatch):
     monkeypatch.setattr(torch, "randperm", lambda size, **options: torch.arange(size))  # the loop's order of examples
     made, options = recipe(name), PLAIN | TASKS[name]
     loop = made.prepare(**options)
-    loop.batches.lengths = None  # a translator's batches are of similar lengths
+    loop.batch_sampler.lengths = None  # a translator's batches are of similar lengths
     loop.train()
     task = made.task(overwrite_output_dir=True, **options)
     trainer = as_trainer(task, {"optim": "adamw_torch", "disable_tqdm": True})

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -20,6 +19,7 @@ from tfm_zoo.training.run import start_run
 from tfm_zoo.training.streaming.documents import load_documents
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import TextSource
+from tfm_zoo.training.task import choose_best_metric
 from tfm_zoo.training.tasks import classification
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions, load_corpus
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions
@@ -116,10 +116,11 @@ def loop(tmp_path) -> Callable[..., Loop]:
         forget_processes()
         argv = as_argv(OPTIONS | {"output_dir": mkdtemp(dir=tmp_path)} | options)
         run = start_run("tensors", classification.ClassificationOptions, argv)
-        args, splits = run.args.with_best_metric(["loss", "accuracy"], "accuracy"), random_rows()
-        lengths = [len(row["input_ids"]) for row in splits["train"]] if args.group_by_length else None
+        splits = random_rows()
+        lengths = [len(row["input_ids"]) for row in splits["train"]] if run.args.group_by_length else None
         data = classification.LabelledTexts(DatasetDict(), [], [], ["even", "odd"], classification.ONE_LABEL)
-        made = {"run": replace(run, args=args), "model": model or classifier(), "data": data}
+        run = choose_best_metric(run, classification.ClassificationTask, data.usual_metrics)
+        made = {"run": run, "model": model or classifier(), "data": data}
         made["tokenizer"] = word_piece_tokenizer(["a b"])
         return Loop(classification.ClassificationTask(**made, splits=splits, collate=padded, lengths=lengths))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfm_zoo.training.batches import GlobalBatchSampler
+from tfm_zoo.training.batches import Division, GlobalBatchSampler
 from tfm_zoo.training.tasks.text_to_text import TokenBatchSampler
 
 # Sources and targets of like lengths, as in translation; and some that are not.
@@ -10,20 +10,19 @@ LENGTHS = [(1 + 7 * i % 23, 1 + (7 * i % 23 + i % 3) % 29) for i in range(150)] 
 BUDGET = 480
 
 
-def examples(size: int = len(LENGTHS), grouped: bool = False, **options) -> GlobalBatchSampler:
-    return GlobalBatchSampler(size, lengths=[7 * i % 23 for i in range(size)] if grouped else None, **options)
+def examples(division: Division, size: int = len(LENGTHS), grouped: bool = False, seed: int = 0) -> GlobalBatchSampler:
+    return GlobalBatchSampler(size, division, seed, [7 * i % 23 for i in range(size)] if grouped else None)
 
 
-def tokens(**options) -> TokenBatchSampler:
-    return TokenBatchSampler(LENGTHS, **options)
+def tokens(division: Division, seed: int = 0) -> TokenBatchSampler:
+    return TokenBatchSampler(LENGTHS, division, seed)
 
 
 def steps(make, per_device: int, processes: int = 1, accumulation: int = 1, epoch: int = 2, **options) -> list:
     """For each step, each process's micro-batches."""
     shares = []
     for index in range(processes):
-        division = {"num_processes": processes, "process_index": index, "accumulation_steps": accumulation}
-        sampler = make(per_device=per_device, **division, **options)
+        sampler = make(Division(per_device, accumulation, processes, index), **options)
         sampler.set_position(epoch)
         shares.append(list(sampler.steps(sampler)))
     return list(zip(*shares, strict=True))
@@ -67,19 +66,19 @@ def test_epochs_and_seeds_differ_and_each_holds_every_example_once_from_any_step
         assert sorted(map(len, batches)) == sorted(map(len, found[0]))
     assert len({frozenset(map(frozenset, batches)) for batches in found}) == 4  # other company, too
 
-    sampler = make(per_device=size // 4, accumulation_steps=3, seed=5)
+    sampler = make(Division(size // 4, accumulation_steps=3), seed=5)
     sampler.set_position(epoch=2)
     every = list(sampler.steps(sampler))
     assert len(every) == len(sampler)
     for step in range(len(sampler)):
         sampler.set_position(epoch=2, step=step)
         assert list(sampler.steps(sampler)) == every[step:]
-        assert sampler.examples(step) == sum(map(len, every[step]))
+        assert sampler.examples_in(step) == sum(map(len, every[step]))
 
 
 def test_batches_hold_similar_lengths_and_those_of_tokens_are_full():
     lengths = [(37 * i) % 101 for i in range(400)]
-    grouped, plain = GlobalBatchSampler(400, 8, lengths=lengths), GlobalBatchSampler(400, 8)
+    grouped, plain = (GlobalBatchSampler(400, Division(8), lengths=each) for each in (lengths, None))
     sizes = [sum(max(lengths[i] for i in batch) * len(batch) for batch in each) for each in (grouped, plain)]
     assert sizes[0] < 0.75 * sizes[1]
     batches = whole(tokens, BUDGET)
@@ -87,4 +86,4 @@ def test_batches_hold_similar_lengths_and_those_of_tokens_are_full():
     assert max(sizes) <= BUDGET and sum(sizes) > 0.7 * BUDGET * len(batches)
     assert sum(sizes) < 1.3 * sum(map(sum, LENGTHS))
     with pytest.raises(ValueError, match="tokens 40: too few for an example of 45 "):
-        TokenBatchSampler([(3, 4), (40, 5)], 40, num_processes=2)
+        TokenBatchSampler([(3, 4), (40, 5)], Division(40, num_processes=2))

@@ -88,15 +88,16 @@ def test_only_a_killed_run_may_begin_again(tmp_path):
 
 def test_an_interrupted_save_leaves_the_older_ones_and_a_whole_one_all_that_it_was_given(accelerator, saved, tmp_path):
     entry = {"step": 1, "loss": 0.123456789012345}
-    state = TrainState(step=200, window_loss=0.1, log_history=[entry], run={"seed": 1})
+    state = TrainState(step=200, window_loss=0.1, log_history=[entry], identity={"seed": 1})
     with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         save_checkpoint(accelerator, state, tmp_path)
     assert find_checkpoint("auto", tmp_path) == saved[-1]
     folder = save_checkpoint(accelerator, state, tmp_path)
     assert find_checkpoint("auto", tmp_path) == folder and TrainState.read(folder) == state
-    (folder / "trainer_state.json").write_text('{"step": 200}')  # earlier versions recorded less
-    assert TrainState.read(folder) == TrainState(step=200)
+    # Earlier versions recorded less, and the identity under another name.
+    (folder / "trainer_state.json").write_text('{"step": 200, "run": {"seed": 1}}')
+    assert TrainState.read(folder) == TrainState(step=200, identity={"seed": 1})
 
 
 def test_a_failed_save_changes_nothing_and_no_manifest_stands_beside_what_it_does_not_describe(tmp_path, monkeypatch):
@@ -138,4 +139,4 @@ STARS = {"label_column_name": "stars"}  # as version 0.2 recorded a column
 )
 def test_another_run_is_not_continued(recorded, now, message):
     with pytest.raises(ValueError, match=message) if message else nullcontext():
-        check_identity(TrainState(run=recorded), now)
+        check_identity(TrainState(identity=recorded), now)

@@ -41,7 +41,7 @@ def test_what_has_no_label_changes_nothing(head, task_class):
     """A forward pass without a label adds nothing to its step; a step without one neither moves nor decays a weight."""
     forget_processes()
     batch = ragged_batch(head, labels=True)
-    labels = {*task_class.losses.values(), "end_positions"} & batch.keys()
+    labels = {*task_class.label_of_loss.values(), "end_positions"} & batch.keys()
     empty = batch | {name: torch.full_like(batch[name], -100) for name in labels}
     needed = {"run": run.Run("", Accelerator(cpu=True), classification.ClassificationOptions()), "is_zoo": True}
 
@@ -220,7 +220,7 @@ def test_what_a_launcher_decides_is_part_of_a_run(loop, trained, monkeypatch):
         trained(**options, **again)
     assert trained(**options, **again, mixed_precision="bf16").state.step == 2
     monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "2")
-    assert trained(per_device_train_batch_size=4, max_train_steps=1).batches.global_batch_size == 8
+    assert trained(per_device_train_batch_size=4, max_train_steps=1).batch_sampler.division.global_batch_size == 8
     with pytest.raises(ValueError, match="gradient_accumulation_steps 3: the launcher asks for 2; give one number"):
         loop(gradient_accumulation_steps=3)
 

@@ -12,7 +12,7 @@ from transformers import Adafactor
 
 import tfm_zoo
 from tfm_zoo.training.learning_parts import freeze
-from tfm_zoo.training.loop import create_optimizer, create_scheduler
+from tfm_zoo.training.loop import create_optimizer
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss
 from tfm_zoo.utils.schedules import SCHEDULES, create_schedule
@@ -52,10 +52,9 @@ def test_schedules_by_name(name):
     assert all(rate >= 0 for rate in taken) and max(taken) > 0
 
 
-def test_arguments_of_a_schedule():
+def test_arguments_of_a_schedule(loop):
     def factors(**values) -> list[float]:
-        args = options(**values)
-        schedule = create_scheduler(create_optimizer(MODEL, args), args, 8, 4)
+        schedule = loop(max_train_steps=8, warmup_steps=0, **values).scheduler
         return [schedule.lr_lambdas[0](step) for step in range(9)]
 
     restarts = factors(lr_scheduler_type="cosine_with_restarts", lr_scheduler_kwargs='{"num_cycles": 2}')

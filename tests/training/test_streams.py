@@ -9,6 +9,7 @@ from datasets import Dataset, load_dataset
 from torch.utils.data import DataLoader
 
 from tfm_zoo.data import byte_ranges
+from tfm_zoo.training.batches import Division
 from tfm_zoo.training.streaming import streams
 from tfm_zoo.training.streaming import texts as text_sources
 from tfm_zoo.training.streaming.documents import load_documents
@@ -53,7 +54,7 @@ def together(texts, rng):
 
 
 def batches(stream: Stream, workers: int = 0, per_device: int = 8, **division) -> tuple[StreamBatches, DataLoader]:
-    sampler = StreamBatches(stream, per_device, collate=tuple, max_steps=1000, **division)
+    sampler = StreamBatches(stream, Division(per_device, **division), collate=tuple, max_steps=1000)
     return sampler, DataLoader(sampler, batch_size=None, collate_fn=tuple, num_workers=workers)
 
 
@@ -67,7 +68,7 @@ def examples(stream: Stream, count: int, processes: int = 1, states: list | None
             starts = [start for state in states for start in state["starts"]]
             sampler.load_state_dict(json.loads(json.dumps(states[0] | {"starts": starts})))
         micro_batches = flat(islice(sampler.steps(loader), count))
-        assert all(len(batch) == sampler.per_device for batch in micro_batches)
+        assert all(len(batch) == sampler.division.per_device for batch in micro_batches)
         shares.append(flat(micro_batches))
         reached.append(sampler.state_dict())
     if states is not None:
@@ -183,7 +184,7 @@ def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
         path.write_text("\n\n" + "".join(json.dumps({"text": text}) + "\n" for text in texts))
     else:
         Dataset.from_dict({"text": texts}).to_parquet(path, batch_size=4)
-    monkeypatch.setattr("tfm_zoo.training.data.SHARD", 300)
+    monkeypatch.setattr("tfm_zoo.training.splits.SHARD", 300)
     for name, size in {"SHARD": 300, "LONGEST": 5000}.items():
         monkeypatch.setattr(byte_ranges, name, size)
     source = load_documents(PretrainingOptions(train_file=str(path), streaming=True, max_eval_samples=1)).train

@@ -71,7 +71,7 @@ def test_documents_are_joined_in_one_row(tokenizer, tmp_path):
             Dataset.from_dict({"text": [*texts]}).to_parquet(tmp_path / f"{name}.parquet")
         files = {"train_file": str(tmp_path / "a.parquet"), "validation_file": str(tmp_path / "b.parquet")}
         args = corpora.LanguageModelingOptions(**files, **options)
-        return corpora.load_corpus(args).encode(tokenizer, args)["train"]
+        return corpora.load_corpus(args).rows_of_tokens(tokenizer, args)["train"]
 
     first, second = (tokenizer(text)["input_ids"] for text in ("ab", "c"))
     wanted = [*first, tokenizer.eos_token_id, *second, tokenizer.eos_token_id]

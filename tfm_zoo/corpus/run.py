@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 
 from .. import __version__
 from ..proof.proof_file import canary_rows
-from ..training.data import digest
+from ..training.splits import digest
 from .folder import ResultsFolder
 from .proof import VECTORS, PartNotes, seal
 from .reader import CorpusReader

@@ -64,7 +64,7 @@ def rows_of_files(
         options = reading_options(TEXT_FILES[suffix], files, DELIMITERS.get(suffix, ""), keep_as_text)
         options |= {"sample_by": "line" if streaming else text_rows} if suffix == ".txt" else {}
         options |= {"data_files": [*map(str, files)], "split": "train", "streaming": streaming}
-        return in_shards(load(TEXT_FILES[suffix], **options))
+        return streamed_in_shards(load(TEXT_FILES[suffix], **options))
     except (DatasetGenerationError, UnicodeDecodeError, ParserError) as error:
         why = error.__cause__ or error
         advice = " (save it as UTF-8)" if isinstance(why, UnicodeDecodeError) else ""
@@ -83,7 +83,7 @@ def splits_of(
         ConnectionError: if there is no such folder, and the Hub cannot be reached.
     """
     if (Path(name) / "dataset_dict.json").exists():
-        return {split: in_shards(rows, streaming) for split, rows in load_from_disk(name).items()}
+        return {split: streamed_in_shards(rows, streaming) for split, rows in load_from_disk(name).items()}
     options: dict[str, Any] = {}
     try:
         if Path(name).is_dir():
@@ -95,7 +95,7 @@ def splits_of(
             if builder.config.features:  # which the folder's README.md declares
                 options.pop("converters", None)
         splits = load(name, config, streaming=streaming, **options)
-        return {split: in_shards(rows) for split, rows in splits.items()}
+        return {split: streamed_in_shards(rows) for split, rows in splits.items()}
     except (DatasetGenerationError, UnicodeDecodeError, ParserError) as error:
         raise ValueError(f"dataset_name {name!r} cannot be read: {error.__cause__ or error}") from error
 
@@ -201,8 +201,9 @@ def _rows_of_table(lines: TextIO, delimiter: str) -> Iterator[int]:
         begin = reader.line_num + 1
 
 
-def in_shards(rows: Dataset | IterableDataset, streaming: bool = False) -> Dataset | IterableDataset:
-    """The rows; if they are streamed, in as many shards as their format allows, that many readers may share them."""
+def streamed_in_shards(rows: Dataset | IterableDataset, streaming: bool = False) -> Dataset | IterableDataset:
+    """Streamed rows in as many shards as their format allows, so that many readers may share them. Rows in memory stay
+    as they are, unless `streaming`."""
     if isinstance(rows, Dataset):
         return rows.to_iterable_dataset(max(1, min(256, len(rows) // 10_000))) if streaming else rows
     return rows.reshard() if rows.num_shards < 256 else rows  # splits Parquet by groups of rows

@@ -1,6 +1,7 @@
 """Batches that depend on the seed and the global batch size alone, not on how many processes share them."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -10,31 +11,34 @@ from torch.utils.data import Sampler
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 
+@dataclass(frozen=True)
 class Division:
     """How a global batch is divided: among processes, then into forward passes of `per_device` examples or tokens."""
 
-    def __init__(self, per_device: int, accumulation_steps: int = 1, num_processes: int = 1, process_index: int = 0):
-        self.per_device, self.num_processes, self.process_index = per_device, num_processes, process_index
-        self.global_batch_size = per_device * num_processes * accumulation_steps
+    per_device: int
+    accumulation_steps: int = 1
+    num_processes: int = 1
+    process_index: int = 0
+
+    @property
+    def global_batch_size(self) -> int:
+        return self.per_device * self.num_processes * self.accumulation_steps
 
 
-class GlobalBatchSampler(Division, Sampler[list[int]]):
+class GlobalBatchSampler(Sampler[list[int]]):
     """Index lists of this process's micro-batches, for `DataLoader(batch_sampler=...)`.
 
-    An optimiser step takes a global batch: `per_device * num_processes * accumulation_steps` examples (the last of an
-    epoch may be smaller). The seed and the epoch's number decide their order. So training can start at any step of any
-    epoch (`set_position`), and sees the same examples at a step however a global batch is divided.
+    An optimiser step takes a global batch: as many examples as `division` says (the last of an epoch may be
+    smaller). The seed and the epoch's number decide their order. So training can start at any step of any epoch
+    (`set_position`), and sees the same examples at a step however a global batch is divided.
 
-    All processes get the same number of micro-batches, none of them empty. So one may compute an example more than
-    another, and a batch with fewer examples than processes goes to each of them whole: weight losses by the number of
-    examples that were computed. With `lengths`, the tokens of each example, a batch holds examples of similar length.
+    All processes get the same number of micro-batches, none of them empty. A process may compute an example more
+    than another, and a batch with fewer examples than processes goes to each of them whole; `train_step` therefore
+    divides by the items. With `lengths`, the tokens of each example, a batch holds examples of similar length.
     """
 
-    def __init__(
-        self, size: int, per_device: int, *, seed: int = 0, lengths: Sequence[int] | None = None, **division: int
-    ):
-        super().__init__(per_device, **division)
-        self.size, self.seed, self.lengths = size, seed, lengths
+    def __init__(self, size: int, division: Division, seed: int = 0, lengths: Sequence[int] | None = None):
+        self.size, self.division, self.seed, self.lengths = size, division, seed, lengths
         self.set_position(epoch=0)
 
     def __len__(self) -> int:
@@ -44,18 +48,19 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
     def set_position(self, epoch: int, step: int = 0) -> None:
         """Let the next iteration begin at optimiser step `step` of epoch `epoch`."""
         self.first_step = step
-        self.global_batches = self.make_batches(torch.Generator().manual_seed(1009 * self.seed + epoch))
+        self.global_batches = self.draw_global_batches(torch.Generator().manual_seed(1009 * self.seed + epoch))
 
-    def make_batches(self, generator: torch.Generator) -> Sequence[Tensor]:
+    def draw_global_batches(self, generator: torch.Generator) -> Sequence[Tensor]:
         """The global batches of an epoch, in order."""
+        batch_size = self.division.global_batch_size
         if self.lengths is None:
-            return torch.randperm(self.size, generator=generator).split(self.global_batch_size)
-        grouped = LengthGroupedSampler(self.global_batch_size, lengths=self.lengths, generator=generator)
-        return torch.tensor(list(grouped)).split(self.global_batch_size)
+            return torch.randperm(self.size, generator=generator).split(batch_size)
+        grouped = LengthGroupedSampler(batch_size, lengths=self.lengths, generator=generator)
+        return torch.tensor(list(grouped)).split(batch_size)
 
     def capacity(self, batch: Tensor) -> int:
         """How many examples of a global batch a device takes in one forward pass."""
-        return self.per_device
+        return self.division.per_device
 
     def __iter__(self) -> Iterator[list[int]]:
         for batch in self.global_batches[self.first_step :]:
@@ -67,7 +72,7 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
         for batch in self.global_batches[self.first_step :]:
             yield list(islice(batches, len(self.micro_batches(batch))))
 
-    def examples(self, step: int) -> int:
+    def examples_in(self, step: int) -> int:
         """Number of examples in the global batch of a step of the epoch."""
         return len(self.global_batches[step])
 
@@ -77,7 +82,8 @@ class GlobalBatchSampler(Division, Sampler[list[int]]):
         Ten examples, for two processes that take two at a time, are three parts: [0 1 2 3], [4 5 6] and [7 8 9]. The
         first process gets [0 2], [4 6] and [7 9], the second [1 3], [5] and [8].
         """
-        sharing = self.num_processes if len(batch) >= self.num_processes else 1
+        processes = self.division.num_processes
+        sharing = processes if len(batch) >= processes else 1
         count = min(-(-len(batch) // (self.capacity(batch) * sharing)), len(batch) // sharing)
-        index = self.process_index if sharing > 1 else 0
+        index = self.division.process_index if sharing > 1 else 0
         return [part[index::sharing].tolist() for part in batch.tensor_split(count)]

@@ -69,7 +69,7 @@ class TrainState:
     best_step: int | None = None
     evaluations_without_gain: int = 0
     log_history: list[dict[str, Any]] = field(default_factory=list)  # in the form of transformers' `TrainerState`
-    run: dict[str, Any] = field(default_factory=dict)  # its identity, which a resumed run must share
+    identity: dict[str, Any] = field(default_factory=dict)  # what a resumed run must share
 
     def record_evaluation(self, metric: float, greater_is_better: bool, loss: float) -> bool:
         """Record the metric and the loss of an evaluation; returns whether it is the best so far. Of equal metrics the
@@ -88,10 +88,11 @@ class TrainState:
 
     @classmethod
     def read(cls, folder: Path) -> "TrainState":
-        return cls(**json.loads((folder / STATE_FILE).read_text(encoding="utf-8")))
+        values = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        return cls(**{"identity" if name == "run" else name: value for name, value in values.items()})  # 0.3: "run"
 
 
-def identity(facts: Mapping[str, Any], args: TrainingOptions) -> dict[str, Any]:
+def identity_of(facts: Mapping[str, Any], args: TrainingOptions) -> dict[str, Any]:
     """What a resumed run must have in common with the run that it continues, in the types that JSON has: the facts of
     its data, and all options but those of `MAY_CHANGE`."""
     settings = {each.name: getattr(args, each.name) for each in fields(args) if each.name not in MAY_CHANGE.split()}
@@ -112,7 +113,7 @@ def facts_of_launch(accelerator: Accelerator, args: TrainingOptions) -> dict[str
 
 def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
     """Refuse to continue with the checkpoint of another run; warn of facts that differ and may."""
-    recorded = state.run
+    recorded = state.identity
     # What is not recorded is not compared. Version 0.2 recorded options alone: where these were silent, nobody knows.
     # It recorded the only column of labels by its name, not in a list.
     if "engine" not in recorded:

@@ -25,13 +25,13 @@ from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.hub.gathering import own_class, whole
 from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints
-from tfm_zoo.training.batches import GlobalBatchSampler
-from tfm_zoo.training.data import pluralize, vocabulary_digest
+from tfm_zoo.training.batches import Division, GlobalBatchSampler
 from tfm_zoo.training.learning_parts import ADAPTER_FOLDER, Adapters, freeze
 from tfm_zoo.training.options import TrainingOptions, as_mapping
 from tfm_zoo.training.report import push_model, write_report
 from tfm_zoo.training.run import end_training, open_hub_repository, tracker_values
 from tfm_zoo.training.sharding import gather_state_dict, load_saved, shard_shared_tables
+from tfm_zoo.training.splits import pluralize, vocabulary_digest
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task, sums, with_prefix
 from tfm_zoo.utils.locking import atomic_files, hold
@@ -74,35 +74,40 @@ class Loop:
     """Trains the model of a task, and saves it in `output_dir` whenever it is the best by `metric_for_best_model`."""
 
     def __init__(self, task: Task):
-        self.task, self.args, self.accelerator = task, task.args, task.accelerator
-        self.output_dir, self.has_begun = Path(self.args.output_dir), False
+        self.task, self.accelerator = task, task.accelerator
+        self.output_dir = Path(task.args.output_dir)
+        self.has_begun = False
         for note in task.data.notes if task.data else ():
             logger.warning(note)
         self._choose_what_learns(task.model)
-        self.batches, self.loader = self._make_batches()
-        self.total_steps = self.args.max_train_steps or max(1, round(self.args.num_train_epochs * len(self.batches)))
-        # Before the model is sharded: then a process has only a part.
+        self.batch_sampler, self.loader = self._make_loader()
+        steps_of_epochs = round(self.args.num_train_epochs * len(self.batch_sampler))
+        self.total_steps = self.args.max_train_steps or max(1, steps_of_epochs)
+        # Before the model is sharded: afterwards a process has only a part.
         self.num_parameters = task.model.num_parameters()
         if self.accelerator.is_fsdp2:
             shard_shared_tables(self.accelerator, task.model)
         optimizer = create_optimizer(task.model, self.args)
         # The schedule counts global batches. Prepared by Accelerate, it would count the batches of every process.
-        self.scheduler = create_scheduler(optimizer, self.args, self.total_steps, task.model.config.hidden_size)
+        name, more = self.args.lr_scheduler_type, as_mapping("lr_scheduler_kwargs", self.args.lr_scheduler_kwargs)
+        warmup, width = self.args.warmup_of(self.total_steps), task.model.config.hidden_size
+        self.scheduler = create_schedule(name, optimizer, warmup, self.total_steps, width, **more)
         self.accelerator.register_for_checkpointing(self.scheduler)
         self.model, self.optimizer = self.accelerator.prepare(task.model, optimizer)
         set_seed(self.args.seed, device_specific=True)  # each process has its own dropout
+        self.own_loss = torch.zeros((), device=self.accelerator.device)  # of this process, not yet collected
 
         facts = {
-            "train_examples": self.batches.size,
-            "global_batch_size": self.batches.global_batch_size,
+            "train_examples": self.batch_sampler.size,
+            "global_batch_size": self.batch_sampler.division.global_batch_size,
             "num_processes": self.accelerator.num_processes,
             "total_steps": self.total_steps,
-            "warmup_steps": self.args.warmup_of(self.total_steps),
+            "warmup_steps": warmup,
             "tokenizer": vocabulary_digest(task.tokenizer),
             **checkpoints.facts_of_launch(self.accelerator, self.args),
             **task.facts,
         }
-        self.state = checkpoints.TrainState(run=checkpoints.identity(facts, self.args))
+        self.state = checkpoints.TrainState(identity=checkpoints.identity_of(facts, self.args))
 
     def _choose_what_learns(self, model: PreTrainedModel) -> None:
         args = self.args
@@ -117,31 +122,31 @@ class Loop:
             learning, all_of_them = model.num_parameters(only_trainable=True), model.num_parameters()
             logger.info(f"{learning:,} of {all_of_them:,} parameters learn")
 
-    def _make_batches(self) -> tuple[GlobalBatchSampler | StreamBatches, DataLoader]:
-        """The global batches, and the loader of this process's share of them.
+    def _make_loader(self) -> tuple[GlobalBatchSampler | StreamBatches, DataLoader]:
+        """What draws the global batches, and the loader of this process's share of them.
 
-        Accelerate does not prepare the loader: it would divide batches among the processes in its own way. `batches`
+        Accelerate does not prepare the loader: it would divide batches among the processes in its own way. The sampler
         divides them itself, the same for any number of processes, and also groups what the loader yields into steps.
         """
-        args, task, examples = self.args, self.task, self.task.splits["train"]
-        division = {
-            "accumulation_steps": args.gradient_accumulation_steps,
-            "num_processes": self.accelerator.num_processes,
-            "process_index": self.accelerator.process_index,
-        }
+        args, task, accelerator, examples = self.args, self.task, self.accelerator, self.task.splits["train"]
+        shares = accelerator.num_processes, accelerator.process_index
+        division = Division(args.per_device_train_batch_size, args.gradient_accumulation_steps, *shares)
+        workers, is_stream = args.dataloader_num_workers, isinstance(examples, Stream)
         # From pinned memory a batch is copied while the device computes. The generator is the loader's own: starting an
         # epoch must not change the random numbers of dropout.
-        loading = {"pin_memory": self.accelerator.device.type != "cpu", "generator": torch.Generator()}
-        workers = args.dataloader_num_workers
-        if not isinstance(examples, Stream):
-            batches, loading = task.make_batches(**division), {"num_workers": workers or 0, **loading}
-            return batches, DataLoader(examples, batch_sampler=batches, collate_fn=task.collate, **loading)
-        size, steps = args.per_device_train_batch_size, args.max_train_steps or 0
-        batches = StreamBatches(examples, size, task.collate, steps, **division)
-        self.accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
-        loading["num_workers"] = default_workers() if workers is None else workers
+        loading = {"pin_memory": accelerator.device.type != "cpu", "generator": torch.Generator()}
+        loading["num_workers"] = (default_workers() if is_stream else 0) if workers is None else workers
+        if not is_stream:
+            sampler = task.make_batch_sampler(division)
+            return sampler, DataLoader(examples, batch_sampler=sampler, collate_fn=task.collate, **loading)
+        batches = StreamBatches(examples, division, task.collate, args.max_train_steps or 0)
+        accelerator.register_for_checkpointing(batches)  # to continue at the same place of the stream
         # The stream yields tuples. As `collate_fn`, `tuple` leaves them as they are.
         return batches, DataLoader(batches, batch_size=None, collate_fn=tuple, **loading)
+
+    @property
+    def args(self) -> TrainingOptions:
+        return self.task.args
 
     @property
     def is_finished(self) -> bool:
@@ -149,9 +154,9 @@ class Loop:
         return self.state.step >= self.total_steps or bool(patience and self.state.evaluations_without_gain >= patience)
 
     def begin(self) -> None:
-        """Open the repository to push to, lock the folder, go on from its checkpoint or else empty it. All processes
-        call it. It is the last step that a user's mistake can end: a recipe calls it to tell the mistake in one line,
-        and `train` calls it otherwise."""
+        """Open the repository to push to, and lock the folder; go on from its checkpoint, or else delete checkpoints
+        and results of the run that it replaces. All processes call it. Recipes call it inside `errors_in_one_line`,
+        since mistakes in options still show here; `train` calls it otherwise."""
         if self.has_begun:
             return
         accelerator, folder = self.accelerator, self.output_dir
@@ -170,7 +175,7 @@ class Loop:
             logger.info(f"No complete checkpoint in {folder}: starting from the beginning")
         name = self.args.run_name
         own = {tracker: {keyword: name} for tracker, keyword in RUN_NAMES.items()} if name else {}
-        accelerator.init_trackers(self.task.run.name, tracker_values(self.task.args), own)
+        accelerator.init_trackers(self.task.run.name, tracker_values(self.args), own)
         accelerator.wait_for_everyone()  # every process has looked again
         if accelerator.is_main_process:
             checkpoints.clear(folder, goes_on=checkpoint is not None)
@@ -183,8 +188,8 @@ class Loop:
         """Go on from a checkpoint of this run. Nothing is written."""
         state = checkpoints.TrainState.read(checkpoint)
         # Before the weights of another run are loaded. A run that became longer warms up for longer.
-        steps = state.run.get("total_steps", self.total_steps)
-        checkpoints.check_identity(state, self.state.run | {"warmup_steps": self.args.warmup_of(steps)})
+        steps = state.identity.get("total_steps", self.total_steps)
+        checkpoints.check_identity(state, self.state.identity | {"warmup_steps": self.args.warmup_of(steps)})
         if state.step > self.total_steps:
             raise ValueError(f"resume_from_checkpoint: {checkpoint} is of step {state.step}, of {self.total_steps} now")
         self.accelerator.load_state(str(checkpoint))
@@ -194,30 +199,30 @@ class Loop:
         if state.best_step not in (None, broadcast_object_list([kept_step])[0]):
             logger.warning(f"{self.output_dir} no longer holds the best model of {checkpoint.name}: choosing it anew")
             state.best_metric = state.best_step = None
-        self.state = replace(state, run=self.state.run)
+        self.state = replace(state, identity=self.state.identity)
         logger.info(f"Continuing from {checkpoint}, step {self.state.step} of {self.total_steps}")
 
     def train(self) -> None:
         """Train, log, evaluate and save, until all steps are done or the evaluations no longer improve."""
         self.begin()
-        args, state, batches = self.args, self.state, self.batches
-        examples = f"{batches.size or 'a stream of'} {self.task.name_of_examples}"
-        steps = f"{pluralize(self.total_steps, 'step')} of {batches.global_batch_size}"
+        args, state, sampler = self.args, self.state, self.batch_sampler
+        examples = f"{sampler.size or 'a stream of'} {self.task.name_of_examples}"
+        steps = f"{pluralize(self.total_steps, 'step')} of {sampler.division.global_batch_size}"
         size = f"{own_class(self.task.unwrapped(self.model)).__name__}, {self.num_parameters:,} parameters"
         logger.info(f"{size}: {examples}, {steps}, on {pluralize(self.accelerator.num_processes, 'process')}")
         self.progress = tqdm(total=self.total_steps, initial=state.step, disable=self.task.hides_bars)
-        self.set_window_loss(state.window_loss)
         clock = perf_counter()
         self.model.train()
         while not self.is_finished:
-            batches.set_position(state.epoch, state.step_in_epoch)
-            for micro_batches in batches.steps(self.loader):
+            sampler.set_position(state.epoch, state.step_in_epoch)
+            # The loader yields micro-batches one by one; the sampler knows how many belong to a step.
+            for micro_batches in sampler.steps(self.loader):
                 loss, grad_norm = train_step(self.task, self.model, self.optimizer, self.scheduler, micro_batches)
-                self.window_loss += loss
-                state.train_examples += batches.examples(state.step_in_epoch)
+                self.own_loss += loss
+                state.train_examples += sampler.examples_in(state.step_in_epoch)
                 state.step += 1
                 state.step_in_epoch += 1
-                end_of_epoch = state.step_in_epoch == len(batches)
+                end_of_epoch = state.step_in_epoch == len(sampler)
                 if end_of_epoch:
                     state.epoch, state.step_in_epoch = state.epoch + 1, 0
                 self.progress.update()
@@ -238,24 +243,19 @@ class Loop:
         if state.step < self.total_steps:
             patience = pluralize(args.early_stopping_patience, "evaluation")
             logger.info(f"step {state.step} of {self.total_steps}: stopped, after {patience} without a gain")
-        state.loss_sum += self.sum_of_window()
+        self.collect_losses()
+        state.loss_sum += state.window_loss
 
-    def set_window_loss(self, loss_sum: float) -> None:
-        """Begin the sum of the losses since the last entry of the log. The main process holds what all have summed
-        before, and every process adds the losses of its own examples."""
-        mine = loss_sum if self.accelerator.is_main_process else 0.0
-        self.window_loss = torch.tensor(mine, device=self.accelerator.device)
-
-    def sum_of_window(self) -> float:
-        """The losses since the last entry of the log, summed over all processes. All of them call it."""
-        return self.accelerator.reduce(self.window_loss, "sum").item()
+    def collect_losses(self) -> None:
+        """Add the losses that the processes have summed, each of its own examples, to those of the window since the
+        last entry of the log. All processes call it."""
+        self.state.window_loss += self.accelerator.reduce(self.own_loss, "sum").item()
+        self.own_loss.zero_()
 
     def save_checkpoint(self) -> None:
         """Write a checkpoint. All processes call it."""
-        self.state.window_loss = self.sum_of_window()
-        self.set_window_loss(self.state.window_loss)  # as a resumed run does
-        keep = self.args.save_total_limit
-        checkpoints.save_checkpoint(self.accelerator, self.state, self.output_dir, keep)
+        self.collect_losses()
+        checkpoints.save_checkpoint(self.accelerator, self.state, self.output_dir, self.args.save_total_limit)
 
     def evaluate(self) -> None:
         """Log the metrics of the model, and save it if it is the best so far."""
@@ -272,23 +272,23 @@ class Loop:
 
     def log_losses(self, grad_norm: Tensor | float | None) -> None:
         """Log the mean loss of the steps since the last entry. Where there is no bar, it is a line."""
-        state, loss_sum = self.state, self.sum_of_window()
-        state.loss_sum += loss_sum
+        self.collect_losses()
+        state = self.state
+        state.loss_sum += state.window_loss
         last = next((entry["step"] for entry in reversed(state.log_history) if "loss" in entry), 0)
-        mean = loss_sum / (state.step - last)
+        mean = state.window_loss / (state.step - last)
         if not math.isfinite(mean):
             raise FloatingPointError(f"the loss is {mean} at step {state.step}: try a lower learning_rate")
-        learning_rate = self.scheduler.get_last_lr()[0]
         norm = {} if grad_norm is None else {"grad_norm": float(grad_norm)}  # DeepSpeed may not give one
-        self.log({"loss": mean, "learning_rate": learning_rate, **norm})
+        self.log({"loss": mean, "learning_rate": self.scheduler.get_last_lr()[0], **norm})
         self.progress.set_postfix(loss=f"{mean:.4f}")
         if self.progress.disable:
             logger.info(f"step {state.step} of {self.total_steps}: loss {mean:.4f}")
-        self.set_window_loss(0.0)
+        state.window_loss = 0.0
 
     def log(self, values: dict[str, float]) -> None:
         """Add values to the history and send them to the trackers."""
-        epoch = round(self.state.step / len(self.batches), 4)
+        epoch = round(self.state.step / len(self.batch_sampler), 4)
         self.state.log_history.append({"step": self.state.step, "epoch": epoch, **values})
         self.accelerator.log(values, step=self.state.step)
 
@@ -336,11 +336,12 @@ def train_step(
     """One optimiser step on one global batch; `micro_batches` are this process's share.
 
     The gradient is that of the mean loss over the items (examples or tokens) of the global batch, however the batch was
-    divided. Returns this process's part of that loss, which is the sum of the parts of all processes, and the
-    gradient's norm before clipping.
+    divided. Returns this process's part of that loss, and the gradient's norm before clipping; the parts of all
+    processes add up to the loss.
     """
     accelerator, args = task.accelerator, task.args
-    mine = torch.stack([sums(task.count_items(batch)) for batch in micro_batches]).sum(dim=0)  # `(losses,)`: often one
+    counts = [sums(task.count_items(batch)) for batch in micro_batches]
+    mine = torch.stack(counts).sum(dim=0)  # `(losses,)`: often one
     items = accelerator.reduce(mine.to(accelerator.device, non_blocking=True), "sum")
     loss_sum = torch.zeros(items.shape, device=accelerator.device)
     # Without a label in any process, momentum and decay must not move weights. (`items` alone would do, but reading it
@@ -348,7 +349,7 @@ def train_step(
     if not mine.any() and not items.any():
         scheduler.step()
         return loss_sum.sum(), 0.0
-    items = items.where(items > 0, 1)
+    items = items.where(items > 0, 1)  # one of several losses may have no item: 0 / 1
     for number, batch in enumerate(micro_batches, 1):
         # (`accelerator.accumulate` would set this, which clipping, the optimizer and DeepSpeed read.)
         accelerator.sync_gradients = is_last = number == len(micro_batches)
@@ -379,17 +380,10 @@ def create_optimizer(model: nn.Module, args: TrainingOptions) -> Optimizer:
             options = adam if "betas" in inspect.signature(kind).parameters else {}
             options = options | as_mapping("optim_args", args.optim_args) | {"lr": args.learning_rate}
         else:
+            # What asks for other settings, as for the warm-up, needs the Trainer's loop.
             names = ("optim_args", "learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon")
-            values = {name: getattr(args, name) for name in names}
-            kind, options = Trainer.get_optimizer_cls_and_kwargs(
-                SimpleNamespace(optim=OptimizerNames(args.optim), **values)
-            )
+            values = {name: getattr(args, name) for name in names} | {"optim": OptimizerNames(args.optim)}
+            kind, options = Trainer.get_optimizer_cls_and_kwargs(SimpleNamespace(**values))
         return kind(groups, **options)
     except (AttributeError, ImportError, TypeError, ValueError) as error:  # some need the Trainer's loop, or a library
         raise ValueError(f"optim {args.optim!r} with optim_args {args.optim_args!r}: {error}") from error
-
-
-def create_scheduler(optimizer: Optimizer, args: TrainingOptions, steps: int, hidden_size: int) -> LRScheduler:
-    """The schedule of the learning rate, as the options name it."""
-    more = as_mapping("lr_scheduler_kwargs", args.lr_scheduler_kwargs)
-    return create_schedule(args.lr_scheduler_type, optimizer, args.warmup_of(steps), steps, hidden_size, **more)

@@ -49,12 +49,12 @@ class Head:
 
     def zoo_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
         """The zoo's class with this head for an official configuration; `None` if the zoo converts no such model."""
-        table = table_for(config.to_dict())
-        if table is None:
+        architecture = table_for(config.to_dict())
+        if architecture is None:
             return None
-        name = transformers.CONFIG_MAPPING[table.family].auto_classes.get(self.auto_class.__name__)
+        name = transformers.CONFIG_MAPPING[architecture.family].auto_classes.get(self.auto_class.__name__)
         if name is None:
-            raise ValueError(f"{named(config)} becomes a {table.family!r}, not a {self.title}")
+            raise ValueError(f"{named(config)} becomes a {architecture.family!r}, not a {self.title}")
         return getattr(tfm_zoo, name)
 
     def config_of_checkpoint(self, args: TrainingOptions) -> PreTrainedConfig:
@@ -72,7 +72,7 @@ class Head:
         place = str(download(name, FILES, revision)) if revision and not Path(name).exists() else name
         if args.becomes_zoo(config):
             source = transformers.AutoModel.from_pretrained(place) if replace_head else place
-            # New weights are worth no warning where those of a checkpoint will replace them.
+            # New weights are worth no warning where the run goes on: `resume` will replace them.
             goes_on = args.resume_from and complete_checkpoints(Path(args.output_dir))
             with silenced("tfm_zoo") if goes_on else nullcontext():
                 model = tfm_zoo.from_official(source, self.zoo_class(config), dtype=WEIGHTS, **fields)
@@ -98,7 +98,7 @@ class Head:
             labels = [config.id2label[index] for index in range(len(labels))]
         elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in own):
             logger.warning(f"{name!r} classifies into {own}: its head now learns {labels}")
-        # (A checkpoint without a head gets a new one in any case.)
+        # (A checkpoint without a head gets a new one in any case; but one that its config does not name may not fit.)
         replace_head = args.ignore_mismatched_sizes and (is_misfit or not has_head)
         return self.load(args, replace_head, **label_fields(labels), **fields)
 
@@ -110,9 +110,8 @@ def named(config: PreTrainedConfig) -> str:
 
 def load_named(args: TrainingOptions, option_name: str, auto_class: type) -> Any:
     """What an option names, a configuration or a tokenizer: loaded from a folder or from the Hub."""
-    name, revision = getattr(args, option_name), None
-    if option_name == "model_name_or_path":
-        revision = args.model_revision
+    name = getattr(args, option_name)
+    revision = args.model_revision if option_name == "model_name_or_path" else None
     try:
         check_folder(name)
         if not Path(name).exists():

@@ -20,14 +20,16 @@ from tfm_zoo.training.models import (
 from tfm_zoo.training.options import TrainingOptions
 
 
-def new_with_labels(
+def model_with_labels(
     head: Head, args: TrainingOptions, texts: Iterable[str], labels: Sequence[str], **fields: Any
 ) -> ModelAndTokenizer:
-    """A model with a head for these labels, in whose configuration `fields` are set; and its tokenizer."""
+    """A checkpoint or new model, with a head for these labels and `fields` in its configuration; and its tokenizer."""
+    if not args.is_new:
+        return head.load_with_labels(args, labels, **fields)
     tokenizer = new_tokenizer(args, texts)
     if not args.tokenizer_name:
         tokenizer.model_max_length = args.max_seq_length
-    positions = {} if args.is_named else {"max_position_embeddings": args.max_seq_length}
+    positions = {} if args.has_own_sizes else {"max_position_embeddings": args.max_seq_length}
     config = new_config(head, args, tokenizer, **label_fields(labels), **positions)
     return new_model(head, args, config, **fields), tokenizer
 
@@ -48,7 +50,7 @@ def new_config(
 ) -> PreTrainedConfig:
     """The configuration of a new model, as the options name it; `fields` change it, and `config_overrides` win."""
     fields = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **fields}
-    if not args.is_named:
+    if not args.has_own_sizes:
         fields = {**args.small_fields, **fields}
     overrides, known = args.overrides(), known_config(args)
     for name in ("bos_token_id", "eos_token_id"):
@@ -74,7 +76,7 @@ def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedToke
     size = args.tokenizer_vocab_size or args.overrides().get("vocab_size")
     if size is None:
         usual = args.small_vocab_size
-        size = getattr(known_config(args), "vocab_size", usual) if args.is_named else usual
+        size = getattr(known_config(args), "vocab_size", usual) if args.has_own_sizes else usual
     return args.make_tokenizer(texts, size)
 
 

@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 AnyOptions = TypeVar("AnyOptions")
 #: comparisons by the name of a bound (`at_least=1`); errors use the same names
 COMPARISONS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
-#: the bounds of each option. (They are not in its metadata: `HfArgumentParser` passes all of these on to argparse.)
+#: the bounds of each option, found by the very object that `option` made, which `fields` returns. (They are not in its
+#: metadata: `HfArgumentParser` passes all of these on to argparse.)
 BOUNDS: dict[Field, dict[str, float]] = {}
 #: options that exclude each other
 EITHER_OR = """
@@ -72,7 +73,7 @@ class DataOptions:
     built_in_note: ClassVar[str] = "The data set is generated, from templates. It tests the machinery alone."
     #: what a row of a text file is, if not streamed: a "document" or a "line"; None: files are tables alone
     text_rows: ClassVar[str | None] = None
-    # A class attribute here means: not all tasks have this option.
+    # Options of some tasks only. These values count for the others; a task that has the option makes it a field.
     streaming: ClassVar[bool] = False
     train_split_name: ClassVar[str | None] = None
 
@@ -136,7 +137,7 @@ class TrainingOptions(DataOptions):
     small_vocab_size: ClassVar[int] = 8000
     #: option that limits the tokens of a row -> the tokenizer that it counts for
     length_options: ClassVar[Mapping[str, str]] = {"max_seq_length": "tokenizer"}
-    # A class attribute here means: not all tasks have this option.
+    # Options of some tasks only. These values count for the others; a task that has the option makes it a field.
     ignore_mismatched_sizes: ClassVar[bool] = False
 
     # The model
@@ -238,33 +239,29 @@ class TrainingOptions(DataOptions):
             raise ValueError(f"checkpointing_steps must be a number of steps or 'epoch', not {steps!r}")
 
     def with_defaults(self) -> Self:
-        """These options with the defaults that depend on others and on `accelerate launch`, in one spelling."""
+        """These options with the defaults that depend on others and on `accelerate launch`; and bf16 and fp16 as
+        mixed_precision."""
         args = self if self.source else replace(self, dataset_name=built_in_data.NAME)
-        describes_new = args.is_named or args.config_overrides or args.tokenizer_vocab_size
+        describes_new = args.has_own_sizes or args.config_overrides or args.tokenizer_vocab_size
         if args.default_model and args.is_new and not (describes_new or args.is_generated):
             args = replace(args, model_name_or_path=args.default_model)
         if args.model_revision and args.is_new:
             raise ValueError("model_revision is of a checkpoint: give model_name_or_path")
         usual_rate = 1e-3 if args.is_new else 5e-4 if args.lora_rank else 5e-5
         usual_rate = 1.0 if args.lr_scheduler_type == "noam" else usual_rate
-        passes, asked = args.gradient_accumulation_steps, os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
-        if passes > 1 and asked not in ("auto", "1", str(passes)):
-            raise ValueError(f"gradient_accumulation_steps {passes}: the launcher asks for {asked}; give one number")
+        accumulation = args.gradient_accumulation_steps
+        of_launcher = os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
+        if accumulation > 1 and of_launcher not in ("auto", "1", str(accumulation)):
+            asked = f"gradient_accumulation_steps {accumulation}: the launcher asks for {of_launcher}"
+            raise ValueError(f"{asked}; give one number")
         return replace(
             args,
             learning_rate=args.learning_rate or usual_rate,
-            gradient_accumulation_steps=max(passes, int(asked) if asked.isdecimal() else 1),
+            gradient_accumulation_steps=max(accumulation, int(of_launcher) if of_launcher.isdecimal() else 1),
             mixed_precision="bf16" if args.bf16 else "fp16" if args.fp16 else args.mixed_precision,
             bf16=False,
             fp16=False,
         )
-
-    def with_best_metric(self, names: Sequence[str], usual: str = "loss") -> Self:
-        """These options with the metric that picks the best model, by default the `usual` one, or else the loss."""
-        metric = (self.metric_for_best_model or (usual if usual in names else "loss")).removeprefix("eval_")
-        if metric not in names:
-            raise ValueError(f"metric_for_best_model {metric!r}: expected one of {list(names)}")
-        return replace(self, metric_for_best_model=metric)
 
     @property
     def resume_from(self) -> str | None:
@@ -273,7 +270,7 @@ class TrainingOptions(DataOptions):
         return {"true": "auto", "false": None}.get(str(asked).lower(), asked)
 
     @property
-    def is_named(self) -> bool:
+    def has_own_sizes(self) -> bool:
         """Whether the options name a new model with sizes of its own, and not the small one."""
         return bool(self.model_type or self.config_name)
 
@@ -301,7 +298,7 @@ def is_zoo(config: PreTrainedConfig) -> bool:
 
 
 def cap_lengths(options: AnyOptions, longest: int, *names: str) -> AnyOptions:
-    """The options. Of the named lengths, those above `longest`, the most tokens that the model takes, become that."""
+    """The options, with each named length above `longest`, the most tokens that the model takes, set to `longest`."""
     for name in names:
         length = getattr(options, name)
         if length > longest:
@@ -355,7 +352,8 @@ def parse_several(
     offered = [each for options_class in classes for each in fields(options_class) if each.init]
     hints = {name: hint for options_class in classes for name, hint in get_type_hints(options_class).items()}
     spellings = {name: each for each in offered for name in (f"--{each.name}", *each.metadata.get("aliases", ()))}
-    config, words = parser.parse_known_args(argv)[0].config, []
+    config = parser.parse_known_args(argv)[0].config
+    words = []
     try:
         for name, value in options_in(config).items() if config else ():
             meant = spellings.get(f"--{name}")

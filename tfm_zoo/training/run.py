@@ -13,15 +13,9 @@ from typing import Any
 
 import torch
 import transformers
-from accelerate import Accelerator, InitProcessGroupKwargs
+from accelerate import Accelerator, DistributedType, InitProcessGroupKwargs
 from accelerate.tracking import get_available_trackers
-from accelerate.utils import (
-    DistributedType,
-    GradientAccumulationPlugin,
-    ProjectConfiguration,
-    parse_flag_from_env,
-    set_seed,
-)
+from accelerate.utils import GradientAccumulationPlugin, ProjectConfiguration, parse_flag_from_env, set_seed
 from datasets.exceptions import DatasetsError
 from huggingface_hub import HfApi
 from huggingface_hub.errors import StrictDataclassError
@@ -32,13 +26,7 @@ from tfm_zoo.training.checkpoints import starting_point
 from tfm_zoo.training.metrics.loading import Metrics, load_metrics
 from tfm_zoo.training.options import TrainingOptions, parse_options
 from tfm_zoo.training.sharding import set_engine
-from tfm_zoo.utils.quiet import (
-    silence_deepspeed,
-    silence_downloads,
-    silence_interrupt,
-    silence_progress_bars,
-    silence_tokenizers,
-)
+from tfm_zoo.utils import quiet
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +45,11 @@ class Run:
 
 
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:
-    """Start the run of a recipe: its options and processes. Refuses an `output_dir` or a metric before any data are
-    read. All processes call it."""
+    """Start the run of a recipe: read its options and join its processes. Refuses an `output_dir` or a metric before
+    any data are read. All processes call it."""
     args = parse_options(options_class, argv).with_defaults()
     accelerator = start_accelerator(args)
-    starting_point(accelerator, args)
+    starting_point(accelerator, args)  # refuses a folder that holds another run; `Loop.begin` asks again, locked
     with accelerator.main_process_first():  # a metric may be downloaded
         metrics = load_metrics(args.metrics, args.trust_remote_code) if args.metrics else None
     return Run(name, accelerator, args, metrics)
@@ -92,13 +80,13 @@ def keep_few_kernels() -> None:
 
 def start_accelerator(args: TrainingOptions) -> Accelerator:
     """Make the Accelerator, refuse what its processes cannot do, let the main one alone log, and set the seed."""
-    silence_interrupt()
-    silence_tokenizers()
+    quiet.silence_interrupt()
+    quiet.silence_tokenizers()
     keep_few_kernels()
     check_launcher()
     on_cpu, with_deepspeed = not torch.accelerator.is_available(), asked_for("DEEPSPEED")
     if not with_deepspeed:
-        silence_deepspeed()
+        quiet.silence_deepspeed()
     backend = {"backend": "gloo"} if on_cpu and with_deepspeed else {}
     accelerator = Accelerator(
         # Without a GPU, several processes share the CPU's work. Without `cpu=True` each would train alone. (With it,
@@ -124,8 +112,8 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
         logging.getLogger(name).setLevel(logging.INFO if accelerator.is_main_process else logging.ERROR)
     if not accelerator.is_main_process:
         transformers.utils.logging.set_verbosity_error()
-    silence_progress_bars()
-    silence_downloads()
+    quiet.silence_progress_bars()
+    quiet.silence_downloads()
     set_seed(args.seed)
     return accelerator
 
@@ -142,8 +130,8 @@ def trackers(args: TrainingOptions) -> list[str]:
 
 
 def asked_for(engine: str) -> bool:
-    """Whether Accelerate will start an engine. It does for the word "true" alone: with 1, each process would train
-    alone if this were taken for a yes."""
+    """Whether Accelerate will start an engine. It does for "true" alone. If 1 counted here, no engine would start and
+    each process would train alone."""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "").lower() == "true"
 
 

@@ -18,16 +18,17 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTok
 
 from tfm_zoo.converters.limits import check_room
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training.batches import GlobalBatchSampler
+from tfm_zoo.training.batches import Division, GlobalBatchSampler
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.data import Data
 from tfm_zoo.training.metrics import Metrics, load_metrics
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.options import TrainingOptions, cap_lengths, is_zoo
 from tfm_zoo.training.run import Run
+from tfm_zoo.training.splits import Data, UsualMetrics
 from tfm_zoo.utils.quiet import shown_bars
 
-Batch = dict[str, Tensor]
+Batch = dict[str, Tensor]  # what a model reads, and its labels
+Tensors = dict[str, Tensor]  # what is computed of a batch, by name
 
 
 @dataclass(kw_only=True)
@@ -44,13 +45,15 @@ class Task(ABC):
     #: examples by split: "train" (perhaps a `Stream`), "validation" and perhaps "test"
     splits: Mapping[str, Any]
     collate: Callable[[list[Any]], Batch] | None = None  # None: torch's own
-    facts: dict[str, Any] = field(default_factory=dict)  # about the data, for the identity of the run
+    #: what a resumed run must share besides options: digests of the data, and what the model decides
+    facts: dict[str, Any] = field(default_factory=dict)
     data: Any = None  # where the examples come from, with `notes` on them
     lengths: Sequence[Any] | None = None  # tokens of each training example, by which similar ones share a batch
 
     pipeline_tag: ClassVar[str]
-    #: loss -> the entry of a batch that holds its labels, one for each item (-100: no item); losses are summed
-    losses: ClassVar[Mapping[str, str]] = {"loss": "labels"}
+    #: loss -> the entry of a batch that holds its labels, one for each item (-100: no item)
+    label_of_loss: ClassVar[Mapping[str, str]] = {"loss": "labels"}
+    own_figures: ClassVar[Sequence[str]] = ("loss",)  # what an evaluation gives besides the metrics of predictions
     collator_class: ClassVar[type] = DataCollatorWithPadding  # of tasks whose data are rows
     languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
     metric_titles: ClassVar[dict[str, str]] = {}  # metric -> its name in the card; others go by their own name
@@ -83,14 +86,13 @@ class Task(ABC):
         return self.run.metrics or load_metrics(self.data.usual_metrics.names)
 
     @classmethod
-    def metric_names(cls, args: TrainingOptions, results: Sequence[str] = ()) -> list[str]:
+    def metric_names(cls, args: TrainingOptions, names_of_results: Sequence[str] = ()) -> list[str]:
         """The names of all metrics that an evaluation gives, with those of predictions."""
-        return ["loss", *results]
+        return [*cls.own_figures, *names_of_results]
 
-    def make_batches(self, **division: int) -> GlobalBatchSampler:
-        """The global batches of the training examples in memory; `division` says how processes share them."""
-        size, per_device = len(self.splits["train"]), self.args.per_device_train_batch_size
-        return GlobalBatchSampler(size, per_device, lengths=self.lengths, seed=self.args.seed, **division)
+    def make_batch_sampler(self, division: Division) -> GlobalBatchSampler:
+        """What draws the batches of the training examples in memory."""
+        return GlobalBatchSampler(len(self.splits["train"]), division, self.args.seed, self.lengths)
 
     @property
     def final_split(self) -> str:
@@ -98,31 +100,32 @@ class Task(ABC):
         return "test" if "test" in self.splits else "validation"
 
     @abstractmethod
-    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
-        """The losses of the batch's items, under the names of `losses`, and what `compute_metrics` needs besides.
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:
+        """The losses of the batch's items, by the names in `label_of_loss`, and what `compute_metrics` needs besides.
 
-        Each is a tensor with a row for each example, or with one row for all of them; losses may be summed. Where a
-        model learns (`torch.is_grad_enabled()`), the losses may be others, such as smoothed ones, and suffice.
+        Each loss is `(items,)`, `(examples,)` or `(1,)`: already summed over tokens or over the batch is fine, since
+        only the sum over the batch is used. Where a model learns (`torch.is_grad_enabled()`), the losses may be others,
+        such as smoothed ones, and suffice.
         """
 
-    def count_items(self, batch: Batch) -> Batch:
-        """How many items each example has, `(examples,)`, for each of the `losses` that the batch has."""
-        labels = {loss: batch[name] for loss, name in self.losses.items() if name in batch}
+    def count_items(self, batch: Batch) -> Tensors:
+        """How many items each example has, `(examples,)`, for each loss whose labels the batch has."""
+        labels = {loss: batch[name] for loss, name in self.label_of_loss.items() if name in batch}
         return {f"{loss}_items": (each != IGNORED).view(len(each), -1).sum(dim=1) for loss, each in labels.items()}
 
-    def sum_losses(self, computed: Batch) -> Tensor:
+    def sum_losses(self, computed: Tensors) -> Tensor:
         """The sum of each loss over the items of a batch, `(losses,)`."""
-        return sums({loss: computed[loss].float() for loss in self.losses if loss in computed})
+        return sums({loss: computed[loss].float() for loss in self.label_of_loss if loss in computed})
 
-    def evaluate_batch(self, model: nn.Module, batch: Batch) -> Batch:
+    def evaluate_batch(self, model: nn.Module, batch: Batch) -> Tensors:
         """What `compute_metrics` reads: what `compute_batch` gives, and the numbers of items."""
         return {**self.compute_batch(model, batch), **self.count_items(batch)}
 
-    def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
+    def compute_metrics(self, computed: Tensors, split: str) -> dict[str, float]:
         """The metrics of a split, by default its losses, from what `evaluate_batch` gave for all of its batches."""
         means = {
             loss: (computed[loss].double().sum() / computed[f"{loss}_items"].sum()).item()
-            for loss in self.losses
+            for loss in self.label_of_loss
             if loss in computed
         }
         return {"loss": sum(means.values()), **means}
@@ -165,12 +168,9 @@ class TokenTask(Task):
     """A task whose items are tokens: its metrics are the mean loss of a token, in nats, and the perplexity."""
 
     metric_titles = {"loss": "loss per token", "perplexity": "perplexity"}
+    own_figures = ("loss", "perplexity")
 
-    @classmethod
-    def metric_names(cls, args: TrainingOptions, results: Sequence[str] = ()) -> list[str]:
-        return ["loss", "perplexity", *results]
-
-    def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
+    def compute_metrics(self, computed: Tensors, split: str) -> dict[str, float]:
         losses = super().compute_metrics(computed, split)
         return {**losses, "perplexity": math.exp(min(losses["loss"], 700))}
 
@@ -184,14 +184,19 @@ def collator(
     return collator_class(tokenizer, pad_to_multiple_of=8 if accelerator.mixed_precision != "no" and fits else None)
 
 
-def choose_best_metric(run: Run, task_class: type[Task], data: Data) -> Run:
-    """The run, which knows the metric that picks the best model. What options name is tried on two rows, so that it is
-    refused before a model is made."""
-    usual, results = data.usual_metrics, [data.usual_metrics.best]
-    if run.metrics or run.args.metric_for_best_model:
+def choose_best_metric(run: Run, task_class: type[Task], usual: UsualMetrics | None = None) -> Run:
+    """The run, which knows the metric that picks the best model: by default the usual one, or else the loss. What
+    options name is tried on two rows, so that it is refused before a model is made."""
+    args, usual = run.args, usual or UsualMetrics()
+    names_of_results = [usual.best]  # without such options only the usual best can be chosen: its name is enough
+    if run.metrics or args.metric_for_best_model:
         metrics = run.metrics or load_metrics(usual.names)
-        results = metrics(usual.predictions, usual.references).figures
-    return replace(run, args=run.args.with_best_metric(task_class.metric_names(run.args, results), usual.best))
+        names_of_results = metrics(usual.predictions, usual.references).figures
+    names = task_class.metric_names(args, names_of_results)
+    best = (args.metric_for_best_model or (usual.best if usual.best in names else "loss")).removeprefix("eval_")
+    if best not in names:
+        raise ValueError(f"metric_for_best_model {best!r}: expected one of {names}")
+    return replace(run, args=replace(args, metric_for_best_model=best))
 
 
 def task_of_rows(
@@ -206,9 +211,9 @@ def task_of_rows(
     the names of its fields."""
     accelerator, longest = run.accelerator, longest_input(model.config, tokenizer)
     args = cap_lengths(run.args, longest, *run.args.length_options)
-    readers = {"tokenizer": tokenizer, **others}
-    for name, reader in args.length_options.items():
-        check_room(getattr(args, name), readers[reader], name, pair=data.are_pairs)
+    tokenizers = {"tokenizer": tokenizer, **others}
+    for name, tokenizer_name in args.length_options.items():
+        check_room(getattr(args, name), tokenizers[tokenizer_name], name, pair=data.are_pairs)
     with shown_bars(accelerator.is_main_process):
         splits = data.encode(args, model, tokenizer, **others)
     max_length = max(getattr(args, name) for name in args.length_options)
@@ -221,7 +226,7 @@ def task_of_rows(
         tokenizer=tokenizer,
         splits=splits,
         collate=collate,
-        facts=data.facts,
+        facts=data.digests,
         data=data,
         lengths=[*map(len, splits["train"]["input_ids"])] if args.group_by_length else None,
         **others,
@@ -239,7 +244,7 @@ def inputs_of(batch: Batch) -> Batch:
     return {name: value for name, value in batch.items() if name not in ("labels", "next_sentence_label")}
 
 
-def sums(values: Batch) -> Tensor:
+def sums(values: Tensors) -> Tensor:
     """The sum of each of these tensors, `(tensors,)`."""
     return torch.stack([each.sum() for each in values.values()])
 

@@ -35,18 +35,11 @@ def create_schedule(
     try:
         if name == "noam":
             return noam_schedule(optimizer, hidden_size, warmup_steps, **more)
-        return official_schedule(name, optimizer, warmup_steps, total_steps, more)
+        decay_steps = max(0, min(int(DECAY * total_steps), total_steps - warmup_steps))
+        own = {"num_decay_steps": decay_steps, "decay_type": "1-sqrt"} if name == "warmup_stable_decay" else {}
+        return get_scheduler(name, optimizer, warmup_steps, total_steps, own | more)
     except TypeError as error:
         raise ValueError(f"lr_scheduler_kwargs {more} for {name!r}: {error}") from error
-
-
-def official_schedule(
-    name: str, optimizer: Optimizer, warmup_steps: int, total_steps: int, more: dict[str, Any]
-) -> LRScheduler:
-    """A schedule of transformers."""
-    decay_steps = max(0, min(int(DECAY * total_steps), total_steps - warmup_steps))
-    own = {"num_decay_steps": decay_steps, "decay_type": "1-sqrt"} if name == "warmup_stable_decay" else {}
-    return get_scheduler(name, optimizer, warmup_steps, total_steps, own | more)
 
 
 def noam_schedule(optimizer: Optimizer, hidden_size: int, warmup_steps: int) -> LambdaLR:

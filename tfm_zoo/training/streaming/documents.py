@@ -11,7 +11,7 @@ from datasets import Dataset
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.data import built_in_data, row_files
-from tfm_zoo.training import data
+from tfm_zoo.training import splits
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import Run
@@ -52,27 +52,27 @@ class Documents:
 
 def load_documents(args: DocumentOptions) -> Documents:
     """Load and check the documents. Without a validation split, the seed picks it from the documents in memory."""
-    rows, notes = data.load_splits(args)
+    rows, notes = splits.load_splits(args)
     is_text = rows["train"].builder_name == "text"
     if is_text and not args.streaming:
-        rows, notes = data.load_splits(replace(args, streaming=True))  # a stream tells where a file ends
+        rows, notes = splits.load_splits(replace(args, streaming=True))  # a stream tells where a file ends
     column = row_files.find_text_column(rows["train"], args.text_column_name)
     sources = {}
     for role, split in rows.items():
         if isinstance(split, Dataset):
-            data.Table(args, role, split).texts(column)
+            splits.FoundSplit(args, role, split).texts(column)
         sources[role] = TextSource(split.select_columns(column), column)
 
     if args.streaming:
         train, held_out = hold_out(sources, notes, CHARACTERS, args.max_eval_samples or HELD_OUT)
         validation = TextSource(held_out)
     else:
-        splits = {role: source.in_memory() for role, source in sources.items()}
-        for role, split in splits.items():
+        whole = {role: source.in_memory() for role, source in sources.items()}
+        for role, split in whole.items():
             if not any(map(str.strip, split[column])):
                 raise ValueError(f"there is no text in the {role} split")
-        splits = data.cut_splits(args, splits, notes)
-        train, validation = (TextSource(splits[role], column) for role in ("train", "validation"))
+        whole = splits.cut_splits(args, whole, notes)
+        train, validation = (TextSource(whole[role], column) for role in ("train", "validation"))
     return Documents(train, validation, str.splitlines if is_text else split_sentences, notes)
 
 

@@ -171,7 +171,7 @@ def default_workers() -> int:
     return max(0, min(4, cores // int(os.environ.get("LOCAL_WORLD_SIZE", 1)) - 1))
 
 
-class StreamBatches(Division, torch.utils.data.IterableDataset):
+class StreamBatches(torch.utils.data.IterableDataset):
     """This process's micro-batches of a stream, all of the same size, and the position that they have reached.
 
     It is the data set of a `DataLoader` that makes no batches; the loader's workers, if any, divide this process's
@@ -179,15 +179,12 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
     number of processes. If nobody knows how many examples a pass has, `max_steps` count as an epoch.
     """
 
-    def __init__(
-        self, stream: Stream, per_device: int, collate: Callable | None = None, max_steps: int = 0, **division: int
-    ):
-        super().__init__(per_device, **division)
-        self.stream, self.size, self.collate = stream, stream.size, collate or default_collate
-        self.steps_per_epoch = -(-self.size // self.global_batch_size) if self.size else max_steps
+    def __init__(self, stream: Stream, division: Division, collate: Callable | None = None, max_steps: int = 0):
+        self.stream, self.size, self.division, self.collate = stream, stream.size, division, collate or default_collate
+        self.steps_per_epoch = -(-self.size // division.global_batch_size) if self.size else max_steps
         # With fewer readers than processes, or a number of these that is not a power of two, several read the same.
-        step = gcd(self.num_processes, stream.readers)
-        self.readers = range(self.process_index % step, stream.readers, step)
+        step = gcd(division.num_processes, stream.readers)
+        self.readers = range(division.process_index % step, stream.readers, step)
         self.used, self.starts = 0, dict.fromkeys(self.readers, Position())  # `used`: by all processes
         self.first_step = 0  # the step of the epoch with which the next iteration begins
 
@@ -215,37 +212,38 @@ class StreamBatches(Division, torch.utils.data.IterableDataset):
         worker = get_worker_info()
         if worker:
             fsspec.asyn.reset_lock()  # inherited from the parent process, perhaps locked
-        readers, mine = self.stream.readers, self.readers[worker.id :: worker.num_workers] if worker else self.readers
+        division, readers = self.division, self.stream.readers
+        mine = self.readers[worker.id :: worker.num_workers] if worker else self.readers
         starts = {reader: self.starts[reader] for reader in mine}
         reading = {
             reader: self.stream.read(reader, starts[reader], len(range(reader, self.used, readers)), texts)
             for reader, texts in self.stream.texts(starts).items()
         }
-        for first in count(self.used, self.global_batch_size):
+        for first in count(self.used, division.global_batch_size):
             examples, changed = {}, {}
-            for index in range(first, first + self.global_batch_size):
+            for index in range(first, first + division.global_batch_size):
                 reader = index % readers
                 if reader in reading:
                     example, start = next(reading[reader])
                     if start is not starts[reader]:
                         starts[reader] = changed[reader] = start
-                    if index % self.num_processes == self.process_index:
+                    if index % division.num_processes == division.process_index:
                         examples[index] = example
             yield examples, changed
 
     def steps(self, loader: DataLoader) -> Iterator[list[dict[str, Tensor]]]:
         """For each step in the rest of the epoch its micro-batches, joined from what the loader's workers have read."""
-        parts = iter(loader)
+        parts, size = iter(loader), self.division.per_device
         for _ in range(len(self) - self.first_step):
             examples: dict[int, Any] = {}
             for part, changed in islice(parts, max(1, loader.num_workers)):
                 examples |= part
                 self.starts |= changed
-            self.used += self.global_batch_size
+            self.used += self.division.global_batch_size
             mine = [examples[index] for index in sorted(examples)]
-            batches = (self.collate(mine[i : i + self.per_device]) for i in range(0, len(mine), self.per_device))
+            batches = (self.collate(mine[i : i + size]) for i in range(0, len(mine), size))
             # The batch is pinned here: a loader pins tensors alone, and the workers send arrays.
             yield [{k: v.pin_memory() for k, v in batch.items()} if loader.pin_memory else batch for batch in batches]
 
-    def examples(self, step: int) -> int:
-        return self.global_batch_size
+    def examples_in(self, step: int) -> int:
+        return self.division.global_batch_size

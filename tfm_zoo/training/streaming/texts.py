@@ -11,8 +11,8 @@ from datasets import Dataset, IterableDataset
 from typing_extensions import Self
 
 from tfm_zoo.data.row_files import matching_files
-from tfm_zoo.training.data import digest, pluralize
 from tfm_zoo.training.options import TrainingOptions, option
+from tfm_zoo.training.splits import digest, pluralize
 from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
 
 #: characters at which a chunk of texts ends, which bounds its memory

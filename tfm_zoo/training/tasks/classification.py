@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.data import built_in_data, row_files
-from tfm_zoo.training import data
+from tfm_zoo.training import splits
 from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
-from tfm_zoo.training.new_models import new_with_labels
+from tfm_zoo.training.new_models import model_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.task import Batch, Task, choose_best_metric, inputs_of, task_of_rows
+from tfm_zoo.training.task import Batch, Task, Tensors, choose_best_metric, inputs_of, task_of_rows
 
 HEAD = Head(AutoModelForSequenceClassification, "sequence classifier")
 PAIRS_OF_COLUMNS = "sentence1 sentence2", "premise hypothesis", "question sentence", "question1 question2"
@@ -26,12 +26,13 @@ LABEL_COLUMNS = [["label"], ["labels"]]
 
 # transformers' names of the problems, as `config.problem_type` has them
 ONE_LABEL, ANY_LABELS, NUMBERS = "single_label_classification", "multi_label_classification", "regression"
+SEVERAL_NUMBERS = "several numbers"  # of each row: a kind of regression with metrics of its own
 #: problem -> the metrics, unless options name others, and labels of two rows, on which metrics are tried
-USUAL_METRICS = {
+METRICS_BY_PROBLEM = {
     ONE_LABEL: (["accuracy", "f1"], [0, 1]),
     ANY_LABELS: (["accuracy", "f1"], [[1, 0], [0, 1]]),
     NUMBERS: (["mse", "pearsonr"], [0.5, 1.5]),
-    "numbers": (["mse"], [[0.5, 0.5], [1.5, 1.5]]),  # several of each row
+    SEVERAL_NUMBERS: (["mse"], [[0.5, 0.5], [1.5, 1.5]]),
 }
 
 
@@ -71,7 +72,7 @@ class ClassificationOptions(TrainingOptions):
 
 
 @dataclass
-class LabelledTexts(data.Data):
+class LabelledTexts(splits.Data):
     """Splits whose columns are `text_columns` and "label": a label's name, a list of names, or a list of numbers."""
 
     text_columns: list[str]
@@ -83,10 +84,10 @@ class LabelledTexts(data.Data):
         return len(self.text_columns) > 1
 
     @property
-    def usual_metrics(self) -> data.UsualMetrics:
+    def usual_metrics(self) -> splits.UsualMetrics:
         are_several_numbers = self.problem == NUMBERS and len(self.label_names) > 1
-        names, two_rows = USUAL_METRICS["numbers" if are_several_numbers else self.problem]
-        return data.UsualMetrics(names, two_rows, two_rows, best=names[0])
+        names, two_rows = METRICS_BY_PROBLEM[SEVERAL_NUMBERS if are_several_numbers else self.problem]
+        return splits.UsualMetrics(names, two_rows, two_rows, best=names[0])
 
     def encode(
         self, args: ClassificationOptions, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
@@ -105,11 +106,11 @@ class LabelledTexts(data.Data):
 
 def load_texts(args: ClassificationOptions) -> LabelledTexts:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
-    raw, notes = data.load_splits(args)
+    raw, notes = splits.load_splits(args)
     text_columns, label_columns, problem = columns_and_problem(args, raw["train"])
     rows = {}
     for name, split in raw.items():
-        table = data.Table(args, name, split)
+        table = splits.FoundSplit(args, name, split)
         labelled = labelled_rows(text_columns, label_columns, problem, table)
         if labelled is not None:
             rows[name] = labelled
@@ -119,18 +120,19 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
             notes.append(f"Split {name!r} is not labelled and was not used.")
     names = label_columns
     if problem != NUMBERS:
-        own = label_columns if len(label_columns) > 1 else data.class_names(raw["train"].features[label_columns[0]])
-        names = data.known_labels(rows, "label", own)
+        own = label_columns if len(label_columns) > 1 else splits.class_names(raw["train"].features[label_columns[0]])
+        names = splits.known_labels(rows, "label", own)
         if len(names) < 2 and problem == ONE_LABEL:
             raise ValueError(f"classification needs two labels or more; {label_columns[0]!r} holds only {names}")
-    splits = data.cut_splits(args, rows, notes)
+    texts = LabelledTexts(splits.cut_splits(args, rows, notes), notes, text_columns, names, problem)
     if problem != NUMBERS:
-        data.log_label_counts(data.each_label(splits["train"]["label"]), len(splits["train"]), names)
-    return LabelledTexts(splits, notes, text_columns, names, problem)
+        train = splits.each_label(texts.splits["train"]["label"])
+        splits.log_label_counts(train, len(texts.splits["train"]), names)
+    return texts
 
 
 def labelled_rows(
-    text_columns: Sequence[str], label_columns: Sequence[str], problem: str, table: data.Table
+    text_columns: Sequence[str], label_columns: Sequence[str], problem: str, table: splits.FoundSplit
 ) -> Dataset | None:
     """The columns of texts of a split, and its labels in the column "label"; None if it has no labels."""
     for column in text_columns:
@@ -140,7 +142,7 @@ def labelled_rows(
     labels = read_labels(table, label_columns, problem)
     missing = labels.count(None)
     if 0 < missing < len(labels):
-        found = f"{data.pluralize(missing, 'row')} without a label, this is the first"
+        found = f"{splits.pluralize(missing, 'row')} without a label, this is the first"
         raise table.error(labels.index(None), found, label_columns[0])
     return None if missing else table.rows.select_columns([*text_columns]).add_column("label", labels)
 
@@ -160,10 +162,10 @@ def columns_and_problem(args: ClassificationOptions, split: Dataset) -> tuple[li
     return texts, labels, problem
 
 
-def read_labels(table: data.Table, columns: Sequence[str], problem: str) -> list[Any]:
+def read_labels(table: splits.FoundSplit, columns: Sequence[str], problem: str) -> list[Any]:
     """Each row's label by its name, the names in its list or of the columns that hold a 1, or its numbers; None where
     one is missing."""
-    found = [data.labels_in(table.rows, column) for column in columns]
+    found = [splits.labels_in(table.rows, column) for column in columns]
     if problem == ONE_LABEL:
         return single_labels(table, columns[0], found[0])
     if problem == ANY_LABELS and len(columns) == 1:
@@ -182,11 +184,11 @@ def read_labels(table: data.Table, columns: Sequence[str], problem: str) -> list
     return labels
 
 
-def single_labels(table: data.Table, column: str, labels: Sequence[Any]) -> list[str | None]:
+def single_labels(table: splits.FoundSplit, column: str, labels: Sequence[Any]) -> list[str | None]:
     """The name of each row's label: a text, or a whole number."""
     feature, found = table.rows.features[column], [label for label in labels if label is not None]
     if isinstance(feature, ClassLabel):
-        return labels
+        return labels  # `labels_in` has made names of the ids
     if not isinstance(feature, Value):
         raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
     are_numbers = feature.dtype.startswith("float") or all(map(is_number, found))  # perhaps in writing, as in CSV
@@ -220,11 +222,9 @@ def build_classifier(args: ClassificationOptions, texts: LabelledTexts) -> Model
     fields = {"problem_type": texts.problem}
     if args.classifier_pooling:  # which only encoders of the zoo have; others refuse it
         fields["classifier_pooling"] = args.classifier_pooling
-    if args.is_new:
-        model, tokenizer = new_with_labels(HEAD, args, texts.texts(), texts.label_names, **fields)
-    else:
-        model, tokenizer = HEAD.load_with_labels(args, texts.label_names, **fields)
-    tokenizer, end = with_padding(tokenizer), model.config.eos_token_id
+    model, tokenizer = model_with_labels(HEAD, args, texts.texts(), texts.label_names, **fields)
+    tokenizer = with_padding(tokenizer)
+    end = model.config.eos_token_id
     if args.is_new and model.config.is_encoder_decoder and end not in tokenizer("")["input_ids"]:
         kind = args.model_type or model.config.model_type
         raise ValueError(f"{kind!r} reads eos_token_id {end}, with which the tokenizer ends no text: give another one")
@@ -270,9 +270,10 @@ class ClassificationTask(Task):
             if self.data.problem != ONE_LABEL or len(weights) != len(names) or min(weights) < 0:
                 raise ValueError(f"class_weights {weights}: expected a number of at least 0 for each of {names}")
             self.weights = torch.tensor([weights[names.index(name)] for name in sorted(labels, key=labels.get)])
+        # None, as earlier versions recorded it: what a model does if no option asks; "late" is EuroBERT's.
         self.facts["classifier_pooling"] = None if pooling in ("cls", "late") else pooling
 
-    def count_items(self, batch: Batch) -> Batch:
+    def count_items(self, batch: Batch) -> Tensors:
         labels = batch["labels"]
         if self.data.problem == NUMBERS:  # -100 is a number like any other
             return {"loss_items": torch.ones_like(labels).view(len(labels), -1).sum(dim=1)}
@@ -280,7 +281,7 @@ class ClassificationTask(Task):
             return super().count_items(batch)
         return {"loss_items": self.weights.to(labels.device)[labels]}
 
-    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:
         """The losses and, in evaluations, the prediction and the label, or labels, of each example."""
         labels, problem, learns = batch["labels"], self.data.problem, torch.is_grad_enabled()
         logits = model(**inputs_of(batch)).logits.float()
@@ -295,7 +296,7 @@ class ClassificationTask(Task):
         references = labels.long() if problem == ANY_LABELS else labels
         return {"loss": losses, "predictions": predicted(logits, problem), "references": references}
 
-    def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
+    def compute_metrics(self, computed: Tensors, split: str) -> dict[str, float]:
         scores = self.metrics(computed["predictions"], computed["references"])
         return {**super().compute_metrics(computed, split), **scores.figures}
 
@@ -303,6 +304,6 @@ class ClassificationTask(Task):
 def load_task(run: Run) -> ClassificationTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         texts = load_texts(run.args)
-        run = choose_best_metric(run, ClassificationTask, texts)
+        run = choose_best_metric(run, ClassificationTask, texts.usual_metrics)
         model, tokenizer = build_classifier(run.args, texts)
         return task_of_rows(ClassificationTask, run, texts, model, tokenizer)

@@ -21,14 +21,14 @@ from transformers import (
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training import data, models, sharding
+from tfm_zoo.training import models, sharding, splits
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import cap_lengths, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import StreamOptions, TextSource, hold_out
-from tfm_zoo.training.task import Batch, TokenTask
+from tfm_zoo.training.task import Batch, Tensors, TokenTask, choose_best_metric
 from tfm_zoo.training.tokenizers import byte_level_bpe
 from tfm_zoo.utils.quiet import shown_bars
 
@@ -78,26 +78,28 @@ def ids_of(texts: list[str], tokenizer: PreTrainedTokenizerBase, end: list[int])
 
 
 @dataclass
-class Corpus(data.Data):
+class Corpus:
     """Splits with documents in the column "text"; the training split may be a stream instead."""
 
+    splits: DatasetDict
+    notes: list[str]  # what a reader of the figures must know of the data
     stream: TextSource | None = None
 
     def texts(self) -> Iterator[str]:
         """Texts to make a tokenizer from: the training documents, or some of a stream. Read when iterated."""
         yield from self.stream.first_texts() if self.stream else self.splits["train"]["text"]
 
-    def encode(self, tokenizer: PreTrainedTokenizerBase, args: LanguageModelingOptions) -> dict[str, Tensor]:
+    def rows_of_tokens(self, tokenizer: PreTrainedTokenizerBase, args: LanguageModelingOptions) -> dict[str, Tensor]:
         """Each split as one row of token ids, `(tokens,)`: its documents, one after the other."""
         end = separator(tokenizer, args, is_needed=bool(self.stream) or max(map(len, self.splits.values())) > 1)
         options = {"remove_columns": "text", "num_proc": args.preprocessing_num_workers, "batched": True}
-        splits = self.splits.map(lambda rows: {"input_ids": ids_of(rows["text"], tokenizer, end)}, **options)
+        rows_of_ids = self.splits.map(lambda rows: {"input_ids": ids_of(rows["text"], tokenizer, end)}, **options)
         encoded = {}
-        for name, split in splits.items():
+        for name, split in rows_of_ids.items():
             chunks = [chunk.flatten().to_numpy() for chunk in split.data.column("input_ids").chunks]
             encoded[name] = torch.from_numpy(np.concatenate([np.empty(0, np.int32), *chunks], dtype=np.int32))
             if (size := len(encoded[name])) < 2:
-                raise ValueError(f"split {name!r} holds {data.pluralize(size, 'token')}: too few to predict any")
+                raise ValueError(f"split {name!r} holds {splits.pluralize(size, 'token')}: too few to predict any")
         return encoded
 
 
@@ -147,7 +149,7 @@ def blocks_of_chunk(
 
 def load_corpus(args: LanguageModelingOptions) -> Corpus:
     """Load and check the texts."""
-    rows, notes = data.load_splits(args)
+    rows, notes = splits.load_splits(args)
     if args.is_generated:
         rows = {"train": rows["train"]}  # the other splits have words of their own, which a language model cannot know
     column = row_files.find_text_column(rows["train"], args.text_column_name)
@@ -157,19 +159,19 @@ def load_corpus(args: LanguageModelingOptions) -> Corpus:
         return Corpus(DatasetDict(validation=held_out), notes, train)
 
     for role, split in rows.items():
-        data.Table(args, role, split).texts(column)
-    splits = DatasetDict(rows).select_columns(column).rename_columns({column: "text"}).filter(len, input_columns="text")
-    if "validation" not in splits:
+        splits.FoundSplit(args, role, split).texts(column)
+    texts = DatasetDict(rows).select_columns(column).rename_columns({column: "text"}).filter(len, input_columns="text")
+    if "validation" not in texts:
         share = args.validation_split_percentage
         if share == 0:
             raise ValueError("there is no validation split: give a validation_split_percentage above 0")
-        parts = cut_at_the_end(splits["train"]["text"][:], share / 100)
-        splits = {role: Dataset.from_dict({"text": part}) for role, part in zip(args.roles, parts, strict=True)}
+        parts = cut_at_the_end(texts["train"]["text"][:], share / 100)
+        texts = {role: Dataset.from_dict({"text": part}) for role, part in zip(args.roles, parts, strict=True)}
         notes.append(f"There is no validation split: the last {share:g} % of the training text were taken for it.")
-    for role, split in splits.items():
+    for role, split in texts.items():
         if not len(split):
             raise ValueError(f"there is no text in the {role} split")
-    return Corpus(DatasetDict(splits), notes)
+    return Corpus(DatasetDict(texts), notes)
 
 
 def cut_at_the_end(texts: list[str], share: float) -> tuple[list[str], list[str]]:
@@ -242,7 +244,7 @@ class LanguageModelingTask(TokenTask):
     def name_of_examples(self) -> str:
         return f"blocks of {self.splits['validation'].block_size} tokens"
 
-    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:
         """The summed loss of the batch, `(1,)`, which the model computes itself."""
         # A zoo model computes its loss without logits if told to; an official model always makes them.
         options = {"return_logits": False} if self.is_zoo else {}
@@ -264,7 +266,7 @@ class LanguageModelingTask(TokenTask):
 
 
 def load_task(run: Run) -> LanguageModelingTask:
-    args = run.args.with_best_metric(LanguageModelingTask.metric_names(run.args))
+    args = choose_best_metric(run, LanguageModelingTask).args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(args)
         if args.is_new:
@@ -273,7 +275,7 @@ def load_task(run: Run) -> LanguageModelingTask:
         else:
             model, tokenizer = HEAD.load(args)
         with shown_bars(run.accelerator.is_main_process):
-            tokens = corpus.encode(tokenizer, args)
+            tokens = corpus.rows_of_tokens(tokenizer, args)
     longest = models.longest_input(model.config, tokenizer)
     args = cap_lengths(replace(args, block_size=args.block_size or min(1024, longest)), longest, "block_size")
     sampler = Sampler(args, tokenizer, model.generation_config, longest)
@@ -290,11 +292,8 @@ def load_task(run: Run) -> LanguageModelingTask:
     else:
         examples = blocks(tokens["train"], limit=args.max_train_samples)
     processes = run.accelerator.num_processes
-    validation = blocks(
-        tokens["validation"],
-        limit=args.max_eval_samples,
-        multiple_of=args.per_device_eval_batch_size * processes if processes > 1 else 1,
-    )
+    multiple_of = args.per_device_eval_batch_size * processes if processes > 1 else 1
+    validation = blocks(tokens["validation"], limit=args.max_eval_samples, multiple_of=multiple_of)
     return LanguageModelingTask(
         run=replace(run, args=args),
         model=model,
@@ -303,8 +302,8 @@ def load_task(run: Run) -> LanguageModelingTask:
         splits={"train": examples, "validation": validation},
         facts={
             "train_files": args.files_identity,
-            "training text": corpus.stream.identity if corpus.stream else data.digest([tokens["train"]]),
-            "validation text": data.digest([tokens["validation"]]),
+            "training text": corpus.stream.identity if corpus.stream else splits.digest([tokens["train"]]),
+            "validation text": splits.digest([tokens["validation"]]),
         },
         sampler=sampler,
         tokens={name: len(split) for name, split in tokens.items()},

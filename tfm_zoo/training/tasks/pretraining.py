@@ -20,7 +20,7 @@ from tfm_zoo.training.run import Run
 from tfm_zoo.training.streaming.documents import DocumentOptions, load_documents, task_of_documents
 from tfm_zoo.training.streaming.sentences import Text, join, sentence_pairs
 from tfm_zoo.training.streaming.texts import CHARACTERS
-from tfm_zoo.training.task import Batch, Task, inputs_of, sums_of_rows
+from tfm_zoo.training.task import Batch, Task, Tensors, choose_best_metric, inputs_of, sums_of_rows
 from tfm_zoo.training.tokenizers import learned_word_piece
 
 SENTENCES = 500  # tokenized at once: a tokenizer's full output takes much more memory than the ids
@@ -155,7 +155,7 @@ def new_encoder(args: PretrainingOptions, head: Head, texts: Iterable[str]) -> M
     """A model with new weights and a head, `MASKED` or `PAIRS`; and the tokenizer named, or one made from the texts."""
     tokenizer = new_tokenizer(args, texts)
     fields = {}
-    if not args.is_named:  # the small model
+    if not args.has_own_sizes:  # the small model
         fields["max_position_embeddings"] = max(args.max_seq_length, args.small_fields["max_position_embeddings"])
     config = new_config(head, args, tokenizer, **fields)
     if not args.tokenizer_name:
@@ -168,7 +168,7 @@ class PretrainingTask(Task):
     """An encoder learns to predict masked tokens and, of pairs of segments, whether one follows the other."""
 
     pipeline_tag = "fill-mask"
-    losses = {"mlm_loss": "labels", "nsp_loss": "next_sentence_label"}
+    label_of_loss = {"mlm_loss": "labels", "nsp_loss": "next_sentence_label"}
     metric_titles = {
         "mlm_accuracy": "accuracy of masked tokens",
         "nsp_accuracy": "accuracy of next sentences",
@@ -183,10 +183,10 @@ class PretrainingTask(Task):
             raise ValueError("no token of the validation documents is masked: give more of them")
 
     @classmethod
-    def metric_names(cls, args: PretrainingOptions, results: Sequence[str] = ()) -> list[str]:
+    def metric_names(cls, args: PretrainingOptions, names_of_results: Sequence[str] = ()) -> list[str]:
         return [name for name in cls.metric_titles if args.next_sentence_prediction or "nsp" not in name]
 
-    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:
         """The summed loss and, in evaluations, the hits of each example's masked tokens; of a pair also its own loss
         and hit."""
         labels, computed = batch["labels"], {}
@@ -204,7 +204,7 @@ class PretrainingTask(Task):
             computed["nsp_loss"], computed["nsp_hits"] = losses_and_hits(logits, batch["next_sentence_label"])
         return computed
 
-    def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
+    def compute_metrics(self, computed: Tensors, split: str) -> dict[str, float]:
         """Loss and accuracy per masked token and per pair."""
         metrics = super().compute_metrics(computed, split)
         for part in ("mlm", "nsp"):
@@ -221,7 +221,7 @@ def losses_and_hits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def load_task(run: Run) -> PretrainingTask:
-    args = run.args.with_best_metric(PretrainingTask.metric_names(run.args))
+    args = choose_best_metric(run, PretrainingTask).args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         documents, head = load_documents(args), PAIRS if args.next_sentence_prediction else MASKED
         new = args.is_new and new_encoder(args, head, documents.train.first_texts())

@@ -14,13 +14,13 @@ from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrai
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.data.windows import Window, Windows, best_spans
-from tfm_zoo.training import data
+from tfm_zoo.training import splits
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.models import Head, with_padding
-from tfm_zoo.training.new_models import new_with_labels
+from tfm_zoo.training.new_models import model_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.task import Batch, Task, choose_best_metric, task_of_rows, with_prefix
+from tfm_zoo.training.task import Batch, Task, Tensors, choose_best_metric, task_of_rows, with_prefix
 
 HEAD = Head(AutoModelForQuestionAnswering, "question answerer")
 SCORES = ("LABEL_0", "LABEL_1")  # of each token: as the first and as the last of an answer
@@ -49,12 +49,12 @@ class AnsweringOptions(TrainingOptions):
 
 
 @dataclass
-class Questions(data.Data):
+class Questions(splits.Data):
     """Splits whose columns are "id", "question", "context" and "answers" (texts and where they begin)."""
 
     text_columns = ("question", "context")
     are_pairs = True
-    usual_metrics = data.UsualMetrics(["squad"], ["a", "b"], [["a"], []], "f1")
+    usual_metrics = splits.UsualMetrics(["squad"], ["a", "b"], [["a"], []], "f1")
 
     def encode(
         self, args: AnsweringOptions, model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase
@@ -116,13 +116,13 @@ def labelled(window: Window, answers: Mapping[str, list], cls_token_id: int | No
 
 def load_questions(args: AnsweringOptions) -> Questions:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
-    raw, notes = data.load_splits(args)
-    rows = {name: _questions(data.Table(args, name, split)) for name, split in raw.items()}
-    rows = data.without_empty(rows, Questions.text_columns, notes)
-    return Questions(data.cut_splits(args, rows, notes), notes)
+    raw, notes = splits.load_splits(args)
+    rows = {name: _questions(splits.FoundSplit(args, name, split)) for name, split in raw.items()}
+    rows = splits.without_empty(rows, Questions.text_columns, notes)
+    return Questions(splits.cut_splits(args, rows, notes), notes)
 
 
-def _questions(table: data.Table) -> Dataset:
+def _questions(table: splits.FoundSplit) -> Dataset:
     """The questions of a split, in columns of known names. It may be SQuAD's own JSON."""
     args, rows = table.args, table.rows
     if {*rows.column_names} in ({"data"}, {"version", "data"}):
@@ -159,14 +159,14 @@ class AnsweringTask(Task):
 
     pipeline_tag = "question-answering"
     metric_titles = {"exact_match": "exact match", "f1": "F1 (words)", "loss": "loss"}
-    losses = {"loss": LABELS[0]}
+    label_of_loss = {"loss": LABELS[0]}
 
     def __post_init__(self) -> None:
         self.windows = {name: split.select_columns(OF_WINDOWS) for name, split in self.splits.items()}
         self.splits = self.splits.remove_columns(OF_WINDOWS)
         super().__post_init__()
 
-    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:
         """For each window the loss, the mean of those of its first and its last token, and in evaluations the scores of
         its tokens. Padding has no part in it, whatever the model's class."""
         outputs = model(**{name: values for name, values in batch.items() if name not in LABELS})
@@ -180,14 +180,14 @@ class AnsweringTask(Task):
         rest = (0, self.args.max_seq_length - padding.shape[1])
         return {"loss": losses, **{name: F.pad(each, rest, value=lowest) for name, each in scores.items()}}
 
-    def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
+    def compute_metrics(self, computed: Tensors, split: str) -> dict[str, float]:
         """The mean loss of the windows, and the metrics of the questions' answers, which are kept."""
         self.candidates = self.best_answers(computed, split)
         self.answers = [candidates[0]["text"] for candidates in self.candidates]
         scores = self.metrics(self.answers, [answers["text"] for answers in self.data.splits[split]["answers"]])
         return {**super().compute_metrics(computed, split), **scores.figures}
 
-    def best_answers(self, computed: Batch, split: str) -> list[list[dict[str, Any]]]:
+    def best_answers(self, computed: Tensors, split: str) -> list[list[dict[str, Any]]]:
         """For each question its best answers over all windows, as texts with scores and probabilities, the best first.
 
         The score of no answer, whose text is empty, is that of the window where it is the least. It comes first if it
@@ -233,9 +233,6 @@ class AnsweringTask(Task):
 def load_task(run: Run) -> AnsweringTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         questions = load_questions(run.args)
-        run = choose_best_metric(run, AnsweringTask, questions)
-        if run.args.is_new:
-            model, tokenizer = new_with_labels(HEAD, run.args, questions.texts(), SCORES)
-        else:
-            model, tokenizer = HEAD.load_with_labels(run.args, SCORES)
+        run = choose_best_metric(run, AnsweringTask, questions.usual_metrics)
+        model, tokenizer = model_with_labels(HEAD, run.args, questions.texts(), SCORES)
         return task_of_rows(AnsweringTask, run, questions, model, padded_at_right(tokenizer))

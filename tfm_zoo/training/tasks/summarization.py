@@ -6,7 +6,7 @@ from typing import ClassVar
 from datasets import Dataset
 
 from tfm_zoo.data import built_in_data, row_files
-from tfm_zoo.training import data
+from tfm_zoo.training import splits
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import choose_best_metric, task_of_rows
@@ -30,12 +30,12 @@ class SummarizationOptions(TextToTextOptions):
 
 def load_summaries(args: SummarizationOptions) -> TextPairs:
     """Load and check the pairs; the seed decides which rows a missing split and `max_*_samples` take."""
-    raw, notes = data.load_splits(args)
-    rows = {name: _pairs(data.Table(args, name, split)) for name, split in raw.items()}
-    return TextPairs(data.cut_splits(args, data.without_empty(rows, SIDES, notes), notes), notes)
+    raw, notes = splits.load_splits(args)
+    rows = {name: _pairs(splits.FoundSplit(args, name, split)) for name, split in raw.items()}
+    return TextPairs(splits.cut_splits(args, splits.without_empty(rows, SIDES, notes), notes), notes)
 
 
-def _pairs(table: data.Table) -> Dataset:
+def _pairs(table: splits.FoundSplit) -> Dataset:
     """The texts of a split, in the columns "source" and "target"."""
     args = table.args
     (text,) = row_files.find_columns(table.rows, args.text_column, TEXT_COLUMNS, "text_column")
@@ -55,6 +55,6 @@ class SummarizationTask(TextToTextTask):
 def load_task(run: Run) -> SummarizationTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         pairs = load_summaries(run.args)
-        run = choose_best_metric(run, SummarizationTask, pairs)
+        run = choose_best_metric(run, SummarizationTask, pairs.usual_metrics)
         parts = build_seq2seq(run.args, pairs)
         return task_of_rows(SummarizationTask, run, pairs, **parts)

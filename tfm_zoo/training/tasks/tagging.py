@@ -17,13 +17,13 @@ from transformers import (
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training import data
+from tfm_zoo.training import splits
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.models import Head, with_padding
-from tfm_zoo.training.new_models import new_with_labels
+from tfm_zoo.training.new_models import model_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.task import Batch, Task, choose_best_metric, inputs_of, task_of_rows, with_prefix
+from tfm_zoo.training.task import Batch, Task, Tensors, choose_best_metric, inputs_of, task_of_rows, with_prefix
 
 HEAD = Head(AutoModelForTokenClassification, "token classifier")
 WORD_COLUMNS = [["tokens"], ["words"]]
@@ -44,12 +44,12 @@ class TaggingOptions(TrainingOptions):
 
 
 @dataclass
-class TaggedTexts(data.Data):
+class TaggedTexts(splits.Data):
     """Splits whose columns are "words" and "tags", lists of the same length."""
 
     label_names: list[str]
 
-    usual_metrics = data.UsualMetrics(["seqeval"], TWO_ROWS, TWO_ROWS, "f1")
+    usual_metrics = splits.UsualMetrics(["seqeval"], TWO_ROWS, TWO_ROWS, "f1")
 
     def texts(self) -> Iterator[str]:
         """The training texts. Read when iterated."""
@@ -101,34 +101,34 @@ def labels_of_tokens(
 
 def load_tagged_texts(args: TaggingOptions) -> TaggedTexts:
     """Load and check the data; the seed decides which rows a missing split and `max_*_samples` take."""
-    raw, notes = data.load_splits(args)
+    raw, notes = splits.load_splits(args)
     first = raw["train"]
     (words,) = row_files.find_columns(first, args.text_column_name, WORD_COLUMNS, "text_column_name")
     (tags,) = row_files.find_columns(first, args.label_column_name, TAG_COLUMNS, "label_column_name")
-    rows = {name: tagged_words(words, tags, data.Table(args, name, split)) for name, split in raw.items()}
-    rows = data.without_empty(rows, ["words"], notes)
-    names = data.known_labels(rows, "tags", data.class_names(first.features[tags]))
+    rows = {name: tagged_words(words, tags, splits.FoundSplit(args, name, split)) for name, split in raw.items()}
+    rows = splits.without_empty(rows, ["words"], notes)
+    names = splits.known_labels(rows, "tags", splits.class_names(first.features[tags]))
     if len(names) < 2:
         raise ValueError(f"two tags or more are needed; {tags!r} holds only {names}")
-    texts = TaggedTexts(data.cut_splits(args, rows, notes), notes, names)
-    train = data.each_label(texts.splits["train"]["tags"])
-    data.log_label_counts(train, len(train), names, "word")
+    texts = TaggedTexts(splits.cut_splits(args, rows, notes), notes, names)
+    train = splits.each_label(texts.splits["train"]["tags"])
+    splits.log_label_counts(train, len(train), names, "word")
     return texts
 
 
-def tagged_words(word_column: str, tag_column: str, table: data.Table) -> Dataset:
+def tagged_words(word_column: str, tag_column: str, table: splits.FoundSplit) -> Dataset:
     """The words and tags of a split, in the columns "words" and "tags"; tags by their names."""
     table.check(word_column)
     table.check(tag_column)
     found: dict[str, list[list[str]]] = {"words": [], "tags": []}
-    rows = zip(table.rows[word_column], data.labels_in(table.rows, tag_column), strict=True)
+    rows = zip(table.rows[word_column], splits.labels_in(table.rows, tag_column), strict=True)
     for row, (words, tags) in enumerate(rows):
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise table.error(row, f"text_column_name {word_column!r} needs a list of words, not {words!r}")
         if not isinstance(tags, list) or not all(isinstance(tag, (str, int)) for tag in tags):
             raise table.error(row, f"label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
         if len(words) != len(tags):
-            raise table.error(row, f"{data.pluralize(len(words), 'word')} and {data.pluralize(len(tags), 'tag')}")
+            raise table.error(row, f"{splits.pluralize(len(words), 'word')} and {splits.pluralize(len(tags), 'tag')}")
         found["words"].append(words)
         found["tags"].append([*map(str, tags)])
     return Dataset.from_dict(found)
@@ -164,7 +164,7 @@ class TaggingTask(Task):
         "loss": "loss per word",
     }
 
-    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:
         """The summed loss of each text `(rows,)`, and the prediction and the label of each token, `(rows, width)`."""
         labels = batch["labels"]
         logits = model(**inputs_of(batch)).logits.float()
@@ -173,7 +173,7 @@ class TaggingTask(Task):
         padded = {name: F.pad(each, (0, rest), value=IGNORED) for name, each in ids.items()}
         return {"loss": losses.sum(dim=1), **padded}
 
-    def compute_metrics(self, computed: Batch, split: str) -> dict[str, float]:
+    def compute_metrics(self, computed: Tensors, split: str) -> dict[str, float]:
         labelled, names = computed["references"] != IGNORED, self.model.config.id2label
         predictions, references = (
             [[names[index] for index in row[kept].tolist()] for row, kept in zip(computed[ids], labelled, strict=True)]
@@ -191,9 +191,6 @@ class TaggingTask(Task):
 def load_task(run: Run) -> TaggingTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         texts = load_tagged_texts(run.args)
-        run = choose_best_metric(run, TaggingTask, texts)
-        if run.args.is_new:
-            model, tokenizer = new_with_labels(HEAD, run.args, texts.texts(), texts.label_names)
-        else:
-            model, tokenizer = HEAD.load_with_labels(run.args, texts.label_names)
+        run = choose_best_metric(run, TaggingTask, texts.usual_metrics)
+        model, tokenizer = model_with_labels(HEAD, run.args, texts.texts(), texts.label_names)
         return task_of_rows(TaggingTask, run, texts, model, reads_words(tokenizer))

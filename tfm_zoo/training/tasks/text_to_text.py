@@ -23,14 +23,14 @@ from typing_extensions import Self
 
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.pipelines.text_to_text import field_of_original, load_target_tokenizer
-from tfm_zoo.training.batches import GlobalBatchSampler
+from tfm_zoo.training.batches import Division, GlobalBatchSampler
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.data import Data, UsualMetrics, vocabulary_digest
 from tfm_zoo.training.models import Head
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.sharding import is_sharded
-from tfm_zoo.training.task import Batch, TokenTask, inputs_of, sums_of_rows, with_prefix
+from tfm_zoo.training.splits import Data, UsualMetrics, vocabulary_digest
+from tfm_zoo.training.task import Batch, Tensors, TokenTask, inputs_of, sums_of_rows, with_prefix
 from tfm_zoo.training.tokenizers import joint_bpe
 
 HEAD = Head(AutoModelForSeq2SeqLM, "sequence-to-sequence language model")
@@ -162,7 +162,7 @@ class TargetTask(TokenTask):
         super().__post_init__()
         self.collate.model = self.model  # which makes the decoder's inputs of the labels
 
-    def compute_batch(self, model: nn.Module, batch: Batch) -> Batch:
+    def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:
         """The summed loss of each target's tokens, `(batch,)`. Labels are smoothed in training alone, so that a split's
         perplexity is the text's."""
         labelled, epsilon = batch["labels"] != IGNORED, self.smoothing if torch.is_grad_enabled() else 0.0
@@ -201,14 +201,14 @@ class TextToTextTask(TargetTask):
             folder = {"target_tokenizer": TARGET_TOKENIZER} if self.has_two else {}
             config.task_specific_params = {self.pipeline_tag: {"prefix": args.source_prefix, **folder}}
 
-    def make_batches(self, **division: int) -> GlobalBatchSampler:
+    def make_batch_sampler(self, division: Division) -> GlobalBatchSampler:
         if tokens := self.args.per_device_train_batch_tokens:
-            return TokenBatchSampler(self.lengths, tokens, seed=self.args.seed, **division)
-        return super().make_batches(**division)
+            return TokenBatchSampler(self.lengths, replace(division, per_device=tokens), self.args.seed)
+        return super().make_batch_sampler(division)
 
     @classmethod
-    def metric_names(cls, args: TextToTextOptions, results: Sequence[str] = ()) -> list[str]:
-        return super().metric_names(args, results if args.num_eval_texts else ())
+    def metric_names(cls, args: TextToTextOptions, names_of_results: Sequence[str] = ()) -> list[str]:
+        return super().metric_names(args, names_of_results if args.num_eval_texts else ())
 
     def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
         """Loss and perplexity of a split, and the scores of the texts that are written for its first pairs."""
@@ -279,22 +279,22 @@ def label_smoothed_loss(logits: Tensor, labels: Tensor, epsilon: float) -> Tenso
 class TokenBatchSampler(GlobalBatchSampler):
     """A [`GlobalBatchSampler`] that limits batches by tokens, padding included, and not by examples.
 
-    A global batch holds at most `per_device * num_processes * accumulation_steps` tokens when each of its columns
-    (source and target) is padded to its longest. Examples of similar `lengths`, `(examples, columns)`, are together.
+    A global batch holds at most as many tokens as `division` says, when each of its columns (source and target) is
+    padded to its longest. Examples of similar `lengths`, `(examples, columns)`, are together.
     From epoch to epoch examples of equal lengths change places, and batches change their order, but not their sizes.
     """
 
     #: larger batches hold a multiple of this many examples, which most numbers of processes share evenly
     MULTIPLE = 8
 
-    def __init__(self, lengths: Sequence[Sequence[int]], per_device: int, **division: int):
+    def __init__(self, lengths: Sequence[Sequence[int]], division: Division, seed: int = 0):
         self.columns, self.sizes = torch.as_tensor(lengths), None
-        longest = int(self.columns.sum(dim=1).max())
-        if longest > per_device:
-            raise ValueError(f"per_device_train_batch_tokens {per_device}: too few for an example of {longest} tokens")
-        super().__init__(len(self.columns), per_device, lengths=lengths, **division)
+        longest, most = int(self.columns.sum(dim=1).max()), division.per_device
+        if longest > most:
+            raise ValueError(f"per_device_train_batch_tokens {most}: too few for an example of {longest} tokens")
+        super().__init__(len(self.columns), division, seed)
 
-    def make_batches(self, generator: torch.Generator) -> Sequence[Tensor]:
+    def draw_global_batches(self, generator: torch.Generator) -> Sequence[Tensor]:
         order = torch.randperm(self.size, generator=generator)
         # A stable sort by one column after the other sorts by the last, and where that is equal by those before it.
         for column in self.columns.T:
@@ -305,13 +305,14 @@ class TokenBatchSampler(GlobalBatchSampler):
 
     def capacity(self, batch: Tensor) -> int:
         # At least one: a batch's longest source and longest target may be too long together, but no example is.
-        return max(1, self.per_device // int(self.columns[batch].amax(dim=0).sum()))
+        return max(1, self.division.per_device // int(self.columns[batch].amax(dim=0).sum()))
 
     def _sizes(self, lengths: Tensor) -> Iterator[int]:
         """How many examples, sorted by length, each batch takes: as many as fit."""
+        limit = self.division.global_batch_size
         while len(lengths):
-            padded = lengths[: self.global_batch_size].cummax(dim=0).values.sum(dim=1)
-            size = int((padded * torch.arange(1, len(padded) + 1) <= self.global_batch_size).sum())
+            padded = lengths[:limit].cummax(dim=0).values.sum(dim=1)
+            size = int((padded * torch.arange(1, len(padded) + 1) <= limit).sum())
             if self.MULTIPLE < size < len(lengths):
                 size -= size % self.MULTIPLE
             yield size

@@ -10,7 +10,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.data import built_in_data, row_files
-from tfm_zoo.training import data
+from tfm_zoo.training import splits
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import choose_best_metric, task_of_rows
@@ -59,26 +59,25 @@ def load_parallel_texts(args: TranslationOptions) -> TextPairs:
     languages = args.source_lang, args.target_lang
     if args.is_generated:
         languages = tuple(given or usual for given, usual in zip(languages, SIDES, strict=True))
-    raw, notes = data.load_splits(args, load_pairs)
-    rows = {name: _pairs(languages, data.Table(args, name, split)) for name, split in raw.items()}
-    return TextPairs(data.cut_splits(args, rows, notes), notes, languages)
+    raw, notes = splits.load_splits(args, load_pairs)
+    rows = {name: _pairs(languages, splits.FoundSplit(args, name, split)) for name, split in raw.items()}
+    return TextPairs(splits.cut_splits(args, rows, notes), notes, languages)
 
 
-def load_pairs(args: TranslationOptions, split: str, file: str) -> Dataset:
+def load_pairs(args: TranslationOptions, role: str, file: str) -> Dataset:
     """The rows of a split's file, or of two text files, one for each language."""
     sides = {language: Path(f"{file}.{language}") for language in (args.source_lang, args.target_lang)}
     if Path(file).is_file() or not all(path.is_file() for path in sides.values()):
-        return data.load_file(args, split, file)
+        return splits.load_file(args, role, file)
     # Not `splitlines`, which also cuts sentences at characters such as U+2028.
     lines = {lang: row_files.read_text(path).removesuffix("\n").split("\n") for lang, path in sides.items()}
     if len(set(map(len, lines.values()))) > 1:
-        raise ValueError(
-            f"{split}_file {file!r}: its sides have {' and '.join(map(str, map(len, lines.values())))} lines"
-        )
+        counts = " and ".join(str(len(side)) for side in lines.values())
+        raise ValueError(f"{role}_file {file!r}: its sides have {counts} lines")
     return Dataset.from_dict(lines)
 
 
-def _pairs(languages: Sequence[str | None], table: data.Table) -> Dataset:
+def _pairs(languages: Sequence[str | None], table: splits.FoundSplit) -> Dataset:
     """The texts of a split, in the columns "source" and "target"."""
     split = table.rows.flatten()  # a column of mappings from language to text becomes a column for each language
     split = split.rename_columns({column: column.removeprefix(f"{NESTED}.") for column in split.column_names})
@@ -137,7 +136,7 @@ def language_codes(names: Iterable[str]) -> list[str] | None:
 def load_task(run: Run) -> TranslationTask:
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         pairs = load_parallel_texts(run.args)
-        run = choose_best_metric(run, TranslationTask, pairs)
+        run = choose_best_metric(run, TranslationTask, pairs.usual_metrics)
         parts = build_seq2seq(run.args, pairs)
         if not run.args.is_new:
             set_languages(parts["model"], parts["tokenizer"], *pairs.languages)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import logging
 import re
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.data.byte_ranges import SHARD
@@ -32,7 +33,7 @@ def pluralize(number: int, thing: str) -> str:
 def load_data_set(args: DataOptions) -> Mapping[str, Rows]:
     """The splits of a data set of the Hub or of a folder, or of the built-in one."""
     if args.is_generated:
-        return {split: row_files.in_shards(rows, args.streaming) for split, rows in args.built_in().items()}
+        return {name: row_files.streamed_in_shards(rows, args.streaming) for name, rows in args.built_in().items()}
     try:
         return row_files.splits_of(args.dataset_name, args.dataset_config_name, args.streaming, keep_as_text=True)
     except ConnectionError as error:
@@ -40,12 +41,12 @@ def load_data_set(args: DataOptions) -> Mapping[str, Rows]:
         raise ValueError(f"dataset_name {args.dataset_name!r}: {reason}") from error
 
 
-def load_file(args: DataOptions, split: str, file: str) -> Dataset | IterableDataset:
-    """The rows of a split's file, or of all files that fit a pattern."""
-    files, name = row_files.matching_files(file), f"{split}_file {file!r}"
+def load_file(args: DataOptions, role: str, file: str) -> Dataset | IterableDataset:
+    """The rows of the file that has a role, such as "train", or of all files that fit a pattern."""
+    files, name = row_files.matching_files(file), f"{role}_file {file!r}"
     row_files.kind_of(files, row_files.TEXT_FILES if args.text_rows else row_files.TABLES, name)
     if not any(path.stat().st_size for path in files):
-        raise ValueError(f"there is no text in the {split} split: {name} is empty")
+        raise ValueError(f"there is no text in the {role} split: {name} is empty")
     return row_files.rows_of_files(files, name, args.streaming, args.text_rows, SHARD, keep_as_text=True)
 
 
@@ -53,10 +54,10 @@ def load_splits(
     args: DataOptions, read: Callable[[DataOptions, str, str], Rows] = load_file
 ) -> tuple[dict[str, Rows], list[str]]:
     """The splits "train" and, if there are any, "validation" and "test"; and what a reader of the figures must know.
-    `read` gives the rows of a split's file.
+    `read` gives the rows of the file that has a role: one of these three words.
 
-    Each is the first split whose name begins with that word; "validation" may have a name of `VALIDATION`. The only
-    split of a data set is trained on, whatever its name; so is the one that `train_split_name` names.
+    A role goes to the first split whose name begins with the word; "validation" may have a name of `VALIDATION`. The
+    only split of a data set is trained on, whatever its name; so is the one that `train_split_name` names.
     """
     files = args.files()
     splits = {role: read(args, role, file) for role, file in files.items()} if files else load_data_set(args)
@@ -91,7 +92,7 @@ def digest(parts: Iterable[str | Tensor]) -> str:
 
 
 @dataclass(frozen=True)
-class Table:
+class FoundSplit:
     """A split as it was found: its columns, and the errors that name it."""
 
     args: DataOptions
@@ -129,14 +130,14 @@ class Table:
 class UsualMetrics(NamedTuple):
     """The metrics of predictions, where the options name no metrics."""
 
-    names: Sequence[str]
-    predictions: Sequence[Any]  # those of two rows, on which metrics are tried, to learn the names of their results
-    references: Sequence[Any]  # likewise
+    names: Sequence[str] = ()
+    predictions: Sequence[Any] = ()  # of two rows, on which metrics are tried, to learn the names of their results
+    references: Sequence[Any] = ()  # likewise
     best: str = "loss"  # the one that picks the best model
 
 
 @dataclass
-class Data:
+class Data(ABC):
     """Splits "train", "validation" and perhaps "test", with notes on them."""
 
     splits: DatasetDict
@@ -150,14 +151,18 @@ class Data:
         """The training texts. Read when iterated."""
         return chain.from_iterable(self.splits["train"][column] for column in self.text_columns)
 
+    @abstractmethod
+    def encode(self, args: Any, model: PreTrainedModel, tokenizer: Any, **others: Any) -> DatasetDict:
+        """The splits as token ids and labels. `others`: further tokenizers. `notes` may get sentences on them."""
+
     @property
-    def facts(self) -> dict[str, Any]:
+    def digests(self) -> dict[str, str]:
         """Digests of the texts, by which a resumed run is known to have the same ones."""
-        facts = {}
+        digests = {}
         for name, split in (("training texts", "train"), ("validation texts", "validation")):
             values = chain(*self.splits[split].to_dict().values())
-            facts[name] = digest(value if isinstance(value, str) else json.dumps(value) for value in values)
-        return facts
+            digests[name] = digest(value if isinstance(value, str) else json.dumps(value) for value in values)
+        return digests
 
 
 def without_empty(rows: Mapping[str, Dataset], columns: Sequence[str], notes: list[str]) -> dict[str, Dataset]:
@@ -192,7 +197,7 @@ def cut_splits(
     if sizes:
         train, rest = train.train_test_split(test_size=sum(sizes.values()), seed=seed).values()
     else:
-        train = train.shuffle(seed=seed)  # as where splits are cut from it; batches are drawn from this order
+        train = train.shuffle(seed=seed)  # `train_test_split` shuffles, too; the sampler's indices refer to this order
     splits, taken = {**rows, "train": train}, 0
     for role, size in sizes.items():
         were = "was" if size == 1 else "were"
