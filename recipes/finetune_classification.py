@@ -15,6 +15,7 @@ the options of options.py and starts the processes; `load_task` in tasks/classif
 in loop.py makes batches and optimiser, and its method `train` takes the steps; report.py writes the card.
 """
 
+from tfm_zoo.hub import PushError
 from tfm_zoo.training.loop import Loop, train
 from tfm_zoo.training.run import errors_in_one_line, start_run
 from tfm_zoo.training.tasks.classification import ClassificationOptions, load_task
@@ -25,7 +26,8 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     with errors_in_one_line(argv):
         loop = Loop(load_task(start_run("finetune_classification", ClassificationOptions, argv)))
         loop.begin()
-    return train(loop)
+    with errors_in_one_line(argv, PushError):  # the model is saved by then
+        return train(loop)
 
 
 if __name__ == "__main__":
