@@ -184,7 +184,7 @@ def answer(args: argparse.Namespace, texts: Sequence[str]) -> None:
     from tfm_zoo.training.checkpoints import STATE_FILE, TrainState
 
     find = tfm_zoo.pipeline("question-answering", args.model, **loading(args))
-    run = TrainState.read(Path(args.model)).run if (Path(args.model) / STATE_FILE).is_file() else {}
+    run = TrainState.read(Path(args.model)).identity if (Path(args.model) / STATE_FILE).is_file() else {}
     options = {
         "max_answer_len": run.get("max_answer_length", 30),
         "handle_impossible_answer": run.get("version_2_with_negative") and find.tokenizer.cls_token is not None,

@@ -130,7 +130,7 @@ def without_samples(folder: Path) -> list[dict]:
 def test_the_losses_of_one_process(engine, one, two):
     """The last model's after it was resumed."""
     for name in {*NAMES[engine]} - {"bf16"}:
-        numbers = [TrainState.read(folder / name).run["num_processes"] for folder in (one, two[engine])]
+        numbers = [TrainState.read(folder / name).identity["num_processes"] for folder in (one, two[engine])]
         assert numbers == [1, 2]
         same_history(without_samples(two[engine] / name), without_samples(one / name))
 
