@@ -15,6 +15,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense
 
+from tfm_zoo.proof.comparisons import changes
 from tfm_zoo.proof.encoder import Encoder
 from tfm_zoo.proof.reading import Reading
 
@@ -209,3 +210,9 @@ def test_bad_input(models, dump, tmp_path):
         assert message in recorded(models / "bert", source, *words, code=1)
     assert "need --vectors" in tfm_zoo("record", models / "bert", "--prompt", "x", code=1)
     assert not [*tmp_path.glob("*.json")]
+
+
+def test_labels_of_a_classifier_compare_as_text_and_as_numbers():
+    """An encoder that was taken out of a classifier keeps its labels: numbers as keys once loaded, text in JSON."""
+    then, now = {"id2label": {"0": "bad"}}, {"id2label": {0: "bad"}}
+    assert changes(then, {}, (now, now)) == [] and changes(then, {"id2label": {"0": "good"}}, (now, now))

@@ -246,6 +246,8 @@ def changes(before: dict, now: dict, loaded: Sequence[dict] = ({}, {}), prefix: 
     What only one of the two has is compared as it is `loaded` from each, if that shows it.
     """
     sentences = []
+    # (Labels have numbers as keys once they are loaded, and text in JSON.)
+    before, now, *loaded = ({str(name): value for name, value in each.items()} for each in (before, now, *loaded))
     for name in sorted(set().union(before, now, *loaded) - ORIGIN):
         files, shown = ([each.get(name) for each in pair] for pair in ((before, now), loaded))
         is_shown = any(name in each for each in loaded) and name not in UNSHOWN
