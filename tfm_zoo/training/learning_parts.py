@@ -67,9 +67,9 @@ class Adapters:
             revision=args.model_revision,
             task_type=TASKS.get(type(model).__name__.rpartition("For")[2], task),
         )
-        linear = {name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, nn.Linear)}
         for target in args.lora_target_modules or ():
             if not any(f".{name}".endswith(f".{target}") for name, _ in model.named_modules()):
+                linear = {name.split(".")[-1] for name, part in model.named_modules() if isinstance(part, nn.Linear)}
                 raise ValueError(f"lora_target_modules {target!r}: choose from {', '.join(sorted(linear))}")
         self.model, self.tuner = model, peft.LoraModel(model, self.config, ADAPTER)
         del model.peft_config  # by which other libraries would take it for a model with adapters loaded

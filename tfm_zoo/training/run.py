@@ -41,7 +41,7 @@ class Run:
     name: str  # of the recipe
     accelerator: Accelerator
     args: TrainingOptions
-    metrics: Metrics | None = None  # those that the options name
+    metrics: Metrics | None = None  # those that are loaded before the task is made
 
 
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:

@@ -187,16 +187,16 @@ def collator(
 def choose_best_metric(run: Run, task_class: type[Task], usual: UsualMetrics | None = None) -> Run:
     """The run, which knows the metric that picks the best model: by default the usual one, or else the loss. What
     options name is tried on two rows, so that it is refused before a model is made."""
-    args, usual = run.args, usual or UsualMetrics()
+    args, metrics, usual = run.args, run.metrics, usual or UsualMetrics()
     names_of_results = [usual.best]  # without such options only the usual best can be chosen: its name is enough
-    if run.metrics or args.metric_for_best_model:
-        metrics = run.metrics or load_metrics(usual.names)
+    if metrics or args.metric_for_best_model:
+        metrics = metrics or load_metrics(usual.names)
         names_of_results = metrics(usual.predictions, usual.references).figures
     names = task_class.metric_names(args, names_of_results)
     best = (args.metric_for_best_model or (usual.best if usual.best in names else "loss")).removeprefix("eval_")
     if best not in names:
         raise ValueError(f"metric_for_best_model {best!r}: expected one of {names}")
-    return replace(run, args=replace(args, metric_for_best_model=best))
+    return replace(run, args=replace(args, metric_for_best_model=best), metrics=metrics)
 
 
 def task_of_rows(
