@@ -20,7 +20,7 @@ IGNORED = -100  # the label of a position without one
 #: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (The release is told by outputs,
 #: which then got the old name as a property.)
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
-PAGED = "cache"  # the option with a paged cache, in any release. It is no `Cache`, and keeps documents apart itself
+PAGED = "cache"  # the option with a paged cache: another class than `Cache`, which keeps documents apart itself
 #: names of torch's attention. `kernels.py` registers "varlen": sdpa, but torch's varlen kernel where it `takes_bounds`
 FUSED = ("sdpa", "varlen")
 

@@ -148,7 +148,7 @@ def padded_layout(
     stack, like: torch.Tensor, layer_type: str, mask: object, documents=None, in_blocks: bool = True, **options
 ) -> Layout:
     """Who attends to whom in a padded batch, in the layers of one type, by a mask [`as_attention_reads`]. `in_blocks`:
-    attention may run in blocks, as there are no earlier positions; `options` are further ones of transformers' mask
+    attention may run in blocks, since no positions come before. `options`: other arguments of transformers' mask
     functions."""
     config, make = stack.config, MASKS[layer_type][stack.is_causal]
     if documents is not None:

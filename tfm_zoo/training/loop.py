@@ -349,7 +349,7 @@ def train_step(
     if not mine.any() and not items.any():
         scheduler.step()
         return loss_sum.sum(), 0.0
-    items = items.where(items > 0, 1)  # one of several losses may have no item: 0 / 1
+    items = items.where(items > 0, 1)  # a loss without items is 0, divided by 1
     for number, batch in enumerate(micro_batches, 1):
         # (`accelerator.accumulate` would set this, which clipping, the optimizer and DeepSpeed read.)
         accelerator.sync_gradients = is_last = number == len(micro_batches)
