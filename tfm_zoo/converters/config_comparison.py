@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 
-from ..models.configuration_checks import Idle
 from ..utils.quiet import silenced_trying
 from .architecture import Architecture, Head
 from .config_conversion import COMMON, completed, refused, to_official_fields, to_zoo_config
@@ -72,8 +71,7 @@ def effective_values(config: PreTrainedConfig, head: Head) -> dict[str, Any]:
     family = vars(import_module(head.zoo.__module__)).values()
     of_heads = {name for each in family for name in getattr(each, "head_fields", ())}
     read = {field.name for field in fields(config)} - WITHOUT_EFFECT - (of_heads - set(head.zoo.head_fields))
-    for rule in config.rules:
-        read -= set(rule.names.split()) if isinstance(rule, Idle) and not rule.is_read(vars(config)) else set()
+    read = read.difference(*(rule.idle_among(vars(config)) for rule in config.rules))
     values = {"rope_parameters": effective_rotation(config)} | {name: getattr(config, name) for name in read}
     if config.pad_token_id is None:
         del values["train_padding_embedding"]

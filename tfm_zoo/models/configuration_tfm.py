@@ -1,6 +1,6 @@
 """The fields of configurations: those that some families have, and those of the block, which all share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from inspect import getattr_static
@@ -10,12 +10,12 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.utils import logging
 
-from .configuration_checks import RULES, WITH_BIAS, Idle, Rule, broken
-
 logger = logging.get_logger(__name__)
 
 NormPosition = Literal["post", "pre", "output", "both"]
 PositionEmbedding = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
+WITH_BIAS = ("layernorm", "zero_centered_layernorm")  # norms that may have one
+ENGINES = ("vllm", "sglang")  # the attention implementations that engines set, which serve models in a way of their own
 #: names of fields in other configurations -> their names here
 ALIASES = {
     alias: name
@@ -201,7 +201,9 @@ class TfmConfig(PreTrainedConfig):
     lacks: ClassVar[set[str]] = set()  # fields of other families, and their names in other configurations
     defaults: ClassVar[dict[str, Any]] = {}  # field -> its default, or what makes it follow from others
     following_fields: ClassVar[list[str]] = []  # those that follow from others while they are `None`
-    rules: ClassVar[tuple[Rule, ...]] = RULES
+    #: what fits what. Where `tfm_zoo` is installed, `tfm_zoo/configurations` puts rules here; they do not travel with a
+    #: checkpoint, whose configuration was checked when it was made
+    rules: ClassVar[Sequence[Any]] = ()
     ignore_keys_at_rope_validation: ClassVar[set[str]] = {"llama_4_scaling_beta", "max_position_embeddings"}
 
     base_model_fsdp_plan: ClassVar[dict[str, str]] = dict.fromkeys(("embeddings", "layers.*"), "free_full_weight")
@@ -351,10 +353,10 @@ class TfmConfig(PreTrainedConfig):
         vars(self).update({name: None for name in self.following_fields if not self.is_chosen(name)})
 
     def validate_fields(self) -> None:
-        """Raises a `ValueError` if the fields do not fit each other. As they may be changed, transformers asks again
-        before it saves them, and models before they are made."""
-        if wrong := next(broken(self, self.rules), None):
-            raise ValueError(wrong)
+        """Raises a `ValueError` if the fields do not fit each other, by the `rules`. As they may be changed,
+        transformers asks again before it saves them, and models before they are made."""
+        for rule in self.rules:
+            rule.check(self)
 
     @classmethod
     def by_field(cls, given: dict[str, Any]) -> dict[str, Any]:
@@ -489,6 +491,5 @@ class TfmConfig(PreTrainedConfig):
     def merged(cls, values: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
         """Values of fields, with overrides in their place; values that then have no effect are left out."""
         given = {each.name: each.default for each in fields(cls)} | values | overrides
-        idle = {"is_decoder", "add_cross_attention"}
-        idle.update(*(rule.names.split() for rule in cls.rules if isinstance(rule, Idle) and not rule.is_read(given)))
+        idle = {"is_decoder", "add_cross_attention"}.union(*(rule.idle_among(given) for rule in cls.rules))
         return {name: value for name, value in values.items() if name not in idle} | overrides

@@ -1,27 +1,11 @@
 """Configuration of encoders with DeBERTa's disentangled attention."""
 
-from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_checks import ACTIVATION, Idle, Rule, each
 from .configuration_tfm import ALIASES, Follows, auto_classes_of
 from .configuration_tfm_bert import TfmBertConfig
-
-
-def distances(config: Any) -> Iterator[str]:
-    """Scores read distances, and buckets hold all of them."""
-    if not config.pos_att_type or not set(config.pos_att_type) <= {"c2p", "p2c"}:
-        yield "$pos_att_type should name 'c2p', 'p2c' or both."
-    if config.position_buckets is not None and not 2 <= config.position_buckets < 2 * config.max_relative_positions - 2:
-        yield "$position_buckets should be None, or from 2 to less than twice $max_relative_positions - 1."
-    if config.conv_kernel_size and config.conv_kernel_size % 2 == 0:
-        yield "$conv_kernel_size should be odd, for a convolution that has a middle."
-    if config.conv_kernel_size and config.hidden_size % config.conv_groups:
-        yield "$conv_groups should divide $hidden_size."
-    if config.project_before_norm and config.embedding_size == config.hidden_size:
-        yield "$project_before_norm has no effect where $embedding_size is $hidden_size."
 
 
 @strict
@@ -38,15 +22,6 @@ class TfmDebertaConfig(TfmBertConfig):
     )
     other_auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES | {"pooler_hidden_act": "pooler_act"}
-    rules: ClassVar[tuple[Rule, ...]] = (
-        *TfmBertConfig.rules,
-        each("max_relative_positions conv_groups", lambda size: size >= 1, "at least 1"),
-        each("conv_kernel_size", lambda size: size >= 0, "0 (no convolution) or more"),
-        each("conv_act", *ACTIVATION),
-        distances,
-        Idle("conv_groups conv_act", "conv_kernel_size"),
-    )
-
     vocab_size: int = 128100
     type_vocab_size: int = 0
     norm_eps: float = 1e-7

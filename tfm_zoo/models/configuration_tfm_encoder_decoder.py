@@ -1,37 +1,13 @@
 """Configuration of the encoder-decoder family."""
 
 import copy
-import operator
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_checks import CAUSAL, RULES, SIZE, WINDOW, Idle, Rule, each, needs, tokens
 from .configuration_tfm import Follows, PositionEmbedding, TfmConfig, TwoStackFields, WriterFields, auto_classes_of
 
 STACKS = ("encoder", "decoder")
-
-
-def decoder_heads(config: Any) -> Iterator[str]:
-    """The decoder's heads are together as wide as the encoder's."""
-    heads, width = config.decoder_attention_heads, config.num_attention_heads * config.head_dim
-    group = config.num_attention_heads // config.num_key_value_heads
-    pairs = 2 if config.position_embedding_type == "rotary" else 1
-    if width % (heads * pairs) or heads % group:
-        even = " of even width" if pairs == 2 else ""
-        yield (
-            f"$decoder_attention_heads should divide {width}, the width of the encoder's heads together, into equal "
-            f"heads{even}, and be a multiple of {group}, the query heads that share a key."
-        )
-
-
-def two_stacks(config: Any) -> Iterator[str]:
-    """What the decoder shares with the encoder fits both."""
-    if any(isinstance(value, dict) for value in getattr(config, "rope_parameters", {}).values()):
-        yield "$rope_parameters differ by type of layer, but there is one type: give those of all layers."
-    if config.share_encoder_decoder_embeddings and config.decoder_vocab_size != config.vocab_size:
-        yield "$share_encoder_decoder_embeddings is for one size: $vocab_size and $decoder_vocab_size must be equal."
 
 
 @strict
@@ -53,20 +29,6 @@ class TfmEncoderDecoderConfig(TwoStackFields, WriterFields, TfmConfig):
         f"{stack}.{part}": "free_full_weight" for stack in STACKS for part in ("embeddings", "layers.*")
     }
     base_model_pp_plan: ClassVar[None] = None  # two stacks in a row, which no engine divides
-    rules: ClassVar[tuple[Rule, ...]] = (
-        *RULES,
-        each("sliding_window", *WINDOW),
-        each(*CAUSAL),
-        each("decoder_layers decoder_vocab_size decoder_attention_heads decoder_ffn_dim", *SIZE),
-        decoder_heads,
-        each("use_parallel_residual", operator.not_, "False: cross-attention reads what attention added"),
-        needs("final_logits_bias", "lm_head_bias", False),
-        two_stacks,
-        needs("norm_target_tokens", "embedding_norm", True),
-        tokens("pad_token_id decoder_start_token_id", "decoder_vocab_size", "the target's vocabulary"),
-        Idle("initializer_range", "weight_init", "normal"),
-    )
-
     vocab_size: int = 37000
     hidden_size: int = 512
     num_hidden_layers: int = 6

@@ -1,66 +1,11 @@
 """Configuration of the decoder family."""
 
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from huggingface_hub.dataclasses import strict
 from transformers import MixtralConfig
 
-from .configuration_checks import ACTIVATION, CAUSAL, ENGINES, RULES, SCORES, SIZE, WINDOW, Idle, Rule, each, needs
-from .configuration_tfm import DecoderFields, Follows, NormPosition, TfmConfig, WriterFields, auto_classes_of
-
-OF_EXPERTS = (
-    "num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size norm_topk_prob router_aux_loss_coef"
-)
-
-
-def positions(config: Any) -> Iterator[str]:
-    """Padding has a row in a table of positions, and a cache is renewed for LongRoPE alone."""
-    has_table = config.position_embedding_type in ("learned", "sinusoidal")
-    if config.position_ids_from_mask and has_table and not config.position_offset:
-        yield "$position_ids_from_mask puts padding at -1: $position_embedding_type should be 'learned' from row 1 on."
-    if config.renew_longrope_cache and getattr(config, "rope_parameters", {}).get("rope_type") != "longrope":
-        yield "$renew_longrope_cache is for rope_parameters with rope_type='longrope': this model has others, or none."
-
-
-def experts(config: Any) -> Iterator[str]:
-    """Experts are there where a layer is to have them, and are gated feed-forwards without biases."""
-    types, count = config.mlp_layer_types, config.num_local_experts
-    if not set(types) <= {"sparse", "dense"}:
-        yield "$mlp_layer_types should name 'sparse' or 'dense' for each layer."
-    if len(types) != config.num_hidden_layers:
-        yield f"$num_hidden_layers is not the length of $mlp_layer_types, {len(types)}."
-    if count is None:
-        if "sparse" in types or config.output_router_logits:
-            yield "$mlp_layer_types and $output_router_logits are for experts: $num_local_experts should say how many."
-        return
-    if not 1 <= config.num_experts_per_tok <= count or config.moe_intermediate_size < 1:
-        yield "$num_experts_per_tok should be from 1 to $num_local_experts, and $moe_intermediate_size at least 1."
-    if config.mlp_type != "gated" or config.mlp_bias or config.mlp_output_bias or config.activation_dropout:
-        yield (
-            "$num_local_experts are gated feed-forwards without biases: $mlp_type, $mlp_bias, $mlp_output_bias and "
-            "$activation_dropout should be 'gated', False, False and 0."
-        )
-
-
-def serves_decoder(config: Any) -> Iterator[str]:
-    """An engine computes what the decoder does."""
-    if config._attn_implementation not in ENGINES:
-        return
-    if config.project_tokens:
-        yield (
-            "$project_tokens projects the last hidden states to $embedding_size, and an engine's logits read "
-            "$hidden_size: serve the model with transformers."
-        )
-    if config.lm_head_transform:
-        yield "$lm_head_transform adds layers that an engine skips: serve the model with transformers."
-    if config.logit_scale != 1 and (config.lm_head_bias or config.final_logit_softcapping is not None):
-        yield (
-            "$logit_scale scales logits before their bias and their cap, and an engine scales them after $lm_head_bias "
-            "and $final_logit_softcapping: serve the model with transformers."
-        )
-    if config.num_local_experts is not None and config.hidden_act != "silu":
-        yield "$hidden_act: engines compute experts with 'silu', so serve the model with transformers."
+from .configuration_tfm import ENGINES, DecoderFields, Follows, NormPosition, TfmConfig, WriterFields, auto_classes_of
 
 
 @strict
@@ -72,20 +17,6 @@ class TfmGPTConfig(DecoderFields, WriterFields, TfmConfig):
     modeling_file: ClassVar[str] = "modeling_tfm_gpt"
     auto_classes: ClassVar[dict[str, str]] = auto_classes_of(
         "TfmGPT", "CausalLM SequenceClassification TokenClassification QuestionAnswering"
-    )
-    rules: ClassVar[tuple[Rule, ...]] = (
-        *(*RULES, SCORES),
-        each("sliding_window", *WINDOW),
-        each(*CAUSAL),
-        needs("scale_attn_by_inverse_layer_idx", "attention_type", "softmax"),
-        positions,
-        Idle(OF_EXPERTS, "num_local_experts"),
-        each("shared_expert_intermediate_size", *SIZE),
-        experts,
-        needs("logit_scale project_tokens", "lm_head_transform", False),
-        Idle("lm_head_act classifier_bias", "lm_head_transform"),
-        each("lm_head_act", *ACTIVATION),
-        serves_decoder,
     )
 
     #: how tensor parallelism divides experts
@@ -107,6 +38,24 @@ class TfmGPTConfig(DecoderFields, WriterFields, TfmConfig):
 
     position_ids_from_padding: ClassVar[bool]  # decoders count by the mask
     use_cache: bool = True  # in evaluation mode a forward pass returns keys and values (not those of packed rows)
+
+    def validate_fields(self) -> None:
+        """Also refuses what an engine does not compute."""
+        super().validate_fields()
+        if self._attn_implementation not in ENGINES:
+            return
+        bias, cap = self.lm_head_bias, self.final_logit_softcapping
+        scale = f"logit_scale={self.logit_scale} precedes lm_head_bias={bias} and final_logit_softcapping={cap}"
+        width = f"project_tokens projects the last hidden states to embedding_size={self.embedding_size}"
+        for reason, is_so in {
+            f"{width}, and an engine's logits read hidden_size={self.hidden_size}": self.project_tokens,
+            "lm_head_transform=True adds layers that an engine skips": self.lm_head_transform,
+            f"{scale}, which it follows in an engine": self.logit_scale != 1 and (bias or cap is not None),
+            f"hidden_act={self.hidden_act!r}: engines compute experts with 'silu'": self.num_local_experts is not None
+            and self.hidden_act != "silu",
+        }.items():
+            if is_so:
+                raise ValueError(f"{reason}: serve the model with transformers.")
 
     @property
     def num_experts(self) -> int | None:

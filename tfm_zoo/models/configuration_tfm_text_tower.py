@@ -1,18 +1,10 @@
 """Configuration of text towers, the halves of CLIP and SigLIP that read text."""
 
-from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_checks import RULES, SCORES, SIZE, Rule, each
 from .configuration_tfm import ALIASES, NormPosition, TfmConfig, auto_classes_of
-
-
-def pooling(config: Any) -> Iterator[str]:
-    """The end of a text can be found."""
-    if config.pooled_position == "end" and not isinstance(config.eos_token_id, int):
-        yield "$pooled_position is where the end token stands: $eos_token_id should be one id."
 
 
 @strict
@@ -26,8 +18,6 @@ class TfmTextTowerConfig(TfmConfig):
     )
     other_auto_classes: ClassVar[dict[str, str]] = {"TfmTextTowerForProjection": "AutoModel"}
     attribute_map: ClassVar[dict[str, str]] = ALIASES | {"projection_dim": "projection_size"}
-    rules: ClassVar[tuple[Rule, ...]] = (*RULES, SCORES, each("pooler_size projection_size", *SIZE), pooling)
-
     vocab_size: int = 49408
     hidden_size: int = 512
     num_attention_heads: int = 8

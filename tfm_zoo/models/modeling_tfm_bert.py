@@ -12,7 +12,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
 
 from .batch import KeptTokens, Tokens, has_hooks, is_pad_mask, labelled
-from .configuration_checks import ENGINES
+from .configuration_tfm import ENGINES
 from .configuration_tfm_bert import TfmBertConfig
 from .entrance import encoder_batch
 from .heads import Inputs, QuestionAnswering, SequenceClassification, TfmPredictionHead, TokenClassification, WithHead

@@ -1,23 +1,22 @@
-"""What a configuration refuses: what rules are made by, and the rules that all families share.
+"""What a configuration refuses: the kinds of rules, and the rules that all families share.
 
-A rule is a function of a configuration that yields what is wrong, where `$field` stands for a field's name and value.
-It may rely on the rules before it.
+A rule is made of a function of a configuration that yields what is wrong, where `$field` stands for a field's name and
+value. It may rely on the rules before it.
 """
 
 import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from transformers.activations import ACT2FN
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-Rule = Callable[[Any], Iterator[str]]
-WITH_BIAS = ("layernorm", "zero_centered_layernorm")  # norms that may have one
+from ..models.configuration_tfm import WITH_BIAS
+
 LAYER_TYPES = ("full_attention", "sliding_attention", "linear_attention")
 PROBLEMS = ("regression", "single_label_classification", "multi_label_classification")
-ENGINES = ("vllm", "sglang")  # the attention implementations that engines set, which serve models in a way of their own
 #: the last two arguments of [`each`]
 SIZE = (lambda size: size >= 1, "at least 1")
 WINDOW = (lambda size: size > 1, "at least 2, for a cache")
@@ -28,72 +27,83 @@ ACTIVATION = (ACT2FN.__contains__, f"an activation of transformers: {', '.join(A
 CAUSAL = ("is_causal", bool, "True: the zoo's decoders see no later token")
 
 
-def broken(config: Any, rules: tuple[Rule, ...]) -> Iterator[str]:
-    """What is wrong with a configuration, with names and values of fields."""
-    for rule in rules:
-        for wrong in rule(config):
-            yield re.sub(r"\$(\w+)", lambda name: f"{name[1]}={getattr(config, name[1], None)!r}", wrong)
+class Rule:
+    """A rule of what fits, as `TfmConfig.rules` has them."""
+
+    def __init__(self, find_wrong: Callable[[Any], Iterator[str]]):
+        self.find_wrong = find_wrong
+
+    def check(self, config: Any) -> None:
+        """Raises a `ValueError` for what is wrong with a configuration, with names and values of fields."""
+        for wrong in self.find_wrong(config):
+            raise ValueError(re.sub(r"\$(\w+)", lambda name: f"{name[1]}={getattr(config, name[1], None)!r}", wrong))
+
+    def idle_among(self, given: Mapping[str, Any]) -> set[str]:
+        """Fields that are not read beside these values."""
+        return set()
 
 
 def each(names: str, is_right: Callable[[Any], bool], wanted: str) -> Rule:
     """The rule that these fields are `None`, or as `wanted` says."""
 
-    def rule(config: Any) -> Iterator[str]:
+    def find_wrong(config: Any) -> Iterator[str]:
         for name in names.split():
             value = getattr(config, name, None)
             if value is not None and not is_right(value):
                 yield f"${name} must be {wanted}."
 
-    return rule
+    return Rule(find_wrong)
 
 
 def tokens(names: str, size: str, place: str) -> Rule:
     """The rule that these fields are `None`, or ids in the vocabulary of this size."""
 
-    def rule(config: Any) -> Iterator[str]:
+    def find_wrong(config: Any) -> Iterator[str]:
         last = getattr(config, size) - 1
         for name in names.split():
             if not 0 <= (getattr(config, name) or 0) <= last:
                 yield f"${name} is outside {place}, 0 to {last}; it may be None."
 
-    return rule
+    return Rule(find_wrong)
 
 
 def needs(names: str, other: str, *values: Any) -> Rule:
     """The rule that these fields, where they are chosen, need one of these values of another field."""
 
-    def rule(config: Any) -> Iterator[str]:
+    def find_wrong(config: Any) -> Iterator[str]:
         for name in filter(config.is_chosen, names.split()):
             if getattr(config, other) not in values:
                 yield f"${name} has no meaning with ${other}: it goes with {' and '.join(map(repr, values))}."
 
-    return rule
+    return Rule(find_wrong)
 
 
-class Idle(NamedTuple):
+class Idle(Rule):
     """The rule that fields are chosen only where they are read: where one of the others has this value, or any. A saved
     value that breaks it is left out."""
 
-    names: str
-    others: str
-    value: Any = None
+    def __init__(self, names: str, others: str, value: Any = None):
+        self.names, self.others, self.value = names.split(), others.split(), value
 
-    def is_read(self, given: Mapping[str, Any]) -> bool:
-        others = [given.get(name) for name in self.others.split()]
-        return any(others) if self.value is None else self.value in others
+    def idle_among(self, given: Mapping[str, Any]) -> set[str]:
+        others = [given.get(name) for name in self.others]
+        return set() if (any(others) if self.value is None else self.value in others) else {*self.names}
 
-    def __call__(self, config: Any) -> Iterator[str]:
-        needed = " or ".join(self.others.split()) + ("" if self.value is None else f"={self.value!r}")
-        for name in filter(config.is_chosen, () if self.is_read(vars(config)) else self.names.split()):
+    def find_wrong(self, config: Any) -> Iterator[str]:
+        needed = " or ".join(self.others) + ("" if self.value is None else f"={self.value!r}")
+        idle = self.idle_among(vars(config))
+        for name in (name for name in self.names if name in idle and config.is_chosen(name)):
             yield f"${name} has no effect without {needed}."
 
 
+@Rule
 def lacks(config: Any) -> Iterator[str]:
     """A family's fields are its own."""
     for name in filter(config.is_chosen, sorted(config.lacks & vars(config).keys())):
         yield f"${name} is a field of other families, and not of {type(config).__name__}."
 
 
+@Rule
 def heads(config: Any) -> Iterator[str]:
     """Heads have a width, and key-value heads an equal share of the query heads."""
     if not (config.head_dim or config.is_chosen("head_dim")):
@@ -102,6 +112,7 @@ def heads(config: Any) -> Iterator[str]:
         yield "$num_attention_heads is not a multiple of $num_key_value_heads, which serve equally many of them."
 
 
+@Rule
 def embeddings(config: Any) -> Iterator[str]:
     """Embeddings are as wide as what reads them."""
     if config.project_tokens and config.embedding_size == config.hidden_size:
@@ -110,6 +121,7 @@ def embeddings(config: Any) -> Iterator[str]:
         yield "$tie_word_embeddings without lm_head_transform needs $embedding_size to be $hidden_size."
 
 
+@Rule
 def layer_types(config: Any) -> Iterator[str]:
     """Every layer has a type of attention, and sliding ones a window."""
     types = config.layer_types
@@ -123,6 +135,7 @@ def layer_types(config: Any) -> Iterator[str]:
         yield "$attention_type makes every layer linear, and $layer_types does not."
 
 
+@Rule
 def positions(config: Any) -> Iterator[str]:
     """Tables of positions have rows for those that are counted, and sinusoids pairs of channels to fill."""
     from_padding, position_type = config.position_ids_from_padding, config.position_embedding_type
@@ -135,6 +148,7 @@ def positions(config: Any) -> Iterator[str]:
         yield f"$position_embedding_type fills pairs of channels; ${name} is odd."
 
 
+@Rule
 def rotary_positions(config: Any) -> Iterator[str]:
     """Each layer has rotary positions or none, and each type of layer parameters for them."""
     layers, is_rotary = config.no_rope_layers, config.position_embedding_type == "rotary"
@@ -156,6 +170,7 @@ def rotary_positions(config: Any) -> Iterator[str]:
             yield f"partial_rotary_factor={share} is not a share in (0, 1] of $head_dim with a pair of channels in it."
 
 
+@Rule
 def position_bias(config: Any) -> Iterator[str]:
     """There is at most one bias of positions, and scores that it is added to."""
     buckets, distance = config.relative_attention_num_buckets, config.relative_attention_max_distance

@@ -1,0 +1,2 @@
+"""What configurations refuse: values, and combinations of values, that have no meaning. These rules stand where the zoo
+is installed. They do not travel with a checkpoint, whose configuration was checked when it was made."""
