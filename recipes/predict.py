@@ -128,7 +128,7 @@ def classify(args: argparse.Namespace, texts: Sequence[str]) -> None:
 
 def score(args: argparse.Namespace, error: Callable[[str], None]) -> None:
     """Print what metrics say of a classifier on a table of texts and labels."""
-    from tfm_zoo.training.metrics import load_metrics
+    from tfm_zoo.metrics import load_metrics
     from tfm_zoo.training.tasks.classification import predicted
 
     try:

@@ -19,7 +19,7 @@ from transformers import (
 )
 
 import tfm_zoo
-from tfm_zoo.training.metrics.of_texts import rouge
+from tfm_zoo.metrics.of_texts import rouge
 
 from .conftest import MARIAN, ROOT, SIZES, WITHOUT_ZOO, history, imported, run_python, written
 

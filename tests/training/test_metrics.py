@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 from sklearn import metrics as sklearn
 
-from tfm_zoo.training.metrics import load_metrics
-from tfm_zoo.training.metrics.of_tags import entities
+from tfm_zoo.metrics import load_metrics
+from tfm_zoo.metrics.of_tags import entities
 
 from ..recipes.conftest import OWN
 

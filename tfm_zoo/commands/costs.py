@@ -25,7 +25,7 @@ class Costs:
         batches: inputs. They are empty without a tokenizer: then `pack_weights` measures on drawn tokens.
         measured_on: what they are, for the card.
         labels: of a classifier, the right class of each text.
-        metric: the name of a metric of `tfm_zoo/training/metrics`.
+        metric: the name of a metric of `tfm_zoo/metrics`.
     """
 
     batches: list[dict[str, torch.Tensor]] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Costs:
         model.config.quantization_config.bill = bill
 
     def figure(self, logits: torch.Tensor, model: PreTrainedModel) -> float:
-        from ..training.metrics import load_metrics
+        from ..metrics import load_metrics
         from ..training.tasks.classification import predicted
 
         problem = model.config.problem_type or "single_label_classification"

@@ -22,8 +22,8 @@ from huggingface_hub.errors import StrictDataclassError
 
 from tfm_zoo.hub import PushError
 from tfm_zoo.hub.uploading import open_repository
+from tfm_zoo.metrics.loading import Metrics, load_metrics
 from tfm_zoo.training.checkpoints import starting_point
-from tfm_zoo.training.metrics.loading import Metrics, load_metrics
 from tfm_zoo.training.options import TrainingOptions, parse_options
 from tfm_zoo.training.sharding import set_engine
 from tfm_zoo.utils import quiet

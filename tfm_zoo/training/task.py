@@ -17,10 +17,10 @@ from tqdm.auto import tqdm
 from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.converters.limits import check_room
+from tfm_zoo.metrics import Metrics, load_metrics
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.batches import Division, GlobalBatchSampler
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.metrics import Metrics, load_metrics
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.options import TrainingOptions, cap_lengths, is_zoo
 from tfm_zoo.training.run import Run

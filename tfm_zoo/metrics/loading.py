@@ -11,7 +11,7 @@ import evaluate
 from datasets import Features, List, Value
 from huggingface_hub import constants
 
-from tfm_zoo.training.metrics import of_numbers, of_tags, of_texts
+from tfm_zoo.metrics import of_numbers, of_tags, of_texts
 from tfm_zoo.utils.quiet import silenced_metrics
 
 # What predictions and references can be. As whole numbers, evaluate would cut off what is behind the point.
