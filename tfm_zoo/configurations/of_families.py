@@ -119,7 +119,7 @@ RULES_OF = {
     TfmBertConfig: ENCODER,
     TfmDebertaConfig: (
         *ENCODER,
-        each("max_relative_positions conv_groups", lambda size: size >= 1, "at least 1"),
+        each("max_relative_positions conv_groups", *SIZE),
         each("conv_kernel_size", lambda size: size >= 0, "0 (no convolution) or more"),
         each("conv_act", *ACTIVATION),
         distances,

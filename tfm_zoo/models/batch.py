@@ -17,10 +17,12 @@ from transformers import Cache
 from transformers.utils import ModelOutput
 
 IGNORED = -100  # the label of a position without one
-#: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (The release is told by outputs,
-#: which then got the old name as a property.)
+#: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (Told by `ModelOutput`, which
+#: from 5.24 on has the old name as a property.)
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
-PAGED = "cache"  # the option with a paged cache: another class than `Cache`, which keeps documents apart itself
+#: the option with a paged cache: another class than `Cache`, which keeps documents apart itself. From 5.24 on it is the
+#: same word as `CACHE`: the entrance takes an ordinary cache out of the options first (`take_cache`)
+PAGED = "cache"
 #: names of torch's attention. `kernels.py` registers "varlen": sdpa, but torch's varlen kernel where it `takes_bounds`
 FUSED = ("sdpa", "varlen")
 
@@ -52,23 +54,23 @@ class KeptTokens(NamedTuple):
     def find(cls, needed: torch.Tensor, read=None, documents=None, or_all: bool = False) -> "KeptTokens | None":
         """Decides which tokens of a batch are computed. Counting them waits for the device, once.
 
-        `None`: all are, and rows stay rows. That is so without padding; in a graph, whose sizes follow from no value;
-        where padding is read; and where a row has no real token, for which official classes define an output.
+        `None` has two meanings: there is no padding (with `or_all`, all tokens are returned then instead); or padding
+        must be computed too. That is so in a graph, whose sizes follow from no value; where padding is read; and where
+        a row has no real token, for which official classes define an output.
 
         Args:
             needed: `(batch, length)`, true (or 1) at the tokens that have to be computed.
             read: `(batch or 1, length)`, true where a caller reads a state. `None`: it reads no state outside `needed`.
             documents: [`documents_of`] the batch. Each is a sequence then; else each row is one.
-            or_all: without padding, returns all tokens; `None` says then that padding cannot be left out.
+            or_all: whether all tokens are returned where there is no padding.
         """
         if is_traced(needed if documents is None else documents):
             return None
         needed, (rows, length) = needed.bool(), needed.shape
         counts = needed.sum(dim=1)
-        if read is None:
-            lengths = counts.tolist()
-        else:  # where a state outside `needed` is read, all lengths become 0: one `.tolist()` brings both answers
-            lengths = counts.masked_fill((read.to(needed.device).bool() & ~needed).any(), 0).tolist()
+        if read is not None:  # if a state outside `needed` is read, all become 0: one `.tolist()` brings both answers
+            counts = counts.masked_fill((read.to(needed.device).bool() & ~needed).any(), 0)
+        lengths = counts.tolist()
         if 0 in lengths or not rows:
             return None
         total = sum(lengths)
@@ -78,12 +80,9 @@ class KeptTokens(NamedTuple):
             lengths = counts.tolist()
         elif total == rows * length:
             return cls.all_of(rows, length, needed.device) if or_all else None
-        flat = needed.flatten()
-        if is_readable(flat):
-            indices = flat.nonzero().flatten()
-        else:  # `nonzero` would wait for the device
-            indices = flat.byte().argsort(descending=True, stable=True)[:total]
-        return cls(indices, (rows, length), lengths, bounds_of(counts))
+        flat = needed.flatten()  # (from another device, `nonzero` would be waited for)
+        indices = flat.nonzero() if is_readable(flat) else flat.byte().argsort(descending=True, stable=True)[:total]
+        return cls(indices.flatten(), (rows, length), lengths, bounds_of(counts))
 
     @classmethod
     def all_of(cls, rows: int, length: int, device: torch.device) -> "KeptTokens":
@@ -127,7 +126,7 @@ class Layout(NamedTuple):
 
     "whole"       on the tokens as they are, by the mask, or in blocks by the window
     "restored"    on the padded batch, which is restored for this call
-    "apart"       sequence by sequence; the mask, or the places of the window, is that of the padded batch
+    "apart"       sequence by sequence, where queries and keys are the same tokens; the mask is of the padded batch
     "by_bounds"   once for all sequences, which lie end to end, by the bounds of `queries` and `keys`
     """
 
@@ -192,9 +191,8 @@ def count_in_mask(attention_mask: torch.Tensor) -> torch.LongTensor:
 def is_traced(states: torch.Tensor) -> bool:
     """Whether a graph is being made, or a function transformed, in which the values of a tensor cannot be read."""
     is_stand_in = type(states) is not torch.Tensor or states.is_meta  # such as a fake tensor
-    if is_stand_in or torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return True
-    if is_functorch_wrapped_tensor(states):  # asked last: torch.compile cannot trace it
+    # (The last is asked last: torch.compile cannot trace it.)
+    if is_stand_in or torch.compiler.is_compiling() or torch.jit.is_tracing() or is_functorch_wrapped_tensor(states):
         return True
     return states.is_cuda and torch.cuda.is_current_stream_capturing()
 

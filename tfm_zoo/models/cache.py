@@ -129,9 +129,9 @@ def use_state_layers(cache: Cache, config) -> None:
             )
 
 
-def given_cache(past_key_values: Cache | None, options: dict) -> Cache | None:
-    """A caller's cache, by either name: in transformers 5.24 `past_key_values` is `cache`. A `PAGED` one stays in
-    `options`: attention writes to it (from 5.24 on), or transformers' kernel does (before)."""
+def take_cache(past_key_values: Cache | None, options: dict) -> Cache | None:
+    """A caller's cache; in transformers 5.24 it is `cache`, which is taken out of the `options`. A `PAGED` one stays
+    there: attention writes to it (from 5.24 on), or transformers' kernel does (before)."""
     return options.pop("cache") if isinstance(options.get("cache"), Cache) else past_key_values
 
 
@@ -148,7 +148,7 @@ def open_cache(stack, past: Cache | None, use_cache: bool | None, rows: int) -> 
             )
         return None, 0, False
     # Training does not decode, and a cache would hold all keys and values a second time.
-    wanted = not stack.training and stack.config.use_cache if use_cache is None else use_cache
+    wanted = (stack.config.use_cache and not stack.training) if use_cache is None else use_cache
     if past is not None:
         return past, checked_length(stack, past, rows), wanted
     new = use_own_layers(DynamicCache(config=stack.config), stack.config) if wanted else None
@@ -193,10 +193,10 @@ class TfmGenerationMixin(GenerationMixin):
         return super().generate(inputs, *args, **kwargs)
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, mode, *sizes: int):
-        # `sizes` are the number of rows, and that of the tokens that will be cached. (The last token is never cached.)
-        most, tokens = getattr(self.model, "decoder", self.model).num_positions, sizes[-1]
+        *_, tokens = sizes  # transformers' `max_cache_length`, one less than `max_length`: the last is never cached
+        most = getattr(self.model, "decoder", self.model).num_positions
         position_ids = model_kwargs.get("position_ids")
-        if most is not None and position_ids is not None and tokens > most:  # they do not count the padding at the left
+        if most is not None and position_ids is not None and tokens > most:  # positions leave out padding at the left
             tokens -= position_ids.shape[1] - 1 - int(position_ids[:, -1].max())
         if most is not None and tokens > most:
             raise ValueError(

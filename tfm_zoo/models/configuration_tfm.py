@@ -404,9 +404,8 @@ class TfmConfig(PreTrainedConfig):
         """How tensor parallelism shards the layers of a stack."""
         # A bias of positions and a norm of all heads as one need all heads: each process then has all scores.
         is_whole = self.has_position_bias or self.qk_norm == "whole"
-        plan = dict.fromkeys(
-            (f"self_attn.{name}_proj" for name in "qkv"), "colwise_gather_output" if is_whole else "colwise"
-        )
+        of_heads = "colwise_gather_output" if is_whole else "colwise"
+        plan = dict.fromkeys((f"self_attn.{name}_proj" for name in "qkv"), of_heads)
         plan |= {"self_attn.o_proj": "rowwise_split_input" if is_whole else "rowwise"}
         plan |= {"mlp.gate_proj": "colwise"} if self.mlp_type == "gated" else {}
         plan |= {"mlp.up_proj": "colwise", "mlp.down_proj": "rowwise"}

@@ -44,16 +44,15 @@ class TfmGPTConfig(DecoderFields, WriterFields, TfmConfig):
         super().validate_fields()
         if self._attn_implementation not in ENGINES:
             return
-        bias, cap = self.lm_head_bias, self.final_logit_softcapping
+        bias, cap, act = self.lm_head_bias, self.final_logit_softcapping, self.hidden_act
         scale = f"logit_scale={self.logit_scale} precedes lm_head_bias={bias} and final_logit_softcapping={cap}"
-        width = f"project_tokens projects the last hidden states to embedding_size={self.embedding_size}"
-        for reason, is_so in {
-            f"{width}, and an engine's logits read hidden_size={self.hidden_size}": self.project_tokens,
-            "lm_head_transform=True adds layers that an engine skips": self.lm_head_transform,
-            f"{scale}, which it follows in an engine": self.logit_scale != 1 and (bias or cap is not None),
-            f"hidden_act={self.hidden_act!r}: engines compute experts with 'silu'": self.num_local_experts is not None
-            and self.hidden_act != "silu",
-        }.items():
+        width = f"project_tokens makes last hidden states embedding_size={self.embedding_size} wide"
+        for is_so, reason in (
+            (self.project_tokens, f"{width}, and an engine's logits read hidden_size={self.hidden_size}"),
+            (self.lm_head_transform, "lm_head_transform=True adds layers that an engine skips"),
+            (self.logit_scale != 1 and (bias or cap is not None), f"{scale}, which it follows in an engine"),
+            (self.num_experts and act != "silu", f"hidden_act={act!r}: engines compute experts with 'silu'"),
+        ):
             if is_so:
                 raise ValueError(f"{reason}: serve the model with transformers.")
 

@@ -5,7 +5,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from .batch import CACHE, PAGED, Batch, KeptTokens, Layout, Tokens, is_pad_mask, is_traced
 from .cache import open_cache
-from .entrance import as_attention_reads, empty_states, find_layouts, needs_only_padding_masks, shown_keys
+from .entrance import as_attention_reads, empty_states, find_layouts, needs_no_mask_but_for_padding, shown_keys
 from .inputs import asks_for, check_inputs, default_positions, documents_of, warn_of_weights
 from .kernels import takes_bounds
 
@@ -70,7 +70,7 @@ def decoder_layouts(
     """Who attends to whom, for each type of layer."""
     like, types = empty_states(stack, given), stack.layer_types
     has_empty_room = not (cache is None or isinstance(cache, DynamicCache))  # of a static cache: a mask must hide it
-    is_step = given.shape[1] == 1 and not has_empty_room and needs_only_padding_masks(stack, given)
+    is_step = given.shape[1] == 1 and not has_empty_room and needs_no_mask_but_for_padding(stack, given)
     if is_step and (attention_mask is None or (is_pad_mask(attention_mask) and "linear_attention" not in types)):
         # A single token sees itself and all real tokens before it.
         sees = None if attention_mask is None else shown_keys(attention_mask, like)

@@ -58,7 +58,7 @@ def encoder_batch(
         first = torch.arange(given.shape[1], device=given.device)[None] == 0
         read_positions = first if read_positions is None else read_positions.to(given.device).bool() | first
     mask, kept = known_padding(mask, documents, read_positions)
-    if mask is None and documents is None and needs_only_padding_masks(stack, given):
+    if mask is None and documents is None and needs_no_mask_but_for_padding(stack, given):
         return Batch(tokens, dict.fromkeys(stack.layer_types, EVERYTHING))
     # Hidden states that a caller asks for are copies with padding restored, to which no gradient would flow.
     is_copied = torch.is_grad_enabled() and asks_for(stack.config, options, "output_hidden_states")
@@ -85,9 +85,9 @@ def known_padding(mask: object, documents, read_positions) -> tuple[object, Kept
     return (None, None) if documents is None else (None, kept)  # nothing is padding
 
 
-def needs_only_padding_masks(stack, given: torch.Tensor) -> bool:
-    """Whether an encoder, or a decoder's one new token, needs a mask for padding alone: no layer has a window, and
-    attention takes a plain mask or none (flex attention's is one of blocks). In a graph: `False`."""
+def needs_no_mask_but_for_padding(stack, given: torch.Tensor) -> bool:
+    """Whether attention of an encoder, or of a decoder's one new token, needs no mask without padding: no layer has a
+    window, and the implementation takes a plain mask or none (flex attention's is one of blocks). A graph needs one."""
     is_plain = stack.config._attn_implementation in ("eager", *FUSED)
     return is_plain and "sliding_attention" not in stack.layer_types and not is_traced(given)
 

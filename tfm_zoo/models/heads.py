@@ -22,7 +22,7 @@ Inputs = dict[str, Any]  # the arguments of a base model by name, `None` where a
 class WithHead:
     """A base model, to which subclasses add a head. Callers pass it the arguments of its base model, labels and
     options. Its `forward(self, inputs, labels, *, options, **kwargs)` is wrapped: the arguments of the base model are
-    gathered into one dict, `inputs`."""
+    gathered into one dict, `inputs`. (A class without a `forward` has torch's, whose argument is `input`.)"""
 
     model_class: type[nn.Module]
     model_options: dict[str, bool] = {}
@@ -67,7 +67,7 @@ def takes_inputs_of(base_model: type, forward: Callable) -> Callable:
     @wraps(forward)
     def called(self, *args, **kwargs):
         given = dict(zip(by_place, args, strict=False))
-        if len(args) > len(by_place) or any(name in kwargs for name in given):
+        if len(args) > len(by_place) or given.keys() & kwargs.keys():
             shown.bind(self, *args, **kwargs)  # it says which, in a TypeError
         kwargs |= given
         return forward(self, {name: kwargs.pop(name, None) for name in names}, **kwargs)
@@ -155,6 +155,7 @@ class TokenClassification:
     """A classifier on every position."""
 
     projection = "classifier"  # the name of its last layer
+    reads_behind_labels = False  # in evaluation; a decoder would leave out what is behind the last label
     head_fields = ("classifier_transform", "classifier_dropout")
 
     def __init__(self, config):
@@ -163,10 +164,6 @@ class TokenClassification:
         self.dropout = nn.Dropout(config.classifier_dropout)
         self.add_module(self.projection, nn.Linear(config.output_size, config.num_labels))
         self.post_init()
-
-    def read_by(self, labels: torch.LongTensor | None) -> torch.BoolTensor | None:
-        """The `read_positions` of the base model."""
-        return labelled(labels)
 
     def forward(
         self,
@@ -180,7 +177,8 @@ class TokenClassification:
         nothing to predict; inputs as for the base model. `num_items_in_batch`: labelled tokens of the whole optimizer
         step, which divide the summed loss."""
         self.check_labels(labels, given_in(inputs).shape[:2], self.config.num_labels)
-        outputs = self.model(**inputs, read_positions=self.read_by(labels), return_dict=True, **kwargs)
+        read = None if self.reads_behind_labels and not self.training else labelled(labels)
+        outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states, loss = self.dropout(self.head(outputs.last_hidden_state)), None
         logits = getattr(self, self.projection)(states)
         if labels is not None:

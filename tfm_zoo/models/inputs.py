@@ -44,8 +44,7 @@ def check_tensor(name: str, value: object) -> None:
 def warn_of_weights(stack, given: torch.Tensor, options: dict) -> None:
     """Says once that attention weights are asked for where no kernel returns them. (A graph holds no text.)"""
     implementation = stack.config._attn_implementation or "eager"
-    asked = implementation != "eager" and asks_for(stack.config, options, "output_attentions")
-    if asked and not is_traced(given):
+    if implementation != "eager" and asks_for(stack.config, options, "output_attentions") and not is_traced(given):
         logger.warning_once(
             f"output_attentions=True: attention by {implementation!r} returns no weights. Load the model with "
             "attn_implementation='eager', or call model.set_attn_implementation('eager')."
@@ -121,7 +120,7 @@ def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ign
     if ids is None or not is_readable(ids) or not ids.numel():
         return
     ids = ids if ignored is None else ids.masked_fill(ids == ignored, 0)
-    low, high = (end.item() for end in ids.aminmax())
+    low, high = map(torch.Tensor.item, ids.aminmax())
     if low < 0 or high >= size:
         last = "" if size == maxsize else f" to {size - 1}"
         raise ValueError(f"{name} holds {low if low < 0 else high}, which is outside {table}: ids go from 0{last}.")

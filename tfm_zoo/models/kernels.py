@@ -53,19 +53,18 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         attend = linear_attention_forward
     elif is_cpu_sdpa and dropout:
         attend = attend if is_traced(query) else dropped_attention_forward
-    elif is_graph and (module.num_key_value_groups == 1 or query.shape[2] > 1):
-        pass  # not so in a decoding step of grouped heads, where transformers' function would copy the keys they share
-    elif is_cpu_sdpa:
+    elif is_cpu_sdpa and not (is_graph and (module.num_key_value_groups == 1 or query.shape[2] > 1)):
+        # (In a graph too, for a decoding step of grouped heads: transformers' function would copy the keys they share.)
         attend = cpu_attention_forward
     # What the layout asks for goes around it.
     if layout.bias is not None:
         attend = partial(attend, position_bias=layout.bias)
     if module.attend_biased is not None:
         attend = partial(module.attend_biased, attend)
-    if layout.mode == "apart":
-        return partial(attend_apart, attend, layout)
     if layout.window is not None:
         attend = partial(attend_in_blocks, attend, layout.window)
+    if layout.mode == "apart":
+        return partial(attend_apart, attend, layout)
     return partial(attend_padded, attend, layout) if layout.mode == "restored" else attend
 
 
@@ -81,8 +80,8 @@ def takes_bounds(stack, states: torch.Tensor) -> bool:
         return False
     has_bias_or_cap = config.has_position_bias or config.attn_logit_softcapping is not None
     fits = kernel_dtype(states) in (torch.float16, torch.bfloat16) and head_dim % 8 == 0 and head_dim <= 256
-    has_dropout = any(getattr(part, "dropout_rate", 0.0) for part in stack.modules())
-    return fits and not (has_bias_or_cap or has_dropout)
+    drops = any(part.training and part.p for name, part in stack.named_modules() if name.endswith("attention_dropout"))
+    return fits and not (has_bias_or_cap or drops)
 
 
 def has_flash() -> bool:
@@ -204,22 +203,18 @@ class DroppedAttention(torch.autograd.Function):
 def attend_apart(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
     """Calls a kernel sequence by sequence, and once for neighbours of one length if no mask and no window limits them.
     `attention_mask`, of the padded batch, is whole; `layout.masks` are its parts."""
-    kept, window = layout.queries, layout.window
+    kept, masks = layout.queries, layout.masks
+    if layout.window is not None:  # [`attend_in_blocks`] takes places instead of a mask
+        masks = (kept.indices % kept.shape[1])[None].split(kept.lengths, dim=1)
     # (Grouped, dropout would be drawn in another order, and a graph bound to these lengths.)
-    alone = layout.masks or window is not None or kwargs.get("dropout") or torch.compiler.is_compiling()
+    alone = masks or kwargs.get("dropout") or torch.compiler.is_compiling()
     runs = [(n, 1) for n in kept.lengths] if alone else [(n, len([*alike])) for n, alike in groupby(kept.lengths)]
-    masks, places = layout.masks or [None] * len(runs), [None] * len(runs)
-    if window is not None:
-        places = (kept.indices % kept.shape[1]).split(kept.lengths)
     sizes, outputs = [length * count for length, count in runs], []
     states = (each.split_with_sizes(sizes, dim=2) for each in (query, key, value))
-    for (_, count), mask, own, *heads in zip(runs, masks, places, *states, strict=True):
+    for (_, count), mask, *heads in zip(runs, masks or [None] * len(runs), *states, strict=True):
         if count > 1:  # `(1, heads, tokens, head_dim)` to `(count, heads, length, head_dim)`
             heads = [each[0].unflatten(1, (count, -1)).transpose(0, 1) for each in heads]
-        if window is None:
-            output, _ = attend(module, *heads, mask, **kwargs)
-        else:
-            output, _ = attend_in_blocks(attend, window._replace(places=own[None]), module, *heads, mask, **kwargs)
+        output, _ = attend(module, *heads, mask, **kwargs)
         outputs.append(output if count == 1 else output.flatten(0, 1).unsqueeze(0))
     return torch.cat(outputs, dim=1), None
 
@@ -243,21 +238,23 @@ def attend_padded(attend: Callable, layout: Layout, module, query, key, value, a
     return output if layout.queries is None else layout.queries.keep(output), weights
 
 
-def attend_in_blocks(attend: Callable, window: Window, module, query, key, value, attention_mask: None, **kwargs):
+def attend_one_by_one(attend: Callable, module, query, key, value, mask: torch.Tensor | None, **kwargs):
+    """Calls a kernel for one row after the other, which fits into a CPU's caches. `mask` is `(batch or 1, ...)`."""
+    masks = [None] * len(query) if mask is None else mask.expand(len(query), *mask.shape[1:]).split(1)
+    rows = zip(query.split(1), key.split(1), value.split(1), masks, strict=True)
+    return torch.cat([attend(module, *row, **kwargs)[0] for row in rows]), None
+
+
+def attend_in_blocks(attend: Callable, window: Window, module, query, key, value, places=None, **kwargs):
     """Attention within a window: each block of positions attends to itself and the blocks beside it.
 
     The work grows with length times window; a mask over all pairs would cost the square of the length. `attend`, a
-    function of the same interface, is called once for all blocks (on a CPU once for each sequence, whose blocks
-    fit into the CPU's caches).
+    function of the same interface, is called once for all blocks (on a CPU once for each sequence). `places`, of these
+    queries and in place of a mask, are by default those of the window.
     """
+    places = window.places if places is None else places
     if len(query) > 1 and query.device.type == "cpu":
-        places = window.places.expand(len(query), -1)
-        sequences = zip(*(states.split(1) for states in (places, query, key, value)), strict=True)
-        parts = [
-            attend_in_blocks(attend, window._replace(places=places), module, *heads, None, **kwargs)[0]
-            for places, *heads in sequences
-        ]
-        return torch.cat(parts), None
+        return attend_one_by_one(partial(attend_in_blocks, attend, window), module, query, key, value, places, **kwargs)
     batch, _, length, _ = query.shape
     block = max(window.left, window.right, 1)
     blocks = -(-length // block)
@@ -274,7 +271,7 @@ def attend_in_blocks(attend: Callable, window: Window, module, query, key, value
         parts = F.pad(states, (0, 0, *sides)).unfold(2, span, block)  # (batch, heads, blocks, head_dim, span)
         return parts.permute(0, 2, 1, 4, 3).flatten(0, 1)
 
-    places = window.places.expand(batch, -1)
+    places = places.expand(batch, -1)
     queries = F.pad(places, (0, gap), value=window.far).unflatten(1, (blocks, block))
     keys = F.pad(places, sides, value=window.far).unfold(1, span, block)
     distances = queries.unsqueeze(-1) - keys.unsqueeze(-2)

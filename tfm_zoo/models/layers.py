@@ -90,7 +90,7 @@ class TfmAttention(nn.Module):
         layer_idx: the layer's number, by which it finds its part of a cache.
         layer_type: `"full_attention"`, `"sliding_attention"` or `"linear_attention"`.
         is_causal: whether a position sees only itself and those before it.
-        stack_config: the configuration that says which heads this stack has.
+        stack_config: gives sizes only. It may be a copy, which does not follow `set_attn_implementation`: not kept.
     """
 
     attend_biased = None  # DeBERTa's: calls a kernel with a bias of scores that follows from queries and keys
@@ -146,22 +146,16 @@ class TfmAttention(nn.Module):
             kwargs["state"] = past_key_values.layers[self.layer_idx]
         elif past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)  # (such as `TfmGrowingLayer.update`)
-        elif kwargs.get(CACHE) is not None:  # a `PAGED` one, which adds to `kwargs`; before 5.24 this is always `None`
+        elif kwargs.get(CACHE) is not None:  # a `PAGED` one (from 5.24 on; before, transformers' kernel writes to it)
             key, value = kwargs.pop(CACHE).update(key, value, self.layer_idx, kwargs=kwargs)
 
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        dropout = self.dropout_rate
+        dropout = self.attention_dropout.p if self.attention_dropout.training else 0.0
         attend = choose_kernel(attend, self, layout, query, dropout)
         kwargs |= {"dropout": dropout, "sliding_window": self.sliding_window, "softcap": self.softcap}
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **kwargs)
         width = query.shape[1] * self.head_dim  # not -1, which an empty batch leaves open
         return self.o_proj(output.reshape(*hidden_states.shape[:-1], width)), weights
-
-    @property
-    def dropout_rate(self) -> float:
-        """The share of attention weights that is dropped now, as kernels take it."""
-        dropout = self.attention_dropout
-        return dropout.p if dropout.training else 0.0
 
     def norm_step(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, _: tuple) -> tuple:
         return norm_heads(self, self.q_norm, query), norm_heads(self, self.k_norm, key), value

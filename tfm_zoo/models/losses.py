@@ -13,7 +13,6 @@ from .kernels import soft_capped
 VOCABULARY = "the vocabulary (vocab_size)"  # as errors call it
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
 FEW = 1 << 18  # up to this many logits are made at once
-UNKNOWN_WIDTH = FEW  # of a stand-in for a projection, which counts as a wide one
 MANY = 1 << 26  # the most logits in a chunk
 SHARDED = ("placements", "ds_tensor")  # attributes of a parameter that processes divide: FSDP2, ZeRO-3
 
@@ -58,8 +57,8 @@ def select_positions(hidden_states: torch.Tensor, logits_to_keep: int | torch.Te
 
 
 def labelled_only(hidden_states: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.Tensor, torch.LongTensor]:
-    """Hidden states (or logits) `(tokens, width)` and labels `(tokens,)` of labelled tokens; of all tokens in a graph,
-    whose sizes cannot depend on values."""
+    """Hidden states (or logits) `(batch, length, width)` and labels `(batch, length)` to those of labelled tokens,
+    `(tokens, width)` and `(tokens,)`; of all tokens in a graph, whose sizes cannot depend on values."""
     states, targets = hidden_states.flatten(0, 1), labels.flatten().to(hidden_states.device)
     if is_traced(labels):
         return states, targets
@@ -73,7 +72,7 @@ def vocabulary_loss(
     """Cross-entropy of `lm_head(states)`, for states `(tokens, hidden_size)` and labels `(tokens,)`; nan without any
     label. Few logits are held at once, unless processes share `lm_head`. `num_items` divides the summed loss, for a
     step of several batches. `None`: the number of labels."""
-    vocabulary = getattr(lm_head, "out_features", UNKNOWN_WIDTH)
+    vocabulary = getattr(lm_head, "out_features", FEW)  # a stand-in for a projection counts as a wide one
     chunk = min(CHUNK, max(1, MANY // vocabulary))
     # Each call of a divided layer gathers its parts from all processes, so all processes must call it equally often.
     if labels.numel() * vocabulary <= FEW or is_traced(states) or is_divided(lm_head):
@@ -101,9 +100,7 @@ class ChunkedLoss(torch.autograd.Function):
             # (This may overwrite `logits`, which no backward pass reads.)
             loss, gradient = loss_and_gradient(logits.detach().float(), targets)
             total += loss
-            gradient, *gradients = torch.autograd.grad(
-                logits, (part, *learned), gradient.to(logits.dtype), allow_unused=True
-            )
+            gradient, *gradients = torch.autograd.grad(logits, (part, *learned), gradient.to(logits), allow_unused=True)
             state_gradients.append(gradient)
             sums = zip(parameter_gradients, gradients, strict=True)
             parameter_gradients = [new if old is None else old.add_(new) for old, new in sums]

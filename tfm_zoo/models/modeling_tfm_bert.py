@@ -141,11 +141,9 @@ class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         if config._attn_implementation in ENGINES and config.classifier_pooling != "cls":
-            hint = "no engine pools in this way, so serve the model with transformers."
-            if config.classifier_pooling == "mean":  # by default, they pool the first position
-                mean, is_told = '{"seq_pooling_type": "MEAN"}', '{"classifier_pooling": "cls"}'
-                hint = f"tell the engine with --pooler-config '{mean}', and the model with --hf-overrides '{is_told}'."
-            raise ValueError(f"classifier_pooling={config.classifier_pooling!r}: {hint}")
+            asked = """--pooler-config '{"seq_pooling_type": "MEAN"}' --hf-overrides '{"classifier_pooling": "cls"}'"""
+            cause = f"classifier_pooling={config.classifier_pooling!r}: no engine pools in this way unasked"
+            raise ValueError(f"{cause}, so serve the model with transformers (or 'mean' with {asked}).")
         read = dict((self.model.pooler if config.classifier_dense else self.model.pooler[:1]).named_children())
         # (An engine gives it `(rows, 1, width)`.)
         layers = {"flatten": nn.Flatten(0, -2), **read, "out_dropout": nn.Dropout(config.classifier_dropout)}
@@ -188,8 +186,7 @@ class TfmBertForMultipleChoice(TfmBertHead):
         given, ids = given_in(inputs), inputs["input_ids"]
         name, width = ("inputs_embeds", ", embedding_size") if ids is None else ("input_ids", "")
         if given.dim() != (4 if ids is None else 3):
-            shape = f"(batch, choices, length{width})"
-            raise ValueError(f"{name} of shape {tuple(given.shape)} should be of shape {shape}.")
+            raise ValueError(f"{name} of shape {tuple(given.shape)} should be (batch, choices, length{width}).")
         self.check_labels(labels, given.shape[:1], given.shape[1], "the choices")
         for name, each in inputs.items():
             check_tensor(name, each)
@@ -263,15 +260,15 @@ class TfmBertForMaskedLM(TfmBertHead):
         the encoder computed padding for a hook on a layer; of all tokens for a hook on the head, and for a label at
         padding."""
         self.check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, VOCABULARY)
-        read, mask, kept = labelled(labels), inputs["attention_mask"], None
+        read, mask, projected = labelled(labels), inputs["attention_mask"], None
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states, with_logits = outputs.last_hidden_state, makes_logits(self, labels, return_logits)
         if with_logits and self.config.skip_padding and is_pad_mask(mask) and not has_hooks(self.head, self.lm_head):
-            kept = KeptTokens.find(mask, read)
-        if kept is not None:
-            states, labels = kept.keep(states), labels if labels is None else kept.keep(labels)
+            projected = KeptTokens.find(mask, read)  # for logits alone: a loss picks labelled states itself
+        if projected is not None:
+            states, labels = projected.keep(states), labels if labels is None else projected.keep(labels)
         loss, logits = vocabulary_outputs(self, states, labels, with_logits, num_items)
-        return outputs, loss, logits if kept is None else kept.restore(logits)
+        return outputs, loss, logits if projected is None else projected.restore(logits)
 
 
 class TfmBertForReplacedTokenDetection(TfmBertHead):

@@ -6,6 +6,7 @@ of their own. Rows of products with all distances are read as rows of pairs by a
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from transformers.activations import ACT2FN
 
 from .batch import Batch, KeptTokens, is_pad_mask, is_traced
 from .configuration_tfm_deberta import TfmDebertaConfig
+from .kernels import attend_one_by_one
 from .layers import TfmAttention, TfmLayer, make_norm
 from .modeling_tfm_bert import (
     TfmBertForMaskedLM,
@@ -55,10 +57,9 @@ class TfmDistanceEmbeddings(nn.Embedding):
     def of_length(self, length: int, device: torch.device, traced: bool = False) -> Distances:
         """The buckets that a batch of this length reads; a graph reads all."""
         steps = torch.arange(-length, length, device=device if traced else None)
-        to_keys, to_queries = (
-            (self.bucket_of(each) + self.span).clamp(0, 2 * self.span - 1) for each in (-steps, steps)
-        )
-        first, last = (0, 2 * self.span) if traced else (int(to_queries[0]), int(to_keys[0]) + 1)
+        count = 2 * self.span
+        to_keys, to_queries = ((self.bucket_of(each) + self.span).clamp(0, count - 1) for each in (-steps, steps))
+        first, last = (0, count) if traced else (int(to_queries[0]), int(to_keys[0]) + 1)
         return Distances(first, last, (to_keys - first).to(device), (to_queries - first).to(device))
 
     def bucket_of(self, distances: torch.LongTensor) -> torch.LongTensor:
@@ -107,11 +108,8 @@ class TfmDisentangledAttention(TfmAttention):
         """Calls a kernel with the products of contents and distances as a bias of the scores."""
         is_flex, is_eager = (self.config._attn_implementation == name for name in ("flex_attention", "eager"))
         if not (is_flex or is_eager or is_traced(query)) and query.device.type == "cpu" and len(query) > 1:
-            # One sequence after the other: the products of all would not fit into the CPU's caches.
-            count = len(query)
-            masks = [None] * count if attention_mask is None else attention_mask.expand(count, -1, -1, -1).split(1)
-            rows = zip(query.split(1), key.split(1), value.split(1), masks, strict=True)
-            return torch.cat([self.attend_biased(attend, module, *row, **kwargs)[0] for row in rows]), None
+            alone = partial(self.attend_biased, attend)
+            return attend_one_by_one(alone, module, query, key, value, attention_mask, **kwargs)
         key_table, query_table = kwargs.pop("key_table", None), kwargs.pop("query_table", None)
         bias = 0 if key_table is None else shifted(query, key_table)
         bias = bias if query_table is None else bias + shifted(key, query_table).transpose(2, 3)

@@ -13,8 +13,8 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder
 
-from .batch import EVERYTHING, Batch, KeptTokens, Layout, Tokens, is_traced, labelled
-from .cache import TfmGenerationMixin, given_cache
+from .batch import Batch, KeptTokens, Tokens, is_traced, labelled
+from .cache import TfmGenerationMixin, take_cache, use_own_layers
 from .configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
 from .decoder_entrance import decoder_batch
 from .entrance import encoder_batch
@@ -75,8 +75,10 @@ class TfmEncoderDecoderPreTrainedModel(TwoVocabularies, TfmPreTrainedModel):
         # Tensor parallelism cannot shard a bias that is a buffer: the head stays whole, with what it is tied to.
         whole = ("embed_tokens", "lm_head") if self.config.final_logits_bias else ()
         for name in ("_tp_plan", "_fsdp_plan"):
-            plan = {key: style for key, style in getattr(self, name).items() if hasattr(self, key.partition(".")[0])}
-            setattr(self, name, {key: style for key, style in plan.items() if not key.endswith(whole)})
+            kept = [
+                key for key in getattr(self, name) if hasattr(self, key.partition(".")[0]) and not key.endswith(whole)
+            ]
+            setattr(self, name, {key: getattr(self, name)[key] for key in kept})
 
 
 class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
@@ -116,21 +118,17 @@ class TfmCrossLayer(TfmLayer):
         self.add_sub_layer("encoder_attn", cross_attention, config, config.attention_output_dropout)
 
     def forward(self, hidden_states: torch.Tensor, *source: object, **kwargs) -> torch.Tensor:
-        """Hidden states `(batch, length, hidden_size)` in and out; `source` are the fields of a [`Source`]."""
+        """Hidden states `(batch, length, hidden_size)` in and out; `source` has the fields of a [`Source`]."""
         hidden_states = self.sub_layer("self_attn", hidden_states, **kwargs)
-        return self.sub_layer("mlp", self.sub_layer("encoder_attn", hidden_states, *source))
+        hidden_states = self.sub_layer("encoder_attn", hidden_states, *source)  # (`source` has a layout of its own)
+        return self.sub_layer("mlp", hidden_states)
 
 
 class TfmCrossAttention(TfmAttention):
     """Attention of the decoder to the encoder's last hidden state, without positions and windows."""
 
     def forward(
-        self,
-        hidden_states: torch.Tensor,
-        states: torch.Tensor,
-        restored_by: KeptTokens | None = None,
-        layout: Layout = EVERYTHING,
-        both_caches: EncoderDecoderCache | None = None,
+        self, hidden_states, states, keys_kept, layout, both_caches
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns what [`TfmAttention`] returns for the decoder's hidden states `(rows, length, hidden_size)`. What
         follows them are the fields of a [`Source`], which consecutive rows may share, as the beams of a sentence do."""
@@ -139,8 +137,8 @@ class TfmCrossAttention(TfmAttention):
             key, value = source_cache.layers[self.layer_idx].keys, source_cache.layers[self.layer_idx].values
         else:
             key, value = self.k_proj(states), self.v_proj(states)
-            if restored_by is not None:
-                key, value = restored_by.restore(key), restored_by.restore(value)
+            if keys_kept is not None:
+                key, value = keys_kept.restore(key), keys_kept.restore(value)
             key, value = (each.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for each in (key, value))
             if self.k_norm is not None:
                 key = norm_heads(self, self.k_norm, key)
@@ -150,7 +148,7 @@ class TfmCrossAttention(TfmAttention):
 
         query, (rows, length, _) = self.q_proj(hidden_states), hidden_states.shape
         # Queries come in as many rows as keys: the beams of a sentence are laid end to end, 4 beams `(4, 1, width)` as
-        # `(1, 4, width)`. In other modes than "whole" all tokens are in one row.
+        # `(1, 4, width)`. In other modes than "whole" all of the target's tokens are in one row.
         query_rows = key.shape[0] if layout.mode == "whole" else 1
         queries_per_row = max(rows, 1) // max(query_rows, 1) * length  # (not -1, which an empty batch leaves open)
         width = query.shape[-1]  # tensor parallelism leaves some of the heads to other processes
@@ -158,7 +156,7 @@ class TfmCrossAttention(TfmAttention):
         if self.q_norm is not None:
             query = norm_heads(self, self.q_norm, query)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        dropout = self.dropout_rate
+        dropout = self.attention_dropout.p if self.attention_dropout.training else 0.0
         attend = choose_kernel(attend, self, layout, query, dropout)
         options = {"dropout": dropout, "softcap": self.softcap}
         output, weights = attend(self, query, key, value, layout.mask, scaling=self.scaling, **options)
@@ -215,15 +213,17 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         states, source_mask = encoder_hidden_states, encoder_attention_mask
         if batch is None:
             check_encoder_states(self.config, states)
-            past_key_values = given_cache(past_key_values, kwargs)
+            past_key_values = take_cache(past_key_values, kwargs)
             tokens = Tokens(one_of(input_ids, inputs_embeds, "decoder_"), position_ids=position_ids)
             batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs)
             check_source(self.config, states.shape[:2], source_mask, tokens, past_key_values)
+        # In `generate`, `past_key_values` is a cache of both sides, made by `shared_by_beams`. It is `both_caches` then,
+        # and `batch.cache` is its part for the target.
         both_caches = cache_of_both(batch.cache, past_key_values, states.shape[1])
         source = read_source(self, states, source_mask, batch, both_caches, source_kept)
-        # Flash attention recognises packed sequences by the positions that a caller passes.
+        # Only flash attention reads these positions, by which it tells packed sequences apart; not where it has bounds.
         outputs = self.run(batch, source, position_ids=position_ids, **kwargs)
-        outputs.past_key_values = both_caches if batch.returns_cache else None
+        outputs.past_key_values = both_caches if batch.returns_cache else None  # (on 5.24 a property)
         return outputs
 
 
@@ -280,7 +280,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
                     "TfmEncoderDecoderEncoder.from_pretrained makes of this model's folder."
                 )
             decoder_input_ids = source_as_target(self.config, input_ids)
-        past_key_values = given_cache(past_key_values, kwargs)
+        past_key_values = take_cache(past_key_values, kwargs)
         # Both sides are checked before either of them runs.
         tokens = Tokens(one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_"), position_ids=decoder_position_ids)
         batch = decoder_batch(
@@ -384,6 +384,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
             table = "the vocabulary (decoder_vocab_size)"
             self.check_labels(labels, shape, classes, table, inputs="the decoder's inputs")
             inputs["use_cache"] = False  # whatever the caller says: a loss decodes nothing
+            # (The target's padding has no label: the decoder stops before it, without a mask.)
             read = torch.ones_like(labels, dtype=torch.bool) if with_logits else labelled(labels)
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states = outputs.last_hidden_state
@@ -398,7 +399,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
         return super().generate(inputs, *args, **kwargs)
 
     def own_cache(self, cache: EncoderDecoderCache, inputs: dict) -> EncoderDecoderCache:
-        super().own_cache(cache.self_attention_cache, inputs)
+        use_own_layers(cache.self_attention_cache, self.config)  # in place
         return shared_by_beams(cache, inputs["encoder_outputs"][0].shape[1])
 
     def _supports_default_dynamic_cache(self) -> bool:

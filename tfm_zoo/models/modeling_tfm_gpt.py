@@ -12,7 +12,7 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder
 
 from .batch import CACHE, IGNORED, Tokens, is_pad_mask, labelled
-from .cache import TfmGenerationMixin, given_cache
+from .cache import TfmGenerationMixin, take_cache
 from .configuration_tfm_gpt import TfmGPTConfig
 from .counted_alibi import CountedLayouts, TfmCountedAlibi
 from .decoder_entrance import decoder_batch
@@ -114,10 +114,10 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         Raises:
             ValueError: for inputs that do not fit each other, the cache or the model; the message names the value.
         """
-        past_key_values = given_cache(past_key_values, kwargs)
+        past_key_values = take_cache(past_key_values, kwargs)
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
-        # Flash attention recognises packed sequences by the positions that a caller passes.
+        # Only flash attention reads these positions, by which it tells packed sequences apart; not where it has bounds.
         return self.run(batch, position_ids=position_ids, **kwargs)
 
 
@@ -136,12 +136,9 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
-        if config.lm_head_transform:  # to the width of the embeddings, to which the projection may be tied
-            width = config.embedding_size
-            self.head = TfmPredictionHead(config, width)
-        else:
-            width = config.output_size
-            self.head = multiplier(config.logit_scale) or nn.Identity()
+        has_layers, scale = config.lm_head_transform, multiplier(config.logit_scale)
+        width = config.embedding_size if has_layers else config.output_size  # that of embeddings, if they are tied
+        self.head = TfmPredictionHead(config, width) if has_layers else scale or nn.Identity()
         self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
@@ -180,30 +177,23 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states = outputs.last_hidden_state
         loss, logits = vocabulary_outputs(self, states, targets, with_logits, num_items_in_batch, logits_to_keep)
-        router_logits = outputs.get("router_logits")
-        if not router_logits:
+        if not (router_logits := outputs.get("router_logits")):
             return self.headed(modeling_outputs.CausalLMOutputWithPast, outputs, loss=loss, logits=logits)
         balance = load_balancing_loss(router_logits, self.config, inputs["attention_mask"])
         loss = None if loss is None else loss + self.config.router_aux_loss_coef * balance.to(loss.device)
-        return self.headed(
-            modeling_outputs.MoeCausalLMOutputWithPast, outputs, loss=loss, logits=logits, aux_loss=balance
-        )
+        own = {"loss": loss, "logits": logits, "aux_loss": balance}
+        return self.headed(modeling_outputs.MoeCausalLMOutputWithPast, outputs, **own)
 
-    def prepare_inputs_for_generation(
-        self,
-        input_ids: torch.LongTensor,
-        past_key_values: Cache | None = None,
-        inputs_embeds: torch.Tensor | None = None,  # listed: transformers inspects the signature for it
-        cache: Cache | None = None,  # what transformers 5.24 calls `past_key_values`
-        **kwargs,
-    ) -> dict:
+    def prepare_inputs_for_generation(self, input_ids, past_key_values=None, inputs_embeds=None, cache=None, **kwargs):
+        """As in transformers, which cuts `input_ids` to the last `next_sequence_length`, and finds `inputs_embeds` by the
+        signature. Where LongRoPE changes, neither cache nor cut is passed: the model reads the whole text again. (From
+        5.24 on, `past_key_values` is `cache`.)"""
         cache = past_key_values if cache is None else cache
         if self.config.renew_longrope_cache and cache is not None:
             last = self.config.rope_parameters["original_max_position_embeddings"]
             if cache.get_seq_length() <= last < input_ids.shape[1]:
-                cache = kwargs["next_sequence_length"] = None  # the model makes one, and reads the whole text again
-        kwargs |= {CACHE: cache, "inputs_embeds": inputs_embeds}
-        return super().prepare_inputs_for_generation(input_ids, **kwargs)
+                cache = kwargs["next_sequence_length"] = None
+        return super().prepare_inputs_for_generation(input_ids, inputs_embeds=inputs_embeds, **kwargs | {CACHE: cache})
 
 
 class TfmGPTForSequenceClassification(SequenceClassification, TfmGPTHead):
@@ -242,9 +232,7 @@ class TfmGPTForTokenClassification(TokenClassification, TfmGPTHead):
     """The decoder with a classifier on every position."""
 
     projection = "score"
-
-    def read_by(self, labels: torch.LongTensor | None) -> torch.BoolTensor | None:
-        return labelled(labels) if self.training else None  # (evaluated, what is behind the last label is read, too)
+    reads_behind_labels = True
 
 
 class TfmGPTForQuestionAnswering(QuestionAnswering, TfmGPTHead):

@@ -21,7 +21,7 @@ class Source(NamedTuple):
     """What the decoder of an encoder-decoder reads of the source."""
 
     states: torch.Tensor  # the encoder's, `(sources, source length, hidden_size)`; of kept tokens, in one row
-    restored_by: KeptTokens | None  # restores padding in keys and values. `None`: attention reads them as they are
+    keys_kept: KeptTokens | None  # which restore padding in keys and values before attention. `None`: nothing does
     layout: Layout  # which positions of the source are seen
     both_caches: EncoderDecoderCache | None  # of target and source, whose keys are computed once in a generation
 
@@ -32,25 +32,24 @@ def read_source(
     """What a decoder reads of the source: its states, once for all beams of a sentence, and which are seen.
 
     Args:
-        states: `(batch, source length, hidden_size)`, the encoder's. With stored keys, its values are not read.
+        states: `(batch, source length, hidden_size)`, the encoder's; beside stored keys only shape, dtype and device.
         source_mask: of padding `(batch, source length)`, or a mask of pairs.
         target: the decoder's batch.
         both_caches: of the target, and of the source.
         kept: the real tokens of the source, if they are known.
     """
-    # Padding is kept where keys are stored, in a graph, and for a hook, which gets every row and every token. (Where
-    # only some of the target's tokens are kept, `computes_only` has looked for hooks.)
-    keeps_padding = holds_source(both_caches) or is_traced(states)
-    keeps_padding = keeps_padding or (target.kept is None and has_hooks(*stack._modules.values()))
-    source_cache, beams = None if both_caches is None else both_caches.cross_attention_cache, 1
-    if isinstance(source_cache, TfmSourceCache):
-        if not keeps_padding:
-            source_cache.count_beams(states, source_mask)
-        beams = source_cache.beams
+    # States are taken as they come, with equal rows and padding, where keys are stored already, in a graph, and for a
+    # hook. (Where only some of the target's tokens are kept, `computes_only` has looked for hooks.)
+    takes_all = holds_source(both_caches) or is_traced(states)
+    takes_all = takes_all or (target.kept is None and has_hooks(*stack._modules.values()))
+    source_cache = getattr(both_caches, "cross_attention_cache", None)
+    if isinstance(source_cache, TfmSourceCache) and not takes_all:
+        source_cache.count_beams(states, source_mask)
+    beams = getattr(source_cache, "beams", 1)
     if beams > 1:
         states, kept = states[::beams], None
         source_mask = None if source_mask is None else source_mask[::beams]
-    if keeps_padding or not stack.config.skip_padding:
+    if takes_all or not stack.config.skip_padding:
         kept = None
     elif kept is None and is_pad_mask(source_mask):
         kept = KeptTokens.find(source_mask)
@@ -96,6 +95,7 @@ def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None,
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
         elif not stack.training and not is_traced(mask):  # (-inf in a whole row and dropout would make nan)
             mask = added_to_scores(mask, states.dtype)
+    # (No `keys`: `keys_kept` restores them before attention.)
     return Layout(mask) if target.kept is None else Layout(mask, mode="restored", queries=target.kept)
 
 
@@ -146,9 +146,7 @@ def shift_right(config, ids: torch.LongTensor, name: str = "labels") -> torch.Lo
         last = ((ids != padding).sum(dim=1, keepdim=True) - 1).clamp(min=0)
         return torch.cat((ids.gather(1, last), ids[:, :-1]), dim=1)
     if start is None:
-        raise ValueError(
-            f"decoder_start_token_id=None: decoder_input_ids made of {name} begin with it. Set it in the config."
-        )
+        raise ValueError(f"decoder_start_token_id=None: decoder_input_ids made of {name} begin with it. Set it.")
     return F.pad(ids[:, :-1], (1, 0), value=start)
 
 

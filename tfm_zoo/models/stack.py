@@ -91,8 +91,9 @@ class TfmStack:
 
     def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
         """Makes the modules; `layer_types` names each layer's type of attention (see [`TfmAttention`]). Positions count
-        from 0: `first_row` shifts them into their table, `first_position` (not 0 in RoBERTa alone) rotary ones."""
-        config, stack_config = self.config, self.config.get_text_config(decoder=is_causal)  # with this stack's heads
+        from 0: `embeddings.first_row` shifts them into a table, `first_position` (0 except in RoBERTa) rotary ones."""
+        config = self.config
+        stack_config = config.get_text_config(decoder=is_causal)  # a copy in the decoder of an encoder-decoder
         self.layer_types, self.vocab_size, self.input_width = layer_types, vocab_size, config.embedding_size
         self.is_causal, self.num_heads = is_causal, stack_config.num_attention_heads
         self.key_heads_and_dim = (stack_config.num_key_value_heads, stack_config.head_dim)
