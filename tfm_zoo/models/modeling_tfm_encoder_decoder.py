@@ -217,11 +217,11 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             tokens = Tokens(one_of(input_ids, inputs_embeds, "decoder_"), position_ids=position_ids)
             batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs)
             check_source(self.config, states.shape[:2], source_mask, tokens, past_key_values)
-        # In `generate`, `past_key_values` is a cache of both sides, made by `shared_by_beams`. It is `both_caches` then,
-        # and `batch.cache` is its part for the target.
+        # In `generate`, `past_key_values` is a cache of both sides (of `shared_by_beams`), and so is `both_caches`: the
+        # same one. `batch.cache` is its part for the target.
         both_caches = cache_of_both(batch.cache, past_key_values, states.shape[1])
         source = read_source(self, states, source_mask, batch, both_caches, source_kept)
-        # Only flash attention reads these positions, by which it tells packed sequences apart; not where it has bounds.
+        # Flash attention alone reads these: it tells packed sequences apart by them, or by bounds where tokens are kept.
         outputs = self.run(batch, source, position_ids=position_ids, **kwargs)
         outputs.past_key_values = both_caches if batch.returns_cache else None  # (on 5.24 a property)
         return outputs

@@ -117,7 +117,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         past_key_values = take_cache(past_key_values, kwargs)
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
-        # Only flash attention reads these positions, by which it tells packed sequences apart; not where it has bounds.
+        # Flash attention alone reads these: it tells packed sequences apart by them, or by bounds where tokens are kept.
         return self.run(batch, position_ids=position_ids, **kwargs)
 
 
@@ -185,9 +185,9 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         return self.headed(modeling_outputs.MoeCausalLMOutputWithPast, outputs, **own)
 
     def prepare_inputs_for_generation(self, input_ids, past_key_values=None, inputs_embeds=None, cache=None, **kwargs):
-        """As in transformers, which cuts `input_ids` to the last `next_sequence_length`, and finds `inputs_embeds` by the
-        signature. Where LongRoPE changes, neither cache nor cut is passed: the model reads the whole text again. (From
-        5.24 on, `past_key_values` is `cache`.)"""
+        """As in transformers, which cuts `input_ids` to the last `next_sequence_length`, and asks the signature for
+        `inputs_embeds`. Where LongRoPE changes, neither cache nor cut is passed: the model reads the whole text again.
+        (From 5.24 on, `past_key_values` is `cache`.)"""
         cache = past_key_values if cache is None else cache
         if self.config.renew_longrope_cache and cache is not None:
             last = self.config.rope_parameters["original_max_position_embeddings"]
