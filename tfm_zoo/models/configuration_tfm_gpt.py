@@ -46,7 +46,7 @@ class TfmGPTConfig(DecoderFields, WriterFields, TfmConfig):
             return
         bias, cap, act = self.lm_head_bias, self.final_logit_softcapping, self.hidden_act
         scale = f"logit_scale={self.logit_scale} precedes lm_head_bias={bias} and final_logit_softcapping={cap}"
-        width = f"project_tokens makes last hidden states embedding_size={self.embedding_size} wide"
+        width = f"project_tokens gives the last hidden states the width embedding_size={self.embedding_size}"
         for is_so, reason in (
             (self.project_tokens, f"{width}, and an engine's logits read hidden_size={self.hidden_size}"),
             (self.lm_head_transform, "lm_head_transform=True adds layers that an engine skips"),

@@ -221,7 +221,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         # same one. `batch.cache` is its part for the target.
         both_caches = cache_of_both(batch.cache, past_key_values, states.shape[1])
         source = read_source(self, states, source_mask, batch, both_caches, source_kept)
-        # Flash attention alone reads these: it tells packed sequences apart by them, or by bounds where tokens are kept.
+        # Flash attention alone reads these: by them it tells packed sequences apart, or by bounds if tokens are kept.
         outputs = self.run(batch, source, position_ids=position_ids, **kwargs)
         outputs.past_key_values = both_caches if batch.returns_cache else None  # (on 5.24 a property)
         return outputs

@@ -117,7 +117,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         past_key_values = take_cache(past_key_values, kwargs)
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
-        # Flash attention alone reads these: it tells packed sequences apart by them, or by bounds where tokens are kept.
+        # Flash attention alone reads these: by them it tells packed sequences apart, or by bounds if tokens are kept.
         return self.run(batch, position_ids=position_ids, **kwargs)
 
 
