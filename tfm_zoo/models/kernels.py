@@ -249,8 +249,8 @@ def attend_in_blocks(attend: Callable, window: Window, module, query, key, value
     """Attention within a window: each block of positions attends to itself and the blocks beside it.
 
     The work grows with length times window; a mask over all pairs would cost the square of the length. `attend`, a
-    function of the same interface, is called once for all blocks (on a CPU once for each sequence). `places`, of these
-    queries and in place of a mask, are by default those of the window.
+    function of the same interface, is called once for all blocks (on a CPU once for each sequence). `places`, in the
+    argument of a mask, are those of these rows. `None`: those of the window.
     """
     places = window.places if places is None else places
     if len(query) > 1 and query.device.type == "cpu":

@@ -90,7 +90,7 @@ class TfmAttention(nn.Module):
         layer_idx: the layer's number, by which it finds its part of a cache.
         layer_type: `"full_attention"`, `"sliding_attention"` or `"linear_attention"`.
         is_causal: whether a position sees only itself and those before it.
-        stack_config: gives sizes only. It may be a copy, which does not follow `set_attn_implementation`: not kept.
+        stack_config: gives sizes only. It is not kept: a copy would not follow `set_attn_implementation`.
     """
 
     attend_biased = None  # DeBERTa's: calls a kernel with a bias of scores that follows from queries and keys

@@ -32,7 +32,7 @@ def read_source(
     """What a decoder reads of the source: its states, once for all beams of a sentence, and which are seen.
 
     Args:
-        states: `(batch, source length, hidden_size)`, the encoder's; beside stored keys only shape, dtype and device.
+        states: `(batch, source length, hidden_size)`. Where keys are stored, only shape, dtype and device are read.
         source_mask: of padding `(batch, source length)`, or a mask of pairs.
         target: the decoder's batch.
         both_caches: of the target, and of the source.
