@@ -30,7 +30,7 @@ OPTIONS = {
     "lists": {"max_train_steps": 60, "eval_steps": 60, "learning_rate": 1e-2},
     "number": {"max_train_steps": 60, "eval_steps": 60, "learning_rate": 1e-2},
     "causal_lm": {"num_train_epochs": 6, "per_device_train_batch_size": 4, "learning_rate": 1e-2, "eval_steps": 12}
-    | {"sample_prompt": "The cat", "num_samples": 2},
+    | {"sample_prompt": "The cat"},
     "pretraining": {"num_train_epochs": 25, "learning_rate": 5e-3, "per_device_train_batch_size": 8, "seed": 1}
     | {"eval_steps": 100},
     "denoising": {"max_train_steps": 120, "eval_steps": 60},
