@@ -137,7 +137,7 @@ def writes(run: Namespace, rows: list, shown: Callable) -> None:
     model, tokenizer = tfm_zoo.TfmGPTForCausalLM.from_pretrained(run.folder), AutoTokenizer.from_pretrained(run.folder)
     assert model.config.eos_token_id == tokenizer.eos_token_id == model.generation_config.eos_token_id
     samples = history(run.folder, "samples")
-    assert len(samples) == len(evaluated) and all(len(drawn) == 2 for drawn in samples)
+    assert len(samples) == len(evaluated) and all(len(drawn) == 1 for drawn in samples)
     assert all(sample.startswith("The cat") for drawn in samples for sample in drawn)
     assert samples[0][0].strip() in run.card
 
