@@ -37,7 +37,7 @@ from tfm_zoo.data.row_files import read_text
 from tfm_zoo.hub.cards import table
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import longest_input
-from tfm_zoo.training.new_models import new_model, new_tokenizer
+from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import option, parse_options, read_yaml
 from tfm_zoo.training.report import device, shortened
 from tfm_zoo.training.run import Run, end_training, errors_in_one_line, start_accelerator
@@ -49,7 +49,6 @@ from tfm_zoo.training.tasks.language_modeling import (
     LanguageModelingOptions,
     LanguageModelingTask,
     load_corpus,
-    new_language_model_config,
 )
 
 logger = logging.getLogger(__name__)
@@ -67,8 +66,7 @@ SHARING = {
         model_name_or_path model_revision model_class streaming optim optim_args num_train_epochs
         freeze lora_rank lora_alpha lora_dropout lora_target_modules metric_for_best_model
         greater_is_better early_stopping_patience checkpointing_steps save_total_limit resume_from_checkpoint
-        sample_prompt sample_length num_samples top_p temperature push_to_hub hub_model_id hub_token hub_private_repo
-        hub_revision""",
+        sample_prompt sample_length push_to_hub hub_model_id hub_token hub_private_repo hub_revision""",
 }
 OWN, FREE, LEFT_OUT = map(str.split, SHARING.values())
 OFFERED = make_dataclass(
@@ -153,7 +151,8 @@ def make_variants(args: ComparisonOptions, tokenizer: PreTrainedTokenizerBase) -
             # What is in its folder without a result was stopped before its end.
             folder = str(Path(args.output_dir) / "variants" / name)
             variant_args = replace(args, output_dir=folder, overwrite_output_dir=True, **options)
-            config = new_language_model_config(variant_args, tokenizer, args.block_size)
+            positions = {"max_position_embeddings": args.block_size} if args.block_size else {}
+            config = new_config(HEAD, variant_args, tokenizer, **positions)
             room = longest_input(config, tokenizer)
             if args.block_size and room < args.block_size:
                 raise ValueError(f"block_size {args.block_size} is more than the {room} tokens that the model takes")

@@ -11,8 +11,10 @@ The best model goes to `output_dir`, with tokenizer, code, card, `all_results.js
 
 Where a step is computed: `ClassificationTask.compute_batch` in tfm_zoo/training/tasks/classification.py gives the
 losses, `train_step` in tfm_zoo/training/loop.py takes the step. To read a run in its order: `start_run` in run.py reads
-the options of options.py and starts the processes; `load_task` in tasks/classification.py reads data and model; `Loop`
-in loop.py makes batches and optimiser, and its method `train` takes the steps; report.py writes the card.
+the options of options.py, starts the processes, and refuses a folder that holds another run; `load_task` in
+tasks/classification.py reads data and model; `Loop` in loop.py makes batches and optimiser; its method `begin` locks
+the folder, and loads the checkpoint of a resumed run; the function `train` calls its method `train`, which takes the
+steps, measures the best model, and has report.py write the card.
 """
 
 from tfm_zoo.hub import PushError
@@ -26,7 +28,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     with errors_in_one_line(argv):
         loop = Loop(load_task(start_run("finetune_classification", ClassificationOptions, argv)))
         loop.begin()
-    with errors_in_one_line(argv, PushError):  # the model is saved by then
+    with errors_in_one_line(argv, PushError):  # a push is the last thing: the model is saved before it
         return train(loop)
 
 

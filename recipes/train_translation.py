@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     with errors_in_one_line(argv):
         loop = Loop(load_task(start_run("train_translation", TranslationOptions, argv)))
         loop.begin()
-    with errors_in_one_line(argv, PushError):  # the model is saved by then
+    with errors_in_one_line(argv, PushError):  # a push is the last thing: the model is saved before it
         return train(loop)
 
 

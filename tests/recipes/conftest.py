@@ -284,7 +284,7 @@ def recipes(rows, checkpoint, pairs, documents, texts, tmp_path_factory) -> dict
     wide = "hidden_size=64,num_hidden_layers=1,num_attention_heads=4,intermediate_size=128"
     translation = {"config_overrides": wide, "tokenizer_vocab_size": 270, "per_device_train_batch_tokens": 400}
     translation |= {f"{split}_file": pairs / f"{split}.json" for split in ("train", "validation", "test")}
-    translation |= {"source_lang": "en", "target_lang": "de", "num_samples": 2}
+    translation |= {"source_lang": "en", "target_lang": "de"}
     translation |= {"max_source_length": 16, "max_target_length": 16}
     found["translation"] = Recipe("train_translation", new | translation)
     unlabelled = {"train_file": documents / "train-*.txt", "validation_file": documents / "validation.txt"}
@@ -298,7 +298,7 @@ def recipes(rows, checkpoint, pairs, documents, texts, tmp_path_factory) -> dict
     found["tagging"] = Recipe("finetune_token_classification", samples)
     found["questions"] = Recipe("finetune_question_answering", samples | {"max_seq_length": 24, "doc_stride": 4})
     lengths = {"max_source_length": 24, "max_target_length": 8, "per_device_train_batch_tokens": 400}
-    lengths |= {"tokenizer_vocab_size": 290, "num_samples": 1, "num_eval_summaries": 5}
+    lengths |= {"tokenizer_vocab_size": 290, "num_eval_summaries": 5}
     found["summaries"] = Recipe("finetune_summarization", samples | lengths)
     return found
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
 import tfm_zoo
-from tfm_zoo.hub.gathering import whole
+from tfm_zoo.hub.gathering import rebuilt
 from tfm_zoo.training.learning_parts import Adapters
 from tfm_zoo.training.options import TrainingOptions
 
@@ -60,10 +60,10 @@ def test_merged_weights_compute_what_the_adapters_do(name):
             if parameter.requires_grad:
                 parameter.add_(torch.randn_like(parameter), alpha=0.1)
     expected = model(**inputs).logits
-    plain = whole(model, adapters.merged(model.state_dict())).eval()
+    plain = rebuilt(model, adapters.merged(model.state_dict())).eval()
     torch.testing.assert_close(plain(**inputs).logits, expected, rtol=1e-4, atol=1e-4)
     assert (expected - before).abs().max() > 0.1 and type(plain) is type(model)
-    adapters.remove()
+    adapters.tuner.unload()
     assert not any("lora" in each for each, _ in model.named_parameters())
 
 

@@ -5,15 +5,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianConfig, MarianMTModel
 from typer.testing import CliRunner
 
 import tfm_zoo
 from tfm_zoo.cli import app
 from tfm_zoo.training.loop import train
+from tfm_zoo.training.options import as_mapping
 from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss
+from tfm_zoo.training.tokenizers import joint_bpe
 
-from .conftest import MARIAN, ROOT, SIZES, history, imported, written
+from .conftest import MARIAN, ROOT, SIZES_OF_MARIAN, history, imported, written
 
 TRANSLATE = ROOT / "recipes" / "translate.py"
 
@@ -63,28 +65,31 @@ def test_a_prefix_stays_with_the_model(recipe, pairs, tmp_path, capsys, model_cl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model_type", [None, "marian"])
-def test_separate_vocabularies(recipe, pairs, tmp_path, capsys, model_type):
+def test_a_checkpoint_with_two_vocabularies(recipe, pairs, tmp_path, capsys):
     """Digits are read, letters are written: each tokenizer knows its own alone."""
     digits, splits = str.maketrans("abcde", "12345"), {}
     for split in ("train", "validation", "test"):
         rows = rows_of(pairs / f"{split}.json")
         splits[split] = [{"en": row["en"].translate(digits) + " 6" * 3, "de": row["de"]} for row in rows]
-    options = written(tmp_path, "json", **splits) | {"num_beams": 1}
-    options |= MARIAN if model_type else {"config_overrides": SIZES.replace("hidden_size=32", "hidden_size=64")}
+    source, target = (joint_bpe([row[side] for row in splits["train"]], 270) for side in ("en", "de"))
+    sizes = as_mapping("sizes", SIZES_OF_MARIAN) | {"vocab_size": len(source), "decoder_vocab_size": len(target)}
+    sizes |= {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 1, "forced_eos_token_id": None}
+    sizes |= {"task_specific_params": {"translation": {"target_tokenizer": "target"}}}
+    official = MarianMTModel(MarianConfig(share_encoder_decoder_embeddings=False, **sizes))
+    for each, name in ((tfm_zoo.from_official(official), ""), (source, ""), (target, "target")):
+        each.save_pretrained(tmp_path / "made" / name)
+    options = written(tmp_path, "json", **splits) | dict.fromkeys(("config_overrides", "tokenizer_vocab_size"))
     train, folder = recipe("translation"), tmp_path / "run"
-    results = train(separate_vocabularies=True, num_train_epochs=5, **options)
+    results = train(model_name_or_path=tmp_path / "made", num_beams=1, num_train_epochs=5, **options)
     assert results["eval_loss"] < 0.5 * history(folder, "loss")[0]
     source, target = (AutoTokenizer.from_pretrained(folder, subfolder=name) for name in ("", "target_tokenizer"))
     assert [{"Ġ6", "Ġa"} & each.get_vocab().keys() for each in (source, target)] == [{"Ġ6"}, {"Ġa"}]
     sources = [row["en"] for row in splits["test"]]
     lines = (folder / "generated_predictions.txt").read_text().splitlines()
     assert translated(folder, sources, capsys) == lines
-
-    if model_type:  # the official folder has both, too
-        exported = CliRunner().invoke(app, ["export", str(folder), str(tmp_path / "official")])
-        assert exported.exit_code == 0, exported.output
-        assert translated(tmp_path / "official", sources[:5], capsys) == lines[:5]
+    exported = CliRunner().invoke(app, ["export", str(folder), str(tmp_path / "official")])  # which has both, too
+    assert exported.exit_code == 0, exported.output
+    assert translated(tmp_path / "official", sources[:5], capsys) == lines[:5]
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def jobs(recipes) -> dict[str, tuple[Recipe, dict, dict]]:
     classifier = steps | {"metric_for_best_model": "loss", "max_eval_samples": 13}
     decoder = steps | {"sample_length": 3, "sync_each_batch": True}
     llama = {"model_type": "llama", "config_overrides": SIZES.format(16, 2), "model_class": "native"}
-    short = {"max_eval_samples": 5, "test_file": None, "num_samples": 0, "num_beams": 1}
+    short = {"max_eval_samples": 5, "test_file": None, "num_beams": 1}
     #: task, options, the batch of one process, that of each of two, its passes for a step, its batch of evaluations
     listed = {
         # of 61 examples the last batch holds 5, of which one process computes 3 and the other 2

@@ -19,7 +19,6 @@ from tfm_zoo.training.run import start_run
 from tfm_zoo.training.streaming.documents import load_documents
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import TextSource
-from tfm_zoo.training.task import choose_best_metric
 from tfm_zoo.training.tasks import classification
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions, load_corpus
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions
@@ -119,7 +118,6 @@ def loop(tmp_path) -> Callable[..., Loop]:
         splits = random_rows()
         lengths = [len(row["input_ids"]) for row in splits["train"]] if run.args.group_by_length else None
         data = classification.LabelledTexts(DatasetDict(), [], [], ["even", "odd"], classification.ONE_LABEL)
-        run = choose_best_metric(run, classification.ClassificationTask, data.usual_metrics)
         made = {"run": run, "model": model or classifier(), "data": data}
         made["tokenizer"] = word_piece_tokenizer(["a b"])
         return Loop(classification.ClassificationTask(**made, splits=splits, collate=padded, lengths=lengths))

@@ -69,8 +69,8 @@ def test_epochs_and_seeds_differ_and_each_holds_every_example_once_from_any_step
     sampler = make(Division(size // 4, accumulation_steps=3), seed=5)
     sampler.set_position(epoch=2)
     every = list(sampler.steps(sampler))
-    assert len(every) == len(sampler)
-    for step in range(len(sampler)):
+    assert len(every) == sampler.steps_per_epoch
+    for step in range(len(every)):
         sampler.set_position(epoch=2, step=step)
         assert list(sampler.steps(sampler)) == every[step:]
         assert sampler.examples_in(step) == sum(map(len, every[step]))

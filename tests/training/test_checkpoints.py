@@ -132,11 +132,13 @@ STARS = {"label_column_name": "stars"}  # as version 0.2 recorded a column
         ({"seed": 1}, {"seed": 2}, "another run: seed was 1 and is 2"),
         ({"freeze_epochs": 1}, {}, "its run has freeze_epochs, which this version does not have"),
         (STARS, {"label_column_name": ["stars"], "problem_type": None, "metrics": None}, None),
+        (STARS | {"label_all_tokens": False}, STARS, None),  # of tags
         # Earlier versions did not record what the launcher decides.
         ({"mixed_precision": None}, LAUNCHED, None),
         ({"mixed_precision": "no"}, LAUNCHED, "another run"),
     ],
 )
-def test_another_run_is_not_continued(recorded, now, message):
+def test_another_run_is_not_continued(tmp_path, recorded, now, message):
+    TrainState(identity=recorded).write(tmp_path)
     with pytest.raises(ValueError, match=message) if message else nullcontext():
-        check_identity(TrainState(identity=recorded), now)
+        check_identity(TrainState.read(tmp_path), now)

@@ -127,7 +127,9 @@ def test_bf16_and_gradient_checkpointing_run(trained, loop):
     assert load_file(rounded.output_dir / "model.safetensors")["classifier.out_proj.weight"].dtype == torch.float32
 
 
-def test_a_loss_that_is_no_number_stops_the_run(loop):
+def test_a_loss_that_is_no_number_stops_the_run_and_so_does_a_best_metric_that_nothing_computes(loop):
+    with pytest.raises(ValueError, match=r"'f1': expected one of \['loss', 'accuracy', 'samples_per_second'\]"):
+        loop(metric_for_best_model="f1", eval_steps=1).train()
     made = loop()
     torch.nn.init.constant_(made.task.model.classifier.out_proj.weight, float("nan"))
     with pytest.raises(FloatingPointError, match="the loss is nan at step 1: try a lower learning_rate"):

@@ -110,7 +110,6 @@ REFUSED = {
     ],
     TranslationOptions: [
         ("source_lang: en\ntarget_lang: en", "source_lang and target_lang are both 'en'"),
-        ("separate_vocabularies: true\ntokenizer_name: some", "either separate_vocabularies or tokenizer_name"),
         ("--max_length 3", "unknown option --max_length; did you mean"),
     ],
     COMPARISON: [

@@ -47,6 +47,7 @@ FILES = {
     "moved.json": second_of_ten(QUESTION, answers={"text": ["c"], "answer_start": [5]}),
     "unanswered.json": second_of_ten(QUESTION, answers={"text": [], "answer_start": []}),
     "plain.json": lines_of(*[QUESTION | {"answers": {"text": "c", "answer_start": 4}}] * 10),
+    "squad.json": '{"version": "1.1", "data": [{"title": "t", "paragraphs": []}]}',
     "untagged.json": second_of_ten(ONE_TAG, tokens=["a", "b"]),
     "one_tag.json": second_of_ten(ONE_TAG),
 }
@@ -112,6 +113,7 @@ REFUSED = {
     "questions": [
         ("moved.json", {}, "line 2 of moved.json: the answer 'c' does not stand at character 5 of its context"),
         ("unanswered.json", {}, "line 2 of unanswered.json: there is no answer: give version_2_with_negative"),
+        ("squad.json", {}, r"split 'train' is SQuAD's own JSON: give rows"),
         ("plain.json", {}, "line 1 of plain.json: answer_column needs lists `text` and `answer_start`, not "),
     ],
     "tags": [

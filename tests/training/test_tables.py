@@ -16,9 +16,9 @@ from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
 from tfm_zoo.data.row_files import rows_of_files
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.models import label_fields
-from tfm_zoo.training.tasks import language_modeling
+from tfm_zoo.training.tasks import language_modeling, question_answering
 from tfm_zoo.training.tasks.classification import ClassificationOptions
-from tfm_zoo.training.tasks.question_answering import AnsweringOptions, AnsweringTask, load_questions, padded_at_right
+from tfm_zoo.training.tasks.question_answering import AnsweringOptions, AnsweringTask, load_questions
 from tfm_zoo.training.tasks.tagging import TaggingOptions, load_tagged_texts, reads_words
 from tfm_zoo.training.tasks.translation import TranslationOptions, set_languages
 from tfm_zoo.training.tokenizers import byte_level_bpe, joint_bpe, word_piece_tokenizer
@@ -109,11 +109,8 @@ def test_pairs_of_texts_and_the_ids_of_their_labels(tmp_path):
     assert encoded[0]["token_type_ids"] == [0, 0, 0, 0, 1, 1] and encoded["labels"][:] == [1, 0] * 5
 
 
-QAS = [{"id": "x", "question": "q", "answers": [{"text": "c", "answer_start": 4}]}]
-QAS.append({"id": "y", "question": "r", "answers": [], "plausible_answers": [], "is_impossible": True})
-SQUAD = {"a.json": json.dumps({"data": [{"title": "t", "paragraphs": [{"context": "a b c d", "qas": QAS}]}]})}
 ANSWERED = {"id": "x", "question": "q", "context": "a b c d", "answers": {"text": ["c"], "answer_start": [4]}}
-UNANSWERED = ANSWERED | {"id": "y", "question": "r", "answers": {"text": [], "answer_start": []}}
+QUESTIONS = [ANSWERED, ANSWERED | {"id": "y", "question": "r", "answers": {"text": [], "answer_start": []}}]
 DOG, CSV = [{"source": "dog", "target": "Hund"}], {"a.csv": "id,en,de\n1,dog,Hund\n"}
 TWO_FILES = {"0.txt": "a one\na two\n\n\nb one\n", "1.txt": "c one\n"}
 TWO, FIRST_10 = "a one a two\n\n\nb one", "the first 10 characters (1 document) were taken"
@@ -139,7 +136,7 @@ ONE, HALF = {"validation_file": None}, {"validation_file": None, "validation_spl
         ("summaries", {"a.json": '[{"article": "dog", "highlights": "Hund"}]'}, {}, DOG),
         ("summaries", {"a.jsonl": lines_of(*EMPTY)}, {}, (DOG, DOG, "1 of the 2 rows of the train split")),
         ("summaries", CSV, {"text_column": "en", "summary_column": "de"}, DOG),
-        ("questions", SQUAD, {"version_2_with_negative": True}, [ANSWERED, UNANSWERED]),
+        ("questions", {"a.json": json.dumps(QUESTIONS)}, {"version_2_with_negative": True}, QUESTIONS),
     ],
 )
 def test_what_is_read(tmp_path, monkeypatch, task, files, options, wanted):
@@ -232,7 +229,7 @@ def question(text: str, start: int) -> dict:
     return {"question": "q", "context": "a b c d e f", "answers": {"text": [text], "answer_start": [start]}}
 
 
-def test_windows_and_their_answers(tmp_path):
+def test_windows_and_their_answers(tmp_path, monkeypatch):
     tokenizer, ten = word_piece_tokenizer(["q a b c d e f"]), [question("c d", 4)] * 10
     questions, args = questions_of(tmp_path, *ten, max_seq_length=8, doc_stride=2, validation_split_percentage=10)
     windows = questions.encode(args, None, tokenizer)["train"].select(range(2)).to_list()
@@ -246,9 +243,10 @@ def test_windows_and_their_answers(tmp_path):
     assert (outside["start_positions"], outside["end_positions"]) == (0, 0)  # the CLS token stands for no answer
     # A question is not cut. It comes first, and padding last, whatever the tokenizer's side was.
     tokenizer.padding_side, tokenizer.pad_token, tokenizer.eos_token = "left", None, "[SEP]"
+    monkeypatch.setattr(question_answering, "model_with_labels", lambda *_: (None, tokenizer))
     long = question("b", 2) | {"question": "q " * 70}
     questions, args = questions_of(tmp_path, *[long] * 20, max_seq_length=80)
-    window = questions.encode(args, None, padded_at_right(tokenizer))["train"][0]
+    window = questions.encode(args, *question_answering.build_answerer(args, questions))["train"][0]
     assert tokenizer.pad_token == "[SEP]" and window["start_positions"] == 1 + 70 + 1 + 1
     with pytest.raises(ValueError, match="max_seq_len=60 leaves no room for the context"):
         questions.encode(replace(args, max_seq_length=60), None, tokenizer)

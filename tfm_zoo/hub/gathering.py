@@ -43,7 +43,7 @@ def gathered(model: nn.Module) -> dict[str, torch.Tensor] | None:
     return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
 
 
-def whole(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> PreTrainedModel:
+def rebuilt(model: PreTrainedModel, weights: dict[str, torch.Tensor]) -> PreTrainedModel:
     """An ordinary model of the same class and configuration, which holds `weights`.
 
     Weights are not copied; a parameter that `weights` lack has no values (device `meta`).

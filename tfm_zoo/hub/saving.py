@@ -18,7 +18,7 @@ from huggingface_hub import CommitInfo, HfApi
 from ..models.pretrained import TfmPreTrainedModel
 from ..proof.manifest import write_manifest
 from ..utils.locking import atomic_files
-from .gathering import gathered, is_sharded, plain_name, whole
+from .gathering import gathered, is_sharded, plain_name, rebuilt
 from .model_card import card_of_model
 from .uploading import open_repository, upload
 
@@ -79,7 +79,7 @@ def save_whole(
         return
     if weights is None:
         raise ValueError("The model is sharded: pass state_dict=accelerator.get_state_dict(model).")
-    model = whole(model, weights)
+    model = rebuilt(model, weights)
     lacks_some = any(parameter.is_meta for parameter in model.parameters())
     model.save_pretrained(folder, state_dict=weights if lacks_some else None, **options)
 

@@ -41,8 +41,9 @@ class GlobalBatchSampler(Sampler[list[int]]):
         self.size, self.division, self.seed, self.lengths = size, division, seed, lengths
         self.set_position(epoch=0)
 
-    def __len__(self) -> int:
-        """Optimiser steps in an epoch, the same in each."""
+    @property
+    def steps_per_epoch(self) -> int:
+        """The optimiser steps of an epoch, as many in each."""
         return len(self.global_batches)
 
     def set_position(self, epoch: int, step: int = 0) -> None:

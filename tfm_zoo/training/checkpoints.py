@@ -1,7 +1,6 @@
 """The folder of a run, and checkpoints from which a killed run continues exactly where it was.
 
-A checkpoint is written under a temporary name, and renamed when it is complete. So a killed run leaves no folder that
-passes for a checkpoint.
+A checkpoint is renamed when it is complete: what a killed run was writing does not pass for one.
 """
 
 import json
@@ -29,13 +28,12 @@ from tfm_zoo.utils.quiet import silenced_checkpoint
 
 logger = logging.getLogger(__name__)
 
-STATE_FILE = "trainer_state.json"
+STATE_FILE = "trainer_state.json"  # in each checkpoint; and beside the best model, as it was when that was saved
 RESULTS_FILE = "all_results.json"  # a run that has it is finished
-UNFINISHED = ".*unfinished*"  # the folders of checkpoints and models that are being written
+UNFINISHED = ".*unfinished*"  # a glob of what is being written: `.unfinished-checkpoint-10`, `.ab12.unfinished`
 #: files that describe the others: deleted before the others are replaced, and written last
 WRITE_LAST = (STATE_FILE, MANIFEST)
-#: files of a checkpoint -> what raises an error for one that is cut or holds code. Accelerate would pass over random
-#: states that are cut, and run code
+#: files of a checkpoint -> what refuses one that is cut or holds code. Accelerate would pass over some, and run code
 OPENERS = {
     "*.json": lambda path: json.loads(path.read_text(encoding="utf-8")),
     "*.safetensors": lambda path: safe_open(path, "pt"),
@@ -44,7 +42,7 @@ OPENERS = {
     "custom_checkpoint_*.pkl": lambda path: torch.load(path, weights_only=True),
 }
 #: options of earlier versions that changed what is learned
-GONE = ("freeze_epochs", "frozen_learning_rate", "gradual_unfreezing", "layerwise_lr_decay", "length_penalty")
+GONE = "freeze_epochs frozen_learning_rate gradual_unfreezing layerwise_lr_decay length_penalty separate_vocabularies"
 #: facts that a resumed run may change, and what then differs from a run without interruption
 RESUME_WARNINGS = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
@@ -88,13 +86,20 @@ class TrainState:
 
     @classmethod
     def read(cls, folder: Path) -> "TrainState":
+        """The state in a folder. What earlier versions recorded gets today's form."""
         values = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
-        return cls(**{"identity" if name == "run" else name: value for name, value in values.items()})  # 0.3: "run"
+        identity = values.pop("run", None) or values.get("identity", {})  # 0.3: "run"
+        if "engine" not in identity:  # 0.2 recorded options alone: where these were silent, nobody knows
+            unknown = [name for name in ("mixed_precision", "torch_compile") if not identity.get(name)]
+            identity = {name: value for name, value in identity.items() if name not in unknown}
+        column = identity.get("label_column_name")
+        if isinstance(column, str) and "label_all_tokens" not in identity:  # a classifier's, now a list
+            identity["label_column_name"] = [column]
+        return cls(**values | {"identity": identity})
 
 
 def identity_of(facts: Mapping[str, Any], args: TrainingOptions) -> dict[str, Any]:
-    """What a resumed run must have in common with the run that it continues, in the types that JSON has: the facts of
-    its data, and all options but those of `MAY_CHANGE`."""
+    """What a resumed run must share with the run that it continues, in JSON's types: facts, and most options."""
     settings = {each.name: getattr(args, each.name) for each in fields(args) if each.name not in MAY_CHANGE.split()}
     return json.loads(json.dumps(settings | facts))  # a fact, such as the precision, replaces the option of its name
 
@@ -114,13 +119,9 @@ def facts_of_launch(accelerator: Accelerator, args: TrainingOptions) -> dict[str
 def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
     """Refuse to continue with the checkpoint of another run; warn of facts that differ and may."""
     recorded = state.identity
-    # What is not recorded is not compared. Version 0.2 recorded options alone: where these were silent, nobody knows.
-    # It recorded the only column of labels by its name, not in a list.
-    if "engine" not in recorded:
-        recorded = {n: value for n, value in recorded.items() if value or n not in ("mixed_precision", "torch_compile")}
-    if gone := [name for name in GONE if recorded.get(name)]:
+    if gone := [name for name in GONE.split() if recorded.get(name)]:
         raise ValueError(f"resume_from_checkpoint: its run has {', '.join(gone)}, which this version does not have")
-    differing = [name for name, now in identity.items() if now not in (was := recorded.get(name, now), [was])]
+    differing = [name for name, now in identity.items() if recorded.get(name, now) != now]
     if others := [name for name in differing if name not in RESUME_WARNINGS]:
         changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in others)
         raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}")
@@ -202,8 +203,7 @@ def starting_point(accelerator: Accelerator, args: TrainingOptions) -> Path | No
     A folder that nobody may write to is refused, too.
     """
     folder = Path(args.output_dir)
-    # All look, so that all raise the same error. The main process decides: others may see a shared folder as it was
-    # before.
+    # All look, so that all raise the same error. The main one decides: others may see a shared folder as it was.
     (checkpoint,) = broadcast_object_list([find_checkpoint(args.resume_from, folder)])
     may_begin = args.overwrite_output_dir or (args.resume_from and is_killed_run(folder))
     if checkpoint is None and holds_a_run(folder) and not may_begin:
@@ -218,8 +218,7 @@ def starting_point(accelerator: Accelerator, args: TrainingOptions) -> Path | No
 
 
 def clear(output_dir: Path, goes_on: bool) -> None:
-    """Delete what a killed run was writing and, unless the run goes on, checkpoints and results of the run that it
-    replaces. What else lies there stays."""
+    """Delete what a killed run was writing and, unless the run goes on, checkpoints and results of the one before."""
     if not goes_on:
         # With old results the new run, if killed, would pass for finished.
         (output_dir / RESULTS_FILE).unlink(missing_ok=True)

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from copy import copy
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-if TYPE_CHECKING:
-    from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.training.options import TrainingOptions
 
 #: the folder, beside the merged model, that holds the adapters alone, as PEFT reads them
 ADAPTER_FOLDER = "adapter"
@@ -44,7 +42,7 @@ def freeze(model: PreTrainedModel, patterns: Sequence[str]) -> None:
 class Adapters:
     """Adapters in the linear layers of a model, whose own weights stay as they are. A head of labels learns whole."""
 
-    def __init__(self, model: PreTrainedModel, args: "TrainingOptions"):
+    def __init__(self, model: PreTrainedModel, args: TrainingOptions):
         try:
             import peft
         except ImportError as error:
@@ -78,11 +76,11 @@ class Adapters:
 
     def merged(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
         """The weights of an ordinary model: `weights`, those of the model with adapters, which are added to its own."""
-        found = {name.replace(".base_layer.", "."): weight for name, weight in weights.items() if ".lora_" not in name}
+        merged = {name.replace(".base_layer.", "."): weight for name, weight in weights.items() if ".lora_" not in name}
         for name, layer in self.model.named_modules():
             if hasattr(layer, "get_delta_weight"):
-                found[f"{name}.weight"] = found[f"{name}.weight"] + layer.get_delta_weight(ADAPTER)
-        return found
+                merged[f"{name}.weight"] = merged[f"{name}.weight"] + layer.get_delta_weight(ADAPTER)
+        return merged
 
     def save(self, weights: dict[str, Tensor], folder: Path) -> None:
         """Save adapters and head, without the weights that they are for, as `PeftModel.from_pretrained` reads them."""
@@ -97,7 +95,3 @@ class Adapters:
         config = copy(self.config)
         config.inference_mode, config.modules_to_save = True, self.heads or None
         config.save_pretrained(folder)
-
-    def remove(self) -> None:
-        """Make the model an ordinary one again, with its own weights."""
-        self.tuner.unload()

@@ -22,7 +22,7 @@ from transformers import PreTrainedModel, Trainer
 from transformers.training_args import OptimizerNames
 
 from tfm_zoo.converters.sources import MANIFEST
-from tfm_zoo.hub.gathering import own_class, whole
+from tfm_zoo.hub.gathering import own_class, rebuilt
 from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.batches import Division, GlobalBatchSampler
@@ -53,7 +53,7 @@ def train(loop: "Loop") -> dict[str, float]:
             print(f"\n{step}: --resume_from_checkpoint auto goes on from the last checkpoint", file=sys.stderr)
         raise
     if loop.adapters:
-        loop.adapters.remove()
+        loop.adapters.tuner.unload()  # the model is an ordinary one again
     # The final metrics are those of the saved weights, which are loaded in place: two models may not fit into memory.
     load_saved(accelerator, loop.model, loop.output_dir)
     final = task.final_metrics(loop.model, loop.state)
@@ -61,8 +61,8 @@ def train(loop: "Loop") -> dict[str, float]:
     accelerator.log(final, step=loop.state.step)
     is_main = accelerator.is_main_process
     if is_main:
-        outline = whole(task.unwrapped(loop.model), {})  # without values: a card needs only shapes
-        write_report(task, outline, loop.state, results)
+        without_values = rebuilt(task.unwrapped(loop.model), {})  # a card needs only shapes
+        write_report(task, without_values, loop.state, results)
     loop.model = None
     end_training(accelerator)
     if is_main and task.args.push_to_hub:
@@ -81,7 +81,7 @@ class Loop:
             logger.warning(note)
         self._choose_what_learns(task.model)
         self.batch_sampler, self.loader = self._make_loader()
-        steps_of_epochs = round(self.args.num_train_epochs * len(self.batch_sampler))
+        steps_of_epochs = round(self.args.num_train_epochs * self.batch_sampler.steps_per_epoch)
         self.total_steps = self.args.max_train_steps or max(1, steps_of_epochs)
         # Before the model is sharded: afterwards a process has only a part.
         self.num_parameters = task.model.num_parameters()
@@ -95,7 +95,7 @@ class Loop:
         self.accelerator.register_for_checkpointing(self.scheduler)
         self.model, self.optimizer = self.accelerator.prepare(task.model, optimizer)
         set_seed(self.args.seed, device_specific=True)  # each process has its own dropout
-        self.own_loss = torch.zeros((), device=self.accelerator.device)  # of this process, not yet collected
+        self.local_loss = torch.zeros((), device=self.accelerator.device)  # of this process, not yet collected
 
         facts = {
             "train_examples": self.batch_sampler.size,
@@ -132,8 +132,7 @@ class Loop:
         shares = accelerator.num_processes, accelerator.process_index
         division = Division(args.per_device_train_batch_size, args.gradient_accumulation_steps, *shares)
         workers, is_stream = args.dataloader_num_workers, isinstance(examples, Stream)
-        # From pinned memory a batch is copied while the device computes. The generator is the loader's own: starting an
-        # epoch must not change the random numbers of dropout.
+        # Pinned memory is copied while the device computes. A generator of the loader's leaves dropout's numbers alone.
         loading = {"pin_memory": accelerator.device.type != "cpu", "generator": torch.Generator()}
         loading["num_workers"] = (default_workers() if is_stream else 0) if workers is None else workers
         if not is_stream:
@@ -154,9 +153,8 @@ class Loop:
         return self.state.step >= self.total_steps or bool(patience and self.state.evaluations_without_gain >= patience)
 
     def begin(self) -> None:
-        """Open the repository to push to, and lock the folder; go on from its checkpoint, or else delete checkpoints
-        and results of the run that it replaces. All processes call it. Recipes call it inside `errors_in_one_line`,
-        since mistakes in options still show here; `train` calls it otherwise."""
+        """Lock the folder; go on from its checkpoint, or else delete what a run has left that this one replaces. All
+        processes call it: in recipes inside `errors_in_one_line`, since mistakes in options still show here."""
         if self.has_begun:
             return
         accelerator, folder = self.accelerator, self.output_dir
@@ -174,8 +172,8 @@ class Loop:
         elif self.args.resume_from:
             logger.info(f"No complete checkpoint in {folder}: starting from the beginning")
         name = self.args.run_name
-        own = {tracker: {keyword: name} for tracker, keyword in RUN_NAMES.items()} if name else {}
-        accelerator.init_trackers(self.task.run.name, tracker_values(self.args), own)
+        init_kwargs = {tracker: {keyword: name} for tracker, keyword in RUN_NAMES.items()} if name else {}
+        accelerator.init_trackers(self.task.run.name, tracker_values(self.args), init_kwargs)
         accelerator.wait_for_everyone()  # every process has looked again
         if accelerator.is_main_process:
             checkpoints.clear(folder, goes_on=checkpoint is not None)
@@ -187,16 +185,18 @@ class Loop:
     def resume(self, checkpoint: Path) -> None:
         """Go on from a checkpoint of this run. Nothing is written."""
         state = checkpoints.TrainState.read(checkpoint)
-        # Before the weights of another run are loaded. A run that became longer warms up for longer.
+        # Compare before weights are loaded, which may be another run's. The identity's `warmup_steps` counts steps,
+        # where the option may be a share: compare the count for the recorded length, since a run may become longer.
         steps = state.identity.get("total_steps", self.total_steps)
         checkpoints.check_identity(state, self.state.identity | {"warmup_steps": self.args.warmup_of(steps)})
         if state.step > self.total_steps:
             raise ValueError(f"resume_from_checkpoint: {checkpoint} is of step {state.step}, of {self.total_steps} now")
         self.accelerator.load_state(str(checkpoint))
-        # The main process decides which step's model the folder holds, and tells the others.
-        kept = self.output_dir / checkpoints.STATE_FILE
-        kept_step = checkpoints.TrainState.read(self.output_dir).best_step if kept.exists() else None
-        if state.best_step not in (None, broadcast_object_list([kept_step])[0]):
+        # The main process reads which step's model the folder holds, and tells the others.
+        has_state = (self.output_dir / checkpoints.STATE_FILE).exists()
+        saved_step = checkpoints.TrainState.read(self.output_dir).best_step if has_state else None
+        (saved_step,) = broadcast_object_list([saved_step])
+        if state.best_step is not None and state.best_step != saved_step:
             logger.warning(f"{self.output_dir} no longer holds the best model of {checkpoint.name}: choosing it anew")
             state.best_metric = state.best_step = None
         self.state = replace(state, identity=self.state.identity)
@@ -218,11 +218,11 @@ class Loop:
             # The loader yields micro-batches one by one; the sampler knows how many belong to a step.
             for micro_batches in sampler.steps(self.loader):
                 loss, grad_norm = train_step(self.task, self.model, self.optimizer, self.scheduler, micro_batches)
-                self.own_loss += loss
+                self.local_loss += loss
                 state.train_examples += sampler.examples_in(state.step_in_epoch)
                 state.step += 1
                 state.step_in_epoch += 1
-                end_of_epoch = state.step_in_epoch == len(sampler)
+                end_of_epoch = state.step_in_epoch == sampler.steps_per_epoch
                 if end_of_epoch:
                     state.epoch, state.step_in_epoch = state.epoch + 1, 0
                 self.progress.update()
@@ -243,14 +243,13 @@ class Loop:
         if state.step < self.total_steps:
             patience = pluralize(args.early_stopping_patience, "evaluation")
             logger.info(f"step {state.step} of {self.total_steps}: stopped, after {patience} without a gain")
-        self.collect_losses()
-        state.loss_sum += state.window_loss
+            self.collect_losses()  # of the steps since the last entry
+            state.loss_sum += state.window_loss
 
     def collect_losses(self) -> None:
-        """Add the losses that the processes have summed, each of its own examples, to those of the window since the
-        last entry of the log. All processes call it."""
-        self.state.window_loss += self.accelerator.reduce(self.own_loss, "sum").item()
-        self.own_loss.zero_()
+        """Add the losses of all processes to those since the last entry of the log. All processes call it."""
+        self.state.window_loss += self.accelerator.reduce(self.local_loss, "sum").item()
+        self.local_loss.zero_()
 
     def save_checkpoint(self) -> None:
         """Write a checkpoint. All processes call it."""
@@ -264,6 +263,8 @@ class Loop:
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         logger.info(f"step {self.state.step}, validation: {shown}")
         best_by, is_higher_better = self.args.metric_for_best_model, self.args.greater_is_better
+        if best_by not in metrics:
+            raise ValueError(f"metric_for_best_model {best_by!r}: expected one of {[*metrics]}")
         if is_higher_better is None:
             is_higher_better = not best_by.endswith(("loss", "perplexity", "mse", "mae"))
         if self.state.record_evaluation(metrics[best_by], is_higher_better, metrics["loss"]):
@@ -288,7 +289,7 @@ class Loop:
 
     def log(self, values: dict[str, float]) -> None:
         """Add values to the history and send them to the trackers."""
-        epoch = round(self.state.step / len(self.batch_sampler), 4)
+        epoch = round(self.state.step / self.batch_sampler.steps_per_epoch, 4)
         self.state.log_history.append({"step": self.state.step, "epoch": epoch, **values})
         self.accelerator.log(values, step=self.state.step)
 
@@ -300,7 +301,7 @@ class Loop:
             if self.adapters:
                 plain = self.adapters.merged(weights)
             if self.adapters or self.accelerator.distributed_type == DistributedType.DEEPSPEED:
-                model = whole(model, plain)  # DeepSpeed's weights may differ in dtype from those of the wrapped model
+                model = rebuilt(model, plain)  # DeepSpeed's weights may differ in dtype from those of the wrapped model
             with atomic_files(self.output_dir, checkpoints.WRITE_LAST) as folder:
                 if self.adapters:
                     self.adapters.save(weights, folder / ADAPTER_FOLDER)
@@ -336,8 +337,7 @@ def train_step(
     """One optimiser step on one global batch; `micro_batches` are this process's share.
 
     The gradient is that of the mean loss over the items (examples or tokens) of the global batch, however the batch was
-    divided. Returns this process's part of that loss, and the gradient's norm before clipping; the parts of all
-    processes add up to the loss.
+    divided. Returns what this process adds to that loss, and the gradient's norm before clipping.
     """
     accelerator, args = task.accelerator, task.args
     counts = [sums(task.count_items(batch)) for batch in micro_batches]
@@ -368,8 +368,7 @@ def train_step(
 
 
 def create_optimizer(model: nn.Module, args: TrainingOptions) -> Optimizer:
-    """The optimiser that `optim` names, as torch or as transformers does. Matrices decay, and vectors, which are biases
-    and norms, do not."""
+    """The optimiser that `optim` names, as torch or transformers does. Biases and norms, the vectors, do not decay."""
     matrices = [parameter for parameter in model.parameters() if parameter.ndim > 1]
     vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
     groups = [{"params": matrices, "weight_decay": args.weight_decay}, {"params": vectors, "weight_decay": 0.0}]

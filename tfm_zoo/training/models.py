@@ -48,7 +48,7 @@ class Head:
         return _get_model_class(config, classes) if type(config) in classes else None
 
     def zoo_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
-        """The zoo's class with this head for an official configuration; `None` if the zoo converts no such model."""
+        """The zoo's class with this head for an official configuration; `None` for what `from_official` refuses."""
         architecture = table_for(config.to_dict())
         if architecture is None:
             return None
@@ -66,9 +66,11 @@ class Head:
             raise ValueError(f"model_name_or_path {name!r} is quantised, for inference: train what it was made of")
         return config
 
-    def load(self, args: TrainingOptions, replace_head: bool = False, **fields: Any) -> ModelAndTokenizer:
-        """The checkpoint that the options name, with these fields changed and perhaps a new head; and its tokenizer."""
-        name, revision, config = args.model_name_or_path, args.model_revision, self.config_of_checkpoint(args)
+    def load(
+        self, args: TrainingOptions, replace_head: bool = False, config: PreTrainedConfig | None = None, **fields: Any
+    ) -> ModelAndTokenizer:
+        """The checkpoint that the options name, with these fields, perhaps a new head. `config`: its own, if known."""
+        name, revision, config = args.model_name_or_path, args.model_revision, config or self.config_of_checkpoint(args)
         place = str(download(name, FILES, revision)) if revision and not Path(name).exists() else name
         if args.becomes_zoo(config):
             source = transformers.AutoModel.from_pretrained(place) if replace_head else place
@@ -89,18 +91,18 @@ class Head:
         name, config = args.model_name_or_path, self.config_of_checkpoint(args)
         suffix = self.auto_class.__name__.removeprefix("AutoModel")  # such as "ForSequenceClassification"
         has_head = any(suffix in architecture for architecture in config.architectures or [])
-        own = [*config.id2label.values()]  # (the config may have no label2id)
+        known = [*config.id2label.values()]  # (the config may have no label2id)
         is_misfit = has_head and config.num_labels != len(labels)
         if is_misfit and not args.ignore_mismatched_sizes:
-            found = f"{config.num_labels} labels {own} and the data have {len(labels)}: {labels}"
-            raise ValueError(f"{name!r} classifies into {found}; ignore_mismatched_sizes replaces its head")
-        if has_head and set(own) == set(labels):
+            both = f"{config.num_labels} labels {known} and the data have {len(labels)}: {labels}"
+            raise ValueError(f"{name!r} classifies into {both}; ignore_mismatched_sizes replaces its head")
+        if has_head and set(known) == set(labels):
             labels = [config.id2label[index] for index in range(len(labels))]
-        elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in own):
-            logger.warning(f"{name!r} classifies into {own}: its head now learns {labels}")
+        elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in known):
+            logger.warning(f"{name!r} classifies into {known}: its head now learns {labels}")
         # (A checkpoint without a head gets a new one in any case; but one that its config does not name may not fit.)
         replace_head = args.ignore_mismatched_sizes and (is_misfit or not has_head)
-        return self.load(args, replace_head, **label_fields(labels), **fields)
+        return self.load(args, replace_head, config, **label_fields(labels), **fields)
 
 
 def named(config: PreTrainedConfig) -> str:

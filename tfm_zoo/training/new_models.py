@@ -5,18 +5,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import transformers
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 import tfm_zoo
-from tfm_zoo.training.models import (
-    WEIGHTS,
-    Head,
-    ModelAndTokenizer,
-    check_vocabulary,
-    label_fields,
-    load_named,
-    load_tokenizer,
-)
+from tfm_zoo.training.models import WEIGHTS, Head, ModelAndTokenizer, check_vocabulary, label_fields, load_named
 from tfm_zoo.training.options import TrainingOptions
 
 
@@ -35,8 +27,7 @@ def model_with_labels(
 
 
 def new_model(head: Head, args: TrainingOptions, config: PreTrainedConfig, **fields: Any) -> PreTrainedModel:
-    """A model of this configuration with new weights and this head. `fields` are set in it or, if it is converted to a
-    zoo model, in that one's."""
+    """A model of this configuration with new weights and this head. `fields` are set in its final configuration."""
     becomes_zoo = args.becomes_zoo(config)
     if not becomes_zoo:
         config.update(fields)
@@ -48,14 +39,12 @@ def new_model(head: Head, args: TrainingOptions, config: PreTrainedConfig, **fie
 def new_config(
     head: Head, args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, **fields: Any
 ) -> PreTrainedConfig:
-    """The configuration of a new model, as the options name it; `fields` change it, and `config_overrides` win."""
-    fields = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, **fields}
+    """The configuration that the options name, for this tokenizer. `fields` change it; `config_overrides` win."""
+    special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    fields = {"vocab_size": len(tokenizer), **special, **fields}
     if not args.has_own_sizes:
         fields = {**args.small_fields, **fields}
     overrides, known = args.overrides(), known_config(args)
-    for name in ("bos_token_id", "eos_token_id"):
-        if isinstance(known_id := getattr(known, name, None), int) and known_id >= len(tokenizer):
-            fields.setdefault(name, getattr(tokenizer, name))  # the vocabulary has no such token
     names = {name: name for name in (*known.to_dict(), "rope_parameters")} | known.attribute_map
     if unknown := [name for name in overrides if name not in names]:
         near = difflib.get_close_matches(unknown[0], names)
@@ -69,10 +58,9 @@ def new_config(
 
 
 def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedTokenizerBase:
-    """The tokenizer that the options name, else one made from the texts, which are read only then: with as many tokens
-    as the options say, or as the configuration has."""
+    """The tokenizer that the options name, else one made from the texts, which are read only then."""
     if args.tokenizer_name:
-        return load_tokenizer(args)
+        return load_named(args, "tokenizer_name", AutoTokenizer)
     size = args.tokenizer_vocab_size or args.overrides().get("vocab_size")
     if size is None:
         usual = args.small_vocab_size

@@ -37,25 +37,22 @@ BOUNDS: dict[Field, dict[str, float]] = {}
 EITHER_OR = """
     dataset_name train_file; model_name_or_path model_type; model_name_or_path config_name;
     model_name_or_path config_overrides; model_name_or_path tokenizer_vocab_size; model_type config_name;
-    tokenizer_name tokenizer_vocab_size; separate_vocabularies model_name_or_path; separate_vocabularies tokenizer_name;
-    mixed_precision bf16; mixed_precision fp16; bf16 fp16; streaming max_train_samples
+    tokenizer_name tokenizer_vocab_size; mixed_precision bf16; mixed_precision fp16; bf16 fp16;
+    streaming max_train_samples
 """
-#: options that a resumed run may change: where data lie (their content is compared), how processes share the work, how
-#: long it lasts, what is logged, saved and pushed
+#: options that a resumed run may change: where data lie, how work is shared, its length, what is logged and saved
 MAY_CHANGE = """
     dataset_name train_file validation_file test_file model_name_or_path tokenizer_name trust_remote_code
     preprocessing_num_workers dataloader_num_workers per_device_train_batch_size per_device_train_batch_tokens
     per_device_eval_batch_size gradient_accumulation_steps gradient_checkpointing sync_each_batch ddp_timeout bf16 fp16
     num_train_epochs max_train_steps early_stopping_patience logging_steps eval_steps sample_prompt sample_length
-    num_samples top_p temperature output_dir overwrite_output_dir checkpointing_steps
-    save_total_limit resume_from_checkpoint with_tracking report_to run_name push_to_hub hub_model_id hub_token
-    hub_private_repo hub_revision
+    output_dir overwrite_output_dir checkpointing_steps save_total_limit resume_from_checkpoint with_tracking report_to
+    run_name push_to_hub hub_model_id hub_token hub_private_repo hub_revision
 """
 
 
 def option(default: Any, help: str, *aliases: str, **more: Any) -> Any:
-    """A dataclass field with a help text, further names for the command line and YAML, bounds (`at_least=1`), and other
-    arguments of argparse."""
+    """A field with a help text, further names (for YAML, too), bounds (`at_least=1`), and arguments of argparse."""
     others = {name: value for name, value in more.items() if name not in COMPARISONS}
     made = field(default=default, metadata={"help": help, "aliases": [f"--{alias}" for alias in aliases], **others})
     BOUNDS[made] = {name: value for name, value in more.items() if name in COMPARISONS}
@@ -118,8 +115,7 @@ class DataOptions:
 class TrainingOptions(DataOptions):
     """The options of every recipe that trains: of its model, its data and its loop, named as in transformers' examples.
 
-    A task's class sets the class attributes that stand first, and adds its own options. Where it has a class attribute
-    of an option's name, the task does not have that option.
+    A task's class sets the class attributes below, and adds options. A class attribute of an option's name removes it.
     """
 
     #: the checkpoint to start from if no option says so; without one, a new model
@@ -239,8 +235,7 @@ class TrainingOptions(DataOptions):
             raise ValueError(f"checkpointing_steps must be a number of steps or 'epoch', not {steps!r}")
 
     def with_defaults(self) -> Self:
-        """These options with the defaults that depend on others and on `accelerate launch`; and bf16 and fp16 as
-        mixed_precision."""
+        """These options with defaults that depend on others and on `accelerate launch`; bf16 as mixed_precision."""
         args = self if self.source else replace(self, dataset_name=built_in_data.NAME)
         describes_new = args.has_own_sizes or args.config_overrides or args.tokenizer_vocab_size
         if args.default_model and args.is_new and not (describes_new or args.is_generated):

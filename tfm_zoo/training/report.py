@@ -38,7 +38,7 @@ VERSIONED = (transformers, torch, accelerate, datasets)
 
 
 def write_report(task: Task, model: PreTrainedModel, state: TrainState, results: dict[str, Any]) -> None:
-    """Write results, picture and card beside the best model, and push it if asked to. `model` may lack its values."""
+    """Write results, picture and card beside the best model. `model` may lack its values."""
     args, output_dir = task.args, Path(task.args.output_dir)
     with atomic_file(output_dir / RESULTS_FILE) as file:
         file.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
@@ -100,14 +100,13 @@ def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any]
 
 
 def values_of_card(task: Task, model: PreTrainedModel, state: TrainState, results: dict[str, Any]) -> dict[str, Any]:
-    """The variables of the templates: plain values, those of the task's own part among them."""
+    """The variables of the templates. `make_card` and `facts_of_zoo_model` add others."""
     args, names = task.args, metric_names(results, "eval")
     titles = {name: task.metric_titles.get(name, name) for name in [*task.metric_titles, *names] if name in names}
     # Under the losses is drawn what picks the best model or, if the loss does, every other metric.
     best, first = args.metric_for_best_model, next(entry for entry in state.log_history if "eval_loss" in entry)
-    loss = first["eval_loss"]
     return {
-        "card": template(Task),  # what all cards share, whose blocks a task's template fills
+        "base_card": template(Task),  # what all cards share, whose blocks a task's template fills
         "parent_card": template(type(task).__base__),  # and what those of similar tasks share
         "run": task.run,
         "task": task,
@@ -121,7 +120,7 @@ def values_of_card(task: Task, model: PreTrainedModel, state: TrainState, result
         "results": results,
         "splits": {prefix: split for prefix, split in SPLITS.items() if f"{prefix}_loss" in results},
         "titles": titles,
-        "drawn": [name for name in titles if first.get(f"eval_{name}", loss) != loss and best in (name, "loss")],
+        "drawn": [n for n in titles if n != "loss" and f"eval_{n}" in first and best in (n, "loss")],
         "remote_code": ", trust_remote_code=True" if task.is_zoo else "",
         "picture": PICTURE,
         "command": command_line(),

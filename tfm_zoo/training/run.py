@@ -45,11 +45,10 @@ class Run:
 
 
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:
-    """Start the run of a recipe: read its options and join its processes. Refuses an `output_dir` or a metric before
-    any data are read. All processes call it."""
+    """Start a run: read options, join the processes, refuse an `output_dir` or a metric. All processes call it."""
     args = parse_options(options_class, argv).with_defaults()
     accelerator = start_accelerator(args)
-    starting_point(accelerator, args)  # refuses a folder that holds another run; `Loop.begin` asks again, locked
+    starting_point(accelerator, args)  # only to refuse a folder: `Loop.begin` asks again behind the lock, and goes on
     with accelerator.main_process_first():  # a metric may be downloaded
         metrics = load_metrics(args.metrics, args.trust_remote_code) if args.metrics else None
     return Run(name, accelerator, args, metrics)
@@ -60,8 +59,7 @@ def errors_in_one_line(
     argv: Sequence[str] | None = None, errors: type[Exception] | tuple[type[Exception], ...] = USER_ERRORS
 ) -> Iterator[None]:
     """End the program with one line at these errors, from each process that has one. `TFM_ZOO_TRACEBACK=1` shows the
-    traceback. (`accelerate launch` adds one of its own, unless it is `--quiet`.) A caller from Python, who gives
-    `argv`, gets the error itself."""
+    traceback. A caller from Python, who gives `argv`, gets the error itself."""
     try:
         yield
     except errors as error:
@@ -73,8 +71,7 @@ def errors_in_one_line(
 
 
 def keep_few_kernels() -> None:
-    """Limit oneDNN's cache of CPU kernels, before the first model runs. oneDNN makes a kernel for each new shape, by
-    default 1,024: if every batch has a shape of its own, these fragment gigabytes of freed memory."""
+    """Limit oneDNN's cache of CPU kernels before a model runs: one for each of 1,024 shapes fragments gigabytes."""
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
 
 
@@ -119,19 +116,17 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
 
 
 def trackers(args: TrainingOptions) -> list[str]:
-    """The trackers that the options name, as Accelerate knows them."""
-    named = args.report_to or (["all"] if args.with_tracking else [])
-    names = [name.lower() for name in ([named] if isinstance(named, str) else named)]  # a text: from Python
+    """The trackers that the options name. Accelerate would pass over one that is not installed."""
+    named = args.report_to or ("all" if args.with_tracking else "none")
+    names = [named] if isinstance(named, str) else named  # a text: from Python
     known = ["none", "all", *map(str, get_available_trackers())]
-    for name in names:
-        if name not in known:
-            raise ValueError(f"report_to {name!r} is not installed; choose from {known}")
-    return [name for name in names if name != "none"]
+    if unknown := [name for name in names if name.lower() not in known]:
+        raise ValueError(f"report_to {unknown[0]!r} is not installed; choose from {known}")
+    return [name.lower() for name in names if name.lower() != "none"]
 
 
 def asked_for(engine: str) -> bool:
-    """Whether Accelerate will start an engine. It does for "true" alone. If 1 counted here, no engine would start and
-    each process would train alone."""
+    """Whether Accelerate will start an engine: for "true" alone. For "1" each process would train by itself."""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "").lower() == "true"
 
 
@@ -155,8 +150,7 @@ def check_launcher() -> None:
 
 
 def open_hub_repository(run: Run) -> Run:
-    """Open the repository to push to: a missing permission must show before training. Returns the run with its whole
-    name."""
+    """Open the repository to push to: a missing permission must show before training. Returns the run with its name."""
     args = run.args
     repository = args.hub_model_id or Path(args.output_dir).resolve().name
     repository = open_repository(HfApi(token=args.hub_token), repository, args.hub_private_repo, args.hub_revision)

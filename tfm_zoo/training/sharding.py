@@ -45,8 +45,7 @@ def set_engine(accelerator: Accelerator, args: TrainingOptions) -> None:
 def shard_shared_tables(accelerator: Accelerator, model: PreTrainedModel) -> None:
     """Let FSDP2 treat all modules that share a weight as one, before an optimiser knows their parameters.
 
-    Accelerate does so for two modules, the embeddings and a head tied to them. An encoder-decoder may have three: the
-    embeddings of both sides, and the head.
+    Accelerate does so for two modules. An encoder-decoder may have three: the embeddings of both sides, and the head.
     """
     plugin = accelerator.state.fsdp_plugin
     plugin.set_auto_wrap_policy(model)
@@ -82,9 +81,9 @@ def gather_state_dict(accelerator: Accelerator, model: nn.Module) -> dict[str, T
 def load_saved(accelerator: Accelerator, model: nn.Module, folder: Path) -> None:
     """Load the weights that lie in a folder into a prepared model, in place. All processes call it. The main process
     reads them into its memory, and sends each tensor to the others, which need not see the folder."""
-    whole, weights = accelerator.unwrap_model(model, keep_torch_compile=False), {}
+    unwrapped, weights = accelerator.unwrap_model(model, keep_torch_compile=False), {}
     if accelerator.is_main_process:
-        weights = own_class(whole).from_pretrained(folder).state_dict()
+        weights = own_class(unwrapped).from_pretrained(folder).state_dict()
     if accelerator.distributed_type == DistributedType.DEEPSPEED:
         model = model.module
         if is_sharded(accelerator):

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset
 from torch import Tensor
@@ -127,15 +127,6 @@ class FoundSplit:
         return ValueError(f"{self}, {place}{f', column {column!r}' if column else ''}: {what}")
 
 
-class UsualMetrics(NamedTuple):
-    """The metrics of predictions, where the options name no metrics."""
-
-    names: Sequence[str] = ()
-    predictions: Sequence[Any] = ()  # of two rows, on which metrics are tried, to learn the names of their results
-    references: Sequence[Any] = ()  # likewise
-    best: str = "loss"  # the one that picks the best model
-
-
 @dataclass
 class Data(ABC):
     """Splits "train", "validation" and perhaps "test", with notes on them."""
@@ -144,7 +135,7 @@ class Data(ABC):
     notes: list[str]  # what a reader of the figures must know of the data
 
     text_columns: ClassVar[Sequence[str]]
-    usual_metrics: ClassVar[UsualMetrics]
+    usual_metrics: ClassVar[Sequence[str]]  # of predictions, where the options name no metrics
     are_pairs: ClassVar[bool] = False  # whether a model reads two texts at once
 
     def texts(self) -> Iterator[str]:
@@ -179,13 +170,10 @@ def without_empty(rows: Mapping[str, Dataset], columns: Sequence[str], notes: li
     return filled
 
 
-def cut_splits(
-    args: DataOptions, rows: Mapping[str, Dataset], notes: list[str], seed: int | None = None
-) -> DatasetDict:
+def cut_splits(args: DataOptions, rows: Mapping[str, Dataset], notes: list[str], seed: int) -> DatasetDict:
     """The splits "train", "validation" and, if there is one or a share is asked for, "test". Those that are missing are
-    cut from train, and `notes` then say so. Of longer splits, the seed, by default the options', picks
-    `max_train_samples` or `max_eval_samples` rows."""
-    train, seed = rows["train"], args.seed if seed is None else seed
+    cut from train, which `notes` then say. Of long splits the seed picks `max_train_samples` or `max_eval_samples`."""
+    train = rows["train"]
     shares = {"validation": args.validation_split_percentage, "test": args.test_split_percentage}
     missing = {role: share for role, share in shares.items() if role not in rows and share > 0}
     sizes = {role: max(1, round(len(train) * share / 100)) for role, share in missing.items()}
@@ -197,7 +185,8 @@ def cut_splits(
     if sizes:
         train, rest = train.train_test_split(test_size=sum(sizes.values()), seed=seed).values()
     else:
-        train = train.shuffle(seed=seed)  # `train_test_split` shuffles, too; the sampler's indices refer to this order
+        # The sampler shuffles, too. This order is kept, so that results and checkpoints stay.
+        train = train.shuffle(seed=seed)
     splits, taken = {**rows, "train": train}, 0
     for role, size in sizes.items():
         were = "was" if size == 1 else "were"
@@ -234,8 +223,8 @@ def labels_in(rows: Dataset, column: str) -> list[Any]:
 
 def natural_sort(names: Iterable[str]) -> list[str]:
     """Names in order: whole numbers by value, and after them all others by the alphabet."""
-    is_whole = re.compile(r"(-?\d+)(\.0+)?").fullmatch
-    return sorted(names, key=lambda name: (0, int(found[1]), name) if (found := is_whole(name)) else (1, 0, name))
+    read_whole = re.compile(r"(-?\d+)(\.0+)?").fullmatch
+    return sorted(names, key=lambda name: (0, int(number[1]), name) if (number := read_whole(name)) else (1, 0, name))
 
 
 def each_label(labels: Iterable[str | list[str]]) -> list[str]:

@@ -24,7 +24,7 @@ from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.options import TrainingOptions, cap_lengths, is_zoo
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.splits import Data, UsualMetrics
+from tfm_zoo.training.splits import Data
 from tfm_zoo.utils.quiet import shown_bars
 
 Batch = dict[str, Tensor]  # what a model reads, and its labels
@@ -53,7 +53,7 @@ class Task(ABC):
     pipeline_tag: ClassVar[str]
     #: loss -> the entry of a batch that holds its labels, one for each item (-100: no item)
     label_of_loss: ClassVar[Mapping[str, str]] = {"loss": "labels"}
-    own_figures: ClassVar[Sequence[str]] = ("loss",)  # what an evaluation gives besides the metrics of predictions
+    usual_best: ClassVar[str] = "loss"  # the metric that picks the best model, if no option names one
     collator_class: ClassVar[type] = DataCollatorWithPadding  # of tasks whose data are rows
     languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
     metric_titles: ClassVar[dict[str, str]] = {}  # metric -> its name in the card; others go by their own name
@@ -61,10 +61,18 @@ class Task(ABC):
 
     def __post_init__(self) -> None:
         self.is_zoo = is_zoo(self.model.config)
+        args, known = self.args, [*{"loss": None, **self.metric_titles}]
+        usual = self.usual_best if not args.metrics or self.data.usual_metrics[0] in args.metrics else "loss"
+        best = (args.metric_for_best_model or usual).removeprefix("eval_")
+        # Results of metrics that options name are looked for after the first evaluation: only the metric knows them.
+        if best not in known and not args.metrics:
+            raise ValueError(f"metric_for_best_model {best!r}: expected one of {known}")
+        if best != args.metric_for_best_model:
+            self.run = replace(self.run, args=replace(args, metric_for_best_model=best))
         loading = {
-            "batch_size": self.args.per_device_eval_batch_size,
+            "batch_size": args.per_device_eval_batch_size,
             "collate_fn": self.collate,
-            "num_workers": self.args.dataloader_num_workers or 0,
+            "num_workers": args.dataloader_num_workers or 0,
         }
         self.loaders = {
             name: self.accelerator.prepare_data_loader(DataLoader(split, **loading))
@@ -83,12 +91,7 @@ class Task(ABC):
     @cached_property
     def metrics(self) -> Metrics:
         """The metrics of predictions: those that the options name, or else the usual ones."""
-        return self.run.metrics or load_metrics(self.data.usual_metrics.names)
-
-    @classmethod
-    def metric_names(cls, args: TrainingOptions, names_of_results: Sequence[str] = ()) -> list[str]:
-        """The names of all metrics that an evaluation gives, with those of predictions."""
-        return [*cls.own_figures, *names_of_results]
+        return self.run.metrics or load_metrics(self.data.usual_metrics)
 
     def make_batch_sampler(self, division: Division) -> GlobalBatchSampler:
         """What draws the batches of the training examples in memory."""
@@ -104,8 +107,7 @@ class Task(ABC):
         """The losses of the batch's items, by the names in `label_of_loss`, and what `compute_metrics` needs besides.
 
         Each loss is `(items,)`, `(examples,)` or `(1,)`: already summed over tokens or over the batch is fine, since
-        only the sum over the batch is used. Where a model learns (`torch.is_grad_enabled()`), the losses may be others,
-        such as smoothed ones, and suffice.
+        only the sum over the batch is used. In training (`torch.is_grad_enabled()`) they may be smoothed, and suffice.
         """
 
     def count_items(self, batch: Batch) -> Tensors:
@@ -122,7 +124,8 @@ class Task(ABC):
         return {**self.compute_batch(model, batch), **self.count_items(batch)}
 
     def compute_metrics(self, computed: Tensors, split: str) -> dict[str, float]:
-        """The metrics of a split, by default its losses, from what `evaluate_batch` gave for all of its batches."""
+        """The metrics of a split, by default its losses, from what `evaluate_batch` gave for all of its batches: sums
+        of losses, such as `computed["loss"]`, and the numbers of items, `computed["loss_items"]` of `count_items`."""
         means = {
             loss: (computed[loss].double().sum() / computed[f"{loss}_items"].sum()).item()
             for loss in self.label_of_loss
@@ -168,7 +171,6 @@ class TokenTask(Task):
     """A task whose items are tokens: its metrics are the mean loss of a token, in nats, and the perplexity."""
 
     metric_titles = {"loss": "loss per token", "perplexity": "perplexity"}
-    own_figures = ("loss", "perplexity")
 
     def compute_metrics(self, computed: Tensors, split: str) -> dict[str, float]:
         losses = super().compute_metrics(computed, split)
@@ -184,52 +186,34 @@ def collator(
     return collator_class(tokenizer, pad_to_multiple_of=8 if accelerator.mixed_precision != "no" and fits else None)
 
 
-def choose_best_metric(run: Run, task_class: type[Task], usual: UsualMetrics | None = None) -> Run:
-    """The run, which knows the metric that picks the best model: by default the usual one, or else the loss. What
-    options name is tried on two rows, so that it is refused before a model is made."""
-    args, metrics, usual = run.args, run.metrics, usual or UsualMetrics()
-    names_of_results = [usual.best]  # without such options only the usual best can be chosen: its name is enough
-    if metrics or args.metric_for_best_model:
-        metrics = metrics or load_metrics(usual.names)
-        names_of_results = metrics(usual.predictions, usual.references).figures
-    names = task_class.metric_names(args, names_of_results)
-    best = (args.metric_for_best_model or (usual.best if usual.best in names else "loss")).removeprefix("eval_")
-    if best not in names:
-        raise ValueError(f"metric_for_best_model {best!r}: expected one of {names}")
-    return replace(run, args=replace(args, metric_for_best_model=best), metrics=metrics)
-
-
-def task_of_rows(
-    task_class: type[Task],
-    run: Run,
-    data: Data,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    **others: PreTrainedTokenizerBase,
+def load_task_of_rows(
+    task_class: type[Task], run: Run, load_data: Callable[[Any], Data], build: Callable[[Any, Data], Sequence[Any]]
 ) -> Task:
-    """The task of a run whose data are rows, which become tokens here. `others` are tokenizers that it has besides, by
-    the names of its fields."""
-    accelerator, longest = run.accelerator, longest_input(model.config, tokenizer)
-    args = cap_lengths(run.args, longest, *run.args.length_options)
-    tokenizers = {"tokenizer": tokenizer, **others}
-    for name, tokenizer_name in args.length_options.items():
-        check_room(getattr(args, name), tokenizers[tokenizer_name], name, pair=data.are_pairs)
-    with shown_bars(accelerator.is_main_process):
-        splits = data.encode(args, model, tokenizer, **others)
+    """The task of a run whose data are rows. `build` gives a model and its tokenizer, or a translator's two."""
+    accelerator = run.accelerator
+    with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
+        data = load_data(run.args)
+        model, *tokenizers = build(run.args, data)
+        tokenizers = dict(zip(("tokenizer", "target_tokenizer"), tokenizers, strict=False))
+        longest = longest_input(model.config, tokenizers["tokenizer"])
+        args = cap_lengths(run.args, longest, *run.args.length_options)
+        for name, tokenizer_name in args.length_options.items():
+            check_room(getattr(args, name), tokenizers[tokenizer_name], name, pair=data.are_pairs)
+        with shown_bars(accelerator.is_main_process):
+            splits = data.encode(args, model, **tokenizers)
     max_length = max(getattr(args, name) for name in args.length_options)
-    collate = collator(task_class.collator_class, tokenizer, accelerator, longest, max_length)
+    collate = collator(task_class.collator_class, tokenizers["tokenizer"], accelerator, longest, max_length)
     if args.pad_to_max_length:
         collate.padding, collate.max_length = "max_length", max_length
     return task_class(
         run=replace(run, args=args),
         model=model,
-        tokenizer=tokenizer,
         splits=splits,
         collate=collate,
         facts=data.digests,
         data=data,
         lengths=[*map(len, splits["train"]["input_ids"])] if args.group_by_length else None,
-        **others,
+        **tokenizers,
     )
 
 

@@ -34,8 +34,7 @@ def learned_word_piece(texts: Iterable[str], vocab_size: int) -> BertTokenizer:
     by_frequency = sorted(counts, key=lambda character: (-counts[character], character))
     characters = sorted([character for character in by_frequency if not character.isspace()][:ALPHABET])
     check_size(vocab_size, "all characters of the texts, with and without ##", 2 * len(characters), BERT_SPECIALS)
-    # Characters are named here, in order. The trainer would number them in the order of a hash table, and these numbers
-    # decide which of two pairs of the same frequency it merges.
+    # Characters are named in order. The trainer would number them in a hash table's, by which it then breaks ties.
     named = [*characters, *(f"##{c}" for c in characters)]
     options = {"initial_alphabet": characters, "limit_alphabet": len(characters), "new_special_tokens": named}
     learned = BertTokenizer().train_new_from_iterator(texts, vocab_size, show_progress=False, **options)

@@ -67,12 +67,12 @@ def load_documents(args: DocumentOptions) -> Documents:
         train, held_out = hold_out(sources, notes, CHARACTERS, args.max_eval_samples or HELD_OUT)
         validation = TextSource(held_out)
     else:
-        whole = {role: source.in_memory() for role, source in sources.items()}
-        for role, split in whole.items():
+        in_memory = {role: source.in_memory() for role, source in sources.items()}
+        for role, split in in_memory.items():
             if not any(map(str.strip, split[column])):
                 raise ValueError(f"there is no text in the {role} split")
-        whole = splits.cut_splits(args, whole, notes)
-        train, validation = (TextSource(whole[role], column) for role in ("train", "validation"))
+        in_memory = splits.cut_splits(args, in_memory, notes, args.seed)
+        train, validation = (TextSource(in_memory[role], column) for role in ("train", "validation"))
     return Documents(train, validation, str.splitlines if is_text else split_sentences, notes)
 
 
@@ -86,8 +86,7 @@ def task_of_documents(
 ) -> Task:
     """The task of a run whose data are documents: to train on, a [`Stream`], and to validate on, a list of examples.
 
-    `make_examples`, that of the [`Stream`], has `longest`, the most tokens of an example, and `needs`, what documents
-    must have for an example to be made, which an error says.
+    `make_examples` has `longest`, the most tokens of an example, and `needs`: what an example takes, for an error.
     """
     args, accelerator, longest = run.args, run.accelerator, longest_input(model.config, tokenizer)
     stream = partial(Stream, make_examples=make_examples, seed=args.seed, chunk_size=args.block_documents)

@@ -43,8 +43,7 @@ def sentence_pairs(
     document, from a random sentence on; the next A then begins right after this A. If only the last sentence of a
     document is left, it begins no pair.
 
-    A pair has at most `room` tokens, not counting special ones. If its segments do not fit, the longer one is cut at
-    both ends, or both are.
+    A pair has at most `room` tokens, not counting special ones: the longer segment, or both, are cut at both ends.
     """
     if len(documents) < 2:
         return

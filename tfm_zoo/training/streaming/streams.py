@@ -3,8 +3,7 @@
 A stream has a fixed number of readers, each of which reads texts of its own, in chunks. The seed, the reader, the pass
 and the chunk's number decide what examples a chunk gives, and their order. The examples of a run come from the readers
 in turn, and batches are cut from their sequence. So any number of processes, and of workers in each, see the same
-batches; each has some of the readers, and reads and tokenizes for these alone. A run continues exactly where it was
-stopped, on any number of processes.
+batches; each has some of the readers, and reads and tokenizes for these alone. A run continues where it was stopped.
 """
 
 import os
@@ -124,12 +123,12 @@ class Stream:
     def chunks(self, reader: int, start: Position, texts: Iterator[Found]) -> Iterator[tuple[Position, list[str]]]:
         """The reader's texts from a position on in chunks, each with the position of its first text."""
         position, chunk, size = start, [], 0
-        for found, text in texts:
-            if chunk and found.epoch > position.epoch:  # a pass ends with a chunk
+        for place, text in texts:
+            if chunk and place.epoch > position.epoch:  # a pass ends with a chunk
                 yield position, chunk
                 chunk = []
             if not chunk:
-                position = replace(found, chunk=position.chunk if found.epoch == position.epoch else 0)
+                position = replace(place, chunk=position.chunk if place.epoch == position.epoch else 0)
                 # The first chunks have different lengths, so that not all readers come to new ones at the same time.
                 share = (reader + 1) / self.readers if position.epoch == position.chunk == 0 else 1
                 documents, characters = (max(2, int(share * limit)) for limit in self.limits)  # a pair needs two
@@ -161,7 +160,7 @@ class Stream:
         """The examples that these readers, by default all, make of their texts in the first pass."""
         for reader in range(self.readers) if readers is None else readers:
             chunks = self.chunks(reader, Position(), self.texts({reader: Position()})[reader])
-            for position, chunk in takewhile(lambda found: found[0].epoch == 0, chunks):
+            for position, chunk in takewhile(lambda chunk: chunk[0].epoch == 0, chunks):
                 yield from self.examples(reader, position, chunk)
 
 
@@ -188,9 +187,6 @@ class StreamBatches(torch.utils.data.IterableDataset):
         self.used, self.starts = 0, dict.fromkeys(self.readers, Position())  # `used`: by all processes
         self.first_step = 0  # the step of the epoch with which the next iteration begins
 
-    def __len__(self) -> int:
-        return self.steps_per_epoch
-
     def set_position(self, epoch: int, step: int = 0) -> None:
         """Let the next iteration end with the epoch, after `step` steps of it. It begins where the last ended."""
         self.first_step = step
@@ -202,8 +198,8 @@ class StreamBatches(torch.utils.data.IterableDataset):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if (was := state.get("readers", "other")) != self.stream.readers:
-            found = f"the checkpoint's stream had {was} readers, and this one has {self.stream.readers}"
-            raise ValueError(f"resume_from_checkpoint: {found}: continue with the texts that it began with")
+            counts = f"the checkpoint's stream had {was} readers, and this one has {self.stream.readers}"
+            raise ValueError(f"resume_from_checkpoint: {counts}: continue with the texts that it began with")
         starts = {reader: position_of(start) for reader, start, *_ in state["starts"]}
         self.used, self.starts = state["used"], {reader: starts[reader] for reader in self.readers}
 
@@ -234,7 +230,7 @@ class StreamBatches(torch.utils.data.IterableDataset):
     def steps(self, loader: DataLoader) -> Iterator[list[dict[str, Tensor]]]:
         """For each step in the rest of the epoch its micro-batches, joined from what the loader's workers have read."""
         parts, size = iter(loader), self.division.per_device
-        for _ in range(len(self) - self.first_step):
+        for _ in range(self.steps_per_epoch - self.first_step):
             examples: dict[int, Any] = {}
             for part, changed in islice(parts, max(1, loader.num_workers)):
                 examples |= part

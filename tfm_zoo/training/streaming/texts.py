@@ -77,16 +77,14 @@ class TextSource:
             yield shard.skip(self.held_out) if index == 0 and self.held_out else shard
 
     def parts_for(self, readers: int) -> int:
-        """How many parts so many readers share: the largest power of two, up to their number, with which all parts have
-        the same number of shards or each has at least four."""
+        """The most parts, a power of two up to `readers`, that have the same number of shards or at least four each."""
         if isinstance(self.rows, Dataset):
             return readers
         count = self.rows.num_shards
         return max(2**i for i in range(readers.bit_length()) if 2**i == 1 or count % 2**i == 0 or count >= 4 * 2**i)
 
     def lines(self, shard: IterableDataset) -> Iterator[str]:
-        """What stands in each row. Read row by row in a worker of a `DataLoader`, a data set would skip rows for other
-        workers; read in batches it does not."""
+        """What stands in each row. (In a `DataLoader`'s worker, a data set that is not read in batches skips rows.)"""
         for batch in shard.iter(batch_size=ROWS):
             for text in batch[self.column]:
                 if text is not None and not isinstance(text, str):

@@ -17,7 +17,7 @@ from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
 from tfm_zoo.training.new_models import model_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.task import Batch, Task, Tensors, choose_best_metric, inputs_of, task_of_rows
+from tfm_zoo.training.task import Batch, Task, Tensors, inputs_of, load_task_of_rows
 
 HEAD = Head(AutoModelForSequenceClassification, "sequence classifier")
 PAIRS_OF_COLUMNS = "sentence1 sentence2", "premise hypothesis", "question sentence", "question1 question2"
@@ -26,14 +26,6 @@ LABEL_COLUMNS = [["label"], ["labels"]]
 
 # transformers' names of the problems, as `config.problem_type` has them
 ONE_LABEL, ANY_LABELS, NUMBERS = "single_label_classification", "multi_label_classification", "regression"
-SEVERAL_NUMBERS = "several numbers"  # of each row: a kind of regression with metrics of its own
-#: problem -> the metrics, unless options name others, and labels of two rows, on which metrics are tried
-METRICS_BY_PROBLEM = {
-    ONE_LABEL: (["accuracy", "f1"], [0, 1]),
-    ANY_LABELS: (["accuracy", "f1"], [[1, 0], [0, 1]]),
-    NUMBERS: (["mse", "pearsonr"], [0.5, 1.5]),
-    SEVERAL_NUMBERS: (["mse"], [[0.5, 0.5], [1.5, 1.5]]),
-}
 
 
 @dataclass(frozen=True)
@@ -84,10 +76,10 @@ class LabelledTexts(splits.Data):
         return len(self.text_columns) > 1
 
     @property
-    def usual_metrics(self) -> splits.UsualMetrics:
-        are_several_numbers = self.problem == NUMBERS and len(self.label_names) > 1
-        names, two_rows = METRICS_BY_PROBLEM[SEVERAL_NUMBERS if are_several_numbers else self.problem]
-        return splits.UsualMetrics(names, two_rows, two_rows, best=names[0])
+    def usual_metrics(self) -> list[str]:
+        if self.problem != NUMBERS:
+            return ["accuracy", "f1"]
+        return ["mse"] if len(self.label_names) > 1 else ["mse", "pearsonr"]  # which is of one number a row
 
     def encode(
         self, args: ClassificationOptions, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
@@ -120,11 +112,11 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
             notes.append(f"Split {name!r} is not labelled and was not used.")
     names = label_columns
     if problem != NUMBERS:
-        own = label_columns if len(label_columns) > 1 else splits.class_names(raw["train"].features[label_columns[0]])
-        names = splits.known_labels(rows, "label", own)
+        declared = splits.class_names(raw["train"].features[label_columns[0]])
+        names = splits.known_labels(rows, "label", label_columns if len(label_columns) > 1 else declared)
         if len(names) < 2 and problem == ONE_LABEL:
             raise ValueError(f"classification needs two labels or more; {label_columns[0]!r} holds only {names}")
-    texts = LabelledTexts(splits.cut_splits(args, rows, notes), notes, text_columns, names, problem)
+    texts = LabelledTexts(splits.cut_splits(args, rows, notes, args.seed), notes, text_columns, names, problem)
     if problem != NUMBERS:
         train = splits.each_label(texts.splits["train"]["label"])
         splits.log_label_counts(train, len(texts.splits["train"]), names)
@@ -142,8 +134,8 @@ def labelled_rows(
     labels = read_labels(table, label_columns, problem)
     missing = labels.count(None)
     if 0 < missing < len(labels):
-        found = f"{splits.pluralize(missing, 'row')} without a label, this is the first"
-        raise table.error(labels.index(None), found, label_columns[0])
+        what = f"{splits.pluralize(missing, 'row')} without a label, this is the first"
+        raise table.error(labels.index(None), what, label_columns[0])
     return None if missing else table.rows.select_columns([*text_columns]).add_column("label", labels)
 
 
@@ -163,15 +155,14 @@ def columns_and_problem(args: ClassificationOptions, split: Dataset) -> tuple[li
 
 
 def read_labels(table: splits.FoundSplit, columns: Sequence[str], problem: str) -> list[Any]:
-    """Each row's label by its name, the names in its list or of the columns that hold a 1, or its numbers; None where
-    one is missing."""
-    found = [splits.labels_in(table.rows, column) for column in columns]
+    """Each row's label by its name, the names in its list or of columns with a 1, or its numbers; None: missing."""
+    labels_of_columns = [splits.labels_in(table.rows, column) for column in columns]
     if problem == ONE_LABEL:
-        return single_labels(table, columns[0], found[0])
+        return single_labels(table, columns[0], labels_of_columns[0])
     if problem == ANY_LABELS and len(columns) == 1:
-        return [each and [*map(str, each)] for each in found[0]]
+        return [each and [*map(str, each)] for each in labels_of_columns[0]]
     labels, wanted = [], "a label is 1 or 0" if problem == ANY_LABELS else "problem_type 'regression' needs a number"
-    for row, cells in enumerate(zip(*found, strict=True)):
+    for row, cells in enumerate(zip(*labels_of_columns, strict=True)):
         cells = [None if str(cell) == "nan" else cell for cell in cells]
         for column, cell in zip(columns, cells, strict=True):
             if cell is not None and not (is_number(cell) and (problem == NUMBERS or float(cell) in (0, 1))):
@@ -186,13 +177,13 @@ def read_labels(table: splits.FoundSplit, columns: Sequence[str], problem: str) 
 
 def single_labels(table: splits.FoundSplit, column: str, labels: Sequence[Any]) -> list[str | None]:
     """The name of each row's label: a text, or a whole number."""
-    feature, found = table.rows.features[column], [label for label in labels if label is not None]
+    feature, present = table.rows.features[column], [label for label in labels if label is not None]
     if isinstance(feature, ClassLabel):
         return labels  # `labels_in` has made names of the ids
     if not isinstance(feature, Value):
         raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
-    are_numbers = feature.dtype.startswith("float") or all(map(is_number, found))  # perhaps in writing, as in CSV
-    if are_numbers and (real := next((label for label in found if not float(label).is_integer()), None)):
+    are_numbers = feature.dtype.startswith("float") or all(map(is_number, present))  # perhaps in writing, as in CSV
+    if are_numbers and (real := next((label for label in present if not float(label).is_integer()), None)):
         what = f"holds numbers (float64), such as {real}"
         raise ValueError(f"label_column_name {column!r} {what}: to learn numbers, give problem_type 'regression'")
     names = [label if label is None else str(int(label) if isinstance(label, float) else label) for label in labels]
@@ -251,13 +242,13 @@ class ClassificationTask(Task):
     """A classifier learns the labels, or the numbers, of texts."""
 
     data: LabelledTexts
-
     weights: Tensor | None = None  # of the labels in the loss, `(labels,)`
 
     pipeline_tag = "text-classification"
     metric_titles = {
         "accuracy": "accuracy",
         "f1": "F1 (macro)",
+        "f1_micro": "F1 (micro)",
         "mse": "mean squared error",
         "pearsonr": "correlation (Pearson)",
     }
@@ -270,8 +261,12 @@ class ClassificationTask(Task):
             if self.data.problem != ONE_LABEL or len(weights) != len(names) or min(weights) < 0:
                 raise ValueError(f"class_weights {weights}: expected a number of at least 0 for each of {names}")
             self.weights = torch.tensor([weights[names.index(name)] for name in sorted(labels, key=labels.get)])
-        # None, as earlier versions recorded it: what a model does if no option asks; "late" is EuroBERT's.
+        # The fact is what the model really does, in place of the option. None, as in old checkpoints, is its default.
         self.facts["classifier_pooling"] = None if pooling in ("cls", "late") else pooling
+
+    @property
+    def usual_best(self) -> str:
+        return self.data.usual_metrics[0]
 
     def count_items(self, batch: Batch) -> Tensors:
         labels = batch["labels"]
@@ -302,8 +297,4 @@ class ClassificationTask(Task):
 
 
 def load_task(run: Run) -> ClassificationTask:
-    with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
-        texts = load_texts(run.args)
-        run = choose_best_metric(run, ClassificationTask, texts.usual_metrics)
-        model, tokenizer = build_classifier(run.args, texts)
-        return task_of_rows(ClassificationTask, run, texts, model, tokenizer)
+    return load_task_of_rows(ClassificationTask, run, load_texts, build_classifier)

@@ -13,7 +13,6 @@ from tfm_zoo.training.new_models import new_tokenizer
 from tfm_zoo.training.options import cap_lengths, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.streaming.documents import DocumentOptions, load_documents, task_of_documents
-from tfm_zoo.training.task import choose_best_metric
 from tfm_zoo.training.tasks.text_to_text import HEAD, TargetTask, new_seq2seq
 from tfm_zoo.training.tokenizers import SENTINEL, bpe_with_sentinels
 
@@ -122,7 +121,7 @@ class DenoisingTask(TargetTask):
 
 
 def load_task(run: Run) -> DenoisingTask:
-    args = choose_best_metric(run, DenoisingTask).args
+    args = run.args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         documents = load_documents(args)
         if args.is_new:

@@ -11,13 +11,7 @@ import torch
 import torch.nn.functional as F
 from datasets import Dataset, DatasetDict
 from torch import Tensor, nn
-from transformers import (
-    AutoModelForCausalLM,
-    GenerationConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.models.losses import IGNORED
@@ -28,16 +22,17 @@ from tfm_zoo.training.options import cap_lengths, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import StreamOptions, TextSource, hold_out
-from tfm_zoo.training.task import Batch, Tensors, TokenTask, choose_best_metric
+from tfm_zoo.training.task import Batch, Tensors, TokenTask
 from tfm_zoo.training.tokenizers import byte_level_bpe
 from tfm_zoo.utils.quiet import shown_bars
 
 HEAD = models.Head(AutoModelForCausalLM, "causal language model")
 #: characters to validate on: the first of a stream, or of its validation split
 HELD_OUT = 500_000
-#: documents of a stream that are mixed at a time: so many that chunks, whose last blocks are not full, are as long as
-#: their limit of characters allows
+#: documents of a stream that are mixed at a time: so many that a chunk ends by its limit of characters
 MIXED_DOCUMENTS = 128_000
+#: how samples are drawn: nucleus sampling (Holtzman et al. 2020)
+SAMPLING = {"do_sample": True, "top_p": 0.95, "temperature": 1.0, "top_k": 0}
 
 
 @dataclass(frozen=True)
@@ -57,9 +52,6 @@ class LanguageModelingOptions(StreamOptions):
     document_separator: str | None = option(None, "Text between documents; default: the end-of-text token.")
     sample_prompt: str | None = option(None, "Text that samples continue; by default they begin a text.")
     sample_length: int = option(100, "Tokens of a sample; 0: no samples.", at_least=0)
-    num_samples: int = option(1, "Samples drawn at each evaluation.", at_least=1)
-    top_p: float = option(0.95, "Draw from the likeliest tokens that hold this much probability.", above=0, at_most=1)
-    temperature: float = option(1.0, "Below 1, likely tokens are drawn more often.", above=0)
 
 
 def separator(tokenizer: PreTrainedTokenizerBase, args: LanguageModelingOptions, is_needed: bool = True) -> list[int]:
@@ -140,8 +132,7 @@ def blocks_of_chunk(
     encode: Callable[[list[str]], list[list[int]]],
     blocks: Callable[[Tensor], Blocks],
 ) -> list[dict[str, np.ndarray]]:
-    """[`Blocks`] that hold all tokens of the documents that a [`Stream`] reads together. They are arrays: as a tensor,
-    each would need an open file on its way from a worker."""
+    """[`Blocks`] of all tokens of these documents, as arrays: a tensor needs an open file on its way from a worker."""
     tokens = np.concatenate([np.array(ids, dtype=np.int32) for ids in encode(documents)])
     blocks = blocks(torch.from_numpy(tokens))
     return [{name: row.numpy() for name, row in blocks[index].items()} for index in range(len(blocks))]
@@ -185,18 +176,9 @@ def cut_at_the_end(texts: list[str], share: float) -> tuple[list[str], list[str]
     return [text for text in before if text], [text for text in after if text]
 
 
-def new_language_model_config(
-    args: LanguageModelingOptions, tokenizer: PreTrainedTokenizerBase, block_size: int | None
-) -> PreTrainedConfig:
-    """The configuration that the options name, for this tokenizer and, if a size is given, for such blocks."""
-    positions = {"max_position_embeddings": block_size} if block_size else {}
-    special = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
-    return new_config(HEAD, args, tokenizer, **special, **positions)
-
-
 @dataclass
 class Sampler:
-    """Draws text from a model (nucleus sampling, Holtzman et al. 2020)."""
+    """Draws text from a model."""
 
     args: LanguageModelingOptions
     tokenizer: PreTrainedTokenizerBase
@@ -207,14 +189,13 @@ class Sampler:
         args, tokenizer = self.args, self.tokenizer
         start = next((i for i in (tokenizer.bos_token_id, tokenizer.eos_token_id) if i is not None), 0)
         prompt = tokenizer(args.sample_prompt or "")["input_ids"] or [start]
-        self.prompt = torch.tensor([prompt] * args.num_samples)
+        self.prompt = torch.tensor([prompt])
         self.length = max(0, min(args.sample_length, self.longest - len(prompt)))
         if args.sample_length and not self.length:
             raise ValueError(f"sample_prompt has {len(prompt)} tokens, of {self.longest} that the model takes")
         padding = start if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-        options = {"do_sample": True, "top_p": args.top_p, "temperature": args.temperature, "top_k": 0}
         self.config = copy.deepcopy(self.config)
-        self.config.update(**options, max_new_tokens=self.length or None, pad_token_id=padding)
+        self.config.update(**SAMPLING, max_new_tokens=self.length or None, pad_token_id=padding)
 
     def draw(self, model: PreTrainedModel, step: int, sharded: bool = False) -> list[str]:
         """Samples of a model after `step` steps, empty if `sample_length` is 0. If sharded, all processes call it."""
@@ -260,18 +241,19 @@ class LanguageModelingTask(TokenTask):
 
     def final_metrics(self, best: nn.Module, state: TrainState) -> dict[str, float]:
         """No metrics are added, as there is no test split. The card gets samples of this model."""
-        whole, sharded = self.unwrapped(best), sharding.is_sharded(self.accelerator)
-        self.samples = self.sampler.draw(whole, state.best_step, sharded)
+        is_sharded = sharding.is_sharded(self.accelerator)
+        self.samples = self.sampler.draw(self.unwrapped(best), state.best_step, is_sharded)
         return {}
 
 
 def load_task(run: Run) -> LanguageModelingTask:
-    args = choose_best_metric(run, LanguageModelingTask).args
+    args = run.args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(args)
         if args.is_new:
             tokenizer = new_tokenizer(args, corpus.texts())
-            model = new_model(HEAD, args, new_language_model_config(args, tokenizer, args.block_size))
+            positions = {"max_position_embeddings": args.block_size} if args.block_size else {}
+            model = new_model(HEAD, args, new_config(HEAD, args, tokenizer, **positions))
         else:
             model, tokenizer = HEAD.load(args)
         with shown_bars(run.accelerator.is_main_process):

@@ -1,7 +1,7 @@
 """Pre-training of encoders by masked tokens and, of pairs of segments, by next sentences (Devlin et al. 2019)."""
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, pairwise
 from typing import Any, ClassVar
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, PreTrainedConfig, PreTrainedTokenizerBase
 
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training.models import Head, ModelAndTokenizer, longest_input
+from tfm_zoo.training.models import Head, longest_input
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import cap_lengths, option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.streaming.documents import DocumentOptions, load_documents, task_of_documents
 from tfm_zoo.training.streaming.sentences import Text, join, sentence_pairs
 from tfm_zoo.training.streaming.texts import CHARACTERS
-from tfm_zoo.training.task import Batch, Task, Tensors, choose_best_metric, inputs_of, sums_of_rows
+from tfm_zoo.training.task import Batch, Task, Tensors, inputs_of, sums_of_rows
 from tfm_zoo.training.tokenizers import learned_word_piece
 
 SENTENCES = 500  # tokenized at once: a tokenizer's full output takes much more memory than the ids
@@ -121,9 +121,8 @@ class PretrainingExamples:
         many examples in a row. `begins` is true where a unit begins that is masked as a whole: a word, or each token.
 
         Each unit is chosen independently with the same probability (Devlin et al. 2019). `[MASK]` replaces 80 %,
-        another token 10 %, and 10 % stay. Special tokens are neither chosen nor put in another's place. (transformers'
-        `DataCollatorForLanguageModeling` draws from one generator for all batches, so that its masks depend on the
-        number of processes, and it may replace a token by a special one.)
+        another token 10 %, and 10 % stay. Special tokens are neither chosen nor put in another's place. (With
+        transformers' `DataCollatorForLanguageModeling`, masks would depend on the number of processes.)
         """
         word = np.cumsum(begins) - begins[0]
         chosen = (rng.random(word[-1] + 1) < self.probability)[word] & ~self.is_special[ids]
@@ -151,18 +150,6 @@ MASKED = Head(AutoModelForMaskedLM, "masked language model")
 PAIRS = PairsHead(AutoModelForPreTraining, "masked language model")
 
 
-def new_encoder(args: PretrainingOptions, head: Head, texts: Iterable[str]) -> ModelAndTokenizer:
-    """A model with new weights and a head, `MASKED` or `PAIRS`; and the tokenizer named, or one made from the texts."""
-    tokenizer = new_tokenizer(args, texts)
-    fields = {}
-    if not args.has_own_sizes:  # the small model
-        fields["max_position_embeddings"] = max(args.max_seq_length, args.small_fields["max_position_embeddings"])
-    config = new_config(head, args, tokenizer, **fields)
-    if not args.tokenizer_name:
-        tokenizer.model_max_length = config.max_position_embeddings
-    return new_model(head, args, config), tokenizer
-
-
 @dataclass(kw_only=True)
 class PretrainingTask(Task):
     """An encoder learns to predict masked tokens and, of pairs of segments, whether one follows the other."""
@@ -182,13 +169,8 @@ class PretrainingTask(Task):
         if all({*example["labels"]} == {IGNORED} for example in self.splits["validation"]):
             raise ValueError("no token of the validation documents is masked: give more of them")
 
-    @classmethod
-    def metric_names(cls, args: PretrainingOptions, names_of_results: Sequence[str] = ()) -> list[str]:
-        return [name for name in cls.metric_titles if args.next_sentence_prediction or "nsp" not in name]
-
     def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:
-        """The summed loss and, in evaluations, the hits of each example's masked tokens; of a pair also its own loss
-        and hit."""
+        """The summed loss and, in evaluations, the hits of each example's masked tokens; and those of a pair."""
         labels, computed = batch["labels"], {}
         labelled = labels != IGNORED
         if self.is_zoo and torch.is_grad_enabled() and labelled.any():  # in chunks, without logits of other tokens
@@ -221,11 +203,19 @@ def losses_and_hits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def load_task(run: Run) -> PretrainingTask:
-    args = choose_best_metric(run, PretrainingTask).args
+    args = run.args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         documents, head = load_documents(args), PAIRS if args.next_sentence_prediction else MASKED
-        new = args.is_new and new_encoder(args, head, documents.train.first_texts())
-        model, tokenizer = new or head.load(args)
+        if args.is_new:
+            tokenizer = new_tokenizer(args, documents.train.first_texts())
+            positions = max(args.max_seq_length, args.small_fields["max_position_embeddings"])
+            fields = {} if args.has_own_sizes else {"max_position_embeddings": positions}
+            config = new_config(head, args, tokenizer, **fields)
+            if not args.tokenizer_name:
+                tokenizer.model_max_length = config.max_position_embeddings
+            model = new_model(head, args, config)
+        else:
+            model, tokenizer = head.load(args)
     args = cap_lengths(args, longest_input(model.config, tokenizer), "max_seq_length")
     examples = PretrainingExamples(
         tokenizer,

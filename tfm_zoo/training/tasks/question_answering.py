@@ -1,8 +1,8 @@
 """Question answering: where in a text the answer to a question begins and ends."""
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,17 +16,16 @@ from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.data.windows import Window, Windows, best_spans
 from tfm_zoo.training import splits
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.models import Head, with_padding
+from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
 from tfm_zoo.training.new_models import model_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.task import Batch, Task, Tensors, choose_best_metric, task_of_rows, with_prefix
+from tfm_zoo.training.task import Batch, Task, Tensors, load_task_of_rows, with_prefix
 
 HEAD = Head(AutoModelForQuestionAnswering, "question answerer")
 SCORES = ("LABEL_0", "LABEL_1")  # of each token: as the first and as the last of an answer
 LABELS = ("start_positions", "end_positions")  # of a window: the first and the last token of the answer
-#: what the metrics need of a window: the question's number, the token that stands for no answer, and where in the
-#: context its tokens begin and end, in characters
+#: for metrics: the question's number, the token for no answer, where tokens begin and end in the context (characters)
 OF_WINDOWS = ["row", "no_answer", "places"]
 ANSWER = ("text", "answer_start")  # lists, of the same length
 
@@ -54,7 +53,7 @@ class Questions(splits.Data):
 
     text_columns = ("question", "context")
     are_pairs = True
-    usual_metrics = splits.UsualMetrics(["squad"], ["a", "b"], [["a"], []], "f1")
+    usual_metrics = ["squad"]
 
     def encode(
         self, args: AnsweringOptions, model: PreTrainedModel | None, tokenizer: PreTrainedTokenizerBase
@@ -64,11 +63,11 @@ class Questions(splits.Data):
         windows = Windows(tokenizer, longest, args.doc_stride, max_question_len=longest, align_to_words=False)
 
         def encode_batch(questions: list, contexts: list, answers: list, numbers: list[int]) -> dict[str, list]:
-            found = []
+            encoded = []
             for question, context, right, number in zip(questions, contexts, answers, numbers, strict=True):
                 for window in windows.of(question, context):
-                    found.append(labelled(window, right, tokenizer.cls_token_id) | {"row": number})
-            return {name: [each[name] for each in found] for name in found[0]}
+                    encoded.append(labelled(window, right, tokenizer.cls_token_id) | {"row": number})
+            return {name: [each[name] for each in encoded] for name in encoded[0]}
 
         columns = ["question", "context", "answers"]
         options = {"input_columns": columns, "with_indices": True, "batched": True, "batch_size": 200}
@@ -78,25 +77,6 @@ class Questions(splits.Data):
             if len(rows) > (size := len(self.splits[name])):
                 self.notes.append(f"The {size:,} contexts of the {name} split were cut into {len(rows):,} windows.")
         return encoded
-
-
-def squad_rows(articles: Iterable[Mapping[str, Any]]) -> Dataset:
-    """A row for each question of SQuAD's own JSON, which has them by article and paragraph."""
-    try:
-        rows = [
-            {
-                "id": question["id"],
-                "question": question["question"],
-                "context": paragraph["context"],
-                "answers": {key: [answer[key] for answer in question["answers"]] for key in ANSWER},
-            }
-            for article in articles
-            for paragraph in article["paragraphs"]
-            for question in paragraph["qas"]
-        ]
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"'data' is not as SQuAD has it, with 'paragraphs' and 'qas': no {error}") from error
-    return Dataset.from_list(rows)
 
 
 def labelled(window: Window, answers: Mapping[str, list], cls_token_id: int | None) -> dict[str, Any]:
@@ -119,15 +99,14 @@ def load_questions(args: AnsweringOptions) -> Questions:
     raw, notes = splits.load_splits(args)
     rows = {name: _questions(splits.FoundSplit(args, name, split)) for name, split in raw.items()}
     rows = splits.without_empty(rows, Questions.text_columns, notes)
-    return Questions(splits.cut_splits(args, rows, notes), notes)
+    return Questions(splits.cut_splits(args, rows, notes, args.seed), notes)
 
 
 def _questions(table: splits.FoundSplit) -> Dataset:
-    """The questions of a split, in columns of known names. It may be SQuAD's own JSON."""
+    """The questions of a split, in columns of known names."""
     args, rows = table.args, table.rows
-    if {*rows.column_names} in ({"data"}, {"version", "data"}):
-        rows = squad_rows(rows["data"][0])
-        table = replace(table, rows=rows)
+    if "data" in rows.column_names and args.question_column not in rows.column_names:
+        raise ValueError(f"{table} is SQuAD's own JSON: give rows, as datasets.load_dataset('rajpurkar/squad') does")
     questions = table.texts(args.question_column, "question_column")
     contexts = table.texts(args.context_column, "context_column")
     (answer_column,) = row_files.find_columns(rows, args.answer_column, [], "answer_column")
@@ -145,10 +124,11 @@ def _questions(table: splits.FoundSplit) -> Dataset:
     return Dataset.from_dict({"id": [*ids], "question": questions, "context": contexts, "answers": answers})
 
 
-def padded_at_right(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer, set to pad at the right: padding then moves no token, and [`Windows`] put the question first."""
+def build_answerer(args: AnsweringOptions, questions: Questions) -> ModelAndTokenizer:
+    """The model and its tokenizer, set to pad at the right: padding moves no token, and the question comes first."""
+    model, tokenizer = model_with_labels(HEAD, args, questions.texts(), SCORES)
     tokenizer.padding_side = "right"
-    return with_padding(tokenizer)
+    return model, with_padding(tokenizer)
 
 
 @dataclass(kw_only=True)
@@ -158,6 +138,7 @@ class AnsweringTask(Task):
     data: Questions
 
     pipeline_tag = "question-answering"
+    usual_best = "f1"
     metric_titles = {"exact_match": "exact match", "f1": "F1 (words)", "loss": "loss"}
     label_of_loss = {"loss": LABELS[0]}
 
@@ -194,7 +175,7 @@ class AnsweringTask(Task):
         is better by more than `null_score_diff_threshold`, and is left out if all questions have answers.
         """
         contexts = self.data.splits[split]["context"]
-        found: list[dict[tuple[int, int], float]] = [{} for _ in contexts]
+        scores: list[dict[tuple[int, int], float]] = [{} for _ in contexts]  # of each question's spans
         unanswered = [torch.inf] * len(contexts)
         for window, *ends in zip(self.windows[split], computed["start"], computed["end"], strict=True):
             row, places = window["row"], window["places"]
@@ -205,9 +186,9 @@ class AnsweringTask(Task):
             for score, first, last in zip(*(values[0].tolist() for values in spans), strict=True):
                 if score > -torch.inf:
                     span = places[first][0], places[last][1]
-                    found[row][span] = max(score, found[row].get(span, -torch.inf))
+                    scores[row][span] = max(score, scores[row].get(span, -torch.inf))
         answers = []
-        for context, spans, null_score in zip(contexts, found, unanswered, strict=True):
+        for context, spans, null_score in zip(contexts, scores, unanswered, strict=True):
             by_score = sorted(spans.items(), key=lambda item: -item[1])[: self.args.n_best_size]
             best = [{"text": context[start:end], "score": score} for (start, end), score in by_score]
             if self.args.version_2_with_negative or not best:
@@ -231,8 +212,4 @@ class AnsweringTask(Task):
 
 
 def load_task(run: Run) -> AnsweringTask:
-    with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
-        questions = load_questions(run.args)
-        run = choose_best_metric(run, AnsweringTask, questions.usual_metrics)
-        model, tokenizer = model_with_labels(HEAD, run.args, questions.texts(), SCORES)
-        return task_of_rows(AnsweringTask, run, questions, model, padded_at_right(tokenizer))
+    return load_task_of_rows(AnsweringTask, run, load_questions, build_answerer)

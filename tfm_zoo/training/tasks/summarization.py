@@ -9,7 +9,7 @@ from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import splits
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.task import choose_best_metric, task_of_rows
+from tfm_zoo.training.task import load_task_of_rows
 from tfm_zoo.training.tasks.text_to_text import SIDES, TextPairs, TextToTextOptions, TextToTextTask, build_seq2seq
 
 TEXT_COLUMNS = [["text"], ["article"], ["document"], ["dialogue"]]
@@ -32,7 +32,8 @@ def load_summaries(args: SummarizationOptions) -> TextPairs:
     """Load and check the pairs; the seed decides which rows a missing split and `max_*_samples` take."""
     raw, notes = splits.load_splits(args)
     rows = {name: _pairs(splits.FoundSplit(args, name, split)) for name, split in raw.items()}
-    return TextPairs(splits.cut_splits(args, splits.without_empty(rows, SIDES, notes), notes), notes)
+    rows = splits.without_empty(rows, SIDES, notes)
+    return TextPairs(splits.cut_splits(args, rows, notes, args.seed), notes)
 
 
 def _pairs(table: splits.FoundSplit) -> Dataset:
@@ -53,8 +54,4 @@ class SummarizationTask(TextToTextTask):
 
 
 def load_task(run: Run) -> SummarizationTask:
-    with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
-        pairs = load_summaries(run.args)
-        run = choose_best_metric(run, SummarizationTask, pairs.usual_metrics)
-        parts = build_seq2seq(run.args, pairs)
-        return task_of_rows(SummarizationTask, run, pairs, **parts)
+    return load_task_of_rows(SummarizationTask, run, load_summaries, build_seq2seq)

@@ -19,16 +19,15 @@ from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training import splits
 from tfm_zoo.training.checkpoints import TrainState
-from tfm_zoo.training.models import Head, with_padding
+from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
 from tfm_zoo.training.new_models import model_with_labels
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.task import Batch, Task, Tensors, choose_best_metric, inputs_of, task_of_rows, with_prefix
+from tfm_zoo.training.task import Batch, Task, Tensors, inputs_of, load_task_of_rows, with_prefix
 
 HEAD = Head(AutoModelForTokenClassification, "token classifier")
 WORD_COLUMNS = [["tokens"], ["words"]]
 TAG_COLUMNS = [["ner_tags"], ["pos_tags"], ["chunk_tags"], ["tags"], ["labels"]]
-TWO_ROWS = [["B-A", "O"], ["O", "O"]]  # tags of two texts, on which metrics are tried
 
 
 @dataclass(frozen=True)
@@ -49,25 +48,24 @@ class TaggedTexts(splits.Data):
 
     label_names: list[str]
 
-    usual_metrics = splits.UsualMetrics(["seqeval"], TWO_ROWS, TWO_ROWS, "f1")
+    usual_metrics = ["seqeval"]
 
     def texts(self) -> Iterator[str]:
         """The training texts. Read when iterated."""
         return map(" ".join, self.splits["train"]["words"])
 
     def encode(self, args: TaggingOptions, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> DatasetDict:
-        """The splits as token ids, with label ids in the column "labels", -100 where a token has no label; `notes`
-        then say how many words had to be left out."""
+        """The splits as token ids and label ids ("labels"; -100: no label). `notes` get the number of words cut off."""
         label2id = model.config.label2id
 
         def encode_batch(rows: dict[str, list], all_tokens: bool) -> dict[str, list]:
             options = {"is_split_into_words": True, "truncation": True, "max_length": args.max_seq_length}
-            encoded, found = tokenizer(rows["words"], **options), {"labels": [], "left_out": []}
+            encoded, columns = tokenizer(rows["words"], **options), {"labels": [], "left_out": []}
             for row, tags in enumerate(rows["tags"]):
                 words = encoded.word_ids(row)
-                found["labels"].append(labels_of_tokens(words, tags, label2id, all_tokens))
-                found["left_out"].append(len(tags) - len({*words} - {None}))
-            return {**encoded, **found}
+                columns["labels"].append(labels_of_tokens(words, tags, label2id, all_tokens))
+                columns["left_out"].append(len(tags) - len({*words} - {None}))
+            return {**encoded, **columns}
 
         encoded = {}
         for name, rows in self.splits.items():
@@ -110,7 +108,7 @@ def load_tagged_texts(args: TaggingOptions) -> TaggedTexts:
     names = splits.known_labels(rows, "tags", splits.class_names(first.features[tags]))
     if len(names) < 2:
         raise ValueError(f"two tags or more are needed; {tags!r} holds only {names}")
-    texts = TaggedTexts(splits.cut_splits(args, rows, notes), notes, names)
+    texts = TaggedTexts(splits.cut_splits(args, rows, notes, args.seed), notes, names)
     train = splits.each_label(texts.splits["train"]["tags"])
     splits.log_label_counts(train, len(train), names, "word")
     return texts
@@ -120,7 +118,7 @@ def tagged_words(word_column: str, tag_column: str, table: splits.FoundSplit) ->
     """The words and tags of a split, in the columns "words" and "tags"; tags by their names."""
     table.check(word_column)
     table.check(tag_column)
-    found: dict[str, list[list[str]]] = {"words": [], "tags": []}
+    columns: dict[str, list[list[str]]] = {"words": [], "tags": []}
     rows = zip(table.rows[word_column], splits.labels_in(table.rows, tag_column), strict=True)
     for row, (words, tags) in enumerate(rows):
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -129,9 +127,9 @@ def tagged_words(word_column: str, tag_column: str, table: splits.FoundSplit) ->
             raise table.error(row, f"label_column_name {tag_column!r} needs a list of tags, not {tags!r}")
         if len(words) != len(tags):
             raise table.error(row, f"{splits.pluralize(len(words), 'word')} and {splits.pluralize(len(tags), 'tag')}")
-        found["words"].append(words)
-        found["tags"].append([*map(str, tags)])
-    return Dataset.from_dict(found)
+        columns["words"].append(words)
+        columns["tags"].append([*map(str, tags)])
+    return Dataset.from_dict(columns)
 
 
 def reads_words(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
@@ -155,6 +153,7 @@ class TaggingTask(Task):
     data: TaggedTexts
 
     pipeline_tag = "token-classification"
+    usual_best = "f1"
     collator_class = DataCollatorForTokenClassification
     metric_titles = {
         "f1": "F1 (entities)",
@@ -188,9 +187,11 @@ class TaggingTask(Task):
         return with_prefix(self.evaluate(best, self.final_split), self.final_split)
 
 
+def build_tagger(args: TaggingOptions, texts: TaggedTexts) -> ModelAndTokenizer:
+    """The model for the tags, a checkpoint or a new one, and its tokenizer."""
+    model, tokenizer = model_with_labels(HEAD, args, texts.texts(), texts.label_names)
+    return model, reads_words(tokenizer)
+
+
 def load_task(run: Run) -> TaggingTask:
-    with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
-        texts = load_tagged_texts(run.args)
-        run = choose_best_metric(run, TaggingTask, texts.usual_metrics)
-        model, tokenizer = model_with_labels(HEAD, run.args, texts.texts(), texts.label_names)
-        return task_of_rows(TaggingTask, run, texts, model, reads_words(tokenizer))
+    return load_task_of_rows(TaggingTask, run, load_tagged_texts, build_tagger)

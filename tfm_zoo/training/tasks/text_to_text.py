@@ -15,7 +15,6 @@ from transformers import (
     AutoModelForSeq2SeqLM,
     DataCollatorForSeq2Seq,
     DataCollatorWithPadding,
-    GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -29,13 +28,14 @@ from tfm_zoo.training.models import Head
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.options import TrainingOptions, option
 from tfm_zoo.training.sharding import is_sharded
-from tfm_zoo.training.splits import Data, UsualMetrics, vocabulary_digest
+from tfm_zoo.training.splits import Data, vocabulary_digest
 from tfm_zoo.training.task import Batch, Tensors, TokenTask, inputs_of, sums_of_rows, with_prefix
 from tfm_zoo.training.tokenizers import joint_bpe
 
 HEAD = Head(AutoModelForSeq2SeqLM, "sequence-to-sequence language model")
 SIDES = ("source", "target")  # the columns of pairs
 TARGET_TOKENIZER = "target_tokenizer"  # the folder, beside the model, of a tokenizer that targets have of their own
+NUM_SAMPLES = 4  # printed at each evaluation, and put into the card
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,6 @@ class TextToTextOptions(TrainingOptions):
     make_tokenizer: ClassVar = staticmethod(joint_bpe)
     length_options: ClassVar = {"max_source_length": "tokenizer", "max_target_length": "target_tokenizer"}
     writes: ClassVar[str]  # what the model writes, such as a "translation"
-    separate_vocabularies: ClassVar[bool] = False  # what stands for an option that translation alone has
     # Options in whose place source and target have their own
     max_seq_length: ClassVar = None
     pad_to_max_length: ClassVar = False
@@ -75,19 +74,10 @@ class TextToTextOptions(TrainingOptions):
         "num_eval_summaries",
         at_least=0,
     )
-    num_samples: int = option(4, "Samples printed at each evaluation, and put into the card.", at_least=0)
 
     def with_defaults(self) -> Self:
         args = super().with_defaults()
         return replace(args, num_beams=4) if args.is_new and args.num_beams is None else args
-
-    def set_generation(self, config: GenerationConfig, max_length: int) -> None:
-        """Let the model write as the options say, here and wherever it is loaded: at most `max_length` tokens, unless
-        a checkpoint has a length of its own."""
-        if self.is_new or (config.max_length is None and config.max_new_tokens is None):
-            config.max_length = max_length
-        # Set also if it is 1: without a number, the zoo's pipelines would search with more beams than evaluations do.
-        config.num_beams = self.num_beams or config.num_beams or 1
 
 
 @dataclass
@@ -99,9 +89,8 @@ class TextPairs(Data):
     text_columns = SIDES
 
     @property
-    def usual_metrics(self) -> UsualMetrics:
-        names = ["sacrebleu", "chrf", "exact_match"] if self.languages else ["rouge"]
-        return UsualMetrics(names, predictions=["a text", "another"], references=["a text", "others"])
+    def usual_metrics(self) -> list[str]:
+        return ["sacrebleu", "chrf", "exact_match"] if self.languages else ["rouge"]
 
     def encode(self, args: TextToTextOptions, model: Any, tokenizer: Any, target_tokenizer: Any) -> DatasetDict:
         """The splits as token ids, "input_ids" and "labels"."""
@@ -116,40 +105,27 @@ class TextPairs(Data):
         return self.splits.map(encode_batch, batched=True, **options)
 
 
-def build_seq2seq(args: TextToTextOptions, pairs: TextPairs) -> dict[str, Any]:
-    """The model, a checkpoint or a new one, and the tokenizers of what it reads and writes, which are most often one:
-    those of the checkpoint, those named, or made from the texts."""
-    sizes = {}
-    if not args.is_new:
-        model, tokenizer = HEAD.load(args)
-        target_tokenizer = load_target_tokenizer(model, trust_remote_code=args.trust_remote_code) or tokenizer
-    elif args.separate_vocabularies:
-        tokenizer, target_tokenizer = (new_tokenizer(args, pairs.splits["train"][side]) for side in SIDES)
-        sizes = {"decoder_vocab_size": len(target_tokenizer), "share_encoder_decoder_embeddings": False}
-    else:
-        tokenizer = target_tokenizer = new_tokenizer(args, pairs.texts())
-    model = new_seq2seq(args, tokenizer, args.writes, **sizes) if args.is_new else model
-    return {"model": model, "tokenizer": tokenizer, "target_tokenizer": target_tokenizer}
+def build_seq2seq(args: TextToTextOptions, pairs: TextPairs) -> tuple[Any, ...]:
+    """A model, and the tokenizers of what it reads and writes. They differ in some checkpoints, in new models never."""
+    if args.is_new:
+        tokenizer = new_tokenizer(args, pairs.texts())
+        return new_seq2seq(args, tokenizer, args.writes), tokenizer, tokenizer
+    model, tokenizer = HEAD.load(args)
+    return model, tokenizer, load_target_tokenizer(model, trust_remote_code=args.trust_remote_code) or tokenizer
 
 
-def new_seq2seq(
-    args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, writes: str, **sizes: int
-) -> PreTrainedModel:
-    """A model with new weights; `sizes` are those of a vocabulary that targets have of their own."""
+def new_seq2seq(args: TrainingOptions, tokenizer: PreTrainedTokenizerBase, writes: str) -> PreTrainedModel:
+    """A model with new weights."""
     for token in ("pad_token", "eos_token"):
         if getattr(tokenizer, token) is None:
             raise ValueError(f"tokenizer {tokenizer.name_or_path!r} has no {token}, which a {writes} needs")
-    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
-    start = tokenizer.pad_token_id if bos is None else bos
-    special = {"bos_token_id": bos, "eos_token_id": eos, "decoder_start_token_id": start}
-    config = new_config(HEAD, args, tokenizer, **special, **sizes)
-    if sizes and "decoder_vocab_size" not in type(config)().to_dict():
-        raise ValueError(f"separate_vocabularies: a model of type {config.model_type!r} has one vocabulary")
+    start = tokenizer.pad_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+    config = new_config(HEAD, args, tokenizer, decoder_start_token_id=start)
     size = getattr(config, "decoder_vocab_size", None) or config.vocab_size
-    if size < (needed := sizes.get("decoder_vocab_size", len(tokenizer))):
-        raise ValueError(f"decoder_vocab_size {size}: the targets' tokenizer has {needed} tokens")
+    if size < len(tokenizer):
+        raise ValueError(f"decoder_vocab_size {size}: the tokenizer has {len(tokenizer)} tokens")
     if getattr(config, "forced_eos_token_id", None) is not None:  # of the architecture's own vocabulary
-        config.forced_eos_token_id = eos
+        config.forced_eos_token_id = tokenizer.eos_token_id
     return new_model(HEAD, args, config)
 
 
@@ -163,8 +139,7 @@ class TargetTask(TokenTask):
         self.collate.model = self.model  # which makes the decoder's inputs of the labels
 
     def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:
-        """The summed loss of each target's tokens, `(batch,)`. Labels are smoothed in training alone, so that a split's
-        perplexity is the text's."""
+        """The summed loss of each target's tokens, `(batch,)`. Labels are smoothed in training alone."""
         labelled, epsilon = batch["labels"] != IGNORED, self.smoothing if torch.is_grad_enabled() else 0.0
         if self.is_zoo and torch.is_grad_enabled() and not epsilon:  # in chunks, whose logits are not held
             return {"loss": model(**batch, use_cache=False, num_items_in_batch=1).loss[None]}
@@ -187,13 +162,19 @@ class TextToTextTask(TargetTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         args, config = self.args, self.model.config
+        if not args.num_eval_texts and args.metric_for_best_model not in TokenTask.metric_titles:
+            raise ValueError(f"metric_for_best_model {args.metric_for_best_model!r} needs num_eval_texts")
         if args.num_eval_texts and is_sharded(self.accelerator):
             raise ValueError("num_eval_texts: a sharded model does not write in training; it does with DDP")
         lengths = [(len(pair["input_ids"]), len(pair["labels"])) for pair in self.splits["train"]]
         self.lengths = lengths if args.per_device_train_batch_tokens else list(map(sum, lengths))
         self.smoothing = args.label_smoothing_factor
         self.max_length = args.max_target_length + 1  # of a written text, with the token that every one starts with
-        args.set_generation(self.model.generation_config, self.max_length)
+        generation = self.model.generation_config  # by which the model writes, here and wherever it is loaded
+        if args.is_new or (generation.max_length is None and generation.max_new_tokens is None):
+            generation.max_length = self.max_length
+        # Set also if it is 1: without a number, the zoo's pipelines would search with more beams than evaluations do.
+        generation.num_beams = args.num_beams or generation.num_beams or 1
         self.has_two = self.target_tokenizer is not self.tokenizer
         if self.has_two:
             self.facts["target tokenizer"] = vocabulary_digest(self.target_tokenizer)
@@ -206,13 +187,9 @@ class TextToTextTask(TargetTask):
             return TokenBatchSampler(self.lengths, replace(division, per_device=tokens), self.args.seed)
         return super().make_batch_sampler(division)
 
-    @classmethod
-    def metric_names(cls, args: TextToTextOptions, names_of_results: Sequence[str] = ()) -> list[str]:
-        return super().metric_names(args, names_of_results if args.num_eval_texts else ())
-
     def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
         """Loss and perplexity of a split, and the scores of the texts that are written for its first pairs."""
-        num_samples = 0 if is_sharded(self.accelerator) else self.args.num_samples
+        num_samples = 0 if is_sharded(self.accelerator) else NUM_SAMPLES
         return super().evaluate(model, split) | self.score(model, split, self.args.num_eval_texts, num_samples)
 
     def score(self, model: nn.Module, split: str, num_scored: int, num_samples: int) -> dict[str, float]:
@@ -235,13 +212,13 @@ class TextToTextTask(TargetTask):
         # All have as many rows, one perhaps twice: the processes of a sharded model must generate equally often.
         share, batch_size = -(-len(order) // accelerator.num_processes), self.args.per_device_eval_batch_size
         mine = (order[accelerator.process_index :: accelerator.num_processes] + order[:1])[:share]
-        whole, sharded, texts = self.unwrapped(model).eval(), is_sharded(accelerator), []
+        unwrapped, sharded, texts = self.unwrapped(model).eval(), is_sharded(accelerator), []
         for start in tqdm(range(0, share, batch_size), desc="writing", leave=False, disable=self.hides_bars):
             rows = mine[start : start + batch_size]
             batch = collate([{"input_ids": sources[row]} for row in rows]).to(accelerator.device)
-            ids = whole.generate(**batch, max_length=self.max_length, synced_gpus=sharded)
+            ids = unwrapped.generate(**batch, max_length=self.max_length, synced_gpus=sharded)
             texts += zip(rows, self.target_tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True)
-        whole.train()
+        unwrapped.train()
         return [text for _, text in sorted(dict(gather_object(texts)).items())]
 
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:
@@ -254,7 +231,7 @@ class TextToTextTask(TargetTask):
         """Loss and scores of the final split; the texts that the model writes for it go to a file."""
         split = self.final_split
         metrics = super().evaluate(best, split)
-        metrics |= self.score(best, split, len(self.splits[split]), self.args.num_samples)
+        metrics |= self.score(best, split, len(self.splits[split]), NUM_SAMPLES)
         if self.accelerator.is_main_process:
             lines = "".join(" ".join(text.split()) + "\n" for text in self.texts)
             # The file's name is that of transformers' examples.

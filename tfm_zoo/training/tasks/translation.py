@@ -1,10 +1,10 @@
 """Translation, of pairs of sentences in two languages. text_to_text.py has what it shares with summarization."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -13,7 +13,7 @@ from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.training import splits
 from tfm_zoo.training.options import option
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.task import choose_best_metric, task_of_rows
+from tfm_zoo.training.task import load_task_of_rows
 from tfm_zoo.training.tasks.text_to_text import SIDES, TextPairs, TextToTextOptions, TextToTextTask, build_seq2seq
 
 NESTED = "translation"  # a column of mappings from language to text, as many data sets on the Hub have it
@@ -21,15 +21,12 @@ NESTED = "translation"  # a column of mappings from language to text, as many da
 
 @dataclass(frozen=True)
 class TranslationOptions(TextToTextOptions):
-    """The options of a translator. Names of the data's are those of transformers' `run_translation.py`; defaults of
-    training are *Attention Is All You Need*'s."""
+    """The options of a translator, named as in transformers' `run_translation.py`. Defaults of training are *Attention
+    Is All You Need*'s."""
 
     built_in: ClassVar = staticmethod(built_in_data.reversed_sequences)
     built_in_note: ClassVar = "The data set is generated: letters, to be put in the reverse order."
     writes: ClassVar = "translation"
-
-    # The model
-    separate_vocabularies: bool = option(False, "Make a tokenizer from each side, and not one from both.")
 
     # The data
     train_file: str | None = option(
@@ -61,7 +58,7 @@ def load_parallel_texts(args: TranslationOptions) -> TextPairs:
         languages = tuple(given or usual for given, usual in zip(languages, SIDES, strict=True))
     raw, notes = splits.load_splits(args, load_pairs)
     rows = {name: _pairs(languages, splits.FoundSplit(args, name, split)) for name, split in raw.items()}
-    return TextPairs(splits.cut_splits(args, rows, notes), notes, languages)
+    return TextPairs(splits.cut_splits(args, rows, notes, args.seed), notes, languages)
 
 
 def load_pairs(args: TranslationOptions, role: str, file: str) -> Dataset:
@@ -98,8 +95,7 @@ def _pairs(languages: Sequence[str | None], table: splits.FoundSplit) -> Dataset
 def set_languages(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source_lang: str, target_lang: str
 ) -> None:
-    """If a checkpoint knows many languages, set its tokenizer to the codes of these two, and its model to write the
-    second."""
+    """If a checkpoint knows many languages, set its tokenizer to these two, and its model to write the second."""
     if not hasattr(tokenizer, "tgt_lang"):
         return
     for name, language in (("source_lang", source_lang), ("target_lang", target_lang)):
@@ -124,20 +120,17 @@ class TranslationTask(TextToTextTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.languages = language_codes(self.data.languages)
+        codes = [name.split("_")[0] for name in self.data.languages]  # `en` for `en` or `en_XX`
+        self.languages = codes if all(re.fullmatch("[a-z]{2,3}", code) for code in codes) else None  # a column's name
 
 
-def language_codes(names: Iterable[str]) -> list[str] | None:
-    """`en` for `en` or `en_XX`; None if a name is not a code of two or three letters; a column may be named so."""
-    codes = [name.split("_")[0] for name in names]
-    return codes if all(re.fullmatch("[a-z]{2,3}", code) for code in codes) else None
+def build_translator(args: TranslationOptions, pairs: TextPairs) -> tuple[Any, ...]:
+    """As [`build_seq2seq`], set to the languages of the pairs."""
+    model, *tokenizers = build_seq2seq(args, pairs)
+    if not args.is_new:
+        set_languages(model, tokenizers[0], *pairs.languages)
+    return model, *tokenizers
 
 
 def load_task(run: Run) -> TranslationTask:
-    with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
-        pairs = load_parallel_texts(run.args)
-        run = choose_best_metric(run, TranslationTask, pairs.usual_metrics)
-        parts = build_seq2seq(run.args, pairs)
-        if not run.args.is_new:
-            set_languages(parts["model"], parts["tokenizer"], *pairs.languages)
-        return task_of_rows(TranslationTask, run, pairs, **parts)
+    return load_task_of_rows(TranslationTask, run, load_parallel_texts, build_translator)
