@@ -1,16 +1,20 @@
 """A task in transformers' Trainer: the same losses and figures as in the recipes' own loop, of any task."""
 
+import shutil
+
 import pytest
 import torch
 from transformers import TrainerCallback
+from transformers.integrations import get_available_reporting_integrations
 
 from tfm_zoo.training.trainer import as_trainer
 
 from .conftest import SIZES, logged
 
 NEW = {"config_overrides": f"{SIZES},hidden_dropout=0,attention_dropout=0"}
-TASKS = {"classification": {}, "lists": {}, "tagging": NEW, "questions": NEW, "causal_lm": NEW}
-TASKS["summaries"] = NEW | {"per_device_train_batch_tokens": 0}
+TASKS = {"classification": {}, "lists": {}, "tagging": NEW, "questions": NEW}
+TASKS["causal_lm"] = NEW | {"sample_length": 0}
+TASKS["summaries"] = NEW | {"per_device_train_batch_tokens": 0, "num_samples": 0, "num_eval_texts": 0}
 #: of the loop and of the Trainer alike; the Trainer rounds a share of steps up
 PLAIN = {"gradient_accumulation_steps": 2, "max_train_steps": 3, "eval_steps": 3, "warmup_steps": 0, "logging_steps": 1}
 
@@ -57,9 +61,45 @@ def test_settings_callbacks_loss_and_splits_are_the_callers(recipe, tmp_path):
     assert {"zoo_manifest.json", "tokenizer.json"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 
+def test_options_of_other_names_are_settings_of_the_trainer(recipe):
+    options = {"group_by_length": True, "sync_each_batch": True, "checkpointing_steps": "epoch", "with_tracking": True}
+    options |= {"lr_scheduler_kwargs": "num_cycles=2", "lr_scheduler_type": "cosine_with_restarts"}
+    args = as_trainer(recipe("tagging").task(**options)).args
+    assert (args.train_sampling_strategy, args.save_strategy) == ("group_by_length", "epoch")
+    assert args.accelerator_config.gradient_accumulation_kwargs["sync_each_batch"]
+    assert args.report_to == get_available_reporting_integrations() and args.lr_scheduler_kwargs == {"num_cycles": 2}
+
+
+def test_it_goes_on_by_an_option_alone_and_otherwise_deletes_nothing(recipe, tmp_path):
+    """It ends with the best model, if an option names its metric."""
+    made, folder = recipe("tagging"), tmp_path / "run"
+    options = {"checkpointing_steps": 1, "eval_steps": 1, "metric_for_best_model": "loss", "learning_rate": 0.3}
+    whole = as_trainer(made.task(**options), {"disable_tqdm": True, "save_total_limit": 9})
+    whole.train()
+    losses = [entry["eval_loss"] for entry in whole.state.log_history if "eval_loss" in entry]
+    assert min(losses) < losses[-1] and whole.evaluate()["eval_loss"] == pytest.approx(min(losses))
+    shutil.rmtree(folder / "checkpoint-3")
+    (folder / "checkpoint-2" / "kept").touch()
+    elsewhere = as_trainer(made.task(output_dir=tmp_path / "other"), {"output_dir": str(folder)})
+    with pytest.raises(FileExistsError, match="--resume_from_checkpoint auto to go on"):
+        elsewhere.train()
+    again = as_trainer(made.task(resume_from_checkpoint="auto", **options), {"disable_tqdm": True})
+    again.train()
+    assert [entry["eval_loss"] for entry in again.state.log_history if "eval_loss" in entry][:3] == losses
+    assert (folder / "checkpoint-2" / "kept").exists()
+    with pytest.raises(ValueError, match="is of transformers' Trainer: go on with as_trainer"):
+        made.resumed(resume_from_checkpoint="auto", **options)
+
+
 def test_what_the_trainer_does_not_do_is_refused(recipe, texts):
-    with pytest.raises(ValueError, match="does not read freeze: use the Trainer"):
-        as_trainer(recipe("classification").task(freeze=["embeddings"]))
+    for options, message in (
+        ({"freeze": ["embeddings"]}, "does not read freeze: use the Trainer"),
+        ({"metric_for_best_model": "f1", "checkpointing_steps": 3}, "give checkpointing_steps epoch"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            as_trainer(recipe("classification").task(**options))
+    with pytest.raises(ValueError, match="per_device_train_batch_tokens: give 0"):
+        as_trainer(recipe("translation").task(num_samples=0))
     stream = {"streaming": True, "max_train_steps": 2, "validation_file": texts / "held_out.txt"}
     with pytest.raises(ValueError, match="this task reads a stream"):
         as_trainer(recipe("causal_lm").task(**stream))

@@ -89,6 +89,8 @@ class TrainState:
     @classmethod
     def read(cls, folder: Path) -> "TrainState":
         values = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        if "step" not in values:
+            raise ValueError(f"{folder} is of transformers' Trainer: go on with as_trainer, or give another output_dir")
         return cls(**{"identity" if name == "run" else name: value for name, value in values.items()})  # 0.3: "run"
 
 
@@ -123,7 +125,8 @@ def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
     differing = [name for name, now in identity.items() if now not in (was := recorded.get(name, now), [was])]
     if others := [name for name in differing if name not in RESUME_WARNINGS]:
         changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in others)
-        raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}")
+        advice = "give what it was, or another output_dir"
+        raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}; {advice}")
     for name in differing:
         logger.warning(f"Continuing with {name} {identity[name]}, which was {recorded[name]}: {RESUME_WARNINGS[name]}")
 

@@ -270,6 +270,12 @@ class TrainingOptions(DataOptions):
         return {"true": "auto", "false": None}.get(str(asked).lower(), asked)
 
     @property
+    def is_higher_better(self) -> bool:
+        """Whether of two models the one with more of `metric_for_best_model` is the better."""
+        falling = self.metric_for_best_model.endswith(("loss", "perplexity", "mse", "mae"))
+        return not falling if self.greater_is_better is None else self.greater_is_better
+
+    @property
     def has_own_sizes(self) -> bool:
         """Whether the options name a new model with sizes of its own, and not the small one."""
         return bool(self.model_type or self.config_name)

@@ -42,6 +42,7 @@ class Run:
     accelerator: Accelerator
     args: TrainingOptions
     metrics: Metrics | None = None  # those that are loaded before the task is made
+    seeks_best: bool = False  # whether an option names the metric that picks the best model
 
 
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:

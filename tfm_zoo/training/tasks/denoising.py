@@ -122,7 +122,8 @@ class DenoisingTask(TargetTask):
 
 
 def load_task(run: Run) -> DenoisingTask:
-    args = choose_best_metric(run, DenoisingTask).args
+    run = choose_best_metric(run, DenoisingTask)
+    args = run.args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         documents = load_documents(args)
         if args.is_new:

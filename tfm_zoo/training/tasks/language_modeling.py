@@ -266,7 +266,8 @@ class LanguageModelingTask(TokenTask):
 
 
 def load_task(run: Run) -> LanguageModelingTask:
-    args = choose_best_metric(run, LanguageModelingTask).args
+    run = choose_best_metric(run, LanguageModelingTask)
+    args = run.args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(args)
         if args.is_new:
