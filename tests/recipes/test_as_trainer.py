@@ -93,12 +93,12 @@ def test_it_goes_on_by_an_option_alone_and_otherwise_deletes_nothing(recipe, tmp
 
 def test_what_the_trainer_does_not_do_is_refused(recipe, texts):
     for options, message in (
-        ({"freeze": ["embeddings"]}, "does not read freeze: use the Trainer"),
+        ({"freeze": ["embeddings"]}, "does not read freeze: leave it out"),
         ({"metric_for_best_model": "f1", "checkpointing_steps": 3}, "give checkpointing_steps epoch"),
     ):
         with pytest.raises(ValueError, match=message):
             as_trainer(recipe("classification").task(**options))
-    with pytest.raises(ValueError, match="per_device_train_batch_tokens: give 0"):
+    with pytest.raises(ValueError, match="does not read per_device_train_batch_tokens: leave it out, or give 0"):
         as_trainer(recipe("translation").task(num_samples=0))
     stream = {"streaming": True, "max_train_steps": 2, "validation_file": texts / "held_out.txt"}
     with pytest.raises(ValueError, match="this task reads a stream"):

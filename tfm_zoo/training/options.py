@@ -142,8 +142,7 @@ class TrainingOptions(DataOptions):
 
     # The model
     model_name_or_path: str | None = option(
-        None,
-        f"Folder or Hub id; default: a small new model; to classify, tag or answer on your data {default_model}.",
+        None, f"Folder or Hub id; default: a small new model; to classify, tag or answer on your data {default_model}."
     )
     model_revision: str | None = option(None, "Branch, tag or commit of a checkpoint on the Hub; default: main.")
     model_type: str | None = option(None, "Type of a new model in its default size (llama); default: a small model.")

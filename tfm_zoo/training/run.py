@@ -53,7 +53,7 @@ def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[st
     starting_point(accelerator, args)  # refuses a folder that holds another run; `Loop.begin` asks again, locked
     with accelerator.main_process_first():  # a metric may be downloaded
         metrics = load_metrics(args.metrics, args.trust_remote_code) if args.metrics else None
-    return Run(name, accelerator, args, metrics)
+    return Run(name, accelerator, args, metrics, seeks_best=bool(args.metric_for_best_model))
 
 
 @contextmanager

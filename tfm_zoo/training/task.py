@@ -196,8 +196,7 @@ def choose_best_metric(run: Run, task_class: type[Task], usual: UsualMetrics | N
     best = (args.metric_for_best_model or (usual.best if usual.best in names else "loss")).removeprefix("eval_")
     if best not in names:
         raise ValueError(f"metric_for_best_model {best!r}: expected one of {names}")
-    seeks_best = bool(args.metric_for_best_model)
-    return replace(run, args=replace(args, metric_for_best_model=best), metrics=metrics, seeks_best=seeks_best)
+    return replace(run, args=replace(args, metric_for_best_model=best), metrics=metrics)
 
 
 def task_of_rows(

@@ -17,13 +17,11 @@ from tfm_zoo.training.options import as_mapping
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.task import Batch, Task, sums
 
-#: options that the recipes' own loop reads, and the Trainer does not -> what to do
-WRITING = ("num_eval_texts", "num_samples", "sample_prompt", "sample_length", "top_p", "temperature")
-LOOP = {
-    **dict.fromkeys(("freeze", "lora_rank", "early_stopping_patience"), "use the Trainer's callbacks, or PEFT"),
-    **dict.fromkeys(WRITING, "its evaluations write no texts"),
-    "per_device_train_batch_tokens": "give 0, for batches of per_device_train_batch_size examples",
-}
+#: options that the recipes' own loop reads, and the Trainer does not
+LOOP = """
+    freeze lora_rank early_stopping_patience num_eval_texts num_samples sample_prompt sample_length top_p temperature
+    per_device_train_batch_tokens
+"""
 
 
 def as_trainer(task: Task, args: TrainingArguments | Mapping[str, Any] | None = None, **arguments: Any) -> Trainer:
@@ -42,8 +40,9 @@ def as_trainer(task: Task, args: TrainingArguments | Mapping[str, Any] | None = 
     if isinstance(task.splits["train"], Stream):
         raise ValueError("as_trainer takes data in memory, and this task reads a stream: train it by its recipe")
     usual = {each.name: each.default for each in fields(task.args)} | {"per_device_train_batch_tokens": 0}
-    if unread := [name for name in LOOP if getattr(task.args, name, None) not in (None, 0, usual.get(name))]:
-        raise ValueError(f"as_trainer does not read {unread[0]}: {LOOP[unread[0]]}")
+    if unread := [name for name in LOOP.split() if getattr(task.args, name, 0) not in (None, 0, usual.get(name))]:
+        advice = "leave it out, or give 0; use the Trainer's callbacks, or PEFT"
+        raise ValueError(f"as_trainer does not read {unread[0]}: {advice}")
     if not isinstance(args, TrainingArguments):
         args = TrainingArguments(**settings_of(task) | dict(args or {}))
     return TaskTrainer(task, args=args, **arguments)
@@ -58,10 +57,10 @@ def settings_of(task: Task) -> dict[str, Any]:
         same[min(names & {"activation_checkpointing", "gradient_checkpointing"})] = True
     if args.sync_each_batch:
         same["accelerator_config"] = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
-    interval = str(args.eval_steps or "epoch")
-    if task.run.seeks_best and args.checkpointing_steps not in (None, interval):
+    saving, interval = args.checkpointing_steps, str(args.eval_steps or "epoch")
+    if task.run.seeks_best and saving not in (None, interval):
         raise ValueError(f"metric_for_best_model takes one of the checkpoints: give checkpointing_steps {interval}")
-    saving = args.checkpointing_steps or ("best" if task.run.seeks_best else "no")
+    saving = saving or ("best" if task.run.seeks_best else "no")
     if saving.isdecimal():
         same["save_steps"], saving = int(saving), "steps"
     return same | {

@@ -122,8 +122,7 @@ class DenoisingTask(TargetTask):
 
 
 def load_task(run: Run) -> DenoisingTask:
-    run = choose_best_metric(run, DenoisingTask)
-    args = run.args
+    args = choose_best_metric(run, DenoisingTask).args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         documents = load_documents(args)
         if args.is_new:

@@ -266,8 +266,7 @@ class LanguageModelingTask(TokenTask):
 
 
 def load_task(run: Run) -> LanguageModelingTask:
-    run = choose_best_metric(run, LanguageModelingTask)
-    args = run.args
+    args = choose_best_metric(run, LanguageModelingTask).args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         corpus = load_corpus(args)
         if args.is_new:

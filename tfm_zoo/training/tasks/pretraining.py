@@ -221,8 +221,7 @@ def losses_and_hits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def load_task(run: Run) -> PretrainingTask:
-    run = choose_best_metric(run, PretrainingTask)
-    args = run.args
+    args = choose_best_metric(run, PretrainingTask).args
     with run.accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         documents, head = load_documents(args), PAIRS if args.next_sentence_prediction else MASKED
         new = args.is_new and new_encoder(args, head, documents.train.first_texts())

@@ -33,8 +33,7 @@ class TranslationOptions(TextToTextOptions):
 
     # The data
     train_file: str | None = option(
-        None,
-        f"A table with a column for each language, or {NESTED!r} of both; or 'a/train': a/train.en, a/train.de.",
+        None, f"A table with a column for each language, or {NESTED!r} of both; or 'a/train': a/train.en, a/train.de."
     )
     source_lang: str | None = option(None, "Language to translate from: a column, or a tokenizer's code (en_XX).")
     target_lang: str | None = option(None, "The language to translate into, likewise.")
