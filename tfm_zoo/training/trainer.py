@@ -71,8 +71,7 @@ def settings_of(task: Task) -> dict[str, Any]:
         "load_best_model_at_end": task.run.seeks_best,
         "greater_is_better": args.is_higher_better,
         "train_sampling_strategy": "group_by_length" if args.group_by_length else "random",
-        "bf16": task.accelerator.mixed_precision == "bf16",
-        "fp16": task.accelerator.mixed_precision == "fp16",
+        **{name: task.accelerator.mixed_precision == name for name in ("bf16", "fp16")},
         "torch_compile_backend": args.torch_compile_backend if args.torch_compile else None,
         "report_to": args.report_to or ("all" if args.with_tracking else "none"),
         "remove_unused_columns": False,  # the task reads all that its collator makes

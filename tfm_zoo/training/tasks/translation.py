@@ -1,7 +1,7 @@
 """Translation, of pairs of sentences in two languages. text_to_text.py has what it shares with summarization."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -123,13 +123,8 @@ class TranslationTask(TextToTextTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.languages = language_codes(self.data.languages)
-
-
-def language_codes(names: Iterable[str]) -> list[str] | None:
-    """`en` for `en` or `en_XX`; None if a name is not a code of two or three letters; a column may be named so."""
-    codes = [name.split("_")[0] for name in names]
-    return codes if all(re.fullmatch("[a-z]{2,3}", code) for code in codes) else None
+        codes = [name.split("_")[0] for name in self.data.languages]  # "en" of "en_XX"; a column may have another name
+        self.languages = codes if all(re.fullmatch("[a-z]{2,3}", code) for code in codes) else None
 
 
 def load_task(run: Run) -> TranslationTask:
