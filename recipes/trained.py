@@ -48,7 +48,7 @@ def check_file(file: Path | None, error: Callable[[str], None]) -> None:
 def lines_of(file: Path | None, error: Callable[[str], None], advice: str = "") -> list[str]:
     """The lines of `--file`. `error` ends the program, with `advice` at the end, if that is not a file of lines."""
     check_file(file, error)
-    if file and file.suffix in TABLES:
+    if file and file.suffix.lower() in TABLES:
         error(f"--file {file} is a table, and a file is read line by line{advice}")
     if not file:
         return []

@@ -20,15 +20,7 @@ from tests.equivalence.comparison import (
     ragged_batch,
     target_mask,
 )
-from tests.official_models import (
-    BY_NAME,
-    SPECIAL_TOKENS,
-    OfficialClass,
-    build,
-    build_tiny,
-    distinct,
-    keep_every_layer,
-)
+from tests.official_models import BY_NAME, SPECIAL_TOKENS, OfficialClass, build, build_tiny, distinct, keep_every_layer
 from tests.precision import assert_same
 from tests.published_sizes import PUBLISHED
 from tfm_zoo.converters import from_official

@@ -1,5 +1,7 @@
 """A task in transformers' Trainer: the same losses and figures as in the recipes' own loop, of any task."""
 
+import shutil
+
 import pytest
 import torch
 from transformers import TrainerCallback
@@ -9,8 +11,9 @@ from tfm_zoo.training.trainer import as_trainer
 from .conftest import SIZES, logged
 
 NEW = {"config_overrides": f"{SIZES},hidden_dropout=0,attention_dropout=0"}
-TASKS = {"classification": {}, "lists": {}, "tagging": NEW, "questions": NEW, "causal_lm": NEW}
-TASKS["summaries"] = NEW | {"per_device_train_batch_tokens": 0}
+TASKS = {"classification": {}, "lists": {}, "tagging": NEW, "questions": NEW}
+TASKS["causal_lm"] = NEW | {"sample_length": 0}
+TASKS["summaries"] = NEW | {"per_device_train_batch_tokens": 0, "num_samples": 0, "num_eval_texts": 0}
 #: of the loop and of the Trainer alike; the Trainer rounds a share of steps up
 PLAIN = {"gradient_accumulation_steps": 2, "max_train_steps": 3, "eval_steps": 3, "warmup_steps": 0, "logging_steps": 1}
 
@@ -38,7 +41,8 @@ def test_losses_and_figures_are_those_of_the_loop(recipe, name, monkeypatch):
 
 def test_settings_callbacks_loss_and_splits_are_the_callers(recipe, tmp_path):
     """Evaluations have the task's loss."""
-    steps, task = [], recipe("lists").task()
+    options = {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": "num_cycles=2"}
+    steps, task = [], recipe("lists").task(group_by_length=True, sync_each_batch=True, **options)
     counting = TrainerCallback()
     counting.on_step_end = lambda *args, **kwargs: steps.append(1)
 
@@ -48,6 +52,8 @@ def test_settings_callbacks_loss_and_splits_are_the_callers(recipe, tmp_path):
     changes = {"optim": "adafactor", "max_steps": 2, "logging_steps": 1, "eval_strategy": "no", "disable_tqdm": True}
     trainer = as_trainer(task, changes, callbacks=[counting], compute_loss_func=own_loss)
     assert (trainer.args.optim, trainer.args.learning_rate) == ("adafactor", task.args.learning_rate)
+    assert trainer.args.accelerator_config.gradient_accumulation_kwargs["sync_each_batch"]
+    assert trainer.args.train_sampling_strategy == "group_by_length"
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert len(steps) == 2 and losses == [2 * 16 * 2] * 2
@@ -57,9 +63,36 @@ def test_settings_callbacks_loss_and_splits_are_the_callers(recipe, tmp_path):
     assert {"zoo_manifest.json", "tokenizer.json"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 
-def test_what_the_trainer_does_not_do_is_refused(recipe, texts):
-    with pytest.raises(ValueError, match="does not read freeze: use the Trainer"):
-        as_trainer(recipe("classification").task(freeze=["embeddings"]))
-    stream = {"streaming": True, "max_train_steps": 2, "validation_file": texts / "held_out.txt"}
-    with pytest.raises(ValueError, match="this task reads a stream"):
-        as_trainer(recipe("causal_lm").task(**stream))
+def test_it_goes_on_by_an_option_alone_and_otherwise_deletes_nothing(recipe, tmp_path):
+    """It ends with the best model, if an option names its metric."""
+    made, kept, quiet = recipe("tagging"), tmp_path / "run" / "checkpoint-2", {"disable_tqdm": True}
+    options = {"checkpointing_steps": 1, "eval_steps": 1, "metric_for_best_model": "loss", "learning_rate": 0.3}
+    whole = as_trainer(made.task(**options), quiet | {"save_total_limit": 9})
+    whole.train()
+    losses = [entry["eval_loss"] for entry in whole.state.log_history if "eval_loss" in entry]
+    assert min(losses) < losses[-1] and whole.evaluate()["eval_loss"] == pytest.approx(min(losses))
+    shutil.rmtree(kept.with_name("checkpoint-3"))
+    with pytest.raises(FileExistsError, match="--resume_from_checkpoint auto to go on"):
+        as_trainer(made.task(output_dir=tmp_path / "other"), {"output_dir": str(kept.parent)}).train()
+    (kept / "mark").touch()
+    again = as_trainer(made.task(resume_from_checkpoint="auto", **options), quiet)
+    again.train()
+    assert [entry["eval_loss"] for entry in again.state.log_history if "eval_loss" in entry][:3] == losses
+    assert (kept / "mark").exists()
+    with pytest.raises(ValueError, match="is of transformers' Trainer: go on with as_trainer"):
+        made.resumed(resume_from_checkpoint="auto", **options)
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [
+        ("classification", {"freeze": ["embeddings"]}, "does not read freeze: leave it out"),
+        ("classification", {"metric_for_best_model": "f1", "checkpointing_steps": 3}, "give checkpointing_steps epoch"),
+        ("translation", {"num_samples": 0}, "does not read per_device_train_batch_tokens: leave it out, or give 0"),
+        ("causal_lm", {"streaming": True, "sample_length": 0}, "this task reads a stream"),
+    ],
+)
+def test_what_the_trainer_does_not_do_is_refused(recipe, texts, task, options, message):
+    stream = {"max_train_steps": 2, "validation_file": texts / "held_out.txt"} if "streaming" in options else {}
+    with pytest.raises(ValueError, match=message):
+        as_trainer(recipe(task).task(**options, **stream))

@@ -167,9 +167,10 @@ def refused(rules: Iterable[ConfigRule], official: Fields) -> dict[str, str]:
 
 
 def check_overrides(overrides: Mapping[str, Any], config_class: type) -> None:
-    """Refuses a name that is not a field of the configuration, and suggests the field that it resembles."""
+    """Refuses a name that is not a field of the configuration, and suggests the field that it means or resembles."""
     names = {field.name for field in fields(config_class)} | {"num_labels", "output_attentions", "rope_parameters"}
     for name in overrides.keys() - names:
-        nearest = get_close_matches(name, names, n=1)
+        alias = config_class.attribute_map.get(name)  # its name in official configurations
+        nearest = [alias] if alias else get_close_matches(name, names, n=1)
         hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
         raise ConversionError(f"{config_class.__name__} has no field {name!r}.{hint}")

@@ -24,6 +24,7 @@ from ..data.row_files import (
     matching_files,
     rows_of_files,
     splits_of,
+    suffix_of,
 )
 from ..utils.pointers import refuse_pointer
 
@@ -197,14 +198,14 @@ def from_files(patterns: Sequence[str]) -> list[IterableDataset]:
     if not files:
         raise ValueError(f"{name}: there is no text, the files are empty")
     rows = rows_of_files(files, name, streaming=True)
-    return [rows if files[0].suffix in (".txt", ".jsonl") else rows.with_format("arrow")]
+    return [rows if suffix_of(files[0]) in (".txt", ".jsonl") else rows.with_format("arrow")]
 
 
 def has_rows(path: Path) -> bool:
     """Whether a file has rows, as far as its size or Parquet's metadata say. A `ValueError` names a broken file."""
     refuse_pointer(path)
     try:
-        return path.stat().st_size > 0 and (path.suffix != ".parquet" or pq.read_metadata(path).num_rows > 0)
+        return path.stat().st_size > 0 and (suffix_of(path) != ".parquet" or pq.read_metadata(path).num_rows > 0)
     except pa.ArrowException as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
 

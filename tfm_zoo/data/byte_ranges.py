@@ -24,7 +24,7 @@ def in_ranges(files: Sequence[Path], at_empty_lines: bool = False) -> IterableDa
     size = max(SHARD, sum(sizes.values()) // SHARDS)
     ranges = [(path, begin, begin + size) for path in sizes for begin in range(0, sizes[path], size)]
     names, features = None, Features({"text": Value("string")})
-    if files[0].suffix == ".jsonl":
+    if files[0].suffix.lower() == ".jsonl":
         names, features = _columns(files), None
     options = {"ranges": ranges, "names": names, "at_empty_lines": at_empty_lines}
     rows = IterableDataset.from_generator(_read, features, options)

@@ -26,6 +26,7 @@ TEXT_FILES = {".txt": "text", **TABLES}
 #: cells of CSV may be quoted (RFC 4180); those of TSV stand as they are, and quotation marks are a part of them
 DIALECTS = {",": {}, "\t": {"quoting": csv.QUOTE_NONE}}
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
+NAMES = {",": "commas", "\t": "tabs", ";": "semicolons"}
 #: UTF-8, in which a byte order mark at the beginning of a file is not text
 ENCODING = "utf-8-sig"
 BLOCK = 10_000  # rows of a CSV file that `datasets` reads at once, and finds types for
@@ -52,11 +53,11 @@ def rows_of_files(
     Raises:
         ValueError: for a file that is not what its name says. The message names it, and the line if it can.
     """
-    suffix = files[0].suffix
+    suffix = suffix_of(files[0])
     for file in files:
         check_file(file)
-        if suffix == ".csv":
-            refuse_semicolons(file)
+        if suffix in DELIMITERS:
+            refuse_other_delimiters(file, DELIMITERS[suffix])
     if streaming and suffix in (".txt", ".jsonl") and any(file.stat().st_size > whole_up_to for file in files):
         return in_ranges(files, at_empty_lines=text_rows == "line")
     files = [file for file in files if file.stat().st_size]
@@ -141,10 +142,10 @@ def check_file(file: Path) -> None:
     """Refuses a pointer of Git LFS, and a text file in UTF-16 or, of TSV, in which a line has more or fewer cells than
     the header: a cell with a tab or a line break would shift all others."""
     refuse_pointer(file)
-    if TEXT_FILES.get(file.suffix, "parquet") == "parquet":
+    if TEXT_FILES.get(suffix_of(file), "parquet") == "parquet":
         return
     refuse_utf_16(file)
-    if file.suffix == ".tsv":
+    if suffix_of(file) == ".tsv":
         with file.open(encoding=ENCODING, errors="replace") as lines:
             sizes = ((number, line.count("\t") + 1) for number, line in enumerate(lines, 1) if line.strip(" \n"))
             _, columns = next(sizes, (1, 1))
@@ -154,12 +155,12 @@ def check_file(file: Path) -> None:
                 raise ValueError(f"{file}, line {wrong[0]}: {found} ({advice})")
 
 
-def refuse_semicolons(file: Path) -> None:
-    """Refuses a CSV file whose header has semicolons for commas. (In a folder, README.md may declare them.)"""
+def refuse_other_delimiters(file: Path, delimiter: str) -> None:
+    """Refuses a CSV or TSV file whose header is divided by something else. (In a folder, README.md may declare it.)"""
     with file.open(encoding=ENCODING, errors="replace") as lines:
         header = lines.readline().strip()
-    if ";" in header and "," not in header:
-        raise ValueError(f"{file} has semicolons ({header!r}): a .csv file needs commas, a .tsv file tabs")
+    if delimiter not in header and (found := max(NAMES, key=header.count)) in header:
+        raise ValueError(f"{file} has {NAMES[found]} ({header!r}): a .csv file needs commas, a .tsv file tabs")
 
 
 def refuse_utf_16(file: Path) -> None:
@@ -183,9 +184,10 @@ def line_of(file: Path, row: int) -> int | None:
     """The line, counted from 1, at which row number `row`, counted from 0, begins in a CSV, TSV or JSON-lines file;
     None for any other file."""
     with suppress(csv.Error, ValueError), file.open(encoding=ENCODING, newline="") as lines:
-        if file.suffix in DELIMITERS:
-            return next(islice(_rows_of_table(lines, DELIMITERS[file.suffix]), row + 1, None), None)  # after a header
-        if file.suffix in (".json", ".jsonl"):
+        if suffix_of(file) in DELIMITERS:
+            rows = _rows_of_table(lines, DELIMITERS[suffix_of(file)])
+            return next(islice(rows, row + 1, None), None)  # after a header
+        if suffix_of(file) in (".json", ".jsonl"):
             kinds = (dict, NoneType)
             rows = (number for number, line in enumerate(lines, 1) if line.strip() and type(json.loads(line)) in kinds)
             return next(islice(rows, row, None), None)  # `None` if the file is one list
@@ -215,11 +217,16 @@ def matching_files(file: str) -> list[Path]:
     return sorted(path for path in map(Path, paths) if path.is_file())
 
 
+def suffix_of(file: Path) -> str:
+    """The suffix by which the kind of a file is known: ".csv" of `DATA.CSV`, too."""
+    return file.suffix.lower()
+
+
 def kind_of(files: Sequence[Path], kinds: Collection[str], name: str) -> str:
     """The suffix of all files, which is one of these kinds. `name` says in errors where the files were named."""
     if not files:
         raise FileNotFoundError(f"{name}: no such file")
-    suffix, *others = sorted({path.suffix for path in files})
+    suffix, *others = sorted(set(map(suffix_of, files)))
     if others:
         raise ValueError(f"{name} fits files of several kinds: {', '.join([suffix, *others])}")
     if suffix not in kinds:

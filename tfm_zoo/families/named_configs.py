@@ -433,5 +433,6 @@ def named_config(name: str, **overrides: Any) -> TfmConfig:
 
 def suggestion(name: str) -> str:
     """A question, after a blank, whether the name most like this one is meant; or nothing."""
-    near = get_close_matches(name.rpartition("/")[2].lower(), NAMED_CONFIGS, n=1)
+    wanted = name.rpartition("/")[2].lower()
+    near = [each for each in NAMED_CONFIGS if each.startswith(wanted)] or get_close_matches(wanted, NAMED_CONFIGS, n=1)
     return f" Did you mean {near[0]!r}?" if near else ""

@@ -88,6 +88,8 @@ class TrainState:
     def read(cls, folder: Path) -> "TrainState":
         """The state in a folder. What earlier versions recorded gets today's form."""
         values = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        if "step" not in values:
+            raise ValueError(f"{folder} is of transformers' Trainer: go on with as_trainer, or give another output_dir")
         identity = values.pop("run", None) or values.get("identity", {})  # 0.3: "run"
         if "engine" not in identity:  # 0.2 recorded options alone: where these were silent, nobody knows
             unknown = [name for name in ("mixed_precision", "torch_compile") if not identity.get(name)]
@@ -124,7 +126,8 @@ def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
     differing = [name for name, now in identity.items() if recorded.get(name, now) != now]
     if others := [name for name in differing if name not in RESUME_WARNINGS]:
         changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in others)
-        raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}")
+        advice = "give what it was, or another output_dir"
+        raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}; {advice}")
     for name in differing:
         logger.warning(f"Continuing with {name} {identity[name]}, which was {recorded[name]}: {RESUME_WARNINGS[name]}")
 

@@ -49,8 +49,10 @@ def train(loop: "Loop") -> dict[str, float]:
         loop.train()
     except KeyboardInterrupt:
         if accelerator.is_main_process:
+            saved = checkpoints.complete_checkpoints(loop.output_dir)[-1:]
+            goes_on = f"goes on from {saved[0].name}" if saved else "begins anew: no checkpoint was saved"
             step = f"Stopped at step {loop.state.step} of {loop.total_steps}"
-            print(f"\n{step}: --resume_from_checkpoint auto goes on from the last checkpoint", file=sys.stderr)
+            print(f"\n{step}: --resume_from_checkpoint {goes_on}", file=sys.stderr)
         raise
     if loop.adapters:
         loop.adapters.tuner.unload()  # the model is an ordinary one again
@@ -262,12 +264,10 @@ class Loop:
         self.log(with_prefix(metrics, "validation") | {"train_runtime": self.state.train_seconds})
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         logger.info(f"step {self.state.step}, validation: {shown}")
-        best_by, is_higher_better = self.args.metric_for_best_model, self.args.greater_is_better
+        best_by = self.args.metric_for_best_model
         if best_by not in metrics:
             raise ValueError(f"metric_for_best_model {best_by!r}: expected one of {[*metrics]}")
-        if is_higher_better is None:
-            is_higher_better = not best_by.endswith(("loss", "perplexity", "mse", "mae"))
-        if self.state.record_evaluation(metrics[best_by], is_higher_better, metrics["loss"]):
+        if self.state.record_evaluation(metrics[best_by], self.args.is_higher_better, metrics["loss"]):
             self.save_best()
         self.task.after_evaluation(self.model, self.state)
 

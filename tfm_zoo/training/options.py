@@ -138,8 +138,7 @@ class TrainingOptions(DataOptions):
 
     # The model
     model_name_or_path: str | None = option(
-        None,
-        f"Folder or Hub id; default: a small new model; to classify, tag or answer on your data {default_model}.",
+        None, f"Folder or Hub id; default: a small new model; to classify, tag or answer on your data {default_model}."
     )
     model_revision: str | None = option(None, "Branch, tag or commit of a checkpoint on the Hub; default: main.")
     model_type: str | None = option(None, "Type of a new model in its default size (llama); default: a small model.")
@@ -190,9 +189,7 @@ class TrainingOptions(DataOptions):
     lora_target_modules: list[str] | None = option(None, "Layers with adapters: q_proj v_proj; default: all linear.")
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass: less memory.")
     sync_each_batch: bool = option(False, "Sum gradients over processes after each pass: less memory, more traffic.")
-    mixed_precision: Literal["no", "fp16", "bf16"] | None = option(
-        None, "Of the forward pass; default: as `accelerate launch` says."
-    )
+    mixed_precision: Literal["no", "fp16", "bf16"] | None = option(None, "Of the forward pass; default: as launched.")
     bf16: bool = option(False, "The same as mixed_precision bf16.")
     fp16: bool = option(False, "The same as mixed_precision fp16.")
     torch_compile: bool = option(False, "Compile the model: takes minutes, and pays off with few different lengths.")
@@ -201,16 +198,12 @@ class TrainingOptions(DataOptions):
 
     logging_steps: int = option(10, "Steps between two entries of the loss in the log.", at_least=1)
     eval_steps: int | None = option(None, "Steps between evaluations; default: after each epoch.", at_least=1)
-    metrics: list[str] | None = option(
-        None, "The zoo's by name, folders, Hub ids (trust_remote_code); default: the task's."
-    )
+    metrics: list[str] | None = option(None, "Names, folders, Hub ids (with trust_remote_code); default: the task's.")
     metric_for_best_model: str | None = option(None, "What picks the best model; default: the task's, or the loss.")
     greater_is_better: bool | None = option(None, "Default: false for loss, mse, mae and perplexity, else true.")
     early_stopping_patience: int | None = option(None, "Stop after this many evaluations without a gain.", at_least=1)
 
-    checkpointing_steps: str | None = option(
-        None, "Steps between checkpoints, or 'epoch'; default: no checkpoints.", "save_steps"
-    )
+    checkpointing_steps: str | None = option(None, "Save a checkpoint after so many steps, or 'epoch'.", "save_steps")
     save_total_limit: int | None = option(2, "How many checkpoints to keep; null in YAML: all.", at_least=1)
     resume_from_checkpoint: str | None = option(
         None, "A checkpoint, or 'auto', as without a value: the newest, or else the beginning.", nargs="?", const="auto"
@@ -263,6 +256,12 @@ class TrainingOptions(DataOptions):
         """`resume_from_checkpoint`, where true means "auto", and false nothing."""
         asked = self.resume_from_checkpoint
         return {"true": "auto", "false": None}.get(str(asked).lower(), asked)
+
+    @property
+    def is_higher_better(self) -> bool:
+        """Whether of two models the one with more of `metric_for_best_model` is the better."""
+        falling = self.metric_for_best_model.endswith(("loss", "perplexity", "mse", "mae"))
+        return not falling if self.greater_is_better is None else self.greater_is_better
 
     @property
     def has_own_sizes(self) -> bool:

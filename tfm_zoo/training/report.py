@@ -71,7 +71,9 @@ def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any]
     names = metric_names(results, prefix)
     # losses say little to a reader, where there are other metrics
     names = [name for name in names if not name.endswith(("loss", "perplexity"))] or names
-    data_set = {
+    figures = {name: round(results[f"{prefix}_{name}"], 4) for name in names}
+    known = {
+        "task_type": task.pipeline_tag,
         "dataset_type": dataset_id or "local",
         "dataset_name": Path(shortened(args.source)).resolve().name,
         "dataset_config": args.dataset_config_name,
@@ -87,14 +89,8 @@ def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any]
         base_model=hub_id(args.model_name_or_path),
         model_name=name_of(args),
         eval_results=[
-            EvalResult(
-                task_type=task.pipeline_tag,
-                metric_type=name,
-                metric_name=task.metric_titles.get(name, name),
-                metric_value=round(results[f"{prefix}_{name}"], 4),
-                **data_set,
-            )
-            for name in names
+            EvalResult(metric_type=name, metric_name=task.metric_titles.get(name, name), metric_value=value, **known)
+            for name, value in figures.items()
         ],
     )
 

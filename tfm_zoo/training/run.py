@@ -42,6 +42,7 @@ class Run:
     accelerator: Accelerator
     args: TrainingOptions
     metrics: Metrics | None = None  # those that are loaded before the task is made
+    seeks_best: bool = False  # whether an option names the metric that picks the best model
 
 
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:
@@ -51,7 +52,7 @@ def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[st
     starting_point(accelerator, args)  # only to refuse a folder: `Loop.begin` asks again behind the lock, and goes on
     with accelerator.main_process_first():  # a metric may be downloaded
         metrics = load_metrics(args.metrics, args.trust_remote_code) if args.metrics else None
-    return Run(name, accelerator, args, metrics)
+    return Run(name, accelerator, args, metrics, seeks_best=bool(args.metric_for_best_model))
 
 
 @contextmanager

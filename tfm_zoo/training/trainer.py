@@ -1,22 +1,27 @@
 """A task in transformers' Trainer, with its callbacks, trackers and optimisers, and without the loop of the recipes."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 from transformers import EvalPrediction, Trainer, TrainingArguments
+from transformers.trainer_utils import TrainOutput
 
+from tfm_zoo.training.checkpoints import clear, starting_point
+from tfm_zoo.training.options import as_mapping
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.task import Batch, Task, sums
 
 #: options that the recipes' own loop reads, and the Trainer does not
-LOOP = ("freeze", "lora_rank", "early_stopping_patience")
-#: options that mean something else to the Trainer, or which `settings_of` translates
-OTHERS = {"label_smoothing_factor", "gradient_checkpointing", "torch_compile_backend", "resume_from_checkpoint"}
+LOOP = """
+    freeze lora_rank early_stopping_patience num_eval_texts num_samples sample_prompt sample_length top_p temperature
+    per_device_train_batch_tokens
+"""
 
 
 def as_trainer(task: Task, args: TrainingArguments | Mapping[str, Any] | None = None, **arguments: Any) -> Trainer:
@@ -34,8 +39,10 @@ def as_trainer(task: Task, args: TrainingArguments | Mapping[str, Any] | None = 
         raise ValueError(f"as_trainer takes a task of a recipe; transformers' Trainer takes a {type(task).__name__}")
     if isinstance(task.splits["train"], Stream):
         raise ValueError("as_trainer takes data in memory, and this task reads a stream: train it by its recipe")
-    if unread := [name for name in LOOP if getattr(task.args, name, None)]:
-        raise ValueError(f"as_trainer does not read {unread[0]}: use the Trainer's callbacks, or PEFT")
+    usual = {each.name: each.default for each in fields(task.args)} | {"per_device_train_batch_tokens": 0}
+    if unread := [name for name in LOOP.split() if getattr(task.args, name, 0) not in (None, 0, usual.get(name))]:
+        advice = "leave it out, or give 0; use the Trainer's callbacks, or PEFT"
+        raise ValueError(f"as_trainer does not read {unread[0]}: {advice}")
     if not isinstance(args, TrainingArguments):
         args = TrainingArguments(**settings_of(task) | dict(args or {}))
     return TaskTrainer(task, args=args, **arguments)
@@ -44,16 +51,29 @@ def as_trainer(task: Task, args: TrainingArguments | Mapping[str, Any] | None = 
 def settings_of(task: Task) -> dict[str, Any]:
     """The settings of a Trainer that follow from the options of a task; most have the same names."""
     args, names = task.args, {each.name for each in fields(TrainingArguments) if each.init}
-    same = {name: value for name, value in vars(args).items() if name in names - OTHERS and value is not None}
+    own = {"label_smoothing_factor", "gradient_checkpointing"}  # that of the task's loss, and one of two names
+    same = {name: value for name, value in vars(args).items() if name in names - own and value is not None}
     if args.gradient_checkpointing:  # its name in later releases comes first
         same[min(names & {"activation_checkpointing", "gradient_checkpointing"})] = True
+    if args.sync_each_batch:
+        same["accelerator_config"] = {"gradient_accumulation_kwargs": {"sync_each_batch": True}}
+    saving, interval = args.checkpointing_steps, str(args.eval_steps or "epoch")
+    if task.run.seeks_best and saving not in (None, interval):
+        raise ValueError(f"metric_for_best_model takes one of the checkpoints: give checkpointing_steps {interval}")
+    saving = saving or ("best" if task.run.seeks_best else "no")
+    if saving.isdecimal():
+        same["save_steps"], saving = int(saving), "steps"
     return same | {
         "max_steps": args.max_train_steps or -1,
+        "lr_scheduler_kwargs": as_mapping("lr_scheduler_kwargs", args.lr_scheduler_kwargs),
         "eval_strategy": "steps" if args.eval_steps else "epoch",
-        "save_strategy": "no",
-        "bf16": task.accelerator.mixed_precision == "bf16",
-        "fp16": task.accelerator.mixed_precision == "fp16",
-        "report_to": args.report_to or "none",
+        "save_strategy": saving,
+        "load_best_model_at_end": task.run.seeks_best,
+        "greater_is_better": args.is_higher_better,
+        "train_sampling_strategy": "group_by_length" if args.group_by_length else "random",
+        **{name: task.accelerator.mixed_precision == name for name in ("bf16", "fp16")},
+        "torch_compile_backend": args.torch_compile_backend if args.torch_compile else None,
+        "report_to": args.report_to or ("all" if args.with_tracking else "none"),
         "remove_unused_columns": False,  # the task reads all that its collator makes
         "use_cpu": not torch.accelerator.is_available(),  # without a GPU, processes share the CPU
     }
@@ -74,6 +94,23 @@ class TaskTrainer(Trainer):
             "compute_metrics": self.task_metrics,
         }
         super().__init__(task.model, **given | arguments)
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
+        """As the Trainer's; an option `resume_from_checkpoint` counts, too.
+
+        Raises:
+            FileExistsError: for a folder that holds another run, if nothing says what becomes of it.
+        """
+        if not (resume_from_checkpoint or self.state.global_step):  # a second time the folder holds its own run
+            asked = self.args.resume_from_checkpoint or self.task.args.resume_from_checkpoint
+            options = replace(self.task.args, output_dir=self.args.output_dir, resume_from_checkpoint=asked)
+            resume_from_checkpoint = starting_point(self.accelerator, options)
+            if resume_from_checkpoint and not (resume_from_checkpoint / "training_args.bin").exists():
+                raise ValueError(f"{resume_from_checkpoint} is of the recipe's own loop: give another output_dir")
+            self.accelerator.wait_for_everyone()  # every process has looked at the folder
+            if self.is_world_process_zero():
+                clear(Path(self.args.output_dir), goes_on=resume_from_checkpoint is not None)
+        return super().train(resume_from_checkpoint and str(resume_from_checkpoint), *args, **kwargs)
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list, Any]:
         """The batches of a step, and how many items they have in all processes."""
@@ -102,6 +139,11 @@ class TaskTrainer(Trainer):
         """The task's metrics of the split that is evaluated."""
         computed = {name: torch.as_tensor(values) for name, values in evaluated.predictions.items()}
         return self.task.compute_metrics(computed, self.split)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
+        super()._save(output_dir, state_dict)
+        if self.args.should_save:
+            self.task.save_tokenizer(Path(output_dir or self.args.output_dir))  # of targets, too
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
         """As the Trainer's; the data are a split of the task, by default the validation split."""

@@ -34,8 +34,7 @@ class DocumentOptions(StreamOptions):
     built_in_note: ClassVar = "The documents are generated, from templates. They test the machinery alone."
 
     train_file: str | None = option(
-        None,
-        "A table with a document a row; or text, a sentence a line, an empty line between documents; or shards/*.txt.",
+        None, "A table with a document a row; or text, a sentence a line, empty lines between documents; or a/*.txt."
     )
     block_documents: int = option(2000, "Documents that are mixed at a time, by all readers together.", at_least=2)
 

@@ -217,13 +217,7 @@ def load_task(run: Run) -> PretrainingTask:
         else:
             model, tokenizer = head.load(args)
     args = cap_lengths(args, longest_input(model.config, tokenizer), "max_seq_length")
-    examples = PretrainingExamples(
-        tokenizer,
-        documents.split,
-        args.max_seq_length,
-        args.mlm_probability,
-        pairs=args.next_sentence_prediction,
-        short_probability=args.short_seq_prob,
-        whole_words=args.whole_word_mask,
-    )
+    options = {"pairs": args.next_sentence_prediction, "short_probability": args.short_seq_prob}
+    options["whole_words"] = args.whole_word_mask
+    examples = PretrainingExamples(tokenizer, documents.split, args.max_seq_length, args.mlm_probability, **options)
     return task_of_documents(PretrainingTask, replace(run, args=args), documents, examples, model, tokenizer)

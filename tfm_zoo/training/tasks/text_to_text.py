@@ -68,11 +68,7 @@ class TextToTextOptions(TrainingOptions):
     label_smoothing_factor: float = option(0.0, "Label smoothing: what labels give to others.", at_least=0, below=1)
     num_beams: int | None = option(None, "Width of the beam search; default: the checkpoint's; 4 if new.", at_least=1)
     num_eval_texts: int = option(
-        0,
-        "The first pairs to write texts for, and score, at each evaluation.",
-        "num_eval_translations",
-        "num_eval_summaries",
-        at_least=0,
+        0, "The first pairs to write texts for, and score.", "num_eval_translations", "num_eval_summaries", at_least=0
     )
 
     def with_defaults(self) -> Self:

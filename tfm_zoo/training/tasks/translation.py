@@ -30,8 +30,7 @@ class TranslationOptions(TextToTextOptions):
 
     # The data
     train_file: str | None = option(
-        None,
-        f"A table with a column for each language, or {NESTED!r} of both; or 'a/train': a/train.en, a/train.de.",
+        None, f"A table with a column for each language, or {NESTED!r} of both; or 'a/train': a/train.en, a/train.de."
     )
     source_lang: str | None = option(None, "Language to translate from: a column, or a tokenizer's code (en_XX).")
     target_lang: str | None = option(None, "The language to translate into, likewise.")
@@ -120,8 +119,8 @@ class TranslationTask(TextToTextTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        codes = [name.split("_")[0] for name in self.data.languages]  # `en` for `en` or `en_XX`
-        self.languages = codes if all(re.fullmatch("[a-z]{2,3}", code) for code in codes) else None  # a column's name
+        codes = [name.split("_")[0] for name in self.data.languages]  # "en" of "en_XX"; a column may have another name
+        self.languages = codes if all(re.fullmatch("[a-z]{2,3}", code) for code in codes) else None
 
 
 def build_translator(args: TranslationOptions, pairs: TextPairs) -> tuple[Any, ...]:
