@@ -93,6 +93,8 @@ def test_a_model_that_cannot_be_run_is_saved_all_the_same(tmp_path, here, monkey
     verdict = verify(tmp_path)
     assert verdict.ok and verdict.match == "code and weights match"
     assert verdict.warnings == ["it was saved without outputs to compare with, since it could not be run then"]
+    with pytest.raises(RuntimeError, match="the model is offloaded or sharded"):
+        manifest.fingerprint(model.to("meta"))
 
 
 def test_each_release_has_an_environment_of_its_own(folder, monkeypatch):

@@ -9,6 +9,7 @@ from .conftest import LORA
 NEW = {"model_name_or_path": None}
 OLD_SIZES = {"config_overrides": None}
 WIDTH = {"config_overrides": "d_model=32"}  # where the refusal fails, no large model is made
+POSITIONS = {"config_overrides": "position_embedding_type=learned,max_position_embeddings=24"}
 ONCE = {"streaming": True, "max_train_steps": 1}
 NOWHERE = {"model_name_or_path": "nowhere/at-all"}
 #: of a variant
@@ -62,6 +63,7 @@ REFUSED = {
         ({"validation_file": "one.txt"}, "there is no example in the validation documents"),
         ({"train_file": "one.txt"} | ONCE, "there is no example in the training"),
     ],
+    "denoising": [({"noise_density": 0.9} | POSITIONS, "noise_density 0.9: [0-9]+ tokens to write, at most 24")],
     "comparison": [({"variants": {"good": {}, "a": fields}}, f"variant 'a': .*{said}") for fields, said in FIELDS],
 }
 

@@ -188,6 +188,13 @@ def test_what_is_read_and_what_is_written_together_are_the_text(spelling, texts)
     assert spelling.decode(whole) == texts[0]
 
 
+def test_lengths_are_those_of_t5(spelling):
+    """512 tokens are read of 568. The paper's target ends with a sentinel, T5's code leaves it out: 114 tokens."""
+    spans = SpanCorruption(spelling, 512)
+    assert spans.room == 568 and spans.lengths(568) == (512, 115) and spans.longest == 512
+    assert len(SpanCorruption(spelling, 1792).sentinels) == 100  # all of them are needed
+
+
 @pytest.mark.parametrize(("density", "mean"), [(0.15, 3.0), (0.5, 5.0)])
 def test_share_and_lengths_of_spans(spelling, density, mean):
     spans = SpanCorruption(spelling, 128, density, mean)
@@ -197,7 +204,7 @@ def test_share_and_lengths_of_spans(spelling, density, mean):
     number = sum(np.isin(example["input_ids"], spans.sentinels).sum() for example in examples)
     assert left_out / (400 * spans.room) == pytest.approx(density, abs=0.01)
     assert left_out / number == pytest.approx(mean, rel=0.05)
-    assert max(len(example["input_ids"]) for example in examples) <= 128 < spans.lengths(spans.room + 1)[0]
+    assert max(len(example["input_ids"]) for example in examples) == 128 < spans.lengths(spans.room + 1)[0]
     assert {len(example["labels"]) for example in examples} == {spans.lengths(spans.room)[1]}
 
 
@@ -205,7 +212,7 @@ def test_share_and_lengths_of_spans(spelling, density, mean):
     ("options", "message"),
     [
         ({"without": "mask_token"}, "has no mask.token"),
-        ({"spans": 2048}, r"has 100 sentinels .*, and max_seq_length 2048 needs 11[0-9]"),
+        ({"spans": 1793}, r"has 100 sentinels .*, and max_seq_length 1793 needs 101"),
     ],
 )
 def test_what_cannot_be_is_refused(options, message, spelling):

@@ -18,6 +18,7 @@ from tfm_zoo.visualization import (
     mask_of,
     plot_attention,
     plot_rollout,
+    plot_runs,
     position_vectors,
     schedule_rates,
     similarity_by_distance,
@@ -113,6 +114,19 @@ def test_learned_positions():
     torch.testing.assert_close(vectors, {name: table[2:7] for name, table in tables.items()}, atol=0, rtol=0)
     padded = tiny_model(tfm_zoo.TfmBertModel, position_ids_from_padding=True, pad_token_id=1)
     assert torch.equal(position_vectors(padded)[""], padded.embeddings.embed_positions.weight[2:])
+
+
+@pytest.mark.parametrize(
+    ("count", "key", "complaint"),
+    [
+        (0, "eval_loss", "0 runs"),
+        (9, "eval_loss", "9 runs to compare; a picture has room for 1 to 8"),
+        (8, "loss", "7: no validation loss"),
+    ],
+)
+def test_runs_that_are_not_drawn(count, key, complaint, tmp_path):
+    with pytest.raises(ValueError, match=complaint):
+        plot_runs({str(run): [{"step": 3, key: 2.0}] for run in range(count)}, tmp_path / "runs.png")
 
 
 def test_rates_are_those_of_trainings():
