@@ -133,6 +133,10 @@ def test_a_model_of_another_kind_is_refused(task, tmp_path):
     (model := tiny_model(tfm_zoo.TfmBertModel)).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=f"^{task} needs .* not TfmBertModel"):
         tfm_zoo.pipeline(task, model)
+    with pytest.raises(ValueError, match=f"^{task} needs a model of transformers or of the zoo, and not Linear"):
+        tfm_zoo.pipeline(task, torch.nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="a head for it, such as TfmBertForQuestionAnswering, and not TfmBertModel"):
+        tfm_zoo.pipeline("question-answering", model)
     with pytest.raises(ValueError, match=rf"^{task} needs .*, and {tmp_path} holds no such model"):
         tfm_zoo.pipeline(task, str(tmp_path), tokenizer=make_tokenizer())
 

@@ -5,13 +5,7 @@ import pytest
 import torch
 from datasets import Dataset
 from torch.nn import functional as F
-from transformers import (
-    DataCollatorForSeq2Seq,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-    Trainer,
-    TrainingArguments,
-)
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainingArguments
 from transformers.models.auto import modeling_auto
 
 import tfm_zoo

@@ -20,15 +20,7 @@ from tests.equivalence.comparison import (
     ragged_batch,
     target_mask,
 )
-from tests.official_models import (
-    BY_NAME,
-    SPECIAL_TOKENS,
-    OfficialClass,
-    build,
-    build_tiny,
-    distinct,
-    keep_every_layer,
-)
+from tests.official_models import BY_NAME, SPECIAL_TOKENS, OfficialClass, build, build_tiny, distinct, keep_every_layer
 from tests.precision import assert_same
 from tests.published_sizes import PUBLISHED
 from tfm_zoo.converters import from_official
@@ -43,8 +35,8 @@ FEW_WORDS_OF_LLAMA = FEW_WORDS | SPECIAL_TOKENS
 #: of each kind of stack one published size: the head that reads it in most ways (what a head adds is tested at tiny
 #: sizes), and what the comparison has otherwise
 FULL_SIZE = {
-    "bert-base": ("BertForPreTraining", {}),
-    "smollm-135m": ("LlamaForCausalLM", {}),
+    "bert-base": ("BertForPreTraining", FEW_WORDS),
+    "smollm-135m": ("LlamaForCausalLM", FEW_WORDS_OF_LLAMA),
     "opus-mt": ("MarianMTModel", FEW_WORDS | {"pad_token_id": 3, "decoder_start_token_id": 3}),
 }
 #: other stacks, which differ in what tiny sizes show, too: `-m by_hand` runs them, each in up to 14 GB. The largest

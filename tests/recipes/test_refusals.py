@@ -46,11 +46,13 @@ REFUSED = {
     ],
     "causal_lm": [
         ({"config_overrides": "hiden_size=32"}, r"tfm_gpt has no field 'hiden_size'; near: \['hidden_size'"),
+        (LORA, "lora_rank adapts a checkpoint, and this model is new: give model_name_or_path"),
         ({"model_type": "gpt3"}, "model_type 'gpt3' is not one of transformers' or the zoo's"),
         (ONCE, "there is no text to train on"),
         ({"sample_prompt": "cat " * 40}, r"sample_prompt has \d+ tokens, of 32 that the model takes"),
     ],
     "translation": [
+        ({"config_overrides": "decoder_vocab_size=100"}, "decoder_vocab_size 100: the targets' tokenizer has"),
         ({"model_type": "gpt2"} | OLD_SIZES, "model_type 'gpt2' is not a sequence-to-sequence"),
         ({"per_device_train_batch_tokens": 5}, "per_device_train_batch_tokens 5: too few for an example of"),
         ({"separate_vocabularies": True, "model_type": "bart"} | WIDTH, "a model of type 'bart' has one vocabulary"),

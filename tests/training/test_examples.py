@@ -186,13 +186,11 @@ def test_what_is_read_and_what_is_written_together_are_the_text(spelling, texts)
     assert len(examples) > 20 and str(examples) == str(again) != str(other)
     whole = [token for example in spans(texts[:1], rng()) for token in put_back(spans, example)]
     assert spelling.decode(whole) == texts[0]
-
-
-def test_lengths_are_those_of_t5(spelling):
-    """512 tokens are read of 568. The paper's target ends with a sentinel, T5's code leaves it out: 114 tokens."""
-    spans = SpanCorruption(spelling, 512)
-    assert spans.room == 568 and spans.lengths(568) == (512, 115) and spans.longest == 512
-    assert len(SpanCorruption(spelling, 1792).sentinels) == 100  # all of them are needed
+    of_t5 = SpanCorruption(
+        spelling, 512
+    )  # T5's own targets have 114 tokens, without the sentinel that ends the paper's
+    assert (of_t5.room, *of_t5.lengths(568), of_t5.longest) == (568, 512, 115, 512)
+    assert len(SpanCorruption(spelling, 1792).sentinels) == 100  # it needs all
 
 
 @pytest.mark.parametrize(("density", "mean"), [(0.15, 3.0), (0.5, 5.0)])
