@@ -103,7 +103,6 @@ def test_a_model_that_cannot_be_run_is_saved_all_the_same(tmp_path, here, monkey
 
 
 def test_a_model_of_nan(tmp_path, here):
-    """It is what it was as long as it computes nothing, and is another where it computes something."""
     model = tiny_model(TfmBertForMaskedLM)
     model.lm_head.bias.data[0] = torch.nan
     model.save_pretrained(tmp_path)
