@@ -105,8 +105,8 @@ def faults_in(path: Path, name: str) -> Iterator[Fault]:
             case ast.BinOp(left=left, op=operator, right=right) if type(operator) in SYMBOLS:
                 if not isinstance(left, ast.JoinedStr):
                     yield from exchanged("sign", left, operator, right)
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                yield "negation", begin(node), begin(operand), ""
+            case ast.UnaryOp(op=ast.Not()):  # (its operand may stand in parentheses)
+                yield "negation", begin(node), begin(node) + len("not"), ""
             case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
                 yield "number", begin(node), finish(node), repr(value + 1)
             case ast.Call(args=arguments, keywords=[*others, last]) if last.arg and (arguments or others):

@@ -82,6 +82,7 @@ REFUSED = {
         ({"num_local_experts": 4}, "num_local_experts=4 .*'dense', mlp_bias=True"),
         ({"num_local_experts": 2, "num_experts_per_tok": 3}, "num_experts_per_tok=3 .* num_local_experts=2"),
         ({"num_local_experts": 2, "moe_intermediate_size": 0}, "moe_intermediate_size=0 at least 1"),
+        ({"mlp_layer_types": ["sparse", "linear"]}, "mlp_layer_types.*sparse.*dense"),  # transformers' own words
         ({"mlp_layer_types": ["sparse", "dense"]}, "mlp_layer_types=.* num_local_experts=None"),
         ({"output_router_logits": True}, "output_router_logits=True .* num_local_experts=None"),
     ],

@@ -164,6 +164,7 @@ OTHERS = [
     ("BertModel", {"position_embedding_type": "sinusoidal"}, {"position_ids": IDS * 0 - 3}, r"holds -3, .* from 0\.$"),
     ("BertModel", {"classifier_pooling": "mean"}, {"attention_mask": torch.ones(2, 1, 7, 7)}, "'mean' needs to know"),
     (TRANSLATOR, {"decoder_start_token_id": None}, OF_LABELS, "decoder_start_token_id=None: .*labels"),
+    (TRANSLATOR, {"pad_token_id": None}, OF_LABELS, "pad_token_id=None: .*labels"),
     (TRANSLATOR, {"decoder_vocab_size": 5}, OF_LABELS, r"labels holds 8, .*\(decoder_vocab_size\).* 0 to 4"),
     # A classifier of sequences asks where they end.
     ("GPTForSequenceClassification", {"pad_token_id": None}, {}, r"attention_mask nor config\.pad_token_id .* 2 seq"),

@@ -12,17 +12,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
-from tfm_zoo import (
-    TfmBertConfig,
-    TfmBertForMultipleChoice,
-    TfmBertModel,
-    TfmEncoderDecoderConfig,
-    TfmEncoderDecoderForSequenceClassification,
-    TfmEncoderDecoderModel,
-    TfmGPTConfig,
-    TfmGPTForQuestionAnswering,
-    TfmGPTModel,
-)
+import tfm_zoo
 
 from ..precision import assert_same
 from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, NO_DROPOUT, ragged_batch, tiny_config, tiny_model
@@ -64,20 +54,20 @@ AXES = {
     **{"residual_multiplier": (1, 0.3), "embedding_multiplier": (1, 3), "attention_type": (None, None, "linear")},
 }
 OF_FAMILY = {
-    TfmBertConfig: {
+    tfm_zoo.TfmBertConfig: {
         **all_of(YES_OR_NO, "lm_head_transform classifier_transform position_ids_from_padding lm_head_bias"),
         **all_of(YES_OR_NO, "classifier_bias add_pooling_layer"),
         **all_of(PERHAPS, "classifier_norm classifier_dense"),
         **{"classifier_pooling": ("cls", "mean", "attention", "late"), "lm_head_act": (None, *ACTIVATIONS)},
         **{"num_hidden_groups": (None, 1), "pooler_act": ACTIVATIONS},
     },
-    TfmGPTConfig: {
+    tfm_zoo.TfmGPTConfig: {
         **all_of(YES_OR_NO, "train_padding_embedding scaled_residual_init lm_head_bias"),
         **all_of(PERHAPS, "lm_head_transform position_ids_from_mask scale_alibi round_alibi"),
         **{"lm_head_act": (None, *ACTIVATIONS), "logit_scale": (1, 0.3), "final_logit_softcapping": (None, 3)},
         **{"position_offset": (None, 1, 2), "project_tokens": PERHAPS, "pad_token_id": (0,)},
     },
-    TfmEncoderDecoderConfig: {
+    tfm_zoo.TfmEncoderDecoderConfig: {
         **{"encoder_layers": (1, 2), "decoder_layers": (1, 2), "decoder_ffn_dim": (None, 12), "logit_scale": (1, 0.3)},
         **all_of(YES_OR_NO, "share_encoder_decoder_embeddings start_with_last_token train_padding_embedding"),
         **all_of(PERHAPS, "norm_target_tokens lm_head_bias final_logits_bias"),
@@ -126,7 +116,7 @@ def configurations(draw, family: type) -> dict:
         width = (head_dim or 8) // 2
         rope |= {"short_factor": [1.0] * width, "long_factor": [2.0] * width}
         fields["decoder_attention_heads"] = None
-    if family is not TfmEncoderDecoderConfig and one(draw, *YES_OR_NO):
+    if family is not tfm_zoo.TfmEncoderDecoderConfig and one(draw, *YES_OR_NO):
         depth = fields["num_hidden_layers"]
         fields["no_rope_layers"] = [one(draw, 0, 1) for _ in range(depth)]
         kinds = ("full_attention", "sliding_attention", "linear_attention")
@@ -169,7 +159,7 @@ def make(head: type, attention: str, **fields):
 
 def make_batch(head: type, fields: dict, side: str, labels: bool = False) -> dict[str, torch.Tensor]:
     batch = ragged_batch(head, side, labels=labels)
-    if head is TfmEncoderDecoderForSequenceClassification and not fields["share_encoder_decoder_embeddings"]:
+    if head is tfm_zoo.TfmEncoderDecoderForSequenceClassification and not fields["share_encoder_decoder_embeddings"]:
         batch["decoder_input_ids"] = batch["input_ids"]
     segments = (batch["input_ids"] % 2).clamp(max=max(fields.get("type_vocab_size", 2) - 1, 0))
     return batch | {"token_type_ids": segments}
@@ -205,7 +195,7 @@ def test_saved_and_loaded(made, attention, side):
 @settings(COMMON, max_examples=80)
 @given(made=ENCODER | TRANSLATOR, attention=ATTENTION, side=SIDE)
 # A padded position whose window holds no token has nothing to see.
-@example(made=(TfmBertModel, NO_DROPOUT | {"sliding_window": 1}), attention="eager", side="right")
+@example(made=(tfm_zoo.TfmBertModel, NO_DROPOUT | {"sliding_window": 1}), attention="eager", side="right")
 def test_skipped_padding_changes_nothing(made, attention, side):
     head, fields = made
     model, reference = (make(head, attention, skip_padding=skip, **fields) for skip in (True, False))
@@ -235,7 +225,9 @@ GROWING |= {"original_max_position_embeddings": 6}
 FROM_MASK = {"position_embedding_type": "rotary", "rope_parameters": GROWING, "position_ids_from_mask": True}
 
 
-@example(made=(TfmGPTModel, FROM_MASK | {"hidden_dropout": 0.0, "attention_dropout": 0.0}), side="right", first=1)
+@example(
+    made=(tfm_zoo.TfmGPTModel, FROM_MASK | {"hidden_dropout": 0.0, "attention_dropout": 0.0}), side="right", first=1
+)
 @settings(COMMON, max_examples=60)
 @given(made=DECODER, side=PADDED_SIDE, first=st.integers(1, 8))
 def test_a_decoder_step_by_step_as_at_once_and_eager_as_sdpa(made, side, first):
@@ -244,7 +236,7 @@ def test_a_decoder_step_by_step_as_at_once_and_eager_as_sdpa(made, side, first):
     eager, model = (make(head, attention, **fields) for attention in ("eager", "sdpa"))
     with torch.no_grad():
         for base in (eager.base_model, model.base_model) if not frequencies_change(fields) else ():
-            batch = make_batch(TfmGPTModel, fields, side)
+            batch = make_batch(tfm_zoo.TfmGPTModel, fields, side)
             mask = batch["attention_mask"].bool()
             length = mask.shape[1]
             whole = base(**batch).last_hidden_state[mask]
@@ -256,7 +248,7 @@ def test_a_decoder_step_by_step_as_at_once_and_eager_as_sdpa(made, side, first):
                 pieces.append(base(**piece, past_key_values=cache, use_cache=True).last_hidden_state)
             assert_same(torch.cat(pieces, dim=1)[mask], whole)
     # Of what is padded on the left, both compute what they like where nothing is seen; and so does a loss of answers.
-    if side == "left" or head is TfmGPTForQuestionAnswering:
+    if side == "left" or head is tfm_zoo.TfmGPTForQuestionAnswering:
         return
     batch = make_batch(head, fields, side, labels=True)
     both = [gradients(each.train(), batch) for each in (eager, model)]
@@ -268,7 +260,10 @@ def test_a_decoder_step_by_step_as_at_once_and_eager_as_sdpa(made, side, first):
 def test_step_by_step_as_at_once_with_a_source(fields, attention, side, first):
     """The target in pieces, whose cache remembers the source too."""
     assume(not frequencies_change(fields))
-    model, batch = make(TfmEncoderDecoderModel, attention, **fields), make_batch(TfmEncoderDecoderModel, fields, side)
+    model, batch = (
+        make(tfm_zoo.TfmEncoderDecoderModel, attention, **fields),
+        make_batch(tfm_zoo.TfmEncoderDecoderModel, fields, side),
+    )
     target = batch.pop("decoder_input_ids").clamp(min=4)  # none is padding
     config, length = model.config.get_text_config(decoder=True), target.shape[1]
     with torch.no_grad():
@@ -287,6 +282,6 @@ def test_every_weight_learns(head):
     """No parameter of the default architecture is left out of the graph. (The bias of a score that choices are compared
     by cancels out.)"""
     grads = gradients(tiny_model(head, **NO_DROPOUT).train(), ragged_batch(head, labels=True))
-    if head is TfmBertForMultipleChoice:
+    if head is tfm_zoo.TfmBertForMultipleChoice:
         del grads["classifier.bias"]
     assert [name for name, gradient in grads.items() if gradient is None or not gradient.abs().sum() > 0] == []

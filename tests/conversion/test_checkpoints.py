@@ -28,9 +28,6 @@ MARIAN, BART, FSMT = "MarianMTModel", "BartForConditionalGeneration", "FSMTForCo
 WEIGHTS, BIN = "model.safetensors", "pytorch_model.bin"
 
 
-# What is done to a folder that an official model was saved to
-
-
 def as_bin(files: tuple[str, ...] = (BIN,), zipped: bool = True) -> Callable[[Path], None]:
     """In the format of PyTorch, or in that before its version 1.6; in shards, if there are several files."""
 

@@ -178,9 +178,6 @@ def test_overwrite_replaces(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["official", "out"]
 
 
-# Whoever else writes there, and whenever it is killed
-
-
 def make(out: Path, text: str, overwrite: bool = False) -> None:
     with new_folder(out, overwrite) as folder:
         (folder / "file").write_text(text)
@@ -229,9 +226,6 @@ def test_killed_while_it_replaces(tmp_path, monkeypatch):
             make(out, "newer")
         assert is_found and (out / "file").read_text() in ("old", "new")
         assert [path.name for path in state.iterdir()] == ["out"]
-
-
-# What is printed
 
 
 def test_version_and_list(monkeypatch):

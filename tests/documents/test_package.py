@@ -24,9 +24,6 @@ CODE = [path for folder in ("tfm_zoo", "recipes") for path in sorted((ROOT / fol
 NAMES = [name for page in REFERENCE for name in re.findall(r"^::: ([\w.]+)$", page.text, re.MULTILINE)]
 
 
-# Rooms
-
-
 def imported(file: Path) -> Iterator[str]:
     """The rooms of which a file imports something, also inside its functions."""
     package = ["tfm_zoo", *file.relative_to(PACKAGE).parent.parts]
@@ -50,9 +47,6 @@ def test_rooms_import_from_those_above_them():
     assert {path.stem for path in PACKAGE.glob("*.py")} == AT_THE_ROOT
     files = [(room, file) for room in order for file in (PACKAGE / room).rglob("*.py")]
     assert not [(file, other) for room, file in files for other in imported(file) if order[other] > order[room]]
-
-
-# Words
 
 
 def words_of(code: str) -> Iterator[str]:
@@ -98,9 +92,6 @@ def test_a_type_checker_agrees(tmp_path):
     command = [sys.executable, "-m", "mypy", *options, Path(__file__).with_name("typed_uses.py")]
     ended = subprocess.run(command, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-
-
-# The reference
 
 
 def test_a_misspelt_name_is_told_the_right_one():

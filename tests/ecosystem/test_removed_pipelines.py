@@ -133,6 +133,10 @@ def test_a_model_of_another_kind_is_refused(task, tmp_path):
     (model := tiny_model(tfm_zoo.TfmBertModel)).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=f"^{task} needs .* not TfmBertModel"):
         tfm_zoo.pipeline(task, model)
+    with pytest.raises(ValueError, match=f"^{task} needs a model of transformers or of the zoo, and not Linear"):
+        tfm_zoo.pipeline(task, torch.nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="a head for it, such as TfmBertForQuestionAnswering, and not TfmBertModel"):
+        tfm_zoo.pipeline("question-answering", model)
     with pytest.raises(ValueError, match=rf"^{task} needs .*, and {tmp_path} holds no such model"):
         tfm_zoo.pipeline(task, str(tmp_path), tokenizer=make_tokenizer())
 
@@ -162,12 +166,6 @@ def reader() -> PreTrainedModel:
     return tiny_model(tfm_zoo.TfmBertForQuestionAnswering, vocab_size=len(make_tokenizer()), initializer_range=0.5)
 
 
-def python_tokenizer(folder) -> BertTokenizerLegacy:
-    """The same words in a tokenizer of the other kind."""
-    (folder / "vocab.txt").write_text("\n".join(f"{SPECIAL} {WORDS}".split()))
-    return BertTokenizerLegacy(folder / "vocab.txt", model_max_length=24)
-
-
 def every_span(model: PreTrainedModel, context: str, left: bool) -> tuple[dict[str, float], float]:
     """The score of every answer of up to four words, and of none. Each token of these texts is a word."""
     tokenizer, scores, least = make_tokenizer(), {}, 1.0
@@ -193,7 +191,8 @@ def every_span(model: PreTrainedModel, context: str, left: bool) -> tuple[dict[s
 @pytest.mark.parametrize(("kind", "side"), [("rust", "left"), ("python", "right")])
 def test_every_span(reader, kind, side, tmp_path):
     """Long and short contexts, in windows that overlap, in padded batches."""
-    tokenizer = make_tokenizer() if kind == "rust" else python_tokenizer(tmp_path)
+    (words := tmp_path / "vocab.txt").write_text("\n".join(f"{SPECIAL} {WORDS}".split()))
+    tokenizer = make_tokenizer() if kind == "rust" else BertTokenizerLegacy(words, model_max_length=24)
     tokenizer.padding_side = side
     options = SHORT | {"batch_size": 3, "max_answer_len": 4}
     answer = make_pipeline("question-answering", reader, tokenizer=tokenizer, **options)

@@ -35,8 +35,8 @@ FEW_WORDS_OF_LLAMA = FEW_WORDS | SPECIAL_TOKENS
 #: of each kind of stack one published size: the head that reads it in most ways (what a head adds is tested at tiny
 #: sizes), and what the comparison has otherwise
 FULL_SIZE = {
-    "bert-base": ("BertForPreTraining", {}),
-    "smollm-135m": ("LlamaForCausalLM", {}),
+    "bert-base": ("BertForPreTraining", FEW_WORDS),
+    "smollm-135m": ("LlamaForCausalLM", FEW_WORDS_OF_LLAMA),
     "opus-mt": ("MarianMTModel", FEW_WORDS | {"pad_token_id": 3, "decoder_start_token_id": 3}),
 }
 #: other stacks, which differ in what tiny sizes show, too: `-m by_hand` runs them, each in up to 14 GB. The largest

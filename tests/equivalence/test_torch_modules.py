@@ -158,6 +158,7 @@ def changed(place: str, value: object) -> nn.Module:
         (lambda: changed("decoder.layers.0.dropout2.p", 0.5), "The attentions of an nn.TransformerDecoderLayer differ"),
         (lambda: changed("decoder", make("decoder", layer_norm_eps=1e-3)), "layer_norm_eps=1e-06 and 0.001"),
         (lambda: nn.Transformer(32, 4, custom_encoder=nn.Identity()), "whose encoder is Identity"),
+        (lambda: nn.TransformerEncoder(make("encoder").layers[0], 0), "of 0 layers is not converted"),
         (lambda: nn.TransformerEncoder(OwnLayer(32, 4, batch_first=True), 2), "test_torch_modules.OwnLayer, which"),
     ],
 )

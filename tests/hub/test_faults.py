@@ -141,9 +141,6 @@ FAULTS = {
 }
 
 
-# Libraries that compute otherwise: what has been loaded is changed
-
-
 def see_no_further(config, inputs_embeds, attention_mask, **_):
     given = {"config": config, "inputs_embeds": inputs_embeds, "attention_mask": attention_mask}
     return transformers.masking_utils.create_causal_mask(**given, past_key_values=None, position_ids=None)

@@ -100,7 +100,7 @@ def test_with_the_zoo_imported_before_or_after(checkpoints, tmp_path):
     assert FILE not in own and package == own | {FILE}
 
 
-@pytest.mark.usefixtures("forked")
+@pytest.mark.usefixtures("here")
 def test_there_and_back(online, tmp_path, online_forks, hub_server):
     """Of each family a head, fine-tuned here, goes to the Hub, is tuned where there is no zoo and goes again."""
     autos = {

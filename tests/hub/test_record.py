@@ -126,6 +126,7 @@ def test_what_is_refused_by_name(tmp_path, here):
         (edited(CONFIG, architectures=["Bart3Model"]), [tmp_path], f"{cannot}.*this transformers has no class Bart3M"),
         (patches.save_pretrained, [tmp_path], f"{cannot}.*a PatchTSTModel reads past_values, and "),
         (bert.save_pretrained, [bert], "folder is missing"),
+        (bert.save_pretrained, [tmp_path, tmp_path], "is for a model in memory; where the manifest goes, output= says"),
         (bert.save_pretrained, [torch.nn.Linear(2, 2), tmp_path], "^Linear is not a model of transformers: record tak"),
     ):
         shutil.rmtree(tmp_path)
@@ -182,6 +183,7 @@ def test_command(tmp_path, here):
     assert f"{model}: code: that of transformers" in said
     assert (model / "README.md").read_text().count("**Verified** on 20") == 1
     assert "output is missing" in command("record", "user/model", code=1)
+    assert "--card writes into the README.md" in command("verify", model, "--card", "--matrix", "torch==9", code=1)
 
 
 def test_a_pull_request(online, here, tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ from torch import nn
 
 import tfm_zoo
 from tfm_zoo import compare
+from tfm_zoo.proof.side_by_side import hints_of_calls
 
 from .. import tutorials
 from ..official_models import BY_NAME, build_tiny
@@ -48,6 +49,11 @@ def test_a_tutorial_in_which_somebody_changed_an_epsilon():
     comparison = compare(model, other, OF_TUTORIAL)
     assert comparison.first.one == "layers.1.norm2"
     assert "one calls layer_norm(eps=1e-05), the other layer_norm(eps=0.1)" in comparison.hints[0]
+
+
+def test_norms_in_another_place():
+    hints = hints_of_calls(["layer_norm", "linear"], ["linear", "layer_norm"])
+    assert hints[0] == "one has its norms before its parts (pre-norm), the other after its parts (post-norm)"
 
 
 def test_states_that_are_no_numbers():

@@ -12,8 +12,9 @@ from tfm_zoo import TfmBertForMaskedLM, TfmGPTForCausalLM
 from tfm_zoo.cli import app
 from tfm_zoo.proof import manifest, matrix, verify, verify_matrix, verifying
 
+from ..forks import with_transformers
 from ..tiny import tiny_model
-from .editing import CONFIG, MANIFEST, accept, edit, replace, write
+from .editing import CONFIG, MANIFEST, accept, edit, replace, tensors, write
 
 POSITIONS = "positions.py"
 IN_FRESH_PROCESS = verifying.load_in_fresh_process
@@ -51,6 +52,7 @@ def test_in_a_process_of_its_own(folder, monkeypatch):
     accept(folder, POSITIONS)  # as if it had been saved with it
     edit(folder, MANIFEST, tfm_zoo="0.0.1")
     assert verify(folder, trust_remote_code=True).ok
+    monkeypatch.setattr("subprocess.run", with_transformers().run)  # which takes fewer seconds
     edit(folder, CONFIG, hidden_size=64)
     *sizes, failure = verify(folder, trust_remote_code=True).differences
     assert "config.json: hidden_size was 32 and is 64" in sizes and failure.startswith("it does not load: ")
@@ -90,9 +92,24 @@ def test_a_model_that_cannot_be_run_is_saved_all_the_same(tmp_path, here, monkey
         broken.setattr(type(model), "forward", lambda *_, **__: 1 / 0)
         model.save_pretrained(tmp_path)
     assert "keeps no outputs to compare with later: ZeroDivisionError" in caplog.text
+    edit(tmp_path, MANIFEST, tested={"transformers": ["4.0.0", "4.1.0"]})
     verdict = verify(tmp_path)
     assert verdict.ok and verdict.match == "code and weights match"
-    assert verdict.warnings == ["it was saved without outputs to compare with, since it could not be run then"]
+    untested, without = verdict.warnings
+    assert without == "it was saved without outputs to compare with, since it could not be run then"
+    assert "is outside of the tested range, 4.0.0 to 4.1.0; it was saved with " in untested
+    with pytest.raises(RuntimeError, match="the model is offloaded or sharded"):
+        manifest.fingerprint(model.to("meta"))
+
+
+def test_a_model_of_nan(tmp_path, here):
+    model = tiny_model(TfmBertForMaskedLM)
+    model.lm_head.bias.data[0] = torch.nan
+    model.save_pretrained(tmp_path)
+    json.loads((tmp_path / MANIFEST).read_text(), parse_constant=pytest.fail)  # NaN is not JSON
+    assert verify(tmp_path).ok
+    tensors(lambda given: {name: tensor.nan_to_num() for name, tensor in given.items()})(tmp_path)
+    assert "values that are finite and were not, or the reverse" in str(verify(tmp_path))
 
 
 def test_each_release_has_an_environment_of_its_own(folder, monkeypatch):

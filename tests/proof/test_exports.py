@@ -93,6 +93,8 @@ def test_bounds_are_those_of_the_type(models):
     assert right in said(Pretended(CLASSIFIER(), ""))
     rounded = said(Pretended(CLASSIFIER().bfloat16().float(), "", "bfloat16"))
     assert right in rounded and "in bfloat16, which allows 0.05" in rounded
+    (more := Pretended(CLASSIFIER(), "")).shown = dict.fromkeys(("logits", "scores", "present.0.key"), "logits")
+    assert "outputs that the model does not have: scores)" in said(more)
     another = said(Pretended(CLASSIFIER(seed=1), ""))
     assert "logits drifted by" in another and "float32 allows 0.0001" in another
 

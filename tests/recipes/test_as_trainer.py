@@ -13,7 +13,7 @@ from .conftest import SIZES, logged
 NEW = {"config_overrides": f"{SIZES},hidden_dropout=0,attention_dropout=0"}
 TASKS = {"classification": {}, "lists": {}, "tagging": NEW, "questions": NEW}
 TASKS["causal_lm"] = NEW | {"sample_length": 0}
-TASKS["summaries"] = NEW | {"per_device_train_batch_tokens": 0, "num_samples": 0, "num_eval_texts": 0}
+TASKS["summaries"] = NEW | {"per_device_train_batch_tokens": 0, "num_eval_texts": 0}
 #: of the loop and of the Trainer alike; the Trainer rounds a share of steps up
 PLAIN = {"gradient_accumulation_steps": 2, "max_train_steps": 3, "eval_steps": 3, "warmup_steps": 0, "logging_steps": 1}
 

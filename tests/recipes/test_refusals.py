@@ -7,6 +7,7 @@ import pytest
 from .conftest import LORA
 
 NEW, OLD_SIZES = {"model_name_or_path": None}, {"config_overrides": None}
+POSITIONS = {"config_overrides": "position_embedding_type=learned,max_position_embeddings=24"}
 ONCE = {"streaming": True, "max_train_steps": 1}
 #: of a variant
 FIELDS = [
@@ -39,11 +40,13 @@ REFUSED = {
     ],
     "causal_lm": [
         ({"config_overrides": "hiden_size=32"}, r"tfm_gpt has no field 'hiden_size'; near: \['hidden_size'"),
+        (LORA, "lora_rank adapts a checkpoint, and this model is new: give model_name_or_path"),
         ({"model_type": "gpt3"}, "model_type 'gpt3' is not one of transformers' or the zoo's"),
         (ONCE, "there is no text to train on"),
         ({"sample_prompt": "cat " * 40}, r"sample_prompt has \d+ tokens, of 32 that the model takes"),
     ],
     "translation": [
+        ({"config_overrides": "decoder_vocab_size=100"}, "decoder_vocab_size 100: the targets' tokenizer has"),
         ({"model_type": "gpt2"} | OLD_SIZES, "model_type 'gpt2' is not a sequence-to-sequence"),
         ({"per_device_train_batch_tokens": 5}, "per_device_train_batch_tokens 5: too few for an example of"),
         ({"metric_for_best_model": "bleu"}, "metric_for_best_model 'bleu' needs num_eval_texts"),
@@ -56,6 +59,7 @@ REFUSED = {
         ({"validation_file": "one.txt"}, "there is no example in the validation documents"),
         ({"train_file": "one.txt"} | ONCE, "there is no example in the training"),
     ],
+    "denoising": [({"noise_density": 0.9} | POSITIONS, "noise_density 0.9: [0-9]+ tokens to write, at most 24")],
     "comparison": [({"variants": {"good": {}, "a": fields}}, f"variant 'a': .*{said}") for fields, said in FIELDS],
 }
 

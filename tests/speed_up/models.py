@@ -23,14 +23,10 @@ def pair_of(official_class: OfficialClass, **options) -> Pair:
     return Pair(official_class, official, [speed_up(copy.deepcopy(official))])
 
 
-def stand_ins(model: torch.nn.Module) -> list[BaseStandIn]:
-    found = [vars(module).get("forward") for module in model.modules()]
-    return [each for each in found if isinstance(each, BaseStandIn)]
-
-
 def fell_back(model: torch.nn.Module) -> list[str]:
     """Why the official forward has computed, of each part of a model that is sped up."""
-    found = stand_ins(model)
+    forwards = (vars(module).get("forward") for module in model.modules())
+    found = [each for each in forwards if isinstance(each, BaseStandIn)]
     assert found, "nothing has been taken over"
     return sorted({reason for each in found for reason in (each.reason, *each.said)} - {None})
 

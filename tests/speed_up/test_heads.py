@@ -81,13 +81,10 @@ def reads_padding(pair, side: str, everywhere: bool) -> bool:
     """Whether padding has to be computed: for a head, for a label, or for who asks for the states of each layer."""
     config = pair.official.config
     is_asked = everywhere or side == "left" or getattr(config, "output_router_logits", False)
-    return is_asked or pair.official_class.pools_last or is_mostly_decoder(config)
-
-
-def is_mostly_decoder(config) -> bool:
-    """Whether a decoder, to which no mask shows padding, has more layers than the encoder."""
-    pairs = (("decoder_layers", "encoder_layers"), ("num_decoder_layers", "num_layers"))
-    return any(getattr(config, decoder, 0) > getattr(config, encoder, 0) for decoder, encoder in pairs)
+    depths = (("decoder_layers", "encoder_layers"), ("num_decoder_layers", "num_layers"))
+    # A decoder, to which no mask shows padding, may have more layers than the encoder.
+    is_mostly_decoder = any(getattr(config, decoder, 0) > getattr(config, encoder, 0) for decoder, encoder in depths)
+    return is_asked or pair.official_class.pools_last or is_mostly_decoder
 
 
 def check_operations(count: int, most: int, share: float) -> None:

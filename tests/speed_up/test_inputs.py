@@ -150,6 +150,13 @@ def test_a_cache_is_read_by_both(name):
         assert_same(results[2], results[0])
 
 
+@torch.no_grad()
+def test_the_last_position_is_that_of_who_generates():
+    """By a loop of one's own it may be padding."""
+    _, official, [model] = pair_of(BY_NAME["GPT2LMHeadModel"])
+    assert_same(*(each(IDS, attention_mask=RIGHT, use_cache=True).logits[:, -1] for each in (model, official)))
+
+
 class Own(nn.Module):
     """A head of a user's."""
 

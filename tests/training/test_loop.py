@@ -232,14 +232,15 @@ def without_clock(made: Loop) -> dict:
     return asdict(made.state) | {"train_seconds": 0, "log_history": log}
 
 
-def test_resumed_is_as_never_stopped_in_its_folder_and_with_its_own_options_alone(trained, loop, tmp_path):
+def test_resumed_is_as_never_stopped_in_its_folder_and_with_its_own_options_alone(trained, loop, tmp_path, capfd):
     """With dropout and batches of similar length; from the midst of an epoch, between two entries of the log."""
     options = {"max_train_steps": 7, "checkpointing_steps": 3, "logging_steps": 2, "group_by_length": True}
     dropout = {"hidden_dropout": 0.1, "attention_dropout": 0.1}
     whole = trained(classifier(**dropout), **options)
     stopped = interrupted(loop(classifier(**dropout), **options), after=5)
     with pytest.raises(KeyboardInterrupt):
-        stopped.train()
+        train(stopped)
+    assert "Stopped at step 5 of 7: --resume_from_checkpoint auto goes on from the last" in capfd.readouterr().err
     again = options | {"output_dir": stopped.output_dir, "resume_from_checkpoint": stopped.output_dir / "checkpoint-3"}
     for other, message in [
         ({"freeze": "classifier"}, r"another run: freeze was None and is \['classifier'\]"),

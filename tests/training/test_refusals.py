@@ -24,6 +24,7 @@ FILES = {
     "blank.txt": "\n",
     "small.txt": "a few words\n",
     "latin.txt": b"caf\xe9",
+    "utf16.jsonl": '{"text": "a"}'.encode("utf-16-le"),
     "broken.json": '[{"text": "a"',
     "two.csv": "a,b\nx,1\n",
     "two.jsonl": '{"a": "x", "b": 1}\n',
@@ -52,6 +53,7 @@ FILES = {
     "squad.json": '{"version": "1.1", "data": [{"title": "t", "paragraphs": []}]}',
     "untagged.json": second_of_ten(ONE_TAG, tokens=["a", "b"]),
     "one_tag.json": second_of_ten(ONE_TAG),
+    "no_tokens.json": second_of_ten(ONE_TAG, tokens=None),
 }
 #: data sets of the Hub's kind, by name: their splits
 SETS = {
@@ -80,6 +82,7 @@ RUNNING_TEXT = [
 STREAM = [
     ("small.txt", {"max_train_samples": 3}, "give either streaming or max_train_samples"),
     ("small.txt", {"max_train_steps": None}, "streaming needs max_train_steps"),
+    ("small.txt", {"checkpointing_steps": "epoch"}, "checkpointing_steps 'epoch': a stream has no epochs"),
 ]
 #: by task: the file or data set to train on, options beside it, and what is said
 REFUSED = {
@@ -121,6 +124,7 @@ REFUSED = {
         ("plain.json", {}, "line 1 of plain.json: answer_column needs lists `text` and `answer_start`, not "),
     ],
     "tags": [
+        ("no_tokens.json", {}, "line 2 .*: text_column_name 'tokens' needs a list of words, not None"),
         ("untagged.json", {}, "split 'train', line 2 of untagged.json: 2 words and 1 tag"),
         ("one_tag.json", {}, r"two tags or more are needed; 'tags' holds only \['O'\]"),
     ],
@@ -128,6 +132,7 @@ REFUSED = {
         *RUNNING_TEXT,
         ("latin.txt", {}, "train_file '.*latin.txt' cannot be read: .*utf-8"),
         ("broken.json", {}, "train_file '.*broken.json' cannot be read"),
+        ("utf16.jsonl", {}, "utf16.jsonl is UTF-16 or binary: save it as UTF-8"),
         ("small.txt", {"validation_split_percentage": 0}, "there is no validation split"),
     ],
     "streamed corpus": [*RUNNING_TEXT, *STREAM],

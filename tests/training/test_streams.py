@@ -195,3 +195,7 @@ def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
         monkeypatch.setattr(byte_ranges, "LONGEST", 100)
         cut = list(stream.first_pass())
         assert len(cut) > len(texts) and sorted("\n".join(cut).split()) == sorted(" ".join(texts[1:]).split())
+    elif kind == "json":
+        path.write_text(path.read_text() + "[1, 2]\n")
+        with pytest.raises(ValueError, match=r"large\.jsonl' has a line that is not a JSON object: b'\[1, 2\]"):
+            list(stream.first_pass())

@@ -13,6 +13,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers import ByT5Tokenizer, MBart50Tokenizer, PreTrainedConfig
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
+from tfm_zoo.data import built_in_data
 from tfm_zoo.data.row_files import rows_of_files
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.models import label_fields
@@ -279,3 +280,10 @@ def test_a_tokenizer_of_bytes_keeps_words_apart_and_a_slow_one_is_refused():
         assert tokenizer.decode(tokens) == " one two" and tokenizer.pad_token == "<|endoftext|>"
     with pytest.raises(ValueError, match="'some/model' is slow, and does not tell which word"):
         reads_words(ByT5Tokenizer(name_or_path="some/model"))
+
+
+def test_generated_data_are_the_same_each_time_and_test_what_was_not_trained_on():
+    for make, column in ((built_in_data.generated_reviews, "text"), (built_in_data.reversed_sequences, "source")):
+        data, again = make(), make()
+        assert data["test"].to_list() == again["test"].to_list()
+        assert {*data["train"][column]}.isdisjoint({*data["test"][column]})

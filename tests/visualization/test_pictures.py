@@ -9,19 +9,9 @@ from matplotlib.text import Text
 from transformers import get_scheduler
 
 import tfm_zoo
+from tfm_zoo import visualization as pictures
 from tfm_zoo.models.positions import rotate
-from tfm_zoo.visualization import (
-    AttentionMap,
-    Rollout,
-    TrainedModel,
-    block,
-    mask_of,
-    plot_attention,
-    plot_rollout,
-    position_vectors,
-    schedule_rates,
-    similarity_by_distance,
-)
+from tfm_zoo.visualization import block
 from tfm_zoo.visualization.attention_plot import panels
 from tfm_zoo.visualization.comparison import comparison
 
@@ -32,7 +22,7 @@ from ..tiny import tiny_config, tiny_decoder, tiny_model
 def test_each_pane_is_its_head(numbers, last):
     """Where some layers have no weights, the others keep their numbers."""
     weights = torch.randn(2, 3, 4, 6, generator=torch.Generator().manual_seed(0)).softmax(-1)
-    attention = AttentionMap("cross", weights, [*"abcd"], [*"abcdef"], "a model", numbers)
+    attention = pictures.AttentionMap("cross", weights, [*"abcd"], [*"abcdef"], "a model", numbers)
     for layer, head, expected in ((last, None, weights[1]), (None, 2, weights[:, 2]), (last, 2, weights[1:, 2])):
         drawn = [axes.images[0].get_array() for axes in panels(attention, layer, head).axes if axes.images]
         drawn = [torch.tensor(image.filled(torch.nan)) for image in drawn if image.shape == (4, 6)]
@@ -45,8 +35,12 @@ def test_any_tokens(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(fontManager, "ttflist", [font for font in fontManager.ttflist if "mpl-data" in font.fname])
     tokens = ["$x$", "$", "\\frac{", "_^", "⌕", "很", "好"]
     weights = torch.eye(7)[None, None]
-    plot_attention(AttentionMap("encoder", weights, tokens, tokens, "m_{o}$d$el"), tmp_path / "map.png", 0, 0)
-    plot_rollout(Rollout(tokens, weights[0, 0, 0], "the state of '$'", "$good$", "m$"), tmp_path / "rollout.svg")
+    pictures.plot_attention(
+        pictures.AttentionMap("encoder", weights, tokens, tokens, "m_{o}$d$el"), tmp_path / "map.png", 0, 0
+    )
+    pictures.plot_rollout(
+        pictures.Rollout(tokens, weights[0, 0, 0], "the state of '$'", "$good$", "m$"), tmp_path / "rollout.svg"
+    )
     assert [" has boxes for 好很, " in record.message for record in caplog.records] == [True, True]
 
 
@@ -54,8 +48,11 @@ def test_each_curve_is_its_models():
     """The best model comes first, and one that diverged does not make the others small."""
     losses = [(1000 * step, 4 + 2 / step) for step in range(1, 9)]
     higher = [(step, loss + 0.5) for step, loss in losses]
-    better, worse = TrainedModel("better", losses, losses[::2], {}), TrainedModel("$\\frac{", higher, higher[::2], {})
-    broken = TrainedModel("broken", [*losses[:3], (4000, 99.0)], losses[:1], {}, diverged=True)
+    better, worse = (
+        pictures.TrainedModel("better", losses, losses[::2], {}),
+        pictures.TrainedModel("$\\frac{", higher, higher[::2], {}),
+    )
+    broken = pictures.TrainedModel("broken", [*losses[:3], (4000, 99.0)], losses[:1], {}, diverged=True)
     training, validation = comparison([broken, worse, better], {"uniform guess": 6.9}, "three").axes[:2]
     for panel, kind in ((training, "training"), (validation, "validation")):
         drawn = [[*map(tuple, line.get_xydata())] for line in panel.lines[:2]]
@@ -91,38 +88,45 @@ def test_masks_are_those_of_the_models():
         ("window", tiny_decoder(attn_implementation="eager", sliding_window=4), torch.arange(12) < 12),
     ):
         weights = model(ids, attention_mask=real.long()[None], output_attentions=True).attentions[0][0, 0]
-        assert torch.equal(weights[real] > 0, mask_of(kind, 12)[real]), kind
+        assert torch.equal(weights[real] > 0, pictures.mask_of(kind, 12)[real]), kind
 
 
 def test_rotary_positions_decay_as_a_dot_product_does():
     model = tiny_model(tfm_zoo.TfmGPTModel, position_embedding_type="rotary")
-    (vectors,) = position_vectors(model).values()
+    (vectors,) = pictures.position_vectors(model).values()
     head_dim = model.config.head_dim
     assert vectors.shape == (24, head_dim)
     cos, sin = model.rotary_emb(torch.zeros(1), torch.arange(24)[None])
     ones = rotate(torch.ones(1, 1, 24, head_dim), cos, sin)[0, 0]
     products = (ones @ ones.T)[0] / head_dim
-    torch.testing.assert_close(similarity_by_distance(vectors)[0].float(), products, atol=1e-5, rtol=0)
+    torch.testing.assert_close(pictures.similarity_by_distance(vectors)[0].float(), products, atol=1e-5, rtol=0)
 
 
 def test_learned_positions():
     """Some tables begin with rows that belong to no position."""
     offset = tiny_model(tfm_zoo.TfmEncoderDecoderModel, position_embedding_type="learned", position_offset=2)
-    vectors = position_vectors(offset, length=5)
+    vectors = pictures.position_vectors(offset, length=5)
     tables = {name: getattr(offset, name).embeddings.embed_positions.weight for name in ("encoder", "decoder")}
     torch.testing.assert_close(vectors, {name: table[2:7] for name, table in tables.items()}, atol=0, rtol=0)
     padded = tiny_model(tfm_zoo.TfmBertModel, position_ids_from_padding=True, pad_token_id=1)
-    assert torch.equal(position_vectors(padded)[""], padded.embeddings.embed_positions.weight[2:])
+    assert torch.equal(pictures.position_vectors(padded)[""], padded.embeddings.embed_positions.weight[2:])
+
+
+@pytest.mark.parametrize(("count", "complaint"), [(0, "0 runs"), (9, "9 runs .* 1 to 8"), (8, "7: no validation loss")])
+def test_runs_that_are_not_drawn(count, complaint, tmp_path):
+    """Eight may be."""
+    with pytest.raises(ValueError, match=complaint):
+        pictures.plot_runs({str(run): [{"step": 3, "loss": 2.0}] for run in range(count)}, tmp_path / "runs.png")
 
 
 def test_rates_are_those_of_trainings():
     """Those of transformers; of Noam's schedule, the paper's; the highest is by default that of the recipes."""
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(3))], lr=3e-4)
     scheduler = get_scheduler("polynomial", optimizer, num_warmup_steps=7, num_training_steps=30)
-    for rate in schedule_rates("polynomial", 30, 7, 3e-4):
+    for rate in pictures.schedule_rates("polynomial", 30, 7, 3e-4):
         assert optimizer.param_groups[0]["lr"] == rate
         optimizer.step()
         scheduler.step()
-    rates = schedule_rates("noam", 100, 20, hidden_size=64)
+    rates = pictures.schedule_rates("noam", 100, 20, hidden_size=64)
     assert rates == pytest.approx([64**-0.5 * min(step**-0.5, step * 20**-1.5) for step in range(1, 101)])
-    assert max(schedule_rates("linear", 10)) == 5e-5
+    assert max(pictures.schedule_rates("linear", 10)) == 5e-5

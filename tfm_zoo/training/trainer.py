@@ -19,8 +19,7 @@ from tfm_zoo.training.task import Batch, Task, sums
 
 #: options that the recipes' own loop reads, and the Trainer does not
 LOOP = """
-    freeze lora_rank early_stopping_patience num_eval_texts num_samples sample_prompt sample_length top_p temperature
-    per_device_train_batch_tokens
+    freeze lora_rank early_stopping_patience num_eval_texts sample_prompt sample_length per_device_train_batch_tokens
 """
 
 
