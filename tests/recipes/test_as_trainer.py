@@ -88,7 +88,7 @@ def test_it_goes_on_by_an_option_alone_and_otherwise_deletes_nothing(recipe, tmp
     [
         ("classification", {"freeze": ["embeddings"]}, "does not read freeze: leave it out"),
         ("classification", {"metric_for_best_model": "f1", "checkpointing_steps": 3}, "give checkpointing_steps epoch"),
-        ("translation", {"num_samples": 0}, "does not read per_device_train_batch_tokens: leave it out, or give 0"),
+        ("translation", {}, "does not read per_device_train_batch_tokens: leave it out, or give 0"),
         ("causal_lm", {"streaming": True, "sample_length": 0}, "this task reads a stream"),
     ],
 )
