@@ -17,9 +17,8 @@ the folder, and loads the checkpoint of a resumed run; the function `train` call
 steps, measures the best model, and has report.py write the card.
 """
 
-from tfm_zoo.hub import PushError
 from tfm_zoo.training.loop import Loop, train
-from tfm_zoo.training.run import errors_in_one_line, start_run
+from tfm_zoo.training.run import LATE_ERRORS, errors_in_one_line, start_run
 from tfm_zoo.training.tasks.classification import ClassificationOptions, load_task
 
 
@@ -28,7 +27,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     with errors_in_one_line(argv):
         loop = Loop(load_task(start_run("finetune_classification", ClassificationOptions, argv)))
         loop.begin()
-    with errors_in_one_line(argv, PushError):  # a push is the last thing: the model is saved before it
+    with errors_in_one_line(argv, LATE_ERRORS):  # a push is the last thing: the model is saved before it
         return train(loop)
 
 

@@ -12,9 +12,8 @@ Where a step is computed: `TargetTask.compute_batch` in tfm_zoo/training/tasks/t
 losses, `train_step` in tfm_zoo/training/loop.py takes the step.
 """
 
-from tfm_zoo.hub import PushError
 from tfm_zoo.training.loop import Loop, train
-from tfm_zoo.training.run import errors_in_one_line, start_run
+from tfm_zoo.training.run import LATE_ERRORS, errors_in_one_line, start_run
 from tfm_zoo.training.tasks.summarization import SummarizationOptions, load_task
 
 
@@ -22,7 +21,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     with errors_in_one_line(argv):
         loop = Loop(load_task(start_run("finetune_summarization", SummarizationOptions, argv)))
         loop.begin()
-    with errors_in_one_line(argv, PushError):  # a push is the last thing: the model is saved before it
+    with errors_in_one_line(argv, LATE_ERRORS):  # a push is the last thing: the model is saved before it
         return train(loop)
 
 

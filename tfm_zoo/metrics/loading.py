@@ -14,6 +14,11 @@ from huggingface_hub import constants
 from tfm_zoo.metrics import of_numbers, of_tags, of_texts
 from tfm_zoo.utils.quiet import silenced_metrics
 
+
+class MetricError(ValueError):
+    """A metric that is not there, or does not work."""
+
+
 # What predictions and references can be. As whole numbers, evaluate would cut off what is behind the point.
 NUMBERS = Features(predictions=Value("float64"), references=Value("float64"))
 LISTS_OF_NUMBERS = Features(predictions=List(Value("float64")), references=List(Value("float64")))
@@ -73,7 +78,7 @@ class Metrics(dict[str, evaluate.EvaluationModule]):
                 found += [(name, result, value) for result, value in module.compute(**rows).items()]
             except (Exception, SystemExit) as error:  # a metric is anybody's code
                 shown, reason = {side: each[:2] for side, each in rows.items()}, " ".join(str(error).split())
-                raise ValueError(f"metric {name!r} does not work with {shown}: {reason}") from error
+                raise MetricError(f"metric {name!r} does not work with {shown}: {reason}") from error
         count = Counter(result for _, result, _ in found)
         named = {r if count[r] == 1 or r == name else f"{name}_{r}": value for name, r, value in found}
         figures = {name: float(value) for name, value in named.items() if isinstance(value, Real)}
@@ -85,7 +90,7 @@ def load_metrics(names: Sequence[str], trust_remote_code: bool = False) -> Metri
     it `mine.py`) or such a file, or, with `trust_remote_code`, a space of the Hub (`user/mine`)."""
     named = {Path(name).absolute().stem: name for name in names}
     if len(named) < len(names):
-        raise ValueError(f"metrics {', '.join(names)}: two have the same last name; give each one of its own")
+        raise MetricError(f"metrics {', '.join(names)}: two have the same last name; give each one of its own")
     return Metrics({short: load_metric(name, trust_remote_code) for short, name in named.items()})
 
 
@@ -98,10 +103,10 @@ def load_metric(name: str, trust_remote_code: bool) -> evaluate.EvaluationModule
     is_file = file.is_file() and file.suffix == ".py"
     if not is_file and not (trust_remote_code and re.fullmatch(r"[\w-]+/[\w.-]+", name) and not path.exists()):
         others = "a folder with a file of its own name (mine/mine.py), or, with trust_remote_code, a space of the Hub"
-        raise ValueError(f"no metric {name!r}: give {', '.join(SHIPPED)}, {others}")
+        raise MetricError(f"no metric {name!r}: give {', '.join(SHIPPED)}, {others}")
     evaluate.config.HF_EVALUATE_OFFLINE |= constants.HF_HUB_OFFLINE  # evaluate itself only knows a variable of its own
     try:
         with silenced_metrics():
             return evaluate.load(str(file) if is_file else name, keep_in_memory=True)
     except (Exception, SystemExit) as error:  # a metric is anybody's code
-        raise ValueError(f"metric {name!r} cannot be loaded: {error!r}; it needs a class of evaluate.Metric") from error
+        raise MetricError(f"metric {name!r} cannot be loaded: {error!r}; it needs an evaluate.Metric") from error

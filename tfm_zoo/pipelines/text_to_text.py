@@ -250,5 +250,6 @@ def load_target_tokenizer(model: PreTrainedModel, **options: Any) -> PreTrainedT
     folder = next((each["target_tokenizer"] for each in by_task.values() if "target_tokenizer" in each), None)
     if folder is None:
         return None
+    source = model.name_or_path or model.config.name_or_path  # of a converted model, the latter alone
     revision = getattr(model.config, "_commit_hash", None)
-    return AutoTokenizer.from_pretrained(model.name_or_path, subfolder=folder, revision=revision, **options)
+    return AutoTokenizer.from_pretrained(source, subfolder=folder, revision=revision, **options)

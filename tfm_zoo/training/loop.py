@@ -23,6 +23,7 @@ from transformers.training_args import OptimizerNames
 
 from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.hub.gathering import own_class, rebuilt
+from tfm_zoo.metrics import MetricError
 from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.batches import Division, GlobalBatchSampler
@@ -266,7 +267,7 @@ class Loop:
         logger.info(f"step {self.state.step}, validation: {shown}")
         best_by = self.args.metric_for_best_model
         if best_by not in metrics:
-            raise ValueError(f"metric_for_best_model {best_by!r}: expected one of {[*metrics]}")
+            raise MetricError(f"metric_for_best_model {best_by!r}: expected one of {[*metrics]}")
         if self.state.record_evaluation(metrics[best_by], self.args.is_higher_better, metrics["loss"]):
             self.save_best()
         self.task.after_evaluation(self.model, self.state)

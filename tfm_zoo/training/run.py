@@ -22,7 +22,7 @@ from huggingface_hub.errors import StrictDataclassError
 
 from tfm_zoo.hub import PushError
 from tfm_zoo.hub.uploading import open_repository
-from tfm_zoo.metrics.loading import Metrics, load_metrics
+from tfm_zoo.metrics import MetricError, Metrics, load_metrics
 from tfm_zoo.training.checkpoints import starting_point
 from tfm_zoo.training.options import TrainingOptions, parse_options
 from tfm_zoo.training.sharding import set_engine
@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 #: errors that a user can put right: of options, data, checkpoints and the Hub
 USER_ERRORS = (ValueError, OSError, StrictDataclassError, DatasetsError, PushError)
+#: those that may come after the first step: of metrics that options name, and of a push, which is the last thing
+LATE_ERRORS = (MetricError, PushError)
 
 
 @dataclass(frozen=True)
