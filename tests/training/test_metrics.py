@@ -120,7 +120,7 @@ REFUSED = [
     ("user/space", None, ZERO_ONE, "no metric 'user/space': .* with trust_remote_code, a space of the Hub"),
     ("other/mine", None, ZERO_ONE, "metrics other/mine, mine: two have the same last name"),
     # what does not work
-    ("", "def compute(): ...", ZERO_ONE, "loaded: TypeError.*; it needs a class of evaluate.Metric"),
+    ("", "def compute(): ...", ZERO_ONE, "loaded: TypeError.*; it needs an evaluate.Metric"),
     ("", "import no_such_package", ZERO_ONE, "cannot be loaded: .*pip install no_such_package"),
     ("", IMPORTS, ZERO_ONE, "cannot be loaded: .*'json,'"),
     ("", OWN.replace("{RESULTS}", "1 / 0"), ZERO_ONE, r"'mine' does not work with .*\[0, 1\].*: division by zero"),
