@@ -95,11 +95,7 @@ class TaskTrainer(Trainer):
         super().__init__(task.model, **given | arguments)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> TrainOutput:
-        """As the Trainer's; an option `resume_from_checkpoint` counts, too.
-
-        Raises:
-            FileExistsError: for a folder that holds another run, if nothing says what becomes of it.
-        """
+        """As the Trainer's; an option `resume_from_checkpoint` counts, too. Refuses a folder that holds another run."""
         if not (resume_from_checkpoint or self.state.global_step):  # a second time the folder holds its own run
             asked = self.args.resume_from_checkpoint or self.task.args.resume_from_checkpoint
             options = replace(self.task.args, output_dir=self.args.output_dir, resume_from_checkpoint=asked)
