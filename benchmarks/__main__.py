@@ -24,8 +24,8 @@ def command_of(name: str) -> typer.core.TyperCommand:
 
 
 if __name__ == "__main__":
-    name, *arguments = sys.argv[1:] or [""]
+    name, *arguments = sys.argv[1:] or ["--help"]
     if name in benchmarks():
         command_of(name)(arguments, prog_name=f"python -m benchmarks {name}")
     print(PAGE.read_text("utf-8"))
-    sys.exit(f"unknown benchmark {name!r}; choose from {', '.join(benchmarks())}" if name else 0)
+    sys.exit(0 if name == "--help" else f"unknown benchmark {name!r}; choose from {', '.join(benchmarks())}")

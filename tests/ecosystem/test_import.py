@@ -54,7 +54,7 @@ def test_a_checkout_that_is_not_installed(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["models.layers", "training.loop"])
+@pytest.mark.parametrize("module", ["models.layers", "proof.manifest", "training.loop"])
 def test_whatever_is_imported_first(module):
     """The zoo is registered, though transformers is imported from the middle of its own file."""
     program = f"import tfm_zoo.{module}; from transformers import AutoConfig; "
