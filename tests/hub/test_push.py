@@ -3,10 +3,12 @@ stays, and the Hub takes what the zoo wrote."""
 
 import re
 import threading
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
+from transformers import AutoModel
 
 from tfm_zoo import TfmBertForSequenceClassification, TfmGPTForCausalLM
 from tfm_zoo.hub import PushError, push
@@ -139,6 +141,23 @@ def test_revisions_and_privacy(folder, there, tmp_path):
         with pytest.raises(ValueError, match=message):
             push(folder, NAME, **options)
     assert there().branches == branches
+
+
+def test_a_class_of_ones_own_goes_with_its_code(there, tmp_path, monkeypatch):
+    """Once that is registered, and not before: nobody could load it."""
+    code = "import tfm_zoo\nclass Config(tfm_zoo.TfmBertConfig): model_type = 'own'\n"
+    write("own_block.py", f"{code}class Own(tfm_zoo.TfmBertModel): config_class = Config")(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    model = tiny_model((own := import_module("own_block")).Own)
+    model.save_pretrained(tmp_path / "own")
+    for act in (lambda: model.push_to_hub(NAME), lambda: push(tmp_path / "own", NAME)):
+        with pytest.raises((ValueError, FileNotFoundError), match="register_for_auto_class"):
+            act()
+    own.Config.register_for_auto_class()
+    own.Own.register_for_auto_class("AutoModel")
+    model.push_to_hub(NAME)
+    assert served(there()) >= {"own_block.py", MANIFEST} and not served(there()) & {"layers.py"}
+    assert type(AutoModel.from_pretrained(NAME, trust_remote_code=True)).__name__ == "Own"
 
 
 def test_an_adapter_goes_as_transformers_sends_it(there):

@@ -95,8 +95,10 @@ def tags_of(model: PreTrainedModel) -> list[str]:
 def class_names(model: PreTrainedModel) -> dict[str, str]:
     """The names of a model's class and of the Auto class that loads it, and what else loading needs, for templates."""
     name = type(model).__name__
-    auto_class = auto_class_of(type(model.config), name)
+    auto_class = auto_class_of(type(model.config), name) or type(model)._auto_class
     needs = f"transformers {TESTED[0]} to {TESTED[-1]} runs it without `tfm_zoo` installed"
+    if not type(model).__module__.startswith("tfm_zoo."):
+        needs = f"its code may import `tfm_zoo` ({INSTALL})"
     imports = f"from transformers import {auto_class}, AutoTokenizer"
     if auto_class is None:
         auto_class, needs = f"tfm_zoo.{name}", f"{INSTALL} brings its class"

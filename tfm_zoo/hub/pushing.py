@@ -19,7 +19,7 @@ from ..proof.verifying import read_manifest
 from ..utils.quiet import silenced_retrying
 from .cards import with_source
 from .model_card import card_of_model
-from .uploading import is_unreachable, open_repository, patiently, upload
+from .uploading import REGISTER, is_unreachable, open_repository, patiently, upload
 
 #: what a run leaves in a folder beside its model, and formats that may run code when they are read
 UNSENT = ("events.out.*", "*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")
@@ -67,6 +67,8 @@ def push(
     check_whole(folder, files, native)
     config = read_json(folder / "config.json")
     check_names(folder / "config.json", config)
+    if not native:
+        check_code(config, folder, files)
     if max_drop is not None:
         check_drop(config, str(folder), max_drop)
     saved = read_manifest(folder) if FILE in files else None
@@ -94,14 +96,23 @@ def push(
 
 
 def check_whole(folder: Path, files: dict[str, Path], native: bool) -> None:
-    """Refuses a folder without configuration or weights or, unless it is `native`, without manifest or code."""
+    """Refuses a folder without configuration or weights or, unless it is `native`, without manifest."""
     wanted = ("config.json", *(() if native else (FILE,)), *weight_names_in(folder))
     missing = [name for name in wanted if name not in files]
-    missing += [] if native or any(name.endswith(".py") for name in files) else ["code"]
     missing += [] if any(name.endswith(".safetensors") for name in files) else ["weights"]
     if missing:
         kind = "model" if native else "zoo model"
         raise FileNotFoundError(f"{folder} is not a folder of a {kind}: it has no {', no '.join(missing)}.")
+
+
+def check_code(config: dict[str, Any], folder: Path, files: dict[str, Path]) -> None:
+    """Refuses a model whose code is not all in the folder: nobody could load it."""
+    targets = config.get("auto_map") or {}
+    named = {f"{target.partition('.')[0]}.py" for target in map(str, targets.values()) if "--" not in target}
+    if missing := sorted(named - files.keys()):
+        raise FileNotFoundError(f"{folder}: config.json names code that is not there: {', '.join(missing)}. {REGISTER}")
+    if "AutoConfig" not in targets or len(targets) < 2:
+        raise FileNotFoundError(f"{folder}: config.json names no code of its configuration or its model. {REGISTER}")
 
 
 def check_unchanged(folder: Path, saved: dict[str, Any]) -> None:

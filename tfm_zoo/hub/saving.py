@@ -18,9 +18,9 @@ from huggingface_hub import CommitInfo, HfApi
 from ..models.pretrained import TfmPreTrainedModel
 from ..proof import manifest
 from ..utils.locking import atomic_files
-from .gathering import gathered, is_sharded, plain_name, whole
+from .gathering import gathered, is_sharded, own_class, plain_name, whole
 from .model_card import card_of_model
-from .uploading import open_repository, upload
+from .uploading import REGISTER, open_repository, upload
 
 #: options of `push_to_hub`, which `save_pretrained(push_to_hub=True)` takes too
 PUSH_OPTIONS = {"commit_message", "commit_description", "private", "token", "revision", "create_pr", "tags"}
@@ -50,6 +50,8 @@ def save_pretrained(
     if state_dict is not None:  # engines copy tied weights: only one of each is saved
         tied = self.all_tied_weights_keys
         state_dict = {name: value for name, value in state_dict.items() if tied.get(name) not in state_dict}
+    if push_to_hub:
+        check_code(self)
     weights = state_dict and dict(state_dict)  # transformers empties the dict that it saves
     options = {name: kwargs.pop(name) for name in PUSH_OPTIONS & kwargs.keys()} if push_to_hub else {}
     repo_id = kwargs.pop("repo_id", folder.name)
@@ -97,10 +99,21 @@ def push_to_hub(
     Weights and code of an earlier upload that this one does not bring are deleted. A card that somebody wrote stays,
     with `tags` added to its own; one that the zoo wrote is replaced.
     """
+    check_code(self)
     if getattr(self, "_hf_peft_config_loaded", False):  # only an adapter is saved
         push = super(TfmPreTrainedModel, self).push_to_hub
         return push(repo_id, max_shard_size=max_shard_size, tags=tags or [], **options)
     return save_and_push(self, repo_id, {"max_shard_size": max_shard_size}, tags, **options)
+
+
+def check_code(model: TfmPreTrainedModel) -> None:
+    """Raises a `ValueError` for somebody's own class of a model or a configuration whose code would not be pushed."""
+    classes = own_class(model), type(model.config)
+    if classes[0].__module__.startswith("tfm_zoo."):
+        return
+    unsaved = [each.__name__ for each in classes if each._auto_class is None or each.__module__ == "__main__"]
+    if unsaved:
+        raise ValueError(f"Nobody could load it: the code of {' and '.join(unsaved)} is not saved. {REGISTER}")
 
 
 def save_and_push(

@@ -16,6 +16,12 @@ from .model_card import source_of
 
 #: files that not every save writes; left from an earlier push, they would load in place of the new weights
 SAVED = ("model*.safetensors", "model.safetensors.index.json", "generation_config.json")
+#: what takes the code of somebody's own classes along
+REGISTER = (
+    "In a file that can be imported, give the model a configuration of its own, and call MyConfig."
+    'register_for_auto_class() and MyModel.register_for_auto_class("AutoModel"), or the Auto class that fits, before '
+    "you save it (docs/change_the_block.md)."
+)
 #: seconds after which a request without an answer is given up
 PATIENCE = 60
 

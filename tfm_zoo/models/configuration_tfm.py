@@ -386,10 +386,13 @@ class TfmConfig(PreTrainedConfig):
         return next(iter(get_close_matches(name, {each.name for each in fields(cls)}, n=1, cutoff=0.87)), None)
 
     def full_auto_map(self) -> dict[str, str]:
-        """The `auto_map` of every checkpoint, whichever head was saved."""
-        others = self.other_auto_classes
-        saved = {others[name]: name for name in self.architectures or () if name in others}
-        return {auto: f"{self.modeling_file}.{name}" for auto, name in (self.auto_classes | saved).items()}
+        """The `auto_map` of every checkpoint, whichever head was saved. Of somebody's own class: the entries that
+        transformers adds while it saves (`register_for_auto_class`). Those that it adds of the zoo's are dropped."""
+        others, saved, given = self.other_auto_classes, set(self.architectures or ()), getattr(self, "auto_map", None)
+        if "modeling_file" not in vars(type(self)) or not saved <= {*self.auto_classes.values(), *others}:
+            return {auto: own for auto, own in (given or {}).items() if f"{self.modeling_file}." not in str(own)}
+        names = self.auto_classes | {others[name]: name for name in saved & others.keys()}
+        return {auto: f"{self.modeling_file}.{name}" for auto, name in names.items()}
 
     @property
     def base_model_tp_plan(self) -> dict[str, str]:
@@ -454,7 +457,6 @@ class TfmConfig(PreTrainedConfig):
     def to_dict(self) -> dict:
         """All fields with their values."""
         values = {name: getattr(self, name) for name in self.following_fields}
-        # While transformers saves, it adds an entry to `auto_map` with the file of the saved class: this drops it.
         values = super().to_dict() | values | {"auto_map": self.full_auto_map()}
         return {name: value for name, value in values.items() if name not in self.lacks}
 

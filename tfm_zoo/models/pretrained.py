@@ -30,6 +30,11 @@ class TfmPreTrainedModel(PreTrainedModel):
     #: fields of the configuration that this class reads, and not every class of its family
     head_fields: tuple[str, ...] = ()
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "_auto_class" not in vars(cls):  # code of somebody's own class is saved if that is registered itself
+            cls._auto_class = None
+
     def __init__(self, config, *inputs, **kwargs):
         given, expected = getattr(config, "model_type", None), self.config_class
         if given != expected.model_type:  # not by class: a checkpoint's own code defines another class
