@@ -18,7 +18,7 @@ from tfm_zoo.proof import verify
 
 from ..command import tfm_zoo as command
 from ..official_models import BY_NAME, build_tiny
-from ..tiny import HEADS, tiny_model
+from ..tiny import HEADS, tiny_config, tiny_model
 from ..words import make_tokenizer
 from .editing import MANIFEST, write
 
@@ -148,7 +148,7 @@ def test_a_class_of_ones_own_goes_with_its_code(there, tmp_path, monkeypatch):
     code = "import tfm_zoo\nclass Config(tfm_zoo.TfmBertConfig): model_type = 'own'\n"
     write("own_block.py", f"{code}class Own(tfm_zoo.TfmBertModel): config_class = Config")(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    model = tiny_model((own := import_module("own_block")).Own)
+    model = (own := import_module("own_block")).Own(own.Config(**tiny_config().to_diff_dict() | {"model_type": "own"}))
     model.save_pretrained(tmp_path / "own")
     for act in (lambda: model.push_to_hub(NAME), lambda: push(tmp_path / "own", NAME)):
         with pytest.raises((ValueError, FileNotFoundError), match="register_for_auto_class"):

@@ -115,7 +115,9 @@ def test_an_array_with_texts_in_a_file(models, tmp_path):
     file.write_text("\n".join(texts()))
     said = recorded(models / "bert", vectors, "--texts", file, "--rows", 9)
     assert "vectors.npy.proof.json; the model writes these vectors: least cosine" in said
-    assert "still fit: 9 rows" in verified(vectors)
+    file.rename(moved := tmp_path / "moved.txt")
+    assert "has its texts in /" in (said := verified(vectors, code=1)) and "(--texts)" in said
+    assert "still fit: 9 rows" in verified(vectors, "--texts", moved)
     file.write_text("\n".join(texts()[:140]))
     assert "rows are gone: row 149" in verified(vectors, code=1)
     said = recorded(models / "bert", vectors, "--texts", file, code=1)

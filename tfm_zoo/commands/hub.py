@@ -37,6 +37,9 @@ def verify(
         typer.Option("--model", help="For vectors: the model to compare with, if not the one that wrote them."),
     ] = None,
     rows: Annotated[int | None, typer.Option("--rows", help="For vectors: the number of rows to embed again.")] = None,
+    texts: Annotated[
+        Path | None, typer.Option("--texts", "--text_file", help="For vectors: where the file of their texts is now.")
+    ] = None,
     whole: Annotated[
         bool, typer.Option("--whole", help="For vectors: read all files to their end, not just for ten seconds.")
     ] = False,
@@ -85,7 +88,7 @@ def verify(
         try:  # what is wrong shows before `hub` is imported, which takes seconds
             kind = kind_of(source, against)
             options = {"revision": revision, "token": token, "trust_remote_code": trust_remote_code}
-            check_options(kind, model=model, rows=rows, whole=whole, code_only=code_only, card=card)
+            check_options(kind, model=model, rows=rows, texts=texts, whole=whole, code_only=code_only, card=card)
             if kind == "model":
                 check_source(source, revision, token)
                 if card and (matrix or not Path(source).is_dir()):
@@ -100,7 +103,18 @@ def verify(
                     judge = partial(proof.verify_matrix, matrix=matrix) if matrix else proof.verify
                     found = judge(source, **options)
             elif matrix:
-                words = ["--model", model, "--rows", rows, "--manifest", manifest, "--against", against]
+                words = [
+                    "--model",
+                    model,
+                    "--rows",
+                    rows,
+                    "--manifest",
+                    manifest,
+                    "--against",
+                    against,
+                    "--texts",
+                    texts,
+                ]
                 words += ["--revision", revision, "--token", token]
                 given = [
                     str(one)
@@ -117,7 +131,7 @@ def verify(
             elif kind == "vectors":
                 options |= {"model": model, "rows": rows, "proof": manifest, "run_changed": run_changed, "whole": whole}
                 with working(f"Verifying {source}: reading its files, then embedding rows again"):
-                    found = verify_vectors(source, options)
+                    found = verify_vectors(source, texts, options)
             else:
                 with working(f"Verifying {source}: running it beside the model that it was made from"):
                     from ..proof import verify_export
@@ -140,7 +154,7 @@ def verify(
 
 
 #: options of `verify` -> whose they are
-OPTIONS_OF = {"code_only": "model", "card": "model"} | dict.fromkeys(("model", "rows", "whole"), "vectors")
+OPTIONS_OF = {"code_only": "model", "card": "model"} | dict.fromkeys(("model", "rows", "texts", "whole"), "vectors")
 
 
 def check_options(kind: str, **given: object) -> None:
@@ -156,14 +170,20 @@ def check_options(kind: str, **given: object) -> None:
 ARTICLES = {"model": "a model", "vectors": "a store of vectors", "export": "an export"}
 
 
-def verify_vectors(source: str, options: dict[str, Any]) -> "Verdict":
-    """Verifies vectors, whose texts may have to be read again from a data set."""
+def verify_vectors(source: str, texts: Path | None, options: dict[str, Any]) -> "Verdict":
+    """Verifies vectors, whose texts may have to be read again: from a data set, or from where the file is now."""
     from ..proof.vectors import verify_vectors
 
     def read_texts(place: dict[str, Any], rows: Sequence[int]) -> dict[int, str]:
         from ..corpus.source import texts_again
 
-        return texts_again(place, rows)
+        moved = {"dataset_name": None, "split": [], "data_files": [str(texts)]} if texts else {}
+        corpus = place["corpus"] | moved
+        try:
+            return texts_again(place | {"corpus": corpus}, rows)
+        except FileNotFoundError as error:
+            names = ", ".join(corpus.get("data_files") or ()) or corpus.get("dataset_name")
+            raise FileNotFoundError(f"{source} has its texts in {names}: say where they are now (--texts)") from error
 
     with silenced_loading():
         return verify_vectors(source, read_texts=read_texts, **options)
@@ -250,7 +270,7 @@ def record_vectors(
             return record_vectors(model, vectors, **columns, **options)
         from ..corpus.source import Corpus, texts_again
 
-        corpus = Corpus.open(data_files=[str(texts)], text_column=columns.pop("text_column")).source
+        corpus = Corpus.open(data_files=[str(texts.resolve())], text_column=columns.pop("text_column")).source
         return record_vectors(model, vectors, texts={"corpus": corpus}, read_texts=texts_again, **columns, **options)
 
 

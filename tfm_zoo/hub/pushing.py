@@ -67,13 +67,12 @@ def push(
     check_whole(folder, files, native)
     config = read_json(folder / "config.json")
     check_names(folder / "config.json", config)
-    if not native:
-        check_code(config, folder, files)
     if max_drop is not None:
         check_drop(config, str(folder), max_drop)
     saved = read_manifest(folder) if FILE in files else None
     if not native:
         check_unchanged(folder, saved)
+        check_code(config, folder, files)
     command = shlex.join(["tfm-zoo", "push", str(folder), repo_id, *(["--revision", revision] if revision else [])])
     try:
         with silenced_retrying():

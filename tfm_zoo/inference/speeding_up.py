@@ -67,17 +67,23 @@ def speed_up(model: Thing, dtype: str | torch.dtype | None = None, calibrate: It
         raise ValueError(f"speed_up changes nothing in this {type(model).__name__}: {reasons}.")
     rest = f"; left as it is: {'; '.join(left)}" if left else ""
     kind = "" if dtype is None else f", with weights packed in {dtype} ({COSTS.get(dtype, 'less exact than int8')})"
+    parts = [part for module in modules_of(model) for part in module.modules()]
+    if any(hasattr(part, "_orig_mod") or part._compiled_call_impl for part in parts):
+        logger.warning(
+            "speed_up: a compiled model computes the official forward, padding too: leave torch.compile out."
+        )
     logger.log(logging.WARNING if left else logging.INFO, f"speed_up: the zoo computes {', '.join(taken)}{kind}{rest}.")
     return model
 
 
 def why_nothing(model: object) -> str:
     """Why the zoo computes no part of an object."""
-    parts = [part for module in modules_of(model) for part in module.modules() if isinstance(part, PreTrainedModel)]
-    for part in parts:
+    parts = {part: name for module in modules_of(model) for name, part in module.named_modules()}
+    for part in (each for each in parts if isinstance(each, PreTrainedModel)):
         model_type = part.config.model_type
         if str(model_type).startswith("tfm_"):
-            return "it is a model of the zoo, which computes no padding anyway"
+            place = f".get_submodule({parts[part]!r})" * bool(parts[part])
+            return f"it is a model of the zoo, which computes no padding anyway (pack_weights takes the model{place})"
         if model_type in REFUSED:
             return f"the zoo does not compute {model_type!r}: {REFUSED[model_type]}"
         if table_for(part.config.to_dict()) and not is_official(part):
@@ -103,7 +109,12 @@ def restore(model: Thing) -> Thing:
 
     Returns:
         The same object.
+
+    Raises:
+        ValueError: for a name.
     """
+    if isinstance(model, str | Path):
+        raise ValueError(f"restore takes the object that speed_up took, not the name {str(model)!r}.")
     for module in modules_of(model):
         for each in module.modules():
             stand_in = vars(each).get("forward")

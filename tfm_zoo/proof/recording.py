@@ -89,8 +89,6 @@ def record_vectors(
     first = next(iter(store.vectors([0]).values()))
     chosen = canary_rows(total, len(first), rows)
     stored = np.stack([*store.vectors(chosen).values()])
-    if np.isnan(stored).any():
-        raise ValueError(f"{vectors}, row {chosen[int(np.isnan(stored).any(1).argmax())]:,} holds no numbers (NaN).")
     read = read_texts(texts, [*chosen, total]) if texts else store.texts(chosen)
     if total in read:
         raise ValueError(f"{vectors} has {total:,} vectors, and there are more texts: give the texts that have one.")
@@ -162,6 +160,8 @@ def described_rows(store: Store, part: Path, with_texts: bool) -> dict[str, Any]
     """What a proof says of the rows of a part."""
     rows = Rows(with_texts)
     for texts, vectors in store.tables(part, texts=with_texts):
+        if (wrong := np.isnan(vectors).any(1)).any():
+            raise ValueError(f"{part}, row {rows.count + int(wrong.argmax()):,} holds no numbers (NaN).")
         rows.add(texts, vectors)
     return rows.about()
 

@@ -282,7 +282,7 @@ def batches_of(model: PreTrainedModel, given: Iterable, tokenizer: Any = None) -
     """Batches of inputs from what a user calibrates with: batches, or texts and a tokenizer.
 
     Raises:
-        ValueError: for anything else, or nothing; and for texts whose tokenizer is not known.
+        ValueError: for anything else, which it names, or nothing; and for texts whose tokenizer is not known.
     """
     if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
         raise ValueError(
@@ -291,11 +291,18 @@ def batches_of(model: PreTrainedModel, given: Iterable, tokenizer: Any = None) -
     given = [*given]
     if not given:
         raise ValueError("calibrate is empty: give about 128 texts like those that the model will read.")
-    if all(isinstance(text, str) for text in given):
+    texts = [each for each in given if is_text(each)]
+    if texts and len(texts) < len(given):
+        number, found = next((number, each) for number, each in enumerate(given) if not is_text(each))
+        raise ValueError(
+            f"calibrate takes texts alone or batches alone; item {number}, from 0, is {str(found)[:40]!r}."
+        )
+    if texts:
         tokenizer = tokenizer or tokenizer_of(model)
         longest = min(LONGEST, tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", LONGEST))
         options = {"truncation": True, "max_length": longest, "padding": True, "return_tensors": "pt"}
-        given = [tokenizer(given[start : start + TEXTS], **options) for start in range(0, len(given), TEXTS)]
+        portions = [given[start : start + TEXTS] for start in range(0, len(given), TEXTS)]
+        given = [tokenizer(*columns(portion), **options) for portion in portions]
     batches = []
     for batch in given:
         if not isinstance(batch, Mapping):
@@ -306,9 +313,26 @@ def batches_of(model: PreTrainedModel, given: Iterable, tokenizer: Any = None) -
     return batches
 
 
+def is_text(item: Any) -> bool:
+    """Whether it is a text, or a pair of texts such as a CrossEncoder reads."""
+    is_pair = isinstance(item, list | tuple) and len(item) == 2
+    return isinstance(item, str) or (is_pair and all(isinstance(text, str) for text in item))
+
+
+def columns(texts: list) -> list[list[str]]:
+    """Texts as a tokenizer takes them: the first ones of pairs, and the second ones.
+
+    Raises:
+        ValueError: for texts among pairs.
+    """
+    if len({isinstance(text, str) for text in texts}) > 1:
+        raise ValueError("calibrate takes texts alone or pairs of texts alone; it holds both.")
+    return [texts] if isinstance(texts[0], str) else [*map(list, zip(*texts, strict=True))]
+
+
 def tokenizer_of(model: PreTrainedModel) -> Any:
     """The tokenizer in the folder that a model was loaded from."""
-    source = getattr(model, "name_or_path", None)
+    source = getattr(model, "name_or_path", None) or model.config.name_or_path  # of a converted one, the latter alone
     try:
         if source:
             return AutoTokenizer.from_pretrained(source)

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from ...models.pretrained import TfmPreTrainedModel
 from .attention import CpuAttention
 from .calibration import batches_of, calibrate_layers
 from .compiling import compile_steps, is_generator
@@ -238,7 +239,9 @@ def name_of(dtype: str | torch.dtype | None) -> str | None:
 def check(model: nn.Module) -> None:
     """Raises a `ValueError` for what [`pack_weights`] does not take."""
     if not isinstance(model, PreTrainedModel) and hasattr(model, "encode"):
-        raise ValueError(f"pack_weights takes a model of transformers; speed_up takes this {type(model).__name__}.")
+        own = next((name for name, part in model.named_modules() if isinstance(part, TfmPreTrainedModel)), None)
+        instead = f"give it .get_submodule({own!r}) of" if own else "speed_up takes"
+        raise ValueError(f"pack_weights takes a model of transformers; {instead} this {type(model).__name__}.")
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type != "cpu"}
     if model.training or devices:
         state = "in training mode" if model.training else f"on {', '.join(map(str, devices))}"
