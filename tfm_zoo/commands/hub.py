@@ -103,19 +103,8 @@ def verify(
                     judge = partial(proof.verify_matrix, matrix=matrix) if matrix else proof.verify
                     found = judge(source, **options)
             elif matrix:
-                words = [
-                    "--model",
-                    model,
-                    "--rows",
-                    rows,
-                    "--manifest",
-                    manifest,
-                    "--against",
-                    against,
-                    "--texts",
-                    texts,
-                ]
-                words += ["--revision", revision, "--token", token]
+                words = ["--model", model, "--rows", rows, "--manifest", manifest, "--against", against]
+                words += ["--texts", texts, "--revision", revision, "--token", token]
                 given = [
                     str(one)
                     for pair in zip(words[::2], words[1::2], strict=True)
