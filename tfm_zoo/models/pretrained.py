@@ -14,8 +14,7 @@ from .positions import TfmConstants
 
 
 class TfmPreTrainedModel(PreTrainedModel):
-    """Base of the families' base classes, which name their configuration. (Where there is `tfm_zoo`, its
-    `hub/saving.py` saves and pushes models.)"""
+    """Base of the families' base classes. (Where there is `tfm_zoo`, its `hub/saving.py` saves and pushes models.)"""
 
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
@@ -32,8 +31,7 @@ class TfmPreTrainedModel(PreTrainedModel):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if "_auto_class" not in vars(cls):  # code of somebody's own class is saved if that is registered itself
-            cls._auto_class = None
+        cls._auto_class = vars(cls).get("_auto_class")  # code of somebody's own class is saved once that is registered
 
     def __init__(self, config, *inputs, **kwargs):
         given, expected = getattr(config, "model_type", None), self.config_class
