@@ -82,8 +82,8 @@ def why_nothing(model: object) -> str:
     for part in (each for each in parts if isinstance(each, PreTrainedModel)):
         model_type = part.config.model_type
         if str(model_type).startswith("tfm_"):
-            place = f".get_submodule({parts[part]!r})" * bool(parts[part])
-            return f"it is a model of the zoo, which computes no padding anyway (pack_weights takes the model{place})"
+            it = f"its .get_submodule({parts[part]!r})" if parts[part] else "it"
+            return f"it is a model of the zoo, which computes no padding anyway (pack_weights takes {it})"
         if model_type in REFUSED:
             return f"the zoo does not compute {model_type!r}: {REFUSED[model_type]}"
         if table_for(part.config.to_dict()) and not is_official(part):
