@@ -206,7 +206,7 @@ REFUSED = [
     (lambda model: sharded(model.encoder.layer[0]) and model, {}, "FSDP has divided its parameters"),
     (divided, {}, r"DeepSpeed \(ZeRO-3\) has divided its parameters"),
     (lambda model: nn.Linear(2, 2), {}, "speed_up changes nothing in this Linear"),
-    (from_official, {}, "a model of the zoo, .* anyway .pack_weights takes the model"),
+    (from_official, {}, "a model of the zoo, .* anyway .pack_weights takes it"),
     (lambda model: model, {"dtype": "int3"}, "dtype='int3' should be"),
     (lambda model: "bert", {}, "speed_up takes a model, not the name 'bert'"),
     (lambda model: type("Own", (type(model),), {})(model.config), {}, "Own is not a class of transformers"),
