@@ -13,8 +13,8 @@ Where a step is computed: `ClassificationTask.compute_batch` in tfm_zoo/training
 losses, `train_step` in tfm_zoo/training/loop.py takes the step. To read a run in its order: `start_run` in run.py reads
 the options of options.py, starts the processes, and refuses a folder that holds another run; `load_task` in
 tasks/classification.py reads data and model; `Loop` in loop.py makes batches and optimiser; its method `begin` locks
-the folder, and loads the checkpoint of a resumed run; the function `train` calls its method `train`, which takes the
-steps, measures the best model, and has report.py write the card.
+the folder, and loads the checkpoint of a resumed run; its method `train` takes the steps, evaluates, and saves the best
+model; the function `train` calls it, measures the best model, and has report.py write the card.
 """
 
 from tfm_zoo.training.loop import Loop, train

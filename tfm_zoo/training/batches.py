@@ -13,7 +13,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 @dataclass(frozen=True)
 class Division:
-    """How a global batch is divided: among processes, then into forward passes of `per_device` examples or tokens."""
+    """How a global batch is divided: into forward passes of `per_device` examples or tokens, these among processes."""
 
     per_device: int
     accumulation_steps: int = 1

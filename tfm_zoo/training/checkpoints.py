@@ -28,7 +28,7 @@ from tfm_zoo.utils.quiet import silenced_checkpoint
 
 logger = logging.getLogger(__name__)
 
-STATE_FILE = "trainer_state.json"  # in each checkpoint; and beside the best model, as it was when that was saved
+STATE_FILE = "trainer_state.json"  # in each checkpoint; and beside the best model: as it was then, at the end the last
 RESULTS_FILE = "all_results.json"  # a run that has it is finished
 UNFINISHED = ".*unfinished*"  # a glob of what is being written: `.unfinished-checkpoint-10`, `.ab12.unfinished`
 #: files that describe the others: deleted before the others are replaced, and written last

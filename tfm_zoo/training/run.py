@@ -43,7 +43,7 @@ class Run:
     name: str  # of the recipe
     accelerator: Accelerator
     args: TrainingOptions
-    metrics: Metrics | None = None  # those that are loaded before the task is made
+    metrics: Metrics | None = None  # those that the options name; `None`: the usual ones of the task
     seeks_best: bool = False  # whether an option names the metric that picks the best model
 
 

@@ -185,7 +185,7 @@ def cut_splits(args: DataOptions, rows: Mapping[str, Dataset], notes: list[str],
     if sizes:
         train, rest = train.train_test_split(test_size=sum(sizes.values()), seed=seed).values()
     else:
-        # The sampler shuffles, too. This order is kept, so that results and checkpoints stay.
+        # The sampler shuffles, too. Without this, results would differ from those of earlier versions.
         train = train.shuffle(seed=seed)
     splits, taken = {**rows, "train": train}, 0
     for role, size in sizes.items():

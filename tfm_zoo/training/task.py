@@ -62,6 +62,7 @@ class Task(ABC):
     def __post_init__(self) -> None:
         self.is_zoo = is_zoo(self.model.config)
         args, known = self.args, [*{"loss": None, **self.metric_titles}]
+        # The usual best is computed only if the options name no metrics, or name it, too.
         usual = self.usual_best if not args.metrics or self.data.usual_metrics[0] in args.metrics else "loss"
         best = (args.metric_for_best_model or usual).removeprefix("eval_")
         # Results of metrics that options name are looked for after the first evaluation: only the metric knows them.
@@ -99,15 +100,16 @@ class Task(ABC):
 
     @property
     def final_split(self) -> str:
-        """The split that the best model is measured on: "test", or "validation" if there is no test split."""
+        """The split of further figures of the best model: "test", or "validation" if there is no test split."""
         return "test" if "test" in self.splits else "validation"
 
     @abstractmethod
     def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:
         """The losses of the batch's items, by the names in `label_of_loss`, and what `compute_metrics` needs besides.
 
-        Each loss is `(items,)`, `(examples,)` or `(1,)`: already summed over tokens or over the batch is fine, since
-        only the sum over the batch is used. In training (`torch.is_grad_enabled()`) they may be smoothed, and suffice.
+        In training (`torch.is_grad_enabled()`) each may be `(items,)`, `(examples,)` or `(1,)`, since only the sum over
+        the batch is used; they may be smoothed, and suffice. In evaluations each is `(examples,)`, as all else is:
+        `evaluate` drops the examples that fill up the last batch. (`(1,)` is right if no batch is ever filled up.)
         """
 
     def count_items(self, batch: Batch) -> Tensors:

@@ -261,7 +261,8 @@ class ClassificationTask(Task):
             if self.data.problem != ONE_LABEL or len(weights) != len(names) or min(weights) < 0:
                 raise ValueError(f"class_weights {weights}: expected a number of at least 0 for each of {names}")
             self.weights = torch.tensor([weights[names.index(name)] for name in sorted(labels, key=labels.get)])
-        # The fact is what the model really does, in place of the option. None, as in old checkpoints, is its default.
+        # The fact is what the model really does, in place of the option. None, as in old checkpoints, is its
+        # default; "late" is that of EuroBERT's checkpoints.
         self.facts["classifier_pooling"] = None if pooling in ("cls", "late") else pooling
 
     @property
