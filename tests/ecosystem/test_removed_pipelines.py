@@ -11,6 +11,7 @@ from transformers import GenerationConfig, MBart50Tokenizer, PreTrainedModel
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
 import tfm_zoo
+from tfm_zoo.training.tokenizers import byte_level_bpe
 
 from ..tiny import tiny_model
 from ..words import SENTENCES, SPECIAL, WORDS, make_tokenizer
@@ -73,6 +74,16 @@ def test_what_is_returned(zoo):
     (ids,), (both,) = (write(SENTENCES[0], return_tensors=True, **more) for more in ({}, {"return_text": True}))
     assert [*ids] == ["generated_token_ids"] and both["generated_text"] == text
     assert make_tokenizer().decode(ids["generated_token_ids"], skip_special_tokens=True) == text
+
+
+def test_a_stop_sequence_ends_the_text_wherever_tokens_end():
+    tokenizer = byte_level_bpe(SENTENCES, 290)
+    tokens = {"pad_token_id": 0, "eos_token_id": None, "decoder_start_token_id": 0, "vocab_size": len(tokenizer)}
+    options = LENGTHS | {"suppress_tokens": [n for n in range(290) if not tokenizer.decode([n]).isalpha()]}
+    write = make_pipeline("text2text-generation", tiny_model(HEAD, **LIKE_BART | tokens), tokenizer=tokenizer)
+    text = write("good", num_beams=1, **options)[0]["generated_text"]
+    stopped = write("good", num_beams=1, **options, stop_sequence=text[2:4])[0]["generated_text"]
+    assert text.startswith(stopped) and text[2:4] in stopped and len(stopped) < len(text)
 
 
 def test_lengths(zoo):
@@ -153,8 +164,6 @@ def test_refusals(task, message, zoo):
     with pytest.raises((ValueError, KeyError), match=message):
         make_pipeline(task, zoo, **LENGTHS)(["good", 7])
 
-
-# Questions
 
 QUESTION, CONTEXT = "who saw a film", " and ".join(SENTENCES)
 EXAMPLES = [{"question": QUESTION, "context": sentence} for sentence in (CONTEXT, *SENTENCES, "bad film bad")]

@@ -111,7 +111,7 @@ SOME = [(version, "TfmGPTForCausalLM") for version in VERSIONS] + [each for each
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("forked")
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(("version", "name"), SOME)
 def test_verify_says_at_most_that_the_version_is_another(version, name, checkpoints):
     verdict = verify(checkpoints[version, name])

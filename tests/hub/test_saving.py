@@ -66,9 +66,6 @@ def test_tables_that_no_checkpoint_holds(checkpoints, tmp_path):
     assert logits(one).equal(logits(other))
 
 
-# What the manifest says that a model computes is what it computes once loaded, however it was held when saved
-
-
 def generate(model, folder):
     model.generate(torch.tensor([[5, 6]]), max_new_tokens=2)
     model.save_pretrained(folder)

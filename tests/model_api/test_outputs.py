@@ -136,6 +136,7 @@ def test_nothing_to_predict():
     loss = model(**batch, labels=labels, num_items_in_batch=5).loss
     loss.backward()
     assert loss == 0
+    assert model(batch["input_ids"][:0]).logits.shape[:2] == (0, batch["input_ids"].shape[1])  # nor a row
 
 
 def test_a_projection_of_ones_own_need_not_say_its_size():

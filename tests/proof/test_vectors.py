@@ -251,3 +251,6 @@ def test_bad_input(root, copied, tmp_path):
     assert "is not a proof of vectors, or has the format of another version: look at canaries" in refused(store)
     (store / IN_FOLDER).unlink()
     assert f"`tfm-zoo record MODEL --vectors {store}` writes it" in refused(store)
+    save(tmp_path / "classifier", "BertForSequenceClassification", files=False)
+    labels = embed(tmp_path / "classifier", root / "texts.parquet", tmp_path / "labels")
+    assert "holds labels of texts: only vectors have a proof" in refused(labels)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
-from transformers import ByT5Tokenizer, MBart50Tokenizer, PreTrainedConfig
+from transformers import ByT5Tokenizer, MBart50Tokenizer, MBartTokenizer, PreTrainedConfig
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
 from tfm_zoo.data import built_in_data
@@ -178,14 +178,15 @@ def test_pairs_are_encoded_and_truncated_where_they_are_long(tmp_path):
             assert tokenizer.decode(ids, skip_special_tokens=True) == text[language]
 
 
-def test_the_model_is_told_which_language_it_writes():
-    tokenizer = MBart50Tokenizer()
+@pytest.mark.parametrize(("tokenizer_class", "place"), [(MBartTokenizer, 0), (MBart50Tokenizer, 1)])
+def test_the_model_is_told_which_language_it_writes(tokenizer_class, place):
+    tokenizer = tokenizer_class()
     model = tiny_model(TfmEncoderDecoderForConditionalGeneration, vocab_size=len(tokenizer), start_with_last_token=True)
     set_languages(model, tokenizer, "en_XX", "de_DE")
     english, german = tokenizer.convert_tokens_to_ids(["en_XX", "de_DE"])
     assert english in tokenizer("a")["input_ids"] and german in tokenizer(text_target="a")["input_ids"]
     generated = model.generate(**tokenizer("a", return_tensors="pt"), max_new_tokens=2)[0].tolist()
-    assert generated.index(german) == 1
+    assert generated.index(german) == place
     with pytest.raises(ValueError, match=r"target_lang 'de': .* knows ar_AR, cs_CZ, de_DE"):
         set_languages(model, tokenizer, "en_XX", "de")
 
