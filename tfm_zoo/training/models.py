@@ -100,7 +100,7 @@ class Head:
             labels = [config.id2label[index] for index in range(len(labels))]
         elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in known):
             logger.warning(f"{name!r} classifies into {known}: its head now learns {labels}")
-        # (A checkpoint without a head gets a new one anyway; but an old head that its config does not name may not fit.)
+        # (A checkpoint without a head gets a new one anyway. An old head that its config does not name may not fit.)
         replace_head = args.ignore_mismatched_sizes and (is_misfit or not has_head)
         return self.load(args, replace_head, config, **label_fields(labels), **fields)
 
