@@ -36,7 +36,7 @@ class TfmGPTConfig(DecoderFields, WriterFields, TfmConfig):
     train_padding_embedding: bool = True
     classifier_dropout: float | int = 0.1
 
-    position_ids_from_padding: ClassVar[bool]  # decoders count by the mask
+    position_ids_from_padding: ClassVar[bool]  # a decoder that counts real tokens has `position_ids_from_mask`
     use_cache: bool = True  # in evaluation mode a forward pass returns keys and values (not those of packed rows)
 
     def validate_fields(self) -> None:

@@ -21,17 +21,17 @@ def decoder_batch(
     if isinstance(past_key_values, EncoderDecoderCache):
         past_key_values = past_key_values.self_attention_cache
     cache, seen, returns_cache = open_cache(stack, past_key_values, use_cache, rows=given.shape[0])
-    is_callers = cache is not None and cache is past_key_values
+    was_given = cache is not None and cache is past_key_values
 
     warn_of_weights(stack, given, options)
     check_inputs(stack, tokens, attention_mask, seen)
     kept = documents = None
     # (In a graph every row is numbered as if packed, and a mask cannot compare these numbers with cached keys.)
-    if tokens.position_ids is not None and options.get(PAGED) is None and not (is_callers and is_traced(given)):
+    if tokens.position_ids is not None and options.get(PAGED) is None and not (was_given and is_traced(given)):
         documents = documents_of(stack, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)
     if is_packed:
-        if is_callers or use_cache:
+        if was_given or use_cache:
             raise ValueError(
                 f"{stack.argument_prefix}position_ids begin anew within a row, and a cache does not keep apart what is "
                 "packed into a row: pass use_cache=False and no cache, or give each sequence a row of its own."

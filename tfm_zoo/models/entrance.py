@@ -1,5 +1,5 @@
-"""The entrance of encoders: a caller's arguments are checked, then it is decided which tokens are computed, and who
-attends to whom. A mask is
+"""The entrance of encoders: a caller's arguments are checked, then it is decided which tokens are computed. And, for
+both entrances, who attends to whom. A mask is
 
     of padding    `(batch, keys)`, 1 at real tokens     a caller's; flash and linear attention read it
     of pairs      `(batch, 1, queries, keys)`           a caller's; true where a query sees a key, as sdpa reads it
@@ -73,7 +73,7 @@ def encoder_batch(
 
 def known_padding(mask: object, documents, read_positions) -> tuple[object, KeptTokens | None]:
     """The mask, `None` if it hides no padding; and the tokens that are computed, `None`: all of them. On a CPU, the
-    mask is asked for padding. On other devices it is not read; the count in `kept.lengths` tells."""
+    values of the mask are read. On other devices it is not read; the count in `kept.lengths` tells."""
     if documents is None and not is_pad_mask(mask):
         return mask, None
     if documents is None and is_readable(mask) and mask.all():
@@ -86,8 +86,8 @@ def known_padding(mask: object, documents, read_positions) -> tuple[object, Kept
 
 
 def needs_no_mask_but_for_padding(stack, given: torch.Tensor) -> bool:
-    """Whether attention of an encoder, or of a decoder's one new token, needs no mask without padding: no layer has a
-    window, and the implementation takes a plain mask or none (flex attention's is one of blocks). A graph needs one."""
+    """Whether attention of an encoder, or of a decoder's one new token, needs a mask for nothing but padding: no layer
+    has a window, and the implementation takes a plain mask or none (not flex attention's of blocks). A graph needs one."""
     is_plain = stack.config._attn_implementation in ("eager", *FUSED)
     return is_plain and "sliding_attention" not in stack.layer_types and not is_traced(given)
 

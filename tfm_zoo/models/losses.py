@@ -12,7 +12,7 @@ from .kernels import soft_capped
 
 VOCABULARY = "the vocabulary (vocab_size)"  # as errors call it
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
-FEW = 1 << 18  # up to this many logits are made at once
+FEW = 1 << 18  # if all logits are no more than this, they are made in one call, without chunks
 MANY = 1 << 26  # the most logits in a chunk
 SHARDED = ("placements", "ds_tensor")  # attributes of a parameter that processes divide: FSDP2, ZeRO-3
 

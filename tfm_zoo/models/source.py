@@ -27,7 +27,7 @@ class Source(NamedTuple):
 
 
 def read_source(
-    stack, states: torch.Tensor, source_mask: object, target: Batch, both_caches: Cache | None, kept: KeptTokens | None
+    stack, states: torch.Tensor, source_mask: object, target: Batch, both_caches: object, kept: KeptTokens | None
 ) -> Source:
     """What a decoder reads of the source: its states, once for all beams of a sentence, and which are seen.
 
@@ -35,21 +35,21 @@ def read_source(
         states: `(batch, source length, hidden_size)`. Where keys are stored, only shape, dtype and device are read.
         source_mask: of padding `(batch, source length)`, or a mask of pairs.
         target: the decoder's batch.
-        both_caches: of the target, and of the source.
+        both_caches: an `EncoderDecoderCache` or `None`.
         kept: the real tokens of the source, if they are known.
     """
-    # States are taken as they come, with equal rows and padding, where keys are stored already, in a graph, and for a
-    # hook. (Where only some of the target's tokens are kept, `computes_only` has looked for hooks.)
-    takes_all = holds_source(both_caches) or is_traced(states)
-    takes_all = takes_all or (target.kept is None and has_hooks(*stack._modules.values()))
+    # No equal rows are looked for, and no padding is left out, where keys are stored already (their cache knows its
+    # `beams`), in a graph, and for a hook. (Where only some target tokens are kept, `computes_only` has looked for it.)
+    takes_as_given = holds_source(both_caches) or is_traced(states)
+    takes_as_given = takes_as_given or (target.kept is None and has_hooks(*stack._modules.values()))
     source_cache = getattr(both_caches, "cross_attention_cache", None)
-    if isinstance(source_cache, TfmSourceCache) and not takes_all:
+    if isinstance(source_cache, TfmSourceCache) and not takes_as_given:
         source_cache.count_beams(states, source_mask)
     beams = getattr(source_cache, "beams", 1)
     if beams > 1:
         states, kept = states[::beams], None
         source_mask = None if source_mask is None else source_mask[::beams]
-    if takes_all or not stack.config.skip_padding:
+    if takes_as_given or not stack.config.skip_padding:
         kept = None
     elif kept is None and is_pad_mask(source_mask):
         kept = KeptTokens.find(source_mask)
