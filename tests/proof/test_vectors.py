@@ -192,7 +192,7 @@ def test_texts_that_the_store_does_not_hold(root, tmp_path, keep_texts):
         return
     assert "the text is not the one that was embedded in row 0" in verified(tmp_path / "out", code=1)
     (tmp_path / "texts.parquet").unlink()
-    assert "texts.parquet': no such file" in verified(tmp_path / "out", code=1)
+    assert "texts.parquet: say where they are now (--texts)" in verified(tmp_path / "out", code=1)
 
 
 @pytest.mark.parametrize(

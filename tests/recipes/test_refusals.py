@@ -46,7 +46,7 @@ REFUSED = {
         ({"sample_prompt": "cat " * 40}, r"sample_prompt has \d+ tokens, of 32 that the model takes"),
     ],
     "translation": [
-        ({"config_overrides": "decoder_vocab_size=100"}, "decoder_vocab_size 100: the targets' tokenizer has"),
+        ({"config_overrides": "decoder_vocab_size=100"}, "decoder_vocab_size 100: the tokenizer has"),
         ({"model_type": "gpt2"} | OLD_SIZES, "model_type 'gpt2' is not a sequence-to-sequence"),
         ({"per_device_train_batch_tokens": 5}, "per_device_train_batch_tokens 5: too few for an example of"),
         ({"metric_for_best_model": "bleu"}, "metric_for_best_model 'bleu' needs num_eval_texts"),

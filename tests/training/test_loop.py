@@ -240,7 +240,7 @@ def test_resumed_is_as_never_stopped_in_its_folder_and_with_its_own_options_alon
     stopped = interrupted(loop(classifier(**dropout), **options), after=5)
     with pytest.raises(KeyboardInterrupt):
         train(stopped)
-    assert "Stopped at step 5 of 7: --resume_from_checkpoint auto goes on from the last" in capfd.readouterr().err
+    assert "Stopped at step 5 of 7: --resume_from_checkpoint goes on from checkpoint-3" in capfd.readouterr().err
     again = options | {"output_dir": stopped.output_dir, "resume_from_checkpoint": stopped.output_dir / "checkpoint-3"}
     for other, message in [
         ({"freeze": "classifier"}, r"another run: freeze was None and is \['classifier'\]"),

@@ -87,7 +87,7 @@ def known_padding(mask: object, documents, read_positions) -> tuple[object, Kept
 
 def needs_no_mask_but_for_padding(stack, given: torch.Tensor) -> bool:
     """Whether attention of an encoder, or of a decoder's one new token, needs a mask for nothing but padding: no layer
-    has a window, and the implementation takes a plain mask or none (not flex attention's of blocks). A graph needs one."""
+    has a window, and the implementation takes a plain mask or none (flex attention takes blocks). A graph needs one."""
     is_plain = stack.config._attn_implementation in ("eager", *FUSED)
     return is_plain and "sliding_attention" not in stack.layer_types and not is_traced(given)
 

@@ -91,7 +91,7 @@ class TfmStack:
 
     def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
         """Makes the modules; `layer_types` names each layer's type of attention (see [`TfmAttention`]). Positions count
-        from 0: `embeddings.first_row` shifts them into a table; `first_position`, 0 but in RoBERTa, shifts rotary ones."""
+        from 0: `embeddings.first_row` shifts them into a table, `first_position`, 0 but in RoBERTa, the rotary ones."""
         config = self.config
         stack_config = config.get_text_config(decoder=is_causal)  # a copy in the decoder of an encoder-decoder
         self.layer_types, self.vocab_size, self.input_width = layer_types, vocab_size, config.embedding_size

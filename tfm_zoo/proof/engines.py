@@ -55,7 +55,9 @@ def open_export(path: str | Path) -> Engine:
         ModuleNotFoundError: if its engine is not installed.
         ValueError: for a file that the engine cannot read.
     """
-    file = file_of_export(Path(path)) if Path(path).exists() else None
+    if not Path(path).exists():
+        raise FileNotFoundError(f"{path}: there is no such file or folder.")
+    file = file_of_export(Path(path))
     if file is None:
         kinds = "*.onnx, *.xml of OpenVINO, *.gguf, or model.bin of CTranslate2"
         raise FileNotFoundError(f"{path} holds no export that is known here ({kinds}).")

@@ -60,8 +60,6 @@ def verify_export(
     """
     if against is None:
         raise ValueError(f"{source} is an export: name the model that it was made from with --against.")
-    if not Path(source).exists():
-        raise FileNotFoundError(f"{source}: there is no such file or folder.")
     folder = find(against, revision, token, needed=None).resolve()
     engine, verdict = open_export(source), Verdict(str(source))
     origin = origin_of(folder)
