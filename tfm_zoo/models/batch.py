@@ -20,7 +20,7 @@ IGNORED = -100  # the label of a position without one
 #: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (Told by `ModelOutput`, which
 #: from 5.24 on has the old name as a property.)
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
-#: the option with a paged cache: another class than `Cache`, which keeps documents apart itself. From 5.24 on it is the
+#: the option with a paged cache: not a `Cache`; it keeps documents apart itself. From 5.24 on it is the
 #: same word as `CACHE`: at the entrance, `take_cache` takes an ordinary cache out of the options first
 PAGED = "cache"
 #: names of torch's attention. `kernels.py` registers "varlen": sdpa, but torch's varlen kernel where it `takes_bounds`

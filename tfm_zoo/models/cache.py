@@ -193,21 +193,21 @@ class TfmGenerationMixin(GenerationMixin):
         return super().generate(inputs, *args, **kwargs)
 
     def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, mode, *sizes: int):
-        *_, tokens = sizes  # transformers' `max_cache_length`, one less than `max_length`: the last is never cached
+        *_, length = sizes  # transformers' `max_cache_length`, one less than `max_length`: the last is never cached
         most = getattr(self.model, "decoder", self.model).num_positions
         position_ids = model_kwargs.get("position_ids")
-        if most is not None and position_ids is not None and tokens > most:  # positions leave out padding at the left
-            tokens -= position_ids.shape[1] - 1 - int(position_ids[:, -1].max())
-        if most is not None and tokens > most:
+        if most is not None and position_ids is not None and length > most:  # positions leave out padding at the left
+            length -= position_ids.shape[1] - 1 - int(position_ids[:, -1].max())
+        if most is not None and length > most:
             raise ValueError(
-                f"The prompt and the new tokens would be {tokens + 1}, as max_new_tokens or max_length says, and the "
-                f"model has {most} positions (max_position_embeddings): ask for at least {tokens - most} fewer, or "
+                f"The prompt and the new tokens would be {length + 1}, as max_new_tokens or max_length says, and the "
+                f"model has {most} positions (max_position_embeddings): ask for at least {length - most} fewer, or "
                 "shorten the prompt."
             )
         is_callers = model_kwargs.get(CACHE) is not None
         prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, *sizes)
         cache = model_kwargs.get(CACHE)
-        if is_callers:  # before transformers asks for its length
+        if is_callers:  # before transformers' next steps ask for its length
             target_cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
             use_state_layers(target_cache, self.config)
         elif cache is not None:

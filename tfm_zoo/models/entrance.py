@@ -72,8 +72,8 @@ def encoder_batch(
 
 
 def known_padding(mask: object, documents, read_positions) -> tuple[object, KeptTokens | None]:
-    """The mask, `None` if it hides no padding; and the tokens that are computed, `None`: all of them. On a CPU, the
-    values of the mask are read. On other devices it is not read; the count in `kept.lengths` tells."""
+    """The mask, `None` if it hides no padding; and the tokens that are computed, `None`: all of them. On a CPU,
+    the values of the mask are read first. On other devices only the count in `kept.lengths` tells."""
     if documents is None and not is_pad_mask(mask):
         return mask, None
     if documents is None and is_readable(mask) and mask.all():

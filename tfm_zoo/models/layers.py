@@ -146,7 +146,7 @@ class TfmAttention(nn.Module):
             kwargs["state"] = past_key_values.layers[self.layer_idx]
         elif past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)  # (such as `TfmGrowingLayer.update`)
-        elif kwargs.get(CACHE) is not None:  # `PAGED` (before 5.24, `CACHE` is the parameter above, never in `kwargs`)
+        elif kwargs.get(CACHE) is not None:  # a paged one, from 5.24 on (before, transformers' kernel writes to it)
             key, value = kwargs.pop(CACHE).update(key, value, self.layer_idx, kwargs=kwargs)
 
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)

@@ -130,8 +130,8 @@ class TfmCrossAttention(TfmAttention):
     def forward(
         self, hidden_states, states, keys_kept, layout, both_caches
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Returns what [`TfmAttention`] returns for the decoder's hidden states `(rows, length, hidden_size)`. What
-        follows them are the fields of a [`Source`], which consecutive rows may share, as the beams of a sentence do."""
+        """Returns what [`TfmAttention`] returns for the decoder's hidden states `(rows, length, hidden_size)`.
+        The others are the fields of a [`Source`], which consecutive rows may share, as the beams of a sentence do."""
         source_cache = None if both_caches is None else both_caches.cross_attention_cache
         if source_cache is not None and both_caches.is_updated.get(self.layer_idx):
             key, value = source_cache.layers[self.layer_idx].keys, source_cache.layers[self.layer_idx].values

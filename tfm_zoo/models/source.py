@@ -83,14 +83,14 @@ def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None,
         mask = create_bidirectional_mask(
             config=config, inputs_embeds=like, attention_mask=mask, encoder_hidden_states=states
         )
-    # What is a mask of padding still is flash attention's, and transformers would apply it to queries, too.
+    # A mask that still is one of padding is flash attention's, and transformers would apply it to queries, too.
     runs_by_bounds = mask is None and target.kept is not None and target.cache is None and takes_bounds(stack, states)
     if runs_by_bounds or is_pad_mask(mask):
         keys = KeptTokens.find(mask) if is_pad_mask(mask) else None
         return layout_by_bounds(target, beams, keys or KeptTokens.all_of(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
-        # The mask becomes numbers, once for all layers. What is hidden gets -inf; in eager attention and T5 the lowest
-        # finite number: over a source without real tokens their weights are then equal, as officially.
+        # The mask becomes numbers, once for all layers (not in training with sdpa). What is hidden gets -inf; in eager
+        # attention and T5 the lowest finite number: over a source without real tokens weights are then equal, as there.
         if implementation == "eager" or config.has_position_bias:
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
         elif not stack.training and not is_traced(mask):  # (-inf in a whole row and dropout would make nan)
