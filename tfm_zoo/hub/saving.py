@@ -16,7 +16,7 @@ import torch
 from huggingface_hub import CommitInfo, HfApi
 
 from ..models.pretrained import TfmPreTrainedModel
-from ..proof.manifest import write_manifest
+from ..proof import manifest
 from ..utils.locking import atomic_files
 from .gathering import gathered, is_sharded, plain_name, whole
 from .model_card import card_of_model
@@ -65,7 +65,7 @@ def save_pretrained(
             path.unlink()
     # An adapter is saved without the model's configuration and code.
     if is_main_process and "config.json" in saved:
-        write_manifest(self, folder, weights)
+        manifest.write_manifest(self, folder, weights)
     if push_to_hub and is_main_process:
         save_and_push(self, repo_id, {"state_dict": weights} | kwargs, **options)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard, get_session
 
+from ..converters.sources import MANIFEST
 from ..proof.contents import CARD
-from ..proof.manifest import FILE
 from .model_card import source_of
 
 #: files that not every save writes; left from an earlier push, they would load in place of the new weights
@@ -106,9 +106,9 @@ def commit(
         contents[CARD] = str(card).encode()
 
     earlier = {name for name in present if any(fnmatch(name, pattern) for pattern in SAVED)}
-    if FILE in present:
+    if MANIFEST in present:
         with suppress(ValueError, AttributeError, TypeError):  # what somebody else has put there names no code
-            earlier |= present & {FILE, *json.loads(download(FILE)).get("code", ())}
+            earlier |= present & {MANIFEST, *json.loads(download(MANIFEST)).get("code", ())}
     operations = [
         *(CommitOperationAdd(path_in_repo=name, path_or_fileobj=content) for name, content in contents.items()),
         *(CommitOperationDelete(path_in_repo=name) for name in sorted(earlier - files.keys())),

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from .. import __version__, models
+from .. import __version__
 from ..utils.locking import atomic_file
 from .contents import GENERATE, code_in, digests_of_files, foreign_in
 
 RELEASED = Path(__file__).with_name("released.json")
+MODELS = Path(__file__).parents[1] / "models"
 SHOWN = 5  # names in a message
 #: the releases of transformers under which every kind of checkpoint is loaded by its own code, oldest first. (Those of
 #: old, such as 5.6 and 5.9, copy of a local folder's code only what the first file imports, and not what that imports.)
@@ -77,7 +78,7 @@ def releases() -> dict[str, dict[str, str]]:
     return {__version__: installed()} | json.loads(RELEASED.read_text(encoding="utf-8"))
 
 
-def installed(folder: Path = Path(models.__file__).parent) -> dict[str, str]:
+def installed(folder: Path = MODELS) -> dict[str, str]:
     names = {path.name for path in folder.glob("*.py")} - {"__init__.py", GENERATE}
     return digests_of_files(folder, names)
 
@@ -87,7 +88,7 @@ def listed(names) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def add_release(version: str = __version__, folder: Path = Path(models.__file__).parent) -> None:
+def add_release(version: str = __version__, folder: Path = MODELS) -> None:
     """Adds the files in `folder` to `released.json`, as those of a version."""
     known = json.loads(RELEASED.read_text(encoding="utf-8")) if RELEASED.is_file() else {}
     with atomic_file(RELEASED) as file:
