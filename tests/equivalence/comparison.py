@@ -29,8 +29,10 @@ class Pair(NamedTuple):
 
     def prepare(self, attention: str = "sdpa", training: bool = False) -> None:
         for model in (self.official, *self.zoo_models):
-            if attention == "eager" or model._supports_sdpa:
-                choose_attention(model, attention)
+            # torch's attention has no soft cap: VaultGemma of transformers 5.18 would leave its own out.
+            capped = getattr(model.config, "attn_logit_softcapping", None)
+            if capped or attention == "eager" or model._supports_sdpa:
+                choose_attention(model, "eager" if capped else attention)
             model.train(training).zero_grad()
 
 

@@ -1,3 +1,3 @@
 """The families of the zoo: which Auto class loads which class, and published sizes by name."""
 
-import transformers  # noqa: F401, which imports `plugin`, and this the files here: before any of them
+import transformers  # noqa: F401, with which the zoo is plugged in: before the files here, so that no file is half imported
