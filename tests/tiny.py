@@ -78,9 +78,8 @@ def ragged_mask(lengths: tuple[int, ...] = LENGTHS, side: str = "right") -> torc
     places = torch.arange(max(lengths)).expand(len(lengths), -1)
     counts = torch.tensor(lengths)[:, None]
     if side == "holes":
-        places = torch.stack(
-            [torch.randperm(max(lengths), generator=torch.Generator().manual_seed(n)) for n in lengths]
-        )
+        generators = (torch.Generator().manual_seed(n) for n in lengths)
+        places = torch.stack([torch.randperm(max(lengths), generator=each) for each in generators])
     return (places >= max(lengths) - counts if side == "left" else places < counts).long()
 
 

@@ -57,10 +57,8 @@ def numbered(*tokens: str) -> dict[str, int]:
 
 
 #: as an old checkpoint, whose `model_type` says which tokenizer this is; and what sentence-transformers puts beside it
-WORDS = {
-    "vocab.txt": "[PAD] [UNK] [CLS] [SEP] [MASK] the cat a s".replace(" ", "\n"),
-    TOKENIZER: '{"do_lower_case": true}',
-}
+WORDS = {"vocab.txt": "[PAD] [UNK] [CLS] [SEP] [MASK] the cat a s".replace(" ", "\n")}
+WORDS |= {TOKENIZER: '{"do_lower_case": true}'}
 WORDS |= dict.fromkeys(("sentence_bert_config.json", "config_sentence_transformers.json", "10_Dense/config.json"), "{}")
 WORDS |= {"modules.json": "[]", "1_Pooling/config.json": "{}"}
 #: as on the Hub: the tokenizer's class is not named, and generation has settings of its own

@@ -131,9 +131,8 @@ def test_some_layers_stay(tmp_path):
     model.save_pretrained(tmp_path / "whole")
     config = TfmQuantizationConfig("int8", modules_to_not_convert=["q_proj", "model.layers.1"])
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "whole", quantization_config=config)
-    names, linear = (
-        {name for name, each in one.named_modules() if isinstance(each, nn.Linear)} for one in (loaded, model)
-    )
+    modules = (each.named_modules() for each in (loaded, model))
+    names, linear = ({name for name, each in of if isinstance(each, nn.Linear)} for of in modules)
     assert names == {name for name in linear if name.endswith("q_proj") or name.startswith("model.layers.1.")}
     loaded.save_pretrained(tmp_path / "some")
     assert_same(AutoModelForCausalLM.from_pretrained(tmp_path / "some"), loaded, IDS)

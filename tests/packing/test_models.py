@@ -75,12 +75,10 @@ def test_near_the_whole_model(head):
         assert not any(parameter.requires_grad for parameter in twin.parameters())
 
 
+LINEAR = {"attention_type": "linear"}
 #: what attends in ways of its own, and not as packed encoders without them do
 ATTENTION = [(head, {"sliding_window": 2}) for head in (TfmBertForMaskedLM, TfmGPTForCausalLM)]
-ATTENTION += [
-    (TfmBertForMaskedLM, {"position_embedding_type": "alibi"}),
-    (TfmGPTForCausalLM, {"attention_type": "linear"}),
-]
+ATTENTION += [(TfmBertForMaskedLM, {"position_embedding_type": "alibi"}), (TfmGPTForCausalLM, LINEAR)]
 ATTENTION += [(TfmBertForMaskedLM, {"relative_attention_num_buckets": 8})]
 
 

@@ -157,11 +157,9 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("task", "name", "options", "message"), [(key, *row) for key in REFUSED for row in REFUSED[key]]
-)
-def test_data(folder, task, name, options, message):
+@pytest.mark.parametrize(("task", "name", "options", "said"), [(key, *row) for key in REFUSED for row in REFUSED[key]])
+def test_data(folder, task, name, options, said):
     train = {"dataset_name" if name in SETS else "train_file": str(folder / name)}
     files = {key: str(folder / value) for key, value in options.items() if key.endswith("_file")}
-    with pytest.raises((ValueError, OSError), match=message):
+    with pytest.raises((ValueError, OSError), match=said):
         load(task, **train | options | files)

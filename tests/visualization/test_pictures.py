@@ -35,12 +35,10 @@ def test_any_tokens(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(fontManager, "ttflist", [font for font in fontManager.ttflist if "mpl-data" in font.fname])
     tokens = ["$x$", "$", "\\frac{", "_^", "⌕", "很", "好"]
     weights = torch.eye(7)[None, None]
-    pictures.plot_attention(
-        pictures.AttentionMap("encoder", weights, tokens, tokens, "m_{o}$d$el"), tmp_path / "map.png", 0, 0
-    )
-    pictures.plot_rollout(
-        pictures.Rollout(tokens, weights[0, 0, 0], "the state of '$'", "$good$", "m$"), tmp_path / "rollout.svg"
-    )
+    attention = pictures.AttentionMap("encoder", weights, tokens, tokens, "m_{o}$d$el")
+    pictures.plot_attention(attention, tmp_path / "map.png", 0, 0)
+    rollout = pictures.Rollout(tokens, weights[0, 0, 0], "the state of '$'", "$good$", "m$")
+    pictures.plot_rollout(rollout, tmp_path / "rollout.svg")
     assert [" has boxes for 好很, " in record.message for record in caplog.records] == [True, True]
 
 
@@ -48,10 +46,8 @@ def test_each_curve_is_its_models():
     """The best model comes first, and one that diverged does not make the others small."""
     losses = [(1000 * step, 4 + 2 / step) for step in range(1, 9)]
     higher = [(step, loss + 0.5) for step, loss in losses]
-    better, worse = (
-        pictures.TrainedModel("better", losses, losses[::2], {}),
-        pictures.TrainedModel("$\\frac{", higher, higher[::2], {}),
-    )
+    better = pictures.TrainedModel("better", losses, losses[::2], {})
+    worse = pictures.TrainedModel("$\\frac{", higher, higher[::2], {})
     broken = pictures.TrainedModel("broken", [*losses[:3], (4000, 99.0)], losses[:1], {}, diverged=True)
     training, validation = comparison([broken, worse, better], {"uniform guess": 6.9}, "three").axes[:2]
     for panel, kind in ((training, "training"), (validation, "validation")):
