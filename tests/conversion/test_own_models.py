@@ -52,6 +52,9 @@ OTHER_HEAD = WEIGHTS | {"lm_head.weight": torch.zeros(50, 32)}
 OTHER_NORM = {"ln_f": Rename("transformer.ln_f", "model.final_norm")}
 FIXED = {"wpe": converters.Sinusoids("transformer.wpe.weight")}
 IN_PAIRS = {"qkv": converters.Interleaved("{i}.w", QKV[0])}
+KINDS = {"full_attention": 1.0, "sliding_attention": 0.5}
+ROPE = {kind: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": n} for kind, n in KINDS.items()}
+UNLIKE = {"position_embedding_type": "rotary", "rope_parameters": ROPE, "layer_types": [*KINDS], "sliding_window": 3}
 #: float32 rounds the angles of later rows by more; training changes early ones, too
 LONG = tutorials.PositionalEncoding(32, 40_000).pe
 OTHER_MODEL = r"nn.TransformerDecoder.*from_state_dict takes .* 'A model of your own' in"
@@ -74,6 +77,7 @@ OTHER_MODEL = r"nn.TransformerDecoder.*from_state_dict takes .* 'A model of your
         (lambda: convert(WEIGHTS | {"lm_head.bias": torch.zeros(50)}), "for this state dict: lm_head_bias=True"),
         (lambda: convert(rules=FIXED), "wpe.weight: sinusoids, .*'learned'"),
         (lambda: convert(rules=IN_PAIRS), r"'\{i\}.w'. is for rotary.*'learned': use R"),
+        (lambda: convert(rules=IN_PAIRS, **UNLIKE), "as many rotated channels in all layers, .* in partial_rotary_fac"),
         (lambda: checked(LONG + 2e-3), r"differs by 0\.00"),
         (lambda: checked(LONG[..., :16]), r"pe of mine is of shape .*16\), and not \(positions, 32\)"),
         (lambda: Rename("layers.{i}.W_{x}", "layers.{i}.q_proj"), "same places in braces"),

@@ -55,18 +55,13 @@ def test_adapted_generation(head, tmp_path):
     torch.testing.assert_close(merged(**batch).logits, logits, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("name", "config"),
-    [
-        ("LlamaForCausalLM", peft.LoraConfig()),
-        ("LlamaForCausalLM", peft.IA3Config()),
-        ("LlamaForCausalLM", peft.VeraConfig()),
-        ("LlamaForCausalLM", peft.AdaLoraConfig(total_step=9)),
-        ("LlamaForCausalLM", peft.OFTConfig(oft_block_size=4)),
-        ("BartForConditionalGeneration", peft.LoraConfig()),
-        ("BertForSequenceClassification", peft.LoraConfig()),
-    ],
-)
+LLAMAS = [peft.LoraConfig(), peft.IA3Config(), peft.VeraConfig()]
+LLAMAS += [peft.AdaLoraConfig(total_step=9), peft.OFTConfig(oft_block_size=4)]
+ADAPTERS = [("LlamaForCausalLM", config) for config in LLAMAS]
+ADAPTERS += [(name, LLAMAS[0]) for name in ("BartForConditionalGeneration", "BertForSequenceClassification")]
+
+
+@pytest.mark.parametrize(("name", "config"), ADAPTERS)
 def test_modules_need_no_names(name, config):
     """Queries and values, or what else is usual, of every layer learn; LLaMA's zoo model learns what LLaMA does."""
     counts, losses = [], []

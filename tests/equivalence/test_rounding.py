@@ -18,25 +18,13 @@ from tests.precision import assert_rounds_as_well, in_double
 from tfm_zoo.converters import from_official
 
 #: later architectures whose arithmetic is not that of others
-OTHERS = [
-    "albert",
-    "apertus",
-    "bloom",
-    "cohere2",
-    "falcon",
-    "gemma2",
-    "glm4",
-    "gpt_neox",
-    "gptj",
-    "mixtral",
-    "roformer",
-]
+LATER = ["albert", "apertus", "bloom", "cohere2", "falcon", "gemma2", "glm4", "gpt_neox", "gptj", "mixtral", "roformer"]
 #: of each architecture one class: a language model, or at least one with a loss
 BY_WORTH = sorted(distinct(), key=lambda each: (each.has_loss, str(each).endswith(("LM", "Generation", "HeadModel"))))
 ONE_OF_EACH = {each.architecture.model_type: each for each in BY_WORTH}
 
 
-@pytest.mark.parametrize("name", [*FIRST, *OTHERS])
+@pytest.mark.parametrize("name", [*FIRST, *LATER])
 def test_float32_rounds_as_well(name):
     official_class = ONE_OF_EACH[name]
     official = build_tiny(official_class)

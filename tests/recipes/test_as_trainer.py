@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainingArguments
 
 from tfm_zoo.training.trainer import as_trainer
 
@@ -72,7 +72,9 @@ def test_it_goes_on_by_an_option_alone_and_otherwise_deletes_nothing(recipe, tmp
     assert min(losses) < losses[-1] and whole.evaluate()["eval_loss"] == pytest.approx(min(losses))
     shutil.rmtree(kept.with_name("checkpoint-3"))
     with pytest.raises(FileExistsError, match="--resume_from_checkpoint auto to go on"):
-        as_trainer(made.task(output_dir=tmp_path / "other"), {"output_dir": str(kept.parent)}).train()
+        as_trainer(made.task(output_dir=tmp_path / "other"), TrainingArguments(str(kept.parent))).train()
+    with pytest.raises(ValueError, match="takes a task of a recipe; transformers' Trainer takes a TaskTrainer"):
+        as_trainer(whole)
     (kept / "mark").touch()
     again = as_trainer(made.task(resume_from_checkpoint="auto", **options), quiet)
     again.train()

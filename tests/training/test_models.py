@@ -89,6 +89,8 @@ def test_a_model_that_is_not_there_or_does_not_fit_its_tokenizer_is_named(checkp
     ]:
         with pytest.raises(OSError, match=f"^model_name_or_path.*: {message}"):
             load_named(args, "model_name_or_path", transformers.AutoConfig)
+    with pytest.raises(ValueError, match="model_revision is of a checkpoint: give model_name_or_path"):
+        LanguageModelingOptions(model_revision="v2").with_defaults()
     with pytest.raises(OSError, match=r"^tokenizer_name: 'user/nothing' is neither a folder"):
         load_tokenizer(LanguageModelingOptions(tokenizer_name="user/nothing"))
 
