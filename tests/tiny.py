@@ -8,15 +8,9 @@ import tfm_zoo
 from tfm_zoo import TfmBertConfig, TfmDebertaConfig, TfmEncoderDecoderConfig, TfmGPTConfig
 from tfm_zoo.models.configuration_tfm import TfmConfig
 
-SIZES = {
-    "vocab_size": 61,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "max_position_embeddings": 24,
-    "initializer_range": 0.2,  # attention that is not uniform
-}
+SIZES = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES |= {"intermediate_size": 48, "max_position_embeddings": 24}
+SIZES["initializer_range"] = 0.2  # attention that is not uniform
 NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 #: of each family, what a test does not want as it is
 FIELDS = {
@@ -78,9 +72,8 @@ def ragged_mask(lengths: tuple[int, ...] = LENGTHS, side: str = "right") -> torc
     places = torch.arange(max(lengths)).expand(len(lengths), -1)
     counts = torch.tensor(lengths)[:, None]
     if side == "holes":
-        places = torch.stack(
-            [torch.randperm(max(lengths), generator=torch.Generator().manual_seed(n)) for n in lengths]
-        )
+        generators = (torch.Generator().manual_seed(n) for n in lengths)
+        places = torch.stack([torch.randperm(max(lengths), generator=each) for each in generators])
     return (places >= max(lengths) - counts if side == "left" else places < counts).long()
 
 

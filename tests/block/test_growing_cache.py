@@ -26,13 +26,8 @@ def states(length: int, seed: int, batch: int = 2) -> tuple[torch.Tensor, torch.
     return tuple(torch.randn(batch, 3, length, 4, generator=generator) for _ in range(2))
 
 
-CHANGES = {
-    "crop": (-2,),
-    "reorder_cache": (torch.tensor([1, 1]),),
-    "batch_repeat_interleave": (2,),
-    "batch_select_indices": (torch.tensor([1]),),
-    "reset": (),
-}
+CHANGES = {"crop": (-2,), "reorder_cache": (torch.tensor([1, 1]),), "batch_repeat_interleave": (2,), "reset": ()}
+CHANGES["batch_select_indices"] = (torch.tensor([1]),)
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -73,9 +73,8 @@ def test_an_end_that_is_padding_too_says_nothing_of_padding():
         ({"pad_token_id": 6}, [[1, 0, 1]]),
     ):
         model = tiny_model(HEAD, **fields)
-        made, wanted = (
-            model(ids, decoder_input_ids=ids, **given).logits for given in ({}, {"attention_mask": torch.tensor(mask)})
-        )
+        masks = ({}, {"attention_mask": torch.tensor(mask)})
+        made, wanted = (model(ids, decoder_input_ids=ids, **given).logits for given in masks)
         assert_same(made, wanted, str(fields))
 
 
@@ -100,9 +99,8 @@ def test_beams_are_as_rows_of_their_own(across):
     for attention in ("eager", "sdpa"):
         model.set_attn_implementation(attention)
         cache = EncoderDecoderCache(DynamicCache(config=model.config), TfmSourceCache())
-        ids, mask, states = (
-            each.repeat_interleave(BEAMS, dim=0) for each in (batch["input_ids"], batch["attention_mask"], encoded)
-        )
+        given = batch["input_ids"], batch["attention_mask"], encoded
+        ids, mask, states = (each.repeat_interleave(BEAMS, dim=0) for each in given)
         model(encoder_outputs=(states,), attention_mask=mask, decoder_input_ids=first, past_key_values=cache)
         sources = cache.cross_attention_cache
         assert sources.layers[0].keys.shape[0] == len(batch["input_ids"])

@@ -225,9 +225,7 @@ GROWING |= {"original_max_position_embeddings": 6}
 FROM_MASK = {"position_embedding_type": "rotary", "rope_parameters": GROWING, "position_ids_from_mask": True}
 
 
-@example(
-    made=(tfm_zoo.TfmGPTModel, FROM_MASK | {"hidden_dropout": 0.0, "attention_dropout": 0.0}), side="right", first=1
-)
+@example(made=(tfm_zoo.TfmGPTModel, FROM_MASK | NO_DROPOUT), side="right", first=1)
 @settings(COMMON, max_examples=60)
 @given(made=DECODER, side=PADDED_SIDE, first=st.integers(1, 8))
 def test_a_decoder_step_by_step_as_at_once_and_eager_as_sdpa(made, side, first):
@@ -260,10 +258,8 @@ def test_a_decoder_step_by_step_as_at_once_and_eager_as_sdpa(made, side, first):
 def test_step_by_step_as_at_once_with_a_source(fields, attention, side, first):
     """The target in pieces, whose cache remembers the source too."""
     assume(not frequencies_change(fields))
-    model, batch = (
-        make(tfm_zoo.TfmEncoderDecoderModel, attention, **fields),
-        make_batch(tfm_zoo.TfmEncoderDecoderModel, fields, side),
-    )
+    head = tfm_zoo.TfmEncoderDecoderModel
+    model, batch = make(head, attention, **fields), make_batch(head, fields, side)
     target = batch.pop("decoder_input_ids").clamp(min=4)  # none is padding
     config, length = model.config.get_text_config(decoder=True), target.shape[1]
     with torch.no_grad():

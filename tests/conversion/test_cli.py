@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,10 +58,8 @@ def numbered(*tokens: str) -> dict[str, int]:
 
 
 #: as an old checkpoint, whose `model_type` says which tokenizer this is; and what sentence-transformers puts beside it
-WORDS = {
-    "vocab.txt": "[PAD] [UNK] [CLS] [SEP] [MASK] the cat a s".replace(" ", "\n"),
-    TOKENIZER: '{"do_lower_case": true}',
-}
+WORDS = {"vocab.txt": "[PAD] [UNK] [CLS] [SEP] [MASK] the cat a s".replace(" ", "\n")}
+WORDS |= {TOKENIZER: '{"do_lower_case": true}'}
 WORDS |= dict.fromkeys(("sentence_bert_config.json", "config_sentence_transformers.json", "10_Dense/config.json"), "{}")
 WORDS |= {"modules.json": "[]", "1_Pooling/config.json": "{}"}
 #: as on the Hub: the tokenizer's class is not named, and generation has settings of its own
@@ -88,7 +87,7 @@ def pieces(**named: str) -> dict[str, str]:
     ("name", "files"),
     [
         *(("BertForMaskedLM", WORDS), ("GPT2LMHeadModel", GPT2), ("MarianMTModel", MARIAN)),
-        ("MistralForCausalLM", pieces(tokenizer_class="LlamaTokenizer")),
+        *((f"{name}ForCausalLM", pieces(tokenizer_class="LlamaTokenizer")) for name in ("Llama", "Mistral")),
         *((f"{name}ForCausalLM", pieces()) for name in ("Llama", "Qwen2")),
     ],
 )
@@ -123,6 +122,7 @@ def test_fields_for_engines(places):
     run("convert", *places[:2])
     run("export", "--for-engines", *places[1:])
     assert read(places[2], CONFIG)["n_ctx"] == original.config.n_positions
+    assert "--onnx writes no official checkpoint" in run("export", "--onnx", "--for-engines", *places[1:], code=2)
 
 
 @pytest.mark.parametrize(
@@ -256,3 +256,14 @@ def test_control_codes_do_not_reach_the_terminal(capsys):
         logging.setLogRecordFactory(make_record)
     shown = [("he asked", ("he",)), ("\\x1b[31mhe asked", ())]
     assert [(record.getMessage(), record.args) for record in records] == shown
+
+
+def test_an_interrupt_has_no_traceback(monkeypatch, capsys):
+    """Other errors have theirs."""
+    monkeypatch.setattr("sys.excepthook", sys.__excepthook__)
+    quiet.silence_interrupt()
+    with pytest.raises(SystemExit, match="130"):
+        sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert capsys.readouterr().err == ""
+    sys.excepthook(ValueError, ValueError("why"), None)
+    assert "ValueError: why" in capsys.readouterr().err

@@ -107,9 +107,7 @@ def changes_that_fit(table: Architecture) -> dict:
     return changes
 
 
-@pytest.mark.parametrize(
-    "table", dict.fromkeys(each.architecture for each in OFFICIAL_CLASSES), ids=lambda table: table.model_type
-)
+@pytest.mark.parametrize("table", {each.architecture: 0 for each in OFFICIAL_CLASSES}, ids=lambda each: each.model_type)
 def test_every_field_there_and_back(table):
     """With all changes at once, and with values of their kind. (Where nothing is tied, some official classes have
     tensors that they do not read: the tests of ties have these.)"""

@@ -7,22 +7,11 @@ from torch import nn
 
 import tfm_zoo
 from tests import tutorials
-from tfm_zoo import TfmGPTConfig, TfmGPTForCausalLM, TfmGPTModel
+from tfm_zoo import TfmGPTConfig, TfmGPTForCausalLM, TfmGPTModel, converters
 from tfm_zoo.converters import ConversionError, from_official, from_state_dict, to_state_dict
 from tfm_zoo.converters.checkpoint import lazy_tensors
 from tfm_zoo.converters.sinusoids import check_sinusoids
-from tfm_zoo.converters.tensor_rules import (
-    Interleaved,
-    Join,
-    NotConverted,
-    PerExpert,
-    Rename,
-    Sinusoids,
-    Split,
-    SplitHeads,
-    Transpose,
-    ZooOnly,
-)
+from tfm_zoo.converters.tensor_rules import PerExpert, Rename, ZooOnly
 
 FIELDS = {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 FIELDS |= {"intermediate_size": 128, "max_position_embeddings": 20, "bos_token_id": None, "eos_token_id": None}
@@ -35,7 +24,7 @@ NAMES = {
 }
 #: by one's own name
 RULES = {mine: Rename(f"transformer.{mine}", f"model.{zoo}") for mine, zoo in NAMES.items()}
-RULES |= {"qkv": Split("transformer.h.{i}.attn.c_attn", QKV), "lm_head": Rename("lm_head", "lm_head")}
+RULES |= {"qkv": converters.Split("transformer.h.{i}.attn.c_attn", QKV), "lm_head": Rename("lm_head", "lm_head")}
 WEIGHTS = tutorials.GPT().state_dict()
 SINUSOIDAL = {"position_embedding_type": "sinusoidal"}
 
@@ -61,8 +50,11 @@ def checked(table: torch.Tensor) -> None:
 BIAS_OF_TWO = WEIGHTS | {"transformer.h.0.attn.c_attn.bias": torch.zeros(2)}  # which cannot be cut into three
 OTHER_HEAD = WEIGHTS | {"lm_head.weight": torch.zeros(50, 32)}
 OTHER_NORM = {"ln_f": Rename("transformer.ln_f", "model.final_norm")}
-FIXED = {"wpe": Sinusoids("transformer.wpe.weight")}
-IN_PAIRS = {"qkv": Interleaved("{i}.w", QKV[0])}
+FIXED = {"wpe": converters.Sinusoids("transformer.wpe.weight")}
+IN_PAIRS = {"qkv": converters.Interleaved("{i}.w", QKV[0])}
+KINDS = {"full_attention": 1.0, "sliding_attention": 0.5}
+ROPE = {kind: {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": n} for kind, n in KINDS.items()}
+UNLIKE = {"position_embedding_type": "rotary", "rope_parameters": ROPE, "layer_types": [*KINDS], "sliding_window": 3}
 #: float32 rounds the angles of later rows by more; training changes early ones, too
 LONG = tutorials.PositionalEncoding(32, 40_000).pe
 OTHER_MODEL = r"nn.TransformerDecoder.*from_state_dict takes .* 'A model of your own' in"
@@ -85,6 +77,7 @@ OTHER_MODEL = r"nn.TransformerDecoder.*from_state_dict takes .* 'A model of your
         (lambda: convert(WEIGHTS | {"lm_head.bias": torch.zeros(50)}), "for this state dict: lm_head_bias=True"),
         (lambda: convert(rules=FIXED), "wpe.weight: sinusoids, .*'learned'"),
         (lambda: convert(rules=IN_PAIRS), r"'\{i\}.w'. is for rotary.*'learned': use R"),
+        (lambda: convert(rules=IN_PAIRS, **UNLIKE), "as many rotated channels in all layers, .* in partial_rotary_fac"),
         (lambda: checked(LONG + 2e-3), r"differs by 0\.00"),
         (lambda: checked(LONG[..., :16]), r"pe of mine is of shape .*16\), and not \(positions, 32\)"),
         (lambda: Rename("layers.{i}.W_{x}", "layers.{i}.q_proj"), "same places in braces"),
@@ -153,7 +146,7 @@ def test_a_head_that_is_new_and_buffers_that_are_no_weights(caplog):
     """They do not decide the type of the model either."""
     weights = {name: tensor.bfloat16() for name, tensor in without("lm_head.weight").items()}
     weights |= {"transformer.h.0.attn.bias": torch.ones(1, 1, 20, 20).tril()}
-    rules = {"lm_head": ZooOnly(zoo="lm_head"), "mask": NotConverted("transformer.h.{i}.attn.bias")}
+    rules = {"lm_head": ZooOnly(zoo="lm_head"), "mask": converters.NotConverted("transformer.h.{i}.attn.bias")}
     model = convert(weights, rules, tie_word_embeddings=False)
     assert "The state dict has no weights that fit lm_head.weight: new weights were made" in caplog.text
     assert model.dtype == torch.bfloat16
@@ -184,13 +177,13 @@ def test_heads_apart_and_transposed():
     heads = {f"0.{h}.{x}": part for x, whole in joined.items() for h, part in enumerate(whole.chunk(4))}
     new = ("embeddings.embed_{x}", "layers.{i}.mlp.{x}", "layers.{i}.{x}_norm", "norm")
     new += ("layers.{i}.self_attn.o_proj.bias",)
-    rest = [Transpose("{i}.out", "layers.{i}.self_attn.o_proj.weight"), *(ZooOnly(zoo=name) for name in new)]
+    rest = [converters.Transpose("{i}.out", "layers.{i}.self_attn.o_proj.weight"), *(ZooOnly(zoo=name) for name in new)]
     zoo = {x: f"layers.{{i}}.self_attn.{x}.weight" for x in joined}
-    rules = [*(Join(tuple(f"{{i}}.{h}.{x}" for h in range(4)), name) for x, name in zoo.items()), *rest]
+    rules = [*(converters.Join(tuple(f"{{i}}.{h}.{x}" for h in range(4)), name) for x, name in zoo.items()), *rest]
     weights = heads | {"0.out": torch.randn(32, 32)}
     config = TfmGPTConfig(**FIELDS | {"num_hidden_layers": 1, "attention_bias": False, "attention_output_bias": True})
     packed = torch.stack([whole.unflatten(0, (4, -1)) for whole in joined.values()], dim=1).flatten(0, 2)
-    grouped = [SplitHeads("{i}.qkv", tuple(zoo.values()), by_group=True), *rest]
+    grouped = [converters.SplitHeads("{i}.qkv", tuple(zoo.values()), by_group=True), *rest]
     for given, table in ((weights, rules), ({"0.qkv": packed, "0.out": weights["0.out"]}, grouped)):
         model = from_state_dict(given, table, TfmGPTModel, config)
         attention = model.layers[0].self_attn

@@ -10,15 +10,15 @@ from tfm_zoo import CorpusReader
 
 from ..encoders import save
 
+POOLINGS = ["mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean", ("cls", "mean")]
+
 
 def vectors(reader: CorpusReader, texts: list[str]) -> np.ndarray:
     return np.stack([result["embedding"] for result in reader(texts)])
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-@pytest.mark.parametrize(
-    "pooling", ["mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean", ("cls", "mean")], ids=str
-)
+@pytest.mark.parametrize("pooling", POOLINGS, ids=str)
 def test_vectors_are_those_of_sentence_transformers(encoder, texts, tmp_path, pooling):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Normalize, Pooling, Transformer

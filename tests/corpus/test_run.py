@@ -15,7 +15,7 @@ from tfm_zoo import CorpusReader
 from tfm_zoo.corpus import folder
 from tfm_zoo.corpus.folder import ABOUT
 from tfm_zoo.corpus.run import CorpusRun
-from tfm_zoo.corpus.source import Corpus
+from tfm_zoo.corpus.source import Corpus, Cursor
 
 from ..encoders import save
 from .conftest import contents
@@ -112,14 +112,8 @@ def test_another_run_in_the_folder(reader, files, texts, tmp_path):
     assert [path.name for path in full.iterdir()] == ["mine.txt"]
 
 
-BAD_FILES = {
-    "a.txt": b"",
-    "b.csv": b"text,id\na film,3\n",
-    "none.csv": b"text\n",
-    "latin.txt": "sch\u00f6n".encode("latin-1"),
-    "broken.parquet": b"PAR1",
-    "mixed.jsonl": b'{"text": "a"}\n{"text": 3}\n',
-}
+BAD_FILES = {"a.txt": b"", "b.csv": b"text,id\na film,3\n", "none.csv": b"text\n", "broken.parquet": b"PAR1"}
+BAD_FILES |= {"latin.txt": "sch\u00f6n".encode("latin-1"), "mixed.jsonl": b'{"text": "a"}\n{"text": 3}\n'}
 BAD_DATA = {
     "keep_columns 'url': no such column": {"keep": ["url"]},
     "keep_columns 'id': the results have a column of this name": {"data_files": ["b.csv"], "keep": ["id"]},
@@ -159,6 +153,8 @@ def test_a_cell_is_a_text_unless_it_is_empty(tmp_path):
     table = pa.concat_tables(corpus.tables(0), promote_options="permissive")
     assert [text[:9] for text in table["text"].to_pylist()] == ["NA", "null, too", "long long"]
     assert table["score"].to_pylist() == [1.5, None, 2]
+    with pytest.raises(ValueError, match="the corpus has 3 rows, and had 4 before"):  # which a run was about to read
+        Cursor(corpus, [4]).read(range(4))
 
 
 def test_two_runs_in_a_folder(reader, files, tmp_path):

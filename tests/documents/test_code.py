@@ -91,10 +91,8 @@ def test_commands_and_options_in_prose(document, clone):
         if span.startswith(PROGRAMS):
             check(split(span))
         elif span.startswith("--"):
-            named = set(re.findall(r"--[\w-]+", span))
-            assert any(
-                {name.replace("-", "_").replace("__", "--", 1) for name in named} <= own for own in known_options()
-            ), span
+            named = {name.replace("-", "_").replace("__", "--", 1) for name in re.findall(r"--[\w-]+", span)}
+            assert any(named <= own for own in known_options()), span
 
 
 @pytest.mark.parametrize("path", pages.PAGES, ids=lambda path: path.name)

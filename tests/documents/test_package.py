@@ -72,10 +72,8 @@ def test_words():
 # Types
 
 #: by package, what no public name's type depends on, and takes a minute to read
-NOT_READ = {
-    "transformers": "data models pipelines quantizers",
-    "torch": "_decomp _dynamo _inductor _refs distributed fx",
-}
+NOT_READ = {"transformers": "data models pipelines quantizers"}
+NOT_READ["torch"] = "_decomp _dynamo _inductor _refs distributed fx"
 SETTINGS = f"""[mypy]
 ignore_missing_imports = True
 follow_imports = silent

@@ -6,14 +6,9 @@ import shutil
 import pytest
 import torch
 
+import tfm_zoo
 from benchmarks.gpu import ragged_batches
-from tfm_zoo import (
-    TfmBertForMaskedLM,
-    TfmBertForSequenceClassification,
-    TfmEncoderDecoderForConditionalGeneration,
-    TfmEncoderDecoderForSequenceClassification,
-    TfmGPTForCausalLM,
-)
+from tfm_zoo import TfmBertForSequenceClassification, TfmGPTForCausalLM
 
 from ..tiny import ENCODER_DECODERS, HEADS, NO_DROPOUT, ragged_batch, ragged_mask, tiny_model
 
@@ -45,11 +40,11 @@ def computed(model, batch: dict) -> tuple[dict, dict]:
     ("head", "backend", "fields"),
     [
         # what depends on values, and so would break a graph, `test_shapes_without_values` finds in every head
-        (TfmEncoderDecoderForSequenceClassification, "eager", {}),
+        (tfm_zoo.TfmEncoderDecoderForSequenceClassification, "eager", {}),
         # of each family one head whose forward and backward pass are captured as every backend is given them
-        (TfmBertForMaskedLM, "aot_eager", ROTARY | {"num_hidden_layers": 2}),
+        (tfm_zoo.TfmBertForMaskedLM, "aot_eager", ROTARY | {"num_hidden_layers": 2}),
         (TfmGPTForCausalLM, "aot_eager", {}),
-        (TfmEncoderDecoderForConditionalGeneration, "aot_eager", {}),
+        (tfm_zoo.TfmEncoderDecoderForConditionalGeneration, "aot_eager", {}),
         # generated code, in evaluation
         pytest.param(TfmBertForSequenceClassification, "inductor", {}, marks=NO_COMPILER),
     ],
@@ -95,7 +90,7 @@ def results(model, batches: list[dict]) -> list[torch.Tensor]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "head", [TfmBertForSequenceClassification, TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration]
+    "head", [TfmBertForSequenceClassification, TfmGPTForCausalLM, tfm_zoo.TfmEncoderDecoderForConditionalGeneration]
 )
 def test_other_lengths_compile_no_block_anew(head):
     torch.compiler.reset()

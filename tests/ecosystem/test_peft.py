@@ -8,13 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from tfm_zoo import (
-    TfmBertForSequenceClassification,
-    TfmBertModel,
-    TfmEncoderDecoderForConditionalGeneration,
-    TfmGPTForCausalLM,
-    from_official,
-)
+import tfm_zoo
+from tfm_zoo import TfmGPTForCausalLM, from_official
 
 from ..forks import with_transformers
 from ..official_models import BY_NAME, both, build_tiny
@@ -42,7 +37,7 @@ def train(model: nn.Module, batch: dict | None = None, learning_rate: float = 2.
     return [loss.item() for loss in losses]
 
 
-@pytest.mark.parametrize("head", [TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration])
+@pytest.mark.parametrize("head", [TfmGPTForCausalLM, tfm_zoo.TfmEncoderDecoderForConditionalGeneration])
 def test_adapted_generation(head, tmp_path):
     """A low-rank adapter: trained, saved, put on a fresh model, and merged into its weights."""
     batch = ragged_batch(head, side="left" if head is TfmGPTForCausalLM else "right", labels=True)
@@ -60,18 +55,13 @@ def test_adapted_generation(head, tmp_path):
     torch.testing.assert_close(merged(**batch).logits, logits, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("name", "config"),
-    [
-        ("LlamaForCausalLM", peft.LoraConfig()),
-        ("LlamaForCausalLM", peft.IA3Config()),
-        ("LlamaForCausalLM", peft.VeraConfig()),
-        ("LlamaForCausalLM", peft.AdaLoraConfig(total_step=9)),
-        ("LlamaForCausalLM", peft.OFTConfig(oft_block_size=4)),
-        ("BartForConditionalGeneration", peft.LoraConfig()),
-        ("BertForSequenceClassification", peft.LoraConfig()),
-    ],
-)
+LLAMAS = [peft.LoraConfig(), peft.IA3Config(), peft.VeraConfig()]
+LLAMAS += [peft.AdaLoraConfig(total_step=9), peft.OFTConfig(oft_block_size=4)]
+ADAPTERS = [("LlamaForCausalLM", config) for config in LLAMAS]
+ADAPTERS += [(name, LLAMAS[0]) for name in ("BartForConditionalGeneration", "BertForSequenceClassification")]
+
+
+@pytest.mark.parametrize(("name", "config"), ADAPTERS)
 def test_modules_need_no_names(name, config):
     """Queries and values, or what else is usual, of every layer learn; LLaMA's zoo model learns what LLaMA does."""
     counts, losses = [], []
@@ -131,8 +121,8 @@ def test_prefix_tuning(name):
 def test_an_encoder_takes_prompts_and_no_prefix():
     bare = peft.PrefixTuningConfig(task_type="FEATURE_EXTRACTION", num_virtual_tokens=3)
     with pytest.raises(ValueError, match="an encoder has no cache"):
-        peft.get_peft_model(tiny_model(TfmBertModel), bare)(input_ids=IDS, attention_mask=MASK)
-    model = tiny_model(TfmBertForSequenceClassification)
+        peft.get_peft_model(tiny_model(tfm_zoo.TfmBertModel), bare)(input_ids=IDS, attention_mask=MASK)
+    model = tiny_model(tfm_zoo.TfmBertForSequenceClassification)
     prompted = peft.get_peft_model(model, peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=3))
     prompted(input_ids=IDS, attention_mask=MASK, labels=torch.tensor([0, 1, 1])).loss.backward()
     assert prompted.prompt_encoder.default.embedding.weight.grad.norm() > 0

@@ -158,11 +158,20 @@ def test_a_model_of_another_kind_is_refused(task, tmp_path):
         ("translation_german", "'translation_german' is not a task"),
         ("sumarization", "sumarization is not a task. Did you mean 'summarization'"),
         ("translation", "translation takes texts, and not 7"),
+        ("summarization", "summarization has no model by default: name one, as in pipeline.'summarization', 'a folder"),
     ],
 )
 def test_refusals(task, message, zoo):
     with pytest.raises((ValueError, KeyError), match=message):
-        make_pipeline(task, zoo, **LENGTHS)(["good", 7])
+        make_pipeline(task, None if "by default" in message else zoo, **LENGTHS)(["good", 7])
+
+
+def test_what_is_said_of_lengths_and_languages(native, caplog):
+    make_pipeline("summarization", native)("bad", min_length=7)
+    make_pipeline("translation_fr_to_de", native)
+    short, long, language = (record.message for record in caplog.records)
+    assert short == "min_length=7 should be less than max_length=5." and "4 tokens is to be summarised in up" in long
+    assert language == "translation_fr_to_de is not among the translations that the model names: translation_en_to_de."
 
 
 QUESTION, CONTEXT = "who saw a film", " and ".join(SENTENCES)
@@ -266,8 +275,10 @@ def test_a_long_question_is_cut(reader):
         (EXAMPLE | {"doc_stride": 30, "max_seq_len": 20}, "doc_stride=30 is not a number of tokens"),
         (EXAMPLE | {"max_seq_len": 7}, "max_seq_len=7 leaves no room"),
         (EXAMPLE | {"max_question_len": 0}, "max_question_len=0: at least 1"),
+        (EXAMPLE | {"handle_impossible_answer": True}, "True needs a tokenizer with a CLS token, which stands for no"),
     ],
 )
 def test_refused_questions(reader, arguments, complaint):
+    (answer := make_pipeline("question-answering", reader)).tokenizer.cls_token = None
     with pytest.raises(ValueError, match=complaint):
-        make_pipeline("question-answering", reader)(**arguments)
+        answer(**arguments)

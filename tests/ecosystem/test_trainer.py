@@ -26,13 +26,10 @@ def examples(head: type) -> list[dict[str, torch.Tensor]]:
     return [{name: value[row] for name, value in batch.items()} for batch in batches for row in range(4)]
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        *(tfm_zoo.TfmBertForMaskedLM, tfm_zoo.TfmGPTForCausalLM, tfm_zoo.TfmGPTForTokenClassification),
-        tfm_zoo.TfmEncoderDecoderForConditionalGeneration,
-    ],
-)
+OF_TOKENS = [tfm_zoo.TfmBertForMaskedLM, tfm_zoo.TfmGPTForCausalLM, tfm_zoo.TfmGPTForTokenClassification]
+
+
+@pytest.mark.parametrize("head", [*OF_TOKENS, tfm_zoo.TfmEncoderDecoderForConditionalGeneration])
 def test_accumulated_gradients_are_those_of_one_large_batch(head, tmp_path):
     rates = {"learning_rate": 0.1, "max_grad_norm": 0.0, "lr_scheduler_type": "constant"}
     weights, losses = [], []

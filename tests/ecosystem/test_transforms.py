@@ -104,7 +104,5 @@ def test_gradient_penalty(name):
         (gradient,) = torch.autograd.grad(loss, embeddings, create_graph=True)
         model.zero_grad()
         gradient.square().sum().backward()
-        found.append(
-            torch.stack([weight.grad.norm() for weight in model.parameters() if weight.grad is not None]).norm()
-        )
+        found.append(torch.stack([each.grad.norm() for each in model.parameters() if each.grad is not None]).norm())
     torch.testing.assert_close(*found, rtol=1e-4, atol=0)

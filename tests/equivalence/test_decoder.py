@@ -74,13 +74,11 @@ def test_packed_sequences(pair):
             assert_same(place[start:end], alone, f"packed, and alone, from {start} to {end}")
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"), [("BloomForCausalLM", {}), ("FalconForCausalLM", FALCON_RW), ("MptForCausalLM", {})], ids=str
-)
+@pytest.mark.parametrize("name", ["BloomForCausalLM", "FalconForCausalLM", "MptForCausalLM"])
 @torch.no_grad()
-def test_holes_in_the_mask(name, fields):
+def test_holes_in_the_mask(name):
     """Where a mask hides tokens between others, BLOOM and Falcon leave them out of the distances, and MPT does not."""
-    official, zoo = both(name, **fields)
+    official, zoo = both(name, **FALCON_RW if "Falcon" in name else {})
     batch = ragged_batch(BY_NAME[name], official, "left", [33, 20, 33])
     batch["attention_mask"][:, 15:18] = batch["attention_mask"][2, 9] = 0
     mask = batch["attention_mask"].bool()

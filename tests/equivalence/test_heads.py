@@ -9,17 +9,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.equivalence.comparison import (
-    Pair,
-    assert_same_gradients,
-    assert_same_outputs,
-    assert_same_pair,
-    labels_for,
-    loss_of,
-    positions_of,
-    ragged_batch,
-    target_mask,
-)
+from tests.equivalence import comparison
+from tests.equivalence.comparison import Pair, assert_same_outputs, loss_of, positions_of, ragged_batch, target_mask
 from tests.official_models import BY_NAME, SPECIAL_TOKENS, OfficialClass, build, build_tiny, distinct, keep_every_layer
 from tests.precision import assert_same
 from tests.published_sizes import PUBLISHED
@@ -132,7 +123,7 @@ def test_loss_and_gradients(pair):
         has_both = number == 0 and not (official_class.is_later or official_class.differs_at_padding)
         for everywhere in (True, False) if has_both else (False,):
             pair.prepare(attention, training=True)
-            labels = labels_for(official_class, official, batch, everywhere)
+            labels = comparison.labels_for(official_class, official, batch, everywhere)
             expected = loss_of(official, official_class, batch, labels)
             expected.backward()
             for _ in with_and_without_padding(pair):
@@ -140,13 +131,12 @@ def test_loss_and_gradients(pair):
                 loss = loss_of(zoo, official_class, batch, labels)
                 loss.backward()
                 assert_same(loss, expected)
-                assert_same_gradients(zoo, official, official_class)
+                comparison.assert_same_gradients(zoo, official, official_class)
 
 
-#: all but those of later architectures that add no dropout to their stacks
-WITH_DROPOUT = [
-    each for each in distinct("rules") if not (each.is_later and str(each).endswith(("Model", "QuestionAnswering")))
-]
+#: of later architectures that add no dropout to their stacks
+ALIKE = ("Model", "QuestionAnswering")
+WITH_DROPOUT = [each for each in distinct("rules") if not (each.is_later and str(each).endswith(ALIKE))]
 #: Falcon's eager attention leaves dropout out, and one classifier drops states before they are pooled
 NOT_DROPPED = {"falcon": {"attention_dropout": 0.0, "hidden_dropout": 0.0}}
 NOT_DROPPED |= {"modernbert-decoder": {"classifier_dropout": 0.0}}
@@ -181,4 +171,4 @@ def test_published_size(name):
     official = build(BY_NAME[head], **PUBLISHED[name] | changes)
     pair = Pair(BY_NAME[head], official, [from_official(official)])
     for attention, side in (("eager", "right"), ("sdpa", "left")):
-        assert_same_pair(pair, attention, side, [40, 23], training=False)
+        comparison.assert_same_pair(pair, attention, side, [40, 23], training=False)

@@ -5,13 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import tfm_zoo
 from tests.precision import assert_same
-from tfm_zoo import (
-    TfmBertForSequenceClassification,
-    TfmBertModel,
-    TfmEncoderDecoderDecoder,
-    TfmEncoderDecoderForConditionalGeneration,
-)
 from tfm_zoo.converters import ConversionError, from_official, to_official
 
 pytestmark = pytest.mark.usefixtures("double")
@@ -19,11 +14,8 @@ pytestmark = pytest.mark.usefixtures("double")
 MASK = torch.tensor([[1] * 9, [1] * 4 + [0] * 5, [0] * 3 + [1] * 6])
 TARGET_MASK = torch.tensor([[1] * 7, [1] * 5 + [0] * 2, [1] * 6 + [0]])
 #: what of `nn.Transformer` is converted, and its settings
-SETTINGS = [
-    {"final_norm": False},
-    {"activation": "gelu", "batch_first": False},
-    {"norm_first": True, "activation": F.silu},
-]
+SETTINGS = [{"final_norm": False}, {"activation": "gelu", "batch_first": False}]
+SETTINGS += [{"norm_first": True, "activation": F.silu}]
 CASES = [(part, settings) for part in ("encoder", "decoder", "whole") for settings in SETTINGS]
 CASES += [("encoder", {"activation": nn.GELU()})]
 
@@ -56,10 +48,10 @@ def run(module: nn.Module, source: torch.Tensor, target: torch.Tensor) -> torch.
 
 def run_zoo(zoo: nn.Module, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     inputs, read = {"inputs_embeds": source, "attention_mask": MASK}, {"encoder_hidden_states": source}
-    if isinstance(zoo, TfmEncoderDecoderDecoder):
+    if isinstance(zoo, tfm_zoo.TfmEncoderDecoderDecoder):
         read |= {"encoder_attention_mask": MASK}
         inputs = read | {"inputs_embeds": target, "attention_mask": TARGET_MASK}
-    elif not isinstance(zoo, TfmBertModel):
+    elif not isinstance(zoo, tfm_zoo.TfmBertModel):
         inputs |= {"decoder_inputs_embeds": target, "decoder_attention_mask": TARGET_MASK}
     return zoo(**inputs).last_hidden_state
 
@@ -69,7 +61,7 @@ def random_states(**options) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("part", "settings"), CASES, ids=lambda value: value if isinstance(value, str) else "-".join(value)
+    ("part", "settings"), CASES, ids=lambda each: each if isinstance(each, str) else "-".join(each)
 )
 def test_there_and_back(part, settings):
     """The same outputs and gradients, and then the same module, whose dropouts differ."""
@@ -112,15 +104,15 @@ def test_a_decoder_goes_on_from_its_cache_and_is_saved(tmp_path):
     last = zoo(inputs_embeds=target[:, 6:], **options, **inputs).last_hidden_state
     assert_same(last[real[:, 6:]], expected[:, 6:][real[:, 6:]], "last step")
     zoo.save_pretrained(tmp_path)
-    assert str(to_official(TfmEncoderDecoderDecoder.from_pretrained(tmp_path))) == str(decoder)
+    assert str(to_official(tfm_zoo.TfmEncoderDecoderDecoder.from_pretrained(tmp_path))) == str(decoder)
 
 
 def test_heads_on_top_are_initialised_anew(caplog):
     ids = torch.tensor([[1, 2, 3]])
-    model = from_official(make("encoder"), TfmBertForSequenceClassification, vocab_size=50, num_labels=4)
+    model = from_official(make("encoder"), tfm_zoo.TfmBertForSequenceClassification, vocab_size=50, num_labels=4)
     assert model(ids).logits.shape == (1, 4) and "classifier.out_proj.weight" in caplog.text
     vocabularies = {"vocab_size": 50, "decoder_vocab_size": 40, "pad_token_id": 0, "decoder_start_token_id": 1}
-    model = from_official(make(), TfmEncoderDecoderForConditionalGeneration, **vocabularies)
+    model = from_official(make(), tfm_zoo.TfmEncoderDecoderForConditionalGeneration, **vocabularies)
     assert model(ids, decoder_input_ids=ids).logits.shape == (1, 3, 40)
     assert "model.encoder.embeddings.embed_tokens.weight, model.decoder.embeddings.embed_tokens.weight" in caplog.text
     with pytest.raises(ConversionError, match="TfmEncoderDecoderForConditionalGeneration has no counterpart"):
@@ -129,7 +121,7 @@ def test_heads_on_top_are_initialised_anew(caplog):
 
 def test_positions_that_the_module_has_not():
     model = from_official(make("encoder"), position_embedding_type="rotary")
-    assert torch.equal(model.rotary_emb.inv_freq, TfmBertModel(model.config).rotary_emb.inv_freq)
+    assert torch.equal(model.rotary_emb.inv_freq, tfm_zoo.TfmBertModel(model.config).rotary_emb.inv_freq)
     for kind, zoo in (("rotary", model), ("sinusoidal", from_official(make(), position_embedding_type="sinusoidal"))):
         with pytest.raises(ConversionError, match=f"position_embedding_type='{kind}'"):
             to_official(zoo)

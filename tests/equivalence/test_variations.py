@@ -74,9 +74,7 @@ OF_TWO_SIDES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"), [each for each in VARIATIONS + OF_TWO_SIDES if each[0] in BY_NAME], ids=str
-)
+@pytest.mark.parametrize(("name", "fields"), [row for row in VARIATIONS + OF_TWO_SIDES if row[0] in BY_NAME], ids=str)
 def test_as_official(name, fields):
     official_class, official = BY_NAME[name], build_tiny(BY_NAME[name], **fields)
     pair = Pair(official_class, official, [from_official(official)])

@@ -17,15 +17,9 @@ from ..forks import Forks
 from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, tiny_model
 from . import plain
 
-ROTARY = {
-    "position_embedding_type": "rotary",
-    "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0},
-    "norm_type": "rmsnorm",
-    "norm_position": "pre",
-    "mlp_type": "gated",
-    "sliding_window": 3,
-    "num_key_value_heads": 2,
-}
+ROTARY = {"position_embedding_type": "rotary", "norm_type": "rmsnorm", "norm_position": "pre", "mlp_type": "gated"}
+ROTARY |= {"rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0}}
+ROTARY |= {"sliding_window": 3, "num_key_value_heads": 2}
 COUNTED = {"position_ids_from_padding": True, "sinusoid_type": "tensor2tensor"}
 #: models with tables that no checkpoint stores, and with what the defaults leave out
 VARIANTS = {

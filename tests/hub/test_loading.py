@@ -75,9 +75,7 @@ def test_it_gives_the_same_where_there_is_no_zoo(checkpoints, plain_forks, home,
     jobs = [("outputs", {"source": str(source), "auto_class": auto_class}) for source, auto_class in listed]
     subfolder = {"auto_class": "AutoModelForMaskedLM", "subfolder": "model"}
     jobs += [("outputs", subfolder | {"source": str(tmp_path / "repository")})]
-    jobs += [
-        ("written", {"source": source, "auto_class": auto, "texts": SENTENCES}) for source, auto in writers.items()
-    ]
+    jobs += [("written", {"source": path, "auto_class": auto, "texts": SENTENCES}) for path, auto in writers.items()]
     here = plain.each_of(jobs)
     cached = [("outputs", {"source": f"zoo/{head.__name__}", "auto_class": "AutoModel"}) for head in FIRST]
     jobs = [("each_of", {"jobs": [(name, options | TRUST) for name, options in jobs + cached]})]

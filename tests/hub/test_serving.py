@@ -42,8 +42,9 @@ def test_what_no_client_would_get_an_answer_from(fields, said, tmp_path, monkeyp
     if fields:
         edit(tmp_path, "model/config.json", model_type="tfm")
         (tmp_path / "model/model.safetensors").touch()
-    result = CliRunner().invoke(app, ["serve", "./model", "--port", "1"])
+    result = CliRunner().invoke(app, ["serve", "./model", "--port", "1", "--help"])
     assert re.search(said, result.stderr)
+    assert ("tfm-zoo serve MODEL" in result.stdout) == ("template" in said or "install" in said)
     assert (result.exit_code == 0) == server.main.called == ("template" in said)
 
 

@@ -126,6 +126,7 @@ def test_logits_are_made_where_somebody_reads_them():
     for options in ({}, {"return_logits": False}, {"logits_to_keep": 1}):
         losses.append(decoder(batch["input_ids"], labels=labels, **options).loss)
     assert_same(losses, losses[:1] * 3)
+    assert decoder(labels, return_logits=False).logits is None
 
 
 def test_nothing_to_predict():

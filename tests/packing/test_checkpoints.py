@@ -131,9 +131,8 @@ def test_some_layers_stay(tmp_path):
     model.save_pretrained(tmp_path / "whole")
     config = TfmQuantizationConfig("int8", modules_to_not_convert=["q_proj", "model.layers.1"])
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "whole", quantization_config=config)
-    names, linear = (
-        {name for name, each in one.named_modules() if isinstance(each, nn.Linear)} for one in (loaded, model)
-    )
+    modules = (each.named_modules() for each in (loaded, model))
+    names, linear = ({name for name, each in of if isinstance(each, nn.Linear)} for of in modules)
     assert names == {name for name in linear if name.endswith("q_proj") or name.startswith("model.layers.1.")}
     loaded.save_pretrained(tmp_path / "some")
     assert_same(AutoModelForCausalLM.from_pretrained(tmp_path / "some"), loaded, IDS)
@@ -153,6 +152,7 @@ def test_in_bfloat16_and_with_a_new_head(tmp_path):
     ("act", "message"),
     [
         (lambda _: TfmQuantizationConfig("int3"), "not to 'int3'"),
+        (lambda _: TfmQuantizationConfig("int8", inputs={"q_proj": "rows"}), "tensor, channels, not 'rows'"),
         (lambda folder: saved(tiny_decoder(), folder, "float32"), "packed in float32 is not saved"),
         (lambda _: tfm_zoo.to_official(tfm_zoo.pack_weights(tiny_decoder(), "int8")), "quantised"),
         (lambda folder: export_onnx(tfm_zoo.pack_weights(tiny_decoder(), "float32"), folder), "packed: export the mod"),

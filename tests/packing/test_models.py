@@ -75,12 +75,10 @@ def test_near_the_whole_model(head):
         assert not any(parameter.requires_grad for parameter in twin.parameters())
 
 
+LINEAR = {"attention_type": "linear"}
 #: what attends in ways of its own, and not as packed encoders without them do
 ATTENTION = [(head, {"sliding_window": 2}) for head in (TfmBertForMaskedLM, TfmGPTForCausalLM)]
-ATTENTION += [
-    (TfmBertForMaskedLM, {"position_embedding_type": "alibi"}),
-    (TfmGPTForCausalLM, {"attention_type": "linear"}),
-]
+ATTENTION += [(TfmBertForMaskedLM, {"position_embedding_type": "alibi"}), (TfmGPTForCausalLM, LINEAR)]
 ATTENTION += [(TfmBertForMaskedLM, {"relative_attention_num_buckets": 8})]
 
 
@@ -184,10 +182,8 @@ def test_refused(act, message, monkeypatch):
 
 
 CHANGES = [
-    lambda model: model.half(),
-    lambda model: model.to(torch.bfloat16),
+    *(lambda model: model.half(), lambda model: model.to(torch.bfloat16), lambda model: model.to_empty(device="meta")),
     lambda model: nn.ModuleList([model]).to("cpu", torch.half),
-    lambda model: model.to_empty(device="meta"),
     lambda model: model.resize_token_embeddings(70),
     lambda model: model.resize_decoder_token_embeddings(70),
     tfm_zoo.quantize_int8,
@@ -250,13 +246,9 @@ def test_same_tokens_of_compiled_steps(architecture, dtype, monkeypatch):
     packed, compiled = twins(architecture, dtype)
     assert "static" in compiled.generation_config.to_json_string()  # which saving a model writes
     assert isinstance(compiled, type(packed)) and type(compiled).__name__ == type(packed).__name__
-    for options, count in (
-        ({"max_new_tokens": 6}, 1),
-        ({"max_new_tokens": 6, "do_sample": True}, 1),
-        ({"max_new_tokens": 20}, 2),
-        ({"max_new_tokens": 5}, 2),
-        ({"num_beams": 3}, 2),
-    ):
+    short, sampled = {"max_new_tokens": 6}, {"max_new_tokens": 6, "do_sample": True}
+    cases = [(short, 1), (sampled, 1), ({"max_new_tokens": 20}, 2), ({"max_new_tokens": 5}, 2), ({"num_beams": 3}, 2)]
+    for options, count in cases:
         made, wanted = (generate(model, prompts(), **options) for model in (compiled, packed))
         assert made.sequences.equal(wanted.sequences), options
         assert graphs() == count, options

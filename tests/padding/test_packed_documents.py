@@ -6,14 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from tfm_zoo import (
-    TfmBertModel,
-    TfmDebertaModel,
-    TfmEncoderDecoderEncoder,
-    TfmEncoderDecoderForConditionalGeneration,
-    TfmEncoderDecoderModel,
-    TfmGPTModel,
-)
+import tfm_zoo
+from tfm_zoo import TfmBertModel, TfmEncoderDecoderModel, TfmGPTModel
 
 from ..precision import MAX_DIFFERENCE, assert_same
 from ..tiny import NO_DROPOUT, tiny_model, without_kernels
@@ -36,7 +30,7 @@ MODELS = {
     "GPT-2": (TfmGPTModel, {}),
     "Mistral": (TfmGPTModel, LAYERS | {"position_embedding_type": "rotary"}),
     "BLOOM": (TfmGPTModel, {"position_embedding_type": "alibi"}),
-    "T5's encoder": (TfmEncoderDecoderEncoder, RELATIVE),
+    "T5's encoder": (tfm_zoo.TfmEncoderDecoderEncoder, RELATIVE),
 }
 
 
@@ -151,7 +145,7 @@ def test_flash_attention_without_the_bounds_is_refused(head):
     [
         (TfmGPTModel, {"layer_types": ["linear_attention", "full_attention"]}, "the state of linear attention"),
         (TfmGPTModel, FALCON, "ALiBi rounded by places"),
-        (TfmDebertaModel, {"conv_kernel_size": 3}, "the convolution"),
+        (tfm_zoo.TfmDebertaModel, {"conv_kernel_size": 3}, "the convolution"),
     ],
 )
 def test_parts_that_take_a_row_for_one_sequence_refuse_several(head, fields, cause):
@@ -181,7 +175,7 @@ def test_a_cache_takes_no_documents_that_share_a_row():
 
 def test_sources_do_not_share_a_row():
     """The decoder would read all of them; targets of one source may share a row."""
-    model = tiny_model(TfmEncoderDecoderForConditionalGeneration)
+    model = tiny_model(tfm_zoo.TfmEncoderDecoderForConditionalGeneration)
     with pytest.raises(ValueError, match="each source should be a row of its own"):
         model(IDS, position_ids=POSITIONS, decoder_input_ids=IDS)
     mask = torch.ones_like(IDS)

@@ -10,16 +10,8 @@ from torch.nn import functional as F
 from torch.utils.module_tracker import ModuleTracker
 from transformers.integrations.neftune import neftune_post_forward_hook
 
-from tfm_zoo import (
-    TfmBertForMaskedLM,
-    TfmBertForQuestionAnswering,
-    TfmBertForSequenceClassification,
-    TfmBertModel,
-    TfmEncoderDecoderForConditionalGeneration,
-    TfmGPTForCausalLM,
-    TfmGPTForSequenceClassification,
-    TfmGPTForTokenClassification,
-)
+import tfm_zoo
+from tfm_zoo import TfmBertForMaskedLM, TfmBertModel, TfmGPTForCausalLM, TfmGPTForSequenceClassification
 from tfm_zoo.models.entrance import find_layouts
 
 from ..precision import assert_same
@@ -27,7 +19,7 @@ from ..tiny import LENGTHS, NO_DROPOUT, TARGET_LENGTHS, ragged_batch, ragged_mas
 
 pytestmark = pytest.mark.usefixtures("double")
 
-SIDES = TfmEncoderDecoderForConditionalGeneration
+SIDES = tfm_zoo.TfmEncoderDecoderForConditionalGeneration
 REAL = sum(LENGTHS)
 ALL = len(LENGTHS) * max(LENGTHS)
 
@@ -90,7 +82,7 @@ TEXTS_AT_LEFT = ragged_batch(TfmGPTForSequenceClassification, "left")
             ("boolean mask", REAL, TfmBertModel, {}, {"attention_mask": ragged_mask().bool()}),
             ("float mask", REAL, TfmBertModel, {}, {"attention_mask": ragged_mask().float()}),
             ("labels at tokens", REAL, TfmBertForMaskedLM, {}, OF_TOKENS),
-            ("classes", REAL, TfmBertForSequenceClassification, {}, {"labels": torch.tensor([0, 1, 1, 0])}),
+            ("classes", REAL, tfm_zoo.TfmBertForSequenceClassification, {}, {"labels": torch.tensor([0, 1, 1, 0])}),
             ("texts", REAL, TfmGPTForSequenceClassification, {}, {"token_type_ids": None}),
             ("texts, left", REAL, TfmGPTForSequenceClassification, {}, {"token_type_ids": None} | TEXTS_AT_LEFT),
             ("switched off", ALL, TfmBertModel, {"skip_padding": False}, {}),
@@ -103,8 +95,8 @@ TEXTS_AT_LEFT = ragged_batch(TfmGPTForSequenceClassification, "left")
             ("attention pools", REAL, TfmBertModel, {"classifier_pooling": "attention"}, AT_LEFT),
             ("nothing is pooled", REAL, TfmBertModel, {"add_pooling_layer": False}, AT_LEFT),
             ("labels at padding", ALL, TfmBertForMaskedLM, {}, {"labels": LABELS_AT_PADDING}),
-            ("answers to find", REAL, TfmBertForQuestionAnswering, {}, {}),
-            ("answers to learn", ALL, TfmBertForQuestionAnswering, {}, ANSWERS),
+            ("answers to find", REAL, tfm_zoo.TfmBertForQuestionAnswering, {}, {}),
+            ("answers to learn", ALL, tfm_zoo.TfmBertForQuestionAnswering, {}, ANSWERS),
             ("hidden states with gradients", ALL, TfmBertModel, {}, {"output_hidden_states": True}),
             ("frequencies by length", ALL, TfmBertModel, LONG, {}),
         )
@@ -204,7 +196,7 @@ def test_tokens_computed_by_a_decoder_in_training(head, fields, inputs, computed
 
 
 def test_an_evaluated_tagger_reads_what_is_behind_the_last_label():
-    model, batch = tiny_model(TfmGPTForTokenClassification), ragged_batch(TfmGPTForTokenClassification)
+    model, batch = tiny_model(tfm_zoo.TfmGPTForTokenClassification), ragged_batch(tfm_zoo.TfmGPTForTokenClassification)
     real = batch["attention_mask"] == 1
     assert_same(model(**batch, labels=FEW_LABELS.clamp(max=1)).logits[real], model(**batch).logits[real])
 

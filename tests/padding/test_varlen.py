@@ -13,16 +13,9 @@ from torch._subclasses import FakeTensorMode
 from transformers import AutoModel
 from transformers.utils import import_utils
 
+import tfm_zoo
 from benchmarks import gpu
-from tfm_zoo import (
-    TfmBertForMaskedLM,
-    TfmBertModel,
-    TfmDebertaModel,
-    TfmEncoderDecoderForConditionalGeneration,
-    TfmGPTForCausalLM,
-    speed_up,
-    to_official,
-)
+from tfm_zoo import TfmBertForMaskedLM, TfmGPTForCausalLM, speed_up, to_official
 from tfm_zoo.models import kernels
 from tfm_zoo.models.kernels import takes_bounds
 
@@ -32,7 +25,7 @@ from ..varlen import FLASH, device, use
 
 pytestmark = pytest.mark.usefixtures("double")
 
-SIDES = TfmEncoderDecoderForConditionalGeneration
+SIDES = tfm_zoo.TfmEncoderDecoderForConditionalGeneration
 WINDOWS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 3}
 GROUPED = {"num_key_value_heads": 2, "position_embedding_type": "rotary"}
 T5 = {"position_embedding_type": "none", "relative_attention_num_buckets": 8}
@@ -149,7 +142,7 @@ def test_results_are_those_of_padded_batches(name):
     [
         (TfmBertForMaskedLM, {"hidden_dropout": 0.0, "attention_dropout": 0.3}),
         (SIDES, NO_DROPOUT | T5),
-        (TfmDebertaModel, NO_DROPOUT),
+        (tfm_zoo.TfmDebertaModel, NO_DROPOUT),
     ],
 )
 def test_elsewhere_it_is_sdpa(head, fields):
@@ -192,7 +185,7 @@ def test_generation(head, attention):
 @in_single()
 def test_autocast_gives_the_kernel_one_type():
     """Rotary positions turn queries and keys into float32, and not values."""
-    model, batch = tiny_model(TfmBertModel, position_embedding_type="rotary"), ragged_batch()
+    model, batch = tiny_model(tfm_zoo.TfmBertModel, position_embedding_type="rotary"), ragged_batch()
     expected = model(**batch).pooler_output
     model.set_attn_implementation("varlen")
     with device(torch.float32) as kernel, torch.autocast("cpu", torch.bfloat16):
@@ -214,7 +207,7 @@ def test_make_gpu():
 
 
 def test_it_is_asked_for_and_never_a_default(tmp_path):
-    tiny_model(TfmBertModel).save_pretrained(tmp_path)
+    tiny_model(tfm_zoo.TfmBertModel).save_pretrained(tmp_path)
     assert AutoModel.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
     asked = AutoModel.from_pretrained(tmp_path, attn_implementation="varlen")
     assert asked.config._attn_implementation == "varlen"

@@ -195,12 +195,13 @@ def test_texts_that_the_store_does_not_hold(root, tmp_path, keep_texts):
     assert "texts.parquet: say where they are now (--texts)" in verified(tmp_path / "out", code=1)
 
 
-@pytest.mark.parametrize(
-    "options", [{"dtype": "bfloat16"}, {"embedding_dtype": "float16"}, {"pack": "int8"}, {"pooling": "cls+mean"}]
-)
-def test_other_types(root, tmp_path, options):
+TYPES = {"dtype": "bfloat16", "embedding_dtype": "float16", "pack": "int8", "pooling": "cls+mean"}
+
+
+@pytest.mark.parametrize(("option", "value"), TYPES.items())
+def test_other_types(root, tmp_path, option, value):
     """Bounds are those of the type that the vectors were made and stored in."""
-    out = embed(root / "bert", root / "texts.parquet", tmp_path / "out", **options)
+    out = embed(root / "bert", root / "texts.parquet", tmp_path / "out", **{option: value})
     assert "still fit" in verified(out)
     model = shutil.copytree(root / "bert", tmp_path / "model")
     weights(nudge)(model)

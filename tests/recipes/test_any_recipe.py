@@ -155,7 +155,8 @@ def test_a_run_goes_on_with_its_own_data_alone(recipe, documents, task, option, 
     """Wherever they lie now, and with no text more."""
     shutil.copytree(documents, tmp_path / "documents")
     train, options = recipe(task), {"max_train_steps": 1, "streaming": streaming, "checkpointing_steps": 1}
-    options |= {"validation_file": documents / "validation.txt"} | ({"sample_length": 0} if task == "causal_lm" else {})
+    options |= {"sample_length": 0} if task == "causal_lm" else {"next_sentence_prediction": streaming}
+    options |= {"validation_file": documents / "validation.txt"}
     train.trained(train_file=tmp_path / "documents" / "train-*.txt", **options)
     moved = shutil.move(tmp_path / "documents", tmp_path / "moved")
     options |= {"train_file": moved / "train-*.txt", "resume_from_checkpoint": "auto"}

@@ -9,14 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from huggingface_hub import ModelCard
-from transformers import (
-    AutoConfig,
-    AutoModelForPreTraining,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-)
+from transformers import AutoModelForPreTraining, AutoTokenizer
 
 import tfm_zoo
 from tfm_zoo.metrics.of_texts import rouge
@@ -81,7 +76,7 @@ def rows_of(task: str) -> tuple[list[dict], int, int]:
 
 
 def outputs(folder: Path, texts: list[str]) -> torch.Tensor:
-    model = AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, trust_remote_code=True)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
         return model(**tokenizer(texts, padding=True, return_tensors="pt")).logits
@@ -112,7 +107,7 @@ def solves(run: Namespace, rows: list, shown: Callable) -> None:
     """A problem of several labels or of a number, which predict.py measures, too."""
     of_labels, losses = run.task == "lists", history(run.folder, "loss")
     assert losses[-1] < 0.3 * losses[0]
-    config = AutoConfig.from_pretrained(run.folder, trust_remote_code=True)
+    config = transformers.AutoConfig.from_pretrained(run.folder, trust_remote_code=True)
     assert config.problem_type == ("multi_label_classification" if of_labels else "regression")
     labels, figures = [*config.id2label.values()], CARDS[run.task][1].split()
     assert labels == (["film", "fine"] if of_labels else ["label"])
@@ -157,7 +152,7 @@ def fills_spans(run: Namespace, rows: list, shown: Callable) -> None:
     assert history(run.folder, "loss")[0] > 5 and losses[-1] < losses[0] < 3 and losses[-1] < 2
     assert run.results["eval_perplexity"] == pytest.approx(math.exp(losses[-1]))
     # The loss is that of the saved model, which knows sentinels in what it reads.
-    model = AutoModelForSeq2SeqLM.from_pretrained(run.folder, trust_remote_code=True)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(run.folder, trust_remote_code=True)
     tokenizer = AutoTokenizer.from_pretrained(run.folder)
     sides = {"text": "cat dog fox <extra_id_0> cat .", "text_target": "<extra_id_0> dog <extra_id_1>"}
     assert model(**tokenizer(**sides, return_tensors="pt")).loss < 4

@@ -4,10 +4,11 @@ import re
 
 import pytest
 
-from .conftest import LORA
+from .conftest import LORA, SIDES
 
 NEW, OLD_SIZES = {"model_name_or_path": None}, {"config_overrides": None}
 POSITIONS = {"config_overrides": "position_embedding_type=learned,max_position_embeddings=24"}
+NO_END = {"config_overrides": f"d_model=32,{SIDES},eos_token_id=7"}
 ONCE = {"streaming": True, "max_train_steps": 1}
 #: of a variant
 FIELDS = [
@@ -22,6 +23,7 @@ REFUSED = {
         ({"output_dir": "file/run", "train_file": "nowhere.csv"}, "file is not a folder that you may write to"),
         (NEW | {"model_type": "vit"}, "model_type 'vit' is not a sequence classifier; see docs/arch"),
         (NEW | {"model_type": "tfm_gpt", "classifier_pooling": "mean"}, "classifier_pooling='mean' is a field"),
+        (NEW | {"model_type": "bart"} | NO_END, "'bart' reads eos_token_id 7, with which the tokenizer ends no text"),
         ({"max_seq_length": 2}, "max_seq_length must be at least 3, not 2: a text has 2 special tokens"),
         ({"metrics": ["acuracy"], "train_file": "nowhere.csv"}, "no metric 'acuracy': give accuracy"),
         ({"metric_for_best_model": "acuracy"}, r"'acuracy': expected one of \['loss', 'accuracy', 'f1',"),

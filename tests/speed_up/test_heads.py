@@ -3,14 +3,8 @@
 import pytest
 import torch
 
-from tests.equivalence.comparison import (
-    assert_same_outputs,
-    gradients_of,
-    labels_for,
-    loss_of,
-    ragged_batch,
-    target_mask,
-)
+from tests.equivalence import comparison
+from tests.equivalence.comparison import gradients_of, ragged_batch
 from tests.equivalence.test_variations import VARIATIONS
 from tests.official_models import BY_NAME, distinct
 from tests.precision import assert_same
@@ -46,7 +40,7 @@ def test_evaluation(case):
         count, outputs = operations(model, lambda each: each(**batch, output_hidden_states=shows))
         most, expected = operations(official, lambda each: each(**batch, output_hidden_states=shows))
     assert type(outputs) is type(expected) and outputs.keys() == expected.keys()
-    assert_same_outputs(outputs, expected, batch["attention_mask"], target_mask(batch))
+    comparison.assert_same_outputs(outputs, expected, batch["attention_mask"], comparison.target_mask(batch))
     assert not fell_back(model) or has_own_padding(official_class)
     if not reads_padding(pair, side, shows):
         check_operations(count, most, share_of(batch, official_class))
@@ -57,10 +51,10 @@ def test_training(case):
     official_class, official, [model] = pair
     batch = ragged_batch(official_class, official, side, LENGTHS)
     pair.prepare(attention, training=True)
-    labels = labels_for(official_class, official, batch, everywhere)
+    labels = comparison.labels_for(official_class, official, batch, everywhere)
 
     def step(each) -> torch.Tensor:
-        loss = loss_of(each, official_class, batch, labels)
+        loss = comparison.loss_of(each, official_class, batch, labels)
         loss.backward()
         return loss
 

@@ -9,15 +9,8 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from tfm_zoo.training.checkpoints import (
-    WRITE_LAST,
-    TrainState,
-    check_identity,
-    find_checkpoint,
-    holds_a_run,
-    is_killed_run,
-    save_checkpoint,
-)
+from tfm_zoo.training import checkpoints
+from tfm_zoo.training.checkpoints import TrainState, find_checkpoint, holds_a_run, is_killed_run, save_checkpoint
 from tfm_zoo.utils.locking import atomic_files
 
 from ..recipes.conftest import forget_processes
@@ -109,13 +102,13 @@ def test_a_failed_save_changes_nothing_and_no_manifest_stands_beside_what_it_doe
 
     for moves in range(len(names) + 1):
         old = written(tmp_path, "old")
-        with suppress(OSError), atomic_files(tmp_path, WRITE_LAST) as folder:
+        with suppress(OSError), atomic_files(tmp_path, checkpoints.WRITE_LAST) as folder:
             written(folder, "new")
             raise OSError
         assert {path.name: path.read_text() for path in tmp_path.iterdir()} == old
         left = [None] * moves
         monkeypatch.setattr(os, "replace", lambda *paths, left=left: (left.pop(), replace(*paths)))
-        with suppress(IndexError), atomic_files(tmp_path, WRITE_LAST) as folder:
+        with suppress(IndexError), atomic_files(tmp_path, checkpoints.WRITE_LAST) as folder:
             new = written(folder, "new")
         monkeypatch.undo()
         assert (tmp_path / "zoo_manifest.json").exists() == (moves == len(names))
@@ -141,4 +134,4 @@ STARS = {"label_column_name": "stars"}  # as version 0.2 recorded a column
 def test_another_run_is_not_continued(tmp_path, recorded, now, message):
     TrainState(identity=recorded).write(tmp_path)
     with pytest.raises(ValueError, match=message) if message else nullcontext():
-        check_identity(TrainState.read(tmp_path), now)
+        checkpoints.check_identity(TrainState.read(tmp_path), now)

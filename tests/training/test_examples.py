@@ -188,9 +188,7 @@ def test_what_is_read_and_what_is_written_together_are_the_text(spelling, texts)
     assert spelling.decode(whole) == texts[0]
     dense = SpanCorruption(spelling, 64, 0.95, 1.0)
     assert [put_back(dense, each) for each in dense(texts, rng())] == [piece.tolist() for piece in dense.pieces(texts)]
-    of_t5 = SpanCorruption(
-        spelling, 512
-    )  # T5's own targets have 114 tokens, without the sentinel that ends the paper's
+    of_t5 = SpanCorruption(spelling, 512)  # its own targets have 114 tokens, without the paper's last sentinel
     assert (of_t5.room, *of_t5.lengths(568), of_t5.longest) == (568, 512, 115, 512)
     assert len(SpanCorruption(spelling, 1792).sentinels) == 100  # it needs all
 

@@ -7,13 +7,8 @@ import transformers
 import tfm_zoo
 from tfm_zoo.training import models
 from tfm_zoo.training.models import load_named, load_tokenizer, longest_input
-from tfm_zoo.training.tasks.classification import (
-    HEAD,
-    ONE_LABEL,
-    ClassificationOptions,
-    LabelledTexts,
-    build_classifier,
-)
+from tfm_zoo.training.tasks import classification
+from tfm_zoo.training.tasks.classification import ClassificationOptions
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
@@ -26,8 +21,8 @@ ZOO_AND_NATIVE = pytest.mark.parametrize("model_class", ["zoo", "native"])
 
 def build(labels: tuple[str, ...] = ("a", "b"), **options):
     """The classifier for labels, and its tokenizer."""
-    data = LabelledTexts({"train": {"text": TEXTS}}, [], ["text"], [*labels], ONE_LABEL)
-    return build_classifier(ClassificationOptions(**options), data)
+    data = classification.LabelledTexts({"train": {"text": TEXTS}}, [], ["text"], [*labels], classification.ONE_LABEL)
+    return classification.build_classifier(ClassificationOptions(**options), data)
 
 
 def weight_of(model) -> torch.Tensor:
@@ -47,7 +42,7 @@ def test_a_checkpoints_own_head_is_kept_unless_it_does_not_fit_and_may_go(checkp
     model, _ = build(("good", "bad"), **options)
     assert type(model).__name__ == {"zoo": "Tfm", "native": ""}[model_class] + "BertForSequenceClassification"
     assert model.config.id2label == {0: "bad", 1: "good"} and torch.equal(weight_of(model), weight_of(own))
-    assert model.config.problem_type == ONE_LABEL
+    assert model.config.problem_type == classification.ONE_LABEL
     labels = ("bad", "good", "ugly")
     with pytest.raises(ValueError, match=r"2 labels \['bad', 'good'\] and the data have 3: \['bad', 'good', 'ugly'\]"):
         build(labels, **options)
@@ -94,6 +89,8 @@ def test_a_model_that_is_not_there_or_does_not_fit_its_tokenizer_is_named(checkp
     ]:
         with pytest.raises(OSError, match=f"^model_name_or_path.*: {message}"):
             load_named(args, "model_name_or_path", transformers.AutoConfig)
+    with pytest.raises(ValueError, match="model_revision is of a checkpoint: give model_name_or_path"):
+        LanguageModelingOptions(model_revision="v2").with_defaults()
     with pytest.raises(OSError, match=r"^tokenizer_name: 'user/nothing' is neither a folder"):
         load_tokenizer(LanguageModelingOptions(tokenizer_name="user/nothing"))
 
@@ -114,6 +111,6 @@ def test_a_revision_of_a_checkpoint(checkpoint, monkeypatch, model_class):
     for auto in (transformers.AutoConfig, transformers.AutoTokenizer):
         monkeypatch.setattr(auto, "from_pretrained", at(auto.from_pretrained))
     args = ClassificationOptions(model_name_or_path="user/model", model_revision="v2", model_class=model_class)
-    model, _ = HEAD.load_with_labels(args, ["a", "b"])
+    model, _ = classification.HEAD.load_with_labels(args, ["a", "b"])
     assert {("user/model", "v2")} == {each for each in asked if each[0] == "user/model"}
     assert model.config.hidden_size == 32

@@ -56,19 +56,10 @@ FILES = {
     "no_tokens.json": second_of_ten(ONE_TAG, tokens=None),
 }
 #: data sets of the Hub's kind, by name: their splits
-SETS = {
-    "ten": {
-        "train": {
-            "text": [f"text {i}" for i in range(10)],
-            "label": ["bad", "good"] * 5,
-            "number": [1] * 10,
-            "holes": ["a", "b", "a", None] + ["b"] * 6,
-            "same": ["one"] * 10,
-            "blank": ["a", "b", " \t"] + ["c"] * 7,
-        }
-    },
-    "without_train": {split: {"text": ["a", "b"], "label": [0, 1]} for split in ("validation", "test")},
-}
+TEN = {"text": [f"text {i}" for i in range(10)], "label": ["bad", "good"] * 5, "number": [1] * 10, "same": ["one"] * 10}
+TEN |= {"holes": ["a", "b", "a", None] + ["b"] * 6, "blank": ["a", "b", " \t"] + ["c"] * 7}
+SETS = {"ten": {"train": TEN}}
+SETS["without_train"] = {split: {"text": ["a", "b"], "label": [0, 1]} for split in ("validation", "test")}
 OF_TEXT, SIDES = {"source_lang": "text"}, ("source_lang", "target_lang")
 #: of a language model and of documents, in memory and streamed
 RUNNING_TEXT = [
@@ -157,11 +148,9 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("task", "name", "options", "message"), [(key, *row) for key in REFUSED for row in REFUSED[key]]
-)
-def test_data(folder, task, name, options, message):
+@pytest.mark.parametrize(("task", "name", "options", "said"), [(key, *row) for key in REFUSED for row in REFUSED[key]])
+def test_data(folder, task, name, options, said):
     train = {"dataset_name" if name in SETS else "train_file": str(folder / name)}
     files = {key: str(folder / value) for key, value in options.items() if key.endswith("_file")}
-    with pytest.raises((ValueError, OSError), match=message):
+    with pytest.raises((ValueError, OSError), match=said):
         load(task, **train | options | files)

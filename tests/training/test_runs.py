@@ -67,6 +67,7 @@ FP16 = "mixed_precision 'fp16' is for GPUs: on a CPU it would change nothing; gi
 ON_A_CPU = [
     ("ACCELERATE_USE_FSDP", "true", "FSDP: Accelerate has it for GPUs"),  # it would train with DDP
     ("ACCELERATE_MIXED_PRECISION", "fp16", FP16),
+    ("MASTER_ADDR", "127.0.0.1", "several CPU processes: launch them with .* recipes/accelerate/cpu.yaml"),
 ]
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager
+from matplotlib.image import imread
 from matplotlib.text import Text
 from transformers import get_scheduler
 
@@ -35,29 +36,28 @@ def test_any_tokens(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(fontManager, "ttflist", [font for font in fontManager.ttflist if "mpl-data" in font.fname])
     tokens = ["$x$", "$", "\\frac{", "_^", "⌕", "很", "好"]
     weights = torch.eye(7)[None, None]
-    pictures.plot_attention(
-        pictures.AttentionMap("encoder", weights, tokens, tokens, "m_{o}$d$el"), tmp_path / "map.png", 0, 0
-    )
-    pictures.plot_rollout(
-        pictures.Rollout(tokens, weights[0, 0, 0], "the state of '$'", "$good$", "m$"), tmp_path / "rollout.svg"
-    )
+    attention = pictures.AttentionMap("encoder", weights, tokens, tokens, "m_{o}$d$el")
+    pictures.plot_attention(attention, tmp_path / "map.png", 0, 0)
+    rollout = pictures.Rollout(tokens, weights[0, 0, 0], "the state of '$'", "$good$", "m$")
+    pictures.plot_rollout(rollout, tmp_path / "rollout.svg")
     assert [" has boxes for 好很, " in record.message for record in caplog.records] == [True, True]
 
 
-def test_each_curve_is_its_models():
+def test_each_curve_is_its_models(tmp_path):
     """The best model comes first, and one that diverged does not make the others small."""
     losses = [(1000 * step, 4 + 2 / step) for step in range(1, 9)]
     higher = [(step, loss + 0.5) for step, loss in losses]
-    better, worse = (
-        pictures.TrainedModel("better", losses, losses[::2], {}),
-        pictures.TrainedModel("$\\frac{", higher, higher[::2], {}),
-    )
+    better = pictures.TrainedModel("better", losses, losses[::2], {})
+    worse = pictures.TrainedModel("$\\frac{", higher, higher[::2], {})
     broken = pictures.TrainedModel("broken", [*losses[:3], (4000, 99.0)], losses[:1], {}, diverged=True)
     training, validation = comparison([broken, worse, better], {"uniform guess": 6.9}, "three").axes[:2]
     for panel, kind in ((training, "training"), (validation, "validation")):
         drawn = [[*map(tuple, line.get_xydata())] for line in panel.lines[:2]]
         assert drawn == [getattr(better, kind), getattr(worse, kind)]
     assert training.get_ylim()[1] < 8
+    pictures.plot_comparison([better], tmp_path / "a.png")  # without levels
+    pictures.plot_training([{"step": 3, "eval_loss": 2.0, "eval_bleu": 20.0}], tmp_path / "b.png", ["bleu"])
+    assert all(imread(tmp_path / name).shape[1] > 900 for name in ("a.png", "b.png"))
 
 
 BLOCKS = {
@@ -117,6 +117,14 @@ def test_runs_that_are_not_drawn(count, complaint, tmp_path):
     """Eight may be."""
     with pytest.raises(ValueError, match=complaint):
         pictures.plot_runs({str(run): [{"step": 3, "loss": 2.0}] for run in range(count)}, tmp_path / "runs.png")
+
+
+def test_nothing_to_draw(tmp_path):
+    draw = {"0 models to compare": pictures.plot_comparison, "No schedule is named, such as": pictures.plot_schedules}
+    draw["Linear is not a model of the zoo: tfm_zoo.from"] = lambda *_: pictures.position_vectors(torch.nn.Linear(2, 2))
+    for complaint, act in draw.items():
+        with pytest.raises(ValueError, match=complaint):
+            act([], tmp_path / "a.png")
 
 
 def test_rates_are_those_of_trainings():

@@ -30,15 +30,16 @@ PICTURES = (
     ["positions", "encoder", "--length", 20],
     ["positions", "sinusoidal", "--hidden-size", 64, "--length", 100],
     ["schedule", "linear", "cosine", "noam", "--steps", 100, "--warmup-steps", 10],
-    ["training", "runs", "trainer"],  # a recipe's folder, and the Trainer's
+    *(["training", "runs", "trainer"], ["training", "unclocked"]),  # a recipe's folder, and the Trainer's
 )
 
 
 @pytest.mark.parametrize("words", PICTURES, ids=lambda words: words[0])
 def test_a_picture(words, folders, here):
     (here / "texts.txt").write_text(f"{TEXT}\n\n{TARGET}\n")
-    for folder in ("runs", "trainer/checkpoint-3"):
-        edit(here / folder, "trainer_state.json", log_history=[{"step": 3, "eval_loss": 2.0, "train_runtime": 60}])
+    for folder in ("runs", "trainer/checkpoint-3", "unclocked"):
+        entry = {"step": 3, "eval_loss": 2.0} | ({} if folder == "unclocked" else {"train_runtime": 60})
+        edit(here / folder, "trainer_state.json", log_history=[entry])
     (here / "a.png").touch()
     said = command("show", *(folders.get(each, each) for each in words), "-o", "a.png")
     assert "a.png" in said and "in place of the one that was there" in said
@@ -63,6 +64,7 @@ def test_attention_as_a_page(folders, here):
         (["rollout", "encoder", TEXT], "encoder (TfmBertForMaskedLM) is not a classifier of the zoo"),
         (["rollout", "classifier", TEXT, "-o", "page.html"], "'page.html' should end in one of .png, .svg, .pdf"),
         (["block", "gpt2", "-o", f"{'x' * 300}.png"], "x.png' cannot be written: File name too long."),
+        (["block", "gpt2", "-o", "texts.txt/a.png"], "texts.txt/a.png' cannot be written: texts.txt is a file."),
         (["block", "gemma-3-270"], "Did you mean 'gemma-3-270m'?"),
         (["heads", "encoder"], "Give texts, or a --file with one text per line."),
         (["positions", "bare"], "has no positions to show"),
@@ -78,6 +80,7 @@ def test_attention_as_a_page(folders, here):
 def test_what_the_command_refuses(words, complaint, folders, here):
     if "bare" in words:
         tiny_model(tfm_zoo.TfmBertModel, position_embedding_type="none").save_pretrained("bare")
+    (here / "texts.txt").touch()
     before = {*here.iterdir()}
     said = command("show", *(folders.get(each, each) for each in words), code=1)
     assert said.startswith("error: ") and complaint in said
@@ -92,13 +95,15 @@ def test_what_the_command_refuses(words, complaint, folders, here):
         (lambda: build_tiny(BY_NAME["MarianModel"]), {"text": TEXT, "target": TARGET}, "MarianModel has no head: load"),
         (lambda: model_of("translator"), {}, "takes these, or input_ids"),
         (lambda: model_of("encoder"), {"input_ids": torch.ones(9).long()}, "should be of shape .*: one text"),
+        (lambda: model_of("encoder"), {"input_ids": torch.ones(1, 0).long()}, "The text has no token"),
+        (lambda: model_of("translator"), {"input_ids": torch.ones(1, 9).long(), "target": TARGET}, "needs a tokenizer"),
     ],
 )
 def test_what_has_no_maps(make, given, complaint, tokenizer):
     """The model is left in training mode, and with its kernel of attention."""
     model = make().train()
     with pytest.raises(ValueError, match=complaint):
-        pictures.attention_maps(model, tokenizer, **given)
+        pictures.attention_maps(model, None if "input_ids" in given else tokenizer, **given)
     assert model.training and model.config._attn_implementation == "sdpa"
 
 
