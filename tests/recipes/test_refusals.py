@@ -54,6 +54,7 @@ REFUSED = {
         ({"metric_for_best_model": "bleu"}, "metric_for_best_model 'bleu' needs num_eval_texts"),
     ],
     "pretraining": [
+        ({"next_sentence_prediction": False, "metric_for_best_model": "nsp_loss"}, "expected one of .'loss', 'mlm_acc"),
         ({"mlm_probability": 1e-9}, "no token of the validation documents is masked"),
         ({"model_type": "roberta"} | OLD_SIZES, "model_type 'roberta' has no head, or no segments, for pairs"),
         ({"train_file": "one.txt"}, "in the training documents: it takes two documents of less than 2,000,000 ch"),

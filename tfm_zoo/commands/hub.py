@@ -163,11 +163,16 @@ def verify_vectors(source: str, texts: Path | None, options: dict[str, Any]) -> 
     """Verifies vectors, whose texts may have to be read again: from a data set, or from where the file is now."""
     from ..proof.vectors import verify_vectors
 
+    asked = []
+
     def read_texts(place: dict[str, Any], rows: Sequence[int]) -> dict[int, str]:
         from ..corpus.source import texts_again
 
-        moved = {"dataset_name": None, "split": [], "data_files": [str(texts)]} if texts else {}
-        corpus = place["corpus"] | moved
+        asked.append(rows)
+        corpus = place["corpus"]
+        if texts:
+            corpus |= {"dataset_name": None, "dataset_config_name": None, "split": [], "data_files": [str(texts)]}
+            place = place | {"shards": None}
         try:
             return texts_again(place | {"corpus": corpus}, rows)
         except FileNotFoundError as error:
@@ -175,7 +180,10 @@ def verify_vectors(source: str, texts: Path | None, options: dict[str, Any]) -> 
             raise FileNotFoundError(f"{source} has its texts in {names}: say where they are now (--texts)") from error
 
     with silenced_loading():
-        return verify_vectors(source, read_texts=read_texts, **options)
+        verdict = verify_vectors(source, read_texts=read_texts, **options)
+    if texts and not asked:
+        raise ValueError(f"--texts: {source} or its proof holds the texts, so that {texts} was not read: leave it out")
+    return verdict
 
 
 def record(

@@ -158,8 +158,10 @@ def check_file(file: Path) -> None:
 def refuse_other_delimiters(file: Path, delimiter: str) -> None:
     """Refuses a CSV or TSV file whose header is divided by something else. (In a folder, README.md may declare it.)"""
     with file.open(encoding=ENCODING, errors="replace") as lines:
-        header = lines.readline().strip()
-    if delimiter not in header and (found := max(NAMES, key=header.count)) in header:
+        header, row = lines.readline().strip(), lines.readline()
+    found = max(NAMES, key=header.count)
+    # (A table of one column has no delimiter, and may have such a character in the column's name.)
+    if delimiter not in header and not header.startswith('"') and found in header and found in (row or found):
         raise ValueError(f"{file} has {NAMES[found]} ({header!r}): a .csv file needs commas, a .tsv file tabs")
 
 

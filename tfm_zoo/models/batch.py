@@ -54,15 +54,15 @@ class KeptTokens(NamedTuple):
     def find(cls, needed: torch.Tensor, read=None, documents=None, or_all: bool = False) -> "KeptTokens | None":
         """Decides which tokens of a batch are computed. Counting them waits for the device, once.
 
-        `None` has two meanings: there is no padding (with `or_all`, all tokens are returned then instead); or padding
-        must be computed too. That is so in a graph, whose sizes follow from no value; where padding is read; and where
-        a row has no real token, for which official classes define an output.
+        `None` has two meanings: there is no padding, or padding must be computed too. That is so in a graph, whose sizes
+        follow from no value; where padding is read; and where a row has no real token, for which official classes
+        define an output.
 
         Args:
             needed: `(batch, length)`, true (or 1) at the tokens that have to be computed.
             read: `(batch or 1, length)`, true where a caller reads a state. `None`: it reads no state outside `needed`.
             documents: [`documents_of`] the batch. Each is a sequence then; else each row is one.
-            or_all: whether all tokens are returned where there is no padding.
+            or_all: whether all tokens are returned, not `None`, where there is no padding.
         """
         if is_traced(needed if documents is None else documents):
             return None

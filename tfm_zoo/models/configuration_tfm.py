@@ -201,7 +201,7 @@ class TfmConfig(PreTrainedConfig):
     lacks: ClassVar[set[str]] = set()  # fields of other families, and their names in other configurations
     defaults: ClassVar[dict[str, Any]] = {}  # field -> its default, or what makes it follow from others
     following_fields: ClassVar[list[str]] = []  # those that follow from others while they are `None`
-    #: what fits what. Where `tfm_zoo` is installed, `tfm_zoo/configurations` puts rules here; they do not travel with a
+    #: what fits what: where `tfm_zoo` is installed, the `Rule`s of `tfm_zoo/configurations`. They do not travel with a
     #: checkpoint, whose configuration was checked when it was made
     rules: ClassVar[Sequence[Any]] = ()
     ignore_keys_at_rope_validation: ClassVar[set[str]] = {"llama_4_scaling_beta", "max_position_embeddings"}
@@ -386,10 +386,12 @@ class TfmConfig(PreTrainedConfig):
         return next(iter(get_close_matches(name, {each.name for each in fields(cls)}, n=1, cutoff=0.87)), None)
 
     def full_auto_map(self) -> dict[str, str]:
-        """The `auto_map` of every checkpoint, whichever head was saved. Of somebody's own class: the entries that
-        transformers adds while it saves (`register_for_auto_class`). Those that it adds of the zoo's are dropped."""
+        """The `auto_map` of every checkpoint, whichever head was saved. Of somebody's own (another `model_type`, or a
+        class in `architectures` that the family lacks): the entries that transformers adds while it saves
+        (`register_for_auto_class`). Those that it adds of the zoo's are dropped."""
         others, saved, given = self.other_auto_classes, set(self.architectures or ()), getattr(self, "auto_map", None)
-        if "modeling_file" not in vars(type(self)) or not saved <= {*self.auto_classes.values(), *others}:
+        family = next(each for each in type(self).__mro__ if "modeling_file" in vars(each))
+        if self.model_type != family.model_type or not saved <= {*self.auto_classes.values(), *others}:
             return {auto: own for auto, own in (given or {}).items() if f"{self.modeling_file}." not in str(own)}
         names = self.auto_classes | {others[name]: name for name in saved & others.keys()}
         return {auto: f"{self.modeling_file}.{name}" for auto, name in names.items()}

@@ -45,12 +45,14 @@ class TfmGPTConfig(DecoderFields, WriterFields, TfmConfig):
         if self._attn_implementation not in ENGINES:
             return
         bias, cap, act = self.lm_head_bias, self.final_logit_softcapping, self.hidden_act
-        scale = f"logit_scale={self.logit_scale} precedes lm_head_bias={bias} and final_logit_softcapping={cap}"
+        scale = (
+            f"logit_scale={self.logit_scale} scales logits before lm_head_bias={bias}, final_logit_softcapping={cap}"
+        )
         width = f"project_tokens gives the last hidden states the width embedding_size={self.embedding_size}"
         for is_so, reason in (
             (self.project_tokens, f"{width}, and an engine's logits read hidden_size={self.hidden_size}"),
             (self.lm_head_transform, "lm_head_transform=True adds layers that an engine skips"),
-            (self.logit_scale != 1 and (bias or cap is not None), f"{scale}, which it follows in an engine"),
+            (self.logit_scale != 1 and (bias or cap is not None), f"{scale}, and an engine after them"),
             (self.num_experts and act != "silu", f"hidden_act={act!r}: engines compute experts with 'silu'"),
         ):
             if is_so:

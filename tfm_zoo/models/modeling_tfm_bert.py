@@ -141,9 +141,9 @@ class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         if config._attn_implementation in ENGINES and config.classifier_pooling != "cls":
-            asked = """--pooler-config '{"seq_pooling_type": "MEAN"}' --hf-overrides '{"classifier_pooling": "cls"}'"""
-            cause = f"classifier_pooling={config.classifier_pooling!r}: no engine pools in this way unasked"
-            raise ValueError(f"{cause}, so serve the model with transformers (or 'mean' with {asked}).")
+            mean = """--pooler-config '{"seq_pooling_type": "MEAN"}' --hf-overrides '{"classifier_pooling": "cls"}'"""
+            cause = f"classifier_pooling={config.classifier_pooling!r}: no engine does so by itself"
+            raise ValueError(f"{cause}. For 'mean', give it {mean}; for others, serve the model with transformers.")
         read = dict((self.model.pooler if config.classifier_dense else self.model.pooler[:1]).named_children())
         # (An engine gives it `(rows, 1, width)`.)
         layers = {"flatten": nn.Flatten(0, -2), **read, "out_dropout": nn.Dropout(config.classifier_dropout)}

@@ -26,8 +26,8 @@ def register() -> None:
             for name, model_class in zip(names, classes, strict=True):
                 # From now on `save_pretrained` writes the code beside the weights.
                 model_class.register_for_auto_class(auto_class_of(config_class, name))
-    # Not in the classes, whose code travels with checkpoints: that computes, and leaves files to transformers.
     for config_class, rules in RULES_OF.items():
         config_class.rules = rules
+    # Not in the class itself, whose code travels with checkpoints: that computes, and leaves files to transformers.
     for method in (save_pretrained, push_to_hub, add_adapter):
         setattr(TfmPreTrainedModel, method.__name__, method)

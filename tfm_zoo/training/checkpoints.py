@@ -180,7 +180,7 @@ def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
     if resume_from.lower() == "auto":
         folder = next(reversed(complete_checkpoints(output_dir)), None)
     elif not ((folder := Path(resume_from)) / STATE_FILE).exists():
-        raise FileNotFoundError(f"resume_from_checkpoint {resume_from!r}: not a complete checkpoint of a recipe")
+        raise FileNotFoundError(f"resume_from_checkpoint {resume_from!r}: not a complete checkpoint")
     elif folder.resolve().parent != output_dir.resolve():
         raise ValueError(f"resume_from_checkpoint {resume_from!r} is not in output_dir {str(output_dir)!r}")
     for pattern, opens in OPENERS.items() if folder else ():

@@ -23,7 +23,6 @@ from transformers.training_args import OptimizerNames
 
 from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.hub.gathering import own_class, rebuilt
-from tfm_zoo.metrics import MetricError
 from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.batches import Division, GlobalBatchSampler
@@ -246,8 +245,10 @@ class Loop:
         if state.step < self.total_steps:
             patience = pluralize(args.early_stopping_patience, "evaluation")
             logger.info(f"step {state.step} of {self.total_steps}: stopped, after {patience} without a gain")
-            self.collect_losses()  # of the steps since the last entry
-            state.loss_sum += state.window_loss
+        self.collect_losses()  # of the steps since the last entry, if there are some
+        state.loss_sum += state.window_loss
+        if state.best_step is None:  # gone on from a checkpoint of the last step, before which no evaluation fell
+            self.evaluate()
 
     def collect_losses(self) -> None:
         """Add the losses of all processes to those since the last entry of the log. All processes call it."""
@@ -265,10 +266,9 @@ class Loop:
         self.log(with_prefix(metrics, "validation") | {"train_runtime": self.state.train_seconds})
         shown = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         logger.info(f"step {self.state.step}, validation: {shown}")
-        best_by = self.args.metric_for_best_model
-        if best_by not in metrics:
-            raise MetricError(f"metric_for_best_model {best_by!r}: expected one of {[*metrics]}")
-        if self.state.record_evaluation(metrics[best_by], self.args.is_higher_better, metrics["loss"]):
+        self.task.check_best(metrics)
+        best = metrics[self.args.metric_for_best_model]
+        if self.state.record_evaluation(best, self.args.is_higher_better, metrics["loss"]):
             self.save_best()
         self.task.after_evaluation(self.model, self.state)
 

@@ -2,7 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.converters.limits import check_room
-from tfm_zoo.metrics import Metrics, load_metrics
+from tfm_zoo.metrics import MetricError, Metrics, load_metrics
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.batches import Division, GlobalBatchSampler
 from tfm_zoo.training.checkpoints import TrainState
@@ -61,7 +61,7 @@ class Task(ABC):
 
     def __post_init__(self) -> None:
         self.is_zoo = is_zoo(self.model.config)
-        args, known = self.args, [*{"loss": None, **self.metric_titles}]
+        args, known = self.args, [*dict.fromkeys(("loss", *self.known_metrics))]
         # The usual best is computed only if the options name no metrics, or name it, too.
         usual = self.usual_best if not args.metrics or self.data.usual_metrics[0] in args.metrics else "loss"
         best = (args.metric_for_best_model or usual).removeprefix("eval_")
@@ -80,6 +80,19 @@ class Task(ABC):
             for name, split in self.splits.items()
             if name != "train"
         }
+
+    @property
+    def known_metrics(self) -> Iterable[str]:
+        """What evaluations give, if the options name no metrics."""
+        return self.metric_titles
+
+    def check_best(self, metrics: Mapping[str, float]) -> None:
+        """Refuse to pick the best model by what an evaluation did not give; unless an option says so, take the loss."""
+        best = self.args.metric_for_best_model
+        if best not in metrics and self.run.seeks_best:
+            raise MetricError(f"metric_for_best_model {best!r}: expected one of {[*metrics]}")
+        if best not in metrics:
+            self.run = replace(self.run, args=replace(self.args, metric_for_best_model="loss"))
 
     @property
     def accelerator(self) -> Accelerator:

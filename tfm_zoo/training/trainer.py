@@ -40,7 +40,7 @@ def as_trainer(task: Task, args: TrainingArguments | Mapping[str, Any] | None = 
         raise ValueError("as_trainer takes data in memory, and this task reads a stream: train it by its recipe")
     usual = {each.name: each.default for each in fields(task.args)} | {"per_device_train_batch_tokens": 0}
     if unread := [name for name in LOOP.split() if getattr(task.args, name, 0) not in (None, 0, usual.get(name))]:
-        advice = "leave it out, or give 0; use the Trainer's callbacks, or PEFT"
+        advice = "give 0" if unread[0].endswith("tokens") else "leave it out (the Trainer has callbacks, and PEFT)"
         raise ValueError(f"as_trainer does not read {unread[0]}: {advice}")
     if not isinstance(args, TrainingArguments):
         args = TrainingArguments(**settings_of(task) | dict(args or {}))
@@ -99,13 +99,14 @@ class TaskTrainer(Trainer):
         if not (resume_from_checkpoint or self.state.global_step):  # a second time the folder holds its own run
             asked = self.args.resume_from_checkpoint or self.task.args.resume_from_checkpoint
             options = replace(self.task.args, output_dir=self.args.output_dir, resume_from_checkpoint=asked)
-            resume_from_checkpoint = starting_point(self.accelerator, options)
-            if resume_from_checkpoint and not (resume_from_checkpoint / "training_args.bin").exists():
-                raise ValueError(f"{resume_from_checkpoint} is of the recipe's own loop: give another output_dir")
+            checkpoint = starting_point(self.accelerator, options)
+            if checkpoint and not (checkpoint / "training_args.bin").exists():
+                raise ValueError(f"{checkpoint} is of the recipe's own loop: give another output_dir")
             self.accelerator.wait_for_everyone()  # every process has looked at the folder
             if self.is_world_process_zero():
-                clear(Path(self.args.output_dir), goes_on=resume_from_checkpoint is not None)
-        return super().train(resume_from_checkpoint and str(resume_from_checkpoint), *args, **kwargs)
+                clear(Path(self.args.output_dir), goes_on=checkpoint is not None)
+            resume_from_checkpoint = checkpoint and str(checkpoint)
+        return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list, Any]:
         """The batches of a step, and how many items they have in all processes."""
@@ -133,7 +134,9 @@ class TaskTrainer(Trainer):
     def task_metrics(self, evaluated: EvalPrediction) -> dict[str, float]:
         """The task's metrics of the split that is evaluated."""
         computed = {name: torch.as_tensor(values) for name, values in evaluated.predictions.items()}
-        return self.task.compute_metrics(computed, self.split)
+        metrics = self.task.compute_metrics(computed, self.split)
+        self.task.check_best(metrics)
+        return metrics
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         super()._save(output_dir, state_dict)

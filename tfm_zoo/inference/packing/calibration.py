@@ -291,18 +291,18 @@ def batches_of(model: PreTrainedModel, given: Iterable, tokenizer: Any = None) -
     given = [*given]
     if not given:
         raise ValueError("calibrate is empty: give about 128 texts like those that the model will read.")
-    texts = [each for each in given if is_text(each)]
-    if texts and len(texts) < len(given):
-        number, found = next((number, each) for number, each in enumerate(given) if not is_text(each))
-        raise ValueError(
-            f"calibrate takes texts alone or batches alone; item {number}, from 0, is {str(found)[:40]!r}."
-        )
-    if texts:
+    kinds = [kind_of(each) for each in given]
+    if any(kinds) and len({*kinds}) > 1:
+        number = next(number for number, kind in enumerate(kinds) if kind != kinds[0] or not kind)
+        found = f"item {number}, from 0, is {str(given[number])[:40]!r}"
+        raise ValueError(f"calibrate takes texts alone, pairs of texts alone or batches alone; {found}.")
+    if any(kinds):
         tokenizer = tokenizer or tokenizer_of(model)
         longest = min(LONGEST, tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", LONGEST))
         options = {"truncation": True, "max_length": longest, "padding": True, "return_tensors": "pt"}
         portions = [given[start : start + TEXTS] for start in range(0, len(given), TEXTS)]
-        given = [tokenizer(*columns(portion), **options) for portion in portions]
+        sides = (zip(*portion, strict=True) if kinds[0] == "pair" else [portion] for portion in portions)
+        given = [tokenizer(*map(list, each), **options) for each in sides]
     batches = []
     for batch in given:
         if not isinstance(batch, Mapping):
@@ -313,21 +313,12 @@ def batches_of(model: PreTrainedModel, given: Iterable, tokenizer: Any = None) -
     return batches
 
 
-def is_text(item: Any) -> bool:
-    """Whether it is a text, or a pair of texts such as a CrossEncoder reads."""
-    is_pair = isinstance(item, list | tuple) and len(item) == 2
-    return isinstance(item, str) or (is_pair and all(isinstance(text, str) for text in item))
-
-
-def columns(texts: list) -> list[list[str]]:
-    """Texts as a tokenizer takes them: the first ones of pairs, and the second ones.
-
-    Raises:
-        ValueError: for texts among pairs.
-    """
-    if len({isinstance(text, str) for text in texts}) > 1:
-        raise ValueError("calibrate takes texts alone or pairs of texts alone; it holds both.")
-    return [texts] if isinstance(texts[0], str) else [*map(list, zip(*texts, strict=True))]
+def kind_of(item: Any) -> str:
+    """What a user calibrates with: a "text", a "pair" of texts such as a CrossEncoder reads, or something else: ""."""
+    if isinstance(item, str):
+        return "text"
+    is_pair = isinstance(item, list | tuple) and len(item) == 2 and all(isinstance(text, str) for text in item)
+    return "pair" if is_pair else ""
 
 
 def tokenizer_of(model: PreTrainedModel) -> Any:

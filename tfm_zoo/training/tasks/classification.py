@@ -269,6 +269,10 @@ class ClassificationTask(Task):
     def usual_best(self) -> str:
         return self.data.usual_metrics[0]
 
+    @property
+    def known_metrics(self) -> list[str]:
+        return [*self.data.usual_metrics, *(["f1_micro"] if self.data.problem == ANY_LABELS else [])]
+
     def count_items(self, batch: Batch) -> Tensors:
         labels = batch["labels"]
         if self.data.problem == NUMBERS:  # -100 is a number like any other
