@@ -54,8 +54,8 @@ class KeptTokens(NamedTuple):
     def find(cls, needed: torch.Tensor, read=None, documents=None, or_all: bool = False) -> "KeptTokens | None":
         """Decides which tokens of a batch are computed. Counting them waits for the device, once.
 
-        `None` has two meanings: there is no padding, or padding must be computed too. That is so in a graph, whose sizes
-        follow from no value; where padding is read; and where a row has no real token, for which official classes
+        `None` has two meanings: there is no padding, or padding must be computed too. That is so in a graph, whose
+        sizes follow from no value; where padding is read; and where a row has no real token, for which official classes
         define an output.
 
         Args:
