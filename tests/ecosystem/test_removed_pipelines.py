@@ -167,10 +167,11 @@ def test_refusals(task, message, zoo):
 
 
 def test_what_is_said_of_lengths_and_languages(native, caplog):
-    make_pipeline("summarization", native)("bad", min_length=7)
+    make_pipeline("summarization", native)("bad", min_length=10, max_length=9)
     make_pipeline("translation_fr_to_de", native)
     short, long, language = (record.message for record in caplog.records)
-    assert short == "min_length=7 should be less than max_length=5." and "4 tokens is to be summarised in up" in long
+    assert short == "min_length=10 should be less than max_length=9."
+    assert long == "A text of 6 tokens is to be summarised in up to max_length=9."
     assert language == "translation_fr_to_de is not among the translations that the model names: translation_en_to_de."
 
 

@@ -13,10 +13,11 @@ from tfm_zoo import TfmEncoderDecoderForSequenceClassification as SourceClassifi
 from tfm_zoo.models import inputs
 
 from ..precision import assert_same
-from ..tiny import HEADS, NO_DROPOUT, ragged_batch, ragged_mask, tiny_decoder, tiny_model
+from ..tiny import HEADS, LENGTHS, NO_DROPOUT, ragged_batch, ragged_mask, tiny_decoder, tiny_model
 
 pytestmark = pytest.mark.usefixtures("double")
 
+WHOLE = [row for row, length in enumerate(LENGTHS) if length == max(LENGTHS)]
 #: all but the one that finds the end of its source by the ids
 WITH_EMBEDDINGS = [head for head in HEADS if head is not SourceClassifier]
 
@@ -48,6 +49,8 @@ def test_embeddings_stand_in_for_ids(head):
     wanted = model(**batch)
     batch["inputs_embeds"] = model.get_input_embeddings()(batch.pop("input_ids"))
     assert_same(dict(model(**batch)), dict(wanted))
+    if head is tfm_zoo.TfmGPTForSequenceClassification:  # which finds the last one; without a mask all are real
+        assert_same(model(inputs_embeds=batch["inputs_embeds"][WHOLE]).logits, wanted.logits[WHOLE])
     if "decoder_input_ids" in batch:
         embed = model.base_model.decoder.get_input_embeddings()
         batch["decoder_inputs_embeds"] = embed(batch.pop("decoder_input_ids"))

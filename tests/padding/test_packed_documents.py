@@ -191,14 +191,15 @@ def test_sources_do_not_share_a_row():
 @torch.no_grad()
 def test_a_step_with_a_mask_of_pairs_and_a_window():
     """The cache of a layer with a window holds fewer keys than one mask for all layers covers (Gemma 3)."""
-    model = tiny_model(TfmGPTModel, **LAYERS, position_embedding_type="rotary", use_cache=True)
-    expected = model(IDS, use_cache=False).last_hidden_state[:, -1:]
-    past = model(IDS[:, :-1]).past_key_values
     sees = torch.ones(2, 1, 1, 12, dtype=torch.bool)
-    with pytest.raises(ValueError, match=r"^attention_mask covers 12 keys, and the cache holds 3 for layers with a wi"):
-        model(IDS[:, -1:], past_key_values=past, attention_mask=sees)
     each = {"full_attention": sees, "sliding_attention": sees[..., -3:]}
-    assert_same(model(IDS[:, -1:], past_key_values=past, attention_mask=each).last_hidden_state, expected)
+    for fields, mask in ((LAYERS, each), ({"sliding_window": 3}, each["sliding_attention"])):
+        model = tiny_model(TfmGPTModel, **fields, position_embedding_type="rotary", use_cache=True)
+        expected = model(IDS, use_cache=False).last_hidden_state[:, -1:]
+        past = model(IDS[:, :-1]).past_key_values
+        with pytest.raises(ValueError, match=r"^attention_mask covers 12 keys, and the cache holds 3 for layers with"):
+            model(IDS[:, -1:], past_key_values=past, attention_mask=sees)
+        assert_same(model(IDS[:, -1:], past_key_values=past, attention_mask=mask).last_hidden_state, expected)
 
 
 @torch.no_grad()

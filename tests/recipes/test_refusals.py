@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from tfm_zoo.training.tokenizers import byte_level_bpe
+
 from .conftest import LORA, SIDES
 
 NEW, OLD_SIZES = {"model_name_or_path": None}, {"config_overrides": None}
@@ -50,6 +52,10 @@ REFUSED = {
     "translation": [
         ({"config_overrides": "decoder_vocab_size=100"}, "decoder_vocab_size 100: the tokenizer has"),
         ({"model_type": "gpt2"} | OLD_SIZES, "model_type 'gpt2' is not a sequence-to-sequence"),
+        (
+            {"tokenizer_name": "unpadded", "tokenizer_vocab_size": None},
+            "tokenizer 'unpadded' has no pad_token, which",
+        ),
         ({"per_device_train_batch_tokens": 5}, "per_device_train_batch_tokens 5: too few for an example of"),
         ({"metric_for_best_model": "bleu"}, "metric_for_best_model 'bleu' needs num_eval_texts"),
     ],
@@ -76,6 +82,8 @@ def odd_files(tmp_path_factory):
     for label in ("long", "nan"):
         (folder / f"{label}.csv").write_text(f"text,label\na,0.5\nb,{label}\n")
     (folder / "file").touch()
+    (tokenizer := byte_level_bpe(["a"], 257)).pad_token = None
+    tokenizer.save_pretrained(folder / "unpadded")
     return folder
 
 

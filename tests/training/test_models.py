@@ -7,7 +7,7 @@ import transformers
 import tfm_zoo
 from tfm_zoo.training import models
 from tfm_zoo.training.models import load_named, load_tokenizer, longest_input
-from tfm_zoo.training.tasks import classification
+from tfm_zoo.training.tasks import classification, text_to_text
 from tfm_zoo.training.tasks.classification import ClassificationOptions
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
 from tfm_zoo.training.tokenizers import byte_level_bpe
@@ -89,6 +89,9 @@ def test_a_model_that_is_not_there_or_does_not_fit_its_tokenizer_is_named(checkp
     ]:
         with pytest.raises(OSError, match=f"^model_name_or_path.*: {message}"):
             load_named(args, "model_name_or_path", transformers.AutoConfig)
+    assert classification.HEAD.zoo_class(transformers.XLNetConfig()) is None  # whose official class learns
+    with pytest.raises(ValueError, match="becomes a 'tfm_bert', not a sequence-to-sequence"):
+        text_to_text.HEAD.zoo_class(small.config)
     with pytest.raises(ValueError, match="model_revision is of a checkpoint: give model_name_or_path"):
         LanguageModelingOptions(model_revision="v2").with_defaults()
     with pytest.raises(OSError, match=r"^tokenizer_name: 'user/nothing' is neither a folder"):

@@ -76,6 +76,7 @@ ON_A_CPU = [
 def test_what_the_processes_cannot_do_is_refused(monkeypatch, name, value, message):
     """Whether an option or the launcher asks for it."""
     monkeypatch.setenv(name, value)
+    monkeypatch.setenv("ACCELERATE_USE_CPU", str(name == "MASTER_ADDR"))
     forget_processes()
     with pytest.raises(ValueError, match=message):
         start_accelerator(ClassificationOptions())

@@ -56,7 +56,7 @@ def test_each_curve_is_its_models(tmp_path):
         assert drawn == [getattr(better, kind), getattr(worse, kind)]
     assert training.get_ylim()[1] < 8
     pictures.plot_comparison([better], tmp_path / "a.png")  # without levels
-    pictures.plot_training([{"step": 3, "eval_loss": 2.0, "eval_bleu": 20.0}], tmp_path / "b.png", ["bleu"])
+    pictures.plot_training([{"step": 3, "eval_loss": 2.0, "eval_bleu": 20.0}], tmp_path / "b.png", "bleu")
     assert all(imread(tmp_path / name).shape[1] > 900 for name in ("a.png", "b.png"))
 
 

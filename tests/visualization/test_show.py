@@ -64,7 +64,7 @@ def test_attention_as_a_page(folders, here):
         (["rollout", "encoder", TEXT], "encoder (TfmBertForMaskedLM) is not a classifier of the zoo"),
         (["rollout", "classifier", TEXT, "-o", "page.html"], "'page.html' should end in one of .png, .svg, .pdf"),
         (["block", "gpt2", "-o", f"{'x' * 300}.png"], "x.png' cannot be written: File name too long."),
-        (["block", "gpt2", "-o", "texts.txt/a.png"], "texts.txt/a.png' cannot be written: texts.txt is a file."),
+        (["block", "gpt2", "-o", "texts.txt/a.png"], "texts.txt is a file."),
         (["block", "gemma-3-270"], "Did you mean 'gemma-3-270m'?"),
         (["heads", "encoder"], "Give texts, or a --file with one text per line."),
         (["positions", "bare"], "has no positions to show"),
