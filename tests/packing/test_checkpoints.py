@@ -152,7 +152,7 @@ def test_in_bfloat16_and_with_a_new_head(tmp_path):
     ("act", "message"),
     [
         (lambda _: TfmQuantizationConfig("int3"), "not to 'int3'"),
-        (lambda _: TfmQuantizationConfig("int8", inputs={"q_proj": "rows"}), "one of tensor, channels, bfloat16, not 'rows'"),
+        (lambda _: TfmQuantizationConfig("int8", inputs={"q_proj": "rows"}), "channels, bfloat16, not 'rows'"),
         (lambda folder: saved(tiny_decoder(), folder, "float32"), "packed in float32 is not saved"),
         (lambda _: tfm_zoo.to_official(tfm_zoo.pack_weights(tiny_decoder(), "int8")), "quantised"),
         (lambda folder: export_onnx(tfm_zoo.pack_weights(tiny_decoder(), "float32"), folder), "packed: export the mod"),
