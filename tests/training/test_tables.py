@@ -288,3 +288,5 @@ def test_generated_data_are_the_same_each_time_and_test_what_was_not_trained_on(
         data, again = make(), make()
         assert data["test"].to_list() == again["test"].to_list()
         assert {*data["train"][column]}.isdisjoint({*data["test"][column]})
+    unnamed = load("pairs", dataset_name="generated", **dict.fromkeys(NAMES))
+    assert unnamed.languages == ("source", "target") and {*unnamed.splits["train"][0]} == {"source", "target"}
