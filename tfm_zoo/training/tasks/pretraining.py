@@ -62,11 +62,6 @@ class PretrainingExamples:
     short_probability: float = 0.1  # share of the pairs that are made shorter, as texts of a later task may be
     whole_words: bool = False  # mask all tokens of a word or none
 
-    @property
-    def known_metrics(self) -> list[str]:
-        has_pairs = self.args.next_sentence_prediction
-        return [name for name in self.metric_titles if has_pairs or not name.startswith("nsp")]
-
     def __post_init__(self) -> None:
         tokenizer = self.tokenizer
         for name in ("mask_token", "cls_token", "sep_token"):
@@ -168,6 +163,11 @@ class PretrainingTask(Task):
         "nsp_loss": "loss per pair",
         "loss": "sum of losses",
     }
+
+    @property
+    def known_metrics(self) -> list[str]:
+        has_pairs = self.args.next_sentence_prediction
+        return [name for name in self.metric_titles if has_pairs or not name.startswith("nsp")]
 
     def __post_init__(self) -> None:
         super().__post_init__()
