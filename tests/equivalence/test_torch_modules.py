@@ -147,6 +147,8 @@ def changed(place: str, value: object) -> nn.Module:
         # torch itself forgets a module when it copies a decoder's layer, and computes ReLU
         (lambda: make(activation=nn.SiLU()), "activation='silu' and 'relu'"),
         (lambda: changed("decoder.norm", None), "final_norm=True and False"),
+        (lambda: changed("encoder.norm.eps", 0.1), "eps=0.1, .* of an nn.TransformerEncoder is .* each must be a"),
+        (lambda: changed("encoder.layers.1.norm_first", True), "layers of the nn.TransformerEncoder differ"),
         (lambda: changed("decoder.layers.0.dropout2.p", 0.5), "The attentions of an nn.TransformerDecoderLayer differ"),
         (lambda: changed("decoder", make("decoder", layer_norm_eps=1e-3)), "layer_norm_eps=1e-06 and 0.001"),
         (lambda: nn.Transformer(32, 4, custom_encoder=nn.Identity()), "whose encoder is Identity"),
