@@ -114,13 +114,14 @@ def prepare(argv: list[str] | None = None) -> Comparison:
     final = evaluator(pairs[split], split, args, settings.per_device_eval_batch_size)
     cuts = {f"{split}_{dim}": f", first {dim} numbers" for dim in args.matryoshka_dims or ()} or {split: ""}
     names = {f"{key}_cosine_{figure}": f"{name}{cut}" for key, cut in cuts.items() for figure, name in FIGURES.items()}
-    return Comparison(trainer, final, split, names, notes)
+    return Comparison(trainer, args, final, split, names, notes)
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
     """Train, and measure before and after. Returns the figures."""
     with errors_in_one_line(argv):
         comparison = prepare(argv)
+        comparison.begin()
     return comparison.run()
 
 

@@ -132,13 +132,14 @@ def prepare(argv: list[str] | None = None) -> Comparison:
     kind = "the likeliest by the retriever" if retriever else "drawn at random"
     notes.append(f"Each right answer is sought among up to {args.num_candidates} wrong ones, {kind}.")
     names = {f"{split}_{figure}": title for figure, title in FIGURES.items()}
-    return Comparison(trainer, final, split, names, notes)
+    return Comparison(trainer, args, final, split, names, notes)
 
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
     """Train, and measure before and after. Returns the figures."""
     with errors_in_one_line(argv):
         comparison = prepare(argv)
+        comparison.begin()
     return comparison.run()
 
 

@@ -21,7 +21,6 @@ from accelerate.utils import broadcast_object_list
 from datasets import Dataset, DatasetDict
 from huggingface_hub import HfApi
 from transformers import TrainingArguments, set_seed
-from transformers.trainer_utils import get_last_checkpoint
 
 from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.data import built_in_data, row_files
@@ -53,6 +52,8 @@ USUAL_COLUMNS = [
         "sentence1 sentence2",
     )
 ]
+#: settings of the trainer that a resumed run must share with the run that it continues
+KEPT = ("learning_rate", "lr_scheduler_type", "optim", "weight_decay", "per_device_train_batch_size", "seed")
 TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 
 
@@ -114,14 +115,15 @@ def start(
     logger.setLevel(logging.INFO if PartialState().is_main_process else logging.ERROR)
     folder, resumes = Path(settings.output_dir), settings.resume_from_checkpoint
     if resumes in ("auto", "true", "True"):
-        resumes = get_last_checkpoint(folder) if folder.is_dir() else None
+        resumes = "auto"
+    resumes = checkpoints.find_checkpoint(resumes, folder)
     if checkpoints.holds_a_run(folder) and not (resumes or args.overwrite_output_dir):
         raise FileExistsError(
             f"output_dir {settings.output_dir!r} holds a run: give another folder, --resume_from_checkpoint auto to go"
             " on from its last checkpoint, or --overwrite_output_dir to replace it"
         )
     checkpoints.check_writable(folder)
-    settings.resume_from_checkpoint = resumes
+    settings.resume_from_checkpoint = resumes and str(resumes)
     settings.learning_rate = settings.learning_rate or (1e-3 if args.is_new else 5e-5)
     set_seed(settings.seed)
     return args, settings
@@ -199,16 +201,25 @@ class Comparison:
     """A training, and the figures of a split before and after it."""
 
     trainer: Any
+    args: PairOptions
     evaluator: Any  # of sentence-transformers: a model -> its figures
     split: str
     names: dict[str, str]  # key of a figure -> its name in the table
     notes: list[str]
 
+    def begin(self) -> None:
+        """Refuse to go on with another run; delete what a run leaves that this one replaces."""
+        settings, examples = self.trainer.args, self.trainer.train_dataset
+        folder, resumes = Path(settings.output_dir), settings.resume_from_checkpoint is not None
+        facts = {name: str(getattr(settings, name)) for name in KEPT}
+        facts["training texts"] = splits.digest(str(each) for name in examples.column_names for each in examples[name])
+        if self.trainer.is_world_process_zero() and not resumes:
+            checkpoints.clear(folder, goes_on=False)
+        checkpoints.keep_identity(folder, checkpoints.identity_of(facts, self.args), goes_on=resumes)
+
     def run(self) -> dict[str, float]:
         """Train, save the model with its card and `all_results.json`, push it if the options say so."""
         trainer, settings, folder = self.trainer, self.trainer.args, Path(self.trainer.args.output_dir)
-        if trainer.is_world_process_zero() and not settings.resume_from_checkpoint:
-            checkpoints.clear(folder, goes_on=False)
         before = self.evaluator(trainer.model)
         trained = trainer.train(resume_from_checkpoint=settings.resume_from_checkpoint).metrics
         after = self.evaluator(trainer.model)

@@ -27,6 +27,10 @@ REFUSED = {
         (NEW | {"model_type": "tfm_gpt", "classifier_pooling": "mean"}, "classifier_pooling='mean' is a field"),
         (NEW | {"model_type": "bart"} | NO_END, "'bart' reads eos_token_id 7, with which the tokenizer ends no text"),
         ({"max_seq_length": 2}, "max_seq_length must be at least 3, not 2: a text has 2 special tokens"),
+        (
+            {"metrics": ["f1", "exact_match"]},
+            "'exact_match' is of other predictions than this task's: give accuracy, f1",
+        ),
         ({"metrics": ["acuracy"], "train_file": "nowhere.csv"}, "no metric 'acuracy': give accuracy"),
         ({"metric_for_best_model": "acuracy"}, r"'acuracy': expected one of \['loss', 'accuracy', 'f1'\]"),
         ({"class_weights": [1.0, -1.0]}, "expected a number of at least 0 for each of "),

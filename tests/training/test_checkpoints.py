@@ -34,7 +34,9 @@ def saved(accelerator, tmp_path):
 def test_newest_complete_checkpoint_is_found_and_the_oldest_deleted(accelerator, saved, tmp_path, monkeypatch):
     """One whose deletion was killed is passed over."""
     assert find_checkpoint("auto", tmp_path) == saved[-1]
-    assert find_checkpoint(str(saved[0]), tmp_path) == saved[0]
+    assert find_checkpoint(str(saved[0]), tmp_path) == find_checkpoint(saved[0].name, tmp_path) == saved[0]
+    with pytest.raises(FileNotFoundError, match=r"'latest': no such folder; .* has checkpoint-"):
+        find_checkpoint("latest", tmp_path)
     assert find_checkpoint(None, tmp_path) is find_checkpoint("auto", tmp_path / "empty") is None
     save_checkpoint(accelerator, TrainState(step=101), tmp_path, keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-100", "checkpoint-101"]

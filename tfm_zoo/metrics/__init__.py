@@ -14,6 +14,6 @@ The best model has the highest figure, unless its name ends in loss, perplexity,
 where less is better, give `--greater_is_better false`.
 """
 
-from .loading import MetricError, Metrics, load_metrics
+from .loading import MetricError, Metrics, check_kinds, load_metrics
 
-__all__ = ["MetricError", "Metrics", "load_metrics"]
+__all__ = ["MetricError", "Metrics", "check_kinds", "load_metrics"]

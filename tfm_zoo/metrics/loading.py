@@ -32,6 +32,8 @@ def metric(compute: Callable[[Sequence, Sequence], dict[str, Any]], *kinds: Feat
     results by their names. The first of the `kinds`, such as `TEXTS`, that fits the items is taken."""
 
     class Metric(evaluate.Metric):
+        takes = kinds
+
         def _info(self) -> evaluate.MetricInfo:
             return evaluate.MetricInfo(compute.__doc__, "", kinds[0] if len(kinds) == 1 else list(kinds))
 
@@ -92,6 +94,14 @@ def load_metrics(names: Sequence[str], trust_remote_code: bool = False) -> Metri
     if len(named) < len(names):
         raise MetricError(f"metrics {', '.join(names)}: two have the same last name; give each one of its own")
     return Metrics({short: load_metric(name, trust_remote_code) for short, name in named.items()})
+
+
+def check_kinds(names: Sequence[str], usual: str) -> None:
+    """Refuse a metric of the zoo that takes something else than a task's usual one."""
+    fit = [name for name, each in SHIPPED.items() if any(kind in SHIPPED[usual].takes for kind in each.takes)]
+    for name in names:
+        if name in SHIPPED and name not in fit:
+            raise MetricError(f"metric {name!r} is of other predictions than this task's: give {', '.join(fit)}")
 
 
 def load_metric(name: str, trust_remote_code: bool) -> evaluate.EvaluationModule:

@@ -250,9 +250,9 @@ def places(size: int, most: int) -> list[int]:
 
 def text_through(tokenizer: Any) -> dict[str, Any]:
     """What a tokenizer makes of a fixed text, of a pair and of a conversation, and its special tokens."""
-    pair = tokenizer(TEXT, "A second text.", truncation=False, padding=False)
+    pair = tokenizer(TEXT, "A second text.", truncation=False, padding=False, verbose=False)
     made = {
-        "ids": tokenizer(TEXT, truncation=False, padding=False)["input_ids"],
+        "ids": tokenizer(TEXT, truncation=False, padding=False, verbose=False)["input_ids"],
         "pair": {name: list(ids) for name, ids in pair.items()},
         "special": {name: str(token) for name, token in sorted(tokenizer.special_tokens_map.items())},
     }

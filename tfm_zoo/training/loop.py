@@ -247,7 +247,8 @@ class Loop:
             logger.info(f"step {state.step} of {self.total_steps}: stopped, after {patience} without a gain")
         self.collect_losses()  # of the steps since the last entry, if there are some
         state.loss_sum += state.window_loss
-        if state.best_step is None:  # gone on from a checkpoint of the last step, before which no evaluation fell
+        evaluated = next((entry["step"] for entry in reversed(state.log_history) if "eval_loss" in entry), None)
+        if state.best_step is None or evaluated != state.step:  # gone on from a checkpoint of what is now the last step
             self.evaluate()
 
     def collect_losses(self) -> None:

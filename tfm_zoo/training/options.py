@@ -42,7 +42,7 @@ EITHER_OR = """
 """
 #: options that a resumed run may change: where data lie, how work is shared, its length, what is logged and saved
 MAY_CHANGE = """
-    dataset_name train_file validation_file test_file model_name_or_path tokenizer_name trust_remote_code
+    dataset_name metrics train_file validation_file test_file model_name_or_path tokenizer_name trust_remote_code
     preprocessing_num_workers dataloader_num_workers per_device_train_batch_size per_device_train_batch_tokens
     per_device_eval_batch_size gradient_accumulation_steps gradient_checkpointing sync_each_batch ddp_timeout bf16 fp16
     num_train_epochs max_train_steps early_stopping_patience logging_steps eval_steps sample_prompt sample_length
@@ -206,7 +206,7 @@ class TrainingOptions(DataOptions):
     checkpointing_steps: str | None = option(None, "Save a checkpoint after so many steps, or 'epoch'.", "save_steps")
     save_total_limit: int | None = option(2, "How many checkpoints to keep; null in YAML: all.", at_least=1)
     resume_from_checkpoint: str | None = option(
-        None, "A checkpoint, or 'auto', as without a value: the newest, or else the beginning.", nargs="?", const="auto"
+        None, "A checkpoint, or 'auto', as without a value: the newest, if any."
     )
 
     with_tracking: bool = option(False, "Log to all trackers of Accelerate that are installed.")
@@ -341,6 +341,8 @@ def parse_several(
     the command line. An option that does not exist ends the program, with the nearest one that does."""
     parser = OneLineParser(classes, allow_abbrev=False)
     parser.set_defaults(**defaults)
+    if resuming := parser._option_string_actions.get("--resume_from_checkpoint"):  # transformers' own needs a value
+        resuming.nargs, resuming.const = "?", "auto"
     parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")
     argv = sys.argv[1:] if argv is None else list(argv)
     offered = [each for options_class in classes for each in fields(options_class) if each.init]

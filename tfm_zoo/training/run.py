@@ -21,7 +21,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import StrictDataclassError
 
 from tfm_zoo.hub import PushError
-from tfm_zoo.hub.uploading import open_repository
+from tfm_zoo.hub.uploading import is_unreachable, open_repository
 from tfm_zoo.metrics import MetricError, Metrics, load_metrics
 from tfm_zoo.training.checkpoints import starting_point
 from tfm_zoo.training.options import TrainingOptions, parse_options
@@ -156,7 +156,14 @@ def open_hub_repository(run: Run) -> Run:
     """Open the repository to push to: a missing permission must show before training. Returns the run with its name."""
     args = run.args
     repository = args.hub_model_id or Path(args.output_dir).resolve().name
-    repository = open_repository(HfApi(token=args.hub_token), repository, args.hub_private_repo, args.hub_revision)
+    api = HfApi(token=args.hub_token)
+    try:
+        repository = open_repository(api, repository, args.hub_private_repo, args.hub_revision)
+    except Exception as error:
+        if not is_unreachable(error):
+            raise
+        later = "train without push_to_hub, and push with `tfm-zoo push` when there is a connection"
+        raise PushError(f"The Hub ({api.endpoint}) cannot be reached: {error}. Nothing was done: {later}") from error
     return replace(run, args=replace(args, hub_model_id=repository))
 
 

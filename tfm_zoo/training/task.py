@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.converters.limits import check_room
-from tfm_zoo.metrics import MetricError, Metrics, load_metrics
+from tfm_zoo.metrics import MetricError, Metrics, check_kinds, load_metrics
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.batches import Division, GlobalBatchSampler
 from tfm_zoo.training.checkpoints import TrainState
@@ -62,6 +62,8 @@ class Task(ABC):
     def __post_init__(self) -> None:
         self.is_zoo = is_zoo(self.model.config)
         args, known = self.args, [*dict.fromkeys(("loss", *self.known_metrics))]
+        if args.metrics:
+            check_kinds(args.metrics, self.data.usual_metrics[0])
         # The usual best is computed only if the options name no metrics, or name it, too.
         usual = self.usual_best if not args.metrics or self.data.usual_metrics[0] in args.metrics else "loss"
         best = (args.metric_for_best_model or usual).removeprefix("eval_")

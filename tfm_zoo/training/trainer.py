@@ -12,8 +12,9 @@ from torch.utils.data import default_collate
 from transformers import EvalPrediction, Trainer, TrainingArguments
 from transformers.trainer_utils import TrainOutput
 
-from tfm_zoo.training.checkpoints import clear, starting_point
+from tfm_zoo.training.checkpoints import clear, identity_of, keep_identity, starting_point
 from tfm_zoo.training.options import as_mapping
+from tfm_zoo.training.splits import vocabulary_digest
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.task import Batch, Task, sums
 
@@ -106,6 +107,8 @@ class TaskTrainer(Trainer):
             if self.is_world_process_zero():
                 clear(Path(self.args.output_dir), goes_on=checkpoint is not None)
             resume_from_checkpoint = checkpoint and str(checkpoint)
+        facts = self.task.facts | {"tokenizer": vocabulary_digest(self.task.tokenizer)}
+        keep_identity(Path(self.args.output_dir), identity_of(facts, self.task.args), bool(resume_from_checkpoint))
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list, Any]:
