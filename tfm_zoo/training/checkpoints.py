@@ -89,8 +89,6 @@ class TrainState:
     def read(cls, folder: Path) -> "TrainState":
         """The state in a folder. What earlier versions recorded gets today's form."""
         values = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
-        if "step" not in values:
-            raise ValueError(f"{folder} is of transformers' Trainer: go on with as_trainer, or give another output_dir")
         identity = values.pop("run", None) or values.get("identity", {})  # 0.3: "run"
         if "engine" not in identity:  # 0.2 recorded options alone: where these were silent, nobody knows
             unknown = [name for name in ("mixed_precision", "torch_compile") if not identity.get(name)]
@@ -98,7 +96,8 @@ class TrainState:
         column = identity.get("label_column_name")
         if isinstance(column, str) and "label_all_tokens" not in identity:  # a classifier's, now a list
             identity["label_column_name"] = [column]
-        return cls(**values | {"identity": identity})
+        names = {each.name for each in fields(cls)}  # transformers' Trainer writes a file of this name, too
+        return cls(**{name: value for name, value in values.items() if name in names} | {"identity": identity})
 
 
 def identity_of(facts: Mapping[str, Any], args: TrainingOptions) -> dict[str, Any]:
