@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import TrainerCallback, TrainingArguments
 
+from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.trainer import as_trainer
 
 from .conftest import SIZES, logged
@@ -76,6 +77,9 @@ def test_it_goes_on_by_an_option_alone_and_otherwise_deletes_nothing(recipe, tmp
     with pytest.raises(ValueError, match="takes a task of a recipe; transformers' Trainer takes a TaskTrainer"):
         as_trainer(whole)
     (kept / "mark").touch()
+    assert TrainState.read(kept).identity == {}  # as predict.py asks it
+    with pytest.raises(ValueError, match=r"another run: learning_rate was 0.3 and is 0.1; give what it was"):
+        as_trainer(made.task(resume_from_checkpoint="auto", **options | {"learning_rate": 0.1}), quiet).train()
     again = as_trainer(made.task(resume_from_checkpoint="auto", **options), quiet)
     again.train()
     again.train(resume_from_checkpoint=True)

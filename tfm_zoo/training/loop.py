@@ -187,9 +187,8 @@ class Loop:
     def resume(self, checkpoint: Path) -> None:
         """Go on from a checkpoint of this run. Nothing is written."""
         if (checkpoint / "training_args.bin").exists():
-            raise ValueError(
-                f"{checkpoint} is of transformers' Trainer: go on with as_trainer, or give another output_dir"
-            )
+            advice = "go on with as_trainer, or give another output_dir"
+            raise ValueError(f"{checkpoint} is of transformers' Trainer: {advice}")
         state = checkpoints.TrainState.read(checkpoint)
         # Compare before weights are loaded, which may be another run's. The identity's `warmup_steps` counts steps,
         # where the option may be a share: compare the count for the recorded length, since a run may become longer.
