@@ -32,7 +32,7 @@ $(BIN)/pytest: $(BIN)/tfm-zoo
 demo: $(BIN)/tfm-zoo  ## show what the zoo is for, in one to two minutes, on built-in data (PRECISION=bf16 is faster where a CPU has it)
 	$(BIN)/python recipes/demo.py --mixed_precision $(PRECISION) --output_dir runs/demo
 
-test: $(BIN)/pytest  ## run the tests but the slow ones (five to eight minutes on two cores), or a part: make test TESTS=tests/padding
+test: $(BIN)/pytest  ## run the tests but the slow ones (four to eight minutes on two cores), or a part: make test TESTS=tests/padding
 	$(PYTEST) -m 'not slow and not by_hand' $(TESTS)
 
 test-slow: $(BIN)/pytest  ## run the slow tests: those that start processes, compile, or follow documents
