@@ -108,6 +108,8 @@ def test_a_model_that_does_not_write_them(models, dump, tmp_path):
     longer = vectors_of(models / "bert")
     longer[1::2] *= 3
     assert "one points the same way, and is 3 times as long" in recorded(models / "bert", dump(longer), code=1)
+    longer[::2] *= 3
+    assert "all point the same way, and are 3 times as long" in recorded(models / "bert", dump(longer), code=1)
 
 
 def test_an_array_with_texts_in_a_file(models, tmp_path):

@@ -138,8 +138,10 @@ def reading_of(encoder: Encoder, texts: Sequence[str], stored: np.ndarray, promp
         raise ValueError(
             f"{encoder.source} does not write these vectors: they have {stored.shape[1]} numbers, not {size}"
         )
-    if (alike := max(fit, better, key=lambda each: each.cosine)).cosine > ROUNDED:
-        said = f"one points the same way, and is {alike.lengths[alike.lengthened]:.3g} times as long"
+    if (alike := fit if fit.cosine > ROUNDED else better).cosine > ROUNDED:
+        differ = np.ptp(alike.lengths) > 0.01 * alike.lengths.mean()
+        said = "one points the same way, and is" if differ else "all point the same way, and are"
+        said += f" {alike.lengths[alike.lengthened]:.3g} times as long"
         raise ValueError(f"{encoder.source} does not write these vectors: {said}")
     hint = named(says, nearer)
     is_near = nearer != reading and better.cosines.mean() > NEAR
