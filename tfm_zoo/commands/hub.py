@@ -169,14 +169,13 @@ def verify_vectors(source: str, texts: Path | None, options: dict[str, Any]) -> 
         from ..corpus.source import texts_again
 
         asked.append(rows)
-        corpus = place["corpus"]
         if texts:
-            corpus |= {"dataset_name": None, "dataset_config_name": None, "split": [], "data_files": [str(texts)]}
-            place = place | {"shards": None}
+            file = {"dataset_name": None, "dataset_config_name": None, "split": [], "data_files": [str(texts)]}
+            place = place | {"corpus": place["corpus"] | file, "shards": None}
         try:
-            return texts_again(place | {"corpus": corpus}, rows)
+            return texts_again(place, rows)
         except FileNotFoundError as error:
-            names = ", ".join(corpus.get("data_files") or ()) or corpus.get("dataset_name")
+            names = ", ".join(place["corpus"].get("data_files") or ()) or place["corpus"].get("dataset_name")
             raise FileNotFoundError(f"{source} has its texts in {names}: say where they are now (--texts)") from error
 
     with silenced_loading():

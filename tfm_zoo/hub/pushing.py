@@ -1,6 +1,8 @@
 """Pushes a checkpoint's folder to the Hub, in one commit."""
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +76,8 @@ def push(
         check_unchanged(folder, saved)
         check_code(config, folder, files)
     command = shlex.join(["tfm-zoo", "push", str(folder), repo_id, *(["--revision", revision] if revision else [])])
-    try:
-        with silenced_retrying():
-            repo_id = open_repository(api, repo_id, private, revision)
-    except Exception as error:
-        if not is_unreachable(error):
-            raise
-        sent, why = "Nothing was sent; push when there is a connection", str(error).rstrip(".")
-        raise PushError(f"The Hub ({api.endpoint}) cannot be reached: {why}. {sent}: {command}") from error
+    with told_if_unreachable(api, f"push when there is a connection: {command}"), silenced_retrying():
+        repo_id = open_repository(api, repo_id, private, revision)
     message = commit_message or f"Upload {folder.resolve().name} with tfm_zoo {__version__}"
     try:
         card = card_of_folder(folder, repo_id)
@@ -92,6 +88,18 @@ def push(
             f"The upload to {repo_id} failed: {reason}. {lacking(error, api, files, repo_id, revision)}: "
             f"a push changes all or nothing. Push again ({command}): what is there is not sent a second time."
         ) from error
+
+
+@contextmanager
+def told_if_unreachable(api: HfApi, later: str) -> Iterator[None]:
+    """Raises a [`PushError`] where the Hub gives no answer. It says what to do later."""
+    try:
+        yield
+    except Exception as error:
+        if not is_unreachable(error):
+            raise
+        why = str(error).rstrip(".")
+        raise PushError(f"The Hub ({api.endpoint}) cannot be reached: {why}. Nothing was sent; {later}") from error
 
 
 def check_whole(folder: Path, files: dict[str, Path], native: bool) -> None:

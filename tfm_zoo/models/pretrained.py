@@ -31,10 +31,9 @@ class TfmPreTrainedModel(PreTrainedModel):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if not cls.__module__.startswith("torch."):  # (FSDP2 makes a subclass of the model's own class)
-            cls._auto_class = vars(cls).get(
-                "_auto_class"
-            )  # code of somebody's own class is saved once it is registered
+        # Code of somebody's own class is saved once that is registered. (FSDP2 makes a subclass of the model's class.)
+        if not cls.__module__.startswith("torch."):
+            cls._auto_class = vars(cls).get("_auto_class")
 
     def __init__(self, config, *inputs, **kwargs):
         given, expected = getattr(config, "model_type", None), self.config_class

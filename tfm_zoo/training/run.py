@@ -21,7 +21,8 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import StrictDataclassError
 
 from tfm_zoo.hub import PushError
-from tfm_zoo.hub.uploading import is_unreachable, open_repository
+from tfm_zoo.hub.pushing import told_if_unreachable
+from tfm_zoo.hub.uploading import open_repository
 from tfm_zoo.metrics import MetricError, Metrics, load_metrics
 from tfm_zoo.training.checkpoints import starting_point
 from tfm_zoo.training.options import TrainingOptions, parse_options
@@ -157,13 +158,8 @@ def open_hub_repository(run: Run) -> Run:
     args = run.args
     repository = args.hub_model_id or Path(args.output_dir).resolve().name
     api = HfApi(token=args.hub_token)
-    try:
+    with told_if_unreachable(api, "train without push_to_hub, and run `tfm-zoo push` when there is a connection"):
         repository = open_repository(api, repository, args.hub_private_repo, args.hub_revision)
-    except Exception as error:
-        if not is_unreachable(error):
-            raise
-        later = "train without push_to_hub, and push with `tfm-zoo push` when there is a connection"
-        raise PushError(f"The Hub ({api.endpoint}) cannot be reached: {error}. Nothing was done: {later}") from error
     return replace(run, args=replace(args, hub_model_id=repository))
 
 
