@@ -33,15 +33,15 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from typing_extensions import Self
 
+from tfm_zoo.data.options import option, parse_options, read_yaml
 from tfm_zoo.data.row_files import read_text
+from tfm_zoo.data.splits import digest
 from tfm_zoo.hub.cards import table
 from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
-from tfm_zoo.training.options import option, parse_options, read_yaml
 from tfm_zoo.training.report import device, shortened
 from tfm_zoo.training.run import Run, end_training, errors_in_one_line, start_accelerator
-from tfm_zoo.training.splits import digest
 from tfm_zoo.training.task import Task
 from tfm_zoo.training.tasks.language_modeling import (
     HEAD,

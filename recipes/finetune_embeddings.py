@@ -35,7 +35,7 @@ from sentence_transformers.sentence_transformer.losses import (
 )
 
 from tfm_zoo import TfmBertModel
-from tfm_zoo.training.options import option
+from tfm_zoo.data.options import option
 from tfm_zoo.training.run import errors_in_one_line
 from tfm_zoo.utils.quiet import silenced_loading
 

@@ -42,7 +42,7 @@ from sentence_transformers.cross_encoder.evaluation import CrossEncoderReranking
 from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 
 from tfm_zoo import TfmBertForSequenceClassification
-from tfm_zoo.training.options import option
+from tfm_zoo.data.options import option
 from tfm_zoo.training.run import errors_in_one_line
 from tfm_zoo.utils.quiet import silenced_loading
 

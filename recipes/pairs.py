@@ -23,11 +23,12 @@ from huggingface_hub import HfApi
 from transformers import TrainingArguments, set_seed
 
 from tfm_zoo.converters.sources import MANIFEST
-from tfm_zoo.data import built_in_data, row_files
+from tfm_zoo.data import built_in_data, row_files, splits
+from tfm_zoo.data.options import option, parse_several
+from tfm_zoo.data.splits import DataOptions
 from tfm_zoo.hub.cards import table
 from tfm_zoo.proof.manifest import complete_manifest
-from tfm_zoo.training import checkpoints, splits
-from tfm_zoo.training.options import DataOptions, option, parse_several
+from tfm_zoo.training import checkpoints
 from tfm_zoo.training.report import command_line
 from tfm_zoo.training.run import keep_few_kernels
 from tfm_zoo.training.tokenizers import word_piece_tokenizer

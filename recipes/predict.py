@@ -144,7 +144,8 @@ def score(args: argparse.Namespace, error: Callable[[str], None]) -> None:
 
 def labelled_texts(args: argparse.Namespace, classifier: Classifier) -> tuple[list[list[str]], list]:
     """The columns of texts in a table, and its labels, as the model reads them."""
-    from tfm_zoo.training import splits
+    from tfm_zoo.data import splits
+    from tfm_zoo.data.labels import each_label
     from tfm_zoo.training.tasks import classification
 
     columns = {"text_column_name": args.text_column_name, "label_column_name": args.label_column_name}
@@ -156,7 +157,7 @@ def labelled_texts(args: argparse.Namespace, classifier: Classifier) -> tuple[li
     if labelled is None:
         raise ValueError(f"{file!r} has no label in {label_columns}")
     labels = labelled["label"][:]
-    if problem != "regression" and (unknown := sorted(set(splits.each_label(labels)) - set(label2id))):
+    if problem != "regression" and (unknown := sorted(set(each_label(labels)) - set(label2id))):
         raise ValueError(f"{file!r} has labels that the model lacks: {unknown}; it has {list(label2id)}")
     return [labelled[column][:] for column in texts], classification.encoded_labels(labels, problem, label2id)
 

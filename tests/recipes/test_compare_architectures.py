@@ -14,7 +14,7 @@ import yaml
 from accelerate import Accelerator
 from safetensors.torch import load_file
 
-from tfm_zoo.training.options import parse_options
+from tfm_zoo.data.options import parse_options
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
 from .conftest import ROOT, TEXT, Recipe, history, imported

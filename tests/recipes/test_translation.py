@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import tfm_zoo
 from tfm_zoo.cli import app
+from tfm_zoo.data.options import as_mapping
 from tfm_zoo.training.loop import train
-from tfm_zoo.training.options import as_mapping
 from tfm_zoo.training.tasks.text_to_text import label_smoothed_loss
 from tfm_zoo.training.tokenizers import joint_bpe
 

@@ -5,7 +5,8 @@ from dataclasses import asdict, replace
 import pytest
 from accelerate.commands.config.config_args import load_config_from_file
 
-from tfm_zoo.training.options import TrainingOptions, parse_options
+from tfm_zoo.data.options import parse_options
+from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.tasks.classification import ClassificationOptions
 from tfm_zoo.training.tasks.language_modeling import LanguageModelingOptions
 from tfm_zoo.training.tasks.pretraining import PretrainingOptions

@@ -184,7 +184,7 @@ def test_readers_share_a_large_file(tmp_path, monkeypatch, kind):
         path.write_text("\n\n" + "".join(json.dumps({"text": text}) + "\n" for text in texts))
     else:
         Dataset.from_dict({"text": texts}).to_parquet(path, batch_size=4)
-    monkeypatch.setattr("tfm_zoo.training.splits.SHARD", 300)
+    monkeypatch.setattr("tfm_zoo.data.splits.SHARD", 300)
     for name, size in {"SHARD": 300, "LONGEST": 5000}.items():
         monkeypatch.setattr(byte_ranges, name, size)
     source = load_documents(PretrainingOptions(train_file=str(path), streaming=True, max_eval_samples=1)).train

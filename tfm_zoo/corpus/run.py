@@ -20,8 +20,8 @@ from datasets import Features
 from tqdm.auto import tqdm
 
 from .. import __version__
+from ..data.splits import digest
 from ..proof.proof_file import canary_rows
-from ..training.splits import digest
 from .folder import ResultsFolder
 from .proof import VECTORS, PartNotes, seal
 from .reader import CorpusReader

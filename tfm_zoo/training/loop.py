@@ -22,16 +22,17 @@ from transformers import PreTrainedModel, Trainer
 from transformers.training_args import OptimizerNames
 
 from tfm_zoo.converters.sources import MANIFEST
+from tfm_zoo.data.options import as_mapping
+from tfm_zoo.data.splits import pluralize, vocabulary_digest
 from tfm_zoo.hub.gathering import own_class, rebuilt
 from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.batches import Division, GlobalBatchSampler
 from tfm_zoo.training.learning_parts import ADAPTER_FOLDER, Adapters, freeze
-from tfm_zoo.training.options import TrainingOptions, as_mapping
+from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.report import push_model, write_report
 from tfm_zoo.training.run import end_training, open_hub_repository, tracker_values
 from tfm_zoo.training.sharding import gather_state_dict, load_saved, shard_shared_tables
-from tfm_zoo.training.splits import pluralize, vocabulary_digest
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task, sums, with_prefix
 from tfm_zoo.utils.locking import atomic_files, hold

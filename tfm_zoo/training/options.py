@@ -1,45 +1,25 @@
-"""Options of data and of training that tasks share, and how a recipe reads them: from YAML and the command line.
+"""Options of training that tasks share.
 
 A task's own options stand in its file, in one class derived from these.
 """
 
-import difflib
-import json
 import logging
-import operator
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields, replace
-from pathlib import Path
-from types import NoneType
-from typing import Any, ClassVar, Literal, NoReturn, TypeVar, get_args, get_type_hints
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
-import yaml
-from datasets import DatasetDict
-from transformers import HfArgumentParser, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from typing_extensions import Self
 
 from tfm_zoo.data import built_in_data
-from tfm_zoo.data.row_files import read_text
+from tfm_zoo.data.options import AnyOptions, as_mapping, option
+from tfm_zoo.data.splits import DataOptions
 from tfm_zoo.families.named_configs import NAMED_CONFIGS
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 from tfm_zoo.utils.schedules import SCHEDULES
 
 logger = logging.getLogger(__name__)
-AnyOptions = TypeVar("AnyOptions")
-#: comparisons by the name of a bound (`at_least=1`); errors use the same names
-COMPARISONS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
-#: the bounds of each option, found by the very object that `option` made, which `fields` returns. (They are not in its
-#: metadata: `HfArgumentParser` passes all of these on to argparse.)
-BOUNDS: dict[Field, dict[str, float]] = {}
-#: options that exclude each other
-EITHER_OR = """
-    dataset_name train_file; model_name_or_path model_type; model_name_or_path config_name;
-    model_name_or_path config_overrides; model_name_or_path tokenizer_vocab_size; model_type config_name;
-    tokenizer_name tokenizer_vocab_size; mixed_precision bf16; mixed_precision fp16; bf16 fp16;
-    streaming max_train_samples
-"""
 #: options that a resumed run may change: where data lie, how work is shared, its length, what is logged and saved
 MAY_CHANGE = """
     dataset_name metrics train_file validation_file test_file model_name_or_path tokenizer_name trust_remote_code
@@ -51,66 +31,6 @@ MAY_CHANGE = """
 """
 
 
-def option(default: Any, help: str, *aliases: str, **more: Any) -> Any:
-    """A field with a help text, further names (for YAML, too), bounds (`at_least=1`), and arguments of argparse."""
-    others = {name: value for name, value in more.items() if name not in COMPARISONS}
-    made = field(default=default, metadata={"help": help, "aliases": [f"--{alias}" for alias in aliases], **others})
-    BOUNDS[made] = {name: value for name, value in more.items() if name in COMPARISONS}
-    return made
-
-
-@dataclass(frozen=True)
-class DataOptions:
-    """The options of where rows come from, and which of them are used."""
-
-    #: the splits that are used
-    roles: ClassVar[Sequence[str]] = ("train", "validation", "test")
-    #: makes the data set that needs no network; and what a reader of the figures must know of it
-    built_in: ClassVar[Callable[[], DatasetDict]]
-    built_in_note: ClassVar[str] = "The data set is generated, from templates. It tests the machinery alone."
-    #: what a row of a text file is, if not streamed: a "document" or a "line"; None: files are tables alone
-    text_rows: ClassVar[str | None] = None
-    # Options of some tasks only. These values count for the others; a task that has the option makes it a field.
-    streaming: ClassVar[bool] = False
-    train_split_name: ClassVar[str | None] = None
-
-    dataset_name: str | None = option(None, "Hub id or folder; default: 'generated', the built-in one.")
-    dataset_config_name: str | None = option(None, "Configuration of the data set.")
-    train_file: str | None = option(None, "CSV, TSV, JSON (lines), Parquet or, for running text, a text file.")
-    validation_file: str | None = option(None, "Such a file to validate on.")
-    test_file: str | None = option(None, "Such a file to test on.")
-    validation_split_percentage: float = option(10, "Of train, without such a split.", at_least=0, at_most=100)
-    test_split_percentage: float = option(0, "Of train to test on, without a test split.", at_least=0, at_most=100)
-    max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
-    max_eval_samples: int | None = option(None, "Likewise for each split to evaluate on.", at_least=1)
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            value, bounds = getattr(self, each.name), BOUNDS.get(each, {})  # None is always allowed
-            if value is not None and not all(COMPARISONS[name](value, bound) for name, bound in bounds.items()):
-                expected = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items())
-                raise ValueError(f"{each.name} must be {expected}, not {value}")
-        for one, other in map(str.split, EITHER_OR.split(";")):
-            if getattr(self, one, None) and getattr(self, other, None):
-                raise ValueError(f"give either {one} or {other}, not both")
-        if (files := self.files()) and "train" not in files:
-            raise ValueError(f"{next(iter(files))}_file needs a train_file")
-
-    @property
-    def source(self) -> str | None:
-        """The data set or the training file, as it was named."""
-        return self.dataset_name or self.train_file
-
-    @property
-    def is_generated(self) -> bool:
-        """Whether the data set is the built-in one."""
-        return self.dataset_name == built_in_data.NAME
-
-    def files(self) -> dict[str, str]:
-        """The files that are named, by their splits."""
-        return {role: file for role in self.roles if (file := getattr(self, f"{role}_file", None))}
-
-
 @dataclass(frozen=True)
 class TrainingOptions(DataOptions):
     """The options of every recipe that trains: of its model, its data and its loop, named as in transformers' examples.
@@ -118,6 +38,12 @@ class TrainingOptions(DataOptions):
     A task's class sets the class attributes below, and adds options. A class attribute of an option's name removes it.
     """
 
+    either_or: ClassVar = (
+        *DataOptions.either_or,
+        *(f"model_name_or_path {name}" for name in ("model_type", "config_name", "config_overrides")),
+        *("model_name_or_path tokenizer_vocab_size", "model_type config_name", "tokenizer_name tokenizer_vocab_size"),
+        *("mixed_precision bf16", "mixed_precision fp16", "bf16 fp16", "streaming max_train_samples"),
+    )
     #: the checkpoint to start from if no option says so; without one, a new model
     default_model: ClassVar[str | None] = "sentence-transformers/all-MiniLM-L6-v2"
     #: type of the small new model that is made if no option names another, by `model_class`; and its fields
@@ -299,91 +225,3 @@ def cap_lengths(options: AnyOptions, longest: int, *names: str) -> AnyOptions:
             logger.warning(f"{name} {length} is more than the model takes: using {longest}")
             options = replace(options, **{name: longest})
     return options
-
-
-def as_mapping(name: str, text: str | None) -> dict[str, Any]:
-    """The names and values in an option's text: 'a=1,b=x', or a mapping in YAML or JSON."""
-    text = (text or "").strip()
-    if not text.startswith("{"):
-        pairs = [pair.replace("=", ": ", 1) for pair in text.split(",") if pair.strip()]
-        if not all(": " in pair for pair in pairs):
-            raise ValueError(f"{name} {text!r}: expected field=value,field=value")
-        text = f"{{{', '.join(pairs)}}}"
-    return {key: _number(value) for key, value in read_yaml(text, f"{name} {text!r}").items()}
-
-
-def _number(value: Any) -> Any:
-    """The value, as a number if it is a number's text: YAML reads 1e-3 as text."""
-    try:
-        return float(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
-class OneLineParser(HfArgumentParser):
-    """Says what is wrong in one line, without listing a hundred options first."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}\n")
-
-
-def parse_options(
-    options_class: type[AnyOptions], argv: Sequence[str] | None = None, default_config: Path | None = None
-) -> AnyOptions:
-    """Read a recipe's options, of one class, as [`parse_several`] does."""
-    return parse_several([options_class], argv, default_config)[0]
-
-
-def parse_several(
-    classes: Sequence[type], argv: Sequence[str] | None = None, default_config: Path | None = None, **defaults: Any
-) -> list[Any]:
-    """Read options of several classes, perhaps with other `defaults`: from a YAML file (`--config`), and over that from
-    the command line. An option that does not exist ends the program, with the nearest one that does."""
-    parser = OneLineParser(classes, allow_abbrev=False)
-    parser.set_defaults(**defaults)
-    if resuming := parser._option_string_actions.get("--resume_from_checkpoint"):  # transformers' own needs a value
-        resuming.nargs, resuming.const = "?", "auto"
-    parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")
-    argv = sys.argv[1:] if argv is None else list(argv)
-    offered = [each for options_class in classes for each in fields(options_class) if each.init]
-    hints = {name: hint for options_class in classes for name, hint in get_type_hints(options_class).items()}
-    spellings = {name: each for each in offered for name in (f"--{each.name}", *each.metadata.get("aliases", ()))}
-    config = parser.parse_known_args(argv)[0].config
-    words = []
-    try:
-        for name, value in options_in(config).items() if config else ():
-            meant = spellings.get(f"--{name}")
-            if value is None and meant:
-                if NoneType not in get_args(hints[meant.name]) and defaults.get(meant.name, meant.default) is not None:
-                    raise ValueError(f"--config {config}: {name} has no value: give one, or leave the line out")
-                parser.set_defaults(**{meant.name: None})
-            elif isinstance(value, list):
-                words += [f"--{name}", *map(str, value)]
-            else:
-                words.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
-        reading = {"return_remaining_strings": True, "look_for_args_file": False}
-        *options, _, unknown = parser.parse_args_into_dataclasses([*words, *argv], **reading)  # `_` has --config
-    except ValueError as error:
-        parser.error(str(error))
-    if unknown:
-        near = difflib.get_close_matches(unknown[0].partition("=")[0], spellings, n=1)
-        parser.error(f"unknown option {unknown[0]}{f'; did you mean {near[0]}?' if near else ''}")
-    return options
-
-
-def options_in(path: str | Path) -> dict[str, Any]:
-    """The names and values in a YAML file of options."""
-    if not Path(path).is_file():
-        raise ValueError(f"--config {path}: no such file")
-    values = read_yaml(read_text(path), f"--config {path}") or {}  # an empty file
-    if not isinstance(values, dict):
-        raise ValueError(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
-    return {str(name).replace("-", "_"): value for name, value in values.items()}
-
-
-def read_yaml(text: str, source: str) -> Any:
-    """The values in a text of YAML or JSON; an error names its source."""
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{source}: not YAML: {' '.join(str(error).split())}") from None

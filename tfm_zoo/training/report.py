@@ -19,13 +19,13 @@ from huggingface_hub import EvalResult, ModelCardData
 from jinja2 import Template
 from transformers import PreTrainedModel
 
+from tfm_zoo.data.splits import pluralize
 from tfm_zoo.hub import push
 from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, write_card
 from tfm_zoo.hub.model_card import tags_of
 from tfm_zoo.proof.origin import TESTED
 from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
 from tfm_zoo.training.options import TrainingOptions
-from tfm_zoo.training.splits import pluralize
 from tfm_zoo.training.task import Task
 from tfm_zoo.utils.locking import atomic_file
 from tfm_zoo.visualization import plot_training

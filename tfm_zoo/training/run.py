@@ -20,12 +20,13 @@ from datasets.exceptions import DatasetsError
 from huggingface_hub import HfApi
 from huggingface_hub.errors import StrictDataclassError
 
+from tfm_zoo.data.options import parse_options
 from tfm_zoo.hub import PushError
 from tfm_zoo.hub.pushing import told_if_unreachable
 from tfm_zoo.hub.uploading import open_repository
 from tfm_zoo.metrics import MetricError, Metrics, load_metrics
 from tfm_zoo.training.checkpoints import starting_point
-from tfm_zoo.training.options import TrainingOptions, parse_options
+from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.sharding import set_engine
 from tfm_zoo.utils import quiet
 

@@ -12,9 +12,9 @@ from torch.utils.data import default_collate
 from transformers import EvalPrediction, Trainer, TrainingArguments
 from transformers.trainer_utils import TrainOutput
 
+from tfm_zoo.data.options import as_mapping
+from tfm_zoo.data.splits import vocabulary_digest
 from tfm_zoo.training.checkpoints import clear, identity_of, keep_identity, starting_point
-from tfm_zoo.training.options import as_mapping
-from tfm_zoo.training.splits import vocabulary_digest
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.task import Batch, Task, sums
 

@@ -18,7 +18,7 @@ MOVED = {
     **{f"hub.{name}": f"proof.{name}" for name in ("check", "comparisons", "contents", "diagnosis", "fingerprints")},
     **{f"hub.{name}": f"proof.{name}" for name in ("manifest", "matrix", "origin", "side_by_side", "states")},
     **{"hub.verifying": "proof.verifying", "models.norms": "models.layers", "models.compat": "models.kernels"},
-    **{"training.metrics": "metrics"},
+    **{"training.metrics": "metrics", "training.splits": "data.splits"},
 }
 
 

@@ -10,10 +10,9 @@ from accelerate.utils import gather_object
 from datasets import Dataset
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase
 
-from tfm_zoo.data import built_in_data, row_files
-from tfm_zoo.training import splits
+from tfm_zoo.data import built_in_data, row_files, splits
+from tfm_zoo.data.options import option
 from tfm_zoo.training.models import longest_input
-from tfm_zoo.training.options import option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.streaming.sentences import split_sentences
 from tfm_zoo.training.streaming.streams import Stream

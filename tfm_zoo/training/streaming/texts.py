@@ -10,9 +10,10 @@ import numpy as np
 from datasets import Dataset, IterableDataset
 from typing_extensions import Self
 
+from tfm_zoo.data.options import option
 from tfm_zoo.data.row_files import matching_files
-from tfm_zoo.training.options import TrainingOptions, option
-from tfm_zoo.training.splits import digest, pluralize
+from tfm_zoo.data.splits import digest, pluralize
+from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.tokenizers import TOKENIZER_TEXT
 
 #: characters at which a chunk of texts ends, which bounds its memory

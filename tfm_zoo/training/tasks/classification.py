@@ -2,20 +2,29 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from datasets import ClassLabel, Dataset, DatasetDict, List, Value
+from datasets import Dataset, DatasetDict, List
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
-from tfm_zoo.data import built_in_data, row_files
-from tfm_zoo.training import splits
+from tfm_zoo.data import built_in_data, row_files, splits
+from tfm_zoo.data.labels import (
+    ANY_LABELS,
+    NUMBERS,
+    ONE_LABEL,
+    class_names,
+    each_label,
+    known_labels,
+    log_label_counts,
+    read_labels,
+)
+from tfm_zoo.data.options import option
 from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
 from tfm_zoo.training.new_models import model_with_labels
-from tfm_zoo.training.options import TrainingOptions, option
+from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, Tensors, inputs_of, load_task_of_rows
 
@@ -23,9 +32,6 @@ HEAD = Head(AutoModelForSequenceClassification, "sequence classifier")
 PAIRS_OF_COLUMNS = "sentence1 sentence2", "premise hypothesis", "question sentence", "question1 question2"
 TEXT_COLUMNS = [names.split() for names in ("text", "sentence", *PAIRS_OF_COLUMNS)]
 LABEL_COLUMNS = [["label"], ["labels"]]
-
-# transformers' names of the problems, as `config.problem_type` has them
-ONE_LABEL, ANY_LABELS, NUMBERS = "single_label_classification", "multi_label_classification", "regression"
 
 
 @dataclass(frozen=True)
@@ -112,14 +118,14 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
             notes.append(f"Split {name!r} is not labelled and was not used.")
     names = label_columns
     if problem != NUMBERS:
-        declared = splits.class_names(raw["train"].features[label_columns[0]])
-        names = splits.known_labels(rows, "label", label_columns if len(label_columns) > 1 else declared)
+        declared = class_names(raw["train"].features[label_columns[0]])
+        names = known_labels(rows, "label", label_columns if len(label_columns) > 1 else declared)
         if len(names) < 2 and problem == ONE_LABEL:
             raise ValueError(f"classification needs two labels or more; {label_columns[0]!r} holds only {names}")
     texts = LabelledTexts(splits.cut_splits(args, rows, notes, args.seed), notes, text_columns, names, problem)
     if problem != NUMBERS:
-        train = splits.each_label(texts.splits["train"]["label"])
-        splits.log_label_counts(train, len(texts.splits["train"]), names)
+        train = each_label(texts.splits["train"]["label"])
+        log_label_counts(train, len(texts.splits["train"]), names)
     return texts
 
 
@@ -152,50 +158,6 @@ def columns_and_problem(args: ClassificationOptions, split: Dataset) -> tuple[li
     if problem == ANY_LABELS and not are_many:
         raise ValueError(f"problem_type {problem!r} takes a column of lists, or several columns, not {labels[0]!r}")
     return texts, labels, problem
-
-
-def read_labels(table: splits.FoundSplit, columns: Sequence[str], problem: str) -> list[Any]:
-    """Each row's label by its name, the names in its list or of columns with a 1, or its numbers; None: missing."""
-    labels_of_columns = [splits.labels_in(table.rows, column) for column in columns]
-    if problem == ONE_LABEL:
-        return single_labels(table, columns[0], labels_of_columns[0])
-    if problem == ANY_LABELS and len(columns) == 1:
-        return [each and [*map(str, each)] for each in labels_of_columns[0]]
-    labels, wanted = [], "a label is 1 or 0" if problem == ANY_LABELS else "problem_type 'regression' needs a number"
-    for row, cells in enumerate(zip(*labels_of_columns, strict=True)):
-        cells = [None if str(cell) == "nan" else cell for cell in cells]
-        for column, cell in zip(columns, cells, strict=True):
-            if cell is not None and not (is_number(cell) and (problem == NUMBERS or float(cell) in (0, 1))):
-                raise table.error(row, f"{wanted}, not {cell!r}", column)
-        numbers = None if None in cells else [*map(float, cells)]
-        if numbers and problem == ANY_LABELS:
-            labels.append([column for column, number in zip(columns, numbers, strict=True) if number])
-        else:
-            labels.append(numbers)
-    return labels
-
-
-def single_labels(table: splits.FoundSplit, column: str, labels: Sequence[Any]) -> list[str | None]:
-    """The name of each row's label: a text, or a whole number."""
-    feature, present = table.rows.features[column], [label for label in labels if label is not None]
-    if isinstance(feature, ClassLabel):
-        return labels  # `labels_in` has made names of the ids
-    if not isinstance(feature, Value):
-        raise ValueError(f"label_column_name {column!r} holds {feature}; expected text, whole numbers or booleans")
-    are_numbers = feature.dtype.startswith("float") or all(map(is_number, present))  # perhaps in writing, as in CSV
-    if are_numbers and (real := next((label for label in present if not float(label).is_integer()), None)):
-        what = f"holds numbers (float64), such as {real}"
-        raise ValueError(f"label_column_name {column!r} {what}: to learn numbers, give problem_type 'regression'")
-    names = [label if label is None else str(int(label) if isinstance(label, float) else label) for label in labels]
-    return [name and name.strip() for name in names] if are_numbers else names
-
-
-def is_number(value: Any) -> bool:
-    """Whether it is a number; or one in writing, as all are in a column that also holds other text."""
-    try:
-        return isfinite(float(value))
-    except (TypeError, ValueError):
-        return False
 
 
 def encoded_labels(labels: Iterable[Any], problem: str, label2id: Mapping[str, int]) -> list[Any]:

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from tfm_zoo.data.options import option
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.new_models import new_tokenizer
-from tfm_zoo.training.options import cap_lengths, option
+from tfm_zoo.training.options import cap_lengths
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.streaming.documents import DocumentOptions, load_documents, task_of_documents
 from tfm_zoo.training.tasks.text_to_text import HEAD, TargetTask, new_seq2seq

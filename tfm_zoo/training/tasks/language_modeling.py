@@ -13,12 +13,13 @@ from datasets import Dataset, DatasetDict
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from tfm_zoo.data import built_in_data, row_files
+from tfm_zoo.data import built_in_data, row_files, splits
+from tfm_zoo.data.options import option
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training import models, sharding, splits
+from tfm_zoo.training import models, sharding
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
-from tfm_zoo.training.options import cap_lengths, option
+from tfm_zoo.training.options import cap_lengths
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.streaming.texts import StreamOptions, TextSource, hold_out

@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, PreTrainedConfig, PreTrainedTokenizerBase
 
+from tfm_zoo.data.options import option
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.training.models import Head, longest_input
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
-from tfm_zoo.training.options import cap_lengths, option
+from tfm_zoo.training.options import cap_lengths
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.streaming.documents import DocumentOptions, load_documents, task_of_documents
 from tfm_zoo.training.streaming.sentences import Text, join, sentence_pairs

@@ -12,13 +12,13 @@ from datasets import Dataset, DatasetDict
 from torch import nn
 from transformers import AutoModelForQuestionAnswering, PreTrainedModel, PreTrainedTokenizerBase
 
-from tfm_zoo.data import built_in_data, row_files
+from tfm_zoo.data import built_in_data, row_files, splits
+from tfm_zoo.data.options import option
 from tfm_zoo.data.windows import Window, Windows, best_spans
-from tfm_zoo.training import splits
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
 from tfm_zoo.training.new_models import model_with_labels
-from tfm_zoo.training.options import TrainingOptions, option
+from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, Tensors, load_task_of_rows, with_prefix
 

@@ -5,9 +5,8 @@ from typing import ClassVar
 
 from datasets import Dataset
 
-from tfm_zoo.data import built_in_data, row_files
-from tfm_zoo.training import splits
-from tfm_zoo.training.options import option
+from tfm_zoo.data import built_in_data, row_files, splits
+from tfm_zoo.data.options import option
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import load_task_of_rows
 from tfm_zoo.training.tasks.text_to_text import SIDES, TextPairs, TextToTextOptions, TextToTextTask, build_seq2seq

@@ -15,13 +15,14 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from tfm_zoo.data import built_in_data, row_files
+from tfm_zoo.data import built_in_data, row_files, splits
+from tfm_zoo.data.labels import class_names, each_label, known_labels, labels_in, log_label_counts
+from tfm_zoo.data.options import option
 from tfm_zoo.models.losses import IGNORED
-from tfm_zoo.training import splits
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
 from tfm_zoo.training.new_models import model_with_labels
-from tfm_zoo.training.options import TrainingOptions, option
+from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, Tensors, inputs_of, load_task_of_rows, with_prefix
 
@@ -105,12 +106,12 @@ def load_tagged_texts(args: TaggingOptions) -> TaggedTexts:
     (tags,) = row_files.find_columns(first, args.label_column_name, TAG_COLUMNS, "label_column_name")
     rows = {name: tagged_words(words, tags, splits.FoundSplit(args, name, split)) for name, split in raw.items()}
     rows = splits.without_empty(rows, ["words"], notes)
-    names = splits.known_labels(rows, "tags", splits.class_names(first.features[tags]))
+    names = known_labels(rows, "tags", class_names(first.features[tags]))
     if len(names) < 2:
         raise ValueError(f"two tags or more are needed; {tags!r} holds only {names}")
     texts = TaggedTexts(splits.cut_splits(args, rows, notes, args.seed), notes, names)
-    train = splits.each_label(texts.splits["train"]["tags"])
-    splits.log_label_counts(train, len(train), names, "word")
+    train = each_label(texts.splits["train"]["tags"])
+    log_label_counts(train, len(train), names, "word")
     return texts
 
 
@@ -119,7 +120,7 @@ def tagged_words(word_column: str, tag_column: str, table: splits.FoundSplit) ->
     table.check(word_column)
     table.check(tag_column)
     columns: dict[str, list[list[str]]] = {"words": [], "tags": []}
-    rows = zip(table.rows[word_column], splits.labels_in(table.rows, tag_column), strict=True)
+    rows = zip(table.rows[word_column], labels_in(table.rows, tag_column), strict=True)
     for row, (words, tags) in enumerate(rows):
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise table.error(row, f"text_column_name {word_column!r} needs a list of words, not {words!r}")

@@ -20,15 +20,16 @@ from transformers import (
 )
 from typing_extensions import Self
 
+from tfm_zoo.data.options import option
+from tfm_zoo.data.splits import Data, vocabulary_digest
 from tfm_zoo.models.losses import IGNORED
 from tfm_zoo.pipelines.text_to_text import field_of_original, load_target_tokenizer
 from tfm_zoo.training.batches import Division, GlobalBatchSampler
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.models import Head
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
-from tfm_zoo.training.options import TrainingOptions, option
+from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.sharding import is_sharded
-from tfm_zoo.training.splits import Data, vocabulary_digest
 from tfm_zoo.training.task import Batch, Tensors, TokenTask, inputs_of, sums_of_rows, with_prefix
 from tfm_zoo.training.tokenizers import joint_bpe
 

@@ -3,25 +3,69 @@
 import hashlib
 import json
 import logging
-import re
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
-from datasets import ClassLabel, Dataset, DatasetDict, IterableDataset
+from datasets import Dataset, DatasetDict, IterableDataset
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.data import built_in_data, row_files
 from tfm_zoo.data.byte_ranges import SHARD
-from tfm_zoo.training.options import DataOptions
+from tfm_zoo.data.options import Options, option
 
 logger = logging.getLogger(__name__)
 Rows = TypeVar("Rows", Dataset, IterableDataset)
 VALIDATION = ("valid", "val", "dev", "development")  # other names of the validation split
+
+
+@dataclass(frozen=True)
+class DataOptions(Options):
+    """The options of where rows come from, and which of them are used."""
+
+    either_or: ClassVar = ("dataset_name train_file",)
+    #: the splits that are used
+    roles: ClassVar[Sequence[str]] = ("train", "validation", "test")
+    #: makes the data set that needs no network; and what a reader of the figures must know of it
+    built_in: ClassVar[Callable[[], DatasetDict]]
+    built_in_note: ClassVar[str] = "The data set is generated, from templates. It tests the machinery alone."
+    #: what a row of a text file is, if not streamed: a "document" or a "line"; None: files are tables alone
+    text_rows: ClassVar[str | None] = None
+    # Options of some tasks only. These values count for the others; a task that has the option makes it a field.
+    streaming: ClassVar[bool] = False
+    train_split_name: ClassVar[str | None] = None
+
+    dataset_name: str | None = option(None, "Hub id or folder; default: 'generated', the built-in one.")
+    dataset_config_name: str | None = option(None, "Configuration of the data set.")
+    train_file: str | None = option(None, "CSV, TSV, JSON (lines), Parquet or, for running text, a text file.")
+    validation_file: str | None = option(None, "Such a file to validate on.")
+    test_file: str | None = option(None, "Such a file to test on.")
+    validation_split_percentage: float = option(10, "Of train, without such a split.", at_least=0, at_most=100)
+    test_split_percentage: float = option(0, "Of train to test on, without a test split.", at_least=0, at_most=100)
+    max_train_samples: int | None = option(None, "Use this many training examples, picked by the seed.", at_least=1)
+    max_eval_samples: int | None = option(None, "Likewise for each split to evaluate on.", at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (files := self.files()) and "train" not in files:
+            raise ValueError(f"{next(iter(files))}_file needs a train_file")
+
+    @property
+    def source(self) -> str | None:
+        """The data set or the training file, as it was named."""
+        return self.dataset_name or self.train_file
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether the data set is the built-in one."""
+        return self.dataset_name == built_in_data.NAME
+
+    def files(self) -> dict[str, str]:
+        """The files that are named, by their splits."""
+        return {role: file for role in self.roles if (file := getattr(self, f"{role}_file", None))}
 
 
 def pluralize(number: int, thing: str) -> str:
@@ -198,52 +242,3 @@ def cut_splits(args: DataOptions, rows: Mapping[str, Dataset], notes: list[str],
         if role in splits and limit is not None and limit < len(splits[role]):
             splits[role] = splits[role].shuffle(seed=seed).take(limit)
     return DatasetDict({role: splits[role] for role in args.roles if role in splits})
-
-
-def class_names(feature: Any) -> list[str] | None:
-    """The names of the labels in a column, or in its lists, if the data set has a list of them."""
-    feature = getattr(feature, "feature", feature)
-    return feature.names if isinstance(feature, ClassLabel) else None
-
-
-def labels_in(rows: Dataset, column: str) -> list[Any]:
-    """The labels in a column, or the lists of them. An id of a class whose name the data set has becomes that name. A
-    missing label becomes None: an id below 0, or an empty cell among numbers, which is NaN."""
-    names = class_names(rows.features[column])
-
-    def named(label: Any) -> Any:
-        if isinstance(label, list):
-            return [*map(named, label)]
-        if names and label is not None:
-            return names[label] if label >= 0 else None
-        return None if label != label else label  # (NaN is not equal to itself)
-
-    return [*map(named, rows[column])]
-
-
-def natural_sort(names: Iterable[str]) -> list[str]:
-    """Names in order: whole numbers by value, and after them all others by the alphabet."""
-    read_whole = re.compile(r"(-?\d+)(\.0+)?").fullmatch
-    return sorted(names, key=lambda name: (0, int(number[1]), name) if (number := read_whole(name)) else (1, 0, name))
-
-
-def each_label(labels: Iterable[str | list[str]]) -> list[str]:
-    """The labels of all rows, each of which has one or a list of them."""
-    return list(chain.from_iterable(label if isinstance(label, list) else [label] for label in labels))
-
-
-def known_labels(rows: Mapping[str, Dataset], column: str, names: list[str] | None) -> list[str]:
-    """The names of the labels that a column holds, by default those in the train split. Refuses others elsewhere."""
-    names = names or natural_sort(set(each_label(rows["train"][column])))
-    for name, split in rows.items():
-        if unknown := sorted(set(each_label(split[column])) - set(names)):
-            raise ValueError(f"split {name!r} has labels that train lacks: {unknown}; train has {names}")
-    return names
-
-
-def log_label_counts(labels: Sequence[str], number: int, names: Sequence[str], thing: str = "row") -> None:
-    """Log how often each label occurs among the `number` rows (or words) to train on; warn where they are too many."""
-    counts, of = Counter(labels), f"{pluralize(len(names), 'label')} in {pluralize(number, thing)} to train on"
-    logger.info(f"{of}: {', '.join(f'{name} {counts[name]:,}' for name in names[:12])}{', ...' * (len(names) > 12)}")
-    if 2 * len(names) > number:
-        logger.warning(f"{of}: is label_column_name the right column?")

@@ -1,0 +1,136 @@
+"""Options of a recipe: how they are declared and checked, and how YAML files and the command line set them."""
+
+import difflib
+import json
+import operator
+import sys
+from collections.abc import Sequence
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from types import NoneType
+from typing import Any, ClassVar, NoReturn, TypeVar, get_args, get_type_hints
+
+import yaml
+from transformers import HfArgumentParser
+
+from tfm_zoo.data.row_files import read_text
+
+AnyOptions = TypeVar("AnyOptions")
+#: comparisons by the name of a bound (`at_least=1`); errors use the same names
+COMPARISONS = {"at_least": operator.ge, "above": operator.gt, "at_most": operator.le, "below": operator.lt}
+#: the bounds of each option, found by the very object that `option` made, which `fields` returns. (They are not in its
+#: metadata: `HfArgumentParser` passes all of these on to argparse.)
+BOUNDS: dict[Field, dict[str, float]] = {}
+
+
+def option(default: Any, help: str, *aliases: str, **more: Any) -> Any:
+    """A field with a help text, further names (for YAML, too), bounds (`at_least=1`), and arguments of argparse."""
+    others = {name: value for name, value in more.items() if name not in COMPARISONS}
+    made = field(default=default, metadata={"help": help, "aliases": [f"--{alias}" for alias in aliases], **others})
+    BOUNDS[made] = {name: value for name, value in more.items() if name in COMPARISONS}
+    return made
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options, whose bounds are checked when they are made."""
+
+    either_or: ClassVar[Sequence[str]] = ()  # two options each, which exclude each other
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value, bounds = getattr(self, each.name), BOUNDS.get(each, {})  # None is always allowed
+            if value is not None and not all(COMPARISONS[name](value, bound) for name, bound in bounds.items()):
+                expected = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items())
+                raise ValueError(f"{each.name} must be {expected}, not {value}")
+        for one, other in map(str.split, self.either_or):
+            if getattr(self, one, None) and getattr(self, other, None):
+                raise ValueError(f"give either {one} or {other}, not both")
+
+
+def parse_options(
+    options_class: type[AnyOptions], argv: Sequence[str] | None = None, default_config: Path | None = None
+) -> AnyOptions:
+    """Read a recipe's options, of one class, as [`parse_several`] does."""
+    return parse_several([options_class], argv, default_config)[0]
+
+
+def parse_several(
+    classes: Sequence[type], argv: Sequence[str] | None = None, default_config: Path | None = None, **defaults: Any
+) -> list[Any]:
+    """Read options of several classes, perhaps with other `defaults`: from a YAML file (`--config`), and over that from
+    the command line. An option that does not exist ends the program, with the nearest one that does."""
+    parser = OneLineParser(classes, allow_abbrev=False)
+    parser.set_defaults(**defaults)
+    if resuming := parser._option_string_actions.get("--resume_from_checkpoint"):  # transformers' own needs a value
+        resuming.nargs, resuming.const = "?", "auto"
+    parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")
+    argv = sys.argv[1:] if argv is None else list(argv)
+    offered = [each for options_class in classes for each in fields(options_class) if each.init]
+    hints = {name: hint for options_class in classes for name, hint in get_type_hints(options_class).items()}
+    spellings = {name: each for each in offered for name in (f"--{each.name}", *each.metadata.get("aliases", ()))}
+    config = parser.parse_known_args(argv)[0].config
+    words = []
+    try:
+        for name, value in options_in(config).items() if config else ():
+            meant = spellings.get(f"--{name}")
+            if value is None and meant:
+                if NoneType not in get_args(hints[meant.name]) and defaults.get(meant.name, meant.default) is not None:
+                    raise ValueError(f"--config {config}: {name} has no value: give one, or leave the line out")
+                parser.set_defaults(**{meant.name: None})
+            elif isinstance(value, list):
+                words += [f"--{name}", *map(str, value)]
+            else:
+                words.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
+        reading = {"return_remaining_strings": True, "look_for_args_file": False}
+        *options, _, unknown = parser.parse_args_into_dataclasses([*words, *argv], **reading)  # `_` has --config
+    except ValueError as error:
+        parser.error(str(error))
+    if unknown:
+        near = difflib.get_close_matches(unknown[0].partition("=")[0], spellings, n=1)
+        parser.error(f"unknown option {unknown[0]}{f'; did you mean {near[0]}?' if near else ''}")
+    return options
+
+
+class OneLineParser(HfArgumentParser):
+    """Says what is wrong in one line, without listing a hundred options first."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def options_in(path: str | Path) -> dict[str, Any]:
+    """The names and values in a YAML file of options."""
+    if not Path(path).is_file():
+        raise ValueError(f"--config {path}: no such file")
+    values = read_yaml(read_text(path), f"--config {path}") or {}  # an empty file
+    if not isinstance(values, dict):
+        raise ValueError(f"--config {path}: expected `option: value` lines, found a {type(values).__name__}")
+    return {str(name).replace("-", "_"): value for name, value in values.items()}
+
+
+def as_mapping(name: str, text: str | None) -> dict[str, Any]:
+    """The names and values in an option's text: 'a=1,b=x', or a mapping in YAML or JSON."""
+    text = (text or "").strip()
+    if not text.startswith("{"):
+        pairs = [pair.replace("=", ": ", 1) for pair in text.split(",") if pair.strip()]
+        if not all(": " in pair for pair in pairs):
+            raise ValueError(f"{name} {text!r}: expected field=value,field=value")
+        text = f"{{{', '.join(pairs)}}}"
+    return {key: _number(value) for key, value in read_yaml(text, f"{name} {text!r}").items()}
+
+
+def _number(value: Any) -> Any:
+    """The value, as a number if it is a number's text: YAML reads 1e-3 as text."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def read_yaml(text: str, source: str) -> Any:
+    """The values in a text of YAML or JSON; an error names its source."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
