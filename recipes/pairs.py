@@ -32,6 +32,7 @@ from tfm_zoo.training import checkpoints
 from tfm_zoo.training.report import command_line
 from tfm_zoo.training.run import keep_few_kernels
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
+from tfm_zoo.training.trainer import keep_identity
 from tfm_zoo.utils.quiet import silence_downloads, silence_interrupt, silence_progress_bars, silence_tokenizers
 
 logger = logging.getLogger("__main__")
@@ -216,7 +217,7 @@ class Comparison:
         facts["training texts"] = splits.digest(str(each) for name in examples.column_names for each in examples[name])
         if self.trainer.is_world_process_zero() and not resumes:
             checkpoints.clear(folder, goes_on=False)
-        checkpoints.keep_identity(folder, checkpoints.identity_of(facts, self.args), goes_on=resumes)
+        keep_identity(folder, checkpoints.identity_of(facts, self.args), goes_on=resumes)
 
     def run(self) -> dict[str, float]:
         """Train, save the model with its card and `all_results.json`, push it if the options say so."""

@@ -145,7 +145,7 @@ def score(args: argparse.Namespace, error: Callable[[str], None]) -> None:
 def labelled_texts(args: argparse.Namespace, classifier: Classifier) -> tuple[list[list[str]], list]:
     """The columns of texts in a table, and its labels, as the model reads them."""
     from tfm_zoo.data import splits
-    from tfm_zoo.data.labels import each_label
+    from tfm_zoo.data.labels import each_label, labelled_rows
     from tfm_zoo.training.tasks import classification
 
     columns = {"text_column_name": args.text_column_name, "label_column_name": args.label_column_name}
@@ -153,7 +153,7 @@ def labelled_texts(args: argparse.Namespace, classifier: Classifier) -> tuple[li
     options = classification.ClassificationOptions(train_file=file, **options)
     rows, label2id = splits.load_file(options, "train", file), classifier.config.label2id
     texts, label_columns, problem = found = classification.columns_and_problem(options, rows)
-    labelled = classification.labelled_rows(*found, splits.FoundSplit(options, "train", rows))
+    labelled = labelled_rows(*found, splits.FoundSplit(options, "train", rows))
     if labelled is None:
         raise ValueError(f"{file!r} has no label in {label_columns}")
     labels = labelled["label"][:]

@@ -99,7 +99,7 @@ def test_the_best_is_what_the_metric_says_and_is_kept(loop, options, figures, be
     options = {"max_train_steps": 9 if "early_stopping_patience" in options else steps} | options
     made = evaluating(loop(eval_steps=1, checkpointing_steps=1, save_total_limit=9, **options), *figures)
     made.train()
-    results = made.results()
+    results = report.results_of(made.state)
     assert (made.state.step, results["best_step"]) == (steps, best)
     assert (results["eval_accuracy"], results["eval_loss"]) == figures[best - 1]
     assert same_weights(made.output_dir, made.output_dir / f"checkpoint-{best}")
@@ -142,7 +142,7 @@ def test_losses_are_means_of_the_steps_since_the_last_entry(trained):
     means = trained(max_train_steps=7, logging_steps=3)
     entries = [sum(part) / len(part) for part in (each[:3], each[3:6], each[6:])]
     assert logged(means, "loss") == pytest.approx(entries)
-    assert means.results()["train_loss"] == pytest.approx(sum(each) / 7)
+    assert report.results_of(means.state)["train_loss"] == pytest.approx(sum(each) / 7)
 
 
 def test_a_run_is_not_overwritten_unasked(loop):
@@ -281,6 +281,6 @@ def test_the_model_of_a_dead_run_is_not_the_best(loop, caplog):
     resumed = loop(output_dir=folder, resume_from_checkpoint=folder / "checkpoint-2", **options)
     evaluating(resumed, (0, 8.0), (0, 9.0)).train()
     assert "no longer holds the best model of checkpoint-2" in caplog.text
-    results = resumed.results()
+    results = report.results_of(resumed.state)
     assert (results["best_step"], results["eval_loss"]) == (3, 8.0)
     assert same_weights(folder, folder / "checkpoint-3")

@@ -66,6 +66,22 @@ def log_label_counts(labels: Sequence[str], number: int, names: Sequence[str], t
         logger.warning(f"{of}: is label_column_name the right column?")
 
 
+def labelled_rows(
+    text_columns: Sequence[str], label_columns: Sequence[str], problem: str, table: FoundSplit
+) -> Dataset | None:
+    """The columns of texts of a split, and its labels in the column "label"; None if it has no labels."""
+    for column in text_columns:
+        table.texts(column)  # refuses what is not text
+    for column in label_columns:
+        table.check(column)
+    labels = read_labels(table, label_columns, problem)
+    missing = labels.count(None)
+    if 0 < missing < len(labels):
+        what = f"{pluralize(missing, 'row')} without a label, this is the first"
+        raise table.error(labels.index(None), what, label_columns[0])
+    return None if missing else table.rows.select_columns([*text_columns]).add_column("label", labels)
+
+
 def read_labels(table: FoundSplit, columns: Sequence[str], problem: str) -> list[Any]:
     """Each row's label by its name, the names in its list or of columns with a 1, or its numbers; None: missing."""
     labels_of_columns = [labels_in(table.rows, column) for column in columns]

@@ -17,7 +17,7 @@ from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 import torch
-from accelerate import Accelerator, PartialState
+from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError, safe_open
 
@@ -30,7 +30,6 @@ logger = logging.getLogger(__name__)
 
 STATE_FILE = "trainer_state.json"  # in each checkpoint; and beside the best model: as it was then, at the end the last
 RESULTS_FILE = "all_results.json"  # a run that has it is finished
-RUN_FILE = "training_run.json"  # of transformers' Trainer: the identity of its run
 UNFINISHED = ".*unfinished*"  # a glob of what is being written: `.unfinished-checkpoint-10`, `.ab12.unfinished`
 #: files that describe the others: deleted before the others are replaced, and written last
 WRITE_LAST = (STATE_FILE, MANIFEST)
@@ -132,19 +131,6 @@ def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
         raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}; {advice}")
     for name in differing:
         logger.warning(f"Continuing with {name} {identity[name]}, which was {recorded[name]}: {RESUME_WARNINGS[name]}")
-
-
-def keep_identity(folder: Path, identity: Mapping[str, Any], goes_on: bool) -> None:
-    """Keep the identity of a run of transformers' Trainer, whose state has no place for it. Refuses to go on with that
-    of another run. All processes call it."""
-    file, processes = folder / RUN_FILE, PartialState()
-    if goes_on and file.exists():
-        check_identity(TrainState(identity=json.loads(file.read_text(encoding="utf-8"))), identity)
-    processes.wait_for_everyone()
-    if processes.is_main_process:
-        folder.mkdir(parents=True, exist_ok=True)
-        with atomic_file(file) as unfinished:
-            unfinished.write_text(json.dumps(identity, indent=2) + "\n", encoding="utf-8")
 
 
 def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Path, keep: int | None = None) -> Path:

@@ -30,7 +30,7 @@ from tfm_zoo.training import checkpoints
 from tfm_zoo.training.batches import Division, GlobalBatchSampler
 from tfm_zoo.training.learning_parts import ADAPTER_FOLDER, Adapters, freeze
 from tfm_zoo.training.options import TrainingOptions
-from tfm_zoo.training.report import push_model, write_report
+from tfm_zoo.training.report import push_model, results_of, write_report
 from tfm_zoo.training.run import end_training, open_hub_repository, tracker_values
 from tfm_zoo.training.sharding import gather_state_dict, load_saved, shard_shared_tables
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
@@ -60,7 +60,7 @@ def train(loop: "Loop") -> dict[str, float]:
     # The final metrics are those of the saved weights, which are loaded in place: two models may not fit into memory.
     load_saved(accelerator, loop.model, loop.output_dir)
     final = task.final_metrics(loop.model, loop.state)
-    results = loop.results() | final
+    results = results_of(loop.state) | final
     accelerator.log(final, step=loop.state.step)
     is_main = accelerator.is_main_process
     if is_main:
@@ -317,19 +317,6 @@ class Loop:
                     complete_manifest(folder)
                 self.state.write(folder)  # names the step of this model
         self.accelerator.wait_for_everyone()
-
-    def results(self) -> dict[str, float]:
-        """Losses and times of training, and the metrics of the best model on the validation split."""
-        state = self.state
-        best = next(e for e in state.log_history if e["step"] == state.best_step and "eval_loss" in e)
-        return {
-            "best_step": state.best_step,
-            "train_steps": state.step,
-            "train_loss": state.loss_sum / state.step,
-            "train_runtime": state.train_seconds,
-            "train_samples_per_second": state.train_examples / state.train_seconds,
-            **{name: value for name, value in best.items() if name.startswith("eval_")},
-        }
 
 
 def is_due(every: int | str, step: int, end_of_epoch: bool) -> bool:

@@ -55,6 +55,19 @@ def write_report(task: Task, model: PreTrainedModel, state: TrainState, results:
     logger.info(f"The best model (by {args.metric_for_best_model}) is in {output_dir}")
 
 
+def results_of(state: TrainState) -> dict[str, float]:
+    """Losses and times of training, and the metrics of the best model on the validation split."""
+    best = next(e for e in state.log_history if e["step"] == state.best_step and "eval_loss" in e)
+    return {
+        "best_step": state.best_step,
+        "train_steps": state.step,
+        "train_loss": state.loss_sum / state.step,
+        "train_runtime": state.train_seconds,
+        "train_samples_per_second": state.train_examples / state.train_seconds,
+        **{name: value for name, value in best.items() if name.startswith("eval_")},
+    }
+
+
 def push_model(task: Task) -> None:
     """Upload the best model, as it lies in its folder. An error says how to push again."""
     args = task.args

@@ -1,5 +1,6 @@
 """A task in transformers' Trainer, with its callbacks, trackers and optimisers, and without the loop of the recipes."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from itertools import islice
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 from transformers import EvalPrediction, Trainer, TrainingArguments
@@ -14,10 +16,12 @@ from transformers.trainer_utils import TrainOutput
 
 from tfm_zoo.data.options import as_mapping
 from tfm_zoo.data.splits import vocabulary_digest
-from tfm_zoo.training.checkpoints import clear, identity_of, keep_identity, starting_point
+from tfm_zoo.training.checkpoints import TrainState, check_identity, clear, identity_of, starting_point
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.task import Batch, Task, sums
+from tfm_zoo.utils.locking import atomic_file
 
+RUN_FILE = "training_run.json"  # beside its checkpoints: the identity of a run
 #: options that the recipes' own loop reads, and the Trainer does not
 LOOP = """
     freeze lora_rank early_stopping_patience num_eval_texts sample_prompt sample_length per_device_train_batch_tokens
@@ -151,3 +155,16 @@ class TaskTrainer(Trainer):
         rows = self.eval_dataset if eval_dataset is None else eval_dataset
         self.split = next((name for name, split in self.task.splits.items() if split is rows), "validation")
         return super().evaluate(rows, *args, **kwargs)
+
+
+def keep_identity(folder: Path, identity: Mapping[str, Any], goes_on: bool) -> None:
+    """Keep the identity of a run of transformers' Trainer, whose state has no place for it. Refuses to go on with that
+    of another run. All processes call it."""
+    file, processes = folder / RUN_FILE, PartialState()
+    if goes_on and file.exists():
+        check_identity(TrainState(identity=json.loads(file.read_text(encoding="utf-8"))), identity)
+    processes.wait_for_everyone()
+    if processes.is_main_process:
+        folder.mkdir(parents=True, exist_ok=True)
+        with atomic_file(file) as unfinished:
+            unfinished.write_text(json.dumps(identity, indent=2) + "\n", encoding="utf-8")

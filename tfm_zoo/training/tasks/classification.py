@@ -1,6 +1,6 @@
 """Classification of texts: with one label each, with any number of labels, or with numbers (regression)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -11,16 +11,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.data import built_in_data, row_files, splits
-from tfm_zoo.data.labels import (
-    ANY_LABELS,
-    NUMBERS,
-    ONE_LABEL,
-    class_names,
-    each_label,
-    known_labels,
-    log_label_counts,
-    read_labels,
-)
+from tfm_zoo.data import labels as labelling
+from tfm_zoo.data.labels import ANY_LABELS, NUMBERS, ONE_LABEL
 from tfm_zoo.data.options import option
 from tfm_zoo.training.models import Head, ModelAndTokenizer, with_padding
 from tfm_zoo.training.new_models import model_with_labels
@@ -109,7 +101,7 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
     rows = {}
     for name, split in raw.items():
         table = splits.FoundSplit(args, name, split)
-        labelled = labelled_rows(text_columns, label_columns, problem, table)
+        labelled = labelling.labelled_rows(text_columns, label_columns, problem, table)
         if labelled is not None:
             rows[name] = labelled
         elif name == "train" or name in args.files():
@@ -118,31 +110,15 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
             notes.append(f"Split {name!r} is not labelled and was not used.")
     names = label_columns
     if problem != NUMBERS:
-        declared = class_names(raw["train"].features[label_columns[0]])
-        names = known_labels(rows, "label", label_columns if len(label_columns) > 1 else declared)
+        declared = labelling.class_names(raw["train"].features[label_columns[0]])
+        names = labelling.known_labels(rows, "label", label_columns if len(label_columns) > 1 else declared)
         if len(names) < 2 and problem == ONE_LABEL:
             raise ValueError(f"classification needs two labels or more; {label_columns[0]!r} holds only {names}")
     texts = LabelledTexts(splits.cut_splits(args, rows, notes, args.seed), notes, text_columns, names, problem)
     if problem != NUMBERS:
-        train = each_label(texts.splits["train"]["label"])
-        log_label_counts(train, len(texts.splits["train"]), names)
+        train = labelling.each_label(texts.splits["train"]["label"])
+        labelling.log_label_counts(train, len(texts.splits["train"]), names)
     return texts
-
-
-def labelled_rows(
-    text_columns: Sequence[str], label_columns: Sequence[str], problem: str, table: splits.FoundSplit
-) -> Dataset | None:
-    """The columns of texts of a split, and its labels in the column "label"; None if it has no labels."""
-    for column in text_columns:
-        table.texts(column)  # refuses what is not text
-    for column in label_columns:
-        table.check(column)
-    labels = read_labels(table, label_columns, problem)
-    missing = labels.count(None)
-    if 0 < missing < len(labels):
-        what = f"{splits.pluralize(missing, 'row')} without a label, this is the first"
-        raise table.error(labels.index(None), what, label_columns[0])
-    return None if missing else table.rows.select_columns([*text_columns]).add_column("label", labels)
 
 
 def columns_and_problem(args: ClassificationOptions, split: Dataset) -> tuple[list[str], list[str], str]:
