@@ -135,7 +135,7 @@ def score(args: argparse.Namespace, error: Callable[[str], None]) -> None:
         metrics, classifier = load_metrics(args.metrics, args.trust_remote_code), Classifier(args)
         texts, references = labelled_texts(args, classifier)
         logits = torch.cat([logits for _, logits in classifier.logits(*texts)])
-        figures = metrics(predicted(logits, classifier.problem), references).figures
+        figures = metrics(predicted(logits, classifier.problem), references).numbers
     except (OSError, ValueError) as reason:
         error(str(reason))
     for name, value in figures.items():

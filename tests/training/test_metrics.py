@@ -18,7 +18,7 @@ TRANSLATIONS = ["Zwei Hunde spielen im Gras.", " Ein Mann fährt Rad. ", "Die Fr
 
 
 def figures(names: str, predictions, references) -> dict[str, float]:
-    return load_metrics(names.split())(predictions, references).figures
+    return load_metrics(names.split())(predictions, references).numbers
 
 
 def test_figures_equal_those_of_scikit_learn_and_scipy():
@@ -79,7 +79,7 @@ def test_entities_and_their_scores():
     given, right = [["B-a", "O", "O", "B-b"], ["B-b", "B-a"]], [["B-a", "I-a", "O", "B-b"], ["O", "B-a"]]
     computed = load_metrics(["seqeval"])(given, right)
     wanted = {"precision": 2 / 4, "recall": 2 / 3, "f1": 4 / 7, "accuracy": 4 / 6}
-    assert computed.figures == pytest.approx(wanted, abs=1e-12)
+    assert computed.numbers == pytest.approx(wanted, abs=1e-12)
     assert computed.others["by_kind"]["b"] == pytest.approx((1 / 2, 1, 2 / 3, 1))
 
 
@@ -106,8 +106,8 @@ def test_metrics_of_a_users_own(own, tmp_path, monkeypatch):
 
     results = '{"f1": 7, "ones": np.float32(0.5), "of_each": [1, 2]}'
     computed = load_metrics(["accuracy", "f1", own("other", results)])([0, 1, 1], [1, 1, 1])
-    assert computed.figures == {"accuracy": 2 / 3, "f1": 0.4, "other_f1": 7, "ones": 0.5}
-    assert [*map(type, computed.figures.values())] == [float] * 4 and computed.others == {"of_each": [1, 2]}
+    assert computed.numbers == {"accuracy": 2 / 3, "f1": 0.4, "other_f1": 7, "ones": 0.5}
+    assert [*map(type, computed.numbers.values())] == [float] * 4 and computed.others == {"of_each": [1, 2]}
 
 
 ZERO_ONE = [0, 1], [1, 0]
@@ -151,5 +151,5 @@ def test_a_space_of_the_hub_runs_if_it_is_trusted(own, monkeypatch):
     with pytest.raises(ValueError, match="with trust_remote_code, a space"):
         load_metrics(["user/ones"])
     assert not asked
-    assert load_metrics(["user/ones"], trust_remote_code=True)([0, 1], [0, 0]).figures == {"ones": 0.5}
+    assert load_metrics(["user/ones"], trust_remote_code=True)([0, 1], [0, 0]).numbers == {"ones": 0.5}
     assert asked == [("user/ones", True)]

@@ -63,7 +63,7 @@ SHIPPED = {
 class Results(NamedTuple):
     """What metrics say of predictions."""
 
-    figures: dict[str, float]
+    numbers: dict[str, float]
     others: dict[str, Any]  # results that are not a number, such as scores by kind or a signature
 
 
@@ -83,8 +83,8 @@ class Metrics(dict[str, evaluate.EvaluationModule]):
                 raise MetricError(f"metric {name!r} does not work with {shown}: {reason}") from error
         count = Counter(result for _, result, _ in found)
         named = {r if count[r] == 1 or r == name else f"{name}_{r}": value for name, r, value in found}
-        figures = {name: float(value) for name, value in named.items() if isinstance(value, Real)}
-        return Results(figures, {name: value for name, value in named.items() if name not in figures})
+        numbers = {name: float(value) for name, value in named.items() if isinstance(value, Real)}
+        return Results(numbers, {name: value for name, value in named.items() if name not in numbers})
 
 
 def load_metrics(names: Sequence[str], trust_remote_code: bool = False) -> Metrics:

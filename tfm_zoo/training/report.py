@@ -44,7 +44,7 @@ def write_report(task: Task, model: PreTrainedModel, state: TrainState, results:
         file.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     state.write(output_dir)
     values = values_of_card(task, model, state, results)
-    plot_training(state.log_history, output_dir / PICTURE, *values["drawn"], best_step=state.best_step)
+    plot_training(state.log_history, output_dir / PICTURE, *values["plotted"], best_step=state.best_step)
     values |= facts_of_zoo_model(model) if task.is_zoo else {}
     repository = args.hub_model_id or shortened(args.output_dir)  # by which `from_pretrained` loads the model
     metadata = metadata_of_card(task, model, results)
@@ -84,7 +84,7 @@ def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any]
     names = metric_names(results, prefix)
     # losses say little to a reader, where there are other metrics
     names = [name for name in names if not name.endswith(("loss", "perplexity"))] or names
-    figures = {name: round(results[f"{prefix}_{name}"], 4) for name in names}
+    values = {name: round(results[f"{prefix}_{name}"], 4) for name in names}
     known = {
         "task_type": task.pipeline_tag,
         "dataset_type": dataset_id or "local",
@@ -103,7 +103,7 @@ def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any]
         model_name=name_of(args),
         eval_results=[
             EvalResult(metric_type=name, metric_name=task.metric_titles.get(name, name), metric_value=value, **known)
-            for name, value in figures.items()
+            for name, value in values.items()
         ],
     )
 
@@ -112,7 +112,7 @@ def values_of_card(task: Task, model: PreTrainedModel, state: TrainState, result
     """The variables of the templates. `make_card` and `facts_of_zoo_model` add others."""
     args, names = task.args, metric_names(results, "eval")
     titles = {name: task.metric_titles.get(name, name) for name in [*task.metric_titles, *names] if name in names}
-    # Under the losses is drawn what picks the best model or, if the loss does, every other metric.
+    # Under the losses, the picture shows what picks the best model or, if the loss does, every other metric.
     best, first = args.metric_for_best_model, next(entry for entry in state.log_history if "eval_loss" in entry)
     return {
         "base_card": template(Task),  # what all cards share, whose blocks a task's template fills
@@ -129,7 +129,7 @@ def values_of_card(task: Task, model: PreTrainedModel, state: TrainState, result
         "results": results,
         "splits": {prefix: split for prefix, split in SPLITS.items() if f"{prefix}_loss" in results},
         "titles": titles,
-        "drawn": [n for n in titles if n != "loss" and f"eval_{n}" in first and best in (n, "loss")],
+        "plotted": [n for n in titles if n != "loss" and f"eval_{n}" in first and best in (n, "loss")],
         "remote_code": ", trust_remote_code=True" if task.is_zoo else "",
         "picture": PICTURE,
         "command": command_line(),

@@ -235,8 +235,8 @@ class ClassificationTask(Task):
         return {"loss": losses, "predictions": predicted(logits, problem), "references": references}
 
     def compute_metrics(self, computed: Tensors, split: str) -> dict[str, float]:
-        scores = self.metrics(computed["predictions"], computed["references"])
-        return {**super().compute_metrics(computed, split), **scores.figures}
+        results = self.metrics(computed["predictions"], computed["references"])
+        return {**super().compute_metrics(computed, split), **results.numbers}
 
 
 def load_task(run: Run) -> ClassificationTask:

@@ -165,8 +165,8 @@ class AnsweringTask(Task):
         """The mean loss of the windows, and the metrics of the questions' answers, which are kept."""
         self.candidates = self.best_answers(computed, split)
         self.answers = [candidates[0]["text"] for candidates in self.candidates]
-        scores = self.metrics(self.answers, [answers["text"] for answers in self.data.splits[split]["answers"]])
-        return {**super().compute_metrics(computed, split), **scores.figures}
+        results = self.metrics(self.answers, [answers["text"] for answers in self.data.splits[split]["answers"]])
+        return {**super().compute_metrics(computed, split), **results.numbers}
 
     def best_answers(self, computed: Tensors, split: str) -> list[list[dict[str, Any]]]:
         """For each question its best answers over all windows, as texts with scores and probabilities, the best first.

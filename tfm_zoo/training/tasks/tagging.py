@@ -179,9 +179,9 @@ class TaggingTask(Task):
             [[names[index] for index in row[kept].tolist()] for row, kept in zip(computed[ids], labelled, strict=True)]
             for ids in ("predictions", "references")
         )
-        scores = self.metrics(predictions, references)
-        self.by_kind = scores.others.get("by_kind", {})
-        return {**super().compute_metrics(computed, split), **scores.figures}
+        results = self.metrics(predictions, references)
+        self.by_kind = results.others.get("by_kind", {})
+        return {**super().compute_metrics(computed, split), **results.numbers}
 
     def final_metrics(self, best: nn.Module, state: TrainState) -> dict[str, float]:
         """Metrics of the final split. The card's scores by kind are of it, too."""

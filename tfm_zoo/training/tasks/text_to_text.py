@@ -199,8 +199,8 @@ class TextToTextTask(TargetTask):
         self.samples = ["\n".join(map("  {:<11}  {}".format, names, row)) for row in rows]
         if not num_scored:
             return {}
-        figures, self.others = self.metrics(self.texts[:num_scored], pairs["target"][:num_scored])
-        return figures
+        numbers, self.others = self.metrics(self.texts[:num_scored], pairs["target"][:num_scored])
+        return numbers
 
     def write(self, model: nn.Module, sources: Sequence[list[int]]) -> list[str]:
         """Texts for the token ids of sources, in their order, on every process; all call it and share the work."""
