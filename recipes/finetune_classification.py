@@ -11,8 +11,10 @@ The best model goes to `output_dir`, with tokenizer, code, card, `all_results.js
 
 Where a step is computed: `ClassificationTask.compute_batch` in tfm_zoo/training/tasks/classification.py gives the
 losses, `train_step` in tfm_zoo/training/loop.py takes the step. To read a run in its order: `start_run` in run.py reads
-the options of options.py, starts the processes, and refuses a folder that holds another run; `load_task` in
-tasks/classification.py reads data and model; `Loop` in loop.py makes batches and optimiser; its method `begin` locks
+the options (of `ClassificationOptions` and its parents), joins the processes, and refuses a folder that holds another
+run; `load_task` in tasks/classification.py hands `load_texts` and `build_classifier` to `load_task_of_rows` in task.py,
+which reads rows and labels (tfm_zoo/data), loads the model (models.py), tokenizes, and makes the task, which settles
+what metric picks the best model; `Loop` in loop.py makes batches and optimiser; its method `begin` locks
 the folder, and loads the checkpoint of a resumed run; its method `train` takes the steps, evaluates, and saves the best
 model; the function `train` calls it, measures the best model, and has report.py write the card.
 """
@@ -27,7 +29,7 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     with errors_in_one_line(argv):
         loop = Loop(load_task(start_run("finetune_classification", ClassificationOptions, argv)))
         loop.begin()
-    with errors_in_one_line(argv, LATE_ERRORS):  # a push is the last thing: the model is saved before it
+    with errors_in_one_line(argv, LATE_ERRORS):  # now, errors of metrics and of the push alone are the user's
         return train(loop)
 
 

@@ -1,1 +1,1 @@
-"""Files and data sets of rows, those that are generated, and texts as windows of tokens."""
+"""Files and data sets of rows, their splits and labels, the options that name them; generated data; windows."""

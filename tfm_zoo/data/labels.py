@@ -50,7 +50,7 @@ def each_label(labels: Iterable[str | list[str]]) -> list[str]:
 
 
 def known_labels(rows: Mapping[str, Dataset], column: str, names: list[str] | None) -> list[str]:
-    """The names of the labels that a column holds, by default those in the train split. Refuses others elsewhere."""
+    """`names`, or without them the labels of the train split, in order. Refuses a split with any other label."""
     names = names or natural_sort(set(each_label(rows["train"][column])))
     for name, split in rows.items():
         if unknown := sorted(set(each_label(split[column])) - set(names)):

@@ -62,7 +62,7 @@ def parse_several(
     the command line. An option that does not exist ends the program, with the nearest one that does."""
     parser = OneLineParser(classes, allow_abbrev=False)
     parser.set_defaults(**defaults)
-    if resuming := parser._option_string_actions.get("--resume_from_checkpoint"):  # transformers' own needs a value
+    if resuming := parser._option_string_actions.get("--resume_from_checkpoint"):  # alone, it means "auto"
         resuming.nargs, resuming.const = "?", "auto"
     parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")
     argv = sys.argv[1:] if argv is None else list(argv)

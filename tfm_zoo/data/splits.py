@@ -227,7 +227,7 @@ def cut_splits(args: DataOptions, rows: Mapping[str, Dataset], notes: list[str],
         roles = " and a ".join(sizes)
         raise ValueError(f"train has {pluralize(len(train), 'row')}: too few to cut a {roles} split from it")
     if sizes:
-        train, rest = train.train_test_split(test_size=sum(sizes.values()), seed=seed).values()
+        train, cut = train.train_test_split(test_size=sum(sizes.values()), seed=seed).values()
     else:
         # The sampler shuffles, too. Without this, results would differ from those of earlier versions.
         train = train.shuffle(seed=seed)
@@ -235,7 +235,7 @@ def cut_splits(args: DataOptions, rows: Mapping[str, Dataset], notes: list[str],
     for role, size in sizes.items():
         were = "was" if size == 1 else "were"
         notes.append(f"There is no {role} split: {pluralize(size, 'row')} of train {were} taken for it (seed {seed}).")
-        splits[role] = rest.select(range(taken, taken + size))
+        splits[role] = cut.select(range(taken, taken + size))
         taken += size
     for role in args.roles:
         limit = args.max_train_samples if role == "train" else args.max_eval_samples

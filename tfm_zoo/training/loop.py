@@ -66,7 +66,7 @@ def train(loop: "Loop") -> dict[str, float]:
     if is_main:
         without_values = rebuilt(task.unwrapped(loop.model), {})  # a card needs only shapes
         write_report(task, without_values, loop.state, results)
-    loop.model = None
+    loop.model = None  # the last reference to the prepared model: see `end_training`
     end_training(accelerator)
     if is_main and task.args.push_to_hub:
         push_model(task)  # last: an error of the Hub loses nothing
@@ -135,7 +135,8 @@ class Loop:
         shares = accelerator.num_processes, accelerator.process_index
         division = Division(args.per_device_train_batch_size, args.gradient_accumulation_steps, *shares)
         workers, is_stream = args.dataloader_num_workers, isinstance(examples, Stream)
-        # Pinned memory is copied while the device computes. A generator of the loader's leaves dropout's numbers alone.
+        # Pinned memory is copied while the device computes. With a generator of its own, the
+        # loader draws nothing from torch's global one, which dropout uses.
         loading = {"pin_memory": accelerator.device.type != "cpu", "generator": torch.Generator()}
         loading["num_workers"] = (default_workers() if is_stream else 0) if workers is None else workers
         if not is_stream:
@@ -156,8 +157,9 @@ class Loop:
         return self.state.step >= self.total_steps or bool(patience and self.state.evaluations_without_gain >= patience)
 
     def begin(self) -> None:
-        """Lock the folder; go on from its checkpoint, or else delete what a run has left that this one replaces. All
-        processes call it: in recipes inside `errors_in_one_line`, since mistakes in options still show here."""
+        """Lock the folder; go on from its checkpoint, or else delete results and checkpoints of the run before. (Its
+        model stays until there is a new one.) All processes call it: in recipes inside `errors_in_one_line`, since
+        mistakes in options still show here."""
         if self.has_begun:
             return
         accelerator, folder = self.accelerator, self.output_dir
@@ -252,7 +254,8 @@ class Loop:
         self.collect_losses()  # of the steps since the last entry, if there are some
         state.loss_sum += state.window_loss
         evaluated = next((entry["step"] for entry in reversed(state.log_history) if "eval_loss" in entry), None)
-        if state.best_step is None or evaluated != state.step:  # gone on from a checkpoint of what is now the last step
+        # No step was taken: a resumed run whose checkpoint is already of the last step, perhaps without its best model.
+        if state.best_step is None or evaluated != state.step:
             self.evaluate()
 
     def collect_losses(self) -> None:
@@ -313,7 +316,7 @@ class Loop:
                     self.adapters.save(weights, folder / ADAPTER_FOLDER)
                 model.save_pretrained(folder, state_dict=plain)
                 self.task.save_tokenizer(folder)
-                if (folder / MANIFEST).exists():  # of a zoo model
+                if (folder / MANIFEST).exists():  # by hub/saving.py, which saves zoo models, before the tokenizer was
                     complete_manifest(folder)
                 self.state.write(folder)  # names the step of this model
         self.accelerator.wait_for_everyone()
@@ -336,12 +339,12 @@ def train_step(
     counts = [sums(task.count_items(batch)) for batch in micro_batches]
     mine = torch.stack(counts).sum(dim=0)  # `(losses,)`: often one
     items = accelerator.reduce(mine.to(accelerator.device, non_blocking=True), "sum")
-    loss_sum = torch.zeros(items.shape, device=accelerator.device)
+    summed = torch.zeros(items.shape, device=accelerator.device)
     # Without a label in any process, momentum and decay must not move weights. (`items` alone would do, but reading it
     # waits for the device, so a process looks at its own first.)
     if not mine.any() and not items.any():
         scheduler.step()
-        return loss_sum.sum(), 0.0
+        return summed.sum(), 0.0
     items = items.where(items > 0, 1)  # a loss without items is 0, divided by 1
     for number, batch in enumerate(micro_batches, 1):
         # (`accelerator.accumulate` would set this, which clipping, the optimizer and DeepSpeed read.)
@@ -351,13 +354,13 @@ def train_step(
             losses = task.sum_losses(task.compute_batch(model, batch))
             # Accelerate averages gradients over processes; times their number, the average is the sum.
             accelerator.backward((losses * accelerator.num_processes / items).sum())
-        loss_sum += losses.detach()
+        summed += losses.detach()
     norm = accelerator.clip_grad_norm_(model.parameters(), args.max_grad_norm or float("inf"))  # inf: for the log alone
     optimizer.step()
     if not accelerator.optimizer_step_was_skipped:  # fp16: the gradients overflowed
         scheduler.step()
     optimizer.zero_grad()
-    return (loss_sum / items).sum(), norm
+    return (summed / items).sum(), norm
 
 
 def create_optimizer(model: nn.Module, args: TrainingOptions) -> Optimizer:
@@ -372,10 +375,10 @@ def create_optimizer(model: nn.Module, args: TrainingOptions) -> Optimizer:
             options = adam if "betas" in inspect.signature(kind).parameters else {}
             options = options | as_mapping("optim_args", args.optim_args) | {"lr": args.learning_rate}
         else:
-            # What asks for other settings, as for the warm-up, needs the Trainer's loop.
+            # transformers' names, as the default adamw_torch. What reads other settings of a Trainer fails here.
             names = ("optim_args", "learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon")
             values = {name: getattr(args, name) for name in names} | {"optim": OptimizerNames(args.optim)}
             kind, options = Trainer.get_optimizer_cls_and_kwargs(SimpleNamespace(**values))
         return kind(groups, **options)
-    except (AttributeError, ImportError, TypeError, ValueError) as error:  # some need the Trainer's loop, or a library
+    except (AttributeError, ImportError, TypeError, ValueError) as error:  # or a library is missing
         raise ValueError(f"optim {args.optim!r} with optim_args {args.optim_args!r}: {error}") from error

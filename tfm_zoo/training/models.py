@@ -86,8 +86,9 @@ class Head:
         return model, tokenizer
 
     def load_with_labels(self, args: TrainingOptions, labels: Sequence[str], **fields: Any) -> ModelAndTokenizer:
-        """The checkpoint with a head for these labels, and its tokenizer. Its own head is kept if it has as many
-        labels; any other is refused, or replaced if `ignore_mismatched_sizes`."""
+        """The checkpoint with a head for these labels, and its tokenizer. A checkpoint without a head gets a new one. A
+        head with as many labels is kept. A head with another number of labels is refused, or replaced if
+        `ignore_mismatched_sizes`."""
         name, config = args.model_name_or_path, self.config_of_checkpoint(args)
         suffix = self.auto_class.__name__.removeprefix("AutoModel")  # such as "ForSequenceClassification"
         has_head = any(suffix in architecture for architecture in config.architectures or [])
@@ -100,7 +101,7 @@ class Head:
             labels = [config.id2label[index] for index in range(len(labels))]
         elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in known):
             logger.warning(f"{name!r} classifies into {known}: its head now learns {labels}")
-        # (A checkpoint without a head gets a new one anyway. An old head that its config does not name may not fit.)
+        # (`not has_head`: the weights may still hold a head that `architectures` does not name.)
         replace_head = args.ignore_mismatched_sizes and (is_misfit or not has_head)
         return self.load(args, replace_head, config, **label_fields(labels), **fields)
 

@@ -1,4 +1,7 @@
-"""New models: a configuration as the options name it, new weights, and a tokenizer, named or made from the texts."""
+"""New models: a configuration as the options name it, new weights, and a tokenizer, named or made from the texts.
+
+`model_with_labels` goes on to `models.py` where the options name a checkpoint.
+"""
 
 import difflib
 from collections.abc import Iterable, Sequence

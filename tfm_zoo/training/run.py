@@ -40,7 +40,8 @@ LATE_ERRORS = (MetricError, PushError)
 
 @dataclass(frozen=True)
 class Run:
-    """A run that has started: its processes, and its options with all defaults filled in."""
+    """A run that has started: its processes and its options. A task replaces these once it knows the longest input of
+    its model, and its metrics."""
 
     name: str  # of the recipe
     accelerator: Accelerator
@@ -97,7 +98,8 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
         mixed_precision=args.mixed_precision,
         dynamo_backend=args.torch_compile_backend if args.torch_compile else None,
         log_with=trackers(args) or None,
-        # Not `accelerator.accumulate`, which weighs every forward pass alike: `train_step` divides by the step's items.
+        # 1, or Accelerate would take the launcher's number, which `with_defaults` has read. `train_step` accumulates by
+        # itself, and divides by the items of a step: `accelerator.accumulate` weighs every forward pass alike.
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
         kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=args.ddp_timeout), **backend)],
@@ -166,5 +168,5 @@ def open_hub_repository(run: Run) -> Run:
 
 def tracker_values(args: TrainingOptions) -> dict[str, Any]:
     """The options of a run in types that every tracker takes, without the token."""
-    values = {name: value for name, value in asdict(args).items() if name != "hub_token"}
-    return {name: value if isinstance(value, int | float | str) else str(value) for name, value in values.items()}
+    values = asdict(args).items()
+    return {name: v if isinstance(v, int | float | str) else str(v) for name, v in values if name != "hub_token"}

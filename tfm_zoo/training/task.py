@@ -64,14 +64,13 @@ class Task(ABC):
         args, known = self.args, [*dict.fromkeys(("loss", *self.known_metrics))]
         if args.metrics:
             check_kinds(args.metrics, self.data.usual_metrics[0])
-        # The usual best is computed only if the options name no metrics, or name it, too.
+        # What picks the best model: the option; else the task's usual metric, if evaluations give it; else the loss.
         usual = self.usual_best if not args.metrics or self.data.usual_metrics[0] in args.metrics else "loss"
         best = (args.metric_for_best_model or usual).removeprefix("eval_")
         # Results of metrics that options name are looked for after the first evaluation: only the metric knows them.
         if best not in known and not args.metrics:
             raise ValueError(f"metric_for_best_model {best!r}: expected one of {known}")
-        if best != args.metric_for_best_model:
-            self.run = replace(self.run, args=replace(args, metric_for_best_model=best))
+        self.run = replace(self.run, args=replace(args, metric_for_best_model=best))
         loading = {
             "batch_size": args.per_device_eval_batch_size,
             "collate_fn": self.collate,
@@ -89,11 +88,11 @@ class Task(ABC):
         return self.metric_titles
 
     def check_best(self, metrics: Mapping[str, float]) -> None:
-        """Refuse to pick the best model by what an evaluation did not give; unless an option says so, take the loss."""
-        best = self.args.metric_for_best_model
-        if best not in metrics and self.run.seeks_best:
-            raise MetricError(f"metric_for_best_model {best!r}: expected one of {[*metrics]}")
-        if best not in metrics:
+        """If an evaluation did not give the metric that picks the best model, refuse it where an option named it; else
+        take the loss."""
+        if (best := self.args.metric_for_best_model) not in metrics:
+            if self.run.seeks_best:
+                raise MetricError(f"metric_for_best_model {best!r}: expected one of {[*metrics]}")
             self.run = replace(self.run, args=replace(self.args, metric_for_best_model="loss"))
 
     @property
@@ -122,9 +121,10 @@ class Task(ABC):
     def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:
         """The losses of the batch's items, by the names in `label_of_loss`, and what `compute_metrics` needs besides.
 
-        In training (`torch.is_grad_enabled()`) each may be `(items,)`, `(examples,)` or `(1,)`, since only the sum over
-        the batch is used; they may be smoothed, and suffice. In evaluations each is `(examples,)`, as all else is:
-        `evaluate` drops the examples that fill up the last batch. (`(1,)` is right if no batch is ever filled up.)
+        In training (`torch.is_grad_enabled()`) only the losses are needed, and they may be smoothed. Each may be
+        `(items,)`, `(examples,)` or `(1,)`, since only the sum over the batch is used. In evaluations everything is
+        `(examples,)`: `evaluate` drops the copies with which Accelerate fills the last batch. (Where it never fills
+        one, `(1,)` is right, too.)
         """
 
     def count_items(self, batch: Batch) -> Tensors:
@@ -141,14 +141,14 @@ class Task(ABC):
         return {**self.compute_batch(model, batch), **self.count_items(batch)}
 
     def compute_metrics(self, computed: Tensors, split: str) -> dict[str, float]:
-        """The metrics of a split, by default its losses, from what `evaluate_batch` gave for all of its batches: sums
-        of losses, such as `computed["loss"]`, and the numbers of items, `computed["loss_items"]` of `count_items`."""
+        """The metrics of a split, by default its losses, from what `evaluate_batch` gave for all of its batches: the
+        loss of each example, such as `computed["loss"]`, and its number of items, `computed["loss_items"]`."""
         means = {
             loss: (computed[loss].double().sum() / computed[f"{loss}_items"].sum()).item()
             for loss in self.label_of_loss
             if loss in computed
         }
-        return {"loss": sum(means.values()), **means}
+        return {"loss": sum(means.values()), **means}  # the sum, where a task has several losses
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
@@ -210,8 +210,8 @@ def load_task_of_rows(
     accelerator = run.accelerator
     with accelerator.main_process_first():  # it downloads; the others read what it left in the cache
         data = load_data(run.args)
-        model, *tokenizers = build(run.args, data)
-        tokenizers = dict(zip(("tokenizer", "target_tokenizer"), tokenizers, strict=False))
+        model, *built = build(run.args, data)
+        tokenizers = dict(zip(("tokenizer", "target_tokenizer"), built, strict=False))
         longest = longest_input(model.config, tokenizers["tokenizer"])
         args = cap_lengths(run.args, longest, *run.args.length_options)
         for name, tokenizer_name in args.length_options.items():

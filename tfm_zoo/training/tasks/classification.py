@@ -108,17 +108,14 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
             raise ValueError(f"{table} has no labels: all of them are missing")
         else:
             notes.append(f"Split {name!r} is not labelled and was not used.")
-    names = label_columns
+    names, cut = label_columns, splits.cut_splits(args, rows, notes, args.seed)
     if problem != NUMBERS:
         declared = labelling.class_names(raw["train"].features[label_columns[0]])
         names = labelling.known_labels(rows, "label", label_columns if len(label_columns) > 1 else declared)
         if len(names) < 2 and problem == ONE_LABEL:
             raise ValueError(f"classification needs two labels or more; {label_columns[0]!r} holds only {names}")
-    texts = LabelledTexts(splits.cut_splits(args, rows, notes, args.seed), notes, text_columns, names, problem)
-    if problem != NUMBERS:
-        train = labelling.each_label(texts.splits["train"]["label"])
-        labelling.log_label_counts(train, len(texts.splits["train"]), names)
-    return texts
+        labelling.log_label_counts(labelling.each_label(cut["train"]["label"]), len(cut["train"]), names)
+    return LabelledTexts(cut, notes, text_columns, names, problem)
 
 
 def columns_and_problem(args: ClassificationOptions, split: Dataset) -> tuple[list[str], list[str], str]:
@@ -199,8 +196,8 @@ class ClassificationTask(Task):
             if self.data.problem != ONE_LABEL or len(weights) != len(names) or min(weights) < 0:
                 raise ValueError(f"class_weights {weights}: expected a number of at least 0 for each of {names}")
             self.weights = torch.tensor([weights[names.index(name)] for name in sorted(labels, key=labels.get)])
-        # The fact is what the model really does, in place of the option. None, as in old checkpoints, is its
-        # default; "late" is that of EuroBERT's checkpoints.
+        # A fact is what the model does, and not what the option says. The default is None, as runs of earlier versions
+        # have it. (EuroBERT calls it "late".)
         self.facts["classifier_pooling"] = None if pooling in ("cls", "late") else pooling
 
     @property
