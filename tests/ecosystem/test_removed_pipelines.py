@@ -150,6 +150,9 @@ def test_a_model_of_another_kind_is_refused(task, tmp_path):
         tfm_zoo.pipeline("question-answering", model)
     with pytest.raises(ValueError, match=rf"^{task} needs .*, and {tmp_path} holds no such model"):
         tfm_zoo.pipeline(task, str(tmp_path), tokenizer=make_tokenizer())
+    for official_task in ("translation", "question-answering"):
+        with pytest.raises(ValueError, match=f"^{official_task} needs .*, and not BertModel"):
+            make_pipeline(official_task, tfm_zoo.to_official(model))(question="who", context="a film")
 
 
 @pytest.mark.parametrize(

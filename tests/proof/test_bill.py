@@ -6,10 +6,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from datasets import Dataset, DatasetDict
 
 from tfm_zoo import TfmBertForSequenceClassification, TfmBertModel, pack_weights
 from tfm_zoo.hub import push
 from tfm_zoo.proof.bill import allowed_drop, bill_of, rank_correlation
+from tfm_zoo.training.tokenizers import byte_level_bpe
 
 from ..command import tfm_zoo
 from ..encoders import make, texts, tokenizer
@@ -50,11 +52,26 @@ def test_convert_measures_a_metric_on_a_split(classifier, tmp_path):
     assert bill_of_folder(tmp_path / "again") == bill
 
 
+def test_convert_measures_a_decoder_without_padding_on_named_labels_of_a_data_set(tmp_path):
+    official, sizes = tmp_path / "official", {"num_labels": 3, "vocab_size": 257, "pad_token_id": 0}
+    make("GPT2ForSequenceClassification", **sizes).save_pretrained(official)
+    words = ("convert", official, tmp_path / "int8", "--quantize", "int8", "--split", f"{tmp_path}/data:some")
+    assert "it takes a model of texts, with its tokenizer" in tfm_zoo(*words, code=1)
+    (letters := byte_level_bpe(["a"], 257)).pad_token = None
+    letters.save_pretrained(official)
+    named = SPLIT | {"label": [f"LABEL_{label}" for label in SPLIT["label"]]}
+    DatasetDict(some=Dataset.from_dict(named)).save_to_disk(tmp_path / "data")
+    tfm_zoo(*words)
+    metric = bill_of_folder(tmp_path / "int8")["metric"]
+    assert metric["split"].startswith("60 rows of") and 0 < metric["float32"] < 1
+
+
 def test_convert_without_a_split(classifier, tmp_path):
     tfm_zoo("convert", classifier, tmp_path / "int4", "--quantize", "int4")
     bill = bill_of_folder(tmp_path / "int4")
     assert bill["measured_on"] == "64 generated texts" and -1 < bill["least_cosine"] <= bill["cosine"] < 1
     assert f"a cosine of {bill['cosine']:.4f} on average" in " ".join((tmp_path / "int4/README.md").read_text().split())
+    assert "a model of the zoo already" in tfm_zoo("convert", tmp_path / "int4", tmp_path / "x", code=1)
     assert "--split needs --quantize" in tfm_zoo("convert", classifier, tmp_path / "x", "--split", "a.csv", code=1)
     said = tfm_zoo("convert", classifier, tmp_path / "x", "--quantize", "int8", "--split", "nothing.csv", code=1)
     assert "'nothing.csv' is neither a file" in said and not (tmp_path / "x").exists()

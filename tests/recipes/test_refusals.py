@@ -6,12 +6,16 @@ import pytest
 
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
+from ..hub.editing import edit
 from .conftest import LORA, SIDES
 
 NEW, OLD_SIZES = {"model_name_or_path": None}, {"config_overrides": None}
 POSITIONS = {"config_overrides": "position_embedding_type=learned,max_position_embeddings=24"}
 NO_END = {"config_overrides": f"d_model=32,{SIDES},eos_token_id=7"}
 ONCE = {"streaming": True, "max_train_steps": 1}
+ONE_TOKEN = {"train_file": "a.txt", "validation_file": "one.txt", "tokenizer_name": "unpadded"}
+ONE_TOKEN |= {"tokenizer_vocab_size": None, "document_separator": ""}
+ENDLESS = {"tokenizer_name": "endless", "tokenizer_vocab_size": None}
 #: of a variant
 FIELDS = [
     ({"norm_positon": "post"}, r"no field 'norm_positon'; near: \['norm_position'"),
@@ -35,6 +39,7 @@ REFUSED = {
         ({"metric_for_best_model": "acuracy"}, r"'acuracy': expected one of \['loss', 'accuracy', 'f1'\]"),
         ({"class_weights": [1.0, -1.0]}, "expected a number of at least 0 for each of "),
         (LORA | {"lora_target_modules": ["q_proj", "kv_proj"]}, "lora_target_modules 'kv_proj': choose from"),
+        ({"model_name_or_path": "int8"}, "model_name_or_path 'int8' is quantised, for inference: train what it was"),
     ],
     "marks": [
         ({"train_file": "mark.csv"}, "'train', line 3 of mark.csv, column 'fine': a label is 1 or 0, not '2'"),
@@ -51,6 +56,8 @@ REFUSED = {
         (LORA, "lora_rank adapts a checkpoint, and this model is new: give model_name_or_path"),
         ({"model_type": "gpt3"}, "model_type 'gpt3' is not one of transformers' or the zoo's"),
         (ONCE, "there is no text to train on"),
+        (ONE_TOKEN, "split 'train' holds 1 token: too few to predict any"),
+        (ONE_TOKEN | ONCE, "the training text holds too few tokens to predict any"),
         ({"sample_prompt": "cat " * 40}, r"sample_prompt has \d+ tokens, of 32 that the model takes"),
     ],
     "translation": [
@@ -69,7 +76,10 @@ REFUSED = {
         ({"validation_file": "one.txt"}, "there is no example in the validation documents"),
         ({"train_file": "one.txt"} | ONCE, "there is no example in the training"),
     ],
-    "denoising": [({"noise_density": 0.9} | POSITIONS, "noise_density 0.9: [0-9]+ tokens to write, at most 24")],
+    "denoising": [
+        ({"noise_density": 0.9} | POSITIONS, "noise_density 0.9: [0-9]+ tokens to write, at most 24"),
+        (ENDLESS, "tokenizer 'endless' has no eos_token, which ends texts"),
+    ],
     "comparison": [({"variants": {"good": {}, "a": fields}}, f"variant 'a': .*{said}") for fields, said in FIELDS],
 }
 
@@ -79,12 +89,16 @@ def odd_files(tmp_path_factory):
     """A folder with documents too few, labels that cannot be learnt, and a file where a folder should be."""
     folder = tmp_path_factory.mktemp("odd")
     (folder / "one.txt").write_text("cat dog .\nfox .\n")
+    (folder / "a.txt").write_text("a")
+    edit(folder, "int8/config.json", model_type="bert", quantization_config={"quant_method": "tfm_zoo"})
     (folder / "mark.csv").write_text("text,fine,film\na,1,0\nb,2,0\n")
     for label in ("long", "nan"):
         (folder / f"{label}.csv").write_text(f"text,label\na,0.5\nb,{label}\n")
     (folder / "file").touch()
     (tokenizer := byte_level_bpe(["a"], 257)).pad_token = None
     tokenizer.save_pretrained(folder / "unpadded")
+    tokenizer.pad_token, tokenizer.eos_token = tokenizer.eos_token, None
+    tokenizer.save_pretrained(folder / "endless")
     return folder
 
 

@@ -101,5 +101,8 @@ def test_deepspeed_is_told_what_it_has_to_know(accelerator, monkeypatch):
     set_engine(accelerator, TrainingOptions(gradient_accumulation_steps=2, per_device_train_batch_size=3))
     told = {"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 1, "gradient_clipping": 1.0}
     assert plugin.deepspeed_config == settings | told
+    plugin.deepspeed_config["gradient_accumulation_steps"] = 3
+    with pytest.raises(ValueError, match="gradient_accumulation_steps 3: give it as an option of the recipe"):
+        set_engine(accelerator, TrainingOptions(gradient_accumulation_steps=2))
     with pytest.raises(ValueError, match="freeze works on one process and with DDP"):
         set_engine(accelerator, TrainingOptions(freeze=["embeddings"]))
