@@ -11,7 +11,6 @@ from datasets import Dataset, DatasetDict
 from tfm_zoo import TfmBertForSequenceClassification, TfmBertModel, pack_weights
 from tfm_zoo.hub import push
 from tfm_zoo.proof.bill import allowed_drop, bill_of, rank_correlation
-from tfm_zoo.training.tokenizers import byte_level_bpe
 
 from ..command import tfm_zoo
 from ..encoders import make, texts, tokenizer
@@ -26,6 +25,8 @@ def classifier(tmp_path_factory) -> Path:
     make("BertForSequenceClassification", num_labels=3).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     pd.DataFrame(SPLIT).to_csv(folder.parent / "split.csv", index=False)
+    named = SPLIT | {"label": [f"LABEL_{label}" for label in SPLIT["label"]]}
+    DatasetDict(some=Dataset.from_dict(named)).save_to_disk(folder.parent / "named")
     return folder
 
 
@@ -36,8 +37,10 @@ def bill_of_folder(folder: Path) -> dict:
     return bill
 
 
-def test_convert_measures_a_metric_on_a_split(classifier, tmp_path):
-    tfm_zoo("convert", classifier, tmp_path / "int8", "--quantize", "int8", "--split", classifier.parent / "split.csv")
+@pytest.mark.parametrize("split", ["split.csv", "named:some"])
+def test_convert_measures_a_metric_on_a_split(split, classifier, tmp_path):
+    words = ("convert", classifier, tmp_path / "int8", "--quantize", "int8", "--split", classifier.parent / split)
+    tfm_zoo(*words)
     bill = bill_of_folder(tmp_path / "int8")
     assert bill["measured_on"].startswith("60 rows of") and bill["metric"]["name"] == "accuracy"
     model = TfmBertForSequenceClassification.from_pretrained(tmp_path / "int8")
@@ -52,20 +55,6 @@ def test_convert_measures_a_metric_on_a_split(classifier, tmp_path):
     assert bill_of_folder(tmp_path / "again") == bill
 
 
-def test_convert_measures_a_decoder_without_padding_on_named_labels_of_a_data_set(tmp_path):
-    official, sizes = tmp_path / "official", {"num_labels": 3, "vocab_size": 257, "pad_token_id": 0}
-    make("GPT2ForSequenceClassification", **sizes).save_pretrained(official)
-    words = ("convert", official, tmp_path / "int8", "--quantize", "int8", "--split", f"{tmp_path}/data:some")
-    assert "it takes a model of texts, with its tokenizer" in tfm_zoo(*words, code=1)
-    (letters := byte_level_bpe(["a"], 257)).pad_token = None
-    letters.save_pretrained(official)
-    named = SPLIT | {"label": [f"LABEL_{label}" for label in SPLIT["label"]]}
-    DatasetDict(some=Dataset.from_dict(named)).save_to_disk(tmp_path / "data")
-    tfm_zoo(*words)
-    metric = bill_of_folder(tmp_path / "int8")["metric"]
-    assert metric["split"].startswith("60 rows of") and 0 < metric["float32"] < 1
-
-
 def test_convert_without_a_split(classifier, tmp_path):
     tfm_zoo("convert", classifier, tmp_path / "int4", "--quantize", "int4")
     bill = bill_of_folder(tmp_path / "int4")
@@ -73,6 +62,9 @@ def test_convert_without_a_split(classifier, tmp_path):
     assert f"a cosine of {bill['cosine']:.4f} on average" in " ".join((tmp_path / "int4/README.md").read_text().split())
     assert "a model of the zoo already" in tfm_zoo("convert", tmp_path / "int4", tmp_path / "x", code=1)
     assert "--split needs --quantize" in tfm_zoo("convert", classifier, tmp_path / "x", "--split", "a.csv", code=1)
+    make("BertForSequenceClassification").save_pretrained(tmp_path / "bare")
+    said = tfm_zoo("convert", tmp_path / "bare", tmp_path / "x", "--quantize", "int8", "--split", "nothing.csv", code=1)
+    assert "'nothing.csv': it takes a model of texts, with its tokenizer" in said
     said = tfm_zoo("convert", classifier, tmp_path / "x", "--quantize", "int8", "--split", "nothing.csv", code=1)
     assert "'nothing.csv' is neither a file" in said and not (tmp_path / "x").exists()
 

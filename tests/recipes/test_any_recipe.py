@@ -8,12 +8,10 @@ import shutil
 
 import pytest
 import torch
-from accelerate import PartialState
 from huggingface_hub import ModelCard
 
 import tfm_zoo
-from tfm_zoo.training import loop as training
-from tfm_zoo.training.loop import Loop, train
+from tfm_zoo.training.loop import Loop
 
 from .conftest import LORA, MARIAN, SIZES, SIZES_OF_MARIAN, interrupted, logged, same_history
 
@@ -172,23 +170,6 @@ def test_a_run_goes_on_with_its_own_data_alone(recipe, documents, task, option, 
     (moved / "train-2.txt").write_text("cat fox .\ndog .\n")
     with pytest.raises(ValueError, match=r"another run: .*training texts? was"):
         train.resumed(**options)
-
-
-@pytest.mark.parametrize("task", ["classification", "causal_lm", "questions", "summaries"])
-def test_one_process_alone_writes_and_tells(recipe, task, tmp_path, monkeypatch, capsys):
-    """Of each other process its random states stay."""
-    options = {"max_train_steps": 2, "eval_steps": 1, "checkpointing_steps": 1}
-    first, second = (recipe(task).prepare(**options) for _ in range(2))
-    monkeypatch.setattr(PartialState, "is_main_process", False)
-    monkeypatch.setattr(training, "load_saved", lambda *_: None)  # which the main process sends
-    with pytest.raises(ValueError, match="checkpointing_steps: not all machines see output_dir"):
-        first.begin()
-    (tmp_path / "run").mkdir()
-    train(first)
-    with pytest.raises(KeyboardInterrupt):
-        train(interrupted(second, after=1))
-    assert {path.name for path in (tmp_path / "run").rglob("*.*") if path.is_file()} == {"random_states_0.pkl"}
-    assert "sample" not in (shown := "".join(capsys.readouterr())) and "Stopped" not in shown
 
 
 @pytest.mark.slow
