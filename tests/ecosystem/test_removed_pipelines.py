@@ -131,13 +131,6 @@ def test_languages():
             assert found["translation_token_ids"][: len(ids)].equal(ids)
 
 
-def test_a_folder(zoo, tmp_path):
-    for saved in (zoo, make_tokenizer()):
-        saved.save_pretrained(tmp_path)
-    write = tfm_zoo.pipeline("summarization", str(tmp_path), device="cpu", trust_remote_code=True, **LENGTHS)
-    assert write(SENTENCES) == make_pipeline("summarization", zoo, **LENGTHS)(SENTENCES)
-
-
 @pytest.mark.parametrize("task", ["translation", "text-generation"])
 def test_a_model_of_another_kind_is_refused(task, tmp_path):
     """In memory, where no tokenizer is given yet, or in a folder."""
