@@ -99,7 +99,6 @@ OF_PAIRS = {"pad_token_id": 0, "eos_token_id": 2}
         ("translation", {"model_type": "bart", "config_overrides": SIZES_OF_MARIAN}, OF_PAIRS),
         ("translation", T5 | {"model_class": "native"}, OF_PAIRS),
     ],
-    ids=["gpt2", "llama", "bert-base", "roberta", "bart", "t5"],
 )
 def test_new_models_of_any_kind(recipe, task, options, fields):
     loop = recipe(task).prepare(max_train_steps=1, max_eval_samples=2, **options)

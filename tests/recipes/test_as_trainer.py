@@ -56,8 +56,8 @@ def test_settings_callbacks_loss_and_splits_are_the_callers(recipe, tmp_path):
     assert trainer.args.accelerator_config.gradient_accumulation_kwargs["sync_each_batch"]
     assert trainer.args.train_sampling_strategy == "group_by_length"
     trainer.train()
-    assert trainer.model.is_gradient_checkpointing
-    assert next(iter(trainer.get_train_dataloader()))["input_ids"].shape[1] == 40
+    width = next(iter(trainer.get_train_dataloader()))["input_ids"].shape[1]
+    assert trainer.model.is_gradient_checkpointing and width == 40
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert len(steps) == 2 and losses == [2 * 16 * 2] * 2
     test = trainer.evaluate(task.splits["test"], metric_key_prefix="test")

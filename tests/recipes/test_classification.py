@@ -9,7 +9,6 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 
 import tfm_zoo
-from tfm_zoo.training.report import results_of
 
 from .conftest import CLOCK, Recipe, history, log_of, logged
 
