@@ -59,7 +59,7 @@ def test_convert_without_a_split(classifier, tmp_path):
     bill = bill_of_folder(tmp_path / "int4")
     assert bill["measured_on"] == "64 generated texts" and -1 < bill["least_cosine"] <= bill["cosine"] < 1
     assert f"a cosine of {bill['cosine']:.4f} on average" in " ".join((tmp_path / "int4/README.md").read_text().split())
-    assert "a model of the zoo already" in tfm_zoo("convert", tmp_path / "int4", tmp_path / "x", code=1)
+    assert "export` makes it official again" in tfm_zoo("convert", tmp_path / "int4", tmp_path / "x", code=1)
     assert "--split needs --quantize" in tfm_zoo("convert", classifier, tmp_path / "x", "--split", "a.csv", code=1)
     said = tfm_zoo("convert", classifier, tmp_path / "x", "--quantize", "int8", "--split", "nothing.csv", code=1)
     assert "'nothing.csv' is neither a file" in said and not (tmp_path / "x").exists()
