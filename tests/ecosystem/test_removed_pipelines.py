@@ -131,13 +131,6 @@ def test_languages():
             assert found["translation_token_ids"][: len(ids)].equal(ids)
 
 
-def test_a_folder(zoo, tmp_path):
-    for saved in (zoo, make_tokenizer()):
-        saved.save_pretrained(tmp_path)
-    write = tfm_zoo.pipeline("summarization", str(tmp_path), device="cpu", trust_remote_code=True, **LENGTHS)
-    assert write(SENTENCES) == make_pipeline("summarization", zoo, **LENGTHS)(SENTENCES)
-
-
 @pytest.mark.parametrize("task", ["translation", "text-generation"])
 def test_a_model_of_another_kind_is_refused(task, tmp_path):
     """In memory, where no tokenizer is given yet, or in a folder."""
@@ -150,6 +143,9 @@ def test_a_model_of_another_kind_is_refused(task, tmp_path):
         tfm_zoo.pipeline("question-answering", model)
     with pytest.raises(ValueError, match=rf"^{task} needs .*, and {tmp_path} holds no such model"):
         tfm_zoo.pipeline(task, str(tmp_path), tokenizer=make_tokenizer())
+    for official_task in ("translation", "question-answering"):
+        with pytest.raises(ValueError, match=f"^{official_task} needs .*, and not BertModel"):
+            make_pipeline(official_task, tfm_zoo.to_official(model))(question="who", context="a film")
 
 
 @pytest.mark.parametrize(

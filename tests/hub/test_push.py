@@ -191,6 +191,8 @@ def test_card_of_a_converted_checkpoint(tmp_path, there):
     ends = {"pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": 1, "forced_eos_token_id": 1}
     native, folder = build_tiny(BY_NAME["MarianMTModel"], **ends), tmp_path / "zoo"
     native.save_pretrained(tmp_path / "official")
+    push(tmp_path / "official", NAME, native=True)  # without a card, which nobody has written
+    assert "model.safetensors" in served(there()) and "README.md" not in served(there())
     write("official/README.md", "---\nlicense: mit\n---\nThe original.")(tmp_path)
     command("convert", tmp_path / "official", folder)
     made = ModelCard.load(folder / "README.md")

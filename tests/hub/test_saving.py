@@ -76,6 +76,9 @@ def wrap(model, folder):
     apply_activation_checkpointing(model, check_fn=lambda module: type(module).__name__ == "TfmLayer")
     assert any("_checkpoint_wrapped_module" in name for name, _ in model.named_parameters())
     model.save_pretrained(folder)
+    next(model.parameters()).ds_tensor = None  # as ZeRO-3 marks what it divides
+    with pytest.raises(ValueError, match="is sharded: pass state_dict=acc"):
+        model.save_pretrained(folder)
 
 
 def in_autocast(model, folder):

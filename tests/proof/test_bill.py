@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from datasets import Dataset, DatasetDict
 
 from tfm_zoo import TfmBertForSequenceClassification, TfmBertModel, pack_weights
 from tfm_zoo.hub import push
@@ -24,6 +25,8 @@ def classifier(tmp_path_factory) -> Path:
     make("BertForSequenceClassification", num_labels=3).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
     pd.DataFrame(SPLIT).to_csv(folder.parent / "split.csv", index=False)
+    named = SPLIT | {"label": [f"LABEL_{label}" for label in SPLIT["label"]]}
+    DatasetDict(some=Dataset.from_dict(named)).save_to_disk(folder.parent / "named")
     return folder
 
 
@@ -34,8 +37,9 @@ def bill_of_folder(folder: Path) -> dict:
     return bill
 
 
-def test_convert_measures_a_metric_on_a_split(classifier, tmp_path):
-    tfm_zoo("convert", classifier, tmp_path / "int8", "--quantize", "int8", "--split", classifier.parent / "split.csv")
+@pytest.mark.parametrize("split", ["split.csv", "named:some"])
+def test_convert_measures_a_metric_on_a_split(split, classifier, tmp_path):
+    tfm_zoo("convert", classifier, tmp_path / "int8", "--quantize", "int8", "--split", classifier.parent / split)
     bill = bill_of_folder(tmp_path / "int8")
     assert bill["measured_on"].startswith("60 rows of") and bill["metric"]["name"] == "accuracy"
     model = TfmBertForSequenceClassification.from_pretrained(tmp_path / "int8")
@@ -55,6 +59,7 @@ def test_convert_without_a_split(classifier, tmp_path):
     bill = bill_of_folder(tmp_path / "int4")
     assert bill["measured_on"] == "64 generated texts" and -1 < bill["least_cosine"] <= bill["cosine"] < 1
     assert f"a cosine of {bill['cosine']:.4f} on average" in " ".join((tmp_path / "int4/README.md").read_text().split())
+    assert "export` makes it official again" in tfm_zoo("convert", tmp_path / "int4", tmp_path / "x", code=1)
     assert "--split needs --quantize" in tfm_zoo("convert", classifier, tmp_path / "x", "--split", "a.csv", code=1)
     said = tfm_zoo("convert", classifier, tmp_path / "x", "--quantize", "int8", "--split", "nothing.csv", code=1)
     assert "'nothing.csv' is neither a file" in said and not (tmp_path / "x").exists()

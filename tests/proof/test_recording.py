@@ -213,6 +213,7 @@ def test_bad_input(models, dump, tmp_path):
         ("row 1 (counted from 0) has no vector", dump(None, "e.parquet", text=some, embedding=[vectors[0], None])),
     ):
         assert message in recorded(models / "bert", source, *words, code=1)
+    assert "--create-pr is for the manifest of a model" in recorded(models / "bert", file, "--create-pr", code=1)
     assert "need --vectors" in tfm_zoo("record", models / "bert", "--prompt", "x", code=1)
     assert not [*tmp_path.glob("*.json")]
 

@@ -42,6 +42,7 @@ def test_losses_and_figures_are_those_of_the_loop(recipe, name, monkeypatch):
 def test_settings_callbacks_loss_and_splits_are_the_callers(recipe, tmp_path):
     """Evaluations have the task's loss."""
     options = {"lr_scheduler_type": "cosine_with_restarts", "lr_scheduler_kwargs": "num_cycles=2"}
+    options |= {"gradient_checkpointing": True, "pad_to_max_length": True, "max_seq_length": 40}
     steps, task = [], recipe("lists").task(group_by_length=True, sync_each_batch=True, **options)
     counting = TrainerCallback()
     counting.on_step_end = lambda *args, **kwargs: steps.append(1)
@@ -55,6 +56,8 @@ def test_settings_callbacks_loss_and_splits_are_the_callers(recipe, tmp_path):
     assert trainer.args.accelerator_config.gradient_accumulation_kwargs["sync_each_batch"]
     assert trainer.args.train_sampling_strategy == "group_by_length"
     trainer.train()
+    width = next(iter(trainer.get_train_dataloader()))["input_ids"].shape[1]
+    assert trainer.model.is_gradient_checkpointing and width == 40
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert len(steps) == 2 and losses == [2 * 16 * 2] * 2
     test = trainer.evaluate(task.splits["test"], metric_key_prefix="test")

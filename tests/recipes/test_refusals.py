@@ -6,6 +6,7 @@ import pytest
 
 from tfm_zoo.training.tokenizers import byte_level_bpe
 
+from ..hub.editing import edit
 from .conftest import LORA, SIDES
 
 NEW, OLD_SIZES = {"model_name_or_path": None}, {"config_overrides": None}
@@ -27,14 +28,12 @@ REFUSED = {
         (NEW | {"model_type": "tfm_gpt", "classifier_pooling": "mean"}, "classifier_pooling='mean' is a field"),
         (NEW | {"model_type": "bart"} | NO_END, "'bart' reads eos_token_id 7, with which the tokenizer ends no text"),
         ({"max_seq_length": 2}, "max_seq_length must be at least 3, not 2: a text has 2 special tokens"),
-        (
-            {"metrics": ["f1", "exact_match"]},
-            "'exact_match' is of other predictions than this task's: give accuracy, f1",
-        ),
+        ({"metrics": ["f1", "exact_match"]}, "'exact_match' is of other predictions than this task's: give acc"),
         ({"metrics": ["acuracy"], "train_file": "nowhere.csv"}, "no metric 'acuracy': give accuracy"),
         ({"metric_for_best_model": "acuracy"}, r"'acuracy': expected one of \['loss', 'accuracy', 'f1'\]"),
         ({"class_weights": [1.0, -1.0]}, "expected a number of at least 0 for each of "),
         (LORA | {"lora_target_modules": ["q_proj", "kv_proj"]}, "lora_target_modules 'kv_proj': choose from"),
+        ({"model_name_or_path": "int8"}, "model_name_or_path 'int8' is quantised, for inference: train what it was"),
     ],
     "marks": [
         ({"train_file": "mark.csv"}, "'train', line 3 of mark.csv, column 'fine': a label is 1 or 0, not '2'"),
@@ -79,6 +78,7 @@ def odd_files(tmp_path_factory):
     """A folder with documents too few, labels that cannot be learnt, and a file where a folder should be."""
     folder = tmp_path_factory.mktemp("odd")
     (folder / "one.txt").write_text("cat dog .\nfox .\n")
+    edit(folder, "int8/config.json", model_type="bert", quantization_config={"quant_method": "tfm_zoo"})
     (folder / "mark.csv").write_text("text,fine,film\na,1,0\nb,2,0\n")
     for label in ("long", "nan"):
         (folder / f"{label}.csv").write_text(f"text,label\na,0.5\nb,{label}\n")

@@ -64,7 +64,6 @@ def test_a_prefix_stays_with_the_model(recipe, pairs, tmp_path, capsys, model_cl
     assert f"tokenizer(['e d c: {test_rows[0]['en']}']" in (folder / "README.md").read_text()
 
 
-@pytest.mark.slow
 def test_a_checkpoint_with_two_vocabularies(recipe, pairs, tmp_path, capsys):
     """Digits are read, letters are written: each tokenizer knows its own alone."""
     digits, splits = str.maketrans("abcde", "12345"), {}

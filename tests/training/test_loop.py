@@ -268,6 +268,8 @@ def test_a_run_becomes_longer_and_logs_less_often(trained, caplog):
     resumed = trained(**longer | again)
     assert "Continuing with total_steps 8, which was 4" in caplog.text
     assert logged(resumed, "learning_rate")[3:] == logged(whole, "learning_rate")[3::2][:3]
+    last = trained(**options | again | {"output_dir": whole.output_dir, "max_train_steps": 6})  # without a step
+    assert any(entry["step"] == 6 and "eval_loss" in entry for entry in last.state.log_history)
     with pytest.raises(ValueError, match="checkpoint-6 is of step 6, of 4 now"):
         trained(**longer | again | {"num_train_epochs": 1})
 

@@ -111,7 +111,6 @@ def test_metrics_of_a_users_own(own, tmp_path, monkeypatch):
 
 
 ZERO_ONE = [0, 1], [1, 0]
-IMPORTS = f"import json, evaluate\n{OWN}"
 #: names beside "mine", the text of its file, what it is given, and what is said
 REFUSED = [
     # before anything is loaded
@@ -122,7 +121,7 @@ REFUSED = [
     # what does not work
     ("", "def compute(): ...", ZERO_ONE, "loaded: TypeError.*; it needs an evaluate.Metric"),
     ("", "import no_such_package", ZERO_ONE, "cannot be loaded: .*pip install no_such_package"),
-    ("", IMPORTS, ZERO_ONE, "cannot be loaded: .*'json,'"),
+    ("", f"import json, evaluate\n{OWN}", ZERO_ONE, "cannot be loaded: .*'json,'"),
     ("", OWN.replace("{RESULTS}", "1 / 0"), ZERO_ONE, r"'mine' does not work with .*\[0, 1\].*: division by zero"),
     ("", OWN, ([ZERO_ONE[0]], [ZERO_ONE[1]]), r"with .*expected format.*'predictions': Value\('int64'\)"),
 ]

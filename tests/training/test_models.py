@@ -31,7 +31,7 @@ def weight_of(model) -> torch.Tensor:
 
 
 @ZOO_AND_NATIVE
-def test_a_checkpoints_own_head_is_kept_unless_it_does_not_fit_and_may_go(checkpoint, tmp_path, model_class):
+def test_a_checkpoints_own_head_is_kept_unless_it_does_not_fit_and_may_go(checkpoint, tmp_path, model_class, caplog):
     """A zoo checkpoint stays one."""
     _, tokenizer = build(model_name_or_path=str(checkpoint))
     told = {"id2label": {0: "bad", 1: "good"}, "problem_type": "multi_label_classification"}  # not that of the data
@@ -43,6 +43,8 @@ def test_a_checkpoints_own_head_is_kept_unless_it_does_not_fit_and_may_go(checkp
     assert type(model).__name__ == {"zoo": "Tfm", "native": ""}[model_class] + "BertForSequenceClassification"
     assert model.config.id2label == {0: "bad", 1: "good"} and torch.equal(weight_of(model), weight_of(own))
     assert model.config.problem_type == classification.ONE_LABEL
+    build(("cat", "dog"), **options)
+    assert "classifies into ['bad', 'good']: its head now learns ['cat', 'dog']" in caplog.text
     labels = ("bad", "good", "ugly")
     with pytest.raises(ValueError, match=r"2 labels \['bad', 'good'\] and the data have 3: \['bad', 'good', 'ugly'\]"):
         build(labels, **options)

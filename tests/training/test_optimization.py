@@ -102,9 +102,6 @@ def test_the_loss_of_smoothed_labels_equals_its_definition(epsilon):
     assert [bool(row.any()) for row in logits.grad] == is_labelled.tolist()
 
 
-BERT, GPT = tfm_zoo.TfmBertForSequenceClassification, tfm_zoo.TfmGPTForCausalLM
-
-
 @pytest.mark.parametrize(
     ("patterns", "frozen", "refused"),
     [
@@ -118,7 +115,7 @@ BERT, GPT = tfm_zoo.TfmBertForSequenceClassification, tfm_zoo.TfmGPTForCausalLM
 )
 def test_names_that_are_frozen(patterns, frozen, refused):
     is_tied = "embed_tokens" in frozen
-    model = tiny_model(GPT) if is_tied else tiny_model(BERT, num_hidden_layers=11)
+    model = tiny_model(tfm_zoo.TfmGPTForCausalLM) if is_tied else classifier(num_hidden_layers=11)
     with pytest.raises(ValueError, match=refused) if refused else nullcontext():
         freeze(model, patterns)
         learns = {name: parameter.requires_grad for name, parameter in model.named_parameters()}

@@ -14,8 +14,6 @@ from tfm_zoo.training.tasks.translation import TranslationOptions
 
 from ..recipes.conftest import ROOT, imported
 
-COMPARISON = imported(ROOT / "recipes" / "compare_architectures.py").ComparisonOptions
-
 
 @pytest.fixture
 def config(tmp_path):
@@ -114,7 +112,7 @@ REFUSED = {
         ("source_lang: en\ntarget_lang: en", "source_lang and target_lang are both 'en'"),
         ("--max_length 3", "unknown option --max_length; did you mean"),
     ],
-    COMPARISON: [
+    imported(ROOT / "recipes" / "compare_architectures.py").ComparisonOptions: [
         ("seed: 1", "give variants"),
         ("variants: '[a, b]'", "expected a mapping of names to fields"),
         ("variants: {a/b: {}}", "variant 'a/b': its name should be one that a folder can have"),

@@ -54,10 +54,11 @@ FILES = {
     "untagged.json": second_of_ten(ONE_TAG, tokens=["a", "b"]),
     "one_tag.json": second_of_ten(ONE_TAG),
     "no_tokens.json": second_of_ten(ONE_TAG, tokens=None),
+    "no_tags.json": second_of_ten(ONE_TAG, tags=None),
 }
 #: data sets of the Hub's kind, by name: their splits
 TEN = {"text": [f"text {i}" for i in range(10)], "label": ["bad", "good"] * 5, "number": [1] * 10, "same": ["one"] * 10}
-TEN |= {"holes": ["a", "b", "a", None] + ["b"] * 6, "blank": ["a", "b", " \t"] + ["c"] * 7}
+TEN |= {"holes": ["a", "b", "a", None] + ["b"] * 6, "blank": ["a", "b", " \t"] + ["c"] * 7, "parts": [{"a": 1}] * 10}
 SETS = {"ten": {"train": TEN}}
 SETS["without_train"] = {split: {"text": ["a", "b"], "label": [0, 1]} for split in ("validation", "test")}
 OF_TEXT, SIDES = {"source_lang": "text"}, ("source_lang", "target_lang")
@@ -84,6 +85,8 @@ REFUSED = {
         ("ten", {"text_column_name": ["number"]}, "text_column_name 'number' holds .*int64.*, not text"),
         ("ten", {"text_column_name": ["holes"]}, "split 'train', row 3, .*, column 'holes': there is no text"),
         ("ten", {"label_column_name": ["same"]}, r"two labels or more; 'same' holds only \['one'\]"),
+        ("ten", {"label_column_name": ["parts"]}, "'parts' holds .*; expected text, whole numbers or booleans"),
+        ("ten", {"classifier_pooling": "mean", "config_overrides": "classifier_pooling=mean"}, "either by itself or"),
         ("ten", {"validation_split_percentage": 0}, "no validation split"),
         ("ten", {"validation_split_percentage": 100}, "train has 10 rows: too few to cut a validation split from it"),
         ("without_train", {}, r"no split to train on among \['validation', 'test'\]"),
@@ -116,6 +119,7 @@ REFUSED = {
     ],
     "tags": [
         ("no_tokens.json", {}, "line 2 .*: text_column_name 'tokens' needs a list of words, not None"),
+        ("no_tags.json", {}, "line 2 .*: label_column_name 'tags' needs a list of tags, not None"),
         ("untagged.json", {}, "split 'train', line 2 of untagged.json: 2 words and 1 tag"),
         ("one_tag.json", {}, r"two tags or more are needed; 'tags' holds only \['O'\]"),
     ],

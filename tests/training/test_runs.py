@@ -63,10 +63,9 @@ def test_trackers_are_named_as_in_transformers(monkeypatch, report_to, with_trac
         start_accelerator(TrainingOptions(report_to=["wandbb"]))
 
 
-FP16 = "mixed_precision 'fp16' is for GPUs: on a CPU it would change nothing; give 'bf16' or 'no'"
 ON_A_CPU = [
     ("ACCELERATE_USE_FSDP", "true", "FSDP: Accelerate has it for GPUs"),  # it would train with DDP
-    ("ACCELERATE_MIXED_PRECISION", "fp16", FP16),
+    ("ACCELERATE_MIXED_PRECISION", "fp16", "mixed_precision 'fp16' is for GPUs: .*; give 'bf16' or 'no'"),
     ("MASTER_ADDR", "127.0.0.1", "several CPU processes: launch them with .* recipes/accelerate/cpu.yaml"),
 ]
 
@@ -101,5 +100,8 @@ def test_deepspeed_is_told_what_it_has_to_know(accelerator, monkeypatch):
     set_engine(accelerator, TrainingOptions(gradient_accumulation_steps=2, per_device_train_batch_size=3))
     told = {"train_micro_batch_size_per_gpu": 3, "gradient_accumulation_steps": 1, "gradient_clipping": 1.0}
     assert plugin.deepspeed_config == settings | told
+    plugin.deepspeed_config["gradient_accumulation_steps"] = 3
+    with pytest.raises(ValueError, match="gradient_accumulation_steps 3: give it as an option of the recipe"):
+        set_engine(accelerator, TrainingOptions(gradient_accumulation_steps=2))
     with pytest.raises(ValueError, match="freeze works on one process and with DDP"):
         set_engine(accelerator, TrainingOptions(freeze=["embeddings"]))

@@ -80,8 +80,9 @@ def test_documents_are_joined_in_one_row(tokenizer, tmp_path):
     between = tokenizer("\n\n")["input_ids"]
     tokens = encoded(tokenizer, "ab", "c", document_separator="\n\n")
     assert tokens.tolist() == [*first, *between, *second, *between]
-    endless = byte_level_bpe([TEXT], 257)
-    endless.eos_token = None
+    with pytest.raises(ValueError, match="split 'train' holds 1 token: too few to predict any"):
+        encoded(tokenizer, "a", document_separator="")
+    (endless := byte_level_bpe([TEXT], 257)).eos_token = None
     with pytest.raises(ValueError, match="has no end-of-text token: give a document_separator"):
         encoded(endless, "ab", "c")
 

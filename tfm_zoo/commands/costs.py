@@ -83,8 +83,7 @@ class Costs:
         from ..training.tasks.classification import predicted
 
         problem = model.config.problem_type or "single_label_classification"
-        figures = load_metrics([self.metric])(predicted(logits, problem), self.labels).figures
-        return next(iter(figures.values()))
+        return next(iter(load_metrics([self.metric])(predicted(logits, problem), self.labels).numbers.values()))
 
 
 def generated() -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import ModelCard, ModelCardData, constants
+from huggingface_hub import ModelCard, ModelCardData
 from jinja2 import Template
 from transformers import PreTrainedModel
 
@@ -92,8 +92,6 @@ def with_source(card: str, source: str) -> str:
 def licence_of(model_name_or_path: str) -> str | None:
     """The licence that a checkpoint's own card states, if it has one that can be read."""
     folder = Path(model_name_or_path)
-    if not folder.is_dir() and constants.HF_HUB_OFFLINE:
-        return None
     try:
         return ModelCard.load(folder / CARD if folder.is_dir() else model_name_or_path).data.get("license")
     except Exception:  # a licence that cannot be read must not cost anybody a trained model
