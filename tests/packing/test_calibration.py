@@ -4,6 +4,7 @@ has the same numbers, bit for bit, whatever stands beside it."""
 import copy
 import json
 import random
+import re
 from functools import partial
 
 import pytest
@@ -136,6 +137,20 @@ def test_as_few_as_needed_fall_back():
     for bound, wanted in ((0.5, 0), (0.78, 1), (0.85, 2), (0.98, 6), (1.1, 7)):
         choices, _ = kept_to(ladders, least, bound)
         assert [c.layers[0] for c in choices if c.kind == "bfloat16"] == [str(i) for i in range(8 - wanted, 8)]
+
+
+def test_every_fourth_text_is_held_out(caplog):
+    """Of 16: it gives no scale, and the log tells its cosine."""
+    texts, tokenizer = [f"{one} {other}" for one in SENTENCES for other in SENTENCES], make_tokenizer()
+    others = [text for number, text in enumerate(texts, 1) if number % 4]
+    models = [
+        pack_weights(tiny_model(TfmBertModel), "int8", calibrate=given, tokenizer=tokenizer, least_cosine=0)
+        for given in (texts * 2, others)
+    ]
+    assert vectors(models[0], ragged_batch()).equal(vectors(models[1], ragged_batch()))
+    found = [re.search(r"on 12 texts. On (.*), the cosine .* (.*) in the mean", each) for each in caplog.messages]
+    assert [each[1] for each in found] == ["4 held-out texts", "them"] and found[0][2] != found[1][2]
+    assert ["others may lose more" in each for each in caplog.messages] == [False, True]
 
 
 def test_texts(tmp_path):
