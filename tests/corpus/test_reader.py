@@ -97,6 +97,8 @@ BAD = {
     "embedding_dtype 'bfloat16'": {"pooling": "cls", "embedding_dtype": "bfloat16"},
     "tokens_per_batch must be at least 1, not 0": {"pooling": "cls", "tokens_per_batch": 0},
     "pooling 'mean': .* gives labels, and no vectors": {"model": "BertForSequenceClassification", "pooling": "mean"},
+    "no calibrate: save what pack_weights": {"pooling": "cls", "pack": "int8", "calibrate": ["a text"]},
+    "'batch_size': a reader takes .*, tokens_per_batch,": {"pooling": "cls", "batch_size": 2},
     "neither labels, tags nor vectors": {"model": "BertForQuestionAnswering"},
     "names Dense, which is not read": {"model": "BertModel"},
 }
