@@ -74,8 +74,7 @@ def test_labels_are_those_of_the_pipeline(texts, tmp_path, problem):
 
 
 def test_tags_are_those_of_the_pipeline(texts, tmp_path):
-    names = {0: "O", 1: "B-film", 2: "I-film"}
-    save(tmp_path, "BertForTokenClassification", files=False, id2label=names)
+    save(tmp_path, "BertForTokenClassification", files=False, id2label={0: "O", 1: "B-film", 2: "I-film"})
     tag = pipeline("token-classification", str(tmp_path), aggregation_strategy="first", device="cpu")
     short = [text for text in texts if len(text) < 50]
     results = [*CorpusReader.from_pretrained(tmp_path)(short)]

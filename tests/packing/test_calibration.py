@@ -4,13 +4,13 @@ has the same numbers, bit for bit, whatever stands beside it."""
 import copy
 import json
 import random
-import re
 from functools import partial
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModel
 
 import tfm_zoo
@@ -139,28 +139,19 @@ def test_as_few_as_needed_fall_back():
         assert [c.layers[0] for c in choices if c.kind == "bfloat16"] == [str(i) for i in range(8 - wanted, 8)]
 
 
-def test_every_fourth_text_is_held_out(caplog):
-    """Of 16: it gives no scale, and the log tells its cosine."""
-    texts, tokenizer = [f"{one} {other}" for one in SENTENCES for other in SENTENCES], make_tokenizer()
-    others = [text for number, text in enumerate(texts, 1) if number % 4]
-    models = [
-        pack_weights(tiny_model(TfmBertModel), "int8", calibrate=given, tokenizer=tokenizer, least_cosine=0)
-        for given in (texts * 2, others)
-    ]
-    assert vectors(models[0], ragged_batch()).equal(vectors(models[1], ragged_batch()))
-    found = [re.search(r"on 12 texts. On (.*), the cosine .* (.*) in the mean", each) for each in caplog.messages]
-    assert [each[1] for each in found] == ["4 held-out texts", "them"] and found[0][2] != found[1][2]
-    assert ["others may lose more" in each for each in caplog.messages] == [False, True]
-
-
-def test_texts(tmp_path):
-    """With a tokenizer that is given, or that of the model's folder."""
+def test_every_fourth_text_is_held_out(tmp_path, caplog):
+    """Of 16: it gives no scale, and the log tells its cosine. The tokenizer is given, or that of the model's folder."""
     model, tokenizer = tiny_model(TfmBertModel), make_tokenizer()
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    given = pack_weights(model, "int8", calibrate=SENTENCES, tokenizer=tokenizer)
-    found = pack_weights(TfmBertModel.from_pretrained(tmp_path), "int8", calibrate=SENTENCES)
+    texts = [f"{one} {other}" for one in SENTENCES for other in SENTENCES]
+    given = pack_weights(model, "int8", calibrate=texts * 2, tokenizer=tokenizer, least_cosine=0)
+    del texts[3::4]
+    found = pack_weights(TfmBertModel.from_pretrained(tmp_path), "int8", calibrate=texts, least_cosine=0)
     assert vectors(given, ragged_batch()).equal(vectors(found, ragged_batch()))
+    held_out, few = (each for each in caplog.messages if "on 12 texts" in each)
+    assert "On 4 held-out texts" in held_out and "others may lose more" not in held_out
+    assert "On them" in few and "others may lose more" in few
 
 
 REFUSED = [
@@ -196,16 +187,9 @@ def test_attention_is_that_of_the_implementation():
     assert (ways[0] - ways[2]).norm() < 0.02 * ways[2].norm() and (ways[1] - ways[2]).norm() < 0.02 * ways[2].norm()
 
 
-def texts() -> list[list[int]]:
-    numbers = random.Random(0)
-    return [[numbers.randrange(1, 61) for _ in range(numbers.randint(1, LONGEST))] for _ in range(COUNT)]
-
-
 def padded(rows: list[list[int]]) -> dict[str, torch.Tensor]:
-    longest = max(map(len, rows))
-    ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
-    mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
-    return {"input_ids": ids, "attention_mask": mask}
+    ids = pad_sequence([*map(torch.tensor, rows)], batch_first=True)
+    return {"input_ids": ids, "attention_mask": (ids > 0).long()}
 
 
 @torch.inference_mode()
@@ -221,18 +205,16 @@ def computed(model, rows: list[list[int]], size: int) -> list[list[torch.Tensor]
 
 
 @pytest.mark.parametrize("head, fields", [(TfmBertModel, {}), (TfmBertForSequenceClassification, GATED)])
-def test_same_vector(head, fields):
+def test_same_vector(head, fields, request):
     """Alone, in batches of 2 to 128, in another order, on one thread and on two."""
-    rows, threads = texts(), torch.get_num_threads()
-    model = tiny_model(head, **fields)
+    request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
+    numbers, model = random.Random(0), tiny_model(head, **fields)
+    rows = [[numbers.randrange(1, 61) for _ in range(numbers.randint(1, LONGEST))] for _ in range(COUNT)]
     pack_weights(model, "int8", calibrate=[padded(rows[:32])], least_cosine=0)
     wanted = computed(model, rows, 1)
-    places = random.Random(1).sample(range(COUNT), COUNT)
-    try:
-        for count, size in ((1, 2), (1, 17), (2, 5), (2, 32), (2, COUNT)):
-            torch.set_num_threads(count)
-            found = computed(model, [rows[place] for place in places], size)
-            for place, outputs in zip(places, found, strict=True):
-                assert all(map(torch.equal, outputs, wanted[place])), (count, size, rows[place])
-    finally:
-        torch.set_num_threads(threads)
+    places = numbers.sample(range(COUNT), COUNT)
+    for count, size in ((1, 2), (1, 17), (2, 5), (2, 32), (2, COUNT)):
+        torch.set_num_threads(count)
+        found = computed(model, [rows[place] for place in places], size)
+        for place, outputs in zip(places, found, strict=True):
+            assert all(map(torch.equal, outputs, wanted[place])), (count, size, rows[place])
