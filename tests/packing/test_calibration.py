@@ -6,6 +6,7 @@ import json
 import random
 from functools import partial
 
+import pandas
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -19,7 +20,6 @@ from tfm_zoo import TfmEncoderDecoderForConditionalGeneration as Translator
 from tfm_zoo.hub.pushing import card_of_folder
 from tfm_zoo.inference.packing import attention
 from tfm_zoo.inference.packing.calibration import Choice, kept_to
-from tfm_zoo.inference.packing.linear import PackedLinear
 from tfm_zoo.inference.packing.products import CalibratedProduct, ManyRowsInt8Product, has_bfloat16, levels_of
 from tfm_zoo.inference.packing.roundings import TOP, Rounding
 from tfm_zoo.inference.packing.weights import CalibratedWeight
@@ -49,10 +49,6 @@ def vectors(model, batch: dict) -> torch.Tensor:
 
 def cosine(model, other, batch: dict) -> float:
     return F.cosine_similarity(vectors(model, batch), vectors(other, batch), dim=-1).min().item()
-
-
-def products(model) -> list:
-    return [module.product for module in model.modules() if isinstance(module, PackedLinear)]
 
 
 @pytest.mark.parametrize("size", [1, 48])
@@ -89,7 +85,7 @@ def test_near_and_saved(head, fields, tmp_path, caplog):
     """The vectors are near those of the whole model, and the same bit for bit once the model is loaded again."""
     model, batch = tiny_model(head, **fields), ragged_batch(head)
     twin = calibrated(copy.deepcopy(model))
-    assert any(isinstance(each, CalibratedProduct) for each in products(twin))
+    assert any(isinstance(getattr(each, "product", None), CalibratedProduct) for each in twin.modules())
     if head is TfmBertModel:  # bytes go from product to product, through a feed-forward whose GELU the first computes
         assert all(layer.mlp.up_proj.dtype == torch.uint8 for layer in twin.layers)
         assert twin.state_dict()["layers.0.mlp.down_proj.weight"].dtype == torch.int8
@@ -150,14 +146,15 @@ def test_every_fourth_text_is_held_out(tmp_path, caplog):
     found = pack_weights(TfmBertModel.from_pretrained(tmp_path), "int8", calibrate=texts, least_cosine=0)
     assert vectors(given, ragged_batch()).equal(vectors(found, ragged_batch()))
     held_out, few = (each for each in caplog.messages if "on 12 texts" in each)
-    assert "On 4 held-out texts" in held_out and "others may lose more" not in held_out
-    assert "On them" in few and "others may lose more" in few
+    assert "On 4 held-out texts" in held_out and "On them" in few and "others may lose more" in few
 
 
 REFUSED = [
     (ENCODER, {"dtype": "bfloat16", "calibrate": [{}]}, "calibrate is for dtype='int8', not for 'bfloat16'"),
     (ENCODER, {"calibrate": "a text"}, "not the str given"),
     (ENCODER, {"calibrate": []}, "calibrate is empty"),
+    (ENCODER, {"calibrate": pandas.DataFrame({"text": SENTENCES})}, "not the DataFrame given"),
+    (ENCODER, {"calibrate": [{"text": "a film"}]}, "it holds a dict of text without tensors"),
     (ENCODER, {"calibrate": [1, 2]}, "it holds the int '1'"),
     (ENCODER, {"calibrate": [{}], "least_cosine": 2}, "least_cosine=2 should be a number from 0 to 1"),
     (ENCODER, {"calibrate": SENTENCES}, "Texts to calibrate with need"),

@@ -115,7 +115,9 @@ def calibrate_layers(
     if worst < least_cosine:
         said += f" The least of all, {worst:.4f}, is below least_cosine={least_cosine}, with all layers in bfloat16."
     if not given.held_out:
-        said += " The same texts gave the scales: others may lose more. Of 16 or more, a fourth is held out to judge."
+        said += (
+            " They gave the scales, too: others may lose more. Of 16 or more (or batches), a fourth is held out."
+        )
     judged, texts = (cosines[count:], f"{len(wanted) - count} held-out texts") if given.held_out else (cosines, "them")
     logger.warning(
         f"Calibrated {sum(len(c.layers) for c in choices if c.rounding)} layers on {count} texts. On {texts}, the "
@@ -299,7 +301,7 @@ def batches_of(model: PreTrainedModel, given: Iterable, tokenizer: Any = None) -
     Raises:
         ValueError: for anything else, which it names, or nothing; and for texts whose tokenizer is not known.
     """
-    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+    if isinstance(given, (str, bytes, Mapping)) or hasattr(given, "columns") or not isinstance(given, Iterable):
         raise ValueError(
             f"calibrate takes a list of texts or of batches of inputs, not the {type(given).__name__} given."
         )
@@ -336,11 +338,11 @@ def inputs_of(batch: Any) -> Batch:
     if not isinstance(batch, Mapping):
         found = f"{type(batch).__name__} {str(batch)[:40]!r}"
         raise ValueError(f"calibrate takes texts alone or batches alone, dicts of tensors; it holds the {found}.")
-    return {
-        name: each
-        for name, each in batch.items()
-        if isinstance(each, torch.Tensor) and name != "labels" and not name.startswith("decoder_")
-    }
+    tensors = {name: each for name, each in batch.items() if isinstance(each, torch.Tensor) and name != "labels"}
+    if not tensors:
+        found = f"a dict of {', '.join(map(str, batch)) or 'nothing'} without tensors"
+        raise ValueError(f"calibrate takes texts alone or batches alone, dicts of tensors; it holds {found}.")
+    return {name: each for name, each in tensors.items() if not name.startswith("decoder_")}
 
 
 def kind_of(item: Any) -> str:

@@ -120,6 +120,8 @@ def pack_weights(
             cannot be compiled; and if there is nothing to calibrate with.
     """
     dtype = name_of(dtype)
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"pack_weights takes a model, not the {type(model).__name__} {str(model)!r}: load it first.")
     if calibrate is not None and dtype not in (None, "int8"):
         raise ValueError(f"calibrate is for dtype='int8', not for {dtype!r}.")
     if not 0 <= least_cosine <= 1:
