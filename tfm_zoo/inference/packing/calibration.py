@@ -115,9 +115,7 @@ def calibrate_layers(
     if worst < least_cosine:
         said += f" The least of all, {worst:.4f}, is below least_cosine={least_cosine}, with all layers in bfloat16."
     if not given.held_out:
-        said += (
-            " They gave the scales, too: others may lose more. Of 16 or more (or batches), a fourth is held out."
-        )
+        said += " They gave the scales, too: others may lose more. Of 16 or more (or batches), a fourth is held out."
     judged, texts = (cosines[count:], f"{len(wanted) - count} held-out texts") if given.held_out else (cosines, "them")
     logger.warning(
         f"Calibrated {sum(len(c.layers) for c in choices if c.rounding)} layers on {count} texts. On {texts}, the "
