@@ -74,8 +74,7 @@ def test_labels_are_those_of_the_pipeline(texts, tmp_path, problem):
 
 
 def test_tags_are_those_of_the_pipeline(texts, tmp_path):
-    names = {0: "O", 1: "B-film", 2: "I-film"}
-    save(tmp_path, "BertForTokenClassification", files=False, id2label=names)
+    save(tmp_path, "BertForTokenClassification", files=False, id2label={0: "O", 1: "B-film", 2: "I-film"})
     tag = pipeline("token-classification", str(tmp_path), aggregation_strategy="first", device="cpu")
     short = [text for text in texts if len(text) < 50]
     results = [*CorpusReader.from_pretrained(tmp_path)(short)]
@@ -97,6 +96,8 @@ BAD = {
     "embedding_dtype 'bfloat16'": {"pooling": "cls", "embedding_dtype": "bfloat16"},
     "tokens_per_batch must be at least 1, not 0": {"pooling": "cls", "tokens_per_batch": 0},
     "pooling 'mean': .* gives labels, and no vectors": {"model": "BertForSequenceClassification", "pooling": "mean"},
+    "no calibrate: save what pack_weights": {"pooling": "cls", "pack": "int8", "calibrate": ["a text"]},
+    "'batch_size': a reader takes .*, tokens_per_batch,": {"pooling": "cls", "batch_size": 2},
     "neither labels, tags nor vectors": {"model": "BertForQuestionAnswering"},
     "names Dense, which is not read": {"model": "BertModel"},
 }

@@ -6,10 +6,12 @@ import json
 import random
 from functools import partial
 
+import pandas
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModel
 
 import tfm_zoo
@@ -18,7 +20,6 @@ from tfm_zoo import TfmEncoderDecoderForConditionalGeneration as Translator
 from tfm_zoo.hub.pushing import card_of_folder
 from tfm_zoo.inference.packing import attention
 from tfm_zoo.inference.packing.calibration import Choice, kept_to
-from tfm_zoo.inference.packing.linear import PackedLinear
 from tfm_zoo.inference.packing.products import CalibratedProduct, ManyRowsInt8Product, has_bfloat16, levels_of
 from tfm_zoo.inference.packing.roundings import TOP, Rounding
 from tfm_zoo.inference.packing.weights import CalibratedWeight
@@ -48,10 +49,6 @@ def vectors(model, batch: dict) -> torch.Tensor:
 
 def cosine(model, other, batch: dict) -> float:
     return F.cosine_similarity(vectors(model, batch), vectors(other, batch), dim=-1).min().item()
-
-
-def products(model) -> list:
-    return [module.product for module in model.modules() if isinstance(module, PackedLinear)]
 
 
 @pytest.mark.parametrize("size", [1, 48])
@@ -88,7 +85,7 @@ def test_near_and_saved(head, fields, tmp_path, caplog):
     """The vectors are near those of the whole model, and the same bit for bit once the model is loaded again."""
     model, batch = tiny_model(head, **fields), ragged_batch(head)
     twin = calibrated(copy.deepcopy(model))
-    assert any(isinstance(each, CalibratedProduct) for each in products(twin))
+    assert any(isinstance(getattr(each, "product", None), CalibratedProduct) for each in twin.modules())
     if head is TfmBertModel:  # bytes go from product to product, through a feed-forward whose GELU the first computes
         assert all(layer.mlp.up_proj.dtype == torch.uint8 for layer in twin.layers)
         assert twin.state_dict()["layers.0.mlp.down_proj.weight"].dtype == torch.int8
@@ -138,20 +135,26 @@ def test_as_few_as_needed_fall_back():
         assert [c.layers[0] for c in choices if c.kind == "bfloat16"] == [str(i) for i in range(8 - wanted, 8)]
 
 
-def test_texts(tmp_path):
-    """With a tokenizer that is given, or that of the model's folder."""
+def test_every_fourth_text_is_held_out(tmp_path, caplog):
+    """Of 16: it gives no scale, and the log tells its cosine. The tokenizer is given, or that of the model's folder."""
     model, tokenizer = tiny_model(TfmBertModel), make_tokenizer()
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    given = pack_weights(model, "int8", calibrate=SENTENCES, tokenizer=tokenizer)
-    found = pack_weights(TfmBertModel.from_pretrained(tmp_path), "int8", calibrate=SENTENCES)
+    texts = [f"{one} {other}" for one in SENTENCES for other in SENTENCES]
+    given = pack_weights(model, "int8", calibrate=texts * 2, tokenizer=tokenizer, least_cosine=0)
+    del texts[3::4]
+    found = pack_weights(TfmBertModel.from_pretrained(tmp_path), "int8", calibrate=texts, least_cosine=0)
     assert vectors(given, ragged_batch()).equal(vectors(found, ragged_batch()))
+    held_out, few = (each for each in caplog.messages if "on 12 texts" in each)
+    assert "On 4 held-out texts" in held_out and "On them" in few and "others may lose more" in few
 
 
 REFUSED = [
     (ENCODER, {"dtype": "bfloat16", "calibrate": [{}]}, "calibrate is for dtype='int8', not for 'bfloat16'"),
     (ENCODER, {"calibrate": "a text"}, "not the str given"),
     (ENCODER, {"calibrate": []}, "calibrate is empty"),
+    (ENCODER, {"calibrate": pandas.DataFrame({"text": SENTENCES})}, "not the DataFrame given"),
+    (ENCODER, {"calibrate": [{"text": "a film"}]}, "it holds a dict of text without tensors"),
     (ENCODER, {"calibrate": [1, 2]}, "it holds the int '1'"),
     (ENCODER, {"calibrate": [{}], "least_cosine": 2}, "least_cosine=2 should be a number from 0 to 1"),
     (ENCODER, {"calibrate": SENTENCES}, "Texts to calibrate with need"),
@@ -181,16 +184,9 @@ def test_attention_is_that_of_the_implementation():
     assert (ways[0] - ways[2]).norm() < 0.02 * ways[2].norm() and (ways[1] - ways[2]).norm() < 0.02 * ways[2].norm()
 
 
-def texts() -> list[list[int]]:
-    numbers = random.Random(0)
-    return [[numbers.randrange(1, 61) for _ in range(numbers.randint(1, LONGEST))] for _ in range(COUNT)]
-
-
 def padded(rows: list[list[int]]) -> dict[str, torch.Tensor]:
-    longest = max(map(len, rows))
-    ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
-    mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
-    return {"input_ids": ids, "attention_mask": mask}
+    ids = pad_sequence([*map(torch.tensor, rows)], batch_first=True)
+    return {"input_ids": ids, "attention_mask": (ids > 0).long()}
 
 
 @torch.inference_mode()
@@ -206,18 +202,16 @@ def computed(model, rows: list[list[int]], size: int) -> list[list[torch.Tensor]
 
 
 @pytest.mark.parametrize("head, fields", [(TfmBertModel, {}), (TfmBertForSequenceClassification, GATED)])
-def test_same_vector(head, fields):
+def test_same_vector(head, fields, request):
     """Alone, in batches of 2 to 128, in another order, on one thread and on two."""
-    rows, threads = texts(), torch.get_num_threads()
-    model = tiny_model(head, **fields)
+    request.addfinalizer(partial(torch.set_num_threads, torch.get_num_threads()))
+    numbers, model = random.Random(0), tiny_model(head, **fields)
+    rows = [[numbers.randrange(1, 61) for _ in range(numbers.randint(1, LONGEST))] for _ in range(COUNT)]
     pack_weights(model, "int8", calibrate=[padded(rows[:32])], least_cosine=0)
     wanted = computed(model, rows, 1)
-    places = random.Random(1).sample(range(COUNT), COUNT)
-    try:
-        for count, size in ((1, 2), (1, 17), (2, 5), (2, 32), (2, COUNT)):
-            torch.set_num_threads(count)
-            found = computed(model, [rows[place] for place in places], size)
-            for place, outputs in zip(places, found, strict=True):
-                assert all(map(torch.equal, outputs, wanted[place])), (count, size, rows[place])
-    finally:
-        torch.set_num_threads(threads)
+    places = numbers.sample(range(COUNT), COUNT)
+    for count, size in ((1, 2), (1, 17), (2, 5), (2, 32), (2, COUNT)):
+        torch.set_num_threads(count)
+        found = computed(model, [rows[place] for place in places], size)
+        for place, outputs in zip(places, found, strict=True):
+            assert all(map(torch.equal, outputs, wanted[place])), (count, size, rows[place])

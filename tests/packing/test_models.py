@@ -163,6 +163,7 @@ def test_the_kernel_computes_the_activation():
 
 REFUSED = [
     (lambda model: tfm_zoo.quantize_int8(model.train()), "training mode"),
+    (lambda model: pack_weights("my-model"), "takes a model, not the str 'my-model'"),
     (lambda model: pack_weights(model, "int3"), "dtype='int3' should be"),
     (lambda model: pack_weights(model.to("meta"), "int8"), "on meta"),
     (lambda _: pack_weights(tiny_model(TfmBertForMaskedLM), compile=True), "MaskedLM does not generate"),

@@ -66,6 +66,8 @@ def test_attention_as_a_page(folders, here):
         (["block", "gpt2", "-o", f"{'x' * 300}.png"], "x.png' cannot be written: File name too long."),
         (["block", "gpt2", "-o", "texts.txt/a.png"], "texts.txt is a file."),
         (["block", "gemma-3-270"], "Did you mean 'gemma-3-270m'?"),
+        (["block", "gpt2-small"], "Did you mean 'gpt2'?"),
+        (["block", "t5-base"], "Did you mean 't5-small'?"),
         (["heads", "encoder"], "Give texts, or a --file with one text per line."),
         (["positions", "bare"], "has no positions to show"),
         (["positions", "gpt2"], "positions are among the weights, which a configuration lacks"),

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from inspect import signature
 from itertools import islice
 from sys import maxsize
 from textwrap import shorten
@@ -23,6 +24,12 @@ from .results import Embeddings, Labels, Tags, results_of
 
 #: texts that are tokenized and sorted together, and positions of a batch, padding included
 WINDOW, TOKENS_PER_BATCH = 8192, 4096  # a batch of twice as many takes a tenth longer on a CPU
+#: arguments that a reader does not take, and what to do instead
+INSTEAD = {
+    "calibrate": "save what pack_weights(model, 'int8', calibrate=texts) returns, with the tokenizer, and read that "
+    "folder (with pooling=, which this does not save)",
+    "torch_dtype": "its name is dtype",
+}
 
 
 class CorpusReader:
@@ -102,11 +109,13 @@ class CorpusReader:
             loading: arguments of `from_pretrained`, such as `trust_remote_code` and `revision`.
 
         Raises:
-            ValueError: for a value that does not fit the model; the message names it.
+            ValueError: for a value that does not fit the model, or an unknown argument; the message names it.
             FileNotFoundError: for a folder that is missing.
         """
         if dtype not in ("float32", "bfloat16", "float16"):
             raise ValueError(f"dtype {dtype!r}: a model computes in float32, bfloat16 or float16")
+        if wrong := next((name for name in loading if name in INSTEAD), None):
+            raise ValueError(f"a reader takes no {wrong}: {INSTEAD[wrong]}")
         check_folder(source, token=loading.get("token"))
         config = AutoConfig.from_pretrained(source, **loading)
         kind = results_of(config)
@@ -119,7 +128,13 @@ class CorpusReader:
         settings = settings._replace(pooling=tuple(pooling.split("+"))) if pooling else settings
         prompt = settings.prompt(prompt_name)
         tokenizer = AutoTokenizer.from_pretrained(source, **loading)
-        model = kind.auto_class.from_pretrained(source, dtype=getattr(torch, dtype), **loading)
+        try:
+            model = kind.auto_class.from_pretrained(source, dtype=getattr(torch, dtype), **loading)
+        except TypeError as error:
+            if "unexpected keyword argument" not in str(error):
+                raise
+            own = ", ".join(name for name in signature(cls.from_pretrained).parameters if name != "loading")
+            raise ValueError(f"{error}: a reader takes {own}, and arguments of from_pretrained") from error
         with suppress(ConversionError):  # a zoo model, or one that the zoo does not convert, stays as it is
             model = from_official(model)
         model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")

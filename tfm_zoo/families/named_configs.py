@@ -432,7 +432,13 @@ def named_config(name: str, **overrides: Any) -> TfmConfig:
 
 
 def suggestion(name: str) -> str:
-    """A question, after a blank, whether the name most like this one is meant; or nothing."""
+    """A question, after a blank, whether the name most like this one is meant, first of its family; or nothing."""
     wanted = name.rpartition("/")[2].lower()
-    near = [each for each in NAMED_CONFIGS if each.startswith(wanted)] or get_close_matches(wanted, NAMED_CONFIGS, n=1)
+    family = [each for each in NAMED_CONFIGS if each.partition("-")[0] == wanted.partition("-")[0]]
+    near = (
+        [each for each in NAMED_CONFIGS if each.startswith(wanted)]
+        or sorted((each for each in NAMED_CONFIGS if wanted.startswith(each)), key=len, reverse=True)
+        or get_close_matches(wanted, family, n=1, cutoff=0)
+        or get_close_matches(wanted, NAMED_CONFIGS, n=1)
+    )
     return f" Did you mean {near[0]!r}?" if near else ""

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from .modes import UnfollowedError
+from .packing.calibration import Given
 from .packing.packing import check, pack_layers
 from .twins import Twin, adapted
 
@@ -13,7 +14,7 @@ NOT_TRAINED = (
 )
 
 
-def pack(twin: Twin, owner: nn.Module, dtype: str, batches: list | None) -> None:
+def pack(twin: Twin, owner: nn.Module, dtype: str, batches: Given | None) -> None:
     """Packs the linear layers of a twin, calibrated with these inputs; the official ones stay as they are."""
     if any(adapted(module) is not None for module in owner.modules()):
         raise UnfollowedError(f"its adapters keep its weights from being packed in {dtype}: merge them first")

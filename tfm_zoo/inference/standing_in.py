@@ -16,6 +16,7 @@ from .calls import Call, TracedError
 from .finding import found_in
 from .modes import Modes, UnfollowedError
 from .packed import NOT_TRAINED, pack, refusing_gradients, state_of
+from .packing.calibration import Given
 from .reading import READ, UNKNOWN, read_by, reading
 from .twins import fresh_like, make_twin
 from .watching import Watch, difference, divided_by, inner_hooks
@@ -132,7 +133,7 @@ class BaseStandIn(StandIn):
         batches: inputs to calibrate packed weights with. `None`: they are not calibrated.
     """
 
-    def __init__(self, owner: nn.Module, holder: nn.Module, dtype: str | None = None, batches: list | None = None):
+    def __init__(self, owner: nn.Module, holder: nn.Module, dtype: str | None = None, batches: Given | None = None):
         super().__init__(owner)
         self.holder, self.dtype, self.batches = holder, dtype, batches
         self.watch: Watch | None = None

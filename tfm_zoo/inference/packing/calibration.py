@@ -19,6 +19,8 @@ from .weights import CalibratedWeight, Int8Weight, KeptWeight
 logger = logging.getLogger(__name__)
 
 TEXTS = 32  # of a batch
+#: of 16 or more, every fourth is held out: it judges the scales that the others gave
+ENOUGH, EVERY = 16, 4
 LONGEST = 512  # tokens of a text
 ROWS = 512  # inputs of a product by which its roundings are compared
 #: How many times as much one scale may lose as scales of channels. These cost a pass over the inputs; of a feed-forward
@@ -28,6 +30,13 @@ PASS, HANDED_OVER = 1.1, 100.0
 WRITERS = {"TfmAttention": ("o_proj", "v_proj"), "TfmMLP": ("down_proj", "up_proj")}
 
 Batch = Mapping[str, torch.Tensor]
+
+
+class Given(NamedTuple):
+    """What a user calibrates with: batches that give the scales, and others, or an empty list, that judge them."""
+
+    batches: list[Batch]
+    held_out: list[Batch]
 
 
 class Seen(NamedTuple):
@@ -62,7 +71,7 @@ class Choice(NamedTuple):
 
 def calibrate_layers(
     model: PreTrainedModel,
-    batches: list[Batch],
+    given: Given,
     groups: list[tuple[str, ...]],
     least_cosine: float,
     pack: Callable[[nn.Module], object],
@@ -71,7 +80,7 @@ def calibrate_layers(
 
     Args:
         model: the model, which is not packed yet.
-        batches: what it reads.
+        given: what it reads.
         groups: names of layers that may be calibrated; those that share an input are one group.
         least_cosine: the bound for the vector of each text, the mean of the last hidden states of its tokens.
         pack: packs a model.
@@ -79,20 +88,21 @@ def calibrate_layers(
     Returns:
         What [`TfmQuantizationConfig`] says of it.
     """
-    seen, wanted = watch(model, batches, groups)
+    seen, wanted = watch(model, given.batches, groups)
+    count, wanted = len(wanted), torch.cat([wanted, *run(model, given.held_out)])
     ladders = [ladder_of(model, group, seen[group]) for group in tqdm(groups, desc="Calibrating") if group in seen]
     if not ladders:
         logger.warning("Calibrated no product: no linear layer reads the texts.")
         return {"inputs": {}}
 
-    def least(choices: list[Choice]) -> tuple[float, float]:
+    def least(choices: list[Choice]) -> tuple[float, torch.Tensor]:
         trial = copy.deepcopy(model)
         apply(trial, choices)
         pack(trial)
-        found = F.cosine_similarity(torch.cat([*run(trial, batches)]), wanted, dim=-1)
-        return found.min().item(), found.mean().item()
+        found = F.cosine_similarity(torch.cat([*run(trial, given.batches + given.held_out)]), wanted, dim=-1)
+        return found.min().item(), found
 
-    choices, (worst, mean) = kept_to(ladders, least, least_cosine)
+    choices, (worst, cosines) = kept_to(ladders, least, least_cosine)
     apply(model, choices)
     fallen = [
         f"{', '.join(choice.layers)} to {choice.kind}"
@@ -102,20 +112,24 @@ def calibrate_layers(
     unseen = sum(map(len, groups)) - sum(len(choice.layers) for choice in choices)
     said = f" Fell back: {'; '.join(fallen)}." if fallen else " No layer fell back."
     said += f" {unseen} layers read no text, and stay by rows." if unseen else ""
-    short = "" if worst >= least_cosine else f" (below least_cosine={least_cosine}, with all layers in bfloat16)"
+    if worst < least_cosine:
+        said += f" The least of all, {worst:.4f}, is below least_cosine={least_cosine}, with all layers in bfloat16."
+    if not given.held_out:
+        said += " They gave the scales, too: others may lose more. Of 16 or more (or batches), a fourth is held out."
+    judged, texts = (cosines[count:], f"{len(wanted) - count} held-out texts") if given.held_out else (cosines, "them")
     logger.warning(
-        f"Calibrated {sum(len(c.layers) for c in choices if c.rounding)} layers on {len(wanted)} texts: the cosine to "
-        f"the vectors before is {mean:.4f} in the mean and {worst:.4f} at least{short}.{said}"
+        f"Calibrated {sum(len(c.layers) for c in choices if c.rounding)} layers on {count} texts. On {texts}, the "
+        f"cosine to the vectors before is {judged.mean():.4f} in the mean and {judged.min():.4f} at least.{said}"
     )
     inputs = {name: choice.kind for choice in choices for name in choice.layers if choice.kind != "rows"}
     return {"inputs": inputs, "least_cosine": round(worst, 4)}
 
 
 def kept_to(
-    ladders: list[list[Choice]], least: Callable[[list[Choice]], tuple[float, float]], bound: float
-) -> tuple[list[Choice], tuple[float, float]]:
-    """A choice from each ladder, so that as few as possible fall back and the cosine keeps to a bound; and the least
-    and the mean cosine. What loses most goes up its ladder first."""
+    ladders: list[list[Choice]], least: Callable[[list[Choice]], tuple[float, Any]], bound: float
+) -> tuple[list[Choice], tuple[float, Any]]:
+    """A choice from each ladder, so that as few as possible fall back and the least cosine keeps to a bound; and what
+    `least` gives for it: this cosine, and more. What loses most goes up its ladder first."""
     rungs = [[0] * len(ladders)]
     while True:
         losses = [ladder[rung].loss for ladder, rung in zip(ladders, rungs[-1], strict=True)]
@@ -278,13 +292,14 @@ def watch(
     return seen, wanted
 
 
-def batches_of(model: PreTrainedModel, given: Iterable, tokenizer: Any = None) -> list[Batch]:
-    """Batches of inputs from what a user calibrates with: batches, or texts and a tokenizer.
+def batches_of(model: PreTrainedModel, given: Iterable, tokenizer: Any = None) -> Given:
+    """Batches of inputs from what a user calibrates with: batches, or texts and a tokenizer. Of 16 or more, every
+    fourth is held out.
 
     Raises:
         ValueError: for anything else, which it names, or nothing; and for texts whose tokenizer is not known.
     """
-    if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
+    if isinstance(given, (str, bytes, Mapping)) or hasattr(given, "columns") or not isinstance(given, Iterable):
         raise ValueError(
             f"calibrate takes a list of texts or of batches of inputs, not the {type(given).__name__} given."
         )
@@ -298,19 +313,34 @@ def batches_of(model: PreTrainedModel, given: Iterable, tokenizer: Any = None) -
         raise ValueError(f"calibrate takes texts alone, pairs of texts alone or batches alone; {found}.")
     if any(kinds):
         tokenizer = tokenizer or tokenizer_of(model)
-        longest = min(LONGEST, tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", LONGEST))
-        options = {"truncation": True, "max_length": longest, "padding": True, "return_tensors": "pt"}
-        portions = [given[start : start + TEXTS] for start in range(0, len(given), TEXTS)]
-        sides = (zip(*portion, strict=True) if kinds[0] == "pair" else [portion] for portion in portions)
-        given = [tokenizer(*map(list, each), **options) for each in sides]
-    batches = []
-    for batch in given:
-        if not isinstance(batch, Mapping):
-            found = f"{type(batch).__name__} {str(batch)[:40]!r}"
-            raise ValueError(f"calibrate takes texts alone or batches alone, dicts of tensors; it holds the {found}.")
-        inputs = {name: each for name, each in batch.items() if isinstance(each, torch.Tensor) and name != "labels"}
-        batches.append({n: each for n, each in inputs.items() if not n.startswith("decoder_")})
-    return batches
+        given = [*dict.fromkeys(given if kinds[0] == "text" else map(tuple, given))]
+    held_out = given[EVERY - 1 :: EVERY] if len(given) >= ENOUGH else []
+    if held_out:
+        del given[EVERY - 1 :: EVERY]
+    if any(kinds):
+        given, held_out = (tokenized(part, model, tokenizer) for part in (given, held_out))
+    return Given([inputs_of(batch) for batch in given], [inputs_of(batch) for batch in held_out])
+
+
+def tokenized(texts: list[Any], model: PreTrainedModel, tokenizer: Any) -> list[Batch]:
+    """Batches of texts, or of pairs of texts."""
+    longest = min(LONGEST, tokenizer.model_max_length, getattr(model.config, "max_position_embeddings", LONGEST))
+    options = {"truncation": True, "max_length": longest, "padding": True, "return_tensors": "pt"}
+    portions = [texts[start : start + TEXTS] for start in range(0, len(texts), TEXTS)]
+    sides = ([portion] if isinstance(portion[0], str) else zip(*portion, strict=True) for portion in portions)
+    return [tokenizer(*map(list, each), **options) for each in sides]
+
+
+def inputs_of(batch: Any) -> Batch:
+    """What an encoder reads of a batch."""
+    if not isinstance(batch, Mapping):
+        found = f"{type(batch).__name__} {str(batch)[:40]!r}"
+        raise ValueError(f"calibrate takes texts alone or batches alone, dicts of tensors; it holds the {found}.")
+    tensors = {name: each for name, each in batch.items() if isinstance(each, torch.Tensor) and name != "labels"}
+    if not tensors:
+        found = f"a dict of {', '.join(map(str, batch)) or 'nothing'} without tensors"
+        raise ValueError(f"calibrate takes texts alone or batches alone, dicts of tensors; it holds {found}.")
+    return {name: each for name, each in tensors.items() if not name.startswith("decoder_")}
 
 
 def kind_of(item: Any) -> str:

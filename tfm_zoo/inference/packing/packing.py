@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from ...models.pretrained import TfmPreTrainedModel
 from .attention import CpuAttention
-from .calibration import batches_of, calibrate_layers
+from .calibration import Given, batches_of, calibrate_layers
 from .compiling import compile_steps, is_generator
 from .configuration import DTYPES, TfmQuantizationConfig, mark
 from .linear import JoinedLinear, PackedLinear, is_packed
@@ -98,12 +98,13 @@ def pack_weights(
             minute, and so does the first with another number of sequences or with much longer ones. Beam search is not
             compiled.
         calibrate: for `"int8"` of encoders and classifiers, which it makes faster: about 128 texts like those that the
-            model will read, or batches of its inputs. They decide once how inputs are rounded, instead of each row. The
-            log says how near the vectors of these texts stay, and which layers fell back.
+            model will read, or batches of its inputs. They decide once how inputs are rounded, instead of each row. Of
+            16 or more, every fourth is held out: it gives no scale, and the log says how near its vector stays. Fewer
+            judge themselves, with a warning. The log names the layers that fell back.
         tokenizer: for texts to calibrate with. `None`: that of the folder that the model was loaded from.
         least_cosine: the least cosine of a calibrated vector to that of the model as it was. Layers that lose most read
-            each row by a scale of its own again, or stay in bfloat16, until every text keeps it. (A vector is the mean
-            of the last hidden states of a text's tokens.)
+            each row by a scale of its own again, or stay in bfloat16, until every text keeps it, held out or not. (A
+            vector is the mean of the last hidden states of a text's tokens.)
 
     **The same vector for the same text.** A calibrated `"int8"` encoder gives a text the same numbers, bit for bit,
     alone and in any batch, in any order, with any number of threads. So do its pooler and its classifier. (For layers
@@ -119,6 +120,8 @@ def pack_weights(
             cannot be compiled; and if there is nothing to calibrate with.
     """
     dtype = name_of(dtype)
+    if not isinstance(model, nn.Module):
+        raise ValueError(f"pack_weights takes a model, not the {type(model).__name__} {str(model)!r}: load it first.")
     if calibrate is not None and dtype not in (None, "int8"):
         raise ValueError(f"calibrate is for dtype='int8', not for {dtype!r}.")
     if not 0 <= least_cosine <= 1:
@@ -152,7 +155,7 @@ def pack_weights(
 
 
 def pack_layers(
-    model: PreTrainedModel, dtype: str, batches: list | None = None, least_cosine: float = 0.99
+    model: PreTrainedModel, dtype: str, batches: Given | None = None, least_cosine: float = 0.99
 ) -> dict[str, Any]:
     """Packs a model that [`check`] takes, as [`pack_weights`] does, and leaves its configuration as it is.
 
