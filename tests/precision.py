@@ -24,7 +24,7 @@ ROUNDING = 1e-13
 MAX_RATIO = 1.5
 UNIT = torch.finfo(torch.float32).eps
 
-# Until 5.23, transformers computes DeBERTa's scale, in float32, by a script: `Widened` sees nothing of what one calls.
+# [`Widened`] cannot see into a script. Before 5.23, transformers computes DeBERTa's scale in one, in float32.
 torch.jit.script = lambda function: function
 
 
