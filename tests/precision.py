@@ -24,6 +24,9 @@ ROUNDING = 1e-13
 MAX_RATIO = 1.5
 UNIT = torch.finfo(torch.float32).eps
 
+# [`Widened`] cannot see into a script. Before 5.23, transformers computes DeBERTa's scale in one, in float32.
+torch.jit.script = lambda function: function
+
 
 class Widened(TorchFunctionMode):
     """What code asks for in float32, as norms and rotary positions do, it gets in double precision. (Not where a

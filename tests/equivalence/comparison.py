@@ -49,23 +49,22 @@ def ragged_batch(
         choices = [sequences(config, side, order, generator, segments) for order in (lengths, lengths[::-1])]
         return {name: torch.stack([choice[name] for choice in choices], dim=1) for name in choices[0]}
     batch = sequences(config, side, lengths, generator, segments)
-    if official_class.architecture.model_type == "clip_text_model":
+    if official_class.architecture.model_type == "clip_text_model" or decodes_its_source(official_class):
         mask = batch["attention_mask"]
         ends = (mask * torch.arange(mask.shape[1])).argmax(dim=1)
         batch["input_ids"][torch.arange(len(mask)), ends] = config.eos_token_id
     return with_target(official_class, batch, config, side, generator) if official_class.is_encoder_decoder else batch
 
 
-def with_target(official_class: OfficialClass, batch: Batch, config, side: str, generator: torch.Generator) -> Batch:
-    """The batch with something to decode: of lengths of its own, with a mask only where no result is without it.
+def decodes_its_source(official_class: OfficialClass) -> bool:
+    """As a classifier does, which reads the state at the last end of the sentence."""
+    return official_class.is_encoder_decoder and official_class.head.official.endswith("SequenceClassification")
 
-    A classifier decodes its source, and reads the state at its last end of the sentence.
-    """
+
+def with_target(official_class: OfficialClass, batch: Batch, config, side: str, generator: torch.Generator) -> Batch:
+    """The batch with something to decode: of lengths of its own, with a mask only where no result is without it."""
     batch["use_cache"] = False  # FSMT sees ahead with a cache
-    if official_class.head.official.endswith("SequenceClassification"):
-        mask = batch["attention_mask"]
-        ends = (mask * torch.arange(mask.shape[1])).argmax(dim=1)
-        batch["input_ids"][torch.arange(len(mask)), ends] = config.eos_token_id
+    if decodes_its_source(official_class):
         return batch
     lengths = [length // 2 + 1 for length in batch["attention_mask"].sum(dim=1).flip(0).tolist()]
     target = sequences(config, side, lengths, generator, segments=0, vocab_size=target_vocab_size(config))
@@ -95,11 +94,8 @@ def positions_of(batch: Batch) -> torch.LongTensor:
 def sequences(
     config, side: str, lengths: list[int], generator: torch.Generator, segments: int, vocab_size: int | None = None
 ) -> Batch:
-    longest = max(lengths)
-    shape = (len(lengths), longest)
-    positions = torch.arange(longest)
-    from_start = torch.stack([positions if side == "right" else longest - 1 - positions] * len(lengths))
-    mask = (from_start < torch.tensor(lengths)[:, None]).long()
+    positions, shape = torch.arange(max(lengths)), (len(lengths), max(lengths))
+    mask = ((positions if side == "right" else positions.flip(0)) < torch.tensor(lengths)[:, None]).long()
     ids = torch.randint(FIRST, vocab_size or config.vocab_size, shape, generator=generator)
     batch = {"input_ids": ids.where(mask == 1, config.pad_token_id or 0), "attention_mask": mask}
     if segments > 1:
@@ -118,8 +114,7 @@ def labels_for(
         return torch.randint(0, high, shape, generator=generator)
 
     def of_tokens(high: int) -> torch.Tensor:
-        labels = random(high, mask.shape)
-        ignored = torch.rand(mask.shape, generator=generator) < 0.4
+        labels, ignored = random(high, mask.shape), torch.rand(mask.shape, generator=generator) < 0.4
         return labels.masked_fill(ignored | (mask == 0) & (not everywhere), -100)
 
     size = (mask.shape[0],)

@@ -114,9 +114,9 @@ def required_by(*names: str) -> set[Path]:
     return entries
 
 
-def run_jobs(jobs: list[tuple[str, dict]], forks: Forks, folder: Path) -> list:
+def run_jobs(jobs: list[tuple[str, dict]], forks: Forks, folder: Path, **environment: str) -> list:
     """Runs functions of `plain.py`, each in a fresh process; gives their results, in order."""
-    results, environment = [], {"HF_MODULES_CACHE": str(folder / "code")}
+    results, environment = [], environment | {"HF_MODULES_CACHE": str(folder / "code")}
     for job in jobs:
         forks.run([forks, plain.__file__, folder / "result.pt"], env=environment, input=json.dumps(job), check=True)
         results.append(torch.load(folder / "result.pt"))

@@ -1,6 +1,7 @@
 """A zoo checkpoint is loaded by transformers alone, from a folder and from the Hub: it gives the same there, is
 fine-tuned there, and comes back."""
 
+import os
 import shutil
 
 import pytest
@@ -90,7 +91,7 @@ def test_with_the_zoo_imported_before_or_after(checkpoints, tmp_path):
     """A model is saved as its class saves: one of the checkpoint's own code, as where there is no zoo."""
     source = {"source": str(checkpoints["TfmGPTForCausalLM"]), "auto_class": "AutoModelForCausalLM"}
     options = [source | {"first": first, "target": str(tmp_path / str(first))} for first in (True, False)]
-    first, after = run_jobs([("with_the_zoo", each) for each in options], with_transformers(), tmp_path)
+    first, after = run_jobs([("with_the_zoo", each) for each in options], with_transformers(), tmp_path, **os.environ)
     wanted = plain.outputs(**source)
     assert_same([outputs for _, outputs in first + after], [wanted] * 4)
     assert [module for module, _ in after] == ["transformers_modules", "tfm_zoo"]

@@ -112,7 +112,8 @@ CONFIG = (
 MASKED_LM = (
     Rename("cls.predictions.transform.dense", "head.dense", also="lm_predictions.lm_head.dense"),
     Rename("cls.predictions.transform.LayerNorm", "head.norm", also="lm_predictions.lm_head.LayerNorm"),
-    Rename("cls.predictions.decoder.weight", "lm_head.weight"),
+    # transformers made a tensor of the second name in memory, until 5.20.
+    Rename("cls.predictions.decoder.weight", "lm_head.weight", also="lm_predictions.lm_head.weight"),
     Rename(
         "cls.predictions.bias",
         "lm_head.bias",
