@@ -115,10 +115,26 @@ def compare_tested(saved: dict, release: str, verdict: Verdict) -> None:
 def compare_code(saved: dict, folder: Path, verdict: Verdict) -> None:
     """Checks that the folder holds the code files that were saved, and that its configurations name no others."""
     before, now = saved["code"], digests_of_files(folder, saved["code"].keys() | code_in(folder))
-    changes = dict.fromkeys(before.keys() - now.keys(), "is missing")
-    changes |= dict.fromkeys(now.keys() - before.keys(), "was not saved with the checkpoint")
-    changes |= dict.fromkeys(changed_in(before, now), "has been changed")
-    verdict.differences += [f"code file {name} {changes[name]}" for name in sorted(changes)]
+    for names, of_one, of_many in (
+        (changed_in(before, now), "has been changed", "have been changed"),
+        (before.keys() - now.keys(), "is missing", "are missing"),
+        (now.keys() - before.keys(), "was not saved with the checkpoint", "were not saved with the checkpoint"),
+    ):
+        said = f"code files {listed(names)} {of_many}" if len(names) > 1 else f"code file {listed(names)} {of_one}"
+        verdict.differences += [said] if names else []
+
+
+def another_class(saved: dict, settings: dict, source: str | Path) -> str | None:
+    """What is said of a model of another class and type than the one that was recorded, such as what
+    `tfm_zoo.to_official` makes of it: its files, its settings and its weights have other names."""
+    was, now = (fields.get("config.json", {}) for fields in (saved["settings"], settings))
+    if was.get("model_type") == now.get("model_type") or was.get("architectures") == now.get("architectures"):
+        return None
+    if not all(isinstance(fields.get("architectures"), list) for fields in (was, now)):
+        return None
+    old, new = (listed(fields["architectures"]) for fields in (was, now))
+    advice = f"`tfm-zoo verify {source} --against MODEL` compares what two models compute"
+    return f"it is a {new}, and was recorded as a {old}: their files are not compared; {advice}"
 
 
 def compare_files(saved: dict, folder: Path, verdict: Verdict) -> None:

@@ -83,6 +83,9 @@ def verify(
     saved = read_manifest(folder, Path(manifest) if manifest else None)
     config, settings, origin = read_json(folder / "config.json"), settings_in(folder), origin_of(folder)
     verdict = Verdict(str(source), code=str(origin))
+    if not code_only and (other := comparisons.another_class(saved, settings, source)):
+        verdict.differences.append(other)
+        return verdict
     comparisons.compare_code(saved, folder, verdict)
     comparisons.compare_versions(saved, origin, verdict)
     comparisons.compare_named_code(saved, settings, verdict)
