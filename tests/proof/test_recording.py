@@ -122,12 +122,15 @@ def test_an_array_with_texts_in_a_file(models, tmp_path):
     assert "has its texts in /" in (said := verified(vectors, code=1)) and "(--texts)" in said
     assert "still fit: 9 rows" in verified(vectors, "--texts", moved)
     file.write_text("\n".join(texts()[:140]))
-    assert "rows are gone: row 149" in verified(vectors, code=1)
-    said = recorded(models / "bert", vectors, "--texts", file, code=1)
-    assert "has no text: there are 150 vectors and fewer texts" in said
+    assert "150 texts were recorded, and there are 140 now" in verified(vectors, "--rows", 9, code=1)
+    assert "150 vectors, and there are 140 texts" in recorded(models / "bert", vectors, "--texts", file, code=1)
     file.write_text("\n".join([*texts(), "one more"]))
+    assert "(warning: 150 texts were recorded, and there are 151 now)" in verified(vectors)
+    assert "150 vectors, and there are 151 texts" in recorded(models / "bert", vectors, "--texts", file, code=1)
+    file.write_text("\n".join(texts()[1:] + texts()[:1]))
+    assert "the texts are the same, in another order: the text of row 0 is in row 149" in verified(vectors, code=1)
     said = recorded(models / "bert", vectors, "--texts", file, code=1)
-    assert "vectors.npy has 150 vectors, and there are more texts" in said
+    assert "in another order: the vector of the text in row 0 is in row 1." in said
     np.save(vectors, np.where(np.arange(150)[:, None] == 149, np.nan, vectors_of(models / "bert")))
     file.write_text("\n".join(texts()))
     assert "row 149 holds no numbers (NaN)" in recorded(models / "bert", vectors, "--texts", file, code=1)

@@ -165,13 +165,14 @@ def texts_again(source: dict[str, Any], rows: Sequence[int]) -> dict[int, str]:
             for row in rows:
                 found[row] = cursor.read(range(row, row + 1))[corpus.column][0].as_py()
         return found
-    first, waiting = 0, list(rows)
+    first, waiting = 0, iter(rows)
+    row = next(waiting, None)
     for table in corpus.tables(0):
-        while waiting and waiting[0] < first + len(table):
-            row = waiting.pop(0)
+        while row is not None and row < first + len(table):
             found[row] = table[corpus.column][row - first].as_py()
+            row = next(waiting, None)
         first += len(table)
-        if not waiting:
+        if row is None:
             break
     return found
 

@@ -21,7 +21,7 @@ from .model_manifest import compare_model, first_part
 from .origin import origin_of
 from .proof_file import IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, named, sentences
-from .recording import ReadTexts, described_rows
+from .recording import ReadTexts, all_texts, counted, described_rows
 from .stores import Store
 from .trials import nearest
 from .verifying import check_files, find, loader_of
@@ -274,7 +274,8 @@ def texts_again(
 ) -> list[str] | None:
     """The texts of the proof's rows: those that it keeps, or of the store, or read again from where they came. Notes
     those that are not as they were; `None` if there is nothing to embed."""
-    canaries, place = saved["canaries"], saved["texts"]
+    canaries, place, count = saved["canaries"], saved["texts"], sum(part["rows"] for part in saved["parts"].values())
+    was = {number: canaries["texts"][each] for each, number in zip(tried, numbers, strict=True)}
     if "kept" in canaries:
         found = {number: canaries["kept"][each] for each, number in zip(tried, numbers, strict=True)}
     elif "column" in place:
@@ -282,17 +283,22 @@ def texts_again(
     elif read_texts is None:
         raise ValueError(f"the texts of {verdict.source} are neither in it nor in its proof: they are in {place}.")
     else:
-        found = read_texts(place, numbers)
+        found = read_texts(place, [*numbers, count] if numbers[-1] == count - 1 else numbers)
+    others = [number for number in numbers if number in found and digest_of_text(found[number]) != was[number]]
     gone = [number for number in numbers if number not in found]
-    if gone:
+    every = all_texts(read_texts, place) if "corpus" in place and (count in found or gone or others) else []
+    if count in found or (gone and every):
+        said = f"{count:,} texts were recorded, and there are {counted(every)} now"
+        (verdict.differences if gone or others else verdict.warnings).append(said)
+    elif gone:
         verdict.differences.append(f"rows are gone: {row_numbers(gone)}")
-        return None
-    digests = [canaries["texts"][each] for each in tried]
-    texts = [found[number] for number in numbers]
-    others = [n for n, text, was in zip(numbers, texts, digests, strict=True) if digest_of_text(text) != was]
-    if others:
+    rows = {digest_of_text(text): row for row, text in enumerate(every)} if others else {}
+    if others and len(every) == count and all(was[number] in rows for number in others):
+        moved = f"the text of row {others[0]:,} is in row {rows[was[others[0]]]:,} now"
+        verdict.differences.append(f"the texts are the same, in another order: {moved}")
+    elif others:
         verdict.differences.append(f"the text is not the one that was embedded in {row_numbers(others)}")
-    return texts
+    return None if gone else [found[number] for number in numbers]
 
 
 def row_numbers(rows: Sequence[int]) -> str:
