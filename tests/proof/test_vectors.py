@@ -99,6 +99,7 @@ CHANGED = "part part-000002.parquet was changed: vectors among rows 80 to 119; "
 CHANGED += "the text and the vector do not fit in row 87 (cosine -1.000)"
 OTHER_TEXT = "texts among rows 80 to 119; the text is not the one that was embedded in row 87"
 GONE = "rows are gone: part part-000003.parquet had 30 rows and has 9"
+POOLING = "1_Pooling/config.json"
 #: fault -> what makes it, what `verify` says, and the model, if it is not a BERT
 FAULTS = {
     "another release of the model": (lambda at: save(at.model, seed=1), "another release of it: 39 of 39 tensors"),
@@ -110,14 +111,13 @@ FAULTS = {
     "truncation": (lambda at: write_files(at.model, cut=20), "truncation was 40 tokens and is 20 tokens"),
     "another pooling": (lambda at: write_files(at.model, pooling="cls"), "pooling was 'mean' and is 'cls'"),
     "no normalisation": (lambda at: write_files(at.model, normalize=False), "normalisation was on and is off"),
+    "modules.json is gone": (lambda at: (at.model / "modules.json").unlink(), "says how a text becomes a vector"),
+    "a pooling is gone": (lambda at: (at.model / POOLING).unlink(), f"model lacks {POOLING}, where its modules.json"),
     "a prompt dropped": (lambda at: write_files(at.model, prompt=""), "the prompt was 'query: ' and is none"),
     "RoBERTa positions from 0": (count_from_zero, "that differs is embeddings.position_embeddings (Emb", "roberta"),
     "another attention bias": (lose_bias, "the first part that differs is encoder.layer.0.attention", "mpnet"),
     "another release of a library": (another_release, "the libraries: torch 1.0 then, ", "mpnet"),
-    "an epsilon in config.json": (
-        lambda at: edit(at.model, CONFIG, layer_norm_eps=0.1),
-        "layer_norm_eps was 1e-12 and",
-    ),
+    "an epsilon in config.json": (lambda at: edit(at.model, CONFIG, layer_norm_eps=0.1), "layer_norm_eps was 1e-12 an"),
     "a part exchanged": (lambda at: shutil.copy(at.root / "others" / PARTS[1], at.store), f"{PARTS[1]} was exchanged"),
     "two parts swapped": (swap, f"parts {PARTS[0]} and {PARTS[1]} are swapped"),
     "a vector edited": (partial(edit_row, column="embedding"), CHANGED),

@@ -22,6 +22,7 @@ from .origin import origin_of
 from .proof_file import IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, named, sentences
 from .recording import ReadTexts, all_texts, counted, described_rows
+from .sentence_files import MODULES
 from .stores import Store
 from .trials import nearest
 from .verifying import check_files, find, loader_of
@@ -371,6 +372,10 @@ class Trial:
     def compare_settings(self) -> Reading:
         """Notes settings that the model's files have otherwise now. Returns how the model would read texts today."""
         was, (says, _) = Reading.of(self.saved["files_say"]), self.encoder.files_say()
+        if was.pooling and not says.pooling:
+            said = f"{MODULES} is missing, which says how a text becomes a vector (pooling {was.pooling!r})"
+            self.verdict.differences.append(f"{said}: rows were embedded as they were then")
+            return self.reading
         self.verdict.differences += sentences(was, says)
         return replace(self.reading, **{name: value for name, _, value in was.changes(says)})
 
