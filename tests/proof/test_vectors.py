@@ -243,6 +243,9 @@ def test_bad_input(root, copied, tmp_path):
     assert "rows must be at least 1, not 0" in refused(store, "--rows", 0)
     assert "--rows is for vectors, and this is a model" in refused(model, "--rows", 5)
     assert "--code-only is for models, and this is a store" in refused(store, "--code-only")
+    assert "is the proof of vectors, and" in refused(model, "--manifest", store / IN_FOLDER)
+    write(tmp_path / "model.json", proof["model"])
+    assert "is the manifest of a model" in refused(store, "--manifest", tmp_path / "model.json")
     save(tmp_path / "wide", hidden_size=64)
     assert "another model, or another release" in refused(store, "--model", tmp_path / "wide")
     assert not verify_vectors(store, model=str(root / "roberta")).ok

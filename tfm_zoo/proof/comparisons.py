@@ -16,6 +16,7 @@ from .contents import (
     digests_of_tensors,
     files_in,
     named_by,
+    settings_in,
     weight_files_in,
 )
 from .diagnosis import drift_of, first_change
@@ -26,6 +27,8 @@ TOLERANCE = {"float32": 1e-4, "float64": 1e-4, "float16": 1e-2, "bfloat16": 5e-2
 #: the same for quantised models: the kernels of some machines round inputs, and others do not. (Between the two, MiniLM
 #: drifts by 0.08 in eight bits and by 0.007 in four. Weights are compared bit for bit.)
 QUANTISED_TOLERANCE = {"int8": 0.25, "int4": 0.05}
+#: the share of weights that are others where a checkpoint was saved again in another type
+CAST = 0.9
 #: fields that a loaded configuration does not show as its file has them: a class has its own
 UNSHOWN = {"model_type", "auto_map"}
 #: fields of earlier releases of transformers, which a loaded configuration shows by other names
@@ -164,7 +167,10 @@ def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> set[str]:
         return set()
     verdict.add("weights missing", before.keys() - now.keys())
     verdict.add("weights not the checkpoint's", now.keys() - before.keys())
-    verdict.add("weights changed", changed := changed_in(before, now))
+    changed, config = changed_in(before, now), settings_in(folder).get("config.json", {})
+    was, dtype = (saved["fingerprint"] or {}).get("dtype"), config.get("dtype") or config.get("torch_dtype")
+    is_cast = len(changed) > CAST * len(before) and None not in (was, dtype) and was != dtype
+    verdict.add(f"weights are {dtype} now and were {was}" if is_cast else "weights changed", changed)
     unread = {*folder.glob("model-*-of-*.safetensors")} - {*weight_files_in(folder)}
     if unread:
         verdict.warnings.append(f"files of weights that are not read: {listed(path.name for path in unread)}")

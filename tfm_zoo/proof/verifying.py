@@ -177,6 +177,8 @@ def read_manifest(folder: Path, path: Path | None = None) -> dict[str, Any]:
     """The manifest of a checkpoint's folder, in it or at `path`; a ValueError says what it lacks."""
     path = path or folder / FILE
     saved = read_json(path)
+    if "canaries" in saved:
+        raise ValueError(f"{path} is the proof of vectors, and {folder} is a model: verify the vectors with --model.")
     if missing := ", no ".join(name for name in FIELDS if name not in saved):
         raise ValueError(f"{path} has no {missing}: it is not a manifest, or has the format of another version.")
     if wrong := ", ".join(misfits(saved, FORM)):
