@@ -84,7 +84,6 @@ def saved(make: Callable) -> Callable:
 
 
 MINE = {"AutoModel": "mine.Mine"}
-OWN_CLASS = tfm_zoo.TfmBertForMaskedLM
 OWN = {"AutoTokenizer": [None, "tokenization_mine.Mine"]}
 POOLING = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
 PIPELINES = {"mine": {"impl": "a/b--pipe.Mine", "pt": ["AutoModel"]}}
@@ -105,7 +104,7 @@ FAULTS = {
     "a generation setting": edited(GENERATION, temperature=0.3, do_sample=True),
     "another architecture in config.json": edited(CONFIG, model_type="gemma"),
     "a kernel of attention in config.json": edited(CONFIG, attn_implementation="eager"),
-    "the official model of it": saved(lambda folder: tfm_zoo.to_official(OWN_CLASS.from_pretrained(folder))),
+    "the official model of it": saved(lambda at: tfm_zoo.to_official(tfm_zoo.TfmBertForMaskedLM.from_pretrained(at))),
     "another file instead of config.json": edited(CONFIG, configuration_files=["config.5.0.0.json"]),
     "whether unknown generation settings count": edited(GENERATION, _from_model_config=False),
     "generation settings that come from config.json": delete(GENERATION),
@@ -201,7 +200,7 @@ def recorded(tmp_path_factory, here) -> dict[str, Path]:
         for each in filter(None, (model, tokenizer)):
             each.save_pretrained(root / name)
         record(root / name)
-    tiny_model(OWN_CLASS).save_pretrained(root / "zoo")
+    tiny_model(tfm_zoo.TfmBertForMaskedLM).save_pretrained(root / "zoo")
     return {name: root / name for name in (*CLASSES, "zoo")}
 
 

@@ -12,7 +12,7 @@ import transformers
 
 from . import comparisons
 from .comparisons import Verdict
-from .contents import read_json
+from .contents import read_json, settings_in
 from .digests import PIECE, differing, digest_of_piece, digest_of_text, digest_of_tokens
 from .encoder import Encoder
 from .fit import Fit, bound_of, fit_of
@@ -81,7 +81,10 @@ def verify_vectors(
     name = model or saved["source"]
     revision = revision or (None if model else saved.get("revision"))
     folder = found_model(name, revision, token, source, asked=bool(model))
-    comparisons.compare_code(saved["model"], folder, verdict)
+    if other := comparisons.another_class(saved["model"], settings_in(folder), name):
+        verdict.differences.append(other)
+    else:
+        comparisons.compare_code(saved["model"], folder, verdict)
     origin = origin_of(folder)
     by = f", computed by {model}" if model and model != saved["source"] else ""
     verdict.code = f"vectors of {saved['source']}{by}; {origin}"
@@ -336,7 +339,9 @@ class Trial:
         """Compares model, settings, tokens and vectors, and where these differ, finds out why. `tokens`: the digests of
         what the tokenizer made of the texts."""
         verdict, known = self.verdict, len(self.verdict.differences)
-        changed = compare_model(self.saved["model"], self.encoder, verdict)
+        manifest, encoder = self.saved["model"], self.encoder
+        is_other_class = bool(comparisons.another_class(manifest, settings_in(encoder.folder), encoder.source))
+        changed = set() if is_other_class else compare_model(manifest, encoder, verdict)
         today = self.compare_settings()
         self.compare_tokens(tokens)
         intact = self.same_texts()
@@ -348,9 +353,12 @@ class Trial:
             verdict.differences.append(f"{len(wrong)} of {len(self.texts)} vectors are others now ({fit}; {rows})")
             self.explain(today, changed, wrong[:SOME], is_named=len(verdict.differences) > known + 1)
         files = Verdict(verdict.source)
-        comparisons.compare_files(self.saved["model"], self.encoder.folder, files)
-        is_other = len(verdict.differences) > known
+        if not is_other_class:
+            comparisons.compare_files(manifest, encoder.folder, files)
+        is_other = is_other_class or len(verdict.differences) > known
         (verdict.differences if is_other else verdict.warnings).extend(files.differences)
+        if is_other and not wrong and len(intact) == len(self.texts):
+            verdict.differences.append(f"yet the vectors of these {len(intact)} rows are the same ({fit})")
         said = "bit for bit" if fit.difference == 0 else str(fit)
         parts = verdict.figures["parts"]["parts"]
         files_said = f"{parts} part{'s' * (parts > 1)}"
