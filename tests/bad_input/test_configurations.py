@@ -127,8 +127,7 @@ TAKEN = {
 
 
 @pytest.mark.parametrize(
-    ("family", "fields", "message"),
-    [(family, *case) for family, cases in REFUSED.items() for case in cases],
+    ("family", "fields", "message"), [(family, *case) for family, cases in REFUSED.items() for case in cases]
 )
 def test_fields(family, fields, message):
     with pytest.raises((ValueError, KeyError, StrictDataclassError)) as error:

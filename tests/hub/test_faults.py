@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,7 @@ FAULTS = {
     "two layers swapped in the file": tensors(with_layers_swapped),
     "a tensor is missing": without("classifier.weight"),
     "weights of a shard from another training": tensors(lambda weights: weights | {DOWN: weights[DOWN] * 1.01}),
-    "weights saved again in bfloat16": tensors(lambda weights: {k: v.bfloat16() for k, v in weights.items()}),
+    "weights saved again in bfloat16": saved(partial(transformers.LlamaForCausalLM.from_pretrained, dtype="bfloat16")),
     "the file is cut short": cut("model.safetensors", 50),
     "an epsilon in config.json": edited(CONFIG, layer_norm_eps=1e-5),
     "an activation in config.json": edited(CONFIG, hidden_act="gelu"),
@@ -103,6 +104,7 @@ FAULTS = {
     "a generation setting": edited(GENERATION, temperature=0.3, do_sample=True),
     "another architecture in config.json": edited(CONFIG, model_type="gemma"),
     "a kernel of attention in config.json": edited(CONFIG, attn_implementation="eager"),
+    "the official model of it": saved(lambda at: tfm_zoo.to_official(tfm_zoo.TfmBertForMaskedLM.from_pretrained(at))),
     "another file instead of config.json": edited(CONFIG, configuration_files=["config.5.0.0.json"]),
     "whether unknown generation settings count": edited(GENERATION, _from_model_config=False),
     "generation settings that come from config.json": delete(GENERATION),

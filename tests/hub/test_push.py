@@ -157,6 +157,7 @@ def test_a_class_of_ones_own_goes_with_its_code(there, tmp_path, monkeypatch):
     own.Own.register_for_auto_class("AutoModel")
     model.push_to_hub(NAME)
     assert served(there()) >= {"own_block.py", MANIFEST} and not served(there()) & {"layers.py"}
+    assert f"`tfm-zoo verify {NAME} --trust-remote-code`" in card(there())
     assert type(AutoModel.from_pretrained(NAME, trust_remote_code=True)).__name__ == "Own"
 
 

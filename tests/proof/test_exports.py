@@ -101,7 +101,9 @@ def test_bounds_are_those_of_the_type(models):
 
 def test_the_model_itself_has_changed(models, tmp_path):
     model, other = shutil.copytree(models / "BertModel", tmp_path / "model"), BERT(seed=1)
+    assert "last_hidden_state within 0" in verified(model, "--against", models / "BertModel")
     other.save_pretrained(model)
+    assert "last_hidden_state drifted by" in verified(model, "--against", models / "BertModel", code=1)
     said = judged(tmp_path, "model", Pretended(other, ""))
     assert f"{model} itself is not what was recorded: output last_hidden_state drifted" in said
     (model / "zoo_manifest.json").unlink()
@@ -152,7 +154,7 @@ def test_bad_input(models, tmp_path):
     (tmp_path / "x.onnx").write_bytes(b"nothing")
     assert "x.onnx cannot be opened" in verified(tmp_path / "x.onnx", "--against", bert, code=1)
     assert "name the model that it was made from with --against" in verified(tmp_path / "x.onnx", code=1)
-    assert "holds no export that is known here" in verified(bert, "--against", bert, code=1)
+    assert "holds no export that is known here" in verified(models, "--against", bert, code=1)
     (tmp_path / "x.gguf").write_bytes(b"GGUF")
     with patch.object(engines, "import_module", side_effect=ModuleNotFoundError("llama_cpp")):
         said = verified(tmp_path / "x.gguf", "--against", bert, code=1)

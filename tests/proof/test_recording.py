@@ -121,13 +121,15 @@ def test_an_array_with_texts_in_a_file(models, tmp_path):
     file.rename(moved := tmp_path / "moved.txt")
     assert "has its texts in /" in (said := verified(vectors, code=1)) and "(--texts)" in said
     assert "still fit: 9 rows" in verified(vectors, "--texts", moved)
-    file.write_text("\n".join(texts()[:140]))
-    assert "rows are gone: row 149" in verified(vectors, code=1)
-    said = recorded(models / "bert", vectors, "--texts", file, code=1)
-    assert "has no text: there are 150 vectors and fewer texts" in said
-    file.write_text("\n".join([*texts(), "one more"]))
-    said = recorded(models / "bert", vectors, "--texts", file, code=1)
-    assert "vectors.npy has 150 vectors, and there are more texts" in said
+    for rows in (texts()[:140], [*texts(), "one more"]):
+        file.write_text("\n".join(rows))
+        said = verified(vectors, "--rows", 9, code=int(len(rows) < 150))
+        assert f"150 texts were recorded, and there are {len(rows)} now" in said
+        said = recorded(models / "bert", vectors, "--texts", file, code=1)
+        assert f"vectors.npy has 150 vectors, and there are {len(rows)} texts" in said
+    file.write_text("\n".join(texts()[1:] + texts()[:1]))
+    assert "the texts are the same, in another order: the text of row 0 is in row 149" in verified(vectors, code=1)
+    assert "the text in row 0 is in row 1." in recorded(models / "bert", vectors, "--texts", file, code=1)
     np.save(vectors, np.where(np.arange(150)[:, None] == 149, np.nan, vectors_of(models / "bert")))
     file.write_text("\n".join(texts()))
     assert "row 149 holds no numbers (NaN)" in recorded(models / "bert", vectors, "--texts", file, code=1)
@@ -201,6 +203,7 @@ def test_bad_input(models, dump, tmp_path):
     np.save(flat, vectors[0])
     file_of_texts.write_text("\n".join(texts()))
     (tmp_path / "x.faiss").write_text("")
+    pd.DataFrame({"text": [None, *texts()[1:]]}).to_csv(gap := tmp_path / "gap.csv")
     for message, source, *words in (
         ("has no column 'content'", file, "--text_column_name", "content"),
         ("has no texts (the columns are embedding)", dump(None, "b.parquet", embedding=[*vectors])),
@@ -208,6 +211,7 @@ def test_bad_input(models, dump, tmp_path):
         ("of shape (32,), not vectors", flat, "--texts", file_of_texts),
         ("an array holds numbers alone", flat),
         ("not from '.faiss'", tmp_path / "x.faiss"),
+        ("row 0 (counted from 0) of the texts is not a text: None", file, "--texts", gap),
         ("is not a text: None", dump(None, "c.parquet", text=[some[0], None], embedding=[*vectors[:2]])),
         ("differ in size", dump(None, "d.parquet", text=some, embedding=[vectors[0], vectors[1][:5]])),
         ("row 1 (counted from 0) has no vector", dump(None, "e.parquet", text=some, embedding=[vectors[0], None])),

@@ -52,7 +52,6 @@ def root(tmp_path_factory) -> Path:
 @pytest.fixture
 def copied(root, tmp_path) -> Callable[[str], tuple[Path, Path]]:
     """Copies of a model and of its store."""
-
     pairs = {"": "model", "-vectors": "vectors"}
     return lambda name: tuple(shutil.copytree(root / f"{name}{end}", tmp_path / to) for end, to in pairs.items())
 
@@ -103,21 +102,18 @@ GONE = "rows are gone: part part-000003.parquet had 30 rows and has 9"
 FAULTS = {
     "another release of the model": (lambda at: save(at.model, seed=1), "another release of it: 39 of 39 tensors"),
     "one weight off by 1e-3": (lambda at: weights(nudge)(at.model), "weights changed: encoder.layer.1.output.dense.w"),
-    "a lower-casing tokenizer": (
-        lambda at: tokenizer(True).save_pretrained(at.model),
-        "else of the texts in rows 0, 4",
-    ),
+    "a lower-casing tokenizer": (lambda at: tokenizer(True).save_pretrained(at.model), "of the texts in rows 0, 4"),
+    "a model of the zoo": (lambda at: from_official(make()).save_pretrained(at.model), "rows are the same (least"),
     "truncation": (lambda at: write_files(at.model, cut=20), "truncation was 40 tokens and is 20 tokens"),
     "another pooling": (lambda at: write_files(at.model, pooling="cls"), "pooling was 'mean' and is 'cls'"),
     "no normalisation": (lambda at: write_files(at.model, normalize=False), "normalisation was on and is off"),
+    "modules.json is gone": (lambda at: (at.model / "modules.json").unlink(), "says how a text becomes a vector"),
+    "a pooling is gone": (lambda at: (at.model / "1_Pooling/config.json").unlink(), "lacks 1_Pooling/config.json"),
     "a prompt dropped": (lambda at: write_files(at.model, prompt=""), "the prompt was 'query: ' and is none"),
     "RoBERTa positions from 0": (count_from_zero, "that differs is embeddings.position_embeddings (Emb", "roberta"),
     "another attention bias": (lose_bias, "the first part that differs is encoder.layer.0.attention", "mpnet"),
     "another release of a library": (another_release, "the libraries: torch 1.0 then, ", "mpnet"),
-    "an epsilon in config.json": (
-        lambda at: edit(at.model, CONFIG, layer_norm_eps=0.1),
-        "layer_norm_eps was 1e-12 and",
-    ),
+    "an epsilon in config.json": (lambda at: edit(at.model, CONFIG, layer_norm_eps=0.1), "layer_norm_eps was 1e-12 an"),
     "a part exchanged": (lambda at: shutil.copy(at.root / "others" / PARTS[1], at.store), f"{PARTS[1]} was exchanged"),
     "two parts swapped": (swap, f"parts {PARTS[0]} and {PARTS[1]} are swapped"),
     "a vector edited": (partial(edit_row, column="embedding"), CHANGED),
@@ -243,6 +239,9 @@ def test_bad_input(root, copied, tmp_path):
     assert "rows must be at least 1, not 0" in refused(store, "--rows", 0)
     assert "--rows is for vectors, and this is a model" in refused(model, "--rows", 5)
     assert "--code-only is for models, and this is a store" in refused(store, "--code-only")
+    assert "is the proof of vectors, and" in refused(model, "--manifest", store / IN_FOLDER)
+    write(tmp_path / "model.json", proof["model"])
+    assert "is the manifest of a model" in refused(store, "--manifest", tmp_path / "model.json")
     save(tmp_path / "wide", hidden_size=64)
     assert "another model, or another release" in refused(store, "--model", tmp_path / "wide")
     assert not verify_vectors(store, model=str(root / "roberta")).ok

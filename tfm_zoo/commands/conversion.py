@@ -144,6 +144,8 @@ def export(
         result = write_onnx(zoo_folder, folder) if onnx else write_official(zoo_folder, folder, zoo_dir, for_engines)
         copy_companions(zoo_folder, folder)
     report(f"{result} in {out}")
+    if not onnx:
+        advise(f"To check that it computes the same: tfm-zoo verify {quote(str(out))} --against {quote(zoo_dir)}")
 
 
 def write_official(zoo_folder: Path, folder: Path, source: str, for_engines: bool) -> str:

@@ -71,8 +71,8 @@ def verify(
     their digests, and the rows of the proof are embedded again. If store and model do not fit, the part, the row, the
     setting, the tensor or the layer is named.
 
-    An export (ONNX, OpenVINO, GGUF, CTranslate2), with --against MODEL: both get the recorded inputs, and outputs are
-    compared within the bounds of the export's type. What was lost is named.
+    An export (ONNX, OpenVINO, GGUF, CTranslate2, a model of another class), with --against MODEL: both get the recorded
+    inputs, and outputs are compared within the bounds of the export's type. What was lost is named.
 
     This finds accidents and drift, not forgers, who can write a new manifest. Against these, sign the folder, such as
     with OpenSSF model signing (model_signing sign FOLDER).

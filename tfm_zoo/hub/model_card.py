@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from ..families.auto_classes import auto_class_of
 from ..proof.bill import bill_in, sentence_of
 from ..proof.origin import TESTED
+from .gathering import own_class
 
 #: how tfm_zoo gets onto a machine: no index of packages has it
 INSTALL = "`pip install .` in a clone of tfm_zoo"
@@ -64,7 +65,8 @@ def make_card(template: str, data: ModelCardData, source: str, **values: Any) ->
 
     The template may also use `source`, where the model loads from, `quoted_source` (for Python) and `verify_command`.
     """
-    values |= {"source": source, "quoted_source": json.dumps(source), "verify_command": verify_command(source)}
+    command = verify_command(source) + values.get("trust", "")
+    values |= {"source": source, "quoted_source": json.dumps(source), "verify_command": command}
     return ModelCard.from_template(data, template_str=HEAD + template.strip() + "\n\n", **values)
 
 
@@ -97,7 +99,8 @@ def class_names(model: PreTrainedModel) -> dict[str, str]:
     name = type(model).__name__
     auto_class = auto_class_of(type(model.config), name) or type(model)._auto_class
     needs = f"transformers {TESTED[0]} to {TESTED[-1]} runs it without `tfm_zoo` installed"
-    if not type(model).__module__.startswith("tfm_zoo."):
+    has_own_code = not all(each.__module__.startswith("tfm_zoo.") for each in (own_class(model), type(model.config)))
+    if has_own_code:
         needs = f"its code may import `tfm_zoo` ({INSTALL})"
     imports = f"from transformers import {auto_class}, AutoTokenizer"
     if auto_class is None:
@@ -109,7 +112,7 @@ def class_names(model: PreTrainedModel) -> dict[str, str]:
         needs = f"reading its quantised weights, on a CPU, needs `tfm_zoo` ({INSTALL}){calibrated(quantization)}"
         imports = f"import tfm_zoo  # reads quantised weights\n{imports}"
     names = {"class_name": name, "auto_class": auto_class, "needs": needs, "imports": imports}
-    names |= {"bill": sentence_of(bill_in(model.config))}
+    names |= {"bill": sentence_of(bill_in(model.config)), "trust": " --trust-remote-code" if has_own_code else ""}
     return names | {"use": lines_of_use(model), "quantised": quantised}
 
 

@@ -16,6 +16,7 @@ from .contents import (
     digests_of_tensors,
     files_in,
     named_by,
+    settings_in,
     weight_files_in,
 )
 from .diagnosis import drift_of, first_change
@@ -26,6 +27,8 @@ TOLERANCE = {"float32": 1e-4, "float64": 1e-4, "float16": 1e-2, "bfloat16": 5e-2
 #: the same for quantised models: the kernels of some machines round inputs, and others do not. (Between the two, MiniLM
 #: drifts by 0.08 in eight bits and by 0.007 in four. Weights are compared bit for bit.)
 QUANTISED_TOLERANCE = {"int8": 0.25, "int4": 0.05}
+#: the share of weights that are others where a checkpoint was saved again in another type
+CAST = 0.9
 #: fields that a loaded configuration does not show as its file has them: a class has its own
 UNSHOWN = {"model_type", "auto_map"}
 #: fields of earlier releases of transformers, which a loaded configuration shows by other names
@@ -115,10 +118,26 @@ def compare_tested(saved: dict, release: str, verdict: Verdict) -> None:
 def compare_code(saved: dict, folder: Path, verdict: Verdict) -> None:
     """Checks that the folder holds the code files that were saved, and that its configurations name no others."""
     before, now = saved["code"], digests_of_files(folder, saved["code"].keys() | code_in(folder))
-    changes = dict.fromkeys(before.keys() - now.keys(), "is missing")
-    changes |= dict.fromkeys(now.keys() - before.keys(), "was not saved with the checkpoint")
-    changes |= dict.fromkeys(changed_in(before, now), "has been changed")
-    verdict.differences += [f"code file {name} {changes[name]}" for name in sorted(changes)]
+    for names, of_one, of_many in (
+        (changed_in(before, now), "has been changed", "have been changed"),
+        (before.keys() - now.keys(), "is missing", "are missing"),
+        (now.keys() - before.keys(), "was not saved with the checkpoint", "were not saved with the checkpoint"),
+    ):
+        said = f"code files {listed(names)} {of_many}" if len(names) > 1 else f"code file {listed(names)} {of_one}"
+        verdict.differences += [said] if names else []
+
+
+def another_class(saved: dict, settings: dict, source: str | Path) -> str | None:
+    """What is said of a model of another class and type than the one that was recorded, such as what
+    `tfm_zoo.to_official` makes of it: its files, its settings and its weights have other names."""
+    was, now = (fields.get("config.json", {}) for fields in (saved["settings"], settings))
+    if was.get("model_type") == now.get("model_type") or was.get("architectures") == now.get("architectures"):
+        return None
+    if not all(isinstance(fields.get("architectures"), list) for fields in (was, now)):
+        return None
+    old, new = (listed(fields["architectures"]) for fields in (was, now))
+    advice = f"`tfm-zoo verify {source} --against MODEL` compares what two models compute"
+    return f"it is a {new}, and was recorded as a {old}: their files are not compared; {advice}"
 
 
 def compare_files(saved: dict, folder: Path, verdict: Verdict) -> None:
@@ -148,7 +167,10 @@ def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> set[str]:
         return set()
     verdict.add("weights missing", before.keys() - now.keys())
     verdict.add("weights not the checkpoint's", now.keys() - before.keys())
-    verdict.add("weights changed", changed := changed_in(before, now))
+    changed, config = changed_in(before, now), settings_in(folder).get("config.json", {})
+    was, dtype = (saved["fingerprint"] or {}).get("dtype"), config.get("dtype") or config.get("torch_dtype")
+    is_cast = len(changed) > CAST * len(before) and None not in (was, dtype) and was != dtype
+    verdict.add(f"weights are {dtype} now and were {was}" if is_cast else "weights changed", changed)
     unread = {*folder.glob("model-*-of-*.safetensors")} - {*weight_files_in(folder)}
     if unread:
         verdict.warnings.append(f"files of weights that are not read: {listed(path.name for path in unread)}")

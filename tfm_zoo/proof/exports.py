@@ -14,6 +14,7 @@ from .comparisons import QUANTISED_TOLERANCE, TOLERANCE, Verdict
 from .contents import read_json
 from .engines import Engine, open_export
 from .fingerprints import fixed_inputs, given, sample
+from .kinds import file_of_export
 from .manifest import FILE
 from .origin import origin_of
 from .reading import Reading
@@ -47,7 +48,8 @@ def verify_export(
     part is named: a pooler, a normalisation, a bias, token types, positions.
 
     Args:
-        source: an ONNX file, an OpenVINO IR, a GGUF file, a folder of CTranslate2, or a folder that holds one.
+        source: an ONNX file, an OpenVINO IR, a GGUF file, a folder of CTranslate2, or a folder that holds one; or the
+            folder of another model.
         against: the folder or Hub id of the model.
         manifest: of the model, if it is elsewhere.
         revision, token: of a model on the Hub.
@@ -61,7 +63,9 @@ def verify_export(
     if against is None:
         raise ValueError(f"{source} is an export: name the model that it was made from with --against.")
     folder = find(against, revision, token, needed=None).resolve()
-    engine, verdict = open_export(source), Verdict(str(source))
+    is_model = Path(source, "config.json").is_file() and file_of_export(Path(source)) is None
+    engine = Checkpoint(Path(source).resolve(), trust_remote_code) if is_model else open_export(source)
+    verdict = Verdict(str(source))
     origin = origin_of(folder)
     verdict.code = f"{engine.title} in {engine.dtype}, against {against}; {origin}"
     reference = load(folder, loader_of(origin, trust_remote_code) == "folder")
@@ -112,6 +116,22 @@ def recorded_inputs(
 
 def with_mask(inputs: Tensors) -> Tensors:
     return {"attention_mask": torch.ones_like(inputs["input_ids"])} | inputs
+
+
+class Checkpoint(Engine):
+    """Another model, such as an official one of `tfm_zoo.to_official`, in float32. Its `dtype` is that of its file."""
+
+    def __init__(self, folder: Path, trust_remote_code: bool):
+        self.reference = load(folder, loader_of(origin_of(folder), trust_remote_code) == "folder")
+        self.title, config = type(self.reference.model).__name__, read_json(folder / "config.json")
+        quantization = config.get("quantization_config") or {}
+        dtype = quantization.get("dtype") or config.get("dtype") or config.get("torch_dtype")
+        self.dtype = dtype if dtype in TOLERANCE | QUANTISED_TOLERANCE else "float32"
+        self.has_two_sides = self.reference.has_two_sides
+
+    def __call__(self, inputs: Tensors) -> Tensors:
+        outputs = self.reference(inputs)
+        return {name: outputs[name] for name in outputs if name in (*self.reference.own, POOLED, SENTENCE)}
 
 
 class Pair(NamedTuple):

@@ -60,6 +60,8 @@ def store_of(proof: Path) -> Path:
 def read_proof(path: Path) -> dict[str, Any]:
     """A proof; a `ValueError` says what is wrong with its form."""
     proof = read_json(path)
+    if "fingerprint" in proof:
+        raise ValueError(f"{path} is the manifest of a model, not the proof of vectors.")
     if wrong := [*misfits(proof, PROOF), *(f"model.{name}" for name in misfits(proof.get("model", {}), MANIFEST))]:
         raise ValueError(f"{path} is not a proof of vectors, or has the format of another version: look at {wrong[0]}.")
     return proof

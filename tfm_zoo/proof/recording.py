@@ -18,6 +18,8 @@ from .reading import Reading, named
 from .stores import Store
 from .trials import nearest
 
+#: rows that are looked through for texts and vectors in another order, and texts whose vectors are looked for
+MOST, TRIED = 100_000, 12
 SLIGHT = 1e-6  # a difference of cosines that is rounding
 #: reads the texts of some rows from where a proof says they are: see `tfm_zoo.corpus.source.texts_again`
 ReadTexts = Callable[[dict[str, Any], Sequence[int]], dict[int, str]]
@@ -90,12 +92,14 @@ def record_vectors(
     chosen = canary_rows(total, len(first), rows)
     stored = np.stack([*store.vectors(chosen).values()])
     read = read_texts(texts, [*chosen, total]) if texts else store.texts(chosen)
-    if total in read:
-        raise ValueError(f"{vectors} has {total:,} vectors, and there are more texts: give the texts that have one.")
-    if missing := [row for row in chosen if row not in read]:
-        raise ValueError(f"row {missing[0]:,} of {vectors} has no text: there are {total:,} vectors and fewer texts.")
+    if total in read or not all(row in read for row in chosen):
+        found = counted(all_texts(read_texts, texts))
+        raise ValueError(f"{vectors} has {total:,} vectors, and there are {found} texts: give one for each vector.")
     canaries = [read[row] for row in chosen]
-    reading, fit = reading_of(encoder, canaries, stored, prompt)
+    try:
+        reading, fit = reading_of(encoder, canaries, stored, prompt)
+    except ValueError as error:
+        raise (in_another_order(encoder, store, chosen, canaries, prompt) or error) from None
     proof = {
         "texts": {"kept": "texts"} if keep_texts else texts or {"column": store.text_column},
         "vector_column": None if store.is_array else store.vector_column,
@@ -106,6 +110,38 @@ def record_vectors(
     path = Path(output) if output else place_of(store.path)
     write_proof(described_proof(encoder, model, revision, reading, computed) | proof, path)
     return Recorded(path, named(prompted(encoder, prompt), reading), fit)
+
+
+def all_texts(read_texts: ReadTexts, place: dict[str, Any]) -> list[str]:
+    """The texts of a place, up to so many that this takes a moment."""
+    return [*read_texts({**place, "shards": None}, range(MOST)).values()]
+
+
+def counted(texts: Sequence[str]) -> str:
+    return f"{len(texts):,}" if len(texts) < MOST else f"{MOST:,} or more"
+
+
+def in_another_order(
+    encoder: Encoder, store: Store, rows: Sequence[int], texts: Sequence[str], prompt: str | None
+) -> ValueError | None:
+    """The error for texts whose vectors stand in other rows of the store, among the first of these."""
+    says = prompted(encoder, prompt)
+    made = encoder.vectors(texts[:TRIED], replace(says, pooling=says.pooling or next(iter(POOLINGS))))
+    best, places, first = np.full(len(made), -1.0), np.zeros(len(made), dtype=int), 0
+    for _, vectors in (table for part in store.parts for table in store.tables(part)):
+        if first >= MOST or vectors.shape[1] != made.shape[1]:
+            break
+        lengths = np.linalg.norm(made, axis=1)[:, None] * np.linalg.norm(vectors, axis=1)
+        cosines = made @ vectors.T.astype(np.float32) / np.where(lengths == 0, 1, lengths)
+        nearer = cosines.max(1) > best
+        best, places = np.maximum(best, cosines.max(1)), np.where(nearer, first + cosines.argmax(1), places)
+        first += len(vectors)
+    moved = [(row, place) for row, place in zip(rows, places, strict=False) if row != place]
+    if not moved or best.min() < ROUNDED:
+        return None
+    example = "the vector of the text in row {:,} is in row {:,}".format(*moved[0])
+    said = f"{encoder.source} writes these vectors, and the texts are in another order: {example}"
+    return ValueError(f"{said}. Give them in the order of the vectors.")
 
 
 def prompted(encoder: Encoder, prompt: str | None) -> Reading:

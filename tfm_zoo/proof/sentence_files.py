@@ -54,6 +54,7 @@ def sentence_settings(source: str, **options: Any) -> SentenceSettings:
     """The settings of a folder or a Hub id, whose files may be missing. `options` are those of `cached_file`.
 
     Raises:
+        FileNotFoundError: if the file of a pooling that the model has is missing.
         ValueError: if the model has a part that is not read here, such as a dense layer over the vectors.
     """
 
@@ -69,7 +70,10 @@ def sentence_settings(source: str, **options: Any) -> SentenceSettings:
         raise ValueError(
             f"{source}: {MODULES} names {', '.join(unread)}, which is not read; only {', '.join(KINDS)} are"
         )
-    poolings = [read(f"{path}/config.json", {}) for kind, path in modules if kind == "Pooling"]
+    files = {f"{path}/config.json": read(f"{path}/config.json", None) for kind, path in modules if kind == "Pooling"}
+    if missing := [name for name, content in files.items() if content is None]:
+        raise FileNotFoundError(f"{source} lacks {missing[0]}, where its {MODULES} says that its pooling is.")
+    poolings = [*files.values()]
     if any(not pooling.get("include_prompt", True) for pooling in poolings):
         raise ValueError(f"{source}: its pooling leaves out the prompt (include_prompt: false), which is not read")
     transformer, prompts = read(TRANSFORMER, {}), read(PROMPTS, {})

@@ -12,7 +12,7 @@ import transformers
 
 from . import comparisons
 from .comparisons import Verdict
-from .contents import read_json
+from .contents import read_json, settings_in
 from .digests import PIECE, differing, digest_of_piece, digest_of_text, digest_of_tokens
 from .encoder import Encoder
 from .fit import Fit, bound_of, fit_of
@@ -21,7 +21,8 @@ from .model_manifest import compare_model, first_part
 from .origin import origin_of
 from .proof_file import IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, named, sentences
-from .recording import ReadTexts, described_rows
+from .recording import ReadTexts, all_texts, counted, described_rows
+from .sentence_files import MODULES
 from .stores import Store
 from .trials import nearest
 from .verifying import check_files, find, loader_of
@@ -80,7 +81,10 @@ def verify_vectors(
     name = model or saved["source"]
     revision = revision or (None if model else saved.get("revision"))
     folder = found_model(name, revision, token, source, asked=bool(model))
-    comparisons.compare_code(saved["model"], folder, verdict)
+    if other := comparisons.another_class(saved["model"], settings_in(folder), name):
+        verdict.differences.append(other)
+    else:
+        comparisons.compare_code(saved["model"], folder, verdict)
     origin = origin_of(folder)
     by = f", computed by {model}" if model and model != saved["source"] else ""
     verdict.code = f"vectors of {saved['source']}{by}; {origin}"
@@ -274,7 +278,8 @@ def texts_again(
 ) -> list[str] | None:
     """The texts of the proof's rows: those that it keeps, or of the store, or read again from where they came. Notes
     those that are not as they were; `None` if there is nothing to embed."""
-    canaries, place = saved["canaries"], saved["texts"]
+    canaries, place, count = saved["canaries"], saved["texts"], sum(part["rows"] for part in saved["parts"].values())
+    was = {number: canaries["texts"][each] for each, number in zip(tried, numbers, strict=True)}
     if "kept" in canaries:
         found = {number: canaries["kept"][each] for each, number in zip(tried, numbers, strict=True)}
     elif "column" in place:
@@ -282,17 +287,22 @@ def texts_again(
     elif read_texts is None:
         raise ValueError(f"the texts of {verdict.source} are neither in it nor in its proof: they are in {place}.")
     else:
-        found = read_texts(place, numbers)
+        found = read_texts(place, [*numbers, count] if numbers[-1] == count - 1 else numbers)
+    others = [number for number in numbers if number in found and digest_of_text(found[number]) != was[number]]
     gone = [number for number in numbers if number not in found]
-    if gone:
+    every = all_texts(read_texts, place) if "corpus" in place and (count in found or gone or others) else []
+    if count in found or (gone and every):
+        said = f"{count:,} texts were recorded, and there are {counted(every)} now"
+        (verdict.differences if gone or others else verdict.warnings).append(said)
+    elif gone:
         verdict.differences.append(f"rows are gone: {row_numbers(gone)}")
-        return None
-    digests = [canaries["texts"][each] for each in tried]
-    texts = [found[number] for number in numbers]
-    others = [n for n, text, was in zip(numbers, texts, digests, strict=True) if digest_of_text(text) != was]
-    if others:
+    rows = {digest_of_text(text): row for row, text in enumerate(every)} if others else {}
+    if others and len(every) == count and all(was[number] in rows for number in others):
+        moved = f"the text of row {others[0]:,} is in row {rows[was[others[0]]]:,} now"
+        verdict.differences.append(f"the texts are the same, in another order: {moved}")
+    elif others:
         verdict.differences.append(f"the text is not the one that was embedded in {row_numbers(others)}")
-    return texts
+    return None if gone else [found[number] for number in numbers]
 
 
 def row_numbers(rows: Sequence[int]) -> str:
@@ -329,7 +339,9 @@ class Trial:
         """Compares model, settings, tokens and vectors, and where these differ, finds out why. `tokens`: the digests of
         what the tokenizer made of the texts."""
         verdict, known = self.verdict, len(self.verdict.differences)
-        changed = compare_model(self.saved["model"], self.encoder, verdict)
+        manifest, encoder = self.saved["model"], self.encoder
+        is_other_class = bool(comparisons.another_class(manifest, settings_in(encoder.folder), encoder.source))
+        changed = set() if is_other_class else compare_model(manifest, encoder, verdict)
         today = self.compare_settings()
         self.compare_tokens(tokens)
         intact = self.same_texts()
@@ -341,9 +353,12 @@ class Trial:
             verdict.differences.append(f"{len(wrong)} of {len(self.texts)} vectors are others now ({fit}; {rows})")
             self.explain(today, changed, wrong[:SOME], is_named=len(verdict.differences) > known + 1)
         files = Verdict(verdict.source)
-        comparisons.compare_files(self.saved["model"], self.encoder.folder, files)
-        is_other = len(verdict.differences) > known
+        if not is_other_class:
+            comparisons.compare_files(manifest, encoder.folder, files)
+        is_other = is_other_class or len(verdict.differences) > known
         (verdict.differences if is_other else verdict.warnings).extend(files.differences)
+        if is_other and not wrong and len(intact) == len(self.texts):
+            verdict.differences.append(f"yet the vectors of these {len(intact)} rows are the same ({fit})")
         said = "bit for bit" if fit.difference == 0 else str(fit)
         parts = verdict.figures["parts"]["parts"]
         files_said = f"{parts} part{'s' * (parts > 1)}"
@@ -365,6 +380,10 @@ class Trial:
     def compare_settings(self) -> Reading:
         """Notes settings that the model's files have otherwise now. Returns how the model would read texts today."""
         was, (says, _) = Reading.of(self.saved["files_say"]), self.encoder.files_say()
+        if was.pooling and not says.pooling:
+            said = f"{MODULES} is missing, which says how a text becomes a vector (pooling {was.pooling!r})"
+            self.verdict.differences.append(f"{said}: rows were embedded as they were then")
+            return self.reading
         self.verdict.differences += sentences(was, says)
         return replace(self.reading, **{name: value for name, _, value in was.changes(says)})
 

@@ -83,6 +83,9 @@ def verify(
     saved = read_manifest(folder, Path(manifest) if manifest else None)
     config, settings, origin = read_json(folder / "config.json"), settings_in(folder), origin_of(folder)
     verdict = Verdict(str(source), code=str(origin))
+    if not code_only and (other := comparisons.another_class(saved, settings, source)):
+        verdict.differences.append(other)
+        return verdict
     comparisons.compare_code(saved, folder, verdict)
     comparisons.compare_versions(saved, origin, verdict)
     comparisons.compare_named_code(saved, settings, verdict)
@@ -174,6 +177,8 @@ def read_manifest(folder: Path, path: Path | None = None) -> dict[str, Any]:
     """The manifest of a checkpoint's folder, in it or at `path`; a ValueError says what it lacks."""
     path = path or folder / FILE
     saved = read_json(path)
+    if "canaries" in saved:
+        raise ValueError(f"{path} is the proof of vectors, and {folder} is a model: verify the vectors with --model.")
     if missing := ", no ".join(name for name in FIELDS if name not in saved):
         raise ValueError(f"{path} has no {missing}: it is not a manifest, or has the format of another version.")
     if wrong := ", ".join(misfits(saved, FORM)):
