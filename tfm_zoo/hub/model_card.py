@@ -97,8 +97,9 @@ def class_names(model: PreTrainedModel) -> dict[str, str]:
     name = type(model).__name__
     auto_class = auto_class_of(type(model.config), name) or type(model)._auto_class
     needs = f"transformers {TESTED[0]} to {TESTED[-1]} runs it without `tfm_zoo` installed"
-    if not type(model).__module__.startswith("tfm_zoo."):
-        needs = f"its code may import `tfm_zoo` ({INSTALL})"
+    is_own = not type(model).__module__.startswith("tfm_zoo.")
+    if is_own:
+        needs = f"running it may need `tfm_zoo` ({INSTALL})"
     imports = f"from transformers import {auto_class}, AutoTokenizer"
     if auto_class is None:
         auto_class, needs = f"tfm_zoo.{name}", f"{INSTALL} brings its class"
@@ -109,7 +110,7 @@ def class_names(model: PreTrainedModel) -> dict[str, str]:
         needs = f"reading its quantised weights, on a CPU, needs `tfm_zoo` ({INSTALL}){calibrated(quantization)}"
         imports = f"import tfm_zoo  # reads quantised weights\n{imports}"
     names = {"class_name": name, "auto_class": auto_class, "needs": needs, "imports": imports}
-    names |= {"bill": sentence_of(bill_in(model.config))}
+    names |= {"is_own": is_own, "bill": sentence_of(bill_in(model.config))}
     return names | {"use": lines_of_use(model), "quantised": quantised}
 
 

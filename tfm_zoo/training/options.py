@@ -16,6 +16,7 @@ from tfm_zoo.data import built_in_data
 from tfm_zoo.data.options import AnyOptions, as_mapping, option
 from tfm_zoo.data.splits import DataOptions
 from tfm_zoo.families.named_configs import NAMED_CONFIGS
+from tfm_zoo.models.configuration_tfm import TfmConfig
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 from tfm_zoo.utils.schedules import SCHEDULES
 
@@ -219,8 +220,8 @@ class TrainingOptions(DataOptions):
 
 
 def is_zoo(config: PreTrainedConfig) -> bool:
-    """Whether a configuration is of the zoo's own models."""
-    return config.model_type.startswith("tfm_")
+    """Whether a configuration is of the zoo's own models, or of somebody's class that is derived from one of them."""
+    return config.model_type.startswith("tfm_") or isinstance(config, TfmConfig)
 
 
 def cap_lengths(options: AnyOptions, longest: int, *names: str) -> AnyOptions:
