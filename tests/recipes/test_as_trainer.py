@@ -1,6 +1,5 @@
 """A task in transformers' Trainer: the same losses and figures as in the recipes' own loop, of any task."""
 
-import json
 import shutil
 
 import pytest
@@ -61,7 +60,7 @@ def test_settings_callbacks_loss_and_splits_are_the_callers(recipe, tmp_path):
     test = trainer.evaluate(task.splits["test"], metric_key_prefix="test")
     assert 0.5 < test["test_loss"] < 1 and "test_f1" in test and trainer.split == "test"
     trainer.save_model()
-    assert "tokenizer.json" in json.loads((tmp_path / "run" / "zoo_manifest.json").read_text())["files"]
+    assert '"tokenizer.json":' in (tmp_path / "run" / "zoo_manifest.json").read_text()
 
 
 def test_it_goes_on_by_an_option_alone_and_otherwise_deletes_nothing(recipe, tmp_path):
