@@ -63,7 +63,7 @@ def test_settings_callbacks_loss_and_splits_are_the_callers(recipe, tmp_path):
     test = trainer.evaluate(task.splits["test"], metric_key_prefix="test")
     assert 0.5 < test["test_loss"] < 1 and "test_f1" in test and trainer.split == "test"
     trainer.save_model()
-    assert {"zoo_manifest.json", "tokenizer.json"} <= {path.name for path in (tmp_path / "run").iterdir()}
+    assert '"tokenizer.json":' in (tmp_path / "run" / "zoo_manifest.json").read_text()
 
 
 def test_it_goes_on_by_an_option_alone_and_otherwise_deletes_nothing(recipe, tmp_path):

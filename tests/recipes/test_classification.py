@@ -1,18 +1,28 @@
 """The recipe of classification: from a table to predictions, whatever the labels, the metrics and the model are."""
 
 import json
+import logging
 import shutil
+from importlib import import_module
 
 import pytest
 import torch
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import tfm_zoo
 
-from .conftest import CLOCK, Recipe, history, log_of, logged
+from .conftest import CLOCK, TINY, Recipe, history, log_of, logged
 
 SIZES = "hidden_size=32,num_attention_heads=2,num_hidden_layers=1,intermediate_size=32"
+#: code of a user's own
+BLOCK = """import tfm_zoo
+class Config(tfm_zoo.TfmBertConfig): model_type = "mine"
+class Base(tfm_zoo.TfmBertModel): config_class = Config
+class Mine(tfm_zoo.TfmBertForSequenceClassification): config_class, model_class = Config, Base
+Config.register_for_auto_class(), Mine.register_for_auto_class("AutoModelForSequenceClassification")
+"""
 #: results of a metric of a user's own, one of them under the name of the zoo's
 RESULTS = '{"f1": np.mean(predictions), "wrong": np.mean(predictions != np.asarray(references))}'
 
@@ -70,6 +80,22 @@ def test_compiled(finetune, checkpoint, tmp_path):
     assert config == wanted
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("plain", "run"))
     torch.testing.assert_close(two, one, rtol=0, atol=1e-6)
+
+
+def test_a_block_of_ones_own_learns_and_goes_on(finetune, checkpoint, tmp_path, monkeypatch, caplog):
+    (tmp_path / "my_block.py").write_text(BLOCK)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)  # to `caplog`
+    code, tokenizer = import_module("my_block"), AutoTokenizer.from_pretrained(checkpoint)
+    for each in (code.Mine(code.Config(vocab_size=len(tokenizer), **TINY)), tokenizer):
+        each.save_pretrained(tmp_path / "mine")
+    options = {"model_name_or_path": tmp_path / "mine", "trust_remote_code": True, "checkpointing_steps": 1}
+    finetune(max_train_steps=1, **options)
+    finetune(max_train_steps=2, resume_from_checkpoint="auto", **options)
+    saved = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run", trust_remote_code=True)
+    assert type(saved).__name__ == "Mine" and len(history(tmp_path / "run", "eval_loss")) == 2
+    assert "verify run --trust-remote-code" in (tmp_path / "run" / "README.md").read_text()
+    assert "model of type" not in caplog.text
 
 
 def test_a_random_start_has_the_sizes_of_a_checkpoint_and_none_of_its_weights(finetune, checkpoint):

@@ -54,7 +54,7 @@ def test_merged_weights_compute_what_the_adapters_do(name):
     model, ids = build_tiny(BY_NAME[name]).eval(), torch.arange(4, 12)[None]
     inputs = {"input_ids": ids} | ({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {})
     before = model(**inputs).logits
-    adapters = Adapters(model, TrainingOptions(model_name_or_path="named", lora_rank=2))
+    adapters = Adapters(model, TrainingOptions(model_name_or_path="named", lora_rank=2).with_defaults())
     with torch.no_grad():  # adapters begin at zero
         for parameter in model.parameters():
             if parameter.requires_grad:

@@ -11,6 +11,7 @@ from accelerate import Accelerator
 
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.checkpoints import TrainState, find_checkpoint, holds_a_run, is_killed_run, save_checkpoint
+from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.utils.locking import atomic_files
 
 from ..recipes.conftest import forget_processes
@@ -131,6 +132,9 @@ STARS = {"label_column_name": "stars"}  # as version 0.2 recorded a column
         # Earlier versions did not record what the launcher decides.
         ({"mixed_precision": None}, LAUNCHED, None),
         ({"mixed_precision": "no"}, LAUNCHED, "another run"),
+        ({"lora_target_modules": ["v", "q"]}, {"lora_target_modules": ["q", "v"]}, None),
+        ({"freeze": ["v"]}, {"freeze": None}, "another run"),
+        ({"lora_rank": 0, "lora_alpha": 16}, checkpoints.identity_of({}, TrainingOptions()), None),  # of no adapters
     ],
 )
 def test_another_run_is_not_continued(tmp_path, recorded, now, message):

@@ -111,6 +111,8 @@ def test_metrics_of_a_users_own(own, tmp_path, monkeypatch):
 
 
 ZERO_ONE = [0, 1], [1, 0]
+DECORATED = "from tfm_zoo.metrics.loading import NUMBERS\nfrom tfm_zoo.metrics.loading import metric\n"
+IMPORTS = f"import json, evaluate\n{OWN}"
 #: names beside "mine", the text of its file, what it is given, and what is said
 REFUSED = [
     # before anything is loaded
@@ -121,7 +123,9 @@ REFUSED = [
     # what does not work
     ("", "def compute(): ...", ZERO_ONE, "loaded: TypeError.*; it needs an evaluate.Metric"),
     ("", "import no_such_package", ZERO_ONE, "cannot be loaded: .*pip install no_such_package"),
-    ("", f"import json, evaluate\n{OWN}", ZERO_ONE, "cannot be loaded: .*'json,'"),
+    ("", OWN.replace(", references)", ")"), ZERO_ONE, "cannot be loaded: .*unexpected keyword argument 'references'"),
+    ("", f"{DECORATED}Mine = metric(lambda predictions: {{}}, NUMBERS)", ZERO_ONE, "cannot be loaded: .*too many pos"),
+    ("", IMPORTS, ZERO_ONE, "cannot be loaded: .*'json,'"),
     ("", OWN.replace("{RESULTS}", "1 / 0"), ZERO_ONE, r"'mine' does not work with .*\[0, 1\].*: division by zero"),
     ("", OWN, ([ZERO_ONE[0]], [ZERO_ONE[1]]), r"with .*expected format.*'predictions': Value\('int64'\)"),
 ]

@@ -65,7 +65,7 @@ def make_card(template: str, data: ModelCardData, source: str, **values: Any) ->
 
     The template may also use `source`, where the model loads from, `quoted_source` (for Python) and `verify_command`.
     """
-    command = verify_command(source) + values.get("trust", "")
+    command = verify_command(source) + (" --trust-remote-code" if values.get("is_own") else "")
     values |= {"source": source, "quoted_source": json.dumps(source), "verify_command": command}
     return ModelCard.from_template(data, template_str=HEAD + template.strip() + "\n\n", **values)
 
@@ -99,9 +99,9 @@ def class_names(model: PreTrainedModel) -> dict[str, str]:
     name = type(model).__name__
     auto_class = auto_class_of(type(model.config), name) or type(model)._auto_class
     needs = f"transformers {TESTED[0]} to {TESTED[-1]} runs it without `tfm_zoo` installed"
-    has_own_code = not all(each.__module__.startswith("tfm_zoo.") for each in (own_class(model), type(model.config)))
-    if has_own_code:
-        needs = f"its code may import `tfm_zoo` ({INSTALL})"
+    is_own = not all(each.__module__.startswith("tfm_zoo.") for each in (own_class(model), type(model.config)))
+    if is_own:
+        needs = f"running it may need `tfm_zoo` ({INSTALL})"
     imports = f"from transformers import {auto_class}, AutoTokenizer"
     if auto_class is None:
         auto_class, needs = f"tfm_zoo.{name}", f"{INSTALL} brings its class"
@@ -112,7 +112,7 @@ def class_names(model: PreTrainedModel) -> dict[str, str]:
         needs = f"reading its quantised weights, on a CPU, needs `tfm_zoo` ({INSTALL}){calibrated(quantization)}"
         imports = f"import tfm_zoo  # reads quantised weights\n{imports}"
     names = {"class_name": name, "auto_class": auto_class, "needs": needs, "imports": imports}
-    names |= {"bill": sentence_of(bill_in(model.config)), "trust": " --trust-remote-code" if has_own_code else ""}
+    names |= {"bill": sentence_of(bill_in(model.config)), "is_own": is_own}
     return names | {"use": lines_of_use(model), "quantised": quantised}
 
 

@@ -1,5 +1,6 @@
 """The zoo's metrics by name, others as `evaluate` loads them, and the results of several together."""
 
+import inspect
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -30,6 +31,8 @@ TAGS = Features(predictions=List(Value("string")), references=List(Value("string
 def metric(compute: Callable[[Sequence, Sequence], dict[str, Any]], *kinds: Features) -> type[evaluate.Metric]:
     """A function as a metric of `evaluate`. It takes predictions and references, an item for each example, and returns
     results by their names. The first of the `kinds`, such as `TEXTS`, that fits the items is taken."""
+
+    inspect.signature(compute).bind((), ())  # a `TypeError` now, and not after an epoch
 
     class Metric(evaluate.Metric):
         takes = kinds
@@ -117,6 +120,8 @@ def load_metric(name: str, trust_remote_code: bool) -> evaluate.EvaluationModule
     evaluate.config.HF_EVALUATE_OFFLINE |= constants.HF_HUB_OFFLINE  # evaluate itself only knows a variable of its own
     try:
         with silenced_metrics():
-            return evaluate.load(str(file) if is_file else name, keep_in_memory=True)
+            module = evaluate.load(str(file) if is_file else name, keep_in_memory=True)
+        inspect.signature(module._compute).bind(predictions=(), references=())  # as `Metrics` calls it
+        return module
     except (Exception, SystemExit) as error:  # a metric is anybody's code
         raise MetricError(f"metric {name!r} cannot be loaded: {error!r}; it needs an evaluate.Metric") from error

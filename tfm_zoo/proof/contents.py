@@ -31,8 +31,8 @@ UNREAD_FORMATS = ("*.h5", "*.msgpack", "*.ot", "*.onnx", "*.onnx_data", "*.gguf"
 #: what loading reads nothing of: prose and pictures, what runs leave behind
 UNREAD = (
     *("*.md", "LICENSE*", "*.png", "*.jpg", "*.svg", "*.pdf", "*.html"),
-    *("zoo_manifest.json", "trainer_state.json", "training_args.bin", "*_results.json", "events.out.*"),
-    *("optimizer.*", "scheduler.*", "rng_state*", "scaler.pt", "*predictions*"),
+    *("zoo_manifest.json", "trainer_state.json", "training_args.bin", "training_run.json", "*_results.json"),
+    *("events.out.*", "optimizer.*", "scheduler.*", "rng_state*", "scaler.pt", "*predictions*"),
     *UNREAD_FORMATS,
 )
 LEFT_FOLDERS = (".*", "__pycache__", "runs", "logs", "wandb", "checkpoint-*")

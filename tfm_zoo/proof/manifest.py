@@ -12,6 +12,7 @@ import transformers
 from .. import __version__
 from ..converters.sources import MANIFEST as FILE
 from ..utils.locking import atomic_file
+from ..utils.quiet import silenced_trying
 from .bill import bill_in
 from .contents import code_in, digests_of_files, digests_of_tensors, files_in, has_tokenizer, settings_in
 from .fingerprints import fingerprint_of, text_through
@@ -83,7 +84,8 @@ def tokenized(folder: Path) -> dict[str, Any] | None:
     """What a folder's tokenizer, if it has one, makes of a text."""
     if not has_tokenizer(folder):
         return None
-    return text_through(transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
+    with silenced_trying():  # the configuration of somebody's own class
+        return text_through(transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
 
 
 def fingerprint(

@@ -22,7 +22,7 @@ from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError, safe_open
 
 from tfm_zoo.converters.sources import MANIFEST
-from tfm_zoo.training.options import MAY_CHANGE, TrainingOptions
+from tfm_zoo.training.options import MAY_CHANGE, OF_ADAPTERS, TrainingOptions
 from tfm_zoo.utils.locking import atomic_file
 from tfm_zoo.utils.quiet import silenced_checkpoint
 
@@ -101,7 +101,8 @@ class TrainState:
 
 def identity_of(facts: Mapping[str, Any], args: TrainingOptions) -> dict[str, Any]:
     """What a resumed run must share with the run that it continues, in JSON's types: facts, and most options."""
-    settings = {each.name: getattr(args, each.name) for each in fields(args) if each.name not in MAY_CHANGE.split()}
+    free = [*MAY_CHANGE.split(), *(() if getattr(args, "lora_rank", 0) else OF_ADAPTERS)]
+    settings = {each.name: getattr(args, each.name) for each in fields(args) if each.name not in free}
     return json.loads(json.dumps(settings | facts))  # a fact, such as the precision, replaces the option of its name
 
 
@@ -122,7 +123,7 @@ def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
     recorded = state.identity
     if gone := [name for name in GONE.split() if recorded.get(name)]:
         raise ValueError(f"resume_from_checkpoint: its run has {', '.join(gone)}, which this version does not have")
-    differing = [name for name, now in identity.items() if recorded.get(name, now) != now]
+    differing = [name for name, now in identity.items() if not are_same(name, recorded.get(name, now), now)]
     if others := [name for name in differing if name not in RESUME_WARNINGS]:
         changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in others)
         advice = "give what it was, or another output_dir"
@@ -131,6 +132,11 @@ def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
         raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}; {advice}")
     for name in differing:
         logger.warning(f"Continuing with {name} {identity[name]}, which was {recorded[name]}: {RESUME_WARNINGS[name]}")
+
+
+def are_same(name: str, one: Any, other: Any) -> bool:
+    """Whether an option has the same value, in whatever order it lists what learns."""
+    return one == other or (name in ("freeze", "lora_target_modules") and set(one or ()) == set(other or ()))
 
 
 def save_checkpoint(accelerator: Accelerator, state: TrainState, output_dir: Path, keep: int | None = None) -> Path:

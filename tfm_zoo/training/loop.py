@@ -21,11 +21,9 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, Trainer
 from transformers.training_args import OptimizerNames
 
-from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.data.options import as_mapping
 from tfm_zoo.data.splits import pluralize, vocabulary_digest
 from tfm_zoo.hub.gathering import own_class, rebuilt
-from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.batches import Division, GlobalBatchSampler
 from tfm_zoo.training.learning_parts import ADAPTER_FOLDER, Adapters, freeze
@@ -316,8 +314,6 @@ class Loop:
                     self.adapters.save(weights, folder / ADAPTER_FOLDER)
                 model.save_pretrained(folder, state_dict=plain)
                 self.task.save_tokenizer(folder)
-                if (folder / MANIFEST).exists():  # by hub/saving.py, which saves zoo models, before the tokenizer was
-                    complete_manifest(folder)
                 self.state.write(folder)  # names the step of this model
         self.accelerator.wait_for_everyone()
 

@@ -16,6 +16,7 @@ from tfm_zoo.data import built_in_data
 from tfm_zoo.data.options import AnyOptions, as_mapping, option
 from tfm_zoo.data.splits import DataOptions
 from tfm_zoo.families.named_configs import NAMED_CONFIGS
+from tfm_zoo.models.configuration_tfm import TfmConfig
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 from tfm_zoo.utils.schedules import SCHEDULES
 
@@ -29,6 +30,8 @@ MAY_CHANGE = """
     output_dir overwrite_output_dir checkpointing_steps save_total_limit resume_from_checkpoint with_tracking report_to
     run_name push_to_hub hub_model_id hub_token hub_private_repo hub_revision
 """
+#: options that need `lora_rank`
+OF_ADAPTERS = ("lora_alpha", "lora_dropout", "lora_target_modules")
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,8 @@ class TrainingOptions(DataOptions):
     )
     freeze: list[str] | None = option(None, "Parameters that do not learn, by parts of names: 'layers.[0-3]'.")
     lora_rank: int = option(0, "Learn adapters of this rank (LoRA), and the head; 0: the whole model.", at_least=0)
-    lora_alpha: float = option(16, "Adapters count alpha / rank times.", above=0)
-    lora_dropout: float = option(0.0, "Dropout of what adapters read.", at_least=0, below=1)
+    lora_alpha: float | None = option(None, "Adapters count alpha / rank times; default: 16.", above=0)
+    lora_dropout: float | None = option(None, "Dropout of what adapters read; default: 0.", at_least=0, below=1)
     lora_target_modules: list[str] | None = option(None, "Layers with adapters: q_proj v_proj; default: all linear.")
     gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass: less memory.")
     sync_each_batch: bool = option(False, "Sum gradients over processes after each pass: less memory, more traffic.")
@@ -149,6 +152,8 @@ class TrainingOptions(DataOptions):
         super().__post_init__()
         for name in ("config_overrides", "lr_scheduler_kwargs", "optim_args"):
             as_mapping(name, getattr(self, name))  # refuses what it cannot read
+        if not self.lora_rank and (unread := [name for name in OF_ADAPTERS if getattr(self, name) is not None]):
+            raise ValueError(f"{unread[0]} is of adapters, which lora_rank asks for: add --lora_rank 8")
         steps = self.checkpointing_steps
         if steps is not None and steps != "epoch" and not (steps.isdecimal() and int(steps) > 0):
             raise ValueError(f"checkpointing_steps must be a number of steps or 'epoch', not {steps!r}")
@@ -168,6 +173,8 @@ class TrainingOptions(DataOptions):
         if accumulation > 1 and of_launcher not in ("auto", "1", str(accumulation)):
             asked = f"gradient_accumulation_steps {accumulation}: the launcher asks for {of_launcher}"
             raise ValueError(f"{asked}; give one number")
+        if args.lora_rank:
+            args = replace(args, lora_alpha=args.lora_alpha or 16, lora_dropout=args.lora_dropout or 0.0)
         return replace(
             args,
             learning_rate=args.learning_rate or usual_rate,
@@ -213,8 +220,8 @@ class TrainingOptions(DataOptions):
 
 
 def is_zoo(config: PreTrainedConfig) -> bool:
-    """Whether a configuration is of the zoo's own models."""
-    return config.model_type.startswith("tfm_")
+    """Whether a configuration is of the zoo's own models, or of somebody's class that is derived from one of them."""
+    return config.model_type.startswith("tfm_") or isinstance(config, TfmConfig)
 
 
 def cap_lengths(options: AnyOptions, longest: int, *names: str) -> AnyOptions:

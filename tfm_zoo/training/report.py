@@ -23,7 +23,6 @@ from tfm_zoo.data.splits import pluralize
 from tfm_zoo.hub import push
 from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, write_card
 from tfm_zoo.hub.model_card import tags_of
-from tfm_zoo.proof.origin import TESTED
 from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.task import Task
@@ -121,7 +120,6 @@ def values_of_card(task: Task, model: PreTrainedModel, state: TrainState, result
         "task": task,
         "name": name_of(args),
         "model": model,
-        "oldest": TESTED[0],
         "base_model": args.model_name_or_path and shortened(args.model_name_or_path),
         "dataset": shortened(args.source),
         "args": args,

@@ -17,9 +17,11 @@ from tqdm.auto import tqdm
 from transformers import DataCollatorWithPadding, PreTrainedModel, PreTrainedTokenizerBase
 
 from tfm_zoo.converters.limits import check_room
+from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.data.splits import Data
 from tfm_zoo.metrics import MetricError, Metrics, check_kinds, load_metrics
 from tfm_zoo.models.losses import IGNORED
+from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training.batches import Division, GlobalBatchSampler
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.models import longest_input
@@ -173,8 +175,10 @@ class Task(ABC):
         return None if self.accelerator.is_main_process else True
 
     def save_tokenizer(self, folder: Path) -> None:
-        """Save what makes texts into tokens, beside the model."""
+        """Save what makes texts into tokens beside the model, and add it to the manifest of a zoo model."""
         self.tokenizer.save_pretrained(folder)
+        if (folder / MANIFEST).exists():
+            complete_manifest(folder)
 
     def after_evaluation(self, model: nn.Module, state: TrainState) -> None:  # noqa: B027
         """Called on every process after each evaluation."""

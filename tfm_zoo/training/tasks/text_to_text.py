@@ -236,9 +236,9 @@ class TextToTextTask(TargetTask):
         return with_prefix(metrics, split)
 
     def save_tokenizer(self, folder: Path) -> None:
-        super().save_tokenizer(folder)
         if self.has_two:
             self.target_tokenizer.save_pretrained(folder / TARGET_TOKENIZER)
+        super().save_tokenizer(folder)  # last: it completes the manifest
 
 
 def label_smoothed_loss(logits: Tensor, labels: Tensor, epsilon: float) -> Tensor:
