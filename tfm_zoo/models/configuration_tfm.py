@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from inspect import getattr_static
+from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -55,8 +56,10 @@ class Follows(Stored):
     """A field that is what another field is, or what a rule makes of the configuration, while it is `None`."""
 
     def __init__(self, rule: str | Callable[[Any], Any]):
-        made = (lambda config: getattr(config, rule)) if isinstance(rule, str) else rule
-        super().__init__(lambda config, value: made(config) if value is None else value)
+        self.rule = attrgetter(rule) if isinstance(rule, str) else rule
+
+    def read(self, config: Any, value: Any) -> Any:
+        return self.rule(config) if value is None else value
 
 
 def equal_share(config: Any) -> int:
