@@ -3,7 +3,7 @@
 import torch
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
-from .batch import CACHE, PAGED, Batch, KeptTokens, Layout, Tokens, is_pad_mask, is_traced
+from .batch import CACHE, EVERYTHING, PAGED, Batch, KeptTokens, Layout, Tokens, is_pad_mask, is_traced
 from .cache import open_cache
 from .entrance import as_attention_reads, empty_states, find_layouts, needs_no_mask_but_for_padding, shown_keys
 from .inputs import asks_for, check_inputs, default_positions, documents_of
@@ -68,13 +68,14 @@ def decoder_layouts(
     stack, given: torch.Tensor, attention_mask: object, cache: Cache | None, documents, kept: KeptTokens | None
 ) -> dict[str, Layout]:
     """Who attends to whom, for each type of layer."""
-    like, types = empty_states(stack, given), stack.layer_types
+    types = stack.layer_types
     has_empty_room = not (cache is None or isinstance(cache, DynamicCache))  # of a static cache: a mask must hide it
     is_step = given.shape[1] == 1 and not has_empty_room and needs_no_mask_but_for_padding(stack, given)
-    if is_step and (attention_mask is None or (is_pad_mask(attention_mask) and "linear_attention" not in types)):
-        # A single token sees itself and all real tokens before it.
-        sees = None if attention_mask is None else shown_keys(attention_mask, like)
-        return dict.fromkeys(types, Layout(as_attention_reads(stack.config, sees, like)))
+    if is_step and attention_mask is None:  # a single token sees itself and all before it
+        return dict.fromkeys(types, EVERYTHING)
+    like = empty_states(stack, given)
+    if is_step and is_pad_mask(attention_mask) and "linear_attention" not in types:
+        return dict.fromkeys(types, Layout(as_attention_reads(stack.config, shown_keys(attention_mask, like), like)))
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
         if missing := {*types} - {*attention_mask}:
             raise ValueError(f"{stack.argument_prefix}attention_mask has no mask for layers of {', '.join(missing)}.")

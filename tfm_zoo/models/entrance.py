@@ -59,13 +59,13 @@ def encoder_batch(
     mask, kept = known_padding(mask, documents, read_positions)
     if mask is None and documents is None and needs_no_mask_but_for_padding(stack, given):
         return Batch(tokens, dict.fromkeys(stack.layer_types, EVERYTHING))
-    # Hidden states that a caller asks for are copies with padding restored, to which no gradient would flow.
-    is_copied = torch.is_grad_enabled() and asks_for(stack.config, options, "output_hidden_states")
-    # A bias of positions is made for whole rows: those that hold several documents stay whole.
-    is_biased = documents is not None and stack.position_bias is not None
-    if kept is not None and (is_copied or is_biased or not stack.computes_only(kept)):
-        kept = None
-    shows_weights = asks_for(stack.config, options, "output_attentions")
+    if kept is not None:
+        # Hidden states that a caller asks for are copies with padding restored, to which no gradient would flow.
+        is_copied = torch.is_grad_enabled() and asks_for(stack.config, options, "output_hidden_states")
+        # A bias of positions is made for whole rows: those that hold several documents stay whole.
+        is_biased = documents is not None and stack.position_bias is not None
+        kept = None if is_copied or is_biased or not stack.computes_only(kept) else kept
+    shows_weights = kept is not None and asks_for(stack.config, options, "output_attentions")
     layouts = find_layouts(stack, empty_states(stack, given), mask, kept, shows_weights, documents=documents)
     return Batch(tokens if kept is None else tokens.only(kept), layouts, kept, attention_mask=mask)
 

@@ -167,7 +167,7 @@ class TfmCrossAttention(TfmAttention):
 class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
     """The decoder: its embeddings and its blocks."""
 
-    argument_prefix = "decoder_"
+    argument_prefix, depth_field = "decoder_", "decoder_layers"
     layer_class = TfmCrossLayer
     _can_record_outputs = {
         "hidden_states": TfmCrossLayer,
@@ -182,10 +182,6 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             self.embeddings.token_projection, self.embeddings.norm = self.embeddings.norm, None
             self.embeddings.embed_tokens.embed_scale = 1.0
         self.post_init()
-
-    @property
-    def depth(self) -> int:
-        return self.config.decoder_layers
 
     @can_return_tuple
     def forward(
