@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from inspect import getattr_static
-from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -56,10 +55,12 @@ class Follows(Stored):
     """A field that is what another field is, or what a rule makes of the configuration, while it is `None`."""
 
     def __init__(self, rule: str | Callable[[Any], Any]):
-        self.rule = attrgetter(rule) if isinstance(rule, str) else rule
+        self.rule = rule
 
     def read(self, config: Any, value: Any) -> Any:
-        return self.rule(config) if value is None else value
+        if value is not None:
+            return value
+        return getattr(config, self.rule) if isinstance(self.rule, str) else self.rule(config)
 
 
 def equal_share(config: Any) -> int:
