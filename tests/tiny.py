@@ -6,6 +6,7 @@ import torch
 
 import tfm_zoo
 from tfm_zoo import TfmBertConfig, TfmDebertaConfig, TfmEncoderDecoderConfig, TfmGPTConfig
+from tfm_zoo.configurations.names import by_field, merged
 from tfm_zoo.models.configuration_tfm import TfmConfig
 
 SIZES = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -38,7 +39,7 @@ TARGET_LENGTHS = (5, 1, 7, 3)
 
 
 def tiny_config(family: type[TfmConfig] = TfmBertConfig, **fields) -> TfmConfig:
-    return family(**family.merged(SIZES | FIELDS[family], family.by_field(fields)))
+    return family(**merged(family, SIZES | FIELDS[family], by_field(family, fields)))
 
 
 def tiny_model(head: type, seed: int = 0, **fields):

@@ -8,6 +8,7 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig
 
+from ..configurations.names import by_field, merged, misspelt_field
 from ..models.configuration_tfm import TfmConfig
 from .architecture import Architecture, Head
 from .config_reading import made_of
@@ -45,7 +46,7 @@ def of_others(architecture: Architecture, zoo_class: type[TfmConfig], fields: Fi
     known = COMMON | SET_ANEW | OF_TRANSFORMERS | set(zoo_class.lacks)
     known |= {name for side in sides for name in (*side.__dataclass_fields__, *side.attribute_map, *dir(side))}
     names = [name for name in fields if name not in known and not name.startswith("_")]
-    return {name: fields[name] for name in names if not zoo_class.misspelt_field(name)}
+    return {name: fields[name] for name in names if not misspelt_field(zoo_class, name)}
 
 
 class Recorded(dict):
@@ -82,7 +83,7 @@ def to_zoo_config(
             that do not fit each other.
     """
     config_class = zoo_class.config_class
-    overrides = config_class.by_field(overrides)
+    overrides = by_field(config_class, overrides)
     check_overrides(overrides, config_class)
     rules = architecture.config_rules(architecture.head(zoo_class))
     check_official(architecture, rules, official)
@@ -101,7 +102,7 @@ def to_zoo_config(
     rest = {name: value for name, value in official.items() if name not in renamed}
     origin = {"model_type": architecture.model_type} | rest
     try:
-        return config_class(**with_labels(common, overrides) | config_class.merged(zoo, overrides), official=origin)
+        return config_class(**with_labels(common, overrides) | merged(config_class, zoo, overrides), official=origin)
     except (ValueError, StrictDataclassError) as error:
         raise ConversionError(f"{architecture.title} with these fields is not converted: {error}") from error
 

@@ -4,6 +4,7 @@ from copy import deepcopy
 from difflib import get_close_matches
 from typing import Any
 
+from ..configurations.names import merged
 from ..converters.config_conversion import check_overrides
 from ..models.configuration_tfm import TfmConfig
 from ..models.configuration_tfm_bert import TfmBertConfig
@@ -428,7 +429,7 @@ def named_config(name: str, **overrides: Any) -> TfmConfig:
         raise ValueError(f"There is no configuration named {name!r}.{suggestion(name)} There are: {known}.")
     config_class, fields = NAMED_CONFIGS[name]
     check_overrides(overrides, config_class)
-    return config_class(**config_class.merged(deepcopy(fields), overrides))
+    return config_class(**merged(config_class, deepcopy(fields), overrides))
 
 
 def suggestion(name: str) -> str:

@@ -36,9 +36,9 @@ class Tokens(NamedTuple):
     position_ids: torch.LongTensor | None = None
     task_type_ids: torch.LongTensor | None = None  # `(batch or 1, length)`, the task of each (ERNIE)
 
-    def only(self, kept: "KeptTokens | None") -> "Tokens":
-        """The kept tokens, in one row. `None` keeps all, as they are."""
-        return self if kept is None else Tokens(*(each if each is None else kept.keep(each) for each in self))
+    def only(self, kept: "KeptTokens") -> "Tokens":
+        """The kept tokens, in one row."""
+        return Tokens(*(each if each is None else kept.keep(each) for each in self))
 
 
 class KeptTokens(NamedTuple):
@@ -226,7 +226,7 @@ SHAPELESS = {
 def has_hooks(*parts: nn.Module | None) -> bool:
     """Whether a hook that is not one of `SHAPELESS` is on these modules, on parts of them or on all modules. It expects
     what official classes pass it: padded batches with all positions."""
-    queue, found = [*parts], [hooks for hooks in GLOBAL_HOOKS if hooks]  # `modules()` would take five times as long
+    queue, found = [*parts], [*GLOBAL_HOOKS]  # `modules()` would take five times as long
     for part in queue:  # which grows
         if part is None:
             continue

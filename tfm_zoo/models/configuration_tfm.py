@@ -2,15 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from inspect import getattr_static
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
-from transformers.utils import logging
-
-logger = logging.get_logger(__name__)
 
 NormPosition = Literal["post", "pre", "output", "both"]
 PositionEmbedding = Literal["learned", "sinusoidal", "rotary", "alibi", "none"]
@@ -59,8 +55,12 @@ class Follows(Stored):
     """A field that is what another field is, or what a rule makes of the configuration, while it is `None`."""
 
     def __init__(self, rule: str | Callable[[Any], Any]):
-        made = (lambda config: getattr(config, rule)) if isinstance(rule, str) else rule
-        super().__init__(lambda config, value: made(config) if value is None else value)
+        self.rule = rule
+
+    def read(self, config: Any, value: Any) -> Any:
+        if value is not None:
+            return value
+        return getattr(config, self.rule) if isinstance(self.rule, str) else self.rule(config)
 
 
 def equal_share(config: Any) -> int:
@@ -188,8 +188,8 @@ class TfmConfig(PreTrainedConfig):
     described where it stands below. Names that other configurations have for it are its aliases.
 
     Raises:
-        ValueError: for a value, or a combination of values, that has no meaning, for two names of one field, and for a
-            field that the family lacks; the message names the fields.
+        ValueError: where `tfm_zoo` is installed, for a value, or a combination of values, that has no meaning, for two
+            names of one field, and for a field that the family lacks; the message names the fields.
     """
 
     #: the family's modeling file, and `Auto...` class -> class in it, for registration and for `auto_map`
@@ -328,13 +328,7 @@ class TfmConfig(PreTrainedConfig):
         cls.defaults = {name: getattr_static(cls, name, None) for name in own | every}
         cls.following_fields = [name for name in own if isinstance(cls.defaults[name], Follows)]
 
-    def __new__(cls, *args, **given):
-        cls.by_field(given)  # `__init__` forgets which fields were given
-        return super().__new__(cls)
-
     def __post_init__(self, **kwargs):
-        for name in filter(self.misspelt_field, kwargs):
-            raise ValueError(f"{type(self).__name__} has no field {name!r}. Is it {self.misspelt_field(name)!r}?")
         for name in self.attribute_map.keys() & kwargs.keys():
             if (value := kwargs.pop(name)) is not None:
                 setattr(self, name, value)
@@ -358,32 +352,11 @@ class TfmConfig(PreTrainedConfig):
         for rule in self.rules:
             rule.check(self)
 
-    @classmethod
-    def by_field(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """The given values by the names of their fields. Raises a `ValueError` for two names of one field, unless they
-        are aliases with the same value. (An alias that is `None` says nothing.)"""
-        names = {}
-        for name, value in given.items():
-            if value is not None or name not in cls.attribute_map:
-                names.setdefault(cls.attribute_map.get(name, name), []).append(name)
-        for meant, same in names.items():
-            if len(same) > 1 and (meant in same or any(given[name] != given[same[0]] for name in same)):
-                values = " and ".join(f"{name}={given[name]!r}" for name in same)
-                raise ValueError(f"{values} are names of one field, {meant!r}: give one of them.")
-        return {meant: given[same[0]] for meant, same in names.items()}
-
     def is_chosen(self, name: str) -> bool:
         """Whether a field has another value than its default, or than what follows from other fields."""
         value, default = vars(self).get(name), type(self).defaults.get(name)
         default = default.read(self, None) if isinstance(default, Stored) else default
         return value is not None and value != default
-
-    @classmethod
-    def misspelt_field(cls, name: str) -> str | None:
-        """The field that an unknown name resembles, if any."""
-        if hasattr(cls, name) or name in cls.attribute_map.keys() | cls.lacks:
-            return None
-        return next(iter(get_close_matches(name, {each.name for each in fields(cls)}, n=1, cutoff=0.87)), None)
 
     def full_auto_map(self) -> dict[str, str]:
         """The `auto_map` of every checkpoint, whichever head was saved. Of somebody's own (another `model_type`, or a
@@ -468,31 +441,9 @@ class TfmConfig(PreTrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict, **kwargs):
-        """Makes a configuration from saved fields and overrides (`kwargs`), checked together. Raises a `ValueError` for
-        the fields of another type of model. Saved values without effect are left out: earlier versions took some. A
-        field of another family gives a warning, and so does what looks misspelt, although a tool may have written it.
-        """
-        model_type = config_dict.get("model_type") or cls.model_type
-        if model_type != cls.model_type:
-            hint = "" if model_type.startswith("tfm_") else " (tfm_zoo.from_official converts official checkpoints)"
-            raise ValueError(f"A model of type {model_type!r} is not one of {cls.model_type!r}{hint}.")
-        known = names_of(cls) - names_of(PreTrainedConfig) | cls.lacks | {"rope_parameters"}
-        overrides = cls.by_field({name: kwargs.pop(name) for name in known & kwargs.keys()})
-        saved = cls.by_field(config_dict)
-        foreign = {name: saved.pop(name) for name in list(saved) if name in cls.lacks or cls.misspelt_field(name)}
-        loaded = super().from_dict(cls.merged(saved, overrides), **kwargs)
-        config = loaded[0] if isinstance(loaded, tuple) else loaded
-        for name, value in foreign.items():
-            hint = f" Is it {meant!r}?" if (meant := cls.misspelt_field(name)) else ""
-            if hint or value:
-                logger.warning(f"{name}={value!r} has no effect: {cls.__name__} has no such field.{hint}")
-            if hint:
-                setattr(config, name, value)
-        return loaded
-
-    @classmethod
-    def merged(cls, values: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-        """Values of fields, with overrides in their place; values that then have no effect are left out."""
-        given = {each.name: each.default for each in fields(cls)} | values | overrides
-        idle = {"is_decoder", "add_cross_attention"}.union(*(rule.idle_among(given) for rule in cls.rules))
-        return {name: value for name, value in values.items() if name not in idle} | overrides
+        """Makes a configuration from saved fields, with overrides (`kwargs`) in their place, whatever they are called.
+        (Where there is `tfm_zoo`, its `configurations/names.py` does so, and checks the names.)"""
+        own = names_of(cls) - names_of(PreTrainedConfig) | {"rope_parameters"}
+        given = config_dict | {name: kwargs.pop(name) for name in own & kwargs.keys()}
+        saved = {cls.attribute_map.get(name, name): value for name, value in given.items() if name not in cls.lacks}
+        return super().from_dict(saved, **kwargs)

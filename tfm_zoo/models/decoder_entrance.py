@@ -3,10 +3,10 @@
 import torch
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
-from .batch import CACHE, PAGED, Batch, KeptTokens, Layout, Tokens, is_pad_mask, is_traced
+from .batch import CACHE, EVERYTHING, PAGED, Batch, KeptTokens, Layout, Tokens, is_pad_mask, is_traced
 from .cache import open_cache
 from .entrance import as_attention_reads, empty_states, find_layouts, needs_no_mask_but_for_padding, shown_keys
-from .inputs import asks_for, check_inputs, default_positions, documents_of, warn_of_weights
+from .inputs import asks_for, check_inputs, default_positions, documents_of
 from .kernels import takes_bounds
 
 #: outputs of each layer: whoever asks for them sees all tokens, those at padding too, as in official classes
@@ -23,8 +23,7 @@ def decoder_batch(
     cache, seen, returns_cache = open_cache(stack, past_key_values, use_cache, rows=given.shape[0])
     was_given = cache is not None and cache is past_key_values
 
-    warn_of_weights(stack, given, options)
-    check_inputs(stack, tokens, attention_mask, seen)
+    check_inputs(stack, tokens, attention_mask, options, seen)
     kept = documents = None
     # (In a graph every row is numbered as if packed, and a mask cannot compare these numbers with cached keys.)
     if tokens.position_ids is not None and options.get(PAGED) is None and not (was_given and is_traced(given)):
@@ -44,7 +43,8 @@ def decoder_batch(
     if cache is None and not any(asks_for(config, options, name) for name in SHOWN):
         kept = find_kept(stack, given, attention_mask, read_positions, documents)
     layouts = decoder_layouts(stack, given, attention_mask, cache, documents, kept)
-    return Batch(tokens.only(kept), layouts, kept, cache, returns_cache, attention_mask)
+    tokens = tokens if kept is None else tokens.only(kept)
+    return Batch(tokens, layouts, kept, cache, returns_cache, attention_mask)
 
 
 def find_kept(stack, given: torch.Tensor, mask: object, read_positions, documents) -> KeptTokens | None:
@@ -68,13 +68,14 @@ def decoder_layouts(
     stack, given: torch.Tensor, attention_mask: object, cache: Cache | None, documents, kept: KeptTokens | None
 ) -> dict[str, Layout]:
     """Who attends to whom, for each type of layer."""
-    like, types = empty_states(stack, given), stack.layer_types
+    types = stack.layer_types
     has_empty_room = not (cache is None or isinstance(cache, DynamicCache))  # of a static cache: a mask must hide it
     is_step = given.shape[1] == 1 and not has_empty_room and needs_no_mask_but_for_padding(stack, given)
-    if is_step and (attention_mask is None or (is_pad_mask(attention_mask) and "linear_attention" not in types)):
-        # A single token sees itself and all real tokens before it.
-        sees = None if attention_mask is None else shown_keys(attention_mask, like)
-        return dict.fromkeys(types, Layout(as_attention_reads(stack.config, sees, like)))
+    if is_step and attention_mask is None:  # a single token sees itself and all before it
+        return dict.fromkeys(types, EVERYTHING)
+    like = empty_states(stack, given)
+    if is_step and is_pad_mask(attention_mask) and "linear_attention" not in types:
+        return dict.fromkeys(types, Layout(as_attention_reads(stack.config, shown_keys(attention_mask, like), like)))
     if isinstance(attention_mask, dict):  # `generate` makes masks beforehand for a compiled step
         if missing := {*types} - {*attention_mask}:
             raise ValueError(f"{stack.argument_prefix}attention_mask has no mask for layers of {', '.join(missing)}.")

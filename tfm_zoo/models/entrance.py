@@ -13,7 +13,7 @@ import torch
 from transformers import masking_utils
 
 from .batch import EVERYTHING, FUSED, Batch, KeptTokens, Layout, Tokens, Window, is_pad_mask, is_readable, is_traced
-from .inputs import asks_for, check_inputs, default_positions, documents_of, warn_of_weights
+from .inputs import asks_for, check_inputs, default_positions, documents_of
 from .kernels import takes_bounds
 
 MASKED = 0.15 * 0.8  # of the tokens that ESM-2 was trained with
@@ -44,8 +44,7 @@ def encoder_batch(
     if any(options.get(name) is not None for name in ("past_key_values", "cache")):
         raise ValueError("past_key_values: an encoder has no cache. PEFT's prefix tuning needs one; use prompt tuning.")
     given = tokens.ids_or_embeddings
-    warn_of_weights(stack, given, options)
-    check_inputs(stack, tokens, attention_mask)
+    check_inputs(stack, tokens, attention_mask, options)
     mask = attention_mask.to(given.device) if isinstance(attention_mask, torch.Tensor) else attention_mask
     documents = None if tokens.position_ids is None else documents_of(stack, tokens, mask)
     if documents is not None and not (takes_documents or is_traced(documents)):
@@ -60,15 +59,15 @@ def encoder_batch(
     mask, kept = known_padding(mask, documents, read_positions)
     if mask is None and documents is None and needs_no_mask_but_for_padding(stack, given):
         return Batch(tokens, dict.fromkeys(stack.layer_types, EVERYTHING))
-    # Hidden states that a caller asks for are copies with padding restored, to which no gradient would flow.
-    is_copied = torch.is_grad_enabled() and asks_for(stack.config, options, "output_hidden_states")
-    # A bias of positions is made for whole rows: those that hold several documents stay whole.
-    is_biased = documents is not None and stack.position_bias is not None
-    if kept is not None and (is_copied or is_biased or not stack.computes_only(kept)):
-        kept = None
-    shows_weights = asks_for(stack.config, options, "output_attentions")
+    if kept is not None:
+        # Hidden states that a caller asks for are copies with padding restored, to which no gradient would flow.
+        is_copied = torch.is_grad_enabled() and asks_for(stack.config, options, "output_hidden_states")
+        # A bias of positions is made for whole rows: those that hold several documents stay whole.
+        is_biased = documents is not None and stack.position_bias is not None
+        kept = None if is_copied or is_biased or not stack.computes_only(kept) else kept
+    shows_weights = kept is not None and asks_for(stack.config, options, "output_attentions")
     layouts = find_layouts(stack, empty_states(stack, given), mask, kept, shows_weights, documents=documents)
-    return Batch(tokens.only(kept), layouts, kept, attention_mask=mask)
+    return Batch(tokens if kept is None else tokens.only(kept), layouts, kept, attention_mask=mask)
 
 
 def known_padding(mask: object, documents, read_positions) -> tuple[object, KeptTokens | None]:

@@ -1,6 +1,5 @@
 """Heads: how they take the arguments of their base model; and those for sequences, tokens and answers."""
 
-import math
 from collections.abc import Callable
 from functools import wraps
 from inspect import Signature, signature
@@ -12,8 +11,8 @@ from transformers.activations import ACT2FN
 from transformers.modeling_outputs import QuestionAnsweringModelOutput, SequenceClassifierOutput, TokenClassifierOutput
 from transformers.utils import ModelOutput, can_return_tuple
 
-from .batch import IGNORED, is_pad_mask, labelled
-from .inputs import check_tensor, check_values, given_in
+from .batch import is_pad_mask, labelled
+from .inputs import check_labels, check_tensor, check_values, given_in
 from .layers import make_norm
 
 Inputs = dict[str, Any]  # the arguments of a base model by name, `None` where a caller gives nothing
@@ -26,6 +25,7 @@ class WithHead:
 
     model_class: type[nn.Module]
     model_options: dict[str, bool] = {}
+    check_labels = staticmethod(check_labels)
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -36,21 +36,6 @@ class WithHead:
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = self.model_class(config, **self.model_options)
-
-    @staticmethod
-    def check_labels(
-        labels, shape: tuple, classes=None, table="the classes (num_labels)", name="labels", inputs="the inputs"
-    ) -> None:
-        """Raises a `ValueError` unless labels are of `shape`, or with further dimensions of 1, each -100 or less than
-        `classes`. With `None`, values and further dimensions are free. The other arguments are words of the message."""
-        check_tensor(name, labels)
-        if labels is None:
-            return
-        is_one_each = classes is None or labels.numel() == math.prod(shape)
-        if labels.shape[: len(shape)] != shape or not is_one_each:
-            raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as {inputs}.")
-        if classes is not None:
-            check_values(name, labels, classes, table, ignored=IGNORED)
 
     @staticmethod
     def headed(output_class: type[ModelOutput], outputs: ModelOutput, **own: object) -> ModelOutput:

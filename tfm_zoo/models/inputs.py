@@ -1,5 +1,6 @@
 """A caller's arguments of a [`TfmStack`]: checks, default positions, and packed documents."""
 
+import math
 from collections.abc import Mapping
 from sys import maxsize
 
@@ -7,7 +8,7 @@ import torch
 from torch.nn import functional as F
 from transformers.utils import logging
 
-from .batch import FUSED, Tokens, count_in_mask, is_pad_mask, is_readable, is_traced
+from .batch import FUSED, IGNORED, Tokens, count_in_mask, is_pad_mask, is_readable, is_traced
 
 logger = logging.get_logger(__name__)
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
@@ -41,21 +42,18 @@ def check_tensor(name: str, value: object) -> None:
         )
 
 
-def warn_of_weights(stack, given: torch.Tensor, options: dict) -> None:
-    """Says once that attention weights are asked for where no kernel returns them. (A graph holds no text.)"""
-    implementation = stack.config._attn_implementation or "eager"
-    if implementation != "eager" and asks_for(stack.config, options, "output_attentions") and not is_traced(given):
+def check_inputs(stack, tokens: Tokens, attention_mask: object, options: dict, seen: int | None = 0) -> None:
+    """Raises a `ValueError` where a caller's inputs do not fit each other or the model, and says once if no kernel
+    returns the weights that the `options` ask for. The mask also covers the `seen` positions in a cache (`None`: only
+    the device knows how many). In a decoder, a mask of pairs may cover the room of a static cache, and a dict may have
+    one for each type of layer."""
+    given, prefix, implementation = tokens.ids_or_embeddings, stack.argument_prefix, stack.config._attn_implementation
+    is_eager = implementation in (None, "eager")  # (A graph holds no text.)
+    if not is_eager and asks_for(stack.config, options, "output_attentions") and not is_traced(given):
         logger.warning_once(
             f"output_attentions=True: attention by {implementation!r} returns no weights. Load the model with "
             "attn_implementation='eager', or call model.set_attn_implementation('eager')."
         )
-
-
-def check_inputs(stack, tokens: Tokens, attention_mask: object, seen: int | None = 0) -> None:
-    """Raises a `ValueError` where a caller's inputs do not fit each other or the model. The mask also covers the `seen`
-    positions in a cache (`None`: only the device knows how many). In a decoder, a mask of pairs may cover the room of a
-    static cache, and a dict may have one for each type of layer."""
-    given, prefix = tokens.ids_or_embeddings, stack.argument_prefix
     by_type = stack.is_causal and isinstance(attention_mask, dict)
     check_tensor(f"{prefix}attention_mask", None if by_type else attention_mask)
     shape, are_ids = tuple(given.shape), not given.is_floating_point()
@@ -124,6 +122,21 @@ def check_values(name: str, ids: torch.Tensor | None, size: int, table: str, ign
     if low < 0 or high >= size:
         last = "" if size == maxsize else f" to {size - 1}"
         raise ValueError(f"{name} holds {low if low < 0 else high}, which is outside {table}: ids go from 0{last}.")
+
+
+def check_labels(
+    labels, shape: tuple, classes=None, table="the classes (num_labels)", name="labels", inputs="the inputs"
+) -> None:
+    """Raises a `ValueError` unless labels are of `shape`, or with further dimensions of 1, each -100 or less than
+    `classes`. With `None`, values and further dimensions are free. The other arguments are words of the message."""
+    check_tensor(name, labels)
+    if labels is None:
+        return
+    is_one_each = classes is None or labels.numel() == math.prod(shape)
+    if labels.shape[: len(shape)] != shape or not is_one_each:
+        raise ValueError(f"{name} of shape {tuple(labels.shape)} should be of shape {tuple(shape)}, as {inputs}.")
+    if classes is not None:
+        check_values(name, labels, classes, table, ignored=IGNORED)
 
 
 def default_positions(stack, given: torch.Tensor, mask=None, seen: int | torch.Tensor = 0) -> torch.LongTensor:

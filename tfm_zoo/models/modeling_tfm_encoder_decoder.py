@@ -27,7 +27,6 @@ from .position_bias import TfmBiasTable
 from .pretrained import TfmPreTrainedModel
 from .source import (
     as_encoder_outputs,
-    cache_of_both,
     check_encoder_states,
     check_source,
     default_mask,
@@ -168,7 +167,7 @@ class TfmCrossAttention(TfmAttention):
 class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
     """The decoder: its embeddings and its blocks."""
 
-    argument_prefix = "decoder_"
+    argument_prefix, depth_field = "decoder_", "decoder_layers"
     layer_class = TfmCrossLayer
     _can_record_outputs = {
         "hidden_states": TfmCrossLayer,
@@ -183,10 +182,6 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             self.embeddings.token_projection, self.embeddings.norm = self.embeddings.norm, None
             self.embeddings.embed_tokens.embed_scale = 1.0
         self.post_init()
-
-    @property
-    def depth(self) -> int:
-        return self.config.decoder_layers
 
     @can_return_tuple
     def forward(
@@ -217,13 +212,10 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             tokens = Tokens(one_of(input_ids, inputs_embeds, "decoder_"), position_ids=position_ids)
             batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs)
             check_source(self.config, states.shape[:2], source_mask, tokens, past_key_values)
-        # In `generate`, `past_key_values` is a cache of both sides (of `shared_by_beams`), and so is `both_caches`: the
-        # same one. `batch.cache` is its part for the target.
-        both_caches = cache_of_both(batch.cache, past_key_values, states.shape[1])
-        source = read_source(self, states, source_mask, batch, both_caches, source_kept)
+        source = read_source(self, states, source_mask, batch, past_key_values, source_kept)
         # Flash attention alone reads these: by them it tells packed sequences apart, or by bounds if tokens are kept.
         outputs = self.run(batch, source, position_ids=position_ids, **kwargs)
-        outputs.past_key_values = both_caches if batch.returns_cache else None  # (on 5.24 a property)
+        outputs.past_key_values = source.both_caches if batch.returns_cache else None  # (on 5.24 a property)
         return outputs
 
 
@@ -308,8 +300,8 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             **kwargs,
         )
         of_decoder = (outputs.last_hidden_state, outputs.past_key_values, outputs.hidden_states, outputs.attentions)
-        of_encoder = {f"encoder_{name}": value for name, value in encoder_outputs.items()}
-        return modeling_outputs.Seq2SeqModelOutput(*of_decoder, outputs.cross_attentions, **of_encoder)
+        of_encoder = (encoder_outputs.last_hidden_state, encoder_outputs.hidden_states, encoder_outputs.attentions)
+        return modeling_outputs.Seq2SeqModelOutput(*of_decoder, outputs.cross_attentions, *of_encoder)
 
 
 class TfmEncoderDecoderEncoder(TfmEncoderDecoderPreTrainedModel):
@@ -379,7 +371,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
         with_logits, read = makes_logits(self, labels, return_logits), None
         if labels is not None:
             if inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
-                inputs["decoder_input_ids"] = self.prepare_decoder_input_ids_from_labels(labels)
+                inputs["decoder_input_ids"] = shift_right(self.config, labels)
             shape, classes = given_in(inputs, "decoder_").shape[:2], self.config.decoder_vocab_size
             table = "the vocabulary (decoder_vocab_size)"
             self.check_labels(labels, shape, classes, table, inputs="the decoder's inputs")
@@ -432,13 +424,6 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
         if ids is None or end is None:
             name = "input_ids" if ids is None else "eos_token_id"
             raise ValueError(f"{name}=None: the classifier reads the state at the last end-of-sequence token.")
-        if ids.dim() != 2:
-            raise ValueError(f"input_ids of shape {tuple(ids.shape)} should be of shape (batch, length).")
-        # ONNX does not know `torch.isin`.
-        ends = (ids.unsqueeze(-1) == torch.tensor(end, device=ids.device).view(-1)).any(dim=-1)
-        if not is_traced(ids) and not ends.any(dim=1).all():
-            row = int((~ends.any(dim=1)).nonzero()[0])
-            raise ValueError(f"Sequence {row} of input_ids has no eos_token_id={end} in it.")
         target = given_or_made_target(self.config, inputs)
         if target.shape[:2] != ids.shape:
             name = "decoder_input_ids" if inputs["decoder_inputs_embeds"] is None else "decoder_inputs_embeds"
@@ -446,6 +431,11 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
                 f"{name} of shape {tuple(target.shape)} should be of shape {tuple(ids.shape)}, as input_ids: the "
                 "classifier reads the decoder where the source ends."
             )
+        # ONNX does not know `torch.isin`.
+        ends = (ids.unsqueeze(-1) == torch.tensor(end, device=ids.device).view(-1)).any(dim=-1)
+        if not is_traced(ids) and not ends.any(dim=1).all():
+            row = int((~ends.any(dim=1)).nonzero()[0])
+            raise ValueError(f"Sequence {row} of input_ids has no eos_token_id={end} in it.")
         return ends
 
     def classify(self, states: torch.Tensor, inputs: Inputs) -> torch.Tensor:

@@ -1,6 +1,5 @@
 """The base of all models: what transformers needs to know for loading, saving, initialisation and attention."""
 
-import re
 from inspect import signature
 
 import torch
@@ -14,7 +13,7 @@ from .positions import TfmConstants
 
 
 class TfmPreTrainedModel(PreTrainedModel):
-    """Base of the families' base classes. (Where there is `tfm_zoo`, its `hub/saving.py` saves and pushes models.)"""
+    """Base of the families' base classes. (Where there is `tfm_zoo`, its `plugin/registration.py` adds methods.)"""
 
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
@@ -28,12 +27,6 @@ class TfmPreTrainedModel(PreTrainedModel):
     other_names: dict[str, str] = {}
     #: fields of the configuration that this class reads, and not every class of its family
     head_fields: tuple[str, ...] = ()
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        # Code of somebody's own class is saved once that is registered. (FSDP2 makes a subclass of the model's class.)
-        if not cls.__module__.startswith("torch."):
-            cls._auto_class = vars(cls).get("_auto_class")
 
     def __init__(self, config, *inputs, **kwargs):
         given, expected = getattr(config, "model_type", None), self.config_class
@@ -95,15 +88,6 @@ class TfmPreTrainedModel(PreTrainedModel):
         model._weight_conversions = [rule for rule in used if rule.source_patterns[0] not in names]
         check_shards(model.config, model.tp_size or 1)
         return (model, info) if wants_info else model
-
-    def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], prefix: str, *args) -> None:
-        """Lets `load_state_dict`, with which runs are resumed, find tensors under their `other_names` too."""
-        expected = {name for name, _ in self.named_parameters()}
-        for pattern, name in vars(type(self)).get("other_names", {}).items():
-            for other in [key.removeprefix(prefix) for key in state_dict if key.startswith(prefix)]:
-                if other not in expected and (renamed := re.sub(pattern, name, other)) in expected:
-                    state_dict[prefix + renamed] = state_dict.pop(prefix + other)
-        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def check_shards(config, processes: int) -> None:

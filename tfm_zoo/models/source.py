@@ -27,7 +27,7 @@ class Source(NamedTuple):
 
 
 def read_source(
-    stack, states: torch.Tensor, source_mask: object, target: Batch, both_caches: object, kept: KeptTokens | None
+    stack, states: torch.Tensor, source_mask: object, target: Batch, past: Cache | None, kept: KeptTokens | None
 ) -> Source:
     """What a decoder reads of the source: its states, once for all beams of a sentence, and which are seen.
 
@@ -35,9 +35,10 @@ def read_source(
         states: `(batch, source length, hidden_size)`. Where keys are stored, only shape, dtype and device are read.
         source_mask: of padding `(batch, source length)`, or a mask of pairs.
         target: the decoder's batch.
-        both_caches: an `EncoderDecoderCache` or `None`.
+        past: the caller's cache, of both sides or of the target's alone.
         kept: the real tokens of the source, if they are known.
     """
+    both_caches = cache_of_both(target.cache, past, states.shape[1])
     # No equal rows are looked for, and no padding is left out, where keys are stored already (their cache knows its
     # `beams`), in a graph, and for a hook. (Where only some target tokens are kept, `computes_only` has looked for it.)
     takes_as_given = holds_source(both_caches) or is_traced(states)
@@ -73,10 +74,11 @@ def layout_by_bounds(target: Batch, beams: int, keys: KeptTokens) -> Layout:
 def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None, target: Batch, beams: int) -> Layout:
     """Which of a source's `states` are seen by the target, whose rows are laid end to end, `beams` in a row."""
     config, implementation = stack.config, stack.config._attn_implementation
-    mask = as_attention_reads(config, source_mask, states)
+    mask = source_mask
     if is_pad_mask(mask) and implementation in ("eager", *FUSED):
         mask = shown_keys(mask, states)
     elif mask is not None:
+        mask = as_attention_reads(config, mask, states)
         # Only flex attention needs to know how many positions of the target there are.
         length = beams * target.shape[1] if implementation == "flex_attention" else 1
         like = states.new_empty(states.shape[0], length, 0)
@@ -91,7 +93,7 @@ def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None,
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
         # The mask becomes numbers, once for all layers (not in training with sdpa). What is hidden gets -inf; in eager
         # attention and T5 the lowest finite number: over a source without real tokens weights are then equal, as there.
-        if implementation == "eager" or config.has_position_bias:
+        if implementation == "eager" or stack.position_bias is not None:
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
         elif not stack.training and not is_traced(mask):  # (-inf in a whole row and dropout would make nan)
             mask = added_to_scores(mask, states.dtype)

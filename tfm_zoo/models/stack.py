@@ -84,6 +84,7 @@ class TfmStack:
     """Makes a `PreTrainedModel` a stack: `add_stack` gives it its modules, `run` takes a batch through them."""
 
     argument_prefix = ""  # stands before the names of arguments in errors: "decoder_" of an encoder-decoder
+    depth_field = "num_hidden_layers"  # of the configuration, which says how many layers run
     layer_class = TfmLayer
     layouts_class = BiasedLayouts  # with a bias of positions
     #: of the configuration -> the part that then takes a row for one sequence
@@ -142,7 +143,7 @@ class TfmStack:
     @property
     def depth(self) -> int:
         """Number of layers to run; assisted generation lowers it, to exit early."""
-        return self.config.num_hidden_layers
+        return getattr(self.config, self.depth_field)
 
     @capture_outputs
     def run_kept(self, batch: Batch, source: tuple = (), **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:

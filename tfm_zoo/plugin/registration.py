@@ -2,12 +2,15 @@
 
 import transformers
 
+from ..configurations.names import from_dict, new
 from ..configurations.of_families import RULES_OF
 from ..families.auto_classes import FAMILIES, auto_class_of
 from ..hub.adapters import add_adapter
 from ..hub.saving import push_to_hub, save_pretrained
 from ..inference import packing  # noqa: F401, registers what loads quantised checkpoints
+from ..models.configuration_tfm import TfmConfig
 from ..models.pretrained import TfmPreTrainedModel
+from .methods import init_subclass, load_from_state_dict
 
 
 def register() -> None:
@@ -28,6 +31,9 @@ def register() -> None:
                 model_class.register_for_auto_class(auto_class_of(config_class, name))
     for config_class, rules in RULES_OF.items():
         config_class.rules = rules
-    # Not in the class itself, whose code travels with checkpoints: that computes, and leaves files to transformers.
+    # Not in the classes themselves, whose code travels with checkpoints: it computes, and leaves files to transformers.
+    TfmConfig.__new__, TfmConfig.from_dict = new, classmethod(from_dict)
     for method in (save_pretrained, push_to_hub, add_adapter):
         setattr(TfmPreTrainedModel, method.__name__, method)
+    TfmPreTrainedModel._load_from_state_dict = load_from_state_dict
+    TfmPreTrainedModel.__init_subclass__ = classmethod(init_subclass)
