@@ -246,7 +246,7 @@ def keeps(step: Step) -> bool:
 
 def shareable(layer: nn.Module, steps: set[Step], sources: dict) -> nn.Module | None:
     """The official layer that can stand instead of one of the zoo's: of the same class, with all its tensors."""
-    if type(layer) not in SHARED or layer._modules or not all(map(keeps, steps)):  # (ERNIE's segments hold tasks)
+    if type(layer) not in SHARED or not all(map(keeps, steps)):
         return None
     official = {sources[step.reads[0]][0] for step in steps}
     if len(official) != 1:

@@ -31,6 +31,17 @@ class TfmScaledEmbedding(nn.Embedding):
         return embeddings * scale
 
 
+class TfmTypesAndTasks(nn.Embedding):
+    """An embedding of each segment, plus one of each task (ERNIE, Sun et al. 2019)."""
+
+    def __init__(self, num_tasks: int, *sizes: int):
+        super().__init__(*sizes)
+        self.tasks = nn.Embedding(num_tasks, self.embedding_dim)
+
+    def forward(self, segments: torch.LongTensor, tasks: torch.LongTensor | None) -> torch.Tensor:
+        return super().forward(segments) + self.tasks(torch.zeros_like(segments) if tasks is None else tasks)
+
+
 class TfmEmbeddings(nn.Module):
     """The sum of token, position and segment embeddings; then norm, dropout and projection, if the model has them."""
 
@@ -50,10 +61,9 @@ class TfmEmbeddings(nn.Module):
             self.embed_positions = nn.Embedding(table_rows, width, padding_idx=padding_position)
         elif config.position_embedding_type == "sinusoidal":
             self.embed_positions = TfmSinusoidalPositions(config)
-        self.embed_token_types = nn.Embedding(config.type_vocab_size, width) if config.type_vocab_size else None
-        self.has_tasks = config.task_type_vocab_size > 0  # beside segments (ERNIE, Sun et al. 2019)
-        if self.has_tasks:
-            self.embed_token_types.tasks = nn.Embedding(config.task_type_vocab_size, width)
+        self.has_tasks = config.task_type_vocab_size > 0
+        make_types = partial(TfmTypesAndTasks, config.task_type_vocab_size) if self.has_tasks else nn.Embedding
+        self.embed_token_types = make_types(config.type_vocab_size, width) if config.type_vocab_size else None
         self.token_types_as_tokens = config.token_types_as_tokens
         self.first_row = config.first_position or config.position_offset  # of position 0
         self.norm = make_norm(config, width) if config.embedding_norm else multiplier(config.embedding_multiplier)
@@ -68,11 +78,8 @@ class TfmEmbeddings(nn.Module):
         embeddings = embeddings if self.token_projection is None else self.token_projection(embeddings)
         if self.embed_token_types is not None:
             segments = torch.zeros_like(position_ids) if token_type_ids is None else token_type_ids
-            types = self.embed_token_types(segments)
-            if self.has_tasks:
-                tasks = torch.zeros_like(position_ids) if task_type_ids is None else task_type_ids
-                types = types + self.embed_token_types.tasks(tasks)
-            embeddings = embeddings + types
+            tasks = {"tasks": task_type_ids} if self.has_tasks else {}
+            embeddings = embeddings + self.embed_token_types(segments, **tasks)
         if self.embed_positions is not None:
             embeddings = embeddings + self.embed_positions(position_ids + self.first_row).to(embeddings.dtype)
         embeddings = embeddings if self.norm is None else self.norm(embeddings)
