@@ -10,8 +10,7 @@ from tfm_zoo.configurations.names import by_field, merged
 from tfm_zoo.models.configuration_tfm import TfmConfig
 
 SIZES = {"vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-SIZES |= {"intermediate_size": 48, "max_position_embeddings": 24}
-SIZES["initializer_range"] = 0.2  # attention that is not uniform
+SIZES |= {"intermediate_size": 48, "max_position_embeddings": 24, "initializer_range": 0.2}  # varied attention
 NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 #: of each family, what a test does not want as it is
 FIELDS = {

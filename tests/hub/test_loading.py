@@ -63,7 +63,7 @@ def writers(tmp_path):
 
 def test_it_gives_the_same_where_there_is_no_zoo(checkpoints, plain_forks, home, writers, tmp_path):
     """Every head, by its Auto classes; tables that no checkpoint stores; what is in the Hub's cache; a subfolder, whose
-    code lies beside the repository's README; and the texts that a model writes."""
+    code lies beside the repository's README, with other fields; and the texts that a model writes."""
     folder = shutil.copytree(checkpoints["TfmBertForMaskedLM"], tmp_path / "repository" / "model")
     for file in folder.glob("*.py"):
         shutil.copy(file, tmp_path / "repository")
@@ -74,8 +74,8 @@ def test_it_gives_the_same_where_there_is_no_zoo(checkpoints, plain_forks, home,
     listed = [(checkpoints[head.__name__], auto_class) for head in HEADS for auto_class in auto_classes_of(head)]
     listed += [(checkpoints[name], "AutoModel") for name in VARIANTS]
     jobs = [("outputs", {"source": str(source), "auto_class": auto_class}) for source, auto_class in listed]
-    subfolder = {"auto_class": "AutoModelForMaskedLM", "subfolder": "model"}
-    jobs += [("outputs", subfolder | {"source": str(tmp_path / "repository")})]
+    subfolder = {"subfolder": "model", "n_heads": 2, "position_embedding_type": "rotary"}
+    jobs += [("outputs", subfolder | {"source": str(tmp_path / "repository"), "auto_class": "AutoModelForMaskedLM"})]
     jobs += [("written", {"source": path, "auto_class": auto, "texts": SENTENCES}) for path, auto in writers.items()]
     here = plain.each_of(jobs)
     cached = [("outputs", {"source": f"zoo/{head.__name__}", "auto_class": "AutoModel"}) for head in FIRST]
