@@ -13,7 +13,8 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 @dataclass(frozen=True)
 class Division:
-    """How a global batch is divided: into forward passes of `per_device` examples or tokens, these among processes."""
+    """How a global batch is divided: into `accumulation_steps` forward passes, and each of these among the processes,
+    `per_device` examples or tokens for each."""
 
     per_device: int
     accumulation_steps: int = 1

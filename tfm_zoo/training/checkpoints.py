@@ -28,7 +28,7 @@ from tfm_zoo.utils.quiet import silenced_checkpoint
 
 logger = logging.getLogger(__name__)
 
-STATE_FILE = "trainer_state.json"  # in each checkpoint; and beside the best model, of that step; at the end the last
+STATE_FILE = "trainer_state.json"  # in each checkpoint; and beside the best model: of its step, after the run the last
 RESULTS_FILE = "all_results.json"  # a run that has it is finished
 UNFINISHED = ".*unfinished*"  # a glob of what is being written: `.unfinished-checkpoint-10`, `.ab12.unfinished`
 #: files that describe the others: deleted before the others are replaced, and written last
@@ -58,7 +58,7 @@ class TrainState:
     step: int = 0  # optimiser steps done
     epoch: int = 0  # whole epochs done
     step_in_epoch: int = 0
-    loss_sum: float = 0.0  # sum of the steps' mean losses, up to the last log entry; at the end of all
+    loss_sum: float = 0.0  # sum of the mean losses of steps: up to the last log entry, and after the run of all
     window_loss: float = 0.0  # sum of the losses since the last log entry
     train_seconds: float = 0.0
     train_examples: int = 0

@@ -55,7 +55,7 @@ def train(loop: "Loop") -> dict[str, float]:
         raise
     if loop.adapters:
         loop.adapters.tuner.unload()  # the model is an ordinary one again
-    # The final metrics are those of the saved weights, which are loaded in place: two models may not fit into memory.
+    # The final metrics are those of the saved weights, which are loaded in place: two models may not fit on the device.
     load_saved(accelerator, loop.model, loop.output_dir)
     final = task.final_metrics(loop.model, loop.state)
     results = results_of(loop.state) | final
@@ -64,7 +64,7 @@ def train(loop: "Loop") -> dict[str, float]:
     if is_main:
         without_values = rebuilt(task.unwrapped(loop.model), {})  # a card needs only shapes
         write_report(task, without_values, loop.state, results)
-    loop.model = None  # the last reference to the prepared model: see `end_training`
+    loop.model = None  # the last reference to DDP's wrapper, if there is one: see `end_training`
     end_training(accelerator)
     if is_main and task.args.push_to_hub:
         push_model(task)  # last: an error of the Hub loses nothing
@@ -252,7 +252,7 @@ class Loop:
         self.collect_losses()  # of the steps since the last entry, if there are some
         state.loss_sum += state.window_loss
         evaluated = next((entry["step"] for entry in reversed(state.log_history) if "eval_loss" in entry), None)
-        # No step was taken: a resumed run whose checkpoint is already of the last step, perhaps without its best model.
+        # A resumed run may have no step left: its last step may lack an evaluation, or its best model may be gone.
         if state.best_step is None or evaluated != state.step:
             self.evaluate()
 
@@ -312,7 +312,7 @@ class Loop:
             with atomic_files(self.output_dir, checkpoints.WRITE_LAST) as folder:
                 if self.adapters:
                     self.adapters.save(weights, folder / ADAPTER_FOLDER)
-                model.save_pretrained(folder, state_dict=plain)
+                model.save_pretrained(folder, state_dict=plain)  # with code and manifest of a zoo model: hub/saving.py
                 self.task.save_tokenizer(folder)
                 self.state.write(folder)  # names the step of this model
         self.accelerator.wait_for_everyone()

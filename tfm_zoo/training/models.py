@@ -67,19 +67,20 @@ class Head:
         return config
 
     def load(
-        self, args: TrainingOptions, replace_head: bool = False, config: PreTrainedConfig | None = None, **fields: Any
+        self, args: TrainingOptions, drop_head: bool = False, config: PreTrainedConfig | None = None, **fields: Any
     ) -> ModelAndTokenizer:
-        """The checkpoint that the options name, with these fields, perhaps a new head. `config`: its own, if known."""
+        """The checkpoint that the options name, with these fields, and with new weights for what it lacks: the head, if
+        `drop_head`. `config`: its own, if known."""
         name, revision, config = args.model_name_or_path, args.model_revision, config or self.config_of_checkpoint(args)
         place = str(download(name, FILES, revision)) if revision and not Path(name).exists() else name
         if args.becomes_zoo(config):
-            source = transformers.AutoModel.from_pretrained(place) if replace_head else place
+            source = transformers.AutoModel.from_pretrained(place) if drop_head else place
             # New weights are worth no warning where the run goes on: `resume` will replace them.
             goes_on = args.resume_from and complete_checkpoints(Path(args.output_dir))
             with silenced("tfm_zoo") if goes_on else nullcontext():
                 model = tfm_zoo.from_official(source, self.zoo_class(config), dtype=WEIGHTS, **fields)
         else:
-            options = {"trust_remote_code": args.trust_remote_code, "ignore_mismatched_sizes": replace_head}
+            options = {"trust_remote_code": args.trust_remote_code, "ignore_mismatched_sizes": drop_head}
             model = self.auto_class.from_pretrained(place, dtype=WEIGHTS, **options, **fields)
         tokenizer = load_tokenizer(args)
         check_vocabulary(tokenizer, model.config)
@@ -101,9 +102,9 @@ class Head:
             labels = [config.id2label[index] for index in range(len(labels))]
         elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in known):
             logger.warning(f"{name!r} classifies into {known}: its head now learns {labels}")
-        # (`not has_head`: the weights may still hold a head that `architectures` does not name.)
-        replace_head = args.ignore_mismatched_sizes and (is_misfit or not has_head)
-        return self.load(args, replace_head, config, **label_fields(labels), **fields)
+        # Loading makes a head that is missing. `drop_head` is for one that is there, perhaps without being named.
+        drop_head = args.ignore_mismatched_sizes and (is_misfit or not has_head)
+        return self.load(args, drop_head, config, **label_fields(labels), **fields)
 
 
 def named(config: PreTrainedConfig) -> str:

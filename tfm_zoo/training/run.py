@@ -40,8 +40,8 @@ LATE_ERRORS = (MetricError, PushError)
 
 @dataclass(frozen=True)
 class Run:
-    """A run that has started: its processes and its options. A task replaces these once it knows the longest input of
-    its model, and its metrics."""
+    """A run that has started: its processes and its options. A task replaces the options once it knows the longest
+    input of its model, and its metrics."""
 
     name: str  # of the recipe
     accelerator: Accelerator
@@ -77,7 +77,7 @@ def errors_in_one_line(
 
 
 def keep_few_kernels() -> None:
-    """Limit oneDNN's cache of CPU kernels before a model runs: one for each of 1,024 shapes fragments gigabytes."""
+    """Let oneDNN keep 16 CPU kernels, not 1,024, which take gigabytes. Call it before a model runs."""
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
 
 

@@ -108,14 +108,14 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
             raise ValueError(f"{table} has no labels: all of them are missing")
         else:
             notes.append(f"Split {name!r} is not labelled and was not used.")
-    names, cut = label_columns, splits.cut_splits(args, rows, notes, args.seed)
+    names, divided = label_columns, splits.cut_splits(args, rows, notes, args.seed)
     if problem != NUMBERS:
         declared = labelling.class_names(raw["train"].features[label_columns[0]])
         names = labelling.known_labels(rows, "label", label_columns if len(label_columns) > 1 else declared)
         if len(names) < 2 and problem == ONE_LABEL:
             raise ValueError(f"classification needs two labels or more; {label_columns[0]!r} holds only {names}")
-        labelling.log_label_counts(labelling.each_label(cut["train"]["label"]), len(cut["train"]), names)
-    return LabelledTexts(cut, notes, text_columns, names, problem)
+        labelling.log_label_counts(labelling.each_label(divided["train"]["label"]), len(divided["train"]), names)
+    return LabelledTexts(divided, notes, text_columns, names, problem)
 
 
 def columns_and_problem(args: ClassificationOptions, split: Dataset) -> tuple[list[str], list[str], str]:
@@ -196,8 +196,8 @@ class ClassificationTask(Task):
             if self.data.problem != ONE_LABEL or len(weights) != len(names) or min(weights) < 0:
                 raise ValueError(f"class_weights {weights}: expected a number of at least 0 for each of {names}")
             self.weights = torch.tensor([weights[names.index(name)] for name in sorted(labels, key=labels.get)])
-        # A fact is what the model does, and not what the option says. The default is None, as runs of earlier versions
-        # have it. (EuroBERT calls it "late".)
+        # A run's identity has the pooling of the model, and not the option. A model's default is None, as in earlier
+        # versions: "cls", or in EuroBERT "late", the mean of all tokens' outputs.
         self.facts["classifier_pooling"] = None if pooling in ("cls", "late") else pooling
 
     @property
