@@ -183,7 +183,7 @@ def test_what_is_only_prepared_or_refused_leaves_everything_as_it_was(loop, trai
     def refuse(*_: object) -> None:
         raise PermissionError("403: you may not write there")
 
-    monkeypatch.setattr(run, "open_repository", refuse)
+    monkeypatch.setattr(report, "open_repository", refuse)
     trained(output_dir=tmp_path / "runs" / "old", max_train_steps=2, checkpointing_steps=1)
     before = {*(tmp_path / "runs").rglob("*")}
     for name in ("old", "new/run"):
@@ -197,7 +197,7 @@ def test_what_is_only_prepared_or_refused_leaves_everything_as_it_was(loop, trai
 def test_a_model_is_pushed_by_the_name_that_it_is_given_or_else_that_of_its_folder(loop, monkeypatch):
     """Last of all, so that an error of the Hub loses nothing."""
     names = []
-    monkeypatch.setattr(run, "open_repository", lambda api, name, *_: names.append(name) or f"user/{name}")
+    monkeypatch.setattr(report, "open_repository", lambda api, name, *_: names.append(name) or f"user/{name}")
     monkeypatch.setattr(report, "push", lambda folder, name, **_: names.append(name) or Namespace(commit_url=""))
     for given in (None, "fine"):
         made = loop(push_to_hub=True, hub_model_id=given, max_train_steps=1)

@@ -28,8 +28,8 @@ from tfm_zoo.training import checkpoints
 from tfm_zoo.training.batches import Division, GlobalBatchSampler
 from tfm_zoo.training.learning_parts import ADAPTER_FOLDER, Adapters, freeze
 from tfm_zoo.training.options import TrainingOptions
-from tfm_zoo.training.report import push_model, results_of, write_report
-from tfm_zoo.training.run import end_training, open_hub_repository, tracker_values
+from tfm_zoo.training.report import open_hub_repository, push_model, results_of, write_report
+from tfm_zoo.training.run import end_training, tracker_values
 from tfm_zoo.training.sharding import gather_state_dict, load_saved, shard_shared_tables
 from tfm_zoo.training.streaming.streams import Stream, StreamBatches, default_workers
 from tfm_zoo.training.task import Batch, Task, sums, with_prefix

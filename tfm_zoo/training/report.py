@@ -1,4 +1,4 @@
-"""What a run leaves beside its model: its results, a picture of the training, and a card."""
+"""What a run leaves beside its model: its results, a picture of the training, and a card; and what it pushes."""
 
 import inspect
 import json
@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import accelerate
 import datasets
 import torch
 import transformers
-from huggingface_hub import EvalResult, ModelCardData
+from huggingface_hub import EvalResult, HfApi, ModelCardData
 from jinja2 import Template
 from transformers import PreTrainedModel
 
@@ -23,8 +24,11 @@ from tfm_zoo.data.splits import pluralize
 from tfm_zoo.hub import push
 from tfm_zoo.hub.cards import facts_of_zoo_model, licence_of, write_card
 from tfm_zoo.hub.model_card import tags_of
+from tfm_zoo.hub.pushing import told_if_unreachable
+from tfm_zoo.hub.uploading import open_repository
 from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
 from tfm_zoo.training.options import TrainingOptions
+from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Task
 from tfm_zoo.utils.locking import atomic_file
 from tfm_zoo.visualization import plot_training
@@ -65,6 +69,16 @@ def results_of(state: TrainState) -> dict[str, float]:
         "train_samples_per_second": state.train_examples / state.train_seconds,
         **{name: value for name, value in best.items() if name.startswith("eval_")},
     }
+
+
+def open_hub_repository(run: Run) -> Run:
+    """Open the repository to push to: a missing permission must show before training. Returns the run with its name."""
+    args = run.args
+    repository = args.hub_model_id or Path(args.output_dir).resolve().name
+    api = HfApi(token=args.hub_token)
+    with told_if_unreachable(api, "train without push_to_hub, and run `tfm-zoo push` when there is a connection"):
+        repository = open_repository(api, repository, args.hub_private_repo, args.hub_revision)
+    return replace(run, args=replace(args, hub_model_id=repository))
 
 
 def push_model(task: Task) -> None:

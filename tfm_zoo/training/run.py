@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,10 @@ from accelerate import Accelerator, DistributedType, InitProcessGroupKwargs
 from accelerate.tracking import get_available_trackers
 from accelerate.utils import GradientAccumulationPlugin, ProjectConfiguration, parse_flag_from_env, set_seed
 from datasets.exceptions import DatasetsError
-from huggingface_hub import HfApi
 from huggingface_hub.errors import StrictDataclassError
 
 from tfm_zoo.data.options import parse_options
 from tfm_zoo.hub import PushError
-from tfm_zoo.hub.pushing import told_if_unreachable
-from tfm_zoo.hub.uploading import open_repository
 from tfm_zoo.metrics import MetricError, Metrics, load_metrics
 from tfm_zoo.training.checkpoints import starting_point
 from tfm_zoo.training.options import TrainingOptions
@@ -154,16 +151,6 @@ def check_launcher() -> None:
     counts = {"WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"}
     if parse_flag_from_env("ACCELERATE_USE_CPU") and "MASTER_ADDR" in os.environ and not counts & os.environ.keys():
         raise ValueError("several CPU processes: launch them with --config_file recipes/accelerate/cpu.yaml")
-
-
-def open_hub_repository(run: Run) -> Run:
-    """Open the repository to push to: a missing permission must show before training. Returns the run with its name."""
-    args = run.args
-    repository = args.hub_model_id or Path(args.output_dir).resolve().name
-    api = HfApi(token=args.hub_token)
-    with told_if_unreachable(api, "train without push_to_hub, and run `tfm-zoo push` when there is a connection"):
-        repository = open_repository(api, repository, args.hub_private_repo, args.hub_revision)
-    return replace(run, args=replace(args, hub_model_id=repository))
 
 
 def tracker_values(args: TrainingOptions) -> dict[str, Any]:
