@@ -161,6 +161,8 @@ def compare_outputs(engine: Engine, reference: Reference, batches: Sequence[Tens
         verdict.differences.append(failed)
         return
     names = matched(pairs[0].found, pairs[0].expected)
+    if not names:
+        raise ValueError(f"{engine.title} and {type(reference.model).__name__} have no output in common.")
     note_missing(reference, names, verdict)
     if unknown := [name for name in pairs[0].found if name not in names and not name.startswith(CACHES)]:
         verdict.warnings.append(f"outputs that the model does not have: {', '.join(unknown)}")
