@@ -86,7 +86,7 @@ def load(folder: Path, trust_remote_code: bool) -> Reference:
         model = model_class.from_pretrained(folder, dtype=torch.float32, trust_remote_code=trust_remote_code).eval()
     try:
         reading = Reading.of_files(sentence_settings(str(folder)))
-    except ValueError:  # modules that are not read: vectors are not compared, and states are
+    except (FileNotFoundError, ValueError):  # modules that are not read, or lost: states alone are compared
         reading = None
     return Reference(model, reading)
 
