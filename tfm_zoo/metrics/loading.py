@@ -121,7 +121,8 @@ def load_metric(name: str, trust_remote_code: bool) -> evaluate.EvaluationModule
     try:
         with silenced_metrics():
             module = evaluate.load(str(file) if is_file else name, keep_in_memory=True)
-        inspect.signature(module._compute).bind(predictions=(), references=())  # as `Metrics` calls it
+        sides = {"predictions", "references"} & {*module._feature_names()}  # `compute` passes on these alone
+        inspect.signature(module._compute).bind(**dict.fromkeys(sides))
         return module
     except (Exception, SystemExit) as error:  # a metric is anybody's code
         raise MetricError(f"metric {name!r} cannot be loaded: {error!r}; it needs an evaluate.Metric") from error

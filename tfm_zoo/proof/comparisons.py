@@ -151,7 +151,7 @@ def compare_files(saved: dict, folder: Path, verdict: Verdict) -> None:
         beside = f"not in the manifest, until `tfm-zoo record` adds them: {listed(read)}"
         verdict.warnings += [beside] if read else []
         return
-    now = digests_of_files(folder, names)
+    now = digests_of_files(folder, names | recorded.keys())  # an earlier version read what this one leaves out
     verdict.add("files missing", recorded.keys() - now.keys())
     verdict.add("files changed since it was recorded", changed_in(recorded, now))
     verdict.add("files not recorded, and read when it is loaded", now.keys() - recorded.keys() - code_in(folder))

@@ -86,7 +86,7 @@ def load(folder: Path, trust_remote_code: bool) -> Reference:
         model = model_class.from_pretrained(folder, dtype=torch.float32, trust_remote_code=trust_remote_code).eval()
     try:
         reading = Reading.of_files(sentence_settings(str(folder)))
-    except ValueError:  # modules that are not read: vectors are not compared, and states are
+    except (FileNotFoundError, ValueError):  # modules that are not read, or lost: states alone are compared
         reading = None
     return Reference(model, reading)
 
@@ -161,6 +161,8 @@ def compare_outputs(engine: Engine, reference: Reference, batches: Sequence[Tens
         verdict.differences.append(failed)
         return
     names = matched(pairs[0].found, pairs[0].expected)
+    if not names:
+        raise ValueError(f"{engine.title} and {type(reference.model).__name__} have no output in common.")
     note_missing(reference, names, verdict)
     if unknown := [name for name in pairs[0].found if name not in names and not name.startswith(CACHES)]:
         verdict.warnings.append(f"outputs that the model does not have: {', '.join(unknown)}")

@@ -1,6 +1,6 @@
 """Writes the proof of vectors: which model made them, from which rows, and how near what it makes now is to them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,11 +95,12 @@ def record_vectors(
     if total in read or not all(row in read for row in chosen):
         found = counted(all_texts(read_texts, texts))
         raise ValueError(f"{vectors} has {total:,} vectors, and there are {found} texts: give one for each vector.")
+    check_texts(read, chosen)
     canaries = [read[row] for row in chosen]
     try:
         reading, fit = reading_of(encoder, canaries, stored, prompt)
     except ValueError as error:
-        raise (in_another_order(encoder, store, chosen, canaries, prompt) or error) from None
+        raise (in_another_order(encoder, store, chosen, canaries, stored, prompt) or error) from None
     proof = {
         "texts": {"kept": "texts"} if keep_texts else texts or {"column": store.text_column},
         "vector_column": None if store.is_array else store.vector_column,
@@ -112,6 +113,12 @@ def record_vectors(
     return Recorded(path, named(prompted(encoder, prompt), reading), fit)
 
 
+def check_texts(read: Mapping[int, Any], rows: Sequence[int]) -> None:
+    """Refuses rows that were read and are not texts."""
+    if (bad := next((row for row in rows if row in read and not isinstance(read[row], str)), None)) is not None:
+        raise ValueError(f"row {bad} (counted from 0) of the texts is not a text: {read[bad]!r}")
+
+
 def all_texts(read_texts: ReadTexts, place: dict[str, Any]) -> list[str]:
     """The texts of a place, up to so many that this takes a moment."""
     return [*read_texts({**place, "shards": None}, range(MOST)).values()]
@@ -122,9 +129,10 @@ def counted(texts: Sequence[str]) -> str:
 
 
 def in_another_order(
-    encoder: Encoder, store: Store, rows: Sequence[int], texts: Sequence[str], prompt: str | None
+    encoder: Encoder, store: Store, rows: Sequence[int], texts: Sequence[str], stored: np.ndarray, prompt: str | None
 ) -> ValueError | None:
-    """The error for texts whose vectors stand in other rows of the store, among the first of these."""
+    """The error for texts whose vectors stand in other rows of the store, among the first of these. `stored`: the
+    vectors that stand in their own rows."""
     says = prompted(encoder, prompt)
     made = encoder.vectors(texts[:TRIED], replace(says, pooling=says.pooling or next(iter(POOLINGS))))
     best, places, first = np.full(len(made), -1.0), np.zeros(len(made), dtype=int), 0
@@ -136,7 +144,8 @@ def in_another_order(
         nearer = cosines.max(1) > best
         best, places = np.maximum(best, cosines.max(1)), np.where(nearer, first + cosines.argmax(1), places)
         first += len(vectors)
-    moved = [(row, place) for row, place in zip(rows, places, strict=False) if row != place]
+    is_away = fit_of(stored[: len(made)], made).cosines < ROUNDED
+    moved = [(row, place) for row, place, away in zip(rows, places, is_away, strict=False) if away]
     if not moved or best.min() < ROUNDED:
         return None
     example = "the vector of the text in row {:,} is in row {:,}".format(*moved[0])

@@ -21,7 +21,7 @@ from .model_manifest import compare_model, first_part
 from .origin import origin_of
 from .proof_file import IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, named, sentences
-from .recording import ReadTexts, all_texts, counted, described_rows
+from .recording import ReadTexts, all_texts, check_texts, counted, described_rows
 from .sentence_files import MODULES
 from .stores import Store
 from .trials import nearest
@@ -288,6 +288,7 @@ def texts_again(
         raise ValueError(f"the texts of {verdict.source} are neither in it nor in its proof: they are in {place}.")
     else:
         found = read_texts(place, [*numbers, count] if numbers[-1] == count - 1 else numbers)
+    check_texts(found, numbers)
     others = [number for number in numbers if number in found and digest_of_text(found[number]) != was[number]]
     gone = [number for number in numbers if number not in found]
     every = all_texts(read_texts, place) if "corpus" in place and (count in found or gone or others) else []
@@ -296,7 +297,7 @@ def texts_again(
         (verdict.differences if gone or others else verdict.warnings).append(said)
     elif gone:
         verdict.differences.append(f"rows are gone: {row_numbers(gone)}")
-    rows = {digest_of_text(text): row for row, text in enumerate(every)} if others else {}
+    rows = {digest_of_text(text): row for row, text in enumerate(every) if isinstance(text, str)} if others else {}
     if others and len(every) == count and all(was[number] in rows for number in others):
         moved = f"the text of row {others[0]:,} is in row {rows[was[others[0]]]:,} now"
         verdict.differences.append(f"the texts are the same, in another order: {moved}")
