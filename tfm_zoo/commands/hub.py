@@ -44,7 +44,7 @@ def verify(
         bool, typer.Option("--whole", help="For vectors: read all files to their end, not just for ten seconds.")
     ] = False,
     against: Annotated[
-        str | None, typer.Option("--against", help="For an export: the model that it was made from.")
+        str | None, typer.Option("--against", help="For an export, or a model: the model that it was made from.")
     ] = None,
     code_only: Annotated[
         bool, typer.Option("--code-only", help="Say whose code it is, and whether it was changed.")

@@ -1,5 +1,6 @@
 """Compares a checkpoint with its manifest, part by part; differences go into a verdict."""
 
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,7 +137,7 @@ def another_class(saved: dict, settings: dict, source: str | Path) -> str | None
     if not all(isinstance(fields.get("architectures"), list) for fields in (was, now)):
         return None
     old, new = (listed(fields["architectures"]) for fields in (was, now))
-    advice = f"`tfm-zoo verify {source} --against MODEL` compares what two models compute"
+    advice = f"`tfm-zoo verify {shlex.quote(str(source))} --against MODEL` compares what two models compute"
     return f"it is a {new}, and was recorded as a {old}: their files are not compared; {advice}"
 
 

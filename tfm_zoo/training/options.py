@@ -112,7 +112,7 @@ class TrainingOptions(DataOptions):
         0.1, "Steps of warm-up; below 1, a share of all.", "num_warmup_steps", "warmup_ratio", at_least=0
     )
     freeze: list[str] | None = option(None, "Parameters that do not learn, by parts of names: 'layers.[0-3]'.")
-    lora_rank: int = option(0, "Learn adapters of this rank (LoRA), and the head; 0: the whole model.", at_least=0)
+    lora_rank: int | None = option(None, "Rank of adapters (LoRA), which learn, with the head; default: 0.", at_least=0)
     lora_alpha: float | None = option(None, "Adapters count alpha / rank times; default: 16.", above=0)
     lora_dropout: float | None = option(None, "Dropout of what adapters read; default: 0.", at_least=0, below=1)
     lora_target_modules: list[str] | None = option(None, "Layers with adapters: q_proj v_proj; default: all linear.")
@@ -152,7 +152,7 @@ class TrainingOptions(DataOptions):
         super().__post_init__()
         for name in ("config_overrides", "lr_scheduler_kwargs", "optim_args"):
             as_mapping(name, getattr(self, name))  # refuses what it cannot read
-        if not self.lora_rank and (unread := [name for name in OF_ADAPTERS if getattr(self, name) is not None]):
+        if self.lora_rank is None and (unread := [name for name in OF_ADAPTERS if getattr(self, name) is not None]):
             raise ValueError(f"{unread[0]} is of adapters, which lora_rank asks for: add --lora_rank 8")
         steps = self.checkpointing_steps
         if steps is not None and steps != "epoch" and not (steps.isdecimal() and int(steps) > 0):
@@ -166,8 +166,8 @@ class TrainingOptions(DataOptions):
             args = replace(args, model_name_or_path=args.default_model)
         if args.model_revision and args.is_new:
             raise ValueError("model_revision is of a checkpoint: give model_name_or_path")
-        usual_rate = 1e-3 if args.is_new else 5e-4 if args.lora_rank else 5e-5
-        usual_rate = 1.0 if args.lr_scheduler_type == "noam" else usual_rate
+        is_noam = args.lr_scheduler_type == "noam"
+        usual_rate = 1.0 if is_noam else 1e-3 if args.is_new else 5e-4 if args.lora_rank else 5e-5
         accumulation = args.gradient_accumulation_steps
         of_launcher = os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
         if accumulation > 1 and of_launcher not in ("auto", "1", str(accumulation)):
@@ -178,6 +178,7 @@ class TrainingOptions(DataOptions):
         return replace(
             args,
             learning_rate=args.learning_rate or usual_rate,
+            lora_rank=args.lora_rank or 0,
             gradient_accumulation_steps=max(accumulation, int(of_launcher) if of_launcher.isdecimal() else 1),
             mixed_precision="bf16" if args.bf16 else "fp16" if args.fp16 else args.mixed_precision,
             bf16=False,
