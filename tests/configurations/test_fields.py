@@ -18,8 +18,7 @@ from ..tiny import tiny_config
 
 FAMILIES = (TfmBertConfig, TfmGPTConfig, TfmEncoderDecoderConfig)
 EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES)
-#: `use_cache` is not a field of encoders, but scripts set it on every configuration
-ANYWHERE = {"use_cache"}
+ANYWHERE = {"use_cache"}  # not a field of encoders, but scripts set it on every configuration
 SLIDING, FULL = "sliding_attention", "full_attention"
 
 
@@ -37,7 +36,7 @@ def test_fields_of_other_families_are_refused(family):
 
 
 @EVERY_FAMILY
-def test_what_transformers_itself_stores_is_accepted(family):
+def test_what_transformers_stores_or_a_class_of_ones_own_takes_is_accepted(family):
     stored = {
         **{"architectures": ["TfmBertModel"], "dtype": "float32", "torch_dtype": "float16", "auto_map": {}},
         **{"transformers_version": "5.0.0", "_name_or_path": "folder", "quantization_config": None},
@@ -45,6 +44,7 @@ def test_what_transformers_itself_stores_is_accepted(family):
         **{"tokenizer_class": "BertTokenizer", "sep_token_id": 3, "is_decoder": False, "use_cache": False},
     }
     assert family(**stored).task_specific_params == {"task": {}}
+    type("Own", (family,), {"__init__": lambda self, hidden_sizes: family.__init__(self)})(hidden_sizes=[8])
 
 
 VALUES = {int: 8, float: 0.25, str: "relu", bool: True}

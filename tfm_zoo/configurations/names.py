@@ -1,5 +1,5 @@
 """Names of fields: two for one field, misspelt ones, and those of other families. [`register`] gives configurations the
-last two functions as methods. By themselves, those of a checkpoint's own code take names as they are."""
+last three functions as methods. By themselves, those of a checkpoint's own code take names as they are."""
 
 from dataclasses import fields
 from difflib import get_close_matches
@@ -11,6 +11,7 @@ from transformers.utils import logging
 from ..models.configuration_tfm import TfmConfig, names_of
 
 logger = logging.get_logger(__name__)
+_post_init = TfmConfig.__post_init__  # before `register` replaces it
 
 
 def by_field(kind: type[TfmConfig], given: dict[str, Any]) -> dict[str, Any]:
@@ -42,12 +43,17 @@ def merged(kind: type[TfmConfig], values: dict[str, Any], overrides: dict[str, A
 
 
 def new(cls, *args, **given) -> TfmConfig:
-    """Refuses two names of one field, and a name that looks misspelt. (`__init__` forgets which names were given.)"""
+    """Refuses two names of one field. (`__init__` forgets which names were given.)"""
     by_field(cls, given)
-    for name in given:
-        if meant := misspelt_field(cls, name):
-            raise ValueError(f"{cls.__name__} has no field {name!r}. Is it {meant!r}?")
     return super(TfmConfig, cls).__new__(cls)
+
+
+def post_init(self, **kwargs: Any) -> None:
+    """Refuses a name that looks misspelt. (Not in [`new`]: a class of somebody's own may have taken some.)"""
+    for name in kwargs:
+        if meant := misspelt_field(type(self), name):
+            raise ValueError(f"{type(self).__name__} has no field {name!r}. Is it {meant!r}?")
+    _post_init(self, **kwargs)
 
 
 def from_dict(cls, config_dict: dict[str, Any], **kwargs):
@@ -59,7 +65,7 @@ def from_dict(cls, config_dict: dict[str, Any], **kwargs):
         hint = "" if model_type.startswith("tfm_") else " (tfm_zoo.from_official converts official checkpoints)"
         raise ValueError(f"A model of type {model_type!r} is not one of {cls.model_type!r}{hint}.")
     known = names_of(cls) - names_of(PreTrainedConfig) | cls.lacks | {"rope_parameters"}
-    overrides = by_field(cls, {name: kwargs.pop(name) for name in known & kwargs.keys()})
+    overrides = by_field(cls, {name: kwargs.pop(name) for name in list(kwargs) if name in known})
     saved = by_field(cls, config_dict)
     foreign = {name: saved.pop(name) for name in list(saved) if name in cls.lacks or misspelt_field(cls, name)}
     loaded = super(TfmConfig, cls).from_dict(merged(cls, saved, overrides), **kwargs)

@@ -371,7 +371,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
         with_logits, read = makes_logits(self, labels, return_logits), None
         if labels is not None:
             if inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
-                inputs["decoder_input_ids"] = shift_right(self.config, labels)
+                inputs["decoder_input_ids"] = self.prepare_decoder_input_ids_from_labels(labels)
             shape, classes = given_in(inputs, "decoder_").shape[:2], self.config.decoder_vocab_size
             table = "the vocabulary (decoder_vocab_size)"
             self.check_labels(labels, shape, classes, table, inputs="the decoder's inputs")
@@ -424,6 +424,8 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
         if ids is None or end is None:
             name = "input_ids" if ids is None else "eos_token_id"
             raise ValueError(f"{name}=None: the classifier reads the state at the last end-of-sequence token.")
+        if ids.dim() != 2:
+            raise ValueError(f"input_ids of shape {tuple(ids.shape)} should be of shape (batch, length).")
         target = given_or_made_target(self.config, inputs)
         if target.shape[:2] != ids.shape:
             name = "decoder_input_ids" if inputs["decoder_inputs_embeds"] is None else "decoder_inputs_embeds"

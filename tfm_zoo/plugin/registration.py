@@ -2,7 +2,7 @@
 
 import transformers
 
-from ..configurations.names import from_dict, new
+from ..configurations.names import from_dict, new, post_init
 from ..configurations.of_families import RULES_OF
 from ..families.auto_classes import FAMILIES, auto_class_of
 from ..hub.adapters import add_adapter
@@ -32,7 +32,8 @@ def register() -> None:
     for config_class, rules in RULES_OF.items():
         config_class.rules = rules
     # Not in the classes themselves, whose code travels with checkpoints: it computes, and leaves files to transformers.
-    TfmConfig.__new__, TfmConfig.from_dict = new, classmethod(from_dict)
+    TfmConfig.__new__, TfmConfig.__post_init__ = staticmethod(new), post_init
+    TfmConfig.from_dict = classmethod(from_dict)
     for method in (save_pretrained, push_to_hub, add_adapter):
         setattr(TfmPreTrainedModel, method.__name__, method)
     TfmPreTrainedModel._load_from_state_dict = load_from_state_dict
