@@ -443,7 +443,7 @@ class TfmConfig(PreTrainedConfig):
     def from_dict(cls, config_dict: dict, **kwargs):
         """Makes a configuration from saved fields, with overrides (`kwargs`) in their place, whatever they are called.
         (Where there is `tfm_zoo`, its `configurations/names.py` does so, and checks the names.)"""
-        own, aliases = names_of(cls) - names_of(PreTrainedConfig) | {"rope_parameters"}, cls.attribute_map
+        own, aliases = names_of(cls) - names_of(PreTrainedConfig) | cls.lacks | {"rope_parameters"}, cls.attribute_map
         given = config_dict | {name: kwargs.pop(name) for name in list(kwargs) if name in own}
         given = {name: value for name, value in given.items() if value is not None or name not in aliases}
         saved = {aliases.get(name, name): value for name, value in given.items() if name not in cls.lacks}

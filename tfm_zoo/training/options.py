@@ -166,8 +166,7 @@ class TrainingOptions(DataOptions):
             args = replace(args, model_name_or_path=args.default_model)
         if args.model_revision and args.is_new:
             raise ValueError("model_revision is of a checkpoint: give model_name_or_path")
-        is_noam = args.lr_scheduler_type == "noam"
-        usual_rate = 1.0 if is_noam else 1e-3 if args.is_new else 5e-4 if args.lora_rank else 5e-5
+        usual_rate = 1e-3 if args.is_new else 5e-4 if args.lora_rank else 5e-5
         accumulation = args.gradient_accumulation_steps
         of_launcher = os.environ.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "1")
         if accumulation > 1 and of_launcher not in ("auto", "1", str(accumulation)):
@@ -177,7 +176,7 @@ class TrainingOptions(DataOptions):
             args = replace(args, lora_alpha=args.lora_alpha or 16, lora_dropout=args.lora_dropout or 0.0)
         return replace(
             args,
-            learning_rate=args.learning_rate or usual_rate,
+            learning_rate=args.learning_rate or (1.0 if args.lr_scheduler_type == "noam" else usual_rate),
             lora_rank=args.lora_rank or 0,
             gradient_accumulation_steps=max(accumulation, int(of_launcher) if of_launcher.isdecimal() else 1),
             mixed_precision="bf16" if args.bf16 else "fp16" if args.fp16 else args.mixed_precision,
