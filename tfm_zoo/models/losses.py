@@ -1,6 +1,6 @@
 """Losses over a vocabulary: only labelled positions are projected, and few at a time.
 
-`model` is a language model: `head`, some layers or an `nn.Identity`, and `lm_head`, the projection.
+`model` is a language model: `head`, some layers or `None`, and `lm_head`, the projection.
 """
 
 import torch
@@ -28,13 +28,13 @@ def vocabulary_outputs(model, states, labels, with_logits: bool, num_items=None,
     """The loss and the logits of `model.lm_head`, after `model.head`, for states `(batch, length, hidden_size)`; each
     `None` if not asked for. `with_logits` is what [`makes_logits`] says, and further options are those of
     [`TfmGPTForCausalLM`]."""
-    softcap = getattr(model.config, "final_logit_softcapping", None)
+    softcap, head = getattr(model.config, "final_logit_softcapping", None), model.head or (lambda given: given)
     if not with_logits:
         if labels is None:
             return None, None
         states, labels = labelled_only(states, labels)
-        return vocabulary_loss(model.head(states), model.lm_head, labels, num_items, softcap), None
-    states, loss = model.head(states), None
+        return vocabulary_loss(head(states), model.lm_head, labels, num_items, softcap), None
+    states, loss = head(states), None
     logits = soft_capped(model.lm_head(select_positions(states, logits_to_keep)), softcap)
     # (Positions that are chosen by a tensor may be as many as all, in another order.)
     if labels is not None and isinstance(logits_to_keep, int) and logits.shape[:-1] == labels.shape:

@@ -229,7 +229,7 @@ class TfmBertForMaskedLM(TfmBertHead):
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         width = config.embedding_size if config.lm_head_transform else config.hidden_size
-        self.head = TfmPredictionHead(config, width) if config.lm_head_transform else nn.Identity()
+        self.head = TfmPredictionHead(config, width) if config.lm_head_transform else None
         self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 

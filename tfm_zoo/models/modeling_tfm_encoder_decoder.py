@@ -344,7 +344,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
         super().__init__(config)
         sizes, bias = (config.hidden_size, config.decoder_vocab_size), config.lm_head_bias
         self.lm_head = TfmOutputProjection(*sizes) if config.final_logits_bias else nn.Linear(*sizes, bias=bias)
-        self.head = multiplier(config.logit_scale) or nn.Identity()
+        self.head = multiplier(config.logit_scale)
         shared = config.share_encoder_decoder_embeddings
         ties = {"lm_head.weight": f"model.{SOURCE_TABLE if shared else TARGET_TABLE}"}
         self._tied_weights_keys = ties if config.tie_word_embeddings else None

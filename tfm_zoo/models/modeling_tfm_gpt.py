@@ -138,7 +138,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         super().__init__(config)
         has_layers, scale = config.lm_head_transform, multiplier(config.logit_scale)
         width = config.embedding_size if has_layers else config.output_size  # that of embeddings, if they are tied
-        self.head = TfmPredictionHead(config, width) if has_layers else scale or nn.Identity()
+        self.head = TfmPredictionHead(config, width) if has_layers else scale
         self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 

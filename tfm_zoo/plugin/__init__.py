@@ -10,6 +10,7 @@ with silenced_imports():
         add_names_to_transformers,
         add_types_to_peft,
         ask_for_bases,
+        place_tied_modules,
         read_encoders_alone,
         refuse_to_change_packed_models,
     )
@@ -21,3 +22,4 @@ add_types_to_peft()
 ask_for_bases()
 refuse_to_change_packed_models()
 read_encoders_alone()
+place_tied_modules()

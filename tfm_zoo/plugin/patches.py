@@ -102,6 +102,29 @@ def read_encoders_alone_in(transformer: ModuleType) -> None:
     transformer.Transformer._load_encoder_only_model = loaded
 
 
+def place_tied_modules() -> None:
+    """Lets `device_map="auto"` place the parts of a language model whose embeddings are tied.
+
+    transformers and Accelerate ask whether `name + "."` stands in the name of a tied weight. So they take `head` for a
+    part of `lm_head`. They fail then, since the module with the other weight has its place already.
+    """
+    for name in ("transformers.integrations.accelerate", "accelerate.utils.modeling"):
+        when_imported(name, place_tied_modules_in)
+
+
+def place_tied_modules_in(library: ModuleType) -> None:
+    """Leaves out weights whose modules have their place."""
+    measure = library.get_module_size_with_ties
+
+    @wraps(measure)
+    def measured(tied_params, module_size, module_sizes, modules_to_treat):
+        waiting = tuple(f"{name}." for name, _ in modules_to_treat)
+        tied = [each for each in tied_params if each.startswith(waiting)]
+        return measure(tied, module_size, module_sizes, modules_to_treat)
+
+    library.get_module_size_with_ties = measured
+
+
 def ask_for_bases() -> None:
     """Makes PEFT refuse a new adapter whose base nobody would find again, now or when PEFT is imported.
 
