@@ -101,6 +101,7 @@ def test_another_run_in_the_folder(reader, files, texts, tmp_path):
         (r"keep_columns \['place'\], and this run has \[\]", reader, {"keep": ()}),
         (f"model '{reader.digest}', and this run has '{other.digest}'", other, {}),
         ("rows 100, and this run has 200", reader, {}),
+        ("rows_per_part must be at least 1, not 0", reader, {"rows_per_part": 0}),
     ):
         with pytest.raises(ValueError, match=message):
             run(by, files, out, **options)

@@ -86,7 +86,7 @@ class TrainingOptions(DataOptions):
 
     # The run
     output_dir: str = option("output", "Folder for the best model, its card, the figures and the checkpoints.")
-    overwrite_output_dir: bool = option(False, "Replace the run that `output_dir` holds.")
+    overwrite_output_dir: bool = option(False, "Replace the run in `output_dir`; its model stays until a new one.")
     seed: int = option(42, "Seed of splits, shuffling, new weights and dropout.")
 
     per_device_train_batch_size: int = option(16, "Training examples per process and forward pass.", at_least=1)
@@ -140,7 +140,7 @@ class TrainingOptions(DataOptions):
 
     with_tracking: bool = option(False, "Log to all trackers of Accelerate that are installed.")
     report_to: list[str] | None = option(None, "Trackers (wandb, ...), 'all' or 'none'; default: all if with_tracking.")
-    run_name: str | None = option(None, "Name of the run in the trackers; default: that of the recipe.")
+    run_name: str | None = option(None, "Name of the run in wandb, mlflow, trackio, swanlab; default: the recipe's.")
 
     push_to_hub: bool = option(False, "Upload the best model to the Hub.")
     hub_model_id: str | None = option(None, "Repository to push to; default: the name of output_dir.")

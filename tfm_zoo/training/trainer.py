@@ -45,7 +45,8 @@ def as_trainer(task: Task, args: TrainingArguments | Mapping[str, Any] | None = 
         raise ValueError("as_trainer takes data in memory, and this task reads a stream: train it by its recipe")
     usual = {each.name: each.default for each in fields(task.args)} | {"per_device_train_batch_tokens": 0}
     if unread := [name for name in LOOP.split() if getattr(task.args, name, 0) not in (None, 0, usual.get(name))]:
-        advice = "give 0" if unread[0].endswith("tokens") else "leave it out (the Trainer has callbacks, and PEFT)"
+        advice = {"per_device_train_batch_tokens": "give 0", "lora_rank": "the recipe itself learns adapters"}
+        advice = advice.get(unread[0], "leave it out (the Trainer has callbacks)")
         raise ValueError(f"as_trainer does not read {unread[0]}: {advice}")
     if not isinstance(args, TrainingArguments):
         args = TrainingArguments(**settings_of(task) | dict(args or {}))
