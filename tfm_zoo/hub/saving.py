@@ -19,7 +19,6 @@ from transformers.utils import logging
 
 from ..models.pretrained import TfmPreTrainedModel
 from ..proof import manifest
-from ..proof.sentence_files import MODULES, PROMPTS
 from ..utils.locking import atomic_files
 from .gathering import gathered, is_sharded, own_class, plain_name, rebuilt
 from .model_card import card_of_model
@@ -31,6 +30,7 @@ logger = logging.get_logger(__name__)
 PUSH_OPTIONS = {"commit_message", "commit_description", "private", "token", "revision", "create_pr", "tags"}
 
 #: what sentence-transformers writes beside a model
+MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
 BESIDE = (MODULES, "*sentence*.json", "[0-9]*_*/*")
 
 #: the number of a file of weights, of how many
