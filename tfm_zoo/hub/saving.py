@@ -92,7 +92,8 @@ def warn_of_sentence_files(model: TfmPreTrainedModel, folder: Path) -> None:
     modules = Path(source, MODULES)
     if not Path(source).is_dir():
         with suppress(HFValidationError):  # a folder that is no more
-            modules = Path(try_to_load_from_cache(source, MODULES) or modules)
+            cached = try_to_load_from_cache(source, MODULES)
+            modules = Path(cached) if isinstance(cached, str) else modules  # else: not there, or not known
     if modules.is_file():
         place = modules.parent
         files = sorted(str(file.relative_to(place)) for each in BESIDE for file in place.glob(each))
