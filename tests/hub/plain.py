@@ -64,13 +64,9 @@ def exact(model, inputs: dict) -> dict[str, torch.Tensor]:
 
 def by_name(outputs) -> dict[str, torch.Tensor]:
     """The tensors of a model's outputs; those of a tuple by number."""
-    found = {}
-    for name, value in outputs.items():
-        if isinstance(value, tuple):
-            found |= {f"{name}.{index}": layer for index, layer in enumerate(value)}
-        elif isinstance(value, torch.Tensor):
-            found[name] = value
-    return found
+    layers = {name: value for name, value in outputs.items() if isinstance(value, tuple)}
+    found = {f"{name}.{index}": layer for name, value in layers.items() for index, layer in enumerate(value)}
+    return found | {name: value for name, value in outputs.items() if isinstance(value, torch.Tensor)}
 
 
 @torch.no_grad()

@@ -102,12 +102,8 @@ def test_with_the_zoo_imported_before_or_after(checkpoints, tmp_path):
 @pytest.mark.usefixtures("here")
 def test_there_and_back(online, tmp_path, online_forks, hub_server):
     """Of each family a head, fine-tuned here, goes to the Hub, is tuned where there is no zoo and goes again."""
-    autos = {
-        TfmBertForSequenceClassification: "AutoModelForSequenceClassification",
-        TfmGPTForCausalLM: "AutoModelForCausalLM",
-        TfmEncoderDecoderForConditionalGeneration: "AutoModelForSeq2SeqLM",
-    }
-    for head, auto in autos.items():
+    for head in (TfmBertForSequenceClassification, TfmGPTForCausalLM, TfmEncoderDecoderForConditionalGeneration):
+        auto = next(auto for auto, name in head.config_class.auto_classes.items() if name == head.__name__)
         model, name = tiny_model(head), f"user/{head.__name__}"
         plain.fine_tune(model)
         model.save_pretrained(tmp_path / name)

@@ -12,6 +12,7 @@ import tfm_zoo
 from tfm_zoo.proof import verify
 from tfm_zoo.proof.comparisons import TOLERANCE
 
+from .. import encoders
 from ..tiny import HEADS, ragged_batch, tiny_model
 from .editing import CONFIG, MANIFEST, edit, tensors
 from .test_travelling_code import code_of
@@ -120,8 +121,17 @@ def test_what_is_saved_does_not_depend_on_how_a_model_is_held(head, save, tmp_pa
 
 
 def test_other_weights_that_are_given(tmp_path, here):
-    other = tiny_model(tfm_zoo.TfmBertForMaskedLM, 1).state_dict()
-    given = {name: tensor.bfloat16() for name, tensor in other.items()}
+    given = tiny_model(tfm_zoo.TfmBertForMaskedLM, 1).bfloat16().state_dict()
     tiny_model(tfm_zoo.TfmBertForMaskedLM).save_pretrained(tmp_path, state_dict=given)
     verdict = verify(tmp_path, dtype="float32")
     assert verdict.ok and max(verdict.figures["drift"].values()) < 1e-6, verdict
+
+
+def test_files_of_sentence_transformers_stay_behind(tmp_path, caplog):
+    """This is told once, of an encoder, unless the folder has them."""
+    encoders.save(official := tmp_path / "official")
+    encoders.write_files(tmp_path / "whole")
+    told = f"{official} (1_Pooling/config.json, config_sentence_transformers.json, modules.json, sentence_bert_config."
+    for head, name in ((tfm_zoo.TfmBertForMaskedLM, "head"), (None, "whole"), (None, "bare"), (None, "again")):
+        tfm_zoo.from_official(official, head).save_pretrained(tmp_path / name)
+        assert caplog.text.count(told) == (name in ("bare", "again"))

@@ -113,8 +113,7 @@ def test_the_bound_is_kept(tmp_path, caplog):
     least, most = (cosine(model, each, batch) for each in (plain, exact))
     assert 0.999 < least < most < 1
     caplog.clear()
-    bound = (least + most) / 2
-    twin = calibrated(copy.deepcopy(model), bound)
+    twin = calibrated(copy.deepcopy(model), bound := (least + most) / 2)
     assert cosine(model, twin, batch) >= bound - 1e-6
     kinds = {*twin.config.quantization_config.inputs.values()}
     assert "Fell back: " in caplog.text and "bfloat16" in kinds and kinds & {"tensor", "channels"}
@@ -153,6 +152,7 @@ REFUSED = [
     (ENCODER, {"dtype": "bfloat16", "calibrate": [{}]}, "calibrate is for dtype='int8', not for 'bfloat16'"),
     (ENCODER, {"calibrate": "a text"}, "not the str given"),
     (ENCODER, {"calibrate": []}, "calibrate is empty"),
+    (ENCODER, {"calibrate": [""] * 20, "tokenizer": str}, "calibrate holds empty texts alone"),
     (ENCODER, {"calibrate": pandas.DataFrame({"text": SENTENCES})}, "not the DataFrame given"),
     (ENCODER, {"calibrate": [{"text": "a film"}]}, "it holds a dict of text without tensors"),
     (ENCODER, {"calibrate": [1, 2]}, "it holds the int '1'"),

@@ -12,7 +12,7 @@ from ..converters.checkpoint import fetch, open_folder, read_json
 from ..converters.config_reading import made_of
 from ..converters.tensor_matching import enumerated
 from ..families.auto_classes import FAMILIES
-from ..utils.quiet import silenced_loading
+from ..utils.quiet import silenced, silenced_loading
 from .screen import notes
 
 
@@ -79,9 +79,9 @@ def load_with_tokenizer(source: str, trust_remote_code: bool) -> tuple[PreTraine
 
 
 def save(model: PreTrainedModel, folder: Path, source: str) -> None:
-    """Saves a model made from `source`, whose name stays with it."""
+    """Saves a model made from `source`, whose name stays with it, and whose other files are copied afterwards."""
     model.name_or_path = model.config.name_or_path = source
-    with notes.status("Saving"), silenced_loading():
+    with notes.status("Saving"), silenced_loading(), silenced("tfm_zoo.hub.saving"):
         model.save_pretrained(folder)
 
 

@@ -26,8 +26,8 @@ from .results import Embeddings, Labels, Tags, results_of
 WINDOW, TOKENS_PER_BATCH = 8192, 4096  # a batch of twice as many takes a tenth longer on a CPU
 #: arguments that a reader does not take, and what to do instead
 INSTEAD = {
-    "calibrate": "save what pack_weights(model, 'int8', calibrate=texts) returns, with the tokenizer, and read that "
-    "folder (with pooling=, which this does not save)",
+    "calibrate": "load a folder that `tfm-zoo convert` writes, save what pack_weights(model, 'int8', calibrate=texts) "
+    "returns in the same folder, whose other files stay, and read that",
     "torch_dtype": "its name is dtype",
 }
 
@@ -113,7 +113,8 @@ class CorpusReader:
             FileNotFoundError: for a folder that is missing.
         """
         if dtype not in ("float32", "bfloat16", "float16"):
-            raise ValueError(f"dtype {dtype!r}: a model computes in float32, bfloat16 or float16")
+            packed = f". To pack weights: pack={dtype!r}, or --pack {dtype}" if dtype in ("int8", "int4") else ""
+            raise ValueError(f"dtype {dtype!r}: a model computes in float32, bfloat16 or float16{packed}")
         if wrong := next((name for name in loading if name in INSTEAD), None):
             raise ValueError(f"a reader takes no {wrong}: {INSTEAD[wrong]}")
         check_folder(source, token=loading.get("token"))

@@ -8,12 +8,14 @@ model keeps its code then. It has no manifest, or an earlier one, by which `veri
 import re
 import tempfile
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import CommitInfo, HfApi
+from huggingface_hub import CommitInfo, HfApi, try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
+from transformers.utils import logging
 
 from ..models.pretrained import TfmPreTrainedModel
 from ..proof import manifest
@@ -22,8 +24,14 @@ from .gathering import gathered, is_sharded, own_class, plain_name, rebuilt
 from .model_card import card_of_model
 from .uploading import REGISTER, open_repository, upload
 
+logger = logging.get_logger(__name__)
+
 #: options of `push_to_hub`, which `save_pretrained(push_to_hub=True)` takes too
 PUSH_OPTIONS = {"commit_message", "commit_description", "private", "token", "revision", "create_pr", "tags"}
+
+#: what sentence-transformers writes beside a model
+MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
+BESIDE = (MODULES, "*sentence*.json", "[0-9]*_*/*")
 
 #: the number of a file of weights, of how many
 SHARD = re.compile(r"-\d{5}-of-\d{5}(?=\.safetensors$)")
@@ -68,8 +76,33 @@ def save_pretrained(
     # An adapter is saved without the model's configuration and code.
     if is_main_process and "config.json" in saved:
         manifest.write_manifest(self, folder, weights)
+        warn_of_sentence_files(self, folder)
     if push_to_hub and is_main_process:
         save_and_push(self, repo_id, {"state_dict": weights} | kwargs, **options)
+
+
+def warn_of_sentence_files(model: TfmPreTrainedModel, folder: Path) -> None:
+    """Warns once if files of sentence-transformers lie beside an encoder's source, and not in the folder of the copy.
+
+    A model with a head has another use. sentence-transformers writes its prompts first, and `modules.json` last.
+    """
+    source = model.config.name_or_path or model.name_or_path
+    if model.base_model is not model or not source or any((folder / name).is_file() for name in (MODULES, PROMPTS)):
+        return
+    modules = Path(source, MODULES)
+    if not Path(source).is_dir():
+        with suppress(HFValidationError):  # a folder that is no more
+            cached = try_to_load_from_cache(source, MODULES)
+            modules = Path(cached) if isinstance(cached, str) else modules  # else: not there, or not known
+    if modules.is_file():
+        place = modules.parent
+        files = sorted(str(file.relative_to(place)) for each in BESIDE for file in place.glob(each))
+        logger.warning_once(
+            f"{type(model).__name__} is saved without the files of sentence-transformers in {source} "
+            f"({', '.join(files)}). Where they are missing, vectors are not those of the source: CorpusReader and "
+            "SentenceTransformer do not know how states are pooled, whether vectors have length 1, and where long "
+            "texts are cut. To keep them, save in a folder that has them, as `tfm-zoo convert` writes one."
+        )
 
 
 def save_whole(

@@ -19,7 +19,7 @@ from .manifest import FILE
 from .origin import origin_of
 from .reading import Reading
 from .reference import POOLED, SENTENCE, Reference, Tensors
-from .sentence_files import sentence_settings
+from .sentence_files import MODULES, sentence_settings
 from .verifying import class_of, find, loader_of, read_manifest
 
 #: what other programs call outputs
@@ -72,6 +72,9 @@ def verify_export(
     if reference.has_two_sides != engine.has_two_sides:
         sides = f"the {type(reference.model).__name__} in {against} has {1 + reference.has_two_sides}"
         raise ValueError(f"{source} has {1 + engine.has_two_sides} of an encoder and a decoder, and {sides}.")
+    bare = [name for name, place in {source: Path(source), against: folder}.items() if not (place / MODULES).is_file()]
+    if is_model and len(bare) == 1:
+        verdict.warnings.append(f"{bare[0]} has no {MODULES}: how a text becomes a vector is not compared")
     batches = [recorded_inputs(reference, folder, against, manifest, verdict), *reference.longer()]
     compare_outputs(engine, reference, batches, verdict)
     return verdict

@@ -177,7 +177,6 @@ class TrainingOptions(DataOptions):
         return replace(
             args,
             learning_rate=args.learning_rate or (1.0 if args.lr_scheduler_type == "noam" else usual_rate),
-            **({"lora_rank": 0} if args.lora_rank is None else {}),  # (a task may lack the option)
             gradient_accumulation_steps=max(accumulation, int(of_launcher) if of_launcher.isdecimal() else 1),
             mixed_precision="bf16" if args.bf16 else "fp16" if args.fp16 else args.mixed_precision,
             bf16=False,

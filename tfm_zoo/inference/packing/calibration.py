@@ -314,6 +314,8 @@ def batches_of(model: PreTrainedModel, given: Iterable, tokenizer: Any = None) -
     if any(kinds):
         tokenizer = tokenizer or tokenizer_of(model)
         given = [*dict.fromkeys(given if kinds[0] == "text" else map(tuple, given))]
+        if not any("".join(each).strip() for each in given):
+            raise ValueError("calibrate holds empty texts alone: give texts like those that the model will read.")
     held_out = given[EVERY - 1 :: EVERY] if len(given) >= ENOUGH else []
     if held_out:
         del given[EVERY - 1 :: EVERY]
