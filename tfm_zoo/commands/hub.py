@@ -43,7 +43,9 @@ def verify(
     whole: Annotated[
         bool,
         typer.Option(
-            "--whole", help="For vectors: read all files to their end, not just for ten seconds, and all texts."
+            "--whole",
+            help="For vectors: read all files to their end, not just for ten seconds, and compare all texts, not just "
+            "those of the proof's rows.",
         ),
     ] = False,
     against: Annotated[
