@@ -39,7 +39,8 @@ def bill_of_folder(folder: Path) -> dict:
 
 @pytest.mark.parametrize("split", ["split.csv", "named:some"])
 def test_convert_measures_a_metric_on_a_split(split, classifier, tmp_path):
-    tfm_zoo("convert", classifier, tmp_path / "int8", "--quantize", "int8", "--split", classifier.parent / split)
+    said = tfm_zoo("convert", classifier, tmp_path / "int8", "--quantize", "int8", "--split", classifier.parent / split)
+    assert "It loads after `import tfm_zoo`" in said and "--split" not in said
     bill = bill_of_folder(tmp_path / "int8")
     assert bill["measured_on"].startswith("60 rows of") and bill["metric"]["name"] == "accuracy"
     model = TfmBertForSequenceClassification.from_pretrained(tmp_path / "int8")

@@ -1,6 +1,5 @@
 """Exports of a model, judged by what they compute: what they have lost is named."""
 
-import json
 import shutil
 from functools import partial
 from pathlib import Path
@@ -12,12 +11,12 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from tfm_zoo.proof import engines, exports, record
-from tfm_zoo.proof.kinds import kind_of
 from tfm_zoo.proof.reading import Reading
 from tfm_zoo.proof.reference import Reference
 from tfm_zoo.utils.quiet import silenced_export
 
 from ..encoders import make, save, tokenizer, write_files
+from ..hub.editing import CONFIG, edit
 from .test_vectors import verified
 
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
@@ -141,10 +140,8 @@ def test_ctranslate2(tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
     make("RobertaModel", max_position_embeddings=130, type_vocab_size=1).save_pretrained(tmp_path / "model")
     tokenizer().save_pretrained(tmp_path / "model")
-    config = json.loads((tmp_path / "model/config.json").read_text()) | {"position_embedding_type": "absolute"}
-    (tmp_path / "model/config.json").write_text(json.dumps(config))
+    edit(tmp_path / "model", CONFIG, position_embedding_type="absolute")
     ctranslate2.converters.TransformersConverter(str(tmp_path / "model")).convert(str(tmp_path / "engine"))
-    assert kind_of(tmp_path / "engine") == "export"
     said = verified(tmp_path / "engine", "--against", tmp_path / "model")
     assert "pooler_output within" in said and "in float32" in said
 

@@ -103,7 +103,6 @@ FAULTS = {
     "another release of the model": (lambda at: save(at.model, seed=1), "another release of it: 39 of 39 tensors"),
     "one weight off by 1e-3": (lambda at: weights(nudge)(at.model), "weights changed: encoder.layer.1.output.dense.w"),
     "a lower-casing tokenizer": (lambda at: tokenizer(True).save_pretrained(at.model), "of the texts in rows 0, 4"),
-    "a model of the zoo": (lambda at: from_official(make()).save_pretrained(at.model), "rows are the same (least"),
     "truncation": (lambda at: write_files(at.model, cut=20), "truncation was 40 tokens and is 20 tokens"),
     "another pooling": (lambda at: write_files(at.model, pooling="cls"), "pooling was 'mean' and is 'cls'"),
     "no normalisation": (lambda at: write_files(at.model, normalize=False), "normalisation was on and is off"),
@@ -152,14 +151,20 @@ def test_nothing_is_said_where_nothing_has_changed(root, name, monkeypatch):
 
 
 def test_a_model_that_was_saved_again(copied):
-    """Files may be others, as long as they say the same. Nothing differs, and a warning names them."""
+    """Files may be others, as long as they say the same. Nothing differs, and a warning names them, and the class."""
     model, store = copied("bert")
     transformers.AutoModel.from_pretrained(model).save_pretrained(model)
     transformers.AutoTokenizer.from_pretrained(model).save_pretrained(model)
     path = model / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text()), indent=4))
+    edit(model, CONFIG, dtype=...)
+    weights(lambda tensors: tensors | {"embeddings.position_ids": torch.arange(64)[None]})(model)
     output = verified(store, "--model", model)
     assert "still fit" in output and "(warning: files changed since it was recorded: tokenizer.json)" in output
+    from_official(make()).save_pretrained(model)
+    assert "(warning: it is a TfmBertModel, and was recorded as a BertModel: " in verified(store, "--model", model)
+    edit(store, IN_FOLDER, source=str(model))
+    assert "yet the vectors of these 64 rows are the same (least" in verified(store, code=1)
 
 
 def test_what_a_proof_holds(root):
@@ -181,14 +186,15 @@ def test_texts_that_the_store_does_not_hold(root, tmp_path, keep_texts):
     reader = CorpusReader.from_pretrained(str(root / "bert"))
     corpus = Corpus.open(data_files=[str(tmp_path / "texts.parquet")])
     CorpusRun(corpus, reader, tmp_path / "out", rows_per_part=40, keep_texts=keep_texts)()
-    assert "still fit" in verified(tmp_path / "out")
+    assert "; the texts of other rows were not compared" in verified(tmp_path / "out")
+    pd.DataFrame({"text": [texts()[0], "Other", *texts()[2:]]}).to_parquet(tmp_path / "texts.parquet")
+    other = "; the texts of other rows were not" if keep_texts else ": texts of other rows than these 64 are not those"
+    assert other in verified(tmp_path / "out", "--whole", code=int(not keep_texts))
     pd.DataFrame({"text": ["Other", *texts()[1:]]}).to_parquet(tmp_path / "texts.parquet")
     if keep_texts:
         assert "still fit" in verified(tmp_path / "out")
         return
     assert "the text is not the one that was embedded in row 0" in verified(tmp_path / "out", code=1)
-    (tmp_path / "texts.parquet").unlink()
-    assert "texts.parquet: say where they are now (--texts)" in verified(tmp_path / "out", code=1)
 
 
 TYPES = {"dtype": "bfloat16", "embedding_dtype": "float16", "pack": "int8", "pooling": "cls+mean"}
@@ -244,7 +250,6 @@ def test_bad_input(root, copied, tmp_path):
     assert "is the manifest of a model" in refused(store, "--manifest", tmp_path / "model.json")
     save(tmp_path / "wide", hidden_size=64)
     assert "another model, or another release" in refused(store, "--model", tmp_path / "wide")
-    assert not verify_vectors(store, model=str(root / "roberta")).ok
     write(store / IN_FOLDER, proof | {"source": str(tmp_path / "nowhere")})
     assert f"give the model that should write {store} with --model" in refused(store)
     write(store / IN_FOLDER, {name: proof[name] for name in proof if name != "canaries"})

@@ -89,7 +89,8 @@ def convert(
         del model  # Some systems do not delete scratch files while it maps them.
     report(result)
     if quantize:
-        advise("It loads after `import tfm_zoo`. --split, with a file of texts, measures what rounding costs")
+        hint = "" if split else ". --split, with a file of texts, measures what rounding costs"
+        advise(f"It loads after `import tfm_zoo`{hint}")
     advise(f"To check later that it still computes the same: tfm-zoo verify {quote(str(out))}")
 
 

@@ -41,7 +41,12 @@ def verify(
         Path | None, typer.Option("--texts", "--text_file", help="For vectors: where the file of their texts is now.")
     ] = None,
     whole: Annotated[
-        bool, typer.Option("--whole", help="For vectors: read all files to their end, not just for ten seconds.")
+        bool,
+        typer.Option(
+            "--whole",
+            help="For vectors: read all files to their end, not just for ten seconds, and compare all texts, not just "
+            "those of the proof's rows.",
+        ),
     ] = False,
     against: Annotated[
         str | None, typer.Option("--against", help="For an export, or a model: the model that it was made from.")
@@ -165,21 +170,27 @@ def verify_vectors(source: str, texts: Path | None, options: dict[str, Any]) -> 
 
     asked = []
 
+    def corpus_of(place: dict[str, Any]) -> dict[str, Any]:
+        file = {"dataset_name": None, "dataset_config_name": None, "split": [], "data_files": [str(texts)]}
+        return place["corpus"] | (file if texts else {})
+
+    def digest_texts(place: dict[str, Any]) -> str | None:
+        from ..corpus.source import Corpus, digest_of_texts
+
+        return digest_of_texts(Corpus.open(**corpus_of(place)), len(place.get("shards") or [1]))
+
     def read_texts(place: dict[str, Any], rows: Sequence[int]) -> dict[int, str]:
         from ..corpus.source import texts_again
 
         asked.append(rows)
-        if texts:
-            file = {"dataset_name": None, "dataset_config_name": None, "split": [], "data_files": [str(texts)]}
-            place = place | {"corpus": place["corpus"] | file, "shards": None}
         try:
-            return texts_again(place, rows)
+            return texts_again(place | {"corpus": corpus_of(place), "shards": None} if texts else place, rows)
         except FileNotFoundError as error:
             names = ", ".join(place["corpus"].get("data_files") or ()) or place["corpus"].get("dataset_name")
             raise FileNotFoundError(f"{source} has its texts in {names}: say where they are now (--texts)") from error
 
     with silenced_loading():
-        verdict = verify_vectors(source, read_texts=read_texts, **options)
+        verdict = verify_vectors(source, read_texts=read_texts, digest_texts=digest_texts, **options)
     if texts and not asked:
         raise ValueError(f"--texts: {source} or its proof holds the texts, so that {texts} was not read: leave it out")
     return verdict
@@ -264,10 +275,11 @@ def record_vectors(
     with silenced_loading():
         if texts is None:
             return record_vectors(model, vectors, **columns, **options)
-        from ..corpus.source import Corpus, texts_again
+        from ..corpus.source import Corpus, digest_of_texts, texts_again
 
-        corpus = Corpus.open(data_files=[str(texts.resolve())], text_column=columns.pop("text_column")).source
-        return record_vectors(model, vectors, texts={"corpus": corpus}, read_texts=texts_again, **columns, **options)
+        corpus = Corpus.open(data_files=[str(texts.resolve())], text_column=columns.pop("text_column"))
+        place = {"corpus": corpus.source, "digest": digest_of_texts(corpus)}
+        return record_vectors(model, vectors, texts=place, read_texts=texts_again, **columns, **options)
 
 
 def push(

@@ -26,6 +26,7 @@ from ..data.row_files import (
     splits_of,
     suffix_of,
 )
+from ..data.splits import digest
 from ..utils.pointers import refuse_pointer
 
 #: rows that are read at once
@@ -175,6 +176,15 @@ def texts_again(source: dict[str, Any], rows: Sequence[int]) -> dict[int, str]:
         if row is None:
             break
     return found
+
+
+def digest_of_texts(corpus: Corpus, shards: int = 1) -> str | None:
+    """The digest of all texts of a corpus, as `_corpus.json` has it; `None`, if there is something else than texts, or
+    if the corpus has not so many shards, whose digests it is of."""
+    if len(corpus.shards) != shards:
+        return None
+    found = [corpus.survey(shard) for shard in range(shards)]
+    return None if any(shard.bad for shard in found) else digest(shard.digest for shard in found)
 
 
 def as_table(batch: pa.Table | dict[str, list]) -> pa.Table:

@@ -18,6 +18,7 @@ from .contents import (
     files_in,
     named_by,
     settings_in,
+    types_in,
     weight_files_in,
 )
 from .diagnosis import drift_of, first_change
@@ -32,6 +33,8 @@ QUANTISED_TOLERANCE = {"int8": 0.25, "int4": 0.05}
 CAST = 0.9
 #: fields that a loaded configuration does not show as its file has them: a class has its own
 UNSHOWN = {"model_type", "auto_map"}
+#: the name of a table of numbers from 0 on, which earlier releases of transformers saved as a weight
+POSITIONS = "position_ids"
 #: fields of earlier releases of transformers, which a loaded configuration shows by other names
 RENAMED = {"torch_dtype", "rope_theta", "rope_scaling", "num_labels"}
 
@@ -166,8 +169,8 @@ def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> set[str]:
     except ValueError as error:
         verdict.differences.append(str(error))
         return set()
-    verdict.add("weights missing", before.keys() - now.keys())
-    verdict.add("weights not the checkpoint's", now.keys() - before.keys())
+    verdict.add("weights missing", but_positions(before.keys() - now.keys()))
+    verdict.add("weights not the checkpoint's", but_positions(now.keys() - before.keys()))
     changed, config = changed_in(before, now), settings_in(folder).get("config.json", {})
     was, dtype = (saved["fingerprint"] or {}).get("dtype"), config.get("dtype") or config.get("torch_dtype")
     is_cast = len(changed) > CAST * len(before) and None not in (was, dtype) and was != dtype
@@ -176,6 +179,11 @@ def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> set[str]:
     if unread:
         verdict.warnings.append(f"files of weights that are not read: {listed(path.name for path in unread)}")
     return changed
+
+
+def but_positions(names: Collection[str]) -> set[str]:
+    """These weights without tables of positions. (If a class reads one, loading says that it is missing.)"""
+    return {name for name in names if name.rpartition(".")[2] != POSITIONS}
 
 
 def changed_in(before: dict[str, str], now: dict[str, str]) -> set[str]:
@@ -190,14 +198,25 @@ def compare_named_code(saved: dict, settings: dict, verdict: Verdict) -> None:
         verdict.differences += [f"{file}: {change}" for change in changes(*named)]
 
 
-def compare_settings(saved: dict, settings: dict, loaded: dict, verdict: Verdict) -> None:
+def compare_settings(saved: dict, settings: dict, loaded: dict, folder: Path, verdict: Verdict) -> None:
     """Checks that the settings are those that were saved. `loaded`: what the class of the configuration makes of both,
     by file; for it, a default that is left out is the same as one that is written out."""
     for file, both in both_settings(saved, settings).items():
+        both = typed(*both, folder)
         if (file in saved["settings"]) != (file in settings):
             verdict.differences.append(f"{file} {'is missing' if file in saved['settings'] else 'was not recorded'}")
         found = [f"{file}: {change}" for change in changes(*both, loaded.get(file, ({}, {})))]
         verdict.differences += [one for one in found if one not in verdict.differences]
+
+
+def typed(before: dict, now: dict, folder: Path) -> tuple[dict, dict]:
+    """The fields of two settings. If one alone names a type, and it is that of all weights of the folder, in which they
+    are loaded without it, both name it."""
+    old, new = (fields.get("dtype") or fields.get("torch_dtype") for fields in (before, now))
+    if bool(old) == bool(new) or [old or new] != [*types_in(folder)]:
+        return before, now
+    others = ({name: each[name] for name in each if name != "torch_dtype"} for each in (before, now))
+    return tuple(fields | {"dtype": old or new} for fields in others)
 
 
 def compare_loaded(saved: dict, loaded: dict, changed: set[str], verdict: Verdict) -> None:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ ORIGIN = {"_name_or_path", "transformers_version", "name_or_path", "is_local", "
 FROM_MODEL = "_from_model_config"
 #: what transformers runs if a folder has it, and what says which repository an adapter is loaded onto
 GENERATE, ADAPTER = "custom_generate/generate.py", "adapter_config.json"
+#: what safetensors calls types of floating-point numbers, and what torch does
+FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 #: any of these belongs to a tokenizer
 TOKENIZER_SETTINGS = "tokenizer_config.json"
 TOKENIZERS = ("tokenizer.json", TOKENIZER_SETTINGS, "vocab.txt", "vocab.json")
@@ -226,6 +229,15 @@ def tensors_in(folder: Path) -> Iterator[tuple[str, torch.Tensor]]:
                     yield name, tensors.get_tensor(name)
         except (SafetensorError, OSError) as error:
             raise ValueError(f"weights cannot be read from {path.name}: {error}") from error
+
+
+def types_in(folder: Path) -> set[str]:
+    """The types of the floating-point weights of the checkpoint, such as "float32", as its files' headers say."""
+    types = set()
+    for path in weight_files_in(folder):
+        with suppress(SafetensorError, OSError), safe_open(path, framework="pt") as tensors:
+            types |= {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+    return {FLOATS.get(name, name) for name in types if "F" in name}
 
 
 def digests_of_files(folder: Path, names: Iterable[str]) -> dict[str, str]:

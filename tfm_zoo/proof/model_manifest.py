@@ -59,7 +59,7 @@ def compare_config(saved: dict[str, Any], encoder: Encoder, verdict: Verdict) ->
     read = type(encoder.model.config).from_dict
     loaded = {CONFIG: [read(dict(fields[CONFIG])).to_dict() for fields in (before, now)]}
     found = Verdict(verdict.source)
-    comparisons.compare_settings({"settings": before}, now, loaded, found)
+    comparisons.compare_settings({"settings": before}, now, loaded, encoder.folder, found)
     more = len(found.differences) - SENTENCES
     verdict.differences += found.differences[:SENTENCES] + ([f"{more} more settings differ"] if more > 0 else [])
 
@@ -68,13 +68,13 @@ def compare_weights(saved: dict[str, Any], encoder: Encoder, verdict: Verdict) -
     """Compares tensors with their digests; one sentence says so if nearly all of them are others. (Tables of positions
     may stay.)"""
     before, now = saved["weights"], digests_of_tensors(encoder.folder) or weights_of(encoder)
-    changed, gone = comparisons.changed_in(before, now), before.keys() - now.keys()
+    changed, gone = comparisons.changed_in(before, now), comparisons.but_positions(before.keys() - now.keys())
     if len(before) > 2 and len(changed | gone) > OTHER * len(before):
         share = f"{len(changed | gone)} of {len(before)} tensors are others"
         verdict.differences.append(f"another model, or another release of it: {share}")
         return changed | gone
     verdict.add("weights missing", gone)
-    verdict.add("weights that were not there", now.keys() - before.keys())
+    verdict.add("weights that were not there", comparisons.but_positions(now.keys() - before.keys()))
     verdict.add("weights changed", changed)
     loaded = encoder.model.state_dict()
     files = ((name, tensor) for name, tensor in tensors_in(encoder.folder) if name in loaded)

@@ -24,6 +24,9 @@ SLIGHT = 1e-6  # a difference of cosines that is rounding
 #: reads the texts of some rows from where a proof says they are: see `tfm_zoo.corpus.source.texts_again`
 ReadTexts = Callable[[dict[str, Any], Sequence[int]], dict[int, str]]
 
+#: the digest of all texts of such a place, or `None`: see `tfm_zoo.corpus.source.digest_of_texts`
+DigestTexts = Callable[[dict[str, Any]], str | None]
+
 
 class Recorded(NamedTuple):
     """A proof that was written: its file, what was found by trying and is not as the model's files say, and how near

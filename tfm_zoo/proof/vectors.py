@@ -21,7 +21,7 @@ from .model_manifest import compare_model, first_part
 from .origin import origin_of
 from .proof_file import IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, named, sentences
-from .recording import ReadTexts, all_texts, check_texts, counted, described_rows
+from .recording import DigestTexts, ReadTexts, all_texts, check_texts, counted, described_rows
 from .sentence_files import MODULES
 from .stores import Store
 from .trials import nearest
@@ -41,6 +41,7 @@ def verify_vectors(
     revision: str | None = None,
     token: str | None = None,
     read_texts: ReadTexts | None = None,
+    digest_texts: DigestTexts | None = None,
     trust_remote_code: bool = False,
     run_changed: bool = False,
     whole: bool = False,
@@ -58,9 +59,11 @@ def verify_vectors(
         proof: the proof, if it is elsewhere.
         revision, token: of a model on the Hub; by default the revision that was recorded.
         read_texts: reads texts that are neither in the store nor in the proof.
+        digest_texts: gives the digest of all of them, for `whole`; without it, those of the proof's rows are compared.
         trust_remote_code: run the model's own code, if it is as it was recorded.
         run_changed: run it also if it has been changed since.
-        whole: read all files to their end, however long it takes; by default for ten seconds.
+        whole: read all files to their end, however long it takes, and all texts that lie elsewhere; by default, files
+            for ten seconds, and the texts of the proof's rows.
 
     Raises:
         FileNotFoundError: if there are no such vectors, or they have no proof, or there is no such model.
@@ -82,14 +85,14 @@ def verify_vectors(
     revision = revision or (None if model else saved.get("revision"))
     folder = found_model(name, revision, token, source, asked=bool(model))
     if other := comparisons.another_class(saved["model"], settings_in(folder), name):
-        verdict.differences.append(other)
+        (verdict.warnings if model else verdict.differences).append(other)
     else:
         comparisons.compare_code(saved["model"], folder, verdict)
     origin = origin_of(folder)
     by = f", computed by {model}" if model and model != saved["source"] else ""
     verdict.code = f"vectors of {saved['source']}{by}; {origin}"
     try:
-        loader_of(origin, trust_remote_code, not verdict.ok and not run_changed)
+        loader_of(origin, trust_remote_code, (bool(other) or not verdict.ok) and not run_changed)
     except ValueError as error:
         verdict.differences.append(str(error))
         return verdict
@@ -100,12 +103,16 @@ def verify_vectors(
         return verdict
     numbers = [canaries[place] for place in tried]
     stored = unpacked(saved["canaries"])[[*tried]]
+    known = [*verdict.differences, *verdict.warnings]
     texts = texts_again(saved, store, tried, numbers, read_texts, verdict)
     if texts is None:
         return verdict
+    are_alike = known == [*verdict.differences, *verdict.warnings]
+    said = compare_all_texts(saved, store, len(numbers), digest_texts if are_alike else None, whole, verdict)
     Trial(saved, encoder, numbers, stored, texts, verdict).compare(
         [saved["canaries"]["tokens"][each] for each in tried]
     )
+    verdict.figures["match"] += said
     name_rows(saved, store, suspects, encoder, verdict)
     return verdict
 
@@ -306,6 +313,24 @@ def texts_again(
     return None if gone else [found[number] for number in numbers]
 
 
+def compare_all_texts(
+    saved: dict[str, Any], store: Store, tried: int, digest_texts: DigestTexts | None, whole: bool, verdict: Verdict
+) -> str:
+    """Compares all texts with their digest if they are not in the store, and `whole` asks for it. Returns what is said
+    of them where nothing differs. `tried`: how many rows were compared one by one."""
+    place, count = saved["texts"], sum(part["rows"] for part in saved["parts"].values())
+    if "column" in place or tried == count:
+        return ""
+    about = store.path / CORPUS
+    was = read_json(about).get("texts") if "shards" in place and about.is_file() else place.get("digest")
+    now = digest_texts(place) if was and digest_texts and whole else None
+    if now is None:
+        return f"; the texts of other rows were not compared{'' if whole or not was else ' (--whole compares them)'}"
+    if now != was:
+        verdict.differences.append(f"texts of other rows than these {tried} are not those that were embedded")
+    return f", all {count:,} texts as recorded"
+
+
 def row_numbers(rows: Sequence[int]) -> str:
     shown = ", ".join(f"{row:,}" for row in rows[:5])
     return f"row{'s' * (len(rows) > 1)} {shown}" + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
@@ -341,8 +366,8 @@ class Trial:
         what the tokenizer made of the texts."""
         verdict, known = self.verdict, len(self.verdict.differences)
         manifest, encoder = self.saved["model"], self.encoder
-        is_other_class = bool(comparisons.another_class(manifest, settings_in(encoder.folder), encoder.source))
-        changed = set() if is_other_class else compare_model(manifest, encoder, verdict)
+        other_class = comparisons.another_class(manifest, settings_in(encoder.folder), encoder.source)
+        changed = set() if other_class else compare_model(manifest, encoder, verdict)
         today = self.compare_settings()
         self.compare_tokens(tokens)
         intact = self.same_texts()
@@ -354,9 +379,9 @@ class Trial:
             verdict.differences.append(f"{len(wrong)} of {len(self.texts)} vectors are others now ({fit}; {rows})")
             self.explain(today, changed, wrong[:SOME], is_named=len(verdict.differences) > known + 1)
         files = Verdict(verdict.source)
-        if not is_other_class:
+        if not other_class:
             comparisons.compare_files(manifest, encoder.folder, files)
-        is_other = is_other_class or len(verdict.differences) > known
+        is_other = other_class in verdict.differences or len(verdict.differences) > known
         (verdict.differences if is_other else verdict.warnings).extend(files.differences)
         if is_other and not wrong and len(intact) == len(self.texts):
             verdict.differences.append(f"yet the vectors of these {len(intact)} rows are the same ({fit})")

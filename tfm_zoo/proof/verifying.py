@@ -100,7 +100,7 @@ def verify(
         loader = loader_of(origin, trust_remote_code, code_changed and not run_changed)
         model_class = class_of(config)
     except ValueError as error:
-        comparisons.compare_settings(saved, settings, {}, verdict)
+        comparisons.compare_settings(saved, settings, {}, folder, verdict)
         verdict.differences.append(str(error))
         return verdict
     if loader == "tfm_zoo" and python != sys.executable:
@@ -108,7 +108,7 @@ def verify(
     verdict.figures["loader"] = loader
     loaded, failure = load_in_fresh_process(folder.resolve(), model_class, loader, dtype, saved, python)
     comparisons.compare_tested(saved, loaded.get("transformers", transformers.__version__), verdict)
-    comparisons.compare_settings(saved, settings, loaded.get("settings", {}), verdict)
+    comparisons.compare_settings(saved, settings, loaded.get("settings", {}), folder, verdict)
     if failure:
         verdict.differences.append(f"it does not load: {failure}")
     else:
