@@ -42,8 +42,7 @@ def run(reader, files, out, keep=("place",), rows_per_part=30) -> dict[str, byte
 
 def test_results_beside_the_columns(reader, files, texts, tmp_path):
     """As `datasets`, pandas and Arrow read them. A file that two patterns name is read once."""
-    out = tmp_path / "out"
-    run(reader, [*files, str(tmp_path / "1.*")], out, keep=["place", "note", "text"])
+    run(reader, [*files, str(tmp_path / "1.*")], out := tmp_path / "out", keep=["place", "note", "text"])
     rows = datasets.load_dataset(str(out), split="train", cache_dir=tmp_path / "cache")
     assert rows.features["embedding"] == datasets.List(datasets.Value("float32"), length=32)
     assert rows["id"][:] == rows["place"][:] == [*range(100)] and rows["note"][:] == ["x", None] * 50
@@ -56,8 +55,7 @@ def test_results_beside_the_columns(reader, files, texts, tmp_path):
 
 def test_a_run_goes_on(reader, files, tmp_path):
     """What is missing is computed again, what is there is not, and nothing tells the folder from an undisturbed one."""
-    out = tmp_path / "out"
-    undisturbed = run(reader, files, out)
+    undisturbed = run(reader, files, out := tmp_path / "out")
     assert len(undisturbed) == 6
     for name in ("part-000000.parquet", "part-000002.parquet"):
         (out / name).unlink()

@@ -101,10 +101,9 @@ class TrainState:
 
 def identity_of(facts: Mapping[str, Any], args: TrainingOptions) -> dict[str, Any]:
     """What a resumed run must share with the run that it continues, in JSON's types: facts, and most options."""
-    rank = getattr(args, "lora_rank", None) or 0
-    free = [*MAY_CHANGE.split(), *(() if rank else OF_ADAPTERS)]
+    free = [*MAY_CHANGE.split(), *(() if getattr(args, "lora_rank", 0) else OF_ADAPTERS)]
     settings = {each.name: getattr(args, each.name) for each in fields(args) if each.name not in free}
-    settings |= {"lora_rank": rank} if "lora_rank" in settings else {}
+    settings |= {"lora_rank": getattr(args, "lora_rank", 0) or 0}
     return json.loads(json.dumps(settings | facts))  # a fact, such as the precision, replaces the option of its name
 
 
