@@ -95,8 +95,7 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
         mixed_precision=args.mixed_precision,
         dynamo_backend=args.torch_compile_backend if args.torch_compile else None,
         log_with=trackers(args) or None,
-        # 1, or Accelerate would take the launcher's number, which `with_defaults` has read. `train_step` accumulates by
-        # itself, and divides by the items of a step: `accelerator.accumulate` weighs every forward pass alike.
+        # 1: else Accelerate takes the launcher's number. `train_step` accumulates by itself, and weighs items alike.
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
         project_config=ProjectConfiguration(args.output_dir, logging_dir=str(Path(args.output_dir) / "logs")),
         kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(seconds=args.ddp_timeout), **backend)],

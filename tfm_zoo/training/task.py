@@ -72,7 +72,8 @@ class Task(ABC):
         # Results of metrics that options name are looked for after the first evaluation: only the metric knows them.
         if best not in known and not args.metrics:
             raise ValueError(f"metric_for_best_model {best!r}: expected one of {known}")
-        self.run = replace(self.run, args=replace(args, metric_for_best_model=best))
+        if best != args.metric_for_best_model:  # (a task may lack the option)
+            self.run = replace(self.run, args=replace(args, metric_for_best_model=best))
         loading = {
             "batch_size": args.per_device_eval_batch_size,
             "collate_fn": self.collate,
