@@ -146,6 +146,7 @@ CASES = {
     ],
     "EncoderDecoderForSequenceClassification": [
         (NO_TARGET | {"input_ids": IDS.tolist()}, "^input_ids is a list"),
+        (NO_TARGET | {"input_ids": IDS[0]}, r"input_ids of shape \(7,\) should be of shape \(batch, length\)"),
         (NO_TARGET | NO_IDS | {"inputs_embeds": states(2, 7, 32)}, "input_ids=None: the classifier.* end-of-sequence"),
         (NO_TARGET, "Sequence 1 of input_ids has no eos_token_id=2"),
         (ENDED | {"decoder_input_ids": TARGET}, r"decoder_input_ids of shape \(2, 3\) .*\(2, 7\), as input_ids"),
@@ -163,6 +164,7 @@ OTHERS = [
     ("BertForSequenceClassification", SEVERAL, {"labels": ONES[:, 0]}, r"of shape \(2,\) .*\(batch, num_labels\)"),
     ("BertModel", {"position_embedding_type": "sinusoidal"}, {"position_ids": IDS * 0 - 3}, r"holds -3, .* from 0\.$"),
     ("BertModel", {"classifier_pooling": "mean"}, {"attention_mask": torch.ones(2, 1, 7, 7)}, "'mean' needs to know"),
+    ("EncoderDecoderModel", {"official": {"model_type": "t5"}}, NO_TARGET, "The encoder needs no target"),
     (TRANSLATOR, {"decoder_start_token_id": None}, OF_LABELS, "decoder_start_token_id=None: .*labels"),
     (TRANSLATOR, {"pad_token_id": None}, OF_LABELS, "pad_token_id=None: .*labels"),
     (TRANSLATOR, {"decoder_vocab_size": 5}, OF_LABELS, r"labels holds 8, .*\(decoder_vocab_size\).* 0 to 4"),
@@ -191,6 +193,8 @@ def test_inputs(head, fields, inputs, message):
             model(**more | inputs)
         assert re.search(message, str(error.value), flags=re.DOTALL), error.value
         assert {type(module).__name__ for module in computed} <= CHECKING, "work was done before the refusal"
+    with pytest.raises(TypeError, match="positional arguments"):
+        model(*[IDS] * 50)
 
 
 def test_a_model_of_another_type(tmp_path):

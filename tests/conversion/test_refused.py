@@ -149,8 +149,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}, {case[3]}")
 def test_it_is_named(case, tmp_path):
     name, change, given, says, *fields = case
-    folder = tmp_path / "official"
-    build_tiny(BY_NAME[name], **dict(*fields)).save_pretrained(folder)
+    build_tiny(BY_NAME[name], **dict(*fields)).save_pretrained(folder := tmp_path / "official")
     change(folder)
     assert re.search(says.replace("FOLDER", str(folder)), said := refusal(folder, **given), re.DOTALL), said
 

@@ -53,8 +53,7 @@ def undisturbed(command, tmp_path_factory) -> dict[str, bytes]:
 
 
 def test_two_processes_that_are_killed(command, undisturbed, tmp_path):
-    out = tmp_path / "out"
-    process = start(*LAUNCH, *command(out))
+    process = start(*LAUNCH, *command(out := tmp_path / "out"))
     family = wait_for_parts(process, out)
     for member in family:  # they would go on without their launcher, and refuse another run
         member.kill()

@@ -47,6 +47,7 @@ def test_results_do_not_depend_on_batches_and_windows(encoder, texts):
     assert vectors(shortened, texts).dtype == np.float16
     assert max(map(len, shortened.tokenizer(texts, truncation=True, max_length=5)["input_ids"])) == 5
     assert shortened.tokens < 5 * len(texts)
+    assert CorpusReader.from_pretrained(encoder, pooling="mean", compile=True).loaded["compile"]
     rounded = CorpusReader.from_pretrained(encoder, pooling="mean", dtype="bfloat16")
     assert 0 < abs(vectors(rounded, texts) - whole).max() < 0.1
 

@@ -169,8 +169,7 @@ def test_two_runs_in_a_folder(reader, files, tmp_path):
 
 def test_the_disk_is_full(reader, files, tmp_path, monkeypatch):
     """The parts that are there stay; the same command goes on once there is room."""
-    out = tmp_path / "out"
-    undisturbed = run(reader, files, out)
+    undisturbed = run(reader, files, out := tmp_path / "out")
     (out / "part-000003.parquet").unlink()
     writer = pq.ParquetWriter
     monkeypatch.setattr(folder.pq, "ParquetWriter", lambda _, *given, **options: writer("/dev/full", *given, **options))

@@ -94,8 +94,7 @@ def own_models(tmp_path_factory) -> dict[Path, nn.Module]:
 @pytest.fixture
 def clone(tmp_path, monkeypatch, own_models) -> Path:
     """The current folder: a copy of the repository by links, into which commands may write."""
-    folder = tmp_path / "clone"
-    folder.mkdir()
+    (folder := tmp_path / "clone").mkdir()
     for part in (*PARTS, *own_models):
         (folder / part.name).symlink_to(part)
     monkeypatch.chdir(folder)
