@@ -25,14 +25,15 @@ from .torch_modules import MODULES
 
 #: the files that hold weights or say which do, in the order in which they are looked for
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+#: files of sentence-transformers beside a model: how a text becomes a vector
+OF_SENTENCES = ("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "[0-9]*_*/*")
 #: files that belong to a checkpoint and that a conversion copies as they are
 COMPANIONS = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("chat_template.*", "additional_chat_templates/*"),
     *("vocab.*", "vocab-*.json", "target_vocab.json", "merges.txt", "*.model", "*.spm", "target_tokenizer/*"),
     "generation_config.json",
-    # of sentence-transformers
-    *("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "[0-9]*_*/*"),
+    *OF_SENTENCES,
 )
 FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 

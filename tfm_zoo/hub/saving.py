@@ -17,8 +17,10 @@ from huggingface_hub import CommitInfo, HfApi, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 from transformers.utils import logging
 
+from ..converters.checkpoint import OF_SENTENCES
 from ..models.pretrained import TfmPreTrainedModel
 from ..proof import manifest
+from ..proof.sentence_files import MODULES, PROMPTS
 from ..utils.locking import atomic_files
 from .gathering import gathered, is_sharded, own_class, plain_name, rebuilt
 from .model_card import card_of_model
@@ -28,10 +30,6 @@ logger = logging.get_logger(__name__)
 
 #: options of `push_to_hub`, which `save_pretrained(push_to_hub=True)` takes too
 PUSH_OPTIONS = {"commit_message", "commit_description", "private", "token", "revision", "create_pr", "tags"}
-
-#: what sentence-transformers writes beside a model
-MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
-BESIDE = (MODULES, "*sentence*.json", "[0-9]*_*/*")
 
 #: the number of a file of weights, of how many
 SHARD = re.compile(r"-\d{5}-of-\d{5}(?=\.safetensors$)")
@@ -91,12 +89,12 @@ def warn_of_sentence_files(model: TfmPreTrainedModel, folder: Path) -> None:
         return
     modules = Path(source, MODULES)
     if not Path(source).is_dir():
-        with suppress(HFValidationError):  # a folder that is no more
+        with suppress(HFValidationError):  # the name of a folder that was deleted
             cached = try_to_load_from_cache(source, MODULES)
             modules = Path(cached) if isinstance(cached, str) else modules  # else: not there, or not known
     if modules.is_file():
         place = modules.parent
-        files = sorted(str(file.relative_to(place)) for each in BESIDE for file in place.glob(each))
+        files = sorted(str(file.relative_to(place)) for each in OF_SENTENCES for file in place.glob(each))
         logger.warning_once(
             f"{type(model).__name__} is saved without the files of sentence-transformers in {source} "
             f"({', '.join(files)}). Where they are missing, vectors are not those of the source: CorpusReader and "

@@ -110,7 +110,7 @@ def verify_vectors(
     are_alike = known == [*verdict.differences, *verdict.warnings]
     said = compare_all_texts(saved, store, len(numbers), digest_texts if are_alike else None, whole, verdict)
     Trial(saved, encoder, numbers, stored, texts, verdict).compare(
-        [saved["canaries"]["tokens"][each] for each in tried]
+        [saved["canaries"]["tokens"][each] for each in tried], other
     )
     verdict.figures["match"] += said
     name_rows(saved, store, suspects, encoder, verdict)
@@ -361,12 +361,11 @@ class Trial:
         self.texts, self.reading = texts, Reading.of(saved["reading"])
         self.bound = bound_of(str(stored.dtype), encoder.dtype, saved["agreement"])
 
-    def compare(self, tokens: Sequence[str]) -> None:
+    def compare(self, tokens: Sequence[str], other_class: str | None) -> None:
         """Compares model, settings, tokens and vectors, and where these differ, finds out why. `tokens`: the digests of
-        what the tokenizer made of the texts."""
+        what the tokenizer made of the texts. `other_class`: what was said of a model of another class."""
         verdict, known = self.verdict, len(self.verdict.differences)
         manifest, encoder = self.saved["model"], self.encoder
-        other_class = comparisons.another_class(manifest, settings_in(encoder.folder), encoder.source)
         changed = set() if other_class else compare_model(manifest, encoder, verdict)
         today = self.compare_settings()
         self.compare_tokens(tokens)
