@@ -92,8 +92,8 @@ class KeptTokens(NamedTuple):
 
     def keep(self, states: torch.Tensor) -> torch.Tensor:
         """`(batch or 1, length, ...)` to `(1, tokens, ...)`."""
-        flat = states.expand(*self.shape, *states.shape[2:]).flatten(0, 1)
-        return flat.index_select(0, self.indices.to(flat.device)).unsqueeze(0)
+        states = states if len(states) == self.shape[0] else states.expand(*self.shape, *states.shape[2:])
+        return states.flatten(0, 1).index_select(0, self.indices.to(states.device)).unsqueeze(0)
 
     def restore(self, states: torch.Tensor) -> torch.Tensor:
         """`(1, tokens, ...)` to `(batch, length, ...)`, zero where tokens were not kept."""

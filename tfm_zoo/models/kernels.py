@@ -73,8 +73,8 @@ def takes_bounds(stack, states: torch.Tensor) -> bool:
     it is asked for; torch's own (torch 2.11) where `"varlen"` is asked for and the device has it. Elsewhere `"varlen"`
     is `"sdpa"`, and padding is restored around it. `states` are of the model's dtype and on its device."""
     config, head_dim = stack.config, stack.key_heads_and_dim[1]
-    if config._attn_implementation != "varlen":
-        return "flash" in (config._attn_implementation or "")
+    if (implementation := config._attn_implementation) != "varlen":
+        return "flash" in (implementation or "")
     has_kernel = varlen_attn is not None and states.is_cuda and has_flash()
     if not has_kernel or torch.cuda.get_device_capability(states.device) < (8, 0):
         return False

@@ -113,11 +113,11 @@ class TfmAttention(nn.Module):
         self.o_proj = nn.Linear(query_width, config.hidden_size, bias=config.attention_output_bias)
         self.q_norm = make_head_norm(stack_config, heads)
         self.k_norm = make_head_norm(stack_config, key_heads)
-        is_rotated = config.position_embedding_type == "rotary" and config.no_rope_layers[layer_idx]
-        taken = {"norm_step": config.qk_norm, "rotate_step": is_rotated, "scale_step": config.scales_queries}
-        first, then = ("rotate_step", "norm_step") if config.qk_norm == "turned_head" else ("norm_step", "rotate_step")
-        # methods that queries, keys and values pass
-        self.steps = [step for step in (first, then, "scale_step") if taken[step]]
+        rotates = config.position_embedding_type == "rotary" and config.no_rope_layers[layer_idx]
+        norms_last = config.qk_norm == "turned_head"
+        steps = [("norm_step", config.qk_norm and not norms_last), ("rotate_step", rotates), ("norm_step", norms_last)]
+        steps += [("rotate_value_step", rotates and config.rotary_value), ("scale_step", config.scales_queries)]
+        self.steps = [step for step, is_taken in steps if is_taken]  # methods that queries, keys and values pass
         self.sliding_window = None
         if layer_type == "sliding_attention":
             # Kernels that take bounds read this width, the position itself included; the others read the layout.
@@ -162,8 +162,10 @@ class TfmAttention(nn.Module):
 
     def rotate_step(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rotary: tuple) -> tuple:
         counts, both = (query.shape[1], key.shape[1]), torch.cat((query, key), dim=1)
-        query, key = rotate(both, *rotary[:2]).split_with_sizes(counts, dim=1)
-        return query, key, rotate(value, *rotary[:2]) if self.config.rotary_value else value
+        return *rotate(both, *rotary[:2]).split_with_sizes(counts, dim=1), value
+
+    def rotate_value_step(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rotary: tuple) -> tuple:
+        return query, key, rotate(value, *rotary[:2])
 
     def scale_step(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rotary: tuple) -> tuple:
         """They grow with their position (Ministral 3)."""
@@ -188,7 +190,7 @@ class TfmMLP(nn.Module):
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         inner = self.up_proj(hidden_states)
         inner = self.act_fn(self.gate_proj(hidden_states)) * inner if self.is_gated else self.act_fn(inner)
-        return self.down_proj(self.dropout(inner) if self.dropout.training else inner)
+        return self.down_proj(self.dropout(inner) if self.dropout.training and self.dropout.p else inner)
 
 
 class TfmRMSNorm(nn.Module):

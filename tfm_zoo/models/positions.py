@@ -112,13 +112,13 @@ class TfmRotaryEmbedding(TfmConstants):
 
     @dynamic_rope_update
     def forward(self, hidden_states: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Positions of shape `(batch, length)` to cosines and sines of shape `(batch, length, rotated channels)`."""
-        angles = position_ids[..., None].float() * self.inv_freq.to(hidden_states.device, torch.float)
+        """Positions `(batch, length)` to the cosines and the sines that [`rotate`] reads."""
+        angles = position_ids[:, None, :, None].float() * self.inv_freq.to(hidden_states.device, torch.float)
         cos, sin = angles.cos(), angles.sin()
         if self.attention_scaling != 1:
             cos, sin = cos * self.attention_scaling, sin * self.attention_scaling
         # (Joined in float32: where autocast computes in bfloat16, it joins no states of float16.)
-        return tuple(torch.cat((half, half), dim=-1).to(hidden_states.dtype) for half in (cos, sin))
+        return tuple(torch.cat(both, dim=-1).to(hidden_states.dtype) for both in ((cos, cos), (-sin, sin)))
 
 
 class TfmGrowingRotaryEmbedding(TfmRotaryEmbedding):
@@ -156,10 +156,10 @@ def make_rotary(config, layer_types: list[str]) -> nn.Module | None:
 
 
 def rotate(heads: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Turns the first channels of each head, of shape `(batch, heads, length, head_dim)`, by the positions' angles."""
+    """Turns the first channels of each head, of shape `(batch, heads, length, head_dim)`, by the positions' angles.
+    `cos` and `sin` are `(batch, 1, length, rotated channels)`; the first half of the sines has the other sign."""
     rotated = cos.shape[-1]
     if rotated < heads.shape[-1]:
         return torch.cat((rotate(heads[..., :rotated], cos, sin), heads[..., rotated:]), dim=-1)
-    first, second = heads.chunk(2, dim=-1)  # a channel of the first half and one of the second are a pair
-    turned = heads * cos.unsqueeze(1) + torch.cat((-second, first), dim=-1) * sin.unsqueeze(1)
-    return turned.to(heads.dtype)
+    # (A channel of the first half and one of the second are a pair.)
+    return (heads * cos + heads.roll(rotated // 2, dims=-1) * sin).to(heads.dtype)
