@@ -4,7 +4,7 @@ import operator
 from collections.abc import Iterator
 from typing import Any
 
-from ..models.configuration_tfm import TfmConfig
+from ..models.configuration_tfm import TfmConfig, names_of
 from ..models.configuration_tfm_bert import TfmBertConfig
 from ..models.configuration_tfm_deberta import TfmDebertaConfig
 from ..models.configuration_tfm_encoder_decoder import TfmEncoderDecoderConfig
@@ -153,3 +153,9 @@ RULES_OF = {
         Idle("initializer_range", "weight_init", "normal"),
     ),
 }
+
+
+def fields_of_others(family: type[TfmConfig]) -> set[str]:
+    """What a family refuses: the fields that other families have, under any of their names."""
+    others = set().union(*map(names_of, (TfmBertConfig, TfmGPTConfig, TfmEncoderDecoderConfig)))
+    return others - names_of(family) - {"use_cache"}  # scripts set this one on every configuration

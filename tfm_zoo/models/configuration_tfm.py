@@ -1,7 +1,7 @@
 """The fields of configurations: those that some families have, and those of the block, which all share."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from inspect import getattr_static
 from typing import Any, ClassVar, Literal
 
@@ -79,28 +79,6 @@ class LogitFields:
 
 
 @dataclass(repr=False)
-class EncoderFields(LogitFields):
-    """What encoders have beside the block."""
-
-    num_hidden_groups: int | None = Follows("num_hidden_layers")  # of layers in a row that share weights (ALBERT)
-    task_type_vocab_size: int = 0  # number of tasks, each with an embedding beside that of the segment (ERNIE)
-    dropped_token_id: int | None = None  # a mask whose embedding is zero; others grow with their number (ESM-2)
-    rotary_value: bool = False  # rotary positions turn values too (RoFormer)
-    add_pooling_layer: bool = True  # whether the bare `TfmBertModel` has a pooler. Heads that read one always have it
-    pooler_act: str = "tanh"  # of the pooler, or of the classifier in its place (DistilBERT: `"relu"`)
-    pooler_dropout: float | int = 0.0  # before the pooler or that classifier (RoBERTa)
-    #: what they read: the first token; the mean of the real tokens; a mean weighted by the softmax of their products
-    #: with one learned query; or each real token, whose outputs are then averaged (EuroBERT)
-    classifier_pooling: Literal["cls", "mean", "attention", "late"] = "cls"
-    classifier_dense: bool = True  # a dense layer and activation in the classifier of sequences, before its projection
-    classifier_norm: bool = False  # after the activation of the pooler, or of the classifier in its place (ModernBERT)
-    classifier_transform: bool = False  # the layers of `lm_head_transform` in the heads for tokens and answers too
-    sentence_dropout: float | int = 0.0  # before the classifier of sentences in pre-training (ALBERT)
-    qa_dropout: float | int = 0.0  # before the question-answering head
-    lm_head_transform: bool = True
-
-
-@dataclass(repr=False)
 class WriterFields:
     """What families have that write one token after the other."""
 
@@ -108,73 +86,10 @@ class WriterFields:
     final_logit_softcapping: float | int | None = None  # logits become `cap * tanh(logits / cap)` (Gemma 2)
 
 
-@dataclass(repr=False)
-class DecoderFields(LogitFields):
-    """What decoders without an encoder have."""
-
-    project_tokens: bool = False  # only tokens and last hidden states are `embedding_size` wide (OPT-350M)
-    #: count real tokens only, by the mask; padding has position -1 (OPT). ALiBi then counts distances in the same way
-    #: (BLOOM), except in a static cache if every layer slides
-    position_ids_from_mask: bool = False
-    scale_alibi: bool = False  # ALiBi is a part of the scores that `attention_scale` multiplies (Falcon)
-    round_alibi: bool = False  # it is computed from the positions of keys, not from distances, in bfloat16 (Falcon)
-    #: `generate` renews its cache where a text passes `original_max_position_embeddings` and LongRoPE changes (Phi 3)
-    renew_longrope_cache: bool = False
-    scale_attn_by_inverse_layer_idx: bool = False  # divide scores by the layer's number, from 1 on
-    scaled_residual_init: bool = True  # what adds to the residual stream starts smaller (GPT-2, section 2.3)
-    num_local_experts: int | None = None  # experts in a feed-forward, each gated and without biases (Mixtral)
-    num_experts_per_tok: int = 2  # how many of them a router chooses for each token
-    moe_intermediate_size: int | None = Follows("intermediate_size")  # width inside an expert
-    shared_expert_intermediate_size: int | None = None  # the same of one that all tokens share (Qwen2-MoE)
-    norm_topk_prob: bool = True  # whether the weights of the chosen experts are scaled to sum to one
-    #: of each layer: `"sparse"`, with experts, or `"dense"`
-    mlp_layer_types: list[str] | None = Follows(
-        lambda config: ["sparse" if config.num_local_experts else "dense"] * config.num_hidden_layers
-    )
-    output_router_logits: bool = False  # return them, and a language model the loss that balances the use of experts
-    #: what that loss is multiplied by before it is added to the loss of labels (Fedus et al. 2021)
-    router_aux_loss_coef: float | int | None = Follows(lambda config: 0.001 if config.num_local_experts else 0.0)
-
-
-@dataclass(repr=False)
-class TwoStackFields:
-    """What encoder-decoders have."""
-
-    attribute_map: ClassVar[dict[str, str]] = ALIASES | {
-        "encoder_attention_heads": "num_attention_heads",
-        "encoder_ffn_dim": "intermediate_size",
-        "src_vocab_size": "vocab_size",
-        "tgt_vocab_size": "decoder_vocab_size",
-        "encoder_layers": "num_hidden_layers",
-        **dict.fromkeys(("decoder_num_hidden_layers", "num_decoder_layers"), "decoder_layers"),
-    }
-
-    decoder_layers: int | None = Follows("num_hidden_layers")  # blocks of the decoder
-    #: query heads of the decoder, together as wide as the encoder's; as many of them share a key head
-    decoder_attention_heads: int | None = Follows("num_attention_heads")
-    decoder_ffn_dim: int | None = Follows("intermediate_size")  # width inside its feed-forward
-    decoder_vocab_size: int | None = Follows("vocab_size")  # tokens in the target's vocabulary
-    #: source and target share one embedding. (`tie_word_embeddings` ties the output projection to the target's)
-    share_encoder_decoder_embeddings: bool | None = Follows(
-        lambda config: config.decoder_vocab_size == config.vocab_size
-    )
-    norm_target_tokens: bool = False  # they are not scaled, and normed before positions are added (Blenderbot-small)
-    decoder_start_token_id: int | None = 1  # the decoder's first input, which precedes the target
-    start_with_last_token: bool = False  # or it is the last of the labels: their language (mBART), their end (FSMT)
-    final_logits_bias: bool = False  # untrained, instead of `lm_head_bias`: a saved buffer (Marian, BART)
-    #: initial weights: uniform (Glorot and Bengio 2010), with embeddings of standard deviation `hidden_size ** -0.5`;
-    #: or all of them with standard deviation `initializer_range`
-    weight_init: Literal["xavier", "normal"] = "xavier"
-
-
 def auto_classes_of(prefix: str, heads: str = "", **others: str) -> dict[str, str]:
     """`Auto...` class -> class of a family: for heads that have the names of their Auto classes, and for `others`."""
     named = {f"AutoModelFor{head}": f"{prefix}For{head}" for head in heads.split()}
     return {"AutoConfig": f"{prefix}Config", "AutoModel": f"{prefix}Model"} | named | others
-
-
-#: a family has the fields of those that it inherits from, and refuses all others
-PARTS = (EncoderFields, WriterFields, DecoderFields, TwoStackFields)
 
 
 def names_of(kind: type) -> set[str]:
@@ -198,8 +113,8 @@ class TfmConfig(PreTrainedConfig):
     #: class -> the Auto class that loads it if a checkpoint's `architectures` names it
     other_auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES
-    lacks: ClassVar[set[str]] = set()  # fields of other families, and their names in other configurations
-    defaults: ClassVar[dict[str, Any]] = {}  # field -> its default, or what makes it follow from others
+    #: fields that a class drops, and where `tfm_zoo` is installed those of other families; by any of their names
+    lacks: ClassVar[set[str]] = set()
     following_fields: ClassVar[list[str]] = []  # those that follow from others while they are `None`
     #: what fits what: where `tfm_zoo` is installed, the `Rule`s of `tfm_zoo/configurations`. They do not travel with a
     #: checkpoint, whose configuration was checked when it was made
@@ -323,10 +238,9 @@ class TfmConfig(PreTrainedConfig):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)  # makes a dataclass of it
-        own, every = names_of(cls), set().union(*map(names_of, (TfmConfig, *PARTS)))
-        cls.lacks = every - own
-        cls.defaults = {name: getattr_static(cls, name, None) for name in own | every}
-        cls.following_fields = [name for name in own if isinstance(cls.defaults[name], Follows)]
+        own, inherited = names_of(cls), map(names_of, filter(is_dataclass, cls.__bases__))
+        cls.lacks = cls.lacks.union(*inherited) - own
+        cls.following_fields = [name for name in own if isinstance(getattr_static(cls, name, None), Follows)]
 
     def __post_init__(self, **kwargs):
         for name in self.attribute_map.keys() & kwargs.keys():
@@ -354,7 +268,7 @@ class TfmConfig(PreTrainedConfig):
 
     def is_chosen(self, name: str) -> bool:
         """Whether a field has another value than its default, or than what follows from other fields."""
-        value, default = vars(self).get(name), type(self).defaults.get(name)
+        value, default = vars(self).get(name), getattr_static(type(self), name, None)
         default = default.read(self, None) if isinstance(default, Stored) else default
         return value is not None and value != default
 

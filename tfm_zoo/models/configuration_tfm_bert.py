@@ -1,10 +1,10 @@
 """Configuration of the encoder family."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_tfm import ENGINES, EncoderFields, Stored, TfmConfig, auto_classes_of
+from .configuration_tfm import ENGINES, Follows, LogitFields, Stored, TfmConfig, auto_classes_of
 
 
 def window_in_engine(config: Any, window: int | None) -> int | None:
@@ -13,7 +13,7 @@ def window_in_engine(config: Any, window: int | None) -> int | None:
 
 
 @strict
-class TfmBertConfig(EncoderFields, TfmConfig):
+class TfmBertConfig(LogitFields, TfmConfig):
     """Configuration of the encoder family. The defaults are BERT-base (Devlin et al. 2018)."""
 
     model_type = "tfm_bert"
@@ -32,6 +32,24 @@ class TfmBertConfig(EncoderFields, TfmConfig):
     lm_head_bias: bool = True
     sliding_window: int | None = Stored(window_in_engine)
     position_offset: ClassVar[int]  # nothing but `pad_token_id` moves the first position
+
+    # what encoders have beside the block
+    num_hidden_groups: int | None = Follows("num_hidden_layers")  # of layers in a row that share weights (ALBERT)
+    task_type_vocab_size: int = 0  # number of tasks, each with an embedding beside that of the segment (ERNIE)
+    dropped_token_id: int | None = None  # a mask whose embedding is zero; others grow with their number (ESM-2)
+    rotary_value: bool = False  # rotary positions turn values too (RoFormer)
+    add_pooling_layer: bool = True  # whether the bare `TfmBertModel` has a pooler. Heads that read one always have it
+    pooler_act: str = "tanh"  # of the pooler, or of the classifier in its place (DistilBERT: `"relu"`)
+    pooler_dropout: float | int = 0.0  # before the pooler or that classifier (RoBERTa)
+    #: what they read: the first token; the mean of the real tokens; a mean weighted by the softmax of their products
+    #: with one learned query; or each real token, whose outputs are then averaged (EuroBERT)
+    classifier_pooling: Literal["cls", "mean", "attention", "late"] = "cls"
+    classifier_dense: bool = True  # a dense layer and activation in the classifier of sequences, before its projection
+    classifier_norm: bool = False  # after the activation of the pooler, or of the classifier in its place (ModernBERT)
+    classifier_transform: bool = False  # the layers of `lm_head_transform` in the heads for tokens and answers too
+    sentence_dropout: float | int = 0.0  # before the classifier of sentences in pre-training (ALBERT)
+    qa_dropout: float | int = 0.0  # before the question-answering head
+    lm_head_transform: bool = True
 
     def validate_fields(self) -> None:
         """Also refuses what an engine does not compute."""

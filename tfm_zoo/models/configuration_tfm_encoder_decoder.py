@@ -1,17 +1,17 @@
 """Configuration of the encoder-decoder family."""
 
 import copy
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 
-from .configuration_tfm import Follows, PositionEmbedding, TfmConfig, TwoStackFields, WriterFields, auto_classes_of
+from .configuration_tfm import ALIASES, Follows, PositionEmbedding, TfmConfig, WriterFields, auto_classes_of
 
 STACKS = ("encoder", "decoder")
 
 
 @strict
-class TfmEncoderDecoderConfig(TwoStackFields, WriterFields, TfmConfig):
+class TfmEncoderDecoderConfig(WriterFields, TfmConfig):
     """Configuration of the encoder-decoder family. The defaults are the base model of *Attention Is All You Need*."""
 
     model_type = "tfm_encoder_decoder"
@@ -25,6 +25,14 @@ class TfmEncoderDecoderConfig(TwoStackFields, WriterFields, TfmConfig):
         AutoModelForTextEncoding="TfmEncoderDecoderEncoder",
     )
     other_auto_classes: ClassVar[dict[str, str]] = {"TfmEncoderDecoderEncoder": "AutoModel"}
+    attribute_map: ClassVar[dict[str, str]] = ALIASES | {
+        "encoder_attention_heads": "num_attention_heads",
+        "encoder_ffn_dim": "intermediate_size",
+        "src_vocab_size": "vocab_size",
+        "tgt_vocab_size": "decoder_vocab_size",
+        "encoder_layers": "num_hidden_layers",
+        **dict.fromkeys(("decoder_num_hidden_layers", "num_decoder_layers"), "decoder_layers"),
+    }
     base_model_fsdp_plan: ClassVar[dict[str, str]] = {
         f"{stack}.{part}": "free_full_weight" for stack in STACKS for part in ("embeddings", "layers.*")
     }
@@ -51,6 +59,24 @@ class TfmEncoderDecoderConfig(TwoStackFields, WriterFields, TfmConfig):
     )
     token_types_as_tokens: ClassVar[bool]
     use_cache: bool = True  # in evaluation mode a forward pass returns keys and values
+
+    # what two stacks have beside the block
+    decoder_layers: int | None = Follows("num_hidden_layers")  # blocks of the decoder
+    #: query heads of the decoder, together as wide as the encoder's; as many of them share a key head
+    decoder_attention_heads: int | None = Follows("num_attention_heads")
+    decoder_ffn_dim: int | None = Follows("intermediate_size")  # width inside its feed-forward
+    decoder_vocab_size: int | None = Follows("vocab_size")  # tokens in the target's vocabulary
+    #: source and target share one embedding. (`tie_word_embeddings` ties the output projection to the target's)
+    share_encoder_decoder_embeddings: bool | None = Follows(
+        lambda config: config.decoder_vocab_size == config.vocab_size
+    )
+    norm_target_tokens: bool = False  # they are not scaled, and normed before positions are added (Blenderbot-small)
+    decoder_start_token_id: int | None = 1  # the decoder's first input, which precedes the target
+    start_with_last_token: bool = False  # or it is the last of the labels: their language (mBART), their end (FSMT)
+    final_logits_bias: bool = False  # untrained, instead of `lm_head_bias`: a saved buffer (Marian, BART)
+    #: initial weights: uniform (Glorot and Bengio 2010), with embeddings of standard deviation `hidden_size ** -0.5`;
+    #: or all of them with standard deviation `initializer_range`
+    weight_init: Literal["xavier", "normal"] = "xavier"
 
     def tp_plan(self) -> dict[str, str]:
         plan = super().tp_plan()

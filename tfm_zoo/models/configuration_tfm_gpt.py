@@ -5,11 +5,11 @@ from typing import ClassVar
 from huggingface_hub.dataclasses import strict
 from transformers import MixtralConfig
 
-from .configuration_tfm import ENGINES, DecoderFields, Follows, NormPosition, TfmConfig, WriterFields, auto_classes_of
+from .configuration_tfm import ENGINES, Follows, LogitFields, NormPosition, TfmConfig, WriterFields, auto_classes_of
 
 
 @strict
-class TfmGPTConfig(DecoderFields, WriterFields, TfmConfig):
+class TfmGPTConfig(LogitFields, WriterFields, TfmConfig):
     """Configuration of the decoder family. The defaults are GPT-2 small (Radford et al. 2019)."""
 
     model_type = "tfm_gpt"
@@ -38,6 +38,30 @@ class TfmGPTConfig(DecoderFields, WriterFields, TfmConfig):
 
     position_ids_from_padding: ClassVar[bool]  # a decoder that counts real tokens has `position_ids_from_mask`
     use_cache: bool = True  # in evaluation mode a forward pass returns keys and values (not those of packed rows)
+
+    # what decoders without an encoder have beside the block
+    project_tokens: bool = False  # only tokens and last hidden states are `embedding_size` wide (OPT-350M)
+    #: count real tokens only, by the mask; padding has position -1 (OPT). ALiBi then counts distances in the same way
+    #: (BLOOM), except in a static cache if every layer slides
+    position_ids_from_mask: bool = False
+    scale_alibi: bool = False  # ALiBi is a part of the scores that `attention_scale` multiplies (Falcon)
+    round_alibi: bool = False  # it is computed from the positions of keys, not from distances, in bfloat16 (Falcon)
+    #: `generate` renews its cache where a text passes `original_max_position_embeddings` and LongRoPE changes (Phi 3)
+    renew_longrope_cache: bool = False
+    scale_attn_by_inverse_layer_idx: bool = False  # divide scores by the layer's number, from 1 on
+    scaled_residual_init: bool = True  # what adds to the residual stream starts smaller (GPT-2, section 2.3)
+    num_local_experts: int | None = None  # experts in a feed-forward, each gated and without biases (Mixtral)
+    num_experts_per_tok: int = 2  # how many of them a router chooses for each token
+    moe_intermediate_size: int | None = Follows("intermediate_size")  # width inside an expert
+    shared_expert_intermediate_size: int | None = None  # the same of one that all tokens share (Qwen2-MoE)
+    norm_topk_prob: bool = True  # whether the weights of the chosen experts are scaled to sum to one
+    #: of each layer: `"sparse"`, with experts, or `"dense"`
+    mlp_layer_types: list[str] | None = Follows(
+        lambda config: ["sparse" if config.num_local_experts else "dense"] * config.num_hidden_layers
+    )
+    output_router_logits: bool = False  # return them, and a language model the loss that balances the use of experts
+    #: what that loss is multiplied by before it is added to the loss of labels (Fedus et al. 2021)
+    router_aux_loss_coef: float | int | None = Follows(lambda config: 0.001 if config.num_local_experts else 0.0)
 
     def validate_fields(self) -> None:
         """Also refuses what an engine does not compute."""

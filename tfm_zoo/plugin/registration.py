@@ -3,7 +3,7 @@
 import transformers
 
 from ..configurations.names import from_dict, new, post_init
-from ..configurations.of_families import RULES_OF
+from ..configurations.of_families import RULES_OF, fields_of_others
 from ..families.auto_classes import FAMILIES, auto_class_of
 from ..hub.adapters import add_adapter
 from ..hub.saving import push_to_hub, save_pretrained
@@ -30,7 +30,7 @@ def register() -> None:
                 # From now on `save_pretrained` writes the code beside the weights.
                 model_class.register_for_auto_class(auto_class_of(config_class, name))
     for config_class, rules in RULES_OF.items():
-        config_class.rules = rules
+        config_class.rules, config_class.lacks = rules, fields_of_others(config_class)
     # Not in the classes themselves, whose code travels with checkpoints: it computes, and leaves files to transformers.
     TfmConfig.__new__, TfmConfig.__post_init__ = staticmethod(new), post_init
     TfmConfig.from_dict = classmethod(from_dict)
