@@ -96,7 +96,7 @@ def test_rotary_positions_decay_as_a_dot_product_does():
     (vectors,) = pictures.position_vectors(model).values()
     head_dim = model.config.head_dim
     assert vectors.shape == (24, head_dim)
-    cos, sin = model.rotary_emb(torch.zeros(1), torch.arange(24)[None])
+    cos, sin = model.rotary_emb.prepare(torch.zeros(1), torch.arange(24)[None])
     ones = rotate(torch.ones(1, 1, 24, head_dim), cos, sin)[0, 0]
     products = (ones @ ones.T)[0] / head_dim
     torch.testing.assert_close(pictures.similarity_by_distance(vectors)[0].float(), products, atol=1e-5, rtol=0)

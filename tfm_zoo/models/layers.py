@@ -133,7 +133,7 @@ class TfmAttention(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """`(batch, length, hidden_size)` in and out, and attention weights `(batch, heads, length, keys)` or `None`.
 
-        `position_embeddings`: what `rotary_emb` of the model gives for the positions, such as cosines and sines.
+        `position_embeddings`: what the `prepare` of `rotary_emb` gives for the positions, such as cosines and sines.
         `past_key_values`: keys and values (linear attention: a state) of earlier positions. These are added to it.
         """
         shape = (-1, self.head_dim)

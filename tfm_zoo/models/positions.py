@@ -112,24 +112,30 @@ class TfmRotaryEmbedding(TfmConstants):
 
     @dynamic_rope_update
     def forward(self, hidden_states: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Positions `(batch, length)` to the cosines and the sines that [`rotate`] reads."""
-        angles = position_ids[:, None, :, None].float() * self.inv_freq.to(hidden_states.device, torch.float)
+        """Positions of shape `(batch, length)` to cosines and sines of shape `(batch, length, rotated channels)`."""
+        angles = position_ids[..., None].float() * self.inv_freq.to(hidden_states.device, torch.float)
         cos, sin = angles.cos(), angles.sin()
         if self.attention_scaling != 1:
             cos, sin = cos * self.attention_scaling, sin * self.attention_scaling
         # (Joined in float32: where autocast computes in bfloat16, it joins no states of float16.)
-        return tuple(torch.cat(both, dim=-1).to(hidden_states.dtype) for both in ((cos, cos), (-sin, sin)))
+        return tuple(torch.cat((half, half), dim=-1).to(hidden_states.dtype) for half in (cos, sin))
+
+    def prepare(self, hidden_states: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, ...]:
+        """The same, once for all layers, as [`rotate`] reads them."""
+        cos, sin = self(hidden_states, position_ids)
+        first, second = sin.unsqueeze(1).chunk(2, dim=-1)
+        return cos.unsqueeze(1), torch.cat((-first, second), dim=-1)
 
 
 class TfmGrowingRotaryEmbedding(TfmRotaryEmbedding):
     """The same, and a third tensor `(batch, 1, length, 1)`: what queries are multiplied by (Ministral 3)."""
 
-    def forward(self, hidden_states: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, ...]:
+    def prepare(self, hidden_states: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, ...]:
         own = self.config.rope_parameters
         # (Padding may have the position -1, whose logarithm is infinite.)
         stretches = (position_ids / own["original_max_position_embeddings"]).floor().clamp(min=0)
         scale = 1 + own["llama_4_scaling_beta"] * (1 + stretches).log()
-        return *super().forward(hidden_states, position_ids), scale[:, None, :, None].to(hidden_states.dtype)
+        return *super().prepare(hidden_states, position_ids), scale[:, None, :, None].to(hidden_states.dtype)
 
 
 class TfmRotaryByLayerType(nn.ModuleDict):
@@ -142,9 +148,9 @@ class TfmRotaryByLayerType(nn.ModuleDict):
             part.rope_parameters = config.rope_parameters[layer_type]
             self[layer_type] = TfmRotaryEmbedding(part)
 
-    def forward(self, *inputs: torch.Tensor) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-        """Cosines and sines by type of layer."""
-        return {layer_type: rotary(*inputs) for layer_type, rotary in self.items()}
+    def prepare(self, *inputs: torch.Tensor) -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+        """What [`rotate`] reads, by type of layer."""
+        return {layer_type: rotary.prepare(*inputs) for layer_type, rotary in self.items()}
 
 
 def make_rotary(config, layer_types: list[str]) -> nn.Module | None:

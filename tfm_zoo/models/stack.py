@@ -157,7 +157,8 @@ class TfmStack:
         """Takes a batch through embeddings, blocks (which get `kwargs` and a [`Source`]'s fields) and last norm."""
         biased = None if self.position_bias is None else self.layouts_class(self, batch)
         hidden_states = self.embeddings(*batch.tokens)
-        rotary = self.rotary_emb and self.rotary_emb(hidden_states, batch.tokens.position_ids + self.first_position)
+        positions = batch.tokens.position_ids + self.first_position
+        rotary = self.rotary_emb and self.rotary_emb.prepare(hidden_states, positions)
         layers = [*self.layers]  # found sooner in a list
         for index in (self.order or range(len(layers)))[: self.depth]:
             layer, layouts = layers[index], batch.layouts if biased is None else biased.layouts_of(index)

@@ -60,8 +60,8 @@ def position_vectors(source: PreTrainedModel | TfmConfig, length: int | None = N
     if kind == "sinusoidal":
         return {"": TfmSinusoidalPositions(config)(positions[None])[0]}
     if kind == "rotary":
-        waves = TfmRotaryEmbedding(config)(torch.zeros(1), positions[None])  # the first half repeats the second
-        return {"": torch.cat([wave[0, 0].chunk(2, dim=-1)[1] for wave in waves], dim=-1)}
+        waves = TfmRotaryEmbedding(config)(torch.zeros(1), positions[None])  # the second half repeats the first
+        return {"": torch.cat([wave[0].chunk(2, dim=-1)[0] for wave in waves], dim=-1)}
     if source is config:
         raise ValueError(
             "position_embedding_type='learned': positions are among the weights, which a configuration lacks; name a"
