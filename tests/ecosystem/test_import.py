@@ -53,7 +53,7 @@ def test_a_checkout_that_is_not_installed(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["models.layers", "training.loop", "proof.manifest", "configurations.rules"])
+@pytest.mark.parametrize("module", ["models.layers", "training.loop", "proof.reading", "converters.checkpoint"])
 def test_whatever_is_imported_first(module):
     """The zoo is registered, though transformers is imported from the middle of its own file."""
     program = f"import tfm_zoo.{module}; from transformers import AutoConfig; "

@@ -20,13 +20,11 @@ from ..utils.pointers import refuse_pointers
 from ..utils.quiet import silenced_retrying
 from .config_reading import check_names, check_sizes, made_of
 from .errors import OTHER_MODELS, ConversionError
-from .sources import check_inside, is_path, no_folder, not_on_hub
+from .sources import OF_SENTENCES, check_inside, is_path, no_folder, not_on_hub
 from .torch_modules import MODULES
 
 #: the files that hold weights or say which do, in the order in which they are looked for
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
-#: files of sentence-transformers beside a model: how a text becomes a vector
-OF_SENTENCES = ("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "[0-9]*_*/*")
 #: files that belong to a checkpoint and that a conversion copies as they are
 COMPANIONS = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),

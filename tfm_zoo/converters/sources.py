@@ -22,6 +22,8 @@ from .errors import ConversionError
 UNFINISHED, OLD = ".partial", "old"
 #: what `tfm_zoo.hub` writes beside a model
 MANIFEST = "zoo_manifest.json"
+#: files of sentence-transformers beside a model: how a text becomes a vector
+OF_SENTENCES = ("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "[0-9]*_*/*")
 
 
 def is_path(source: str | Path, token: str | None = None) -> bool:

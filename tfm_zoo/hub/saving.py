@@ -17,7 +17,7 @@ from huggingface_hub import CommitInfo, HfApi, try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
 from transformers.utils import logging
 
-from ..converters.checkpoint import OF_SENTENCES
+from ..converters.sources import OF_SENTENCES
 from ..models.pretrained import TfmPreTrainedModel
 from ..proof import manifest
 from ..proof.sentence_files import MODULES, PROMPTS

@@ -5,6 +5,8 @@
 
 from typing import TYPE_CHECKING
 
+import transformers  # noqa: F401, with which the zoo is plugged in: before the files here, so that no file is half imported
+
 from ..utils.importing import names_from
 
 if TYPE_CHECKING:
