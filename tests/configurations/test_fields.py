@@ -47,14 +47,15 @@ def test_what_transformers_stores_or_a_class_of_ones_own_takes_is_accepted(famil
     type("Own", (family,), {"__init__": lambda self, hidden_sizes: family.__init__(self)})(hidden_sizes=[8])
 
 
-VALUES = {int: 8, float: 0.25, str: "relu", bool: True}
+VALUES = {int: 8, float: 0.25, str: "relu", bool: True, type(None): 4}
 
 
 @EVERY_FAMILY
 def test_every_alias_is_read_and_set_as_its_field(family, tmp_path):
     for alias, field in family.attribute_map.items():
-        value = 96 if field == "hidden_size" else VALUES[type(getattr(family(), field))]
+        value = {"hidden_size": 96, "num_key_value_heads": 4}.get(field) or VALUES[type(getattr(family(), field))]
         beside = {"weight_init": "normal"} if alias == "init_std" and "tgt_vocab_size" in family.attribute_map else {}
+        beside |= {"mlp_type": "gated", "mlp_bias": False} if alias == "num_experts" else {}
         made, changed = family(**{alias: value}, **beside), family(**beside)
         setattr(changed, alias, value)
         for config in (made, changed):

@@ -11,6 +11,16 @@ from transformers.utils import logging
 from ..models.configuration_tfm import TfmConfig, names_of
 
 logger = logging.get_logger(__name__)
+#: names of official configurations that stand for several fields here, or for a value of one -> what to write
+OTHERS = {
+    "alibi": "position_embedding_type='alibi'",
+    "multi_query": "num_key_value_heads=1",
+    **dict.fromkeys(("n_kv_head", "n_kv_heads"), "num_key_value_heads"),
+    **dict.fromkeys(("bias", "use_bias"), "attention_bias, mlp_bias or norm_bias"),
+    **dict.fromkeys(("rotary_dim", "rotary_pct"), "partial_rotary_factor, in rope_parameters"),
+    "use_qk_norm": "qk_norm",
+    **dict.fromkeys(("norm", "normalization"), "norm_type"),
+}
 _post_init = TfmConfig.__post_init__  # before `register` replaces it
 
 
@@ -29,9 +39,11 @@ def by_field(kind: type[TfmConfig], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def misspelt_field(kind: type[TfmConfig], name: str) -> str | None:
-    """The field that an unknown name resembles, if any."""
+    """The field that an unknown name resembles or means, if any."""
     if hasattr(kind, name) or name in kind.attribute_map.keys() | kind.lacks:
         return None
+    if name in OTHERS:
+        return OTHERS[name]
     return next(iter(get_close_matches(name, {each.name for each in fields(kind)}, n=1, cutoff=0.87)), None)
 
 

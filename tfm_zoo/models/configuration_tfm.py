@@ -19,6 +19,7 @@ ALIASES = {
         "hidden_size": "n_embd d_model dim",
         "num_hidden_layers": "n_layer n_layers num_layers",
         "num_attention_heads": "n_head n_heads num_heads attention_heads",
+        "num_key_value_heads": "num_kv_heads",
         "head_dim": "d_kv",
         "intermediate_size": "n_inner ffn_dim ffn_hidden_size hidden_dim d_ff",
         "max_position_embeddings": "n_positions n_ctx max_seq_len",

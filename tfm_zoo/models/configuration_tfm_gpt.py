@@ -19,6 +19,7 @@ class TfmGPTConfig(LogitFields, WriterFields, TfmConfig):
         "TfmGPT", "CausalLM SequenceClassification TokenClassification QuestionAnswering"
     )
 
+    attribute_map: ClassVar[dict[str, str]] = TfmConfig.attribute_map | {"num_experts": "num_local_experts"}
     #: how tensor parallelism divides experts
     experts_tp_plan: ClassVar[dict[str, str]] = {
         "layers.*.mlp.experts.gate_up_proj": "packed_colwise",
@@ -77,15 +78,10 @@ class TfmGPTConfig(LogitFields, WriterFields, TfmConfig):
             (self.project_tokens, f"{width}, and an engine's logits read hidden_size={self.hidden_size}"),
             (self.lm_head_transform, "lm_head_transform=True adds layers that an engine skips"),
             (self.logit_scale != 1 and (bias or cap is not None), f"{scale}, and an engine after them"),
-            (self.num_experts and act != "silu", f"hidden_act={act!r}: engines compute experts with 'silu'"),
+            (self.num_local_experts and act != "silu", f"hidden_act={act!r}: engines compute experts with 'silu'"),
         ):
             if is_so:
                 raise ValueError(f"{reason}: serve the model with transformers.")
-
-    @property
-    def num_experts(self) -> int | None:
-        """`num_local_experts`, under the name by which trl asks for it."""
-        return self.num_local_experts
 
     def tp_plan(self) -> dict[str, str]:
         plan = super().tp_plan()
