@@ -68,8 +68,7 @@ REFUSED = {
         ({"num_hidden_groups": 3}, "num_hidden_groups=3 .* num_hidden_layers=2"),
         ({"num_hidden_groups": 1, "sliding_window": 2} | MIXED, "num_hidden_groups=1 .* layer_types="),
         ({"num_local_experts": 4}, "num_local_experts=4 is a field of other families"),
-        ({"norm_postion": "pre"}, r"no field 'norm_postion'\. Is it 'norm_position'"),
-        ({"rotary_pct": 0.25}, r"no field 'rotary_pct'\. Is it 'partial_rotary_factor, in rope_parameters'"),
+        *(({name: 1}, f"'{name}'. Is it '{meant}") for name, meant in {"norm_tipe": "norm_t", "bias": "atten"}.items()),
     ],
     TfmGPTConfig: [
         (LINEAR | {"layer_types": FULL * 2}, "makes every layer linear"),

@@ -19,7 +19,7 @@ from ..tiny import tiny_config
 FAMILIES = (TfmBertConfig, TfmGPTConfig, TfmEncoderDecoderConfig)
 EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES)
 ANYWHERE = {"use_cache"}  # not a field of encoders, but scripts set it on every configuration
-SLIDING, FULL = "sliding_attention", "full_attention"
+SLIDING, FULL, GATED = "sliding_attention", "full_attention", {"mlp_type": "gated", "mlp_bias": False}
 
 
 def names(family: type[TfmConfig]) -> set[str]:
@@ -54,8 +54,7 @@ VALUES = {int: 8, float: 0.25, str: "relu", bool: True, type(None): 4}
 def test_every_alias_is_read_and_set_as_its_field(family, tmp_path):
     for alias, field in family.attribute_map.items():
         value = {"hidden_size": 96, "num_key_value_heads": 4}.get(field) or VALUES[type(getattr(family(), field))]
-        beside = {"weight_init": "normal"} if alias == "init_std" and "tgt_vocab_size" in family.attribute_map else {}
-        beside |= {"mlp_type": "gated", "mlp_bias": False} if alias == "num_experts" else {}
+        beside = {"weight_init": "normal"} if family is TfmEncoderDecoderConfig else GATED
         made, changed = family(**{alias: value}, **beside), family(**beside)
         setattr(changed, alias, value)
         for config in (made, changed):
