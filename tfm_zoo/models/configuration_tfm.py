@@ -116,6 +116,7 @@ class TfmConfig(PreTrainedConfig):
     attribute_map: ClassVar[dict[str, str]] = ALIASES
     #: fields that a class drops, and where `tfm_zoo` is installed those of other families; by any of their names
     lacks: ClassVar[set[str]] = set()
+    defaults: ClassVar[dict[str, Any]] = {}  # field -> its default, or what makes it follow from others
     following_fields: ClassVar[list[str]] = []  # those that follow from others while they are `None`
     #: what fits what: where `tfm_zoo` is installed, the `Rule`s of `tfm_zoo/configurations`. They do not travel with a
     #: checkpoint, whose configuration was checked when it was made
@@ -241,7 +242,8 @@ class TfmConfig(PreTrainedConfig):
         super().__init_subclass__(**kwargs)  # makes a dataclass of it
         own, inherited = names_of(cls), map(names_of, filter(is_dataclass, cls.__bases__))
         cls.lacks = cls.lacks.union(*inherited) - own
-        cls.following_fields = [name for name in own if isinstance(getattr_static(cls, name, None), Follows)]
+        cls.defaults = {name: getattr_static(cls, name, None) for name in own | TfmConfig.__annotations__.keys()}
+        cls.following_fields = [name for name in own if isinstance(cls.defaults[name], Follows)]
 
     def __post_init__(self, **kwargs):
         for name in self.attribute_map.keys() & kwargs.keys():
@@ -269,7 +271,7 @@ class TfmConfig(PreTrainedConfig):
 
     def is_chosen(self, name: str) -> bool:
         """Whether a field has another value than its default, or than what follows from other fields."""
-        value, default = vars(self).get(name), getattr_static(type(self), name, None)
+        value, default = vars(self).get(name), self.defaults.get(name)
         default = default.read(self, None) if isinstance(default, Stored) else default
         return value is not None and value != default
 
