@@ -205,7 +205,7 @@ def test_bad_input(models, dump, tmp_path):
         ("has no texts (the columns are embedding)", dump(None, "b.parquet", embedding=[*vectors])),
         ("nothing.parquet: there is no such file", "nothing.parquet"),
         ("of shape (32,), not vectors", flat, "--texts", file_of_texts),
-        ("an array holds numbers alone", flat),
+        *((f"{kind} alone", flat, *to) for kind, to in (("numbers", ()), ("vectors", ("--text_column_name", "a")))),
         ("not from '.faiss'", tmp_path / "x.faiss"),
         ("row 0 (counted from 0) of the texts is not a text: None", file, "--texts", gap),
         ("is not a text: None", dump(None, "c.parquet", text=[some[0], None], embedding=[*vectors[:2]])),
