@@ -1,11 +1,11 @@
 """Plant small faults in the package, and see which of them the tests catch.
 
-    python -m benchmarks mutations run CHECKOUT OUT        # plants the faults, and runs the tests of their rooms
-    python -m benchmarks mutations compare OUT OUT         # caught by both, by one, by neither
+    python -m benchmarks mutations draw BEFORE AFTER FAULTS    # those that two checkouts have
+    python -m benchmarks mutations run CHECKOUT FAULTS OUT     # plants each of them, and runs the tests of its room
+    python -m benchmarks mutations compare OUT OUT             # caught by both, by one, by neither
 
 A fault is one small change inside a function: a comparison, a sign, a number, a default, a dropped argument, a dropped
-check. The same seed draws the same faults, so that two versions of the tests can be judged by them. `run` works in a
-copy of the checkout.
+check. Two versions of the tests are judged by the faults whose lines stand once in each package.
 """
 
 import ast
@@ -41,17 +41,16 @@ LIMIT = 1200
 #: room of the package -> the tests that guard it, the quickest first; of other rooms, all
 TESTS = {
     **{room: ["tests/hub", "tests/conversion", "tests/training"] for room in ("", "commands", "utils")},
+    "configurations": ["tests/bad_input", "tests/configurations"],
     "converters": ["tests/conversion", "tests/equivalence"],
     "corpus": ["tests/corpus"],
-    "data": ["tests/training", "tests/recipes"],
+    **{room: ["tests/training", "tests/recipes"] for room in ("data", "metrics", "training")},
     "hub": ["tests/hub"],
     "families": ["tests/configurations", "tests/model_api", "tests/conversion"],
     "inference": ["tests/packing", "tests/speed_up", "tests/ecosystem"],
     "models": [f"tests/{each}" for each in ("bad_input", "block", "model_api", "generation", "padding", "equivalence")],
-    "pipelines": ["tests/ecosystem"],
-    "plugin": ["tests/ecosystem"],
+    **{room: ["tests/ecosystem"] for room in ("pipelines", "plugin")},
     "proof": ["tests/hub", "tests/proof"],
-    "training": ["tests/training", "tests/recipes"],
     "visualization": ["tests/visualization"],
 }
 
@@ -74,10 +73,12 @@ class Fault:
     end: int
     old: str
     new: str
+    line: str
 
     @property
     def name(self) -> str:
-        return f"{self.file}: {self.kind}: {self.old!r} -> {self.new!r} at {self.start}"
+        """The same in another checkout, to which the line has moved."""
+        return f"{self.kind}: {self.old!r} -> {self.new!r} in {self.line}"
 
 
 def faults_in(path: Path, name: str) -> Iterator[Fault]:
@@ -123,22 +124,17 @@ def faults_in(path: Path, name: str) -> Iterator[Fault]:
     nodes = (node for each in functions for part in each.body for node in (each.args, *ast.walk(part)))
     found = dict.fromkeys(fault for node in nodes for fault in faults(node))
     for kind, start, end, new in found:
-        yield Fault(kind, name, start, end, source[start:end].decode(), new)
+        line = source[source.rfind(b"\n", 0, start) + 1 : source.find(b"\n", start)].decode().strip()
+        yield Fault(kind, name, start, end, source[start:end].decode(), new, line)
 
 
-def draw(checkout: Path, count: int, seed: int) -> list[Fault]:
-    """From each room its share of the faults, at least three; each kind as often as others."""
-    rng, drawn = random.Random(seed), []
-    rooms: dict[str, dict[str, list[Fault]]] = {}
+def offered(checkout: Path) -> dict[str, Fault]:
+    """By name, the faults whose name no other has."""
+    named: dict[str, list[Fault]] = {}
     for path in sorted((checkout / PACKAGE).rglob("*.py")):
         for each in faults_in(path, str(path.relative_to(checkout))):
-            rooms.setdefault(room_of(each.file), {}).setdefault(each.kind, []).append(each)
-    sizes = {room: sum(map(len, kinds.values())) for room, kinds in rooms.items()}
-    for room, kinds in rooms.items():
-        for _ in range(min(sizes[room], max(3, round(count * sizes[room] / sum(sizes.values()))))):
-            found = kinds[rng.choice(sorted(kind for kind, found in kinds.items() if found))]
-            drawn.append(found.pop(rng.randrange(len(found))))
-    return drawn
+            named.setdefault(each.name, []).append(each)
+    return {name: places[0] for name, places in named.items() if len(places) == 1}
 
 
 def caught_by(fault: Fault, tests: list[str], checkout: Path, forks: Forks) -> str:
@@ -159,31 +155,51 @@ def caught_by(fault: Fault, tests: list[str], checkout: Path, forks: Forks) -> s
     return "" if done.returncode in (0, 5) else (failed or ["no test began"])[0]
 
 
-def read(out: Path) -> dict[str, str]:
-    """By fault, which test has caught it."""
+def read(out: Path) -> dict[str, dict[str, str]]:
+    """By fault, its room and which test has caught it."""
     lines = map(json.loads, out.read_text().splitlines()) if out.exists() else ()
-    return {line["name"]: line["caught by"] for line in lines}
+    return {line["name"]: line for line in lines}
+
+
+@app.command()
+def draw(
+    before: Annotated[Path, typer.Argument(help="package and tests")],
+    after: Annotated[Path, typer.Argument(help="the same, later")],
+    out: Annotated[Path, typer.Argument(help="the names of the faults, in JSON")],
+    count: Annotated[int, typer.Option(help="faults")] = 150,
+    seed: Annotated[int, typer.Option(help="draws them")] = 0,
+) -> None:
+    """Draws from each room its share of the faults, at least three; each kind as often as others."""
+    rng, drawn, earlier = random.Random(seed), [], offered(before)
+    rooms: dict[str, dict[str, list[str]]] = {}
+    for name, fault in ((name, fault) for name, fault in offered(after).items() if name in earlier):
+        rooms.setdefault(room_of(fault.file), {}).setdefault(fault.kind, []).append(name)
+    sizes = {room: sum(map(len, kinds.values())) for room, kinds in rooms.items()}
+    for room, kinds in rooms.items():
+        for _ in range(min(sizes[room], max(3, round(count * sizes[room] / sum(sizes.values()))))):
+            found = kinds[rng.choice(sorted(kind for kind, found in kinds.items() if found))]
+            drawn.append(found.pop(rng.randrange(len(found))))
+    out.write_text(json.dumps(drawn, indent=1))
 
 
 @app.command()
 def run(
     checkout: Annotated[Path, typer.Argument(help="package and tests")],
+    faults: Annotated[Path, typer.Argument(help="what `draw` wrote")],
     out: Annotated[Path, typer.Argument(help="a line of JSON for each fault; a second run goes on with it")],
-    count: Annotated[int, typer.Option(help="faults")] = 150,
-    seed: Annotated[int, typer.Option(help="draws them")] = 0,
 ) -> None:
     """Plants each fault in a copy of the checkout, and runs the tests of its room until one fails."""
     done, forks = read(out), Forks(imports=IMPORTS, HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
     with tempfile.TemporaryDirectory() as folder:
         ignored = shutil.ignore_patterns(".git", ".venv*", "__pycache__", "runs", "site")
         copy = Path(shutil.copytree(checkout, Path(folder, "checkout"), ignore=ignored))
-        for fault in draw(checkout, count, seed):
-            if fault.name not in done:
-                tests = TESTS.get(room_of(fault.file), ["tests"])
-                found = {"name": fault.name, "caught by": caught_by(fault, tests, copy, forks)}
-                with out.open("a") as file:
-                    print(json.dumps(found), file=file)
-                print(*found.values(), sep="; ", flush=True)
+        places = offered(checkout)
+        for fault in (places[name] for name in json.loads(faults.read_text()) if name not in done):
+            tests = TESTS.get(room := room_of(fault.file), ["tests"])
+            found = {"name": fault.name, "room": room, "caught by": caught_by(fault, tests, copy, forks)}
+            with out.open("a") as file:
+                print(json.dumps(found), file=file)
+            print(*found.values(), sep="; ", flush=True)
 
 
 @app.command()
@@ -195,8 +211,8 @@ def compare(
     found, titles = (read(before), read(after)), ["neither", "after alone", "before alone", "both"]
     counts: Counter = Counter()
     for name in found[0].keys() & found[1].keys():
-        title = titles[2 * bool(found[0][name]) + bool(found[1][name])]
-        counts.update((room, title) for room in (room_of(name.split(": ")[0]) or "the root", "all"))
+        title = titles[2 * bool(found[0][name]["caught by"]) + bool(found[1][name]["caught by"])]
+        counts.update((room, title) for room in (found[1][name]["room"] or "the root", "all"))
         if title != "both":
             print(f"{title}: {name}")
     rooms = sorted({room for room, _ in counts}, key=lambda room: (room == "all", room))
