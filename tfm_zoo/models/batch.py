@@ -54,9 +54,9 @@ class KeptTokens(NamedTuple):
     def find(cls, needed: torch.Tensor, read=None, documents=None, or_all: bool = False) -> "KeptTokens | None":
         """Decides which tokens of a batch are computed. Counting them waits for the device, once.
 
-        `None` has two meanings: there is no padding, or padding must be computed too. That is so in a graph, whose
-        sizes follow from no value; where padding is read; and where a row has no real token, for which official classes
-        define an output.
+        `None` has two meanings: all tokens are needed, or all must be computed though some are not needed. That is so
+        in a graph, whose sizes follow from no value; where one that is not needed is read; and where no token of a row
+        is needed, for which official classes define an output.
 
         Args:
             needed: `(batch, length)`, true (or 1) at the tokens that have to be computed.
@@ -142,7 +142,7 @@ class Layout(NamedTuple):
     masks: list[torch.Tensor] | None = None  # where attention runs "apart", the part of the mask of each sequence
 
     def with_parts(self) -> "Layout":
-        """The layout with its `masks`. (A compiled layer could not make them: that reads `queries.indices`.)"""
+        """The layout with its `masks`. (Not in a layer: a compiled one cannot read `queries.indices`.)"""
         has_parts = self.mode == "apart" and self.mask is not None
         return self._replace(masks=self.queries.parts_of(self.mask)) if has_parts else self
 
@@ -224,8 +224,8 @@ SHAPELESS = {
 
 
 def has_hooks(*parts: nn.Module | None) -> bool:
-    """Whether a hook that is not one of `SHAPELESS` is on these modules, on parts of them or on all modules. It expects
-    what official classes pass it: padded batches with all positions."""
+    """Whether a hook that is not one of `SHAPELESS` is on these modules, on parts of them or on all modules. Such a
+    hook expects what official classes pass to it: padded batches with all positions."""
     queue, found = [*parts], [*GLOBAL_HOOKS]  # `modules()` would take five times as long
     for part in queue:  # which grows
         if part is None:

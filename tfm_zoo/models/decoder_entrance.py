@@ -25,7 +25,7 @@ def decoder_batch(
 
     check_inputs(stack, tokens, attention_mask, options, seen)
     kept = documents = None
-    # (In a graph every row is numbered as if packed, and a mask cannot compare these numbers with cached keys.)
+    # (Not in a graph with a caller's cache: rows are always numbered there, and cached keys have no number.)
     if tokens.position_ids is not None and options.get(PAGED) is None and not (was_given and is_traced(given)):
         documents = documents_of(stack, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)
@@ -48,7 +48,7 @@ def decoder_batch(
 
 
 def find_kept(stack, given: torch.Tensor, mask: object, read_positions, documents) -> KeptTokens | None:
-    """The tokens that a decoder computes where nobody decodes; `None`: all of them."""
+    """The tokens that a decoder computes where there is no cache; `None`: all of them."""
     kept = None
     if documents is None and (mask is None or is_pad_mask(mask)):
         # In evaluation, states at padding are the official ones: somebody may look at them.

@@ -21,7 +21,7 @@ Inputs = dict[str, Any]  # the arguments of a base model by name, `None` where a
 class WithHead:
     """A base model, to which subclasses add a head. Callers pass it the arguments of its base model, labels and
     options. Its `forward(self, inputs, labels, *, options, **kwargs)` is wrapped: the arguments of the base model are
-    gathered into one dict, `inputs`. (A class without a `forward` has torch's, whose argument is `input`.)"""
+    gathered into one dict, `inputs`."""
 
     model_class: type[nn.Module]
     model_options: dict[str, bool] = {}
@@ -29,7 +29,7 @@ class WithHead:
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if [*signature(cls.forward).parameters][1] == "inputs":  # and not wrapped already, as an inherited one is
+        if [*signature(cls.forward).parameters][1] == "inputs":  # (torch's has `input`, a wrapped one the base model's)
             cls.forward = takes_inputs_of(cls.model_class, cls.forward)
 
     def __init__(self, config):

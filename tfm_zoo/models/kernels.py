@@ -47,14 +47,14 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         packed = module.choose_packed_kernel(module, layout, query)
         if packed is not None:
             return packed
-    # (`is_traced` says more: of fake tensors, and under `vmap`.)
+    # (Not `is_traced`, which is true of fake tensors and under `vmap`, too.)
     is_graph = is_cpu_sdpa and (torch.compiler.is_compiling() or torch.jit.is_tracing())
     if module.layer_type == "linear_attention":
         attend = linear_attention_forward
     elif is_cpu_sdpa and dropout:
         attend = attend if is_traced(query) else dropped_attention_forward
     elif is_cpu_sdpa and not (is_graph and (module.num_key_value_groups == 1 or query.shape[2] > 1)):
-        # (In a graph too, for a decoding step of grouped heads: transformers' function would copy the keys they share.)
+        # (In a graph only for a decoding step of grouped heads: transformers' function would copy the keys they share.)
         attend = cpu_attention_forward
     # What the layout asks for goes around it.
     if layout.bias is not None:
@@ -206,7 +206,7 @@ def attend_apart(attend: Callable, layout: Layout, module, query, key, value, at
     kept, masks = layout.queries, layout.masks
     if layout.window is not None:  # [`attend_in_blocks`] takes places instead of a mask
         masks = (kept.indices % kept.shape[1])[None].split(kept.lengths, dim=1)
-    # (Grouped, dropout would be drawn in another order, and a graph bound to these lengths.)
+    # (In groups, dropout would be drawn in another order, and a graph would hold for these lengths alone.)
     alone = masks or kwargs.get("dropout") or torch.compiler.is_compiling()
     runs = [(n, 1) for n in kept.lengths] if alone else [(n, len([*alike])) for n, alike in groupby(kept.lengths)]
     sizes, outputs = [length * count for length, count in runs], []

@@ -94,7 +94,7 @@ class TfmAttention(nn.Module):
     """
 
     attend_biased = None  # DeBERTa's: calls a kernel with a bias of scores that follows from queries and keys
-    #: set by `inference/packing`: from layer, layout and queries to a kernel on a CPU, or `None`; else `None`
+    #: `None`, or a function of `inference/packing`: from layer, layout and queries to a kernel on a CPU, if it has one
     choose_packed_kernel = None
 
     def __init__(self, config, layer_idx: int, layer_type: str, is_causal: bool, stack_config):
@@ -146,7 +146,7 @@ class TfmAttention(nn.Module):
             kwargs["state"] = past_key_values.layers[self.layer_idx]
         elif past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)  # (such as `TfmGrowingLayer.update`)
-        elif kwargs.get(CACHE) is not None:  # a paged one, from 5.24 on (before, transformers' kernel writes to it)
+        elif kwargs.get(CACHE) is not None:  # from 5.24 on a `PAGED` one (before, transformers' kernel writes to it)
             key, value = kwargs.pop(CACHE).update(key, value, self.layer_idx, kwargs=kwargs)
 
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)

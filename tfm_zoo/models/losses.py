@@ -117,7 +117,7 @@ class ChunkedLoss(torch.autograd.Function):
 
 
 def loss_and_gradient(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The summed loss of logits `(tokens, vocabulary)` in float32, and its gradient, which takes their place."""
+    """The summed loss of logits `(tokens, vocabulary)` in float32, and its gradient, written over the logits."""
     labels, has_label = labels.clamp(min=0).unsqueeze(1), (labels != IGNORED).unsqueeze(1)
     logits.sub_(logits.amax(dim=1, keepdim=True))
     wanted = logits.gather(1, labels)

@@ -260,15 +260,15 @@ class TfmBertForMaskedLM(TfmBertHead):
         the encoder computed padding for a hook on a layer; of all tokens for a hook on the head, and for a label at
         padding."""
         self.check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, VOCABULARY)
-        read, mask, projected = labelled(labels), inputs["attention_mask"], None
+        read, mask, to_project = labelled(labels), inputs["attention_mask"], None
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states, with_logits = outputs.last_hidden_state, makes_logits(self, labels, return_logits)
         if with_logits and self.config.skip_padding and is_pad_mask(mask) and not has_hooks(self.head, self.lm_head):
-            projected = KeptTokens.find(mask, read)  # for logits alone: a loss picks labelled states itself
-        if projected is not None:
-            states, labels = projected.keep(states), labels if labels is None else projected.keep(labels)
+            to_project = KeptTokens.find(mask, read)  # for logits alone: a loss picks labelled states itself
+        if to_project is not None:
+            states, labels = to_project.keep(states), labels if labels is None else to_project.keep(labels)
         loss, logits = vocabulary_outputs(self, states, labels, with_logits, num_items)
-        return outputs, loss, logits if projected is None else projected.restore(logits)
+        return outputs, loss, logits if to_project is None else to_project.restore(logits)
 
 
 class TfmBertForReplacedTokenDetection(TfmBertHead):

@@ -113,7 +113,8 @@ class TfmCrossLayer(TfmLayer):
 
     def add_attention(self, config, layer_idx: int, stack_config, **options) -> None:
         super().add_attention(config, layer_idx, stack_config=stack_config, **options)
-        cross_attention = TfmCrossAttention(config, layer_idx, "full_attention", False, stack_config)
+        of_all = {"layer_type": "full_attention", "is_causal": False, "stack_config": stack_config}
+        cross_attention = TfmCrossAttention(config, layer_idx, **of_all)
         self.add_sub_layer("encoder_attn", cross_attention, config, config.attention_output_dropout)
 
     def forward(self, hidden_states: torch.Tensor, *source: object, **kwargs) -> torch.Tensor:
@@ -146,8 +147,8 @@ class TfmCrossAttention(TfmAttention):
                 both_caches.is_updated[self.layer_idx] = True
 
         query, (rows, length, _) = self.q_proj(hidden_states), hidden_states.shape
-        # Queries come in as many rows as keys: the beams of a sentence are laid end to end, 4 beams `(4, 1, width)` as
-        # `(1, 4, width)`. In other modes than "whole" all of the target's tokens are in one row.
+        # In mode "whole", queries are laid in as many rows as keys: 4 beams of a sentence `(4, 1, width)` end to end,
+        # `(1, 4, width)`. In other modes all of the target's tokens are in one row already.
         query_rows = key.shape[0] if layout.mode == "whole" else 1
         queries_per_row = max(rows, 1) // max(query_rows, 1) * length  # (not -1, which an empty batch leaves open)
         width = query.shape[-1]  # tensor parallelism leaves some of the heads to other processes
@@ -213,7 +214,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs)
             check_source(self.config, states.shape[:2], source_mask, tokens, past_key_values)
         source = read_source(self, states, source_mask, batch, past_key_values, source_kept)
-        # Flash attention alone reads these: by them it tells packed sequences apart, or by bounds if tokens are kept.
+        # Only flash attention reads `position_ids` here, to tell packed sequences apart (kept tokens by bounds).
         outputs = self.run(batch, source, position_ids=position_ids, **kwargs)
         outputs.past_key_values = source.both_caches if batch.returns_cache else None  # (on 5.24 a property)
         return outputs

@@ -117,7 +117,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         past_key_values = take_cache(past_key_values, kwargs)
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
-        # Flash attention alone reads these: by them it tells packed sequences apart, or by bounds if tokens are kept.
+        # Only flash attention reads `position_ids` here, to tell packed sequences apart (kept tokens by bounds).
         return self.run(batch, position_ids=position_ids, **kwargs)
 
 
@@ -163,7 +163,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
             return_logits: whether to make logits. `None`: unless training on labels, where the loss is computed
                 without ever holding those of all positions.
         """
-        # (As a parameter, the Trainer would take `shift_labels` for a second kind of labels, which no batch has.)
+        # (Not a parameter: the Trainer would take it for a second kind of labels, which no batch has.)
         targets, read = kwargs.pop("shift_labels", None), None
         if labels is not None or targets is not None:
             shape, name = given_in(inputs).shape[:2], "labels" if targets is None else "shift_labels"

@@ -40,7 +40,7 @@ def read_source(
     """
     both_caches = cache_of_both(target.cache, past, states.shape[1])
     # No equal rows are looked for, and no padding is left out, where keys are stored already (their cache knows its
-    # `beams`), in a graph, and for a hook. (Where only some target tokens are kept, `computes_only` has looked for it.)
+    # `beams`), in a graph, and for a hook. (If `target.kept` is set there is no hook: `find_kept` has asked.)
     takes_as_given = holds_source(both_caches) or is_traced(states)
     takes_as_given = takes_as_given or (target.kept is None and has_hooks(*stack._modules.values()))
     source_cache = getattr(both_caches, "cross_attention_cache", None)

@@ -99,7 +99,7 @@ class TfmStack:
 
     def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
         """Makes the modules; `layer_types` names each layer's type of attention (see [`TfmAttention`]). Positions count
-        from 0: `embeddings.first_row` shifts them into a table, `first_position`, 0 but in RoBERTa, the rotary ones."""
+        from 0. A table reads them from row `embeddings.first_row` on. Rotary ones begin at `first_position`."""
         config = self.config
         stack_config = config.get_text_config(decoder=is_causal)  # a copy in the decoder of an encoder-decoder
         self.layer_types, self.vocab_size, self.input_width = layer_types, vocab_size, config.embedding_size
@@ -157,8 +157,8 @@ class TfmStack:
         """Takes a batch through embeddings, blocks (which get `kwargs` and a [`Source`]'s fields) and last norm."""
         biased = None if self.position_bias is None else self.layouts_class(self, batch)
         hidden_states = self.embeddings(*batch.tokens)
-        positions = batch.tokens.position_ids + self.first_position
-        rotary = self.rotary_emb and self.rotary_emb.prepare(hidden_states, positions)
+        rotary_positions = batch.tokens.position_ids + self.first_position
+        rotary = self.rotary_emb and self.rotary_emb.prepare(hidden_states, rotary_positions)
         layers = [*self.layers]  # found sooner in a list
         for index in (self.order or range(len(layers)))[: self.depth]:
             layer, layouts = layers[index], batch.layouts if biased is None else biased.layouts_of(index)
@@ -177,7 +177,7 @@ class TfmStack:
 
     def run(self, batch: Batch, source: tuple = (), **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
         """As `run_kept`, with hidden states of the padded batch, zero where tokens were not kept."""
-        # (Or `config.return_dict=False` would make it a tuple.)
+        # (Without `return_dict`, `config.return_dict=False` would make the outputs a tuple.)
         outputs, kept = self.run_kept(batch, source, return_dict=True, **kwargs), batch.kept
         if kept is not None:
             outputs.last_hidden_state = kept.restore(outputs.last_hidden_state)
