@@ -182,7 +182,7 @@ def test_command(tmp_path, here):
         said = command("verify", model, "--manifest", kept, "--card")
     assert f"{model}: code: that of transformers" in said
     assert (model / "README.md").read_text().count("**Verified** on 20") == 1
-    assert "output is missing" in command("record", "user/model", code=1)
+    assert "'nowhere' is neither a folder nor a model" in command("record", "nowhere", code=1)
     assert "--card writes into the README.md" in command("verify", model, "--card", "--matrix", "torch==9", code=1)
 
 
@@ -191,6 +191,7 @@ def test_a_pull_request(online, here, tmp_path, monkeypatch):
     make("BertModel").save_pretrained(tmp_path)
     online().create_repo("user/model")
     online().upload_folder(folder_path=tmp_path, repo_id="user/model")
+    assert "output is missing: user/model is not a folder" in command("record", "user/model", code=1)
     sent = Mock(return_value=SimpleNamespace(pr_url="https://hub/user/model/discussions/1"))
     monkeypatch.setattr(HfApi, "upload_file", sent)
     assert command("record", "user/model", "--create-pr").endswith("in https://hub/user/model/discussions/1")

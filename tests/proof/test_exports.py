@@ -15,9 +15,10 @@ from tfm_zoo.proof.reading import Reading
 from tfm_zoo.proof.reference import Reference
 from tfm_zoo.utils.quiet import silenced_export
 
+from ..command import tfm_zoo
 from ..encoders import make, save, tokenizer, write_files
 from ..hub.editing import CONFIG, edit
-from .test_vectors import verified
+from .test_vectors import UNUSED, verified
 
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
 TYPES = {"type_vocab_size": 2, "num_labels": 3, "layer_norm_eps": 1e-7, "max_position_embeddings": 600}
@@ -109,6 +110,25 @@ def test_the_model_itself_has_changed(models, tmp_path):
     (model / "zoo_manifest.json").unlink()
     said = judged(tmp_path, "model", Pretended(other, ""))
     assert "computes what the model computes" in said and "was not recorded (`tfm-zoo record`)" in said
+
+
+def test_what_lies_beside_an_export(models, tmp_path):
+    """Its tokenizer and its pooling are those of the model, or a difference says so."""
+    model, export = (shutil.copytree(models / "BertModel", tmp_path / name) for name in ("model", "export"))
+    for folder in (model, export):
+        tokenizer().save_pretrained(folder)
+        write_files(folder)
+    judge = partial(verified, export, "--against", model)
+    assert "warning" not in judge() and "computes what the model computes" in judge()
+    UNUSED(export)
+    write_files(export, pooling="cls")
+    said = "its tokenizer has another vocabulary or other rules than the model's; pooling was 'mean' and is 'cls'"
+    assert said in (answer := judge("--json", code=1)).replace('", "', "; ") and '"match"' not in answer
+    (export / "tokenizer.json").write_text("{}")
+    assert "warning: its tokenizer does not load: " in judge(code=1)
+    (export / "model.safetensors").rename(export / "model.onnx")
+    said = tfm_zoo("record", export, code=1)
+    assert f"no weights (*.safetensors); its model.onnx is an export, which `tfm-zoo verify {export} --against" in said
 
 
 def test_vectors_without_length_1(tmp_path):

@@ -59,10 +59,12 @@ def encoded(model: Path) -> np.ndarray:
     return SentenceTransformer(str(model)).encode(texts(), show_progress_bar=False)
 
 
-def test_any_store(models, dump, tmp_path):
+def test_any_store(models, dump, tmp_path, monkeypatch):
     """What sentence-transformers writes is recorded as its files say, and verified later by its own name."""
     file = dump(None, content=texts(), vector=[*encoded(models / "bert")])
-    said = recorded(models / "bert", file, "--text_column_name", "content", "--vector_column_name", "vector")
+    monkeypatch.chdir(models)
+    said = recorded("bert", file, "--text_column_name", "content", "--vector_column_name", "vector")
+    monkeypatch.chdir(tmp_path)
     assert f"is recorded in {file}.proof.json; the model writes these vectors: least cosine 1.000000" in said
     assert "still fit: 64 rows" in verified(file)
     assert "holds the texts, so that nowhere was not read" in verified(file, "--texts", "nowhere", code=1)
@@ -106,6 +108,15 @@ def test_a_model_that_does_not_write_them(models, dump, tmp_path):
     assert "one points the same way, and is 3 times as long" in recorded(models / "bert", dump(longer), code=1)
     longer[::2] *= 3
     assert "all point the same way, and are 3 times as long" in recorded(models / "bert", dump(longer), code=1)
+
+
+def test_vectors_that_are_only_near(models, dump):
+    """They are taken, since packed weights write such, and the screen says so."""
+    vectors = vectors_of(models / "bert")
+    file = dump(vectors + 0.02 * np.abs(vectors).max() * np.random.default_rng(0).standard_normal(vectors.shape))
+    said = recorded(models / "bert", file)
+    assert "the model writes vectors near these: least cosine 0.99" in said and "and 0.0001 would be rounding" in said
+    assert "still fit" in verified(file)
 
 
 def test_an_array_with_texts_in_a_file(models, tmp_path):

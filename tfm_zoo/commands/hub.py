@@ -87,7 +87,7 @@ def verify(
     such a result for each release, the release that was "installed" and the "seconds" that it took.
     """
     from ..converters.sources import MANIFEST, check_source, without_manifest
-    from ..proof.kinds import kind_of
+    from ..proof.kinds import check_is_model, kind_of
 
     with errors_in_one_line(debug):
         try:  # what is wrong shows before `hub` is imported, which takes seconds
@@ -99,6 +99,7 @@ def verify(
                 if card and (matrix or not Path(source).is_dir()):
                     raise ValueError("--card writes into the README.md of a folder: give a folder, without --matrix")
                 if manifest is None and Path(source).is_dir() and not Path(source, MANIFEST).is_file():
+                    check_is_model(Path(source), source)
                     raise FileNotFoundError(without_manifest(source))
                 options |= {"dtype": dtype, "manifest": manifest, "run_changed": run_changed, "code_only": code_only}
                 what = "reading its code" if code_only else "reading its files, then running it in a fresh process"
@@ -329,17 +330,13 @@ def check_served(model: str) -> None:
     """
     from ..converters.checkpoint import read_json
     from ..converters.sources import check_source
+    from ..proof.kinds import check_is_model
 
     folder, (name, _, revision) = Path(model), model.partition("@")
     if not folder.is_dir():
         return None if ":" in model else check_source(name, revision or None)  # GGUF weights have a colon
-    config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    lacking = [] if "model_type" in config else ["config.json with a model_type"]
-    if not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
-        lacking.append("weights (*.safetensors)")
-    if lacking:
-        raise FileNotFoundError(f"{folder} is not a folder of a model: it has no {', no '.join(lacking)}.")
-    names = config.get("architectures") or []
+    check_is_model(folder, folder)
+    names = read_json(folder / "config.json").get("architectures") or []
     if names and not any(name.endswith(("ForCausalLM", "ForConditionalGeneration", "LMHeadModel")) for name in names):
         raise ValueError(
             f"{folder} holds a {', '.join(names)}, which does not generate text. vLLM serves encoders that embed or "

@@ -15,6 +15,7 @@ from torch.nn.functional import normalize
 from ..utils.quiet import silenced_loading, silenced_tokenizing
 from .contents import has_tokenizer
 from .fingerprints import temporarily, text_through
+from .kinds import check_is_model
 from .origin import origin_of
 from .poolings import POOLINGS
 from .reading import MODULES, POOLER, Reading
@@ -59,8 +60,7 @@ class Encoder:
             ValueError: for one that gives no vectors of texts, or whose code may not be run.
         """
         folder = find(source, revision, token, needed=None).resolve()
-        if not (folder / "config.json").is_file():
-            raise FileNotFoundError(f"{source} holds no config.json, and so no model.")
+        check_is_model(folder, source)
         trust = {"trust_remote_code": loader_of(origin_of(folder), trust_remote_code) == "folder"}
         if not has_tokenizer(folder):
             raise ValueError(f"{source} has no tokenizer: a model of vectors reads texts.")

@@ -10,6 +10,7 @@ import transformers
 from ..converters.errors import ConversionError
 from ..utils.quiet import silenced_loading
 from . import comparisons
+from .beside import compare_beside
 from .comparisons import QUANTISED_TOLERANCE, TOLERANCE, Verdict
 from .contents import read_json
 from .engines import Engine, open_export
@@ -19,7 +20,7 @@ from .manifest import FILE
 from .origin import origin_of
 from .reading import Reading
 from .reference import POOLED, SENTENCE, Reference, Tensors
-from .sentence_files import MODULES, sentence_settings
+from .sentence_files import sentence_settings
 from .verifying import class_of, find, loader_of, read_manifest
 
 #: what other programs call outputs
@@ -45,7 +46,8 @@ def verify_export(
 
     Both get the inputs that were recorded with the model, and longer ones. Outputs are compared within the bounds of
     the export's type. If they differ, or a single part left out of the model brings it much nearer to the export, that
-    part is named: a pooler, a normalisation, a bias, token types, positions.
+    part is named: a pooler, a normalisation, a bias, token types, positions. The tokenizer and the pooling in an
+    export's folder are compared, too.
 
     Args:
         source: an ONNX file, an OpenVINO IR, a GGUF file, a folder of CTranslate2, or a folder that holds one; or the
@@ -72,10 +74,8 @@ def verify_export(
     if reference.has_two_sides != engine.has_two_sides:
         sides = f"the {type(reference.model).__name__} in {against} has {1 + reference.has_two_sides}"
         raise ValueError(f"{source} has {1 + engine.has_two_sides} of an encoder and a decoder, and {sides}.")
-    bare = [name for name, place in {source: Path(source), against: folder}.items() if not (place / MODULES).is_file()]
-    if is_model and len(bare) == 1:
-        verdict.warnings.append(f"{bare[0]} has no {MODULES}: how a text becomes a vector is not compared")
     batches = [recorded_inputs(reference, folder, against, manifest, verdict), *reference.longer()]
+    compare_beside(Path(source), folder, against, verdict)
     compare_outputs(engine, reference, batches, verdict)
     return verdict
 
@@ -188,10 +188,11 @@ def compare_outputs(engine: Engine, reference: Reference, batches: Sequence[Tens
     if failed:
         verdict.differences.append(failed)
     shown = ", ".join(f"{name} within {value:.1g}" for name, value in drift.items())
-    verdict.figures["match"] = (
-        f"the export computes what the model computes, up to {pairs[-1].length} tokens: {shown} of the largest value, "
-        f"in {engine.dtype}, which allows {bound:g}"
-    )
+    if verdict.ok:
+        verdict.figures["match"] = (
+            f"the export computes what the model computes, up to {pairs[-1].length} tokens: {shown} of the largest "
+            f"value, in {engine.dtype}, which allows {bound:g}"
+        )
 
 
 def note_missing(reference: Reference, names: dict[str, str], verdict: Verdict) -> None:

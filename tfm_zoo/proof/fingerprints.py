@@ -3,6 +3,8 @@
 Of the zoo, this file uses only `contents.py` and `states.py`: see `check.py`.
 """
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
@@ -249,7 +251,8 @@ def places(size: int, most: int) -> list[int]:
 
 
 def text_through(tokenizer: Any) -> dict[str, Any]:
-    """What a tokenizer makes of a fixed text, of a pair and of a conversation, and its special tokens."""
+    """What a tokenizer makes of a fixed text, of a pair and of a conversation, its special tokens, and a digest of all
+    that it consists of."""
     pair = tokenizer(TEXT, "A second text.", truncation=False, padding=False, verbose=False)
     made = {
         "ids": tokenizer(TEXT, truncation=False, padding=False, verbose=False)["input_ids"],
@@ -257,7 +260,16 @@ def text_through(tokenizer: Any) -> dict[str, Any]:
         "special": {name: str(token) for name, token in sorted(tokenizer.special_tokens_map.items())},
     }
     made["decoded"] = tokenizer.decode(made["ids"])
+    made["digest"] = digest_of_tokenizer(tokenizer)
     if getattr(tokenizer, "chat_template", None):
         fixed = {"add_generation_prompt": True, "strftime_now": lambda form: "a day"}  # some templates tell the date
         made["chat"] = tokenizer.apply_chat_template(CHAT, tokenize=False, **fixed)
     return made
+
+
+def digest_of_tokenizer(tokenizer: Any) -> str:
+    """The SHA-256 of a tokenizer's vocabulary and rules, without truncation and padding, which each call names."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    content = json.loads(backend.to_str()) if backend else tokenizer.get_vocab()
+    kept = {name: value for name, value in content.items() if not backend or name not in ("truncation", "padding")}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()

@@ -1,5 +1,7 @@
 """Which of the three `tfm-zoo verify` is given: a model, vectors, or an export of a model. It imports no library."""
 
+import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -32,12 +34,36 @@ def kind_of(source: str | Path, against: str | None = None) -> Kind:
         return "vectors" if path.suffix in ARRAYS else "model"
     if (path / PROOF).is_file() or (path / CORPUS).is_file() or any(path.glob(f"*{BESIDE}")):
         return "vectors"
-    has_weights = any(path.glob("*.safetensors")) or any(path.glob("pytorch_model*.bin"))
-    if has_weights or (path / "zoo_manifest.json").is_file():
+    if has_weights(path) or (path / "zoo_manifest.json").is_file():
         return "model"
     if any(path.glob("*.parquet")):
         return "vectors"
     return "export" if file_of_export(path) else "model"
+
+
+def has_weights(folder: Path) -> bool:
+    return any(folder.glob("*.safetensors")) or any(folder.glob("pytorch_model*.bin"))
+
+
+def check_is_model(folder: Path, source: str | Path) -> None:
+    """Raises a `FileNotFoundError` for a folder without a configuration or without weights. `source`: what it is called
+    in the message."""
+    fields = {"model_type": None}
+    with suppress(ValueError, RecursionError):  # whoever loads it is told so
+        fields = json.loads((folder / "config.json").read_text(encoding="utf-8")) if has_config(folder) else {}
+    lacking = [] if "model_type" in fields else ["config.json with a model_type"]
+    lacking += [] if has_weights(folder) else ["weights (*.safetensors)"]
+    if lacking:
+        said = f"{source} is not a folder of a model: it has no {', no '.join(lacking)}"
+        if (folder / "adapter_config.json").is_file():
+            said += "; it is an adapter: merge it into its base, and record that"
+        elif export := file_of_export(folder):
+            said += f"; its {export.name} is an export, which `tfm-zoo verify {source} --against MODEL` reads"
+        raise FileNotFoundError(f"{said}.")
+
+
+def has_config(folder: Path) -> bool:
+    return (folder / "config.json").is_file()
 
 
 def file_of_export(path: Path) -> Path | None:

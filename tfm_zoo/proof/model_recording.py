@@ -7,7 +7,9 @@ import transformers
 from huggingface_hub import HfApi
 
 from ..converters.config_reading import check_sizes
+from ..converters.sources import check_source
 from .contents import ADAPTER, read_json
+from .kinds import check_is_model
 from .manifest import FILE, described, files_beside, fingerprint, tokenized, write
 from .origin import listed, origin_of
 from .verifying import check_files, class_of, find, load_in_fresh_process, loader_of, shapes_in
@@ -43,7 +45,7 @@ def record(
         The file.
 
     Raises:
-        FileNotFoundError: if there is no such checkpoint.
+        FileNotFoundError: if there is no such checkpoint, or no model in the folder.
         ValueError: for a checkpoint that needs other files than its own, such as an adapter; for one whose code may not
             be run, or that does not load; for a Hub id without `output`.
     """
@@ -59,12 +61,14 @@ def record(
         raise ValueError(f"folder={str(folder)!r} is for a model in memory; where the manifest goes, output= says.")
     source = folder if in_memory else model
     if output is None and not Path(source).is_dir():
+        check_source(str(source), revision, token)
         raise ValueError(f"output is missing: {source} is not a folder that a manifest could be written to.")
     if output is not None and not Path(output).parent.is_dir():
         raise FileNotFoundError(f"output {str(output)!r}: there is no folder {str(Path(output).parent)!r}.")
     place = find(source, revision, token, needed=None).resolve()
     if (place / ADAPTER).is_file() and not (place / "config.json").is_file():
         raise ValueError(f"{source} cannot be recorded: it is an adapter; merge it into its base, and record that")
+    check_is_model(place, source)
     config = read_json(place / "config.json")
     check_files(place)
     if shapes := shapes_in(place):

@@ -29,15 +29,22 @@ DigestTexts = Callable[[dict[str, Any]], str | None]
 
 
 class Recorded(NamedTuple):
-    """A proof that was written: its file, what was found by trying and is not as the model's files say, and how near
-    the model comes."""
+    """A proof that was written: its file, what was found by trying and is not as the model's files say, how near the
+    model comes, and the difference up to which vectors of this type are the same."""
 
     path: Path
     found: str
     fit: Fit
+    bound: float
 
     def __str__(self) -> str:
-        return f"the model writes these vectors{f' with {self.found}' if self.found else ''}: {self.fit}"
+        by = f" with {self.found}" if self.found else ""
+        if self.fit.difference <= self.bound:
+            return f"the model writes these vectors{by}: {self.fit}"
+        return (
+            f"the model writes vectors near these{by}: {self.fit}, and {self.bound:g} would be rounding. They may come "
+            "from packed weights, another type, or a model that was changed a little: verify will allow this difference"
+        )
 
 
 def record_vectors(
@@ -113,7 +120,7 @@ def record_vectors(
     computed = {"dtype": "float32"}
     path = Path(output) if output else place_of(store.path)
     write_proof(described_proof(encoder, model, revision, reading, computed) | proof, path)
-    return Recorded(path, named(prompted(encoder, prompt), reading), fit)
+    return Recorded(path, named(prompted(encoder, prompt), reading), fit, bound_of(str(stored.dtype), encoder.dtype))
 
 
 def check_texts(read: Mapping[int, Any], rows: Sequence[int]) -> None:
@@ -222,7 +229,7 @@ def described_proof(
     """What a proof says of the model, and of how it was run."""
     return {
         **written_by(),
-        "source": str(source),
+        "source": str(Path(source).resolve() if Path(source).is_dir() else source),
         "revision": revision,
         "reading": asdict(reading),
         "files_say": asdict(encoder.files_say()[0]),

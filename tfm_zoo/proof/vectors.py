@@ -109,11 +109,11 @@ def verify_vectors(
         return verdict
     are_alike = known == [*verdict.differences, *verdict.warnings]
     said = compare_all_texts(saved, store, len(numbers), digest_texts if are_alike else None, whole, verdict)
-    Trial(saved, encoder, numbers, stored, texts, verdict).compare(
-        [saved["canaries"]["tokens"][each] for each in tried], other
-    )
-    verdict.figures["match"] += said
+    trial = Trial(saved, encoder, numbers, stored, texts, verdict)
+    match = trial.compare([saved["canaries"]["tokens"][each] for each in tried], other)
     name_rows(saved, store, suspects, encoder, verdict)
+    if verdict.ok:
+        verdict.figures["match"] = match + said
     return verdict
 
 
@@ -361,14 +361,18 @@ class Trial:
         self.texts, self.reading = texts, Reading.of(saved["reading"])
         self.bound = bound_of(str(stored.dtype), encoder.dtype, saved["agreement"])
 
-    def compare(self, tokens: Sequence[str], other_class: str | None) -> None:
-        """Compares model, settings, tokens and vectors, and where these differ, finds out why. `tokens`: the digests of
-        what the tokenizer made of the texts. `other_class`: what was said of a model of another class."""
+    def compare(self, tokens: Sequence[str], other_class: str | None) -> str:
+        """Compares model, settings, tokens and vectors, and where these differ, finds out why. Returns what is said if
+        nothing differs. `tokens`: the digests of what the tokenizer made of the texts. `other_class`: what was said of
+        a model of another class."""
         verdict, known = self.verdict, len(self.verdict.differences)
         manifest, encoder = self.saved["model"], self.encoder
         changed = set() if other_class else compare_model(manifest, encoder, verdict)
+        files = Verdict(verdict.source)
+        if not other_class:
+            comparisons.compare_files(manifest, encoder.folder, files)
         today = self.compare_settings()
-        self.compare_tokens(tokens)
+        self.compare_tokens(tokens, are_files_others=not files.ok)
         intact = self.same_texts()
         fit = self.fit(today)
         verdict.figures |= {"rows": len(self.texts), "cosine": fit.cosine, "difference": fit.difference}
@@ -377,9 +381,6 @@ class Trial:
             rows = row_numbers([self.numbers[place] for place in wrong])
             verdict.differences.append(f"{len(wrong)} of {len(self.texts)} vectors are others now ({fit}; {rows})")
             self.explain(today, changed, wrong[:SOME], is_named=len(verdict.differences) > known + 1)
-        files = Verdict(verdict.source)
-        if not other_class:
-            comparisons.compare_files(manifest, encoder.folder, files)
         is_other = other_class in verdict.differences or len(verdict.differences) > known
         (verdict.differences if is_other else verdict.warnings).extend(files.differences)
         if is_other and not wrong and len(intact) == len(self.texts):
@@ -387,9 +388,7 @@ class Trial:
         said = "bit for bit" if fit.difference == 0 else str(fit)
         parts = verdict.figures["parts"]["parts"]
         files_said = f"{parts} part{'s' * (parts > 1)}"
-        verdict.figures["match"] = (
-            f"store and model still fit: {len(self.texts)} rows embedded again ({said}), {files_said} as recorded"
-        )
+        return f"store and model still fit: {len(self.texts)} rows embedded again ({said}), {files_said} as recorded"
 
     def same_texts(self) -> set[int]:
         """The places of the rows whose texts are those that were embedded."""
@@ -412,8 +411,9 @@ class Trial:
         self.verdict.differences += sentences(was, says)
         return replace(self.reading, **{name: value for name, _, value in was.changes(says)})
 
-    def compare_tokens(self, tokens: Sequence[str]) -> None:
-        """Notes a tokenizer that makes something else of texts, of the proof's rows or of a fixed one."""
+    def compare_tokens(self, tokens: Sequence[str], are_files_others: bool) -> None:
+        """Notes a tokenizer that makes something else of texts, of the proof's rows or of a fixed one; or that could,
+        since its vocabulary or its rules are others. (With the same files, only the library writes them otherwise.)"""
         now = self.encoder.tokens(self.texts, self.reading)["input_ids"]
         intact = self.same_texts()
         others = [
@@ -424,7 +424,11 @@ class Trial:
         if others:
             self.verdict.differences.append(f"the tokenizer makes something else of the texts in {row_numbers(others)}")
         elif saved := self.saved["model"].get("tokenizer"):
-            comparisons.compare_texts(saved, self.encoder.fixed_text(), self.verdict)
+            made, known = self.encoder.fixed_text(), len(self.verdict.differences)
+            comparisons.compare_texts(saved, made, self.verdict)
+            is_other = are_files_others and saved.get("digest", made["digest"]) != made["digest"]
+            if is_other and len(self.verdict.differences) == known:
+                self.verdict.differences.append("the tokenizer has another vocabulary or other rules than it had")
 
     def explain(self, today: Reading, changed: set[str], wrong: Sequence[int], is_named: bool) -> None:
         """Finds out why vectors differ: by the settings that were recorded, by the layers, and by other settings.

@@ -23,6 +23,7 @@ from ..utils.quiet import silenced_retrying
 from . import comparisons
 from .comparisons import TOLERANCE, Verdict
 from .contents import CARD, UNREAD_FORMATS, files_in, is_unread, read_json, settings_in, weight_names_in
+from .kinds import check_is_model
 from .manifest import FILE
 from .origin import Origin, listed, origin_of
 
@@ -157,6 +158,7 @@ def find(source: str | Path, revision: str | None, token: str | None, needed: st
     if Path(source).is_dir():
         refuse_pointers(source)
         if needed and not (Path(source) / needed).is_file():
+            check_is_model(Path(source), source)
             raise FileNotFoundError(without_manifest(source))
         return Path(source)
     check_folder(source, token)
