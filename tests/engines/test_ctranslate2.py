@@ -35,12 +35,9 @@ ENCODER_DECODER = DECODER | {
 #: by what the engine makes of a class, official classes and their fields
 CLASSES = {
     **dict.fromkeys(("BertModel", "RobertaModel"), ("Encoder", INNER)),
-    "XLMRobertaForSequenceClassification": ("Encoder", INNER),
-    "DistilBertModel": ("Encoder", {"hidden_dim": 256}),
-    "GPT2LMHeadModel": ("Generator", {}),
-    "LlamaForCausalLM": ("Generator", LLAMA),
-    "MistralForCausalLM": ("Generator", LLAMA | {"sliding_window": 64}),
-    "Qwen2ForCausalLM": ("Generator", LLAMA),
+    **{"XLMRobertaForSequenceClassification": ("Encoder", INNER), "DistilBertModel": ("Encoder", {"hidden_dim": 256})},
+    **{"GPT2LMHeadModel": ("Generator", {}), "LlamaForCausalLM": ("Generator", LLAMA)},
+    **{"MistralForCausalLM": ("Generator", LLAMA | {"sliding_window": 64}), "Qwen2ForCausalLM": ("Generator", LLAMA)},
     "MarianMTModel": ("Translator", {"decoder_start_token_id": PADDING, "scale_embedding": True}),
     "BartForConditionalGeneration": ("Translator", {}),
     "MBartForConditionalGeneration": ("Translator", {"scale_embedding": True}),

@@ -33,14 +33,10 @@ FULL_SIZE = {
 #: other stacks, which differ in what tiny sizes show, too: `-m by_hand` runs them, each in up to 14 GB. The largest
 #: have fewer layers.
 MORE_FULL_SIZE = {
-    "roberta-base": ("RobertaForMaskedLM", {}),
-    "distilbert-base": ("DistilBertForMaskedLM", {}),
-    "albert-base-v2": ("AlbertForMaskedLM", {}),
-    "electra-small": ("ElectraForMaskedLM", {}),
-    "mpnet-base": ("MPNetForMaskedLM", {}),
-    "modernbert-base": ("ModernBertForMaskedLM", {}),
-    "nomic-embed-text-v1.5": ("NomicBertForMaskedLM", {}),
-    "gte-multilingual-base": ("GteForMaskedLM", FEW_WORDS),
+    **{"roberta-base": ("RobertaForMaskedLM", {}), "distilbert-base": ("DistilBertForMaskedLM", {})},
+    **{"albert-base-v2": ("AlbertForMaskedLM", {}), "electra-small": ("ElectraForMaskedLM", {})},
+    **{"mpnet-base": ("MPNetForMaskedLM", {}), "modernbert-base": ("ModernBertForMaskedLM", {})},
+    **{"nomic-embed-text-v1.5": ("NomicBertForMaskedLM", {}), "gte-multilingual-base": ("GteForMaskedLM", FEW_WORDS)},
     "jina-embeddings-v3": ("JinaEmbeddingsV3ForMaskedLM", FEW_WORDS),
     "eurobert-210m": ("EuroBertForMaskedLM", FEW_WORDS_OF_LLAMA | {"mask_token_id": 3}),
     "deberta-v3-base": ("DebertaV2ForMaskedLM", FEW_WORDS),
@@ -48,20 +44,16 @@ MORE_FULL_SIZE = {
     "deberta-base": ("DebertaForMaskedLM", FEW_WORDS),
     "embeddinggemma-300m": ("embedding_gemma-Gemma3TextModel", FEW_WORDS_OF_LLAMA | {"num_hidden_layers": 12}),
     "xlm-roberta-xl": ("XLMRobertaXLForMaskedLM", FEW_WORDS | {"num_hidden_layers": 2}),
-    "gpt2": ("GPT2LMHeadModel", {}),
-    "qwen3-0.6b": ("Qwen3ForCausalLM", {}),
-    "gemma-3-270m": ("Gemma3ForCausalLM", {}),
-    "pythia-160m": ("GPTNeoXForCausalLM", {}),
-    "opt-125m": ("OPTForCausalLM", {}),
-    "bloom-560m": ("BloomForCausalLM", FEW_WORDS),
+    **{"gpt2": ("GPT2LMHeadModel", {}), "qwen3-0.6b": ("Qwen3ForCausalLM", {})},
+    **{"gemma-3-270m": ("Gemma3ForCausalLM", {}), "pythia-160m": ("GPTNeoXForCausalLM", {})},
+    **{"opt-125m": ("OPTForCausalLM", {}), "bloom-560m": ("BloomForCausalLM", FEW_WORDS)},
     "smollm3-3b": ("SmolLM3ForCausalLM", FEW_WORDS_OF_LLAMA | {"num_hidden_layers": 4}),
     "gpt-j-6b": ("GPTJForCausalLM", FEW_WORDS_OF_LLAMA | {"n_layer": 2}),
     "bart-base": ("BartForConditionalGeneration", FEW_WORDS),
     "nllb-200-distilled-600m": ("M2M100ForConditionalGeneration", FEW_WORDS),
     "pegasus-large": ("PegasusForConditionalGeneration", FEW_WORDS | {"encoder_layers": 8, "decoder_layers": 8}),
     "blenderbot-400m-distill": ("BlenderbotForConditionalGeneration", {}),
-    "t5-small": ("T5ForConditionalGeneration", {}),
-    "flan-t5-base": ("T5ForConditionalGeneration", FEW_WORDS),
+    **{"t5-small": ("T5ForConditionalGeneration", {}), "flan-t5-base": ("T5ForConditionalGeneration", FEW_WORDS)},
 }
 
 

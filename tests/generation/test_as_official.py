@@ -26,10 +26,8 @@ STRATEGIES = {
 }
 BEGUN = torch.tensor([[7, 8], [9, 10], [11, 12], [13, 14]])
 OF_TRANSLATORS = {
-    "greedy": {"num_beams": 1},
-    "as the model's own configuration says": {},
-    "without a cache": {"use_cache": False, "num_beams": 2},
-    "beams": {"num_beams": 4},
+    **{"greedy": {"num_beams": 1}, "as the model's own configuration says": {}},
+    **{"without a cache": {"use_cache": False, "num_beams": 2}, "beams": {"num_beams": 4}},
     "beams returned": STRATEGIES["beams"],
     "forced": {"num_beams": 4, "forced_bos_token_id": 7, "forced_eos_token_id": 9, "min_new_tokens": 10},
     "sampled several": SAMPLED | {"num_beams": 1, "top_p": 0.8, "num_return_sequences": 3, "eos_token_id": None},

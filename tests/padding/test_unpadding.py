@@ -157,10 +157,7 @@ ROTARY, LINEAR = {"position_embedding_type": "rotary"}, {"attention_type": "line
 @pytest.mark.parametrize(
     ("head", "fields", "inputs", "computed"),
     [
-        (SIDES, {}, {}, LAST_LABELS),
-        (SIDES, ROTARY | {"sliding_window": 2}, {}, LAST_LABELS),
-        (SIDES, T5, {}, LAST_LABELS),
-        (SIDES, LINEAR, {}, LAST_LABELS),
+        *((SIDES, fields, {}, LAST_LABELS) for fields in ({}, ROTARY | {"sliding_window": 2}, T5, LINEAR)),
         (SIDES, {}, {"labels": FEW_OF_TARGETS}, 11),
         (SIDES, {}, {"output_hidden_states": True}, WHOLE_TARGET),
         (SIDES, {}, {"decoder_attention_mask": ragged_mask((5, 2, 7, 4))}, LAST_LABELS),

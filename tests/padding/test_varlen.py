@@ -31,23 +31,17 @@ GROUPED = {"num_key_value_heads": 2, "position_embedding_type": "rotary"}
 T5 = {"position_embedding_type": "none", "relative_attention_num_buckets": 8}
 #: what differs from a CUDA device of capability 8.0, bfloat16, and a model without dropout -> does the kernel run
 CHOICE = {
-    "bfloat16": ({}, {}, True),
-    "float32": ({"dtype": torch.float32}, {}, False),
-    "an older device": ({"capability": (7, 5)}, {}, False),
-    "no such device": ({"is_cuda": False}, {}, False),
+    **{"bfloat16": ({}, {}, True), "float32": ({"dtype": torch.float32}, {}, False)},
+    **{"an older device": ({"capability": (7, 5)}, {}, False), "no such device": ({"is_cuda": False}, {}, False)},
     "an older torch": ({"torch": "2.10"}, {}, False),
     "a torch without flash attention": ({"flash": False}, {}, False),
     "dropout, inference": ({}, {"attention_dropout": 0.1}, True),
-    "dropout, training": ({"training": True}, {"attention_dropout": 0.1}, False),
-    "windows": ({}, WINDOWS, True),
-    "grouped heads": ({}, GROUPED, True),
-    "a bias": ({}, T5, False),
+    **{"dropout, training": ({"training": True}, {"attention_dropout": 0.1}, False), "windows": ({}, WINDOWS, True)},
+    **{"grouped heads": ({}, GROUPED, True), "a bias": ({}, T5, False)},
     "ALiBi": ({}, {"position_embedding_type": "alibi"}, False),
     "a soft cap": ({}, {"attn_logit_softcapping": 20.0}, False),
-    "heads of 4": ({}, {"num_attention_heads": 8}, False),
-    "heads of 256": ({}, {"head_dim": 256}, True),
-    "heads of 264": ({}, {"head_dim": 264}, False),
-    "sdpa": ({"attention": "sdpa"}, {}, False),
+    **{"heads of 4": ({}, {"num_attention_heads": 8}, False), "heads of 256": ({}, {"head_dim": 256}, True)},
+    **{"heads of 264": ({}, {"head_dim": 264}, False), "sdpa": ({"attention": "sdpa"}, {}, False)},
 }
 
 

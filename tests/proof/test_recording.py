@@ -73,6 +73,8 @@ def test_any_store(models, dump, tmp_path, monkeypatch):
     rows.at[70, "vector"] = rows.at[71, "vector"]
     rows.to_parquet(file)
     assert "vectors among rows 64 to 127; the text and the vector do not fit in row 70" in verified(file, code=1)
+    file = dump(np.round(vectors_of(models / "bert"), 2))  # as packed weights write them: taken, and said
+    assert "the model writes vectors near these: least cosine 0.99" in recorded(models / "bert", file)
 
 
 TRIED = [
@@ -108,15 +110,6 @@ def test_a_model_that_does_not_write_them(models, dump, tmp_path):
     assert "one points the same way, and is 3 times as long" in recorded(models / "bert", dump(longer), code=1)
     longer[::2] *= 3
     assert "all point the same way, and are 3 times as long" in recorded(models / "bert", dump(longer), code=1)
-
-
-def test_vectors_that_are_only_near(models, dump):
-    """They are taken, since packed weights write such, and the screen says so."""
-    vectors = vectors_of(models / "bert")
-    file = dump(vectors + 0.02 * np.abs(vectors).max() * np.random.default_rng(0).standard_normal(vectors.shape))
-    said = recorded(models / "bert", file)
-    assert "the model writes vectors near these: least cosine 0.99" in said and "and 0.0001 would be rounding" in said
-    assert "still fit" in verified(file)
 
 
 def test_an_array_with_texts_in_a_file(models, tmp_path):

@@ -47,10 +47,8 @@ STREAMED = {"streaming": True, "max_train_steps": 2}
 TASKS = {
     "texts": (classification.ClassificationOptions, classification.load_texts, {}),
     "pairs": (TranslationOptions, load_parallel_texts, {"source_lang": "en", "target_lang": "de"}),
-    "summaries": (SummarizationOptions, load_summaries, {}),
-    "questions": (AnsweringOptions, load_questions, {}),
-    "tags": (TaggingOptions, load_tagged_texts, {}),
-    "corpus": (LanguageModelingOptions, load_corpus, {}),
+    **{"summaries": (SummarizationOptions, load_summaries, {}), "questions": (AnsweringOptions, load_questions, {})},
+    **{"tags": (TaggingOptions, load_tagged_texts, {}), "corpus": (LanguageModelingOptions, load_corpus, {})},
     "streamed corpus": (LanguageModelingOptions, load_corpus, STREAMED),
     "documents": (PretrainingOptions, load_documents, {}),
     "streamed documents": (PretrainingOptions, load_documents, STREAMED),

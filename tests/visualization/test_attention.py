@@ -104,10 +104,8 @@ def by_hand(weights: torch.Tensor) -> np.ndarray:
 
 
 READ = {
-    "cls": "the state of '[CLS]'",
-    "mean": "the mean of all states",
-    "attention": "a mean of all states, weighted by a learned query",
-    "a decoder's": "the state of '[SEP]'",
+    **{"cls": "the state of '[CLS]'", "mean": "the mean of all states"},
+    **{"attention": "a mean of all states, weighted by a learned query", "a decoder's": "the state of '[SEP]'"},
 }
 
 
