@@ -20,9 +20,9 @@ IGNORED = -100  # the label of a position without one
 #: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (Told by `ModelOutput`, which
 #: from 5.24 on has the old name as a property.)
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
-#: the option with a paged cache: not a `Cache`; it keeps documents apart itself. From 5.24 on it is the
-#: same word as `CACHE`: at the entrance, `take_cache` takes an ordinary cache out of the options first
+#: the option with a paged cache, which keeps documents apart itself. It is not a `Cache`: `take_cache` leaves it there
 PAGED = "cache"
+WRITES_PAGED = CACHE == PAGED  # from 5.24 on attention writes to it; before, transformers' kernels do
 #: names of torch's attention. `kernels.py` registers "varlen": sdpa, but torch's varlen kernel where it `takes_bounds`
 FUSED = ("sdpa", "varlen")
 
@@ -51,24 +51,23 @@ class KeptTokens(NamedTuple):
     bounds: torch.IntTensor  # `(sequences + 1,)`, where each sequence begins, and where the last one ends
 
     @classmethod
-    def find(cls, needed: torch.Tensor, read=None, documents=None, or_all: bool = False) -> "KeptTokens | None":
+    def find(cls, needed: torch.Tensor, read=None, documents=None, shows_all: bool = False) -> "KeptTokens | None":
         """Decides which tokens of a batch are computed. Counting them waits for the device, once.
 
-        `None` has two meanings: all tokens are needed, or all must be computed though some are not needed. That is so
-        in a graph, whose sizes follow from no value; where one that is not needed is read; and where no token of a row
-        is needed, for which official classes define an output.
+        `None`: all tokens are computed. That is so if all are needed, if one is read that is not needed, if a row needs
+        no token (official classes define an output for it), and in a graph, whose sizes follow from no value.
 
         Args:
             needed: `(batch, length)`, true (or 1) at the tokens that have to be computed.
             read: `(batch or 1, length)`, true where a caller reads a state. `None`: it reads no state outside `needed`.
             documents: [`documents_of`] the batch. Each is a sequence then; else each row is one.
-            or_all: whether all tokens are returned, not `None`, where there is no padding.
+            shows_all: if all tokens are needed, returns all. `None` then says that some are not, or may not be.
         """
         if is_traced(needed if documents is None else documents):
             return None
         needed, (rows, length) = needed.bool(), needed.shape
         counts = needed.sum(dim=1)
-        if read is not None:  # if a state outside `needed` is read, all become 0: one `.tolist()` brings both answers
+        if read is not None:  # a state read outside `needed` makes all counts 0: one `.tolist()` brings both answers
             counts = counts.masked_fill((read.to(needed.device).bool() & ~needed).any(), 0)
         lengths = counts.tolist()
         if 0 in lengths or not rows:
@@ -79,7 +78,7 @@ class KeptTokens(NamedTuple):
             counts = number[needed].unique_consecutive(return_counts=True)[1]
             lengths = counts.tolist()
         elif total == rows * length:
-            return cls.all_of(rows, length, needed.device) if or_all else None
+            return cls.all_of(rows, length, needed.device) if shows_all else None
         flat = needed.flatten()  # (from another device, `nonzero` would be waited for)
         indices = flat.nonzero() if is_readable(flat) else flat.byte().argsort(descending=True, stable=True)[:total]
         return cls(indices.flatten(), (rows, length), lengths, bounds_of(counts))

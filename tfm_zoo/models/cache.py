@@ -15,7 +15,7 @@ SMALL = 1 << 15  # elements in the keys of a layer, up to which a copy is cheape
 class TfmGrowingLayer(DynamicLayer):
     """Keys and values of one layer, `(batch, heads, length, head_dim)`: views of the start of larger buffers.
 
-    After somebody has replaced them (cropped, selected), the next step makes new buffers.
+    Cropping and selecting replace these views. The next step then makes new buffers.
     """
 
     buffers: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -130,8 +130,7 @@ def use_state_layers(cache: Cache, config) -> None:
 
 
 def take_cache(past_key_values: Cache | None, options: dict) -> Cache | None:
-    """A caller's cache; in transformers 5.24 it is `cache`, which is taken out of the `options`. A `PAGED` one stays
-    there: attention writes to it (from 5.24 on), or transformers' kernel does (before)."""
+    """A caller's cache. From 5.24 on it may be the option "cache", which is taken out. (A paged one stays there.)"""
     return options.pop("cache") if isinstance(options.get("cache"), Cache) else past_key_values
 
 
@@ -207,15 +206,15 @@ class TfmGenerationMixin(GenerationMixin):
         is_callers = model_kwargs.get(CACHE) is not None
         prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, *sizes)
         cache = model_kwargs.get(CACHE)
-        if is_callers:  # before transformers' next steps ask for its length
+        if is_callers:  # now, since transformers asks for its length before it calls the model
             target_cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
             use_state_layers(target_cache, self.config)
         elif cache is not None:
             model_kwargs[CACHE] = self.own_cache(cache, model_kwargs)
         return prepared
 
-    def own_cache(self, cache: Cache, inputs: dict) -> Cache:
-        """A new cache for `generate` with these inputs, in place of transformers' new one."""
+    def own_cache(self, cache: Cache, model_kwargs: dict) -> Cache:
+        """What `generate` gets in place of transformers' new cache, before it calls the model with `model_kwargs`."""
         return use_own_layers(cache, self.config)
 
     @staticmethod

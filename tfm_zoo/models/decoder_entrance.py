@@ -25,7 +25,7 @@ def decoder_batch(
 
     check_inputs(stack, tokens, attention_mask, options, seen)
     kept = documents = None
-    # (Not in a graph with a caller's cache: rows are always numbered there, and cached keys have no number.)
+    # (Not in a graph with a caller's cache: a graph always numbers documents, and cached keys have no number.)
     if tokens.position_ids is not None and options.get(PAGED) is None and not (was_given and is_traced(given)):
         documents = documents_of(stack, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)
@@ -48,7 +48,7 @@ def decoder_batch(
 
 
 def find_kept(stack, given: torch.Tensor, mask: object, read_positions, documents) -> KeptTokens | None:
-    """The tokens that a decoder computes where there is no cache; `None`: all of them."""
+    """The tokens that a decoder without a cache computes. `None`: all of them."""
     kept = None
     if documents is None and (mask is None or is_pad_mask(mask)):
         # In evaluation, states at padding are the official ones: somebody may look at them.
@@ -69,8 +69,8 @@ def decoder_layouts(
 ) -> dict[str, Layout]:
     """Who attends to whom, for each type of layer."""
     types = stack.layer_types
-    has_empty_room = not (cache is None or isinstance(cache, DynamicCache))  # of a static cache: a mask must hide it
-    is_step = given.shape[1] == 1 and not has_empty_room and needs_no_mask_but_for_padding(stack, given)
+    shows_empty_keys = not (cache is None or isinstance(cache, DynamicCache))  # of a static cache: a mask hides them
+    is_step = given.shape[1] == 1 and not shows_empty_keys and needs_no_mask_but_for_padding(stack, given)
     if is_step and attention_mask is None:  # a single token sees itself and all before it
         return dict.fromkeys(types, EVERYTHING)
     like = empty_states(stack, given)
@@ -89,12 +89,12 @@ def decoder_layouts(
                 f"{keys} for layers with a window: it should be a dict, with a mask for each type of layer."
             )
     in_blocks = has_window and (cache is None or (isinstance(cache, DynamicCache) and cache.get_seq_length() == 0))
-    return find_layouts(stack, like, attention_mask, kept, documents=documents, in_blocks=in_blocks, **{CACHE: cache})
+    mask_options = {CACHE: cache}
+    return find_layouts(stack, like, attention_mask, kept, documents=documents, in_blocks=in_blocks, **mask_options)
 
 
 def needed_up_to(read_positions: torch.BoolTensor, real: torch.BoolTensor | None = None) -> torch.BoolTensor:
-    """The positions of each row, `(batch, length)`, up to the last one that is read, if they are `real`: no earlier
-    position sees those behind it."""
+    """`(batch, length)`, true at `real` positions up to the last one read in their row: they see nothing behind it."""
     needed = read_positions.flip(1).cumsum(dim=1).flip(1) > 0
     real = torch.ones_like(needed) if real is None else real
     return real & (needed | (real.cumsum(dim=1) == 1))  # and the first real one: no row may be empty

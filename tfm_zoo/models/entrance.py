@@ -71,22 +71,24 @@ def encoder_batch(
 
 
 def known_padding(mask: object, documents, read_positions) -> tuple[object, KeptTokens | None]:
-    """The mask, `None` if it hides no padding; and the tokens that are computed, `None`: all of them. On a CPU,
-    the values of the mask are read first. On other devices only the count in `kept.lengths` tells."""
+    """The mask, `None` if it surely hides no padding; and the tokens that are computed, `None`: all of them. On a CPU
+    the mask is read first, which is faster than a count. Other devices are waited for once only, for the count."""
     if documents is None and not is_pad_mask(mask):
         return mask, None
     if documents is None and is_readable(mask) and mask.all():
         return None, None
     real = torch.ones_like(documents) if mask is None else mask
-    kept = KeptTokens.find(real, read_positions, documents, or_all=True)
-    if kept is None or sum(kept.lengths) < real.numel():
+    kept = KeptTokens.find(real, read_positions, documents, shows_all=True)
+    if kept is None:  # padding is computed, or a graph does not know whether there is any
+        return mask, None
+    if sum(kept.lengths) < real.numel():  # padding is left out
         return mask, kept
-    return (None, None) if documents is None else (None, kept)  # nothing is padding
+    return None, (None if documents is None else kept)  # nothing is padding
 
 
 def needs_no_mask_but_for_padding(stack, given: torch.Tensor) -> bool:
-    """Whether attention of an encoder, or of a decoder's one new token, needs a mask for nothing but padding: no layer
-    has a window, and the implementation takes a plain mask or none (flex attention takes blocks). A graph needs one."""
+    """Whether attention needs no mask where nothing is padding, in an encoder and for a decoder's one new token. Layers
+    with a window always get one, and so do graphs, and implementations other than eager and torch's."""
     is_plain = stack.config._attn_implementation in ("eager", *FUSED)
     return is_plain and "sliding_attention" not in stack.layer_types and not is_traced(given)
 
@@ -144,25 +146,25 @@ def find_layouts(
 
 
 def padded_layout(
-    stack, like: torch.Tensor, layer_type: str, mask: object, documents=None, in_blocks: bool = True, **options
+    stack, like: torch.Tensor, layer_type: str, mask: object, documents=None, in_blocks: bool = True, **mask_options
 ) -> Layout:
     """Who attends to whom in a padded batch, in the layers of one type, by a mask [`as_attention_reads`]. `in_blocks`:
-    attention may run in blocks, since no positions come before. `options`: other arguments of transformers' mask
-    functions."""
+    attention may run in blocks, since no positions come before. `mask_options`: what transformers' mask functions take
+    besides, such as a decoder's cache."""
     config, make = stack.config, MASKS[layer_type][stack.is_causal]
     if documents is not None:
         # (A graph cannot tell whether there are several.)
         if "flash" in (config._attn_implementation or "") and not (config.has_position_bias or is_traced(documents)):
             raise ValueError(
-                "position_ids begin anew within a row: choose sdpa. Flash attention takes it only where no padding is "
-                "computed (for skip_padding, hooks, outputs of layers, labels at it, or scaled rotary positions)."
+                "position_ids begin anew within a row: choose sdpa. Flash attention takes it only where padding is left"
+                " out: not with hooks, outputs of layers, labels at it, scaled rotary positions or skip_padding=False."
             )
-        options["and_mask_function"] = lambda row, head, query, key: documents[row, query] == documents[row, key]
+        mask_options["and_mask_function"] = lambda row, head, query, key: documents[row, query] == documents[row, key]
     elif in_blocks and layer_type == "sliding_attention":
         window = find_window(config, like, mask, stack.is_causal)
         if window is not None:
             return Layout(window=window)
-    return Layout(make(config=config, inputs_embeds=like, attention_mask=mask, **options))
+    return Layout(make(config=config, inputs_embeds=like, attention_mask=mask, **mask_options))
 
 
 def find_window(config, like: torch.Tensor, attention_mask: torch.Tensor | None, is_causal: bool) -> Window | None:

@@ -29,7 +29,7 @@ class WithHead:
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if [*signature(cls.forward).parameters][1] == "inputs":  # (torch's has `input`, a wrapped one the base model's)
+        if [*signature(cls.forward).parameters][1] == "inputs":  # a `forward` not wrapped yet
             cls.forward = takes_inputs_of(cls.model_class, cls.forward)
 
     def __init__(self, config):
@@ -58,7 +58,7 @@ def takes_inputs_of(base_model: type, forward: Callable) -> Callable:
         return forward(self, {name: kwargs.pop(name, None) for name in names}, **kwargs)
 
     called.__signature__ = shown
-    return can_return_tuple(called)
+    return can_return_tuple(called)  # (it takes a caller's `return_dict` out of `kwargs`: heads pass their own)
 
 
 def shown_signature(base_model: type, forward: Callable) -> tuple[Signature, list[str]]:

@@ -43,10 +43,10 @@ def check_tensor(name: str, value: object) -> None:
 
 
 def check_inputs(stack, tokens: Tokens, attention_mask: object, options: dict, seen: int | None = 0) -> None:
-    """Raises a `ValueError` where a caller's inputs do not fit each other or the model, and says once if no kernel
-    returns the weights that the `options` ask for. The mask also covers the `seen` positions in a cache (`None`: only
-    the device knows how many). In a decoder, a mask of pairs may cover the room of a static cache, and a dict may have
-    one for each type of layer."""
+    """Raises a `ValueError` where a caller's inputs do not fit each other or the model. Warns once if the `options` ask
+    for attention weights, and the implementation returns only outputs. The mask also covers the `seen` positions in a
+    cache (`None`: only the device knows how many). In a decoder, a mask of pairs may cover the room of a static cache,
+    and a dict may have one for each type of layer."""
     given, prefix, implementation = tokens.ids_or_embeddings, stack.argument_prefix, stack.config._attn_implementation
     is_eager = implementation in (None, "eager")  # (A graph holds no text.)
     if not is_eager and asks_for(stack.config, options, "output_attentions") and not is_traced(given):
@@ -198,7 +198,7 @@ def documents_of(stack, tokens: Tokens, attention_mask: object) -> torch.LongTen
                 "into the next. Give each sequence a row of its own, padded."
             )
     documents = documents * is_packed
-    return documents if counts is None else F.pad(documents, (1, 0)).gather(1, counts)  # padding: that before it
+    return documents if counts is None else F.pad(documents, (1, 0)).gather(1, counts)  # at padding the one before it
 
 
 def asks_for(config, options: dict, name: str) -> bool:

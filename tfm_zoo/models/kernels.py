@@ -47,14 +47,15 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         packed = module.choose_packed_kernel(module, layout, query)
         if packed is not None:
             return packed
+    # In a graph transformers' function stays, except for a step of grouped heads, whose shared keys it would copy.
     # (Not `is_traced`, which is true of fake tensors and under `vmap`, too.)
     is_graph = is_cpu_sdpa and (torch.compiler.is_compiling() or torch.jit.is_tracing())
+    is_grouped_step = is_cpu_sdpa and module.num_key_value_groups > 1 and query.shape[2] <= 1
     if module.layer_type == "linear_attention":
         attend = linear_attention_forward
     elif is_cpu_sdpa and dropout:
         attend = attend if is_traced(query) else dropped_attention_forward
-    elif is_cpu_sdpa and not (is_graph and (module.num_key_value_groups == 1 or query.shape[2] > 1)):
-        # (In a graph only for a decoding step of grouped heads: transformers' function would copy the keys they share.)
+    elif is_cpu_sdpa and (is_grouped_step or not is_graph):
         attend = cpu_attention_forward
     # What the layout asks for goes around it.
     if layout.bias is not None:
@@ -69,9 +70,9 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
 
 
 def takes_bounds(stack, states: torch.Tensor) -> bool:
-    """Whether a kernel runs over real tokens, laid end to end, in layers that compare positions: flash attention where
-    it is asked for; torch's own (torch 2.11) where `"varlen"` is asked for and the device has it. Elsewhere `"varlen"`
-    is `"sdpa"`, and padding is restored around it. `states` are of the model's dtype and on its device."""
+    """Whether attention (but not linear attention) takes real tokens laid end to end, and their bounds. Flash attention
+    does. `"varlen"` does if torch's kernel (from 2.11 on) takes `states`, which are of the model's dtype and on its
+    device; otherwise it is `"sdpa"`, on a batch whose padding is restored."""
     config, head_dim = stack.config, stack.key_heads_and_dim[1]
     if (implementation := config._attn_implementation) != "varlen":
         return "flash" in (implementation or "")
@@ -146,7 +147,7 @@ def repeat_heads(module: nn.Module, *states: torch.Tensor) -> tuple[torch.Tensor
 
 
 def cpu_attention_forward(module, query, key, value, attention_mask, scaling: float, **kwargs):
-    """transformers' `"sdpa"` without what it asks for other devices: many short calls take half the time."""
+    """transformers' `"sdpa"`, without its questions about other devices. That halves the time of short calls."""
     if kwargs.get(PAGED) is not None:  # that function writes to it
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     options = {"scale": scaling, "enable_gqa": module.num_key_value_groups > 1}

@@ -11,6 +11,7 @@ from .batch import IGNORED, has_hooks, is_traced, need_gradient
 from .kernels import soft_capped
 
 VOCABULARY = "the vocabulary (vocab_size)"  # as errors call it
+WIDE = 1 << 18  # the vocabulary of a projection that does not say how large it is
 CHUNK = 512  # tokens projected at a time: as fast as all at once on a CPU, with little memory
 FEW = 1 << 18  # if all logits are no more than this, they are made in one call, without chunks
 MANY = 1 << 26  # the most logits in a chunk
@@ -25,9 +26,8 @@ def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logit
 
 
 def vocabulary_outputs(model, states, labels, with_logits: bool, num_items=None, logits_to_keep=0) -> tuple:
-    """The loss and the logits of `model.lm_head`, after `model.head`, for states `(batch, length, hidden_size)`; each
-    `None` if not asked for. `with_logits` is what [`makes_logits`] says, and further options are those of
-    [`TfmGPTForCausalLM`]."""
+    """The loss and the logits that `model.head` and `model.lm_head` make of states `(batch, length, hidden_size)`; `None`
+    if not asked for. `with_logits` is what [`makes_logits`] says. Other options are those of [`TfmGPTForCausalLM`]."""
     softcap, head = getattr(model.config, "final_logit_softcapping", None), model.head or (lambda given: given)
     if not with_logits:
         if labels is None:
@@ -72,7 +72,7 @@ def vocabulary_loss(
     """Cross-entropy of `lm_head(states)`, for states `(tokens, hidden_size)` and labels `(tokens,)`; nan without any
     label. Few logits are held at once, unless processes share `lm_head`. `num_items` divides the summed loss, for a
     step of several batches. `None`: the number of labels."""
-    vocabulary = getattr(lm_head, "out_features", FEW)  # a stand-in for a projection counts as a wide one
+    vocabulary = getattr(lm_head, "out_features", WIDE)  # (a stand-in for a projection may lack it)
     chunk = min(CHUNK, max(1, MANY // vocabulary))
     # Each call of a divided layer gathers its parts from all processes, so all processes must call it equally often.
     if labels.numel() * vocabulary <= FEW or is_traced(states) or is_divided(lm_head):
@@ -97,7 +97,7 @@ class ChunkedLoss(torch.autograd.Function):
             with torch.enable_grad():
                 part = part.detach().requires_grad_()
                 logits = soft_capped(lm_head(part), softcap)
-            # (This may overwrite `logits`, which no backward pass reads.)
+            # (In float32, `logits` themselves are overwritten. No backward pass reads them.)
             loss, gradient = loss_and_gradient(logits.detach().float(), targets)
             total += loss
             gradient, *gradients = torch.autograd.grad(logits, (part, *learned), gradient.to(logits), allow_unused=True)
@@ -127,7 +127,7 @@ def loss_and_gradient(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[t
 
 
 def logits_loss(logits: torch.Tensor, labels: torch.LongTensor, num_items: int | torch.Tensor | None) -> torch.Tensor:
-    """[`vocabulary_loss`] of logits `(tokens, vocab_size)` that have been made."""
+    """[`vocabulary_loss`] of logits `(tokens, vocab_size)` that have been made; with `num_items=1` their sum."""
     labels = labels.to(logits.device)
     return per_label(F.cross_entropy(logits.float(), labels, reduction="sum"), labels, num_items)
 

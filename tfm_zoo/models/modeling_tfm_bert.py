@@ -230,7 +230,7 @@ class TfmBertForMaskedLM(TfmBertHead):
         super().__init__(config)
         width = config.embedding_size if config.lm_head_transform else config.hidden_size
         self.head = TfmPredictionHead(config, width) if config.lm_head_transform else None
-        self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
+        self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)  # `vocabulary_outputs` calls both
         self.post_init()
 
     def forward(
@@ -243,8 +243,8 @@ class TfmBertForMaskedLM(TfmBertHead):
         **kwargs,
     ) -> modeling_outputs.MaskedLMOutput:
         """Called with the arguments of [`TfmBertModel`], which [`WithHead`] gathers into `inputs`. Gives the loss of
-        the labels, and `logits` `(batch, length, vocab_size)`, zero at padding that nobody reads. If one label stands
-        at padding, all padding is computed.
+        the labels, and `logits` `(batch, length, vocab_size)`, zero at padding. (With `skip_padding=False`, or if a
+        label stands at padding, they are made of all padding.)
 
         Args:
             labels: `(batch, length)`, token ids, -100 where there is nothing to predict.
@@ -257,14 +257,13 @@ class TfmBertForMaskedLM(TfmBertHead):
 
     def predict(self, inputs: Inputs, labels, return_logits: bool | None, num_items=None, **kwargs) -> tuple:
         """The encoder's outputs, and the loss and the logits of the vocabulary. Logits are made of real tokens, even if
-        the encoder computed padding for a hook on a layer; of all tokens for a hook on the head, and for a label at
-        padding."""
+        a hook on a layer sees padding; but of all tokens if a hook on the head sees them, or if padding has a label."""
         self.check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, VOCABULARY)
-        read, mask, to_project = labelled(labels), inputs["attention_mask"], None
+        read, mask, to_project = labelled(labels), inputs["attention_mask"], None  # (`read=None`: real tokens alone)
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states, with_logits = outputs.last_hidden_state, makes_logits(self, labels, return_logits)
         if with_logits and self.config.skip_padding and is_pad_mask(mask) and not has_hooks(self.head, self.lm_head):
-            to_project = KeptTokens.find(mask, read)  # for logits alone: a loss picks labelled states itself
+            to_project = KeptTokens.find(mask, read)  # again, since the encoder has restored padding
         if to_project is not None:
             states, labels = to_project.keep(states), labels if labels is None else to_project.keep(labels)
         loss, logits = vocabulary_outputs(self, states, labels, with_logits, num_items)

@@ -32,9 +32,9 @@ from .source import (
     default_mask,
     given_or_made_target,
     read_source,
-    shared_by_beams,
     shift_right,
     source_as_target,
+    with_shared_source,
 )
 from .stack import TfmStack
 from .vocabularies import TfmOutputProjection, TwoVocabularies
@@ -130,8 +130,8 @@ class TfmCrossAttention(TfmAttention):
     def forward(
         self, hidden_states, states, keys_kept, layout, both_caches
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Returns what [`TfmAttention`] returns for the decoder's hidden states `(rows, length, hidden_size)`.
-        The others are the fields of a [`Source`], which consecutive rows may share, as the beams of a sentence do."""
+        """Returns what [`TfmAttention`] returns, for the decoder's hidden states `(rows, length, hidden_size)` and the
+        fields of a [`Source`]. Consecutive rows may share one source, as the beams of a sentence do."""
         source_cache = None if both_caches is None else both_caches.cross_attention_cache
         if source_cache is not None and both_caches.is_updated.get(self.layer_idx):
             key, value = source_cache.layers[self.layer_idx].keys, source_cache.layers[self.layer_idx].values
@@ -148,7 +148,7 @@ class TfmCrossAttention(TfmAttention):
 
         query, (rows, length, _) = self.q_proj(hidden_states), hidden_states.shape
         # In mode "whole", queries are laid in as many rows as keys: 4 beams of a sentence `(4, 1, width)` end to end,
-        # `(1, 4, width)`. In other modes all of the target's tokens are in one row already.
+        # `(1, 4, width)`. In other modes they are laid in one row, if they are not already.
         query_rows = key.shape[0] if layout.mode == "whole" else 1
         queries_per_row = max(rows, 1) // max(query_rows, 1) * length  # (not -1, which an empty batch leaves open)
         width = query.shape[-1]  # tensor parallelism leaves some of the heads to other processes
@@ -214,9 +214,9 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs)
             check_source(self.config, states.shape[:2], source_mask, tokens, past_key_values)
         source = read_source(self, states, source_mask, batch, past_key_values, source_kept)
-        # Only flash attention reads `position_ids` here, to tell packed sequences apart (kept tokens by bounds).
+        # Embeddings read positions from `batch`. Flash attention reads this argument, to tell packed documents apart.
         outputs = self.run(batch, source, position_ids=position_ids, **kwargs)
-        outputs.past_key_values = source.both_caches if batch.returns_cache else None  # (on 5.24 a property)
+        outputs.past_key_values = source.both_caches if batch.returns_cache else None  # (from 5.24 on it sets `cache`)
         return outputs
 
 
@@ -268,8 +268,8 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             if not self.config.reads_source_again:
                 raise ValueError(
-                    "Neither decoder_input_ids nor decoder_inputs_embeds is given. The encoder needs no target; its "
-                    "states sentence-transformers reads: convert with --head TfmEncoderDecoderEncoder, or save what "
+                    "Neither decoder_input_ids nor decoder_inputs_embeds is given. The encoder needs no target, and is "
+                    "what sentence-transformers reads: convert with --head TfmEncoderDecoderEncoder, or save what "
                     "TfmEncoderDecoderEncoder.from_pretrained makes of this model's folder."
                 )
             decoder_input_ids = source_as_target(self.config, input_ids)
@@ -345,7 +345,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
         super().__init__(config)
         sizes, bias = (config.hidden_size, config.decoder_vocab_size), config.lm_head_bias
         self.lm_head = TfmOutputProjection(*sizes) if config.final_logits_bias else nn.Linear(*sizes, bias=bias)
-        self.head = multiplier(config.logit_scale)
+        self.head = multiplier(config.logit_scale)  # `vocabulary_outputs` calls both
         shared = config.share_encoder_decoder_embeddings
         ties = {"lm_head.weight": f"model.{SOURCE_TABLE if shared else TARGET_TABLE}"}
         self._tied_weights_keys = ties if config.tie_word_embeddings else None
@@ -391,12 +391,12 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
             kwargs["attention_mask"] = default_mask(self.config, ids, None)
         return super().generate(inputs, *args, **kwargs)
 
-    def own_cache(self, cache: EncoderDecoderCache, inputs: dict) -> EncoderDecoderCache:
+    def own_cache(self, cache: EncoderDecoderCache, model_kwargs: dict) -> EncoderDecoderCache:
         use_own_layers(cache.self_attention_cache, self.config)  # in place
-        return shared_by_beams(cache, inputs["encoder_outputs"][0].shape[1])
+        return with_shared_source(cache, model_kwargs["encoder_outputs"][0].shape[1])
 
     def _supports_default_dynamic_cache(self) -> bool:
-        # transformers would give the source a cache of states like the target's; the decoder makes its cache itself.
+        # With linear attention, transformers would give the source a cache of states too. The decoder makes its own.
         return super()._supports_default_dynamic_cache() and not self._is_stateful
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:

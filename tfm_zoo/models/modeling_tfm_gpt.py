@@ -51,7 +51,7 @@ class TfmGPTPreTrainedModel(TfmPreTrainedModel):
 class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
     """The decoder."""
 
-    layouts_class = CountedLayouts
+    biased_layouts_class = CountedLayouts
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
@@ -117,7 +117,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         past_key_values = take_cache(past_key_values, kwargs)
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
-        # Only flash attention reads `position_ids` here, to tell packed sequences apart (kept tokens by bounds).
+        # Embeddings read positions from `batch`. Flash attention reads this argument, to tell packed documents apart.
         return self.run(batch, position_ids=position_ids, **kwargs)
 
 
@@ -139,7 +139,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         has_layers, scale = config.lm_head_transform, multiplier(config.logit_scale)
         width = config.embedding_size if has_layers else config.output_size  # that of embeddings, if they are tied
         self.head = TfmPredictionHead(config, width) if has_layers else scale
-        self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
+        self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)  # `vocabulary_outputs` calls both
         self.post_init()
 
     def forward(
@@ -170,7 +170,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
             self.check_labels(labels, shape)
             targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if targets is None else targets
             self.check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)
-            # A label's own position counts as read, too: leaving out just the last token of full rows gains nothing.
+            # A label's own position counts as read, too. Else even full rows would be cut, by their last token alone.
             read = labelled(targets) if labels is None else labelled(targets) | labelled(labels)
         with_logits = makes_logits(self, targets, return_logits)
         read = torch.ones_like(read) if with_logits and read is not None else read

@@ -21,13 +21,13 @@ class Source(NamedTuple):
     """What the decoder of an encoder-decoder reads of the source."""
 
     states: torch.Tensor  # the encoder's, `(sources, source length, hidden_size)`; of kept tokens, in one row
-    keys_kept: KeptTokens | None  # which restore padding in keys and values before attention. `None`: nothing does
+    keys_kept: KeptTokens | None  # restore keys and values. `None`: states are padded, or attention runs by bounds
     layout: Layout  # which positions of the source are seen
     both_caches: EncoderDecoderCache | None  # of target and source, whose keys are computed once in a generation
 
 
 def read_source(
-    stack, states: torch.Tensor, source_mask: object, target: Batch, past: Cache | None, kept: KeptTokens | None
+    stack, states: torch.Tensor, source_mask: object, target: Batch, past: Cache | None, source_kept: KeptTokens | None
 ) -> Source:
     """What a decoder reads of the source: its states, once for all beams of a sentence, and which are seen.
 
@@ -36,43 +36,43 @@ def read_source(
         source_mask: of padding `(batch, source length)`, or a mask of pairs.
         target: the decoder's batch.
         past: the caller's cache, of both sides or of the target's alone.
-        kept: the real tokens of the source, if they are known.
+        source_kept: the real tokens of the source, if they are known.
     """
     both_caches = cache_of_both(target.cache, past, states.shape[1])
-    # No equal rows are looked for, and no padding is left out, where keys are stored already (their cache knows its
-    # `beams`), in a graph, and for a hook. (If `target.kept` is set there is no hook: `find_kept` has asked.)
-    takes_as_given = holds_source(both_caches) or is_traced(states)
-    takes_as_given = takes_as_given or (target.kept is None and has_hooks(*stack._modules.values()))
+    # Equal rows and padding are looked for, but not where keys are stored already (their cache knows its `beams`), in a
+    # graph, and for a hook. (If `target.kept` is set there is no hook: `find_kept` has asked.)
+    looks_for_less = not (holds_source(both_caches) or is_traced(states))
+    looks_for_less = looks_for_less and (target.kept is not None or not has_hooks(*stack._modules.values()))
     source_cache = getattr(both_caches, "cross_attention_cache", None)
-    if isinstance(source_cache, TfmSourceCache) and not takes_as_given:
+    if isinstance(source_cache, TfmSourceCache) and looks_for_less:
         source_cache.count_beams(states, source_mask)
     beams = getattr(source_cache, "beams", 1)
     if beams > 1:
-        states, kept = states[::beams], None
+        states, source_kept = states[::beams], None
         source_mask = None if source_mask is None else source_mask[::beams]
-    if takes_as_given or not stack.config.skip_padding:
-        kept = None
-    elif kept is None and is_pad_mask(source_mask):
-        kept = KeptTokens.find(source_mask)
-    if kept is not None and both_caches is None and takes_bounds(stack, states):
-        return Source(kept.keep(states), None, layout_by_bounds(target, beams, kept), both_caches)
+    if not (looks_for_less and stack.config.skip_padding):
+        source_kept = None
+    elif source_kept is None and is_pad_mask(source_mask):
+        source_kept = KeptTokens.find(source_mask)
+    if source_kept is not None and both_caches is None and takes_bounds(stack, states):
+        return Source(source_kept.keep(states), None, layout_by_bounds(target, beams, source_kept), both_caches)
     layout = source_layout(stack, states, source_mask, target, beams)
-    return Source(states if kept is None else kept.keep(states), kept, layout, both_caches)
+    return Source(states if source_kept is None else source_kept.keep(states), source_kept, layout, both_caches)
 
 
 def layout_by_bounds(target: Batch, beams: int, keys: KeptTokens) -> Layout:
     """The layout of a kernel that takes bounds: those of the source's tokens (`keys`), and of the target's."""
-    kept, (rows, length) = target.kept, target.shape
-    if kept is None:
-        kept = KeptTokens.all_of(rows // beams, beams * length, keys.bounds.device)
-    elif len(kept.lengths) > len(keys.lengths):  # documents that share a row read one source
-        counts = (kept.indices // kept.shape[1]).bincount(minlength=kept.shape[0])
-        kept = kept._replace(lengths=counts.tolist(), bounds=bounds_of(counts))
-    return Layout(mode="by_bounds", queries=kept, keys=keys)
+    target_kept, (rows, length) = target.kept, target.shape
+    if target_kept is None:
+        target_kept = KeptTokens.all_of(rows // beams, beams * length, keys.bounds.device)
+    elif len(target_kept.lengths) > len(keys.lengths):  # documents that share a row read one source
+        counts = (target_kept.indices // length).bincount(minlength=rows)
+        target_kept = target_kept._replace(lengths=counts.tolist(), bounds=bounds_of(counts))
+    return Layout(mode="by_bounds", queries=target_kept, keys=keys)
 
 
 def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None, target: Batch, beams: int) -> Layout:
-    """Which of a source's `states` are seen by the target, whose rows are laid end to end, `beams` in a row."""
+    """Which of a source's `states` the target sees. In a row of its queries, `beams` of its rows lie end to end."""
     config, implementation = stack.config, stack.config._attn_implementation
     mask = source_mask
     if is_pad_mask(mask) and implementation in ("eager", *FUSED):
@@ -91,13 +91,13 @@ def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None,
         keys = KeptTokens.find(mask) if is_pad_mask(mask) else None
         return layout_by_bounds(target, beams, keys or KeptTokens.all_of(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
-        # The mask becomes numbers, once for all layers (not in training with sdpa). What is hidden gets -inf; in eager
-        # attention and T5 the lowest finite number: over a source without real tokens weights are then equal, as there.
+        # The mask becomes numbers, once for all layers. Eager attention and T5 hide by the lowest finite number, as the
+        # official classes: all weights are equal, over a source without real tokens. Others hide by -inf.
         if implementation == "eager" or stack.position_bias is not None:
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
         elif not stack.training and not is_traced(mask):  # (-inf in a whole row and dropout would make nan)
             mask = added_to_scores(mask, states.dtype)
-    # (No `keys`: `keys_kept` restores them before attention.)
+    # (No `keys`: `Source.keys_kept` restores them before attention.)
     return Layout(mask) if target.kept is None else Layout(mask, mode="restored", queries=target.kept)
 
 
@@ -135,8 +135,8 @@ def given_or_made_target(config, inputs: dict) -> torch.Tensor:
 
 
 def shift_right(config, ids: torch.LongTensor, name: str = "labels") -> torch.LongTensor:
-    """Decoder inputs for predicting `ids` `(batch, length)`: these, shifted to the right behind the id that
-    `config.decoder_start_token_id` or `config.start_with_last_token` names. Errors call them `name`."""
+    """Decoder inputs for predicting `ids` `(batch, length)`: a start, then all ids of a row but its last. The start is
+    `decoder_start_token_id`, or the row's last real id (`start_with_last_token`). Errors call the ids `name`."""
     check_tensor(name, ids)
     if ids.dim() != 2 or ids.shape[1] == 0:
         raise ValueError(f"{name} of shape {tuple(ids.shape)} should be of shape (batch, length).")
@@ -196,7 +196,7 @@ class TfmSourceCache(DynamicCache):
     """Keys and values of a source, kept once for every `beams` rows of the decoder that read it. Beam search reorders
     these rows among themselves, which leaves this cache as it is. [`cache_of_both`] and `generate` make it."""
 
-    beams = 1
+    beams = 1  # consecutive rows whose sources are equal, whether `generate` has made them of one or a caller
 
     def count_beams(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
         """Counts, before anything is stored, how many consecutive rows have the same source."""
@@ -239,8 +239,8 @@ def holds_source(cache: Cache | None) -> bool:
 
 
 def cache_of_both(target_cache: Cache | None, past: Cache | None, length: int) -> EncoderDecoderCache | None:
-    """The cache of both sides: the one `past` if it holds a source, or takes one of this `length` (`target_cache` is a
-    part of it then); else the `target_cache`, if there is one, with room for a source."""
+    """The cache of both sides, if there is a `target_cache`: `past`, the caller's, if it holds a source or takes one of
+    this `length`; else a new one, of the `target_cache` and an empty cache for the source."""
     if target_cache is None:  # as under gradient checkpointing
         return None
     source_cache = getattr(past, "cross_attention_cache", None)
@@ -250,14 +250,14 @@ def cache_of_both(target_cache: Cache | None, past: Cache | None, length: int) -
 
 
 def takes_source(cache: Cache, length: int) -> bool:
-    """Whether an empty cache has room for exactly `length` positions of a source: empty ones of a larger static cache
-    would be attended to, and a cache with a window would forget some."""
+    """Whether an empty cache takes exactly `length` positions of a source. A larger static cache would show empty keys,
+    and a cache with a window would forget some."""
     rooms = {getattr(layer, "max_cache_len", length) for layer in cache.layers}
     return rooms <= {length} and not any(cache.is_sliding)
 
 
-def shared_by_beams(cache: EncoderDecoderCache, length: int) -> EncoderDecoderCache:
-    """A new cache of `generate` with a source that beams share, unless it is static and takes one of this `length`."""
+def with_shared_source(cache: EncoderDecoderCache, length: int) -> EncoderDecoderCache:
+    """A new cache of `generate`, with a source that beams share. A static one that takes this `length` stays."""
     source_cache = cache.cross_attention_cache
     if any(hasattr(layer, "max_cache_len") for layer in source_cache.layers) and takes_source(source_cache, length):
         return cache

@@ -65,7 +65,7 @@ class TfmEmbeddings(nn.Module):
         make_types = partial(TfmTypesAndTasks, config.task_type_vocab_size) if self.has_tasks else nn.Embedding
         self.embed_token_types = make_types(config.type_vocab_size, width) if config.type_vocab_size else None
         self.token_types_as_tokens = config.token_types_as_tokens
-        self.first_row = config.first_position or config.position_offset  # of position 0
+        self.first_row = config.first_position or config.position_offset  # of a table: that of position 0
         self.norm = make_norm(config, width) if config.embedding_norm else multiplier(config.embedding_multiplier)
         self.dropout = nn.Dropout(config.embedding_dropout)
         self.projection = nn.Linear(width, config.hidden_size) if width != config.hidden_size else None
@@ -93,8 +93,8 @@ class TfmStack:
     argument_prefix = ""  # stands before the names of arguments in errors: "decoder_" of an encoder-decoder
     depth_field = "num_hidden_layers"  # of the configuration, which says how many layers run
     layer_class = TfmLayer
-    layouts_class = BiasedLayouts  # with a bias of positions
-    #: of the configuration -> the part that then takes a row for one sequence
+    biased_layouts_class = BiasedLayouts
+    #: a field of the configuration -> the part that it adds, which takes a whole row for one sequence
     of_whole_rows = {"has_linear_attention": "the state of linear attention", "round_alibi": "ALiBi rounded by places"}
 
     def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
@@ -155,7 +155,7 @@ class TfmStack:
     @capture_outputs
     def run_kept(self, batch: Batch, source: tuple = (), **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
         """Takes a batch through embeddings, blocks (which get `kwargs` and a [`Source`]'s fields) and last norm."""
-        biased = None if self.position_bias is None else self.layouts_class(self, batch)
+        biased = None if self.position_bias is None else self.biased_layouts_class(self, batch)
         hidden_states = self.embeddings(*batch.tokens)
         rotary_positions = batch.tokens.position_ids + self.first_position
         rotary = self.rotary_emb and self.rotary_emb.prepare(hidden_states, rotary_positions)
@@ -177,7 +177,7 @@ class TfmStack:
 
     def run(self, batch: Batch, source: tuple = (), **kwargs) -> BaseModelOutputWithPastAndCrossAttentions:
         """As `run_kept`, with hidden states of the padded batch, zero where tokens were not kept."""
-        # (Without `return_dict`, `config.return_dict=False` would make the outputs a tuple.)
+        # (Or else `config.return_dict=False` would make a tuple of the outputs.)
         outputs, kept = self.run_kept(batch, source, return_dict=True, **kwargs), batch.kept
         if kept is not None:
             outputs.last_hidden_state = kept.restore(outputs.last_hidden_state)
