@@ -87,8 +87,8 @@ def known_padding(mask: object, documents, read_positions) -> tuple[object, Kept
 
 
 def needs_no_mask_but_for_padding(stack, given: torch.Tensor) -> bool:
-    """Whether attention needs no mask where nothing is padding, in an encoder and for a decoder's one new token. Layers
-    with a window always get one, and so do graphs, and implementations other than eager and torch's."""
+    """Whether attention needs no mask where nothing is padding, in an encoder and for a decoder's one new token. A mask
+    is made for layers with a window, in a graph, and for implementations other than eager and torch's."""
     is_plain = stack.config._attn_implementation in ("eager", *FUSED)
     return is_plain and "sliding_attention" not in stack.layer_types and not is_traced(given)
 

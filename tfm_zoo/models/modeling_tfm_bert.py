@@ -244,7 +244,7 @@ class TfmBertForMaskedLM(TfmBertHead):
     ) -> modeling_outputs.MaskedLMOutput:
         """Called with the arguments of [`TfmBertModel`], which [`WithHead`] gathers into `inputs`. Gives the loss of
         the labels, and `logits` `(batch, length, vocab_size)`, zero at padding. (With `skip_padding=False`, or if a
-        label stands at padding, they are made of all padding.)
+        label stands at padding, they are made of padding, too.)
 
         Args:
             labels: `(batch, length)`, token ids, -100 where there is nothing to predict.

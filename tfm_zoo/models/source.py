@@ -91,11 +91,11 @@ def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None,
         keys = KeptTokens.find(mask) if is_pad_mask(mask) else None
         return layout_by_bounds(target, beams, keys or KeptTokens.all_of(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
-        # The mask becomes numbers, once for all layers. Eager attention and T5 hide by the lowest finite number, as the
-        # official classes: all weights are equal, over a source without real tokens. Others hide by -inf.
+        # The mask becomes numbers, once for all layers. Eager attention and T5 hide by the lowest finite number, as
+        # official classes do: over a source without real tokens, all weights are equal then. Others hide by -inf.
         if implementation == "eager" or stack.position_bias is not None:
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
-        elif not stack.training and not is_traced(mask):  # (-inf in a whole row and dropout would make nan)
+        elif not stack.training and not is_traced(mask):  # (dropout would make nan of a row that is all -inf)
             mask = added_to_scores(mask, states.dtype)
     # (No `keys`: `Source.keys_kept` restores them before attention.)
     return Layout(mask) if target.kept is None else Layout(mask, mode="restored", queries=target.kept)
@@ -196,7 +196,7 @@ class TfmSourceCache(DynamicCache):
     """Keys and values of a source, kept once for every `beams` rows of the decoder that read it. Beam search reorders
     these rows among themselves, which leaves this cache as it is. [`cache_of_both`] and `generate` make it."""
 
-    beams = 1  # consecutive rows whose sources are equal, whether `generate` has made them of one or a caller
+    beams = 1  # consecutive rows whose sources are equal: beams of `generate`, or a caller's rows
 
     def count_beams(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
         """Counts, before anything is stored, how many consecutive rows have the same source."""
