@@ -17,10 +17,10 @@ from transformers import Cache
 from transformers.utils import ModelOutput
 
 IGNORED = -100  # the label of a position without one
-#: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (Told by `ModelOutput`, which
-#: from 5.24 on has the old name as a property.)
+#: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (`ModelOutput` tells:
+#: from 5.24 on it has the old name as a property.)
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
-#: the option with a paged cache, which keeps documents apart itself. It is not a `Cache`: `take_cache` leaves it there
+#: the option with a paged cache, which keeps documents apart itself. It is not a `Cache`: `take_cache` does not take it
 PAGED = "cache"
 WRITES_PAGED = CACHE == PAGED  # from 5.24 on attention writes to it; before, transformers' kernels do
 #: names of torch's attention. `kernels.py` registers "varlen": sdpa, but torch's varlen kernel where it `takes_bounds`
@@ -52,16 +52,16 @@ class KeptTokens(NamedTuple):
 
     @classmethod
     def find(cls, needed: torch.Tensor, read=None, documents=None, shows_all: bool = False) -> "KeptTokens | None":
-        """Decides which tokens of a batch are computed. Counting them waits for the device, once.
+        """Decides which tokens of a batch are computed. It waits for the device to count them (documents, too: twice).
 
-        `None`: all tokens are computed. That is so if all are needed, if one is read that is not needed, if a row needs
-        no token (official classes define an output for it), and in a graph, whose sizes follow from no value.
+        `None`: all tokens are computed. That is so if all are needed (without documents), if one is read that is not
+        needed, if a row needs no token (official classes define an output for it), and in a graph.
 
         Args:
             needed: `(batch, length)`, true (or 1) at the tokens that have to be computed.
             read: `(batch or 1, length)`, true where a caller reads a state. `None`: it reads no state outside `needed`.
             documents: [`documents_of`] the batch. Each is a sequence then; else each row is one.
-            shows_all: if all tokens are needed, returns all. `None` then says that some are not, or may not be.
+            shows_all: if all tokens are needed, returns all in any case.
         """
         if is_traced(needed if documents is None else documents):
             return None
@@ -129,8 +129,8 @@ class Layout(NamedTuple):
     "by_bounds"   once for all sequences, which lie end to end, by the bounds of `queries` and `keys`
     """
 
-    #: made by transformers' mask functions for the attention implementation; for linear attention `(batch, length)`, 0
-    #: at padding. `None`: each position sees all others, or (causal) all before it
+    #: as the attention implementation reads it; for linear attention `(batch, length)`, 0 at padding. `None`: each
+    #: position sees all others, or (causal) all before it
     mask: torch.Tensor | None = None
     window: Window | None = None  # replaces the mask where attention runs in blocks
     mode: Literal["whole", "restored", "apart", "by_bounds"] = "whole"

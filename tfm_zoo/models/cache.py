@@ -130,7 +130,7 @@ def use_state_layers(cache: Cache, config) -> None:
 
 
 def take_cache(past_key_values: Cache | None, options: dict) -> Cache | None:
-    """A caller's cache. From 5.24 on it may be the option "cache", which is taken out. (A paged one stays there.)"""
+    """A caller's cache. From transformers 5.24 on it may be an option, which is taken out. (A paged one stays.)"""
     return options.pop("cache") if isinstance(options.get("cache"), Cache) else past_key_values
 
 
@@ -206,7 +206,7 @@ class TfmGenerationMixin(GenerationMixin):
         is_callers = model_kwargs.get(CACHE) is not None
         prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, *sizes)
         cache = model_kwargs.get(CACHE)
-        if is_callers:  # now, since transformers asks for its length before it calls the model
+        if is_callers:  # (Not in `forward`: transformers asks for the cache's length before.)
             target_cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
             use_state_layers(target_cache, self.config)
         elif cache is not None:
@@ -219,7 +219,7 @@ class TfmGenerationMixin(GenerationMixin):
 
     @staticmethod
     def create_masks_for_generate(config, **kwargs) -> dict:
-        """A mask for each type of layer of the decoder, made before a step that may be compiled."""
+        """A mask for each type of layer of the decoder (of padding, where all are linear), for a compiled step."""
         config = config.get_text_config(decoder=True)
         if {*config.layer_types} == {"linear_attention"}:  # transformers before 5.14 has no mask for it
             return kwargs["attention_mask"]

@@ -91,7 +91,7 @@ class TfmEncoderDecoderConfig(WriterFields, TfmConfig):
         config, heads = copy.copy(self), self.decoder_attention_heads
         vars(config).update(  # without the checks that setting a field makes
             num_hidden_layers=self.decoder_layers,
-            layer_types=None,  # one for each of the encoder's layers, if a caller named what they are anyway
+            layer_types=None,  # a caller's list would have the length of the encoder's
             vocab_size=self.decoder_vocab_size,
             intermediate_size=self.decoder_ffn_dim,
             num_attention_heads=heads,

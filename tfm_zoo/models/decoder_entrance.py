@@ -25,7 +25,7 @@ def decoder_batch(
 
     check_inputs(stack, tokens, attention_mask, options, seen)
     kept = documents = None
-    # (Not in a graph with a caller's cache: a graph always numbers documents, and cached keys have no number.)
+    # (Not in a graph with a caller's cache: its mask would always be one of documents, and cached keys have no number.)
     if tokens.position_ids is not None and options.get(PAGED) is None and not (was_given and is_traced(given)):
         documents = documents_of(stack, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)
@@ -69,8 +69,8 @@ def decoder_layouts(
 ) -> dict[str, Layout]:
     """Who attends to whom, for each type of layer."""
     types = stack.layer_types
-    shows_empty_keys = not (cache is None or isinstance(cache, DynamicCache))  # of a static cache: a mask hides them
-    is_step = given.shape[1] == 1 and not shows_empty_keys and needs_no_mask_but_for_padding(stack, given)
+    has_empty_keys = not (cache is None or isinstance(cache, DynamicCache))  # a static cache: a mask has to hide them
+    is_step = given.shape[1] == 1 and not has_empty_keys and needs_no_mask_but_for_padding(stack, given)
     if is_step and attention_mask is None:  # a single token sees itself and all before it
         return dict.fromkeys(types, EVERYTHING)
     like = empty_states(stack, given)

@@ -63,8 +63,8 @@ def takes_inputs_of(base_model: type, forward: Callable) -> Callable:
 
 def shown_signature(base_model: type, forward: Callable) -> tuple[Signature, list[str]]:
     """The signature that callers of a head see, and the names in it that are its base model's. As in official classes,
-    labels stand behind the embeddings, and options last. (A head says itself which positions it reads; `batch` is
-    between [`TfmEncoderDecoderModel`] and its stacks.)"""
+    labels stand behind the embeddings, and options last. Left out are `read_positions`, which a head passes itself, and
+    `batch`, which [`TfmEncoderDecoderModel`] passes to its stacks."""
     self_parameter, *base, kwargs = signature(base_model.forward).parameters.values()
     base = [each for each in base if each.name not in ("read_positions", "batch")]
     names = [each.name for each in base]

@@ -12,7 +12,7 @@ from .batch import FUSED, IGNORED, Tokens, count_in_mask, is_pad_mask, is_readab
 
 logger = logging.get_logger(__name__)
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
-#: how the names of attention implementations begin that keep documents apart as told here (an engine does so itself)
+#: how the names of attention implementations begin that keep documents apart as told here (vLLM does so itself)
 SEPARATED = ("eager", *FUSED, "flex_attention", "flash", "kernels-community/")
 
 
@@ -48,7 +48,7 @@ def check_inputs(stack, tokens: Tokens, attention_mask: object, options: dict, s
     cache (`None`: only the device knows how many). In a decoder, a mask of pairs may cover the room of a static cache,
     and a dict may have one for each type of layer."""
     given, prefix, implementation = tokens.ids_or_embeddings, stack.argument_prefix, stack.config._attn_implementation
-    is_eager = implementation in (None, "eager")  # (A graph holds no text.)
+    is_eager = implementation in (None, "eager")  # (No warning in a graph, which holds no text.)
     if not is_eager and asks_for(stack.config, options, "output_attentions") and not is_traced(given):
         logger.warning_once(
             f"output_attentions=True: attention by {implementation!r} returns no weights. Load the model with "
@@ -74,7 +74,7 @@ def check_inputs(stack, tokens: Tokens, attention_mask: object, options: dict, s
         if each is not None and each.shape != (batch, length) and each.shape != (1, length):
             raise ValueError(f"{prefix}{name} of shape {tuple(each.shape)} should be of shape ({batch}, {length}).")
     embeddings = stack.embeddings
-    # The table may have been resized. An adapter around it has no size, and an engine's later processes have no table.
+    # The table may have been resized. An adapter around it has no size. In vLLM, only the first process has a table.
     num_ids = getattr(getattr(embeddings, "embed_tokens", None), "num_embeddings", stack.vocab_size)
     vocabulary = f"the vocabulary ({prefix}vocab_size)"
     check_values(f"{prefix}input_ids", given if are_ids else None, num_ids, vocabulary)
@@ -166,7 +166,7 @@ def default_positions(stack, given: torch.Tensor, mask=None, seen: int | torch.T
 
 def documents_of(stack, tokens: Tokens, attention_mask: object) -> torch.LongTensor | None:
     """The number of each token's document, `(batch, length)`, if a caller's positions say that rows hold several.
-    `None` if they do not, if a mask of pairs says who attends to whom, and in an engine, which knows it itself.
+    `None` if they do not, if a mask of pairs says who attends to whom, and in a serving engine, which knows it.
 
     A document begins where the positions of real tokens return to 0; in a decoder wherever they do not rise. (A graph
     cannot tell whether there are several, and numbers them always.) Raises a `ValueError` for a model with a part that

@@ -42,7 +42,7 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         raise ValueError(
             f"attn_logit_softcapping={module.softcap}: {implementation!r} has no soft cap; choose 'eager'."
         )
-    is_cpu_sdpa = attend is sdpa_attention_forward and query.device.type == "cpu"  # (and not a function in its place)
+    is_cpu_sdpa = attend is sdpa_attention_forward and query.device.type == "cpu"  # (not another that is called so)
     if is_cpu_sdpa and module.choose_packed_kernel is not None and not is_traced(query):  # set by `inference/packing`
         packed = module.choose_packed_kernel(module, layout, query)
         if packed is not None:

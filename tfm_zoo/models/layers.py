@@ -31,7 +31,7 @@ class TfmLayer(GradientCheckpointingLayer):
 
     With `use_parallel_residual`: `x + attention(norm(x)) + mlp(norm'(x))` (GPT-NeoX), or one norm for both (GPT-J).
 
-    The arguments are those of [`TfmAttention`], and the class of the feed-forward.
+    The arguments are those of [`TfmAttention`], without `stack_config`, and the class of the feed-forward.
     """
 
     def __init__(self, config, layer_idx: int, layer_type: str, is_causal: bool, mlp_class: type[nn.Module]):
@@ -90,7 +90,7 @@ class TfmAttention(nn.Module):
         layer_idx: the layer's number, by which it finds its part of a cache.
         layer_type: `"full_attention"`, `"sliding_attention"` or `"linear_attention"`.
         is_causal: whether a position sees only itself and those before it.
-        stack_config: gives sizes only. It is not kept: a copy would not follow `set_attn_implementation`.
+        stack_config: gives sizes, and what follows from them. (A copy that is kept would not follow `config`.)
     """
 
     attend_biased = None  # DeBERTa's: calls a kernel with a bias of scores that follows from queries and keys
@@ -183,7 +183,7 @@ class TfmMLP(nn.Module):
         self.gate_proj = nn.Linear(width, inner, bias=bias) if self.is_gated else None
         self.up_proj = nn.Linear(width, inner, bias=bias)
         self.down_proj = nn.Linear(inner, width, bias=config.mlp_output_bias)
-        # (One with weights of its own, xIELU, would have them in bfloat16.)
+        # (xIELU, an activation with weights, would have them in bfloat16.)
         self.act_fn = ACT2FN[FASTER_ACTIVATIONS.get(config.hidden_act, config.hidden_act)].to(self.up_proj.weight.dtype)
         self.dropout = nn.Dropout(config.activation_dropout)
 

@@ -1,4 +1,4 @@
-"""Losses over a vocabulary: only labelled positions are projected, and few at a time.
+"""Losses over a vocabulary: unless logits are asked for, only labelled positions are projected, and few at a time.
 
 `model` is a language model: `head`, some layers or `None`, and `lm_head`, the projection.
 """
@@ -70,8 +70,8 @@ def vocabulary_loss(
     states: torch.Tensor, lm_head: nn.Module, labels: torch.Tensor, num_items=None, softcap: float | None = None
 ) -> torch.Tensor:
     """Cross-entropy of `lm_head(states)`, for states `(tokens, hidden_size)` and labels `(tokens,)`; nan without any
-    label. Few logits are held at once, unless processes share `lm_head`. `num_items` divides the summed loss, for a
-    step of several batches. `None`: the number of labels."""
+    label. Few logits are held at once (all in a graph, or if processes share `lm_head`). `num_items` divides the summed
+    loss, for a step of several batches. `None`: the number of labels."""
     vocabulary = getattr(lm_head, "out_features", WIDE)  # (a stand-in for a projection may lack it)
     chunk = min(CHUNK, max(1, MANY // vocabulary))
     # Each call of a divided layer gathers its parts from all processes, so all processes must call it equally often.
@@ -139,6 +139,6 @@ def per_label(loss: torch.Tensor, labels: torch.LongTensor, num_items: int | tor
 
 
 def is_divided(layer: nn.Module) -> bool:
-    """Whether processes gather a layer's parameters for each call: with FSDP, ZeRO-3 and tensor parallelism."""
+    """Whether processes share a layer's parameters: with FSDP, ZeRO-3 and tensor parallelism."""
     marked = any(hasattr(parameter, mark) for parameter in layer.parameters(recurse=False) for mark in SHARDED)
     return marked or type(layer).__module__.startswith("torch.distributed")  # FSDP2 may have gathered them just now

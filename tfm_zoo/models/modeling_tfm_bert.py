@@ -40,9 +40,9 @@ class TfmBertModel(TfmStack, TfmBertPreTrainedModel):
     - `input_ids` `(batch, length)`, or `inputs_embeds` `(batch, length, embedding_size)` in their place;
     - `attention_mask` `(batch, length)`, 1 at real tokens and 0 at padding, or `(batch, 1, length, length)`;
     - `token_type_ids`, and `task_type_ids` if the model has tasks, `(batch, length)`. `None`: the first;
-    - `position_ids` `(batch or 1, length)`, from 0. `None`: counted from the left, padding included (BERT), or over
-      real tokens, with -1 at padding (`config.position_ids_from_padding`). Where those of real tokens return to 0
-      within a row, another document begins, and sees no other, unless a mask of pairs says so;
+    - `position_ids` `(batch or 1, length)`, from 0. `None`: counted from the left, padding included (BERT), or over ids
+      other than `pad_token_id`, which gets -1 (`config.position_ids_from_padding`). Where those of real tokens return
+      to 0 within a row, another document begins, and sees no other, unless a mask of pairs says so;
     - `read_positions` `(batch, length)`, true where the caller reads the last hidden state: padding is computed if some
       of it is read. `None`: the caller reads real tokens only;
     - `output_hidden_states`, `output_attentions` and `return_dict`.
@@ -243,8 +243,8 @@ class TfmBertForMaskedLM(TfmBertHead):
         **kwargs,
     ) -> modeling_outputs.MaskedLMOutput:
         """Called with the arguments of [`TfmBertModel`], which [`WithHead`] gathers into `inputs`. Gives the loss of
-        the labels, and `logits` `(batch, length, vocab_size)`, zero at padding. (With `skip_padding=False`, or if a
-        label stands at padding, they are made of padding, too.)
+        the labels, and `logits` `(batch, length, vocab_size)`, zero at padding. (They are computed there with
+        `skip_padding=False`, in a graph, and for a label at padding or a hook on the head.)
 
         Args:
             labels: `(batch, length)`, token ids, -100 where there is nothing to predict.
@@ -267,7 +267,7 @@ class TfmBertForMaskedLM(TfmBertHead):
         if to_project is not None:
             states, labels = to_project.keep(states), labels if labels is None else to_project.keep(labels)
         loss, logits = vocabulary_outputs(self, states, labels, with_logits, num_items)
-        return outputs, loss, logits if to_project is None else to_project.restore(logits)
+        return outputs, loss, (logits if to_project is None else to_project.restore(logits))
 
 
 class TfmBertForReplacedTokenDetection(TfmBertHead):

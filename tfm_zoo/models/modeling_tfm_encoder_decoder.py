@@ -179,7 +179,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
         self.add_stack([config.layer_type] * config.decoder_layers, config.decoder_vocab_size, is_causal=True)
-        if config.norm_target_tokens:
+        if config.norm_target_tokens:  # the norm moves before the positions
             self.embeddings.token_projection, self.embeddings.norm = self.embeddings.norm, None
             self.embeddings.embed_tokens.embed_scale = 1.0
         self.post_init()
@@ -257,7 +257,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             encoder_outputs: the encoder's, in place of its inputs, or a tuple that begins with its last hidden state.
             decoder_input_ids: `(batch, length)`, the target's tokens after those in the cache, or else
                 `decoder_inputs_embeds` `(batch, length, embedding_size)`. `None`: the source's, shifted to the right,
-                if the two share embeddings (BART's denoising) and `config.reads_source_again`.
+                if the two share a vocabulary (BART's denoising) and `config.reads_source_again`.
             decoder_attention_mask, decoder_position_ids, read_positions, use_cache: as for [`TfmGPTModel`].
             past_key_values: an `EncoderDecoderCache`, or a cache for the decoder's own keys; it is written to.
 
@@ -377,7 +377,8 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
             table = "the vocabulary (decoder_vocab_size)"
             self.check_labels(labels, shape, classes, table, inputs="the decoder's inputs")
             inputs["use_cache"] = False  # whatever the caller says: a loss decodes nothing
-            # (The target's padding has no label: the decoder stops before it, without a mask.)
+            # Tokens behind a row's last label, such as padding, need not be computed. For logits, all count as read:
+            # `None` would leave the mask's padding out in training.
             read = torch.ones_like(labels, dtype=torch.bool) if with_logits else labelled(labels)
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states = outputs.last_hidden_state

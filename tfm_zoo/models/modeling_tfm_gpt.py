@@ -69,8 +69,8 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
-        """As in transformers. sentence-transformers pools the last token if the configuration names a `...ForCausalLM`,
-        and the mean of GPT and GPT-2, whose official heads are named otherwise: it names the loaded class of these."""
+        """As in transformers. sentence-transformers pools the last token of what the configuration calls a
+        `...ForCausalLM`. Official GPT and GPT-2 are not called so, and it pools the mean: here they get their class."""
         loaded = super().from_pretrained(*args, **kwargs)
         config = (loaded[0] if isinstance(loaded, tuple) else loaded).config
         if (config.official or {}).get("model_type") in ("openai-gpt", "gpt2"):
@@ -137,7 +137,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
         has_layers, scale = config.lm_head_transform, multiplier(config.logit_scale)
-        width = config.embedding_size if has_layers else config.output_size  # that of embeddings, if they are tied
+        width = config.embedding_size if has_layers else config.output_size  # of embeddings, which may be tied
         self.head = TfmPredictionHead(config, width) if has_layers else scale
         self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)  # `vocabulary_outputs` calls both
         self.post_init()
@@ -170,7 +170,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
             self.check_labels(labels, shape)
             targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if targets is None else targets
             self.check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)
-            # A label's own position counts as read, too. Else even full rows would be cut, by their last token alone.
+            # A label's own position counts as read, too. Else every full row would lose its last token, for no gain.
             read = labelled(targets) if labels is None else labelled(targets) | labelled(labels)
         with_logits = makes_logits(self, targets, return_logits)
         read = torch.ones_like(read) if with_logits and read is not None else read
@@ -185,9 +185,9 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         return self.headed(modeling_outputs.MoeCausalLMOutputWithPast, outputs, **own)
 
     def prepare_inputs_for_generation(self, input_ids, past_key_values=None, inputs_embeds=None, cache=None, **kwargs):
-        """As in transformers, which cuts `input_ids` to the last `next_sequence_length`, and asks the signature for
-        `inputs_embeds`. Where LongRoPE changes, neither cache nor cut is passed: the model reads the whole text again.
-        (From 5.24 on, `past_key_values` is `cache`.)"""
+        """As in transformers, which cuts `input_ids` to the last `next_sequence_length`. Where LongRoPE changes, no
+        cache and no cut are passed: the model reads all of the text. (transformers looks for `inputs_embeds` in the
+        signature. From 5.24 on, `past_key_values` is `cache`.)"""
         cache = past_key_values if cache is None else cache
         if self.config.renew_longrope_cache and cache is not None:
             last = self.config.rope_parameters["original_max_position_embeddings"]

@@ -21,7 +21,7 @@ class Source(NamedTuple):
     """What the decoder of an encoder-decoder reads of the source."""
 
     states: torch.Tensor  # the encoder's, `(sources, source length, hidden_size)`; of kept tokens, in one row
-    keys_kept: KeptTokens | None  # restore keys and values. `None`: states are padded, or attention runs by bounds
+    keys_kept: KeptTokens | None  # put keys and values into padded rows. `None`: those are padded, or run by bounds
     layout: Layout  # which positions of the source are seen
     both_caches: EncoderDecoderCache | None  # of target and source, whose keys are computed once in a generation
 
@@ -257,7 +257,7 @@ def takes_source(cache: Cache, length: int) -> bool:
 
 
 def with_shared_source(cache: EncoderDecoderCache, length: int) -> EncoderDecoderCache:
-    """A new cache of `generate`, with a source that beams share. A static one that takes this `length` stays."""
+    """`generate`'s new cache, with a part for the source that beams share (but a static one of this `length` stays)."""
     source_cache = cache.cross_attention_cache
     if any(hasattr(layer, "max_cache_len") for layer in source_cache.layers) and takes_source(source_cache, length):
         return cache

@@ -98,8 +98,8 @@ class TfmStack:
     of_whole_rows = {"has_linear_attention": "the state of linear attention", "round_alibi": "ALiBi rounded by places"}
 
     def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
-        """Makes the modules; `layer_types` names each layer's type of attention (see [`TfmAttention`]). Positions count
-        from 0. A table reads them from row `embeddings.first_row` on. Rotary ones begin at `first_position`."""
+        """Makes the modules; `layer_types` names each layer's type of attention (see [`TfmAttention`]).
+        `position_ids` count from 0. A table adds `embeddings.first_row` to them, rotary ones add `first_position`."""
         config = self.config
         stack_config = config.get_text_config(decoder=is_causal)  # a copy in the decoder of an encoder-decoder
         self.layer_types, self.vocab_size, self.input_width = layer_types, vocab_size, config.embedding_size
