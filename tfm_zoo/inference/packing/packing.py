@@ -235,7 +235,8 @@ def name_of(dtype: str | torch.dtype | None) -> str | None:
     """
     name = None if dtype is None else str(dtype).removeprefix("torch.")
     if name is not None and name not in WEIGHTS:
-        raise ValueError(f"dtype={dtype!r} should be None, or one of {', '.join(map(repr, WEIGHTS))}.")
+        why = " (few CPUs compute float16 as fast; bfloat16 is as small)" if name == "float16" else ""
+        raise ValueError(f"dtype={dtype!r} should be None, or one of {', '.join(map(repr, WEIGHTS))}{why}.")
     return name
 
 
