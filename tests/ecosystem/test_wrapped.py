@@ -32,6 +32,13 @@ def test_autocast(head):
         assert 0 < (made - exact).norm() <= 2 * (cast - exact).norm() < 0.2 * exact.norm()
 
 
+def test_float16_in_autocast():
+    """As trl trains it. On a CPU, autocast joins no states of float16 (and torch's LayerNorm takes none)."""
+    model = tiny_model(TfmGPTForCausalLM, norm_type="rmsnorm", position_embedding_type="rotary").half()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(**ragged_batch(TfmGPTForCausalLM, labels=True)).loss.isfinite()
+
+
 def joined(tensors: dict) -> torch.Tensor:
     return torch.cat([each.flatten().float() for each in tensors_in(tensors).values()])
 

@@ -20,9 +20,9 @@ IGNORED = -100  # the label of a position without one
 #: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (`ModelOutput` tells:
 #: from 5.24 on it has the old name as a property.)
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
-#: the option with a paged cache, which keeps documents apart itself. It is not a `Cache`: `take_cache` does not take it
+#: the option with a paged cache, which is not a `Cache` and keeps documents apart itself: `take_cache` leaves it alone
 PAGED = "cache"
-WRITES_PAGED = CACHE == PAGED  # from 5.24 on attention writes to it; before, transformers' kernels do
+WRITES_PAGED = CACHE == "cache"  # attention writes to a paged cache from 5.24 on; before, transformers' kernels do
 #: names of torch's attention. `kernels.py` registers "varlen": sdpa, but torch's varlen kernel where it `takes_bounds`
 FUSED = ("sdpa", "varlen")
 
@@ -52,7 +52,7 @@ class KeptTokens(NamedTuple):
 
     @classmethod
     def find(cls, needed: torch.Tensor, read=None, documents=None, shows_all: bool = False) -> "KeptTokens | None":
-        """Decides which tokens of a batch are computed. It waits for the device to count them (documents, too: twice).
+        """Decides which tokens of a batch are computed. It waits for the device: once, or with documents twice.
 
         `None`: all tokens are computed. That is so if all are needed (without documents), if one is read that is not
         needed, if a row needs no token (official classes define an output for it), and in a graph.
@@ -61,7 +61,7 @@ class KeptTokens(NamedTuple):
             needed: `(batch, length)`, true (or 1) at the tokens that have to be computed.
             read: `(batch or 1, length)`, true where a caller reads a state. `None`: it reads no state outside `needed`.
             documents: [`documents_of`] the batch. Each is a sequence then; else each row is one.
-            shows_all: if all tokens are needed, returns all in any case.
+            shows_all: if all tokens are needed, returns [`all_of`] them instead of `None`.
         """
         if is_traced(needed if documents is None else documents):
             return None
@@ -141,12 +141,12 @@ class Layout(NamedTuple):
     masks: list[torch.Tensor] | None = None  # where attention runs "apart", the part of the mask of each sequence
 
     def with_parts(self) -> "Layout":
-        """The layout with its `masks`. (Not in a layer: a compiled one cannot read `queries.indices`.)"""
+        """The layout with its `masks`, made before the layers run: a compiled layer cannot read `queries.indices`."""
         has_parts = self.mode == "apart" and self.mask is not None
         return self._replace(masks=self.queries.parts_of(self.mask)) if has_parts else self
 
 
-#: no limits but causality, which eager attention reads from a mask, and other kernels from the layer (`is_causal`)
+#: no limits but causality, which kernels read from the layer (`is_causal`). (Eager attention reads it from a mask.)
 EVERYTHING = Layout()
 
 
@@ -190,7 +190,7 @@ def count_in_mask(attention_mask: torch.Tensor) -> torch.LongTensor:
 def is_traced(states: torch.Tensor) -> bool:
     """Whether a graph is being made, or a function transformed, in which the values of a tensor cannot be read."""
     is_stand_in = type(states) is not torch.Tensor or states.is_meta  # such as a fake tensor
-    # (The last is asked last: torch.compile cannot trace it.)
+    # (`is_functorch_wrapped_tensor` comes last: torch.compile cannot trace it.)
     if is_stand_in or torch.compiler.is_compiling() or torch.jit.is_tracing() or is_functorch_wrapped_tensor(states):
         return True
     return states.is_cuda and torch.cuda.is_current_stream_capturing()

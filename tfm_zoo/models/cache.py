@@ -13,7 +13,7 @@ SMALL = 1 << 15  # elements in the keys of a layer, up to which a copy is cheape
 
 
 class TfmGrowingLayer(DynamicLayer):
-    """Keys and values of one layer, `(batch, heads, length, head_dim)`: views of the start of larger buffers.
+    """Keys and values of one layer, `(batch, heads, length, head_dim)`: once they are long, views of larger buffers.
 
     Cropping and selecting replace these views. The next step then makes new buffers.
     """
@@ -51,7 +51,7 @@ class TfmGrowingLayer(DynamicLayer):
         self.hand_out(length)
 
     def hand_out(self, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Makes the first `length` positions of the buffers keys and values, and returns them."""
+        """Sets `keys` and `values` to the first `length` positions of the buffers, and returns them."""
         self.views = tuple(buffer[:, :, :length] for buffer in self.buffers)
         self.keys, self.values = self.views
         return self.views
@@ -64,7 +64,7 @@ class TfmGrowingLayer(DynamicLayer):
 
 
 def is_writable(states: torch.Tensor) -> bool:
-    """Whether a tensor may be written to: one made in inference mode only within it."""
+    """Whether a tensor may be written to. One that was made in inference mode may be only in that mode."""
     return torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or not states.is_inference()
 
 
@@ -78,8 +78,7 @@ def use_own_layers(cache: Cache, config) -> Cache:
 
 class TfmStateLayer(DynamicLayer, LinearAttentionLayer):
     """The state of a layer with linear attention stands for keys, `(batch, heads, head_dim + 1, head_dim)`, and the
-    number of positions in it for values, `(batch,)`. (Of transformers' own layer, which does not count them, it has the
-    class: no mask is made for it.)"""
+    number of positions in it for values, `(batch,)`. (transformers makes no mask for this kind of layer.)"""
 
     is_compileable, is_croppable, supports_early_init = True, False, False
 
@@ -206,7 +205,7 @@ class TfmGenerationMixin(GenerationMixin):
         is_callers = model_kwargs.get(CACHE) is not None
         prepared = super()._prepare_cache_for_generation(generation_config, model_kwargs, mode, *sizes)
         cache = model_kwargs.get(CACHE)
-        if is_callers:  # (Not in `forward`: transformers asks for the cache's length before.)
+        if is_callers:  # (done here, since transformers asks for the cache's length before it calls `forward`)
             target_cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
             use_state_layers(target_cache, self.config)
         elif cache is not None:
@@ -218,7 +217,7 @@ class TfmGenerationMixin(GenerationMixin):
         return use_own_layers(cache, self.config)
 
     @staticmethod
-    def create_masks_for_generate(config, **kwargs) -> dict:
+    def create_masks_for_generate(config, **kwargs) -> dict | torch.Tensor:
         """A mask for each type of layer of the decoder (of padding, where all are linear), for a compiled step."""
         config = config.get_text_config(decoder=True)
         if {*config.layer_types} == {"linear_attention"}:  # transformers before 5.14 has no mask for it

@@ -56,8 +56,8 @@ def find_kept(stack, given: torch.Tensor, mask: object, read_positions, document
             read_positions = mask.bool()
         if read_positions is not None:
             real = None if mask is None else mask.to(read_positions)
-            # (`read_positions` again: with a label at padding, all tokens are computed.)
-            kept = KeptTokens.find(needed_up_to(read_positions, real), read_positions)
+            needed = needed_up_to(read_positions, real)
+            kept = KeptTokens.find(needed, read=read_positions)  # (if padding has a label, all tokens are computed)
     elif documents is not None and not is_traced(documents) and takes_bounds(stack, empty_states(stack, given)):
         # (Other kernels tell documents apart by a mask.)
         kept = KeptTokens.find(torch.ones_like(documents) if mask is None else mask, read_positions, documents)

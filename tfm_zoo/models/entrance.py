@@ -52,7 +52,7 @@ def encoder_batch(
     if tokens.position_ids is None:
         tokens = tokens._replace(position_ids=default_positions(stack, given))
     if stack.config.dropped_token_id is not None:
-        tokens = with_masks_dropped(stack, tokens, mask, documents)
+        tokens = without_mask_tokens(stack, tokens, mask, documents)
     if reads_first and is_pad_mask(mask):
         first = torch.arange(given.shape[1], device=given.device)[None] == 0
         read_positions = first if read_positions is None else read_positions.to(given.device).bool() | first
@@ -71,8 +71,8 @@ def encoder_batch(
 
 
 def known_padding(mask: object, documents, read_positions) -> tuple[object, KeptTokens | None]:
-    """The mask, `None` if it surely hides no padding; and the tokens that are computed, `None`: all of them. On a CPU
-    the mask is read first, which is faster than a count. Other devices are waited for once only, for the count."""
+    """Returns the mask, `None` if it surely hides no padding, and the tokens that are computed, `None`: all of them. On
+    a CPU the mask is read first, which is faster than a count. Other devices are waited for once, for the count."""
     if documents is None and not is_pad_mask(mask):
         return mask, None
     if documents is None and is_readable(mask) and mask.all():
@@ -115,14 +115,14 @@ def shown_keys(mask: torch.Tensor, like: torch.Tensor) -> torch.BoolTensor | Non
 
 
 def added_to_scores(sees: torch.BoolTensor, dtype: torch.dtype, unseen: float = -torch.inf) -> torch.Tensor:
-    """A mask of numbers, from one that is true where a query sees a key. (sdpa would make it in every call.)"""
+    """A mask of numbers, from one that is true where a query sees a key."""
     return torch.zeros(sees.shape, dtype=dtype, device=sees.device).masked_fill_(~sees, unseen)
 
 
 def find_layouts(
     stack, like: torch.Tensor, mask: object, kept: KeptTokens | None, shows_weights: bool = False, **options
 ) -> dict[str, Layout]:
-    """Who attends to whom, for each type of layer, by the caller's mask: all tokens, or those `kept`.
+    """Who attends to whom, for each type of layer, by the caller's mask: among all tokens, or only among those `kept`.
     `shows_weights`: attention weights are asked for, those of the padded batch. `like` are [`empty_states`]; the
     `options` are those of [`padded_layout`]."""
     mask = as_attention_reads(stack.config, mask, like)
@@ -153,11 +153,11 @@ def padded_layout(
     besides, such as a decoder's cache."""
     config, make = stack.config, MASKS[layer_type][stack.is_causal]
     if documents is not None:
-        # (A graph cannot tell whether there are several.)
+        # (In a graph nothing is raised: documents are always numbered there, even a single one.)
         if "flash" in (config._attn_implementation or "") and not (config.has_position_bias or is_traced(documents)):
             raise ValueError(
                 "position_ids begin anew within a row: choose sdpa. Flash attention takes it only where padding is left"
-                " out: not with hooks, outputs of layers, labels at it, scaled rotary positions or skip_padding=False."
+                " out: not with hooks, outputs of layers, labels there, scaled rotary positions or skip_padding=False."
             )
         mask_options["and_mask_function"] = lambda row, head, query, key: documents[row, query] == documents[row, key]
     elif in_blocks and layer_type == "sliding_attention":
@@ -183,17 +183,17 @@ def find_window(config, like: torch.Tensor, attention_mask: torch.Tensor | None,
     return Window(places, size - 1, 0) if is_causal else Window(places, size, size)
 
 
-def with_masks_dropped(stack, tokens: Tokens, mask: torch.Tensor | None, documents=None) -> Tokens:
-    """Tokens with embeddings instead of ids: zero at masks, others larger the more masks a sequence has, as if
-    dropout had left out what is masked (ESM-2, Lin et al. 2023). A row with masks holds one of the `documents`."""
+def without_mask_tokens(stack, tokens: Tokens, mask: torch.Tensor | None, documents=None) -> Tokens:
+    """Tokens with embeddings instead of ids: zero at mask tokens, others larger the more of these a sequence has, as if
+    dropout had left out what is masked (ESM-2, Lin et al. 2023). Raises a `ValueError` for a packed row with some."""
     ids = tokens.ids_or_embeddings
     if ids.dim() == 3:
         return tokens
-    masks, lengths = ids == stack.config.dropped_token_id, ids.shape[1]
-    if documents is not None and not is_traced(ids) and masks.any():
+    is_mask, lengths = ids == stack.config.dropped_token_id, ids.shape[1]
+    if documents is not None and not is_traced(ids) and is_mask.any():
         causes = "position_ids begin anew within a row, whose masks (dropped_token_id) would scale all its sequences"
         raise ValueError(f"{causes}. Give each sequence a row of its own, padded.")
     lengths = mask.sum(dim=1) if is_pad_mask(mask) else lengths
-    scale = (1 - MASKED) / (1 - masks.sum(dim=1).float() / lengths)
-    embeddings = stack.embeddings.embed_tokens(ids).masked_fill(masks.unsqueeze(-1), 0.0)
+    scale = (1 - MASKED) / (1 - is_mask.sum(dim=1).float() / lengths)
+    embeddings = stack.embeddings.embed_tokens(ids).masked_fill(is_mask.unsqueeze(-1), 0.0)
     return tokens._replace(ids_or_embeddings=(embeddings * scale[:, None, None]).to(embeddings.dtype))

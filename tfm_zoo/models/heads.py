@@ -19,9 +19,9 @@ Inputs = dict[str, Any]  # the arguments of a base model by name, `None` where a
 
 
 class WithHead:
-    """A base model, to which subclasses add a head. Callers pass it the arguments of its base model, labels and
-    options. Its `forward(self, inputs, labels, *, options, **kwargs)` is wrapped: the arguments of the base model are
-    gathered into one dict, `inputs`."""
+    """A model made of a base model, `model`, and a subclass's head. Callers pass the base model's arguments, labels and
+    options. The `forward(self, inputs, labels, *, options, **kwargs)` of a subclass is wrapped here: it gets the base
+    model's arguments in one dict, `inputs`."""
 
     model_class: type[nn.Module]
     model_options: dict[str, bool] = {}

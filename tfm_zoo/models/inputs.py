@@ -29,7 +29,7 @@ def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, p
 
 
 def given_in(inputs: dict, prefix: str = "") -> torch.Tensor:
-    """[`one_of`] the ids and the embeddings among a base model's inputs."""
+    """The ids or the embeddings in a base model's inputs, whichever the caller gives."""
     return one_of(inputs[f"{prefix}input_ids"], inputs[f"{prefix}inputs_embeds"], prefix)
 
 
@@ -48,9 +48,9 @@ def check_inputs(stack, tokens: Tokens, attention_mask: object, options: dict, s
     cache (`None`: only the device knows how many). In a decoder, a mask of pairs may cover the room of a static cache,
     and a dict may have one for each type of layer."""
     given, prefix, implementation = tokens.ids_or_embeddings, stack.argument_prefix, stack.config._attn_implementation
-    is_eager = implementation in (None, "eager")  # (No warning in a graph, which holds no text.)
+    is_eager = implementation in (None, "eager")
     if not is_eager and asks_for(stack.config, options, "output_attentions") and not is_traced(given):
-        logger.warning_once(
+        logger.warning_once(  # (not in a graph, which holds no text)
             f"output_attentions=True: attention by {implementation!r} returns no weights. Load the model with "
             "attn_implementation='eager', or call model.set_attn_implementation('eager')."
         )
@@ -96,7 +96,7 @@ def fits_pairs(mask: torch.Tensor, rows: int, heads: int, queries: int) -> bool:
 
 
 def check_other_mask(stack, attention_mask: torch.Tensor, batch: int, length: int, seen: int) -> None:
-    """Raises a `ValueError` for a mask that is not `(batch or 1, heads or 1, length or 1, seen + length)`."""
+    """Raises a `ValueError` for a mask that is not `(batch or 1, heads or 1, length or 1, seen + length or more)`."""
     prefix, shape, whole = stack.argument_prefix, tuple(attention_mask.shape), seen + length
     fits = fits_pairs(attention_mask, batch, stack.num_heads, length)
     if not fits or not (shape[3] == whole or (stack.is_causal and shape[3] > length)):
@@ -184,7 +184,7 @@ def documents_of(stack, tokens: Tokens, attention_mask: object) -> torch.LongTen
     begins, steps = position_ids == 0, position_ids.diff(dim=1, prepend=position_ids[:, :1])
     if stack.is_causal:
         begins = begins | (steps <= 0)
-    else:  # where positions count up, a row may begin inside a document
+    else:  # where positions count up, the first need not be 0
         counts_up = (begins | (steps == 1) | (position_ids < 0))[:, 1:].all(dim=1, keepdim=True)
         begins = torch.cat((begins[:, :1] | counts_up, begins[:, 1:]), dim=1)
     documents = (begins & (position_ids >= 0)).cumsum(dim=1)

@@ -42,12 +42,12 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         raise ValueError(
             f"attn_logit_softcapping={module.softcap}: {implementation!r} has no soft cap; choose 'eager'."
         )
-    is_cpu_sdpa = attend is sdpa_attention_forward and query.device.type == "cpu"  # (not another that is called so)
+    is_cpu_sdpa = attend is sdpa_attention_forward and query.device.type == "cpu"  # (not a user's "sdpa")
     if is_cpu_sdpa and module.choose_packed_kernel is not None and not is_traced(query):  # set by `inference/packing`
         packed = module.choose_packed_kernel(module, layout, query)
         if packed is not None:
             return packed
-    # In a graph transformers' function stays, except for a step of grouped heads, whose shared keys it would copy.
+    # In a graph transformers' function stays, but for one query of grouped heads, for which it would repeat the keys.
     # (Not `is_traced`, which is true of fake tensors and under `vmap`, too.)
     is_graph = is_cpu_sdpa and (torch.compiler.is_compiling() or torch.jit.is_tracing())
     is_grouped_step = is_cpu_sdpa and module.num_key_value_groups > 1 and query.shape[2] <= 1
@@ -57,7 +57,7 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         attend = attend if is_traced(query) else dropped_attention_forward
     elif is_cpu_sdpa and (is_grouped_step or not is_graph):
         attend = cpu_attention_forward
-    # What the layout asks for goes around it.
+    # What the layout and DeBERTa ask for goes around it.
     if layout.bias is not None:
         attend = partial(attend, position_bias=layout.bias)
     if module.attend_biased is not None:
@@ -70,9 +70,8 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
 
 
 def takes_bounds(stack, states: torch.Tensor) -> bool:
-    """Whether attention (but not linear attention) takes real tokens laid end to end, and their bounds. Flash attention
-    does. `"varlen"` does if torch's kernel (from 2.11 on) takes `states`, which are of the model's dtype and on its
-    device; otherwise it is `"sdpa"`, on a batch whose padding is restored."""
+    """Whether attention (not linear attention) takes tokens laid end to end, and their bounds: flash attention, and
+    `"varlen"` if torch's kernel (from 2.11 on) takes `states` of this dtype and device. Else it is `"sdpa"`."""
     config, head_dim = stack.config, stack.key_heads_and_dim[1]
     if (implementation := config._attn_implementation) != "varlen":
         return "flash" in (implementation or "")
@@ -126,7 +125,7 @@ def eager_attention_forward(module, query, key, value, attention_mask, scaling, 
 
 
 def attend_nothing(module, query, key, value, attention_mask, scaling, **kwargs):
-    """[`eager_attention_forward`] of a batch without rows, whom no mask concerns, and which some kernels refuse."""
+    """[`eager_attention_forward`] without a mask, for a batch without rows, which some kernels refuse."""
     return eager_attention_forward(module, query, key, value, None, scaling)
 
 
@@ -207,7 +206,7 @@ def attend_apart(attend: Callable, layout: Layout, module, query, key, value, at
     kept, masks = layout.queries, layout.masks
     if layout.window is not None:  # [`attend_in_blocks`] takes places instead of a mask
         masks = (kept.indices % kept.shape[1])[None].split(kept.lengths, dim=1)
-    # (In groups, dropout would be drawn in another order, and a graph would hold for these lengths alone.)
+    # (Neighbours are not joined with dropout, whose order would change, nor in a graph, which is for all lengths.)
     alone = masks or kwargs.get("dropout") or torch.compiler.is_compiling()
     runs = [(n, 1) for n in kept.lengths] if alone else [(n, len([*alike])) for n, alike in groupby(kept.lengths)]
     sizes, outputs = [length * count for length, count in runs], []

@@ -77,7 +77,7 @@ class TfmLayer(GradientCheckpointingLayer):
         output = modules[name](hidden_states if self.is_post_norm else norm(hidden_states), *args, **kwargs)
         output = output[0] if isinstance(output, tuple) else output  # (attention returns weights, too)
         output = output if output_norm is None else output_norm(output)
-        # (A module's call costs more than the question.)
+        # (To ask is cheaper than to call a dropout that does nothing.)
         hidden_states = hidden_states + (dropout(output) if dropout.training else output)
         return norm(hidden_states) if self.is_post_norm else hidden_states
 
@@ -90,11 +90,11 @@ class TfmAttention(nn.Module):
         layer_idx: the layer's number, by which it finds its part of a cache.
         layer_type: `"full_attention"`, `"sliding_attention"` or `"linear_attention"`.
         is_causal: whether a position sees only itself and those before it.
-        stack_config: gives sizes, and what follows from them. (A copy that is kept would not follow `config`.)
+        stack_config: gives sizes, and what follows from them. (Not stored: a copy would not follow `config`.)
     """
 
     attend_biased = None  # DeBERTa's: calls a kernel with a bias of scores that follows from queries and keys
-    #: `None`, or a function of `inference/packing`: from layer, layout and queries to a kernel on a CPU, if it has one
+    #: set by `inference/packing`: a function of layer, layout and queries, which gives a kernel of a CPU or `None`
     choose_packed_kernel = None
 
     def __init__(self, config, layer_idx: int, layer_type: str, is_causal: bool, stack_config):
@@ -120,7 +120,7 @@ class TfmAttention(nn.Module):
         self.steps = [step for step, is_taken in steps if is_taken]  # methods that queries, keys and values pass
         self.sliding_window = None
         if layer_type == "sliding_attention":
-            # Kernels that take bounds read this width, the position itself included; the others read the layout.
+            # Kernels that take bounds read this width, others the layout. It includes the position itself.
             self.sliding_window = config.sliding_window if is_causal else config.sliding_window + 1
 
     def forward(
@@ -134,7 +134,7 @@ class TfmAttention(nn.Module):
         """`(batch, length, hidden_size)` in and out, and attention weights `(batch, heads, length, keys)` or `None`.
 
         `position_embeddings`: what the `prepare` of `rotary_emb` gives for the positions, such as cosines and sines.
-        `past_key_values`: keys and values (linear attention: a state) of earlier positions. These are added to it.
+        `past_key_values`: keys and values (linear attention: a state) of earlier positions. Those of these are added.
         """
         shape = (-1, self.head_dim)
         query = self.q_proj(hidden_states).unflatten(-1, shape).transpose(1, 2)  # (batch, heads, length, head_dim)

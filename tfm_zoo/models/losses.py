@@ -36,7 +36,7 @@ def vocabulary_outputs(model, states, labels, with_logits: bool, num_items=None,
         return vocabulary_loss(head(states), model.lm_head, labels, num_items, softcap), None
     states, loss = head(states), None
     logits = soft_capped(model.lm_head(select_positions(states, logits_to_keep)), softcap)
-    # (Positions that are chosen by a tensor may be as many as all, in another order.)
+    # (Equal shapes say nothing if a tensor has chosen the positions: they may stand in another order.)
     if labels is not None and isinstance(logits_to_keep, int) and logits.shape[:-1] == labels.shape:
         loss = logits_loss(logits.flatten(0, 1), labels.flatten(), num_items)
     elif labels is not None:
@@ -97,7 +97,7 @@ class ChunkedLoss(torch.autograd.Function):
             with torch.enable_grad():
                 part = part.detach().requires_grad_()
                 logits = soft_capped(lm_head(part), softcap)
-            # (In float32, `logits` themselves are overwritten. No backward pass reads them.)
+            # (`.float()` may copy nothing: then `logits` are overwritten. No backward pass reads them.)
             loss, gradient = loss_and_gradient(logits.detach().float(), targets)
             total += loss
             gradient, *gradients = torch.autograd.grad(logits, (part, *learned), gradient.to(logits), allow_unused=True)
@@ -111,7 +111,7 @@ class ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         if torch.is_grad_enabled() or ctx.gradients is None:
-            raise RuntimeError("A loss in chunks cannot be differentiated twice: call it with return_logits=True.")
+            raise RuntimeError("A loss in chunks cannot be differentiated twice: give the model return_logits=True.")
         gradients, ctx.gradients = ctx.gradients, None  # they are changed in place
         return None, None, None, None, *(None if each is None else each.mul_(gradient) for each in gradients)
 
@@ -127,7 +127,7 @@ def loss_and_gradient(logits: torch.Tensor, labels: torch.LongTensor) -> tuple[t
 
 
 def logits_loss(logits: torch.Tensor, labels: torch.LongTensor, num_items: int | torch.Tensor | None) -> torch.Tensor:
-    """[`vocabulary_loss`] of logits `(tokens, vocab_size)` that have been made; with `num_items=1` their sum."""
+    """[`vocabulary_loss`] from logits `(tokens, vocab_size)` that have been made; summed with `num_items=1`."""
     labels = labels.to(logits.device)
     return per_label(F.cross_entropy(logits.float(), labels, reduction="sum"), labels, num_items)
 

@@ -230,7 +230,7 @@ class TfmBertForMaskedLM(TfmBertHead):
         super().__init__(config)
         width = config.embedding_size if config.lm_head_transform else config.hidden_size
         self.head = TfmPredictionHead(config, width) if config.lm_head_transform else None
-        self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)  # `vocabulary_outputs` calls both
+        self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)  # see `vocabulary_outputs`
         self.post_init()
 
     def forward(
@@ -243,8 +243,8 @@ class TfmBertForMaskedLM(TfmBertHead):
         **kwargs,
     ) -> modeling_outputs.MaskedLMOutput:
         """Called with the arguments of [`TfmBertModel`], which [`WithHead`] gathers into `inputs`. Gives the loss of
-        the labels, and `logits` `(batch, length, vocab_size)`, zero at padding. (They are computed there with
-        `skip_padding=False`, in a graph, and for a label at padding or a hook on the head.)
+        the labels, and `logits` `(batch, length, vocab_size)`, zero at padding. (There they are computed only
+        with `skip_padding=False`, for a label at padding or a hook on the head, if a row is empty, and in a graph.)
 
         Args:
             labels: `(batch, length)`, token ids, -100 where there is nothing to predict.
@@ -259,7 +259,8 @@ class TfmBertForMaskedLM(TfmBertHead):
         """The encoder's outputs, and the loss and the logits of the vocabulary. Logits are made of real tokens, even if
         a hook on a layer sees padding; but of all tokens if a hook on the head sees them, or if padding has a label."""
         self.check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, VOCABULARY)
-        read, mask, to_project = labelled(labels), inputs["attention_mask"], None  # (`read=None`: real tokens alone)
+        # (`read=None`, without labels: only real tokens are read.)
+        read, mask, to_project = labelled(labels), inputs["attention_mask"], None
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states, with_logits = outputs.last_hidden_state, makes_logits(self, labels, return_logits)
         if with_logits and self.config.skip_padding and is_pad_mask(mask) and not has_hooks(self.head, self.lm_head):

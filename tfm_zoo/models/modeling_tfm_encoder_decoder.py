@@ -216,7 +216,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         source = read_source(self, states, source_mask, batch, past_key_values, source_kept)
         # Embeddings read positions from `batch`. Flash attention reads this argument, to tell packed documents apart.
         outputs = self.run(batch, source, position_ids=position_ids, **kwargs)
-        outputs.past_key_values = source.both_caches if batch.returns_cache else None  # (from 5.24 on it sets `cache`)
+        outputs.past_key_values = source.both_caches if batch.returns_cache else None  # (from 5.24 on: sets `cache`)
         return outputs
 
 
@@ -284,7 +284,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             source_tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
             source_batch = encoder_batch(self.encoder, source_tokens, source_mask, kwargs, takes_documents=False)
             check_source(self.config, source_batch.shape, source_mask, tokens, past_key_values)
-            # (The encoder runs as a module, for hooks and FSDP: `read_source` drops the padding restored here.)
+            # (The encoder is called as a module, for hooks and FSDP. `read_source` drops the padding that it restores.)
             encoder_outputs = self.encoder(batch=source_batch, return_dict=True, **kwargs)
             source_mask, source_kept = source_batch.attention_mask, source_batch.kept
         else:
@@ -345,7 +345,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
         super().__init__(config)
         sizes, bias = (config.hidden_size, config.decoder_vocab_size), config.lm_head_bias
         self.lm_head = TfmOutputProjection(*sizes) if config.final_logits_bias else nn.Linear(*sizes, bias=bias)
-        self.head = multiplier(config.logit_scale)  # `vocabulary_outputs` calls both
+        self.head = multiplier(config.logit_scale)  # `vocabulary_outputs` calls it before `lm_head`
         shared = config.share_encoder_decoder_embeddings
         ties = {"lm_head.weight": f"model.{SOURCE_TABLE if shared else TARGET_TABLE}"}
         self._tied_weights_keys = ties if config.tie_word_embeddings else None
@@ -361,8 +361,8 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
         return_logits: bool | None = None,
         **kwargs,
     ) -> modeling_outputs.Seq2SeqLMOutput:
-        """Gives `logits` `(batch, positions, decoder_vocab_size)`, and the loss of the labels; inputs as for
-        [`TfmEncoderDecoderModel`].
+        """Called with the arguments of [`TfmEncoderDecoderModel`], which [`WithHead`] gathers into `inputs`. Gives the
+        loss of the labels, and `logits` `(batch, positions, decoder_vocab_size)`.
 
         Args:
             labels: `(batch, length)`, what each position of the decoder is to predict, -100 where there is nothing.
@@ -377,8 +377,8 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
             table = "the vocabulary (decoder_vocab_size)"
             self.check_labels(labels, shape, classes, table, inputs="the decoder's inputs")
             inputs["use_cache"] = False  # whatever the caller says: a loss decodes nothing
-            # Tokens behind a row's last label, such as padding, need not be computed. For logits, all count as read:
-            # `None` would leave the mask's padding out in training.
+            # Tokens behind a row's last label, such as padding, need not be computed. With logits, all are: without
+            # `read_positions`, the decoder leaves padding out in training.
             read = torch.ones_like(labels, dtype=torch.bool) if with_logits else labelled(labels)
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states = outputs.last_hidden_state

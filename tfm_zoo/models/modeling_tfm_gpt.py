@@ -96,8 +96,8 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
             attention_mask: `(batch, seen + length)`, 1 at real tokens and 0 at padding, those `seen` in the cache
                 first; or `(batch, 1, length, seen + length)`; or a dict of those by type of layer.
             position_ids: `(batch or 1, length)`. `None`: counted from the cache's length over all tokens, padding
-                included (but see `position_ids_from_mask`). Another document begins where those of real tokens do not
-                rise, and sees no other, unless a mask of pairs says so. A cache takes no such row.
+                included (but see `position_ids_from_mask`). Another document begins where positions of real tokens do
+                not rise, and sees no other, unless a mask of pairs says so. A cache takes no such row.
             past_key_values: any cache of transformers; it is written to.
             inputs_embeds: `(batch, length, embedding_size)`, in place of `input_ids`.
             token_type_ids: `(batch, length)`, read where the configuration gives them embeddings.
@@ -137,9 +137,9 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
         has_layers, scale = config.lm_head_transform, multiplier(config.logit_scale)
-        width = config.embedding_size if has_layers else config.output_size  # of embeddings, which may be tied
+        width = config.embedding_size if has_layers else config.output_size  # as `embed_tokens`: they may be tied
         self.head = TfmPredictionHead(config, width) if has_layers else scale
-        self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)  # `vocabulary_outputs` calls both
+        self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)  # see `vocabulary_outputs`
         self.post_init()
 
     def forward(
@@ -152,7 +152,8 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         return_logits: bool | None = None,
         **kwargs,
     ) -> modeling_outputs.CausalLMOutputWithPast | modeling_outputs.MoeCausalLMOutputWithPast:
-        """Gives `logits` `(batch, positions, vocab_size)`, and the loss of the labels; inputs as for [`TfmGPTModel`].
+        """Called with the arguments of [`TfmGPTModel`], which [`WithHead`] gathers into `inputs`. Gives the loss of the
+        labels, and `logits` `(batch, positions, vocab_size)`.
 
         Args:
             labels: `(batch, length)`, token ids, -100 where there is nothing to predict. `labels[:, i + 1]` is what
@@ -170,7 +171,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
             self.check_labels(labels, shape)
             targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if targets is None else targets
             self.check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)
-            # A label's own position counts as read, too. Else every full row would lose its last token, for no gain.
+            # A label's own position counts as read, too. So a full row keeps its last token, which predicts nothing.
             read = labelled(targets) if labels is None else labelled(targets) | labelled(labels)
         with_logits = makes_logits(self, targets, return_logits)
         read = torch.ones_like(read) if with_logits and read is not None else read

@@ -123,8 +123,8 @@ class TfmRotaryEmbedding(TfmConstants):
     def prepare(self, hidden_states: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, ...]:
         """The same, once for all layers, as [`rotate`] reads them."""
         cos, sin = self(hidden_states, position_ids)
-        first, second = sin.unsqueeze(1).chunk(2, dim=-1)
-        return cos.unsqueeze(1), torch.cat((-first, second), dim=-1)
+        first, second = sin.unsqueeze(1).float().chunk(2, dim=-1)
+        return cos.unsqueeze(1), torch.cat((-first, second), dim=-1).to(sin.dtype)
 
 
 class TfmGrowingRotaryEmbedding(TfmRotaryEmbedding):

@@ -21,7 +21,7 @@ class Source(NamedTuple):
     """What the decoder of an encoder-decoder reads of the source."""
 
     states: torch.Tensor  # the encoder's, `(sources, source length, hidden_size)`; of kept tokens, in one row
-    keys_kept: KeptTokens | None  # put keys and values into padded rows. `None`: those are padded, or run by bounds
+    keys_kept: KeptTokens | None  # by which keys and values are padded again. `None`: they are, or run by bounds
     layout: Layout  # which positions of the source are seen
     both_caches: EncoderDecoderCache | None  # of target and source, whose keys are computed once in a generation
 
@@ -41,16 +41,16 @@ def read_source(
     both_caches = cache_of_both(target.cache, past, states.shape[1])
     # Equal rows and padding are looked for, but not where keys are stored already (their cache knows its `beams`), in a
     # graph, and for a hook. (If `target.kept` is set there is no hook: `find_kept` has asked.)
-    looks_for_less = not (holds_source(both_caches) or is_traced(states))
-    looks_for_less = looks_for_less and (target.kept is not None or not has_hooks(*stack._modules.values()))
+    may_save_work = not (holds_source(both_caches) or is_traced(states))
+    may_save_work = may_save_work and (target.kept is not None or not has_hooks(*stack._modules.values()))
     source_cache = getattr(both_caches, "cross_attention_cache", None)
-    if isinstance(source_cache, TfmSourceCache) and looks_for_less:
+    if isinstance(source_cache, TfmSourceCache) and may_save_work:
         source_cache.count_beams(states, source_mask)
     beams = getattr(source_cache, "beams", 1)
     if beams > 1:
         states, source_kept = states[::beams], None
         source_mask = None if source_mask is None else source_mask[::beams]
-    if not (looks_for_less and stack.config.skip_padding):
+    if not (may_save_work and stack.config.skip_padding):
         source_kept = None
     elif source_kept is None and is_pad_mask(source_mask):
         source_kept = KeptTokens.find(source_mask)
@@ -72,7 +72,7 @@ def layout_by_bounds(target: Batch, beams: int, keys: KeptTokens) -> Layout:
 
 
 def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None, target: Batch, beams: int) -> Layout:
-    """Which of a source's `states` the target sees. In a row of its queries, `beams` of its rows lie end to end."""
+    """Which of a source's `states` the target sees. A row of queries holds `beams` rows of the target, end to end."""
     config, implementation = stack.config, stack.config._attn_implementation
     mask = source_mask
     if is_pad_mask(mask) and implementation in ("eager", *FUSED):
@@ -85,13 +85,13 @@ def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None,
         mask = create_bidirectional_mask(
             config=config, inputs_embeds=like, attention_mask=mask, encoder_hidden_states=states
         )
-    # A mask that still is one of padding is flash attention's, and transformers would apply it to queries, too.
+    # A mask that still is one of padding is flash attention's. transformers would apply it to queries: bounds do not.
     runs_by_bounds = mask is None and target.kept is not None and target.cache is None and takes_bounds(stack, states)
     if runs_by_bounds or is_pad_mask(mask):
         keys = KeptTokens.find(mask) if is_pad_mask(mask) else None
         return layout_by_bounds(target, beams, keys or KeptTokens.all_of(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
-        # The mask becomes numbers, once for all layers. Eager attention and T5 hide by the lowest finite number, as
+        # The mask becomes numbers, which sdpa would make in each layer. Eager attention and T5 hide by a finite one, as
         # official classes do: over a source without real tokens, all weights are equal then. Others hide by -inf.
         if implementation == "eager" or stack.position_bias is not None:
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
