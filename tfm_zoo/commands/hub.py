@@ -82,9 +82,10 @@ def verify(
     This finds accidents and drift, not forgers, who can write a new manifest. Against these, sign the folder, such as
     with OpenSSF model signing (model_signing sign FOLDER).
 
-    JSON: {"source", "ok", "code", "differences": [...], "warnings": [...], "figures": {...}}. If the check itself
-    fails: {"source", "ok": false, "error"}, and exit code 1. With --matrix: {"source", "ok", "matrix": {...}}, with
-    such a result for each release, the release that was "installed" and the "seconds" that it took.
+    JSON, on stdout: {"source", "ok", "code", "differences": [...], "warnings": [...], "figures": {...}}. Progress and
+    errors go to stderr. If the check itself fails: {"source", "ok": false, "error"}, and exit code 1. With --matrix:
+    {"source", "ok", "matrix": {...}}, with such a result for each release, the release that was "installed" and the
+    "seconds" that it took.
     """
     from ..converters.sources import MANIFEST, check_source, without_manifest
     from ..proof.kinds import check_is_model, kind_of
@@ -219,6 +220,10 @@ def record(
         ),
     ] = None,
     prompt: Annotated[str | None, typer.Option("--prompt", help="For vectors: the text put before each text.")] = None,
+    max_length: Annotated[
+        int | None,
+        typer.Option("--max_length", "--max-length", min=1, help="For vectors: the tokens that texts were cut to."),
+    ] = None,
     rows: Annotated[int, typer.Option("--rows", help="For vectors: the number of rows in the proof.")] = 64,
     keep_texts: Annotated[
         bool, typer.Option("--keep_texts", "--keep-texts", help="For vectors: keep the texts of these rows, too.")
@@ -250,13 +255,21 @@ def record(
             if create_pr:
                 raise ValueError("--create-pr is for the manifest of a model; leave it out, or leave out --vectors")
             columns = {"text_column": text_column, "vector_column": vector_column}
-            options |= {"prompt": prompt, "rows": rows, "keep_texts": keep_texts, "output": output}
+            options |= {
+                "prompt": prompt,
+                "max_length": max_length,
+                "rows": rows,
+                "keep_texts": keep_texts,
+                "output": output,
+            }
             with working(f"Recording {vectors}: reading it, then embedding some rows again"):
                 recorded = record_vectors(model, vectors, texts, columns, options)
             report(f"{vectors} is recorded in {recorded.path}; {recorded}")
             return
-        if text_column or vector_column or texts or prompt:
-            raise ValueError("--text_column_name, --vector_column_name, --texts and --prompt need --vectors")
+        if text_column or vector_column or texts or prompt or max_length:
+            raise ValueError(
+                "--text_column_name, --vector_column_name, --texts, --prompt and --max_length need --vectors"
+            )
         with working(f"Recording {model}: reading its files, then running it in a fresh process"):
             from .. import proof
             from ..proof.model_recording import propose

@@ -3,13 +3,16 @@
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
 
 from .. import __version__
+from ..converters.sources import OF_SENTENCES
 from .contents import (
+    OF_TOKENIZERS,
     ORIGIN,
     both_settings,
     code_in,
@@ -17,12 +20,12 @@ from .contents import (
     digests_of_tensors,
     files_in,
     named_by,
-    settings_in,
     types_in,
     weight_files_in,
 )
 from .diagnosis import drift_of, first_change
 from .origin import Origin, listed, releases
+from .reading import reading_in
 
 #: how far outputs may drift from those in the manifest, as a share of the largest of them
 TOLERANCE = {"float32": 1e-4, "float64": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
@@ -144,8 +147,8 @@ def another_class(saved: dict, settings: dict, source: str | Path) -> str | None
     return f"it is a {new}, and was recorded as a {old}: their files are not compared; {advice}"
 
 
-def compare_files(saved: dict, folder: Path, verdict: Verdict) -> None:
-    """Checks that the other files that loading may read are those that were recorded.
+def other_files(saved: dict, folder: Path, verdict: Verdict) -> dict[str, set[str]]:
+    """The other files that loading may read and that are not those that were recorded, by what has become of them.
 
     A manifest that was not completed lacks them, since a model is saved first; what lies beside it is named.
     """
@@ -154,11 +157,36 @@ def compare_files(saved: dict, folder: Path, verdict: Verdict) -> None:
         read = {name for name in names if name.endswith((".json", ".jinja", ".txt", ".model"))}
         beside = f"not in the manifest, until `tfm-zoo record` adds them: {listed(read)}"
         verdict.warnings += [beside] if read else []
-        return
+        return {}
     now = digests_of_files(folder, names | recorded.keys())  # an earlier version read what this one leaves out
-    verdict.add("files missing", recorded.keys() - now.keys())
-    verdict.add("files changed since it was recorded", changed_in(recorded, now))
-    verdict.add("files not recorded, and read when it is loaded", now.keys() - recorded.keys() - code_in(folder))
+    return {
+        "files missing": recorded.keys() - now.keys(),
+        "files changed since it was recorded": changed_in(recorded, now),
+        "files not recorded, and read when it is loaded": now.keys() - recorded.keys() - code_in(folder),
+    }
+
+
+def note_files(others: dict[str, set[str]], verdict: Verdict, alike: Sequence[str] = ()) -> None:
+    """Notes these [`other_files`]. Those that match a pattern in `alike` say the same: a warning names them."""
+    for change, names in others.items():
+        verdict.add(change, {name for name in names if not is_any_of(name, alike)})
+    if anew := {name for names in others.values() for name in names if is_any_of(name, alike)}:
+        verdict.warnings.append(f"files were written anew, and say the same: {listed(anew)}")
+
+
+def is_any_of(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(name, pattern) for pattern in patterns)
+
+
+def alike_in(saved: dict, tokenizer: dict | None, folder: Path) -> list[str]:
+    """Patterns of the files that say what they said: those of a tokenizer that consists of the same, and those of
+    sentence-transformers by which a text becomes the same vector."""
+    was, patterns = saved.get("tokenizer") or {}, []
+    if tokenizer and "digest" in was and was["digest"] == tokenizer["digest"]:
+        patterns += OF_TOKENIZERS
+    if saved.get("reading") and saved["reading"] == reading_in(folder):
+        patterns += OF_SENTENCES
+    return patterns
 
 
 def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> set[str]:
@@ -171,14 +199,20 @@ def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> set[str]:
         return set()
     verdict.add("weights missing", but_positions(before.keys() - now.keys()))
     verdict.add("weights not the checkpoint's", but_positions(now.keys() - before.keys()))
-    changed, config = changed_in(before, now), settings_in(folder).get("config.json", {})
-    was, dtype = (saved["fingerprint"] or {}).get("dtype"), config.get("dtype") or config.get("torch_dtype")
-    is_cast = len(changed) > CAST * len(before) and None not in (was, dtype) and was != dtype
-    verdict.add(f"weights are {dtype} now and were {was}" if is_cast else "weights changed", changed)
+    changed = changed_in(before, now)
+    cast = cast_of(saved, folder) if len(changed) > CAST * len(before) else None
+    verdict.add(cast or "weights changed", changed)
     unread = {*folder.glob("model-*-of-*.safetensors")} - {*weight_files_in(folder)}
     if unread:
         verdict.warnings.append(f"files of weights that are not read: {listed(path.name for path in unread)}")
     return changed
+
+
+def cast_of(saved: dict, folder: Path) -> str | None:
+    """What is said of weights that were saved in another type than those of the manifest, if they were."""
+    was = saved.get("types") or [(saved["fingerprint"] or {}).get("dtype")]  # an earlier version noted no types
+    now = sorted(types_in(folder))
+    return f"weights are {listed(now)} now and were {listed(was)}" if now and None not in was and now != was else None
 
 
 def but_positions(names: Collection[str]) -> set[str]:
@@ -230,8 +264,10 @@ def compare_loaded(saved: dict, loaded: dict, changed: set[str], verdict: Verdic
         drifted = compare_outputs(saved["fingerprint"], loaded["outputs"], loaded["dtype"], verdict)
         loaded = loaded | {"changed": [*loaded["changed"], *changed]}
         compare_states(saved["fingerprint"], loaded, drifted, verdict)
-    if saved.get("tokenizer"):
-        compare_texts(saved["tokenizer"], loaded["tokenizer"], verdict)
+    if was := saved.get("tokenizer"):
+        compare_texts(was, loaded["tokenizer"], verdict)
+        if "longest" in was and was["longest"] != (now := loaded["tokenizer"]["longest"]):
+            verdict.differences.append(f"the tokenizer cuts texts to {now} tokens, and cut them to {was['longest']}")
 
 
 def compare_loading(saved: dict, loading: dict, verdict: Verdict) -> None:

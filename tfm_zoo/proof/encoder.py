@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch.nn.functional import normalize
 
 from ..utils.quiet import silenced_loading, silenced_tokenizing
@@ -67,7 +68,10 @@ class Encoder:
         with silenced_loading():
             torch.manual_seed(0)  # of weights that the checkpoint lacks, such as a pooler's
             options = {"dtype": getattr(torch, dtype), "output_loading_info": True} | trust
-            model, info = encoder_class(folder, source, trust).from_pretrained(folder, **options)
+            try:
+                model, info = encoder_class(folder, source, trust).from_pretrained(folder, **options)
+            except SafetensorError as error:
+                raise ValueError(f"the weights of {source} cannot be read: {error}") from error
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **trust)
         loading = {kind: sorted(map(str, info[f"{kind}_keys"])) for kind in ("missing", "unexpected")}
         try:

@@ -114,14 +114,16 @@ def takes_all(reads: Mapping[str, Parameter]) -> bool:
     return any(parameter.kind is Parameter.VAR_KEYWORD for parameter in reads.values())
 
 
-def sequences(config: Any, vocab_size: int, length: int = 12) -> dict[str, torch.LongTensor]:
+def sequences(config: Any, vocab_size: int, length: int = 12, first: int | None = None) -> dict[str, torch.LongTensor]:
     """Two sequences of ids from all over the vocabulary, the second padded at its end, and their mask: `(2, length)`.
 
-    They end with the model's end-of-sequence token, and are shorter if it has fewer positions.
+    They end with the model's end-of-sequence token, and are shorter if it has fewer positions. `first`: where these
+    begin in its table. `None`: behind the padding's, unless the configuration says it.
     """
     pad, bos, eos = (getattr(config, f"{name}_token_id", None) for name in ("pad", "bos", "eos"))
     positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or length
-    first = getattr(config, "first_position", pad + 1 if isinstance(pad, int) and positions > pad + 2 else 0)
+    if first is None:
+        first = getattr(config, "first_position", pad + 1 if isinstance(pad, int) and positions > pad + 2 else 0)
     length = max(2, min(length, positions - first))
     ends = [eos] if isinstance(eos, int) else eos or []
     ordinary = [token for token in range(vocab_size) if token not in {*ends, pad, bos}] or [0]
@@ -260,7 +262,7 @@ def text_through(tokenizer: Any) -> dict[str, Any]:
         "special": {name: str(token) for name, token in sorted(tokenizer.special_tokens_map.items())},
     }
     made["decoded"] = tokenizer.decode(made["ids"])
-    made["digest"] = digest_of_tokenizer(tokenizer)
+    made |= {"digest": digest_of_tokenizer(tokenizer), "longest": tokenizer.model_max_length}
     if getattr(tokenizer, "chat_template", None):
         fixed = {"add_generation_prompt": True, "strftime_now": lambda form: "a day"}  # some templates tell the date
         made["chat"] = tokenizer.apply_chat_template(CHAT, tokenize=False, **fixed)

@@ -14,9 +14,10 @@ from ..converters.sources import MANIFEST as FILE
 from ..utils.locking import atomic_file
 from ..utils.quiet import silenced_trying
 from .bill import bill_in
-from .contents import code_in, digests_of_files, digests_of_tensors, files_in, has_tokenizer, settings_in
+from .contents import code_in, digests_of_files, digests_of_tensors, files_in, has_tokenizer, settings_in, types_in
 from .fingerprints import fingerprint_of, text_through
 from .origin import TESTED, origin_of
+from .reading import reading_in
 
 logger = transformers.logging.get_logger(__name__)
 
@@ -71,13 +72,15 @@ def described(folder: Path) -> dict[str, Any]:
         "settings": settings_in(folder),
         "code": digests_of_files(folder, code_in(folder)),
         "weights": digests_of_tensors(folder),
+        "types": sorted(types_in(folder)),
         "fingerprint": None,
     }
 
 
-def files_beside(folder: Path) -> dict[str, dict[str, str]]:
-    """What a manifest says of all files that loading may read, but for settings, code and tensors."""
-    return {"files": digests_of_files(folder, files_in(folder) - code_in(folder))}
+def files_beside(folder: Path) -> dict[str, Any]:
+    """What a manifest says of all files that loading may read, but for settings, code and tensors; and how a text
+    becomes a vector, if files of sentence-transformers say it."""
+    return {"files": digests_of_files(folder, files_in(folder) - code_in(folder)), "reading": reading_in(folder)}
 
 
 def tokenized(folder: Path) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from .manifest import described, files_beside
 from .origin import origin_of
 
 CONFIG = "config.json"
+UNREAD = {"use_cache"}  # fields that change no vector: sentence-transformers writes it where it saves a model
 #: the tokens of the longest inputs that a fingerprint is of, and sentences about settings at most
 LENGTH, SENTENCES = 512, 4
 #: the share of tensors that are others in another release of a model
@@ -55,9 +56,10 @@ def compare_model(saved: dict[str, Any], encoder: Encoder, verdict: Verdict) -> 
 
 
 def compare_config(saved: dict[str, Any], encoder: Encoder, verdict: Verdict) -> None:
-    before, now = ({CONFIG: fields[CONFIG]} for fields in (saved["settings"], settings_in(encoder.folder)))
+    both = (saved["settings"][CONFIG], settings_in(encoder.folder)[CONFIG])
+    before, now = ({CONFIG: {name: each[name] for name in each if name not in UNREAD}} for each in both)
     read = type(encoder.model.config).from_dict
-    loaded = {CONFIG: [read(dict(fields[CONFIG])).to_dict() for fields in (before, now)]}
+    loaded = {CONFIG: [read(dict(fields)).to_dict() | dict.fromkeys(UNREAD) for fields in both]}
     found = Verdict(verdict.source)
     comparisons.compare_settings({"settings": before}, now, loaded, encoder.folder, found)
     more = len(found.differences) - SENTENCES
@@ -71,7 +73,8 @@ def compare_weights(saved: dict[str, Any], encoder: Encoder, verdict: Verdict) -
     changed, gone = comparisons.changed_in(before, now), comparisons.but_positions(before.keys() - now.keys())
     if len(before) > 2 and len(changed | gone) > OTHER * len(before):
         share = f"{len(changed | gone)} of {len(before)} tensors are others"
-        verdict.differences.append(f"another model, or another release of it: {share}")
+        cast = comparisons.cast_of(saved, encoder.folder)
+        verdict.differences.append(f"{cast or 'another model, or another release of it'}: {share}")
         return changed | gone
     verdict.add("weights missing", gone)
     verdict.add("weights that were not there", comparisons.but_positions(now.keys() - before.keys()))

@@ -1,10 +1,13 @@
 """How a text becomes a vector: all that vectors depend on besides texts and model."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
-from .sentence_files import SentenceSettings
+from .sentence_files import MODULES as OF_MODULES
+from .sentence_files import SentenceSettings, sentence_settings
 
 #: poolings that are not in [`POOLINGS`]: the output of the model's own pooler, and what all modules of
 #: sentence-transformers make of a text together
@@ -65,6 +68,14 @@ class Reading:
         """The fields that `other` has otherwise: the name, the value here, and the value there."""
         there = asdict(other)
         yield from ((name, value, there[name]) for name, value in asdict(self).items() if value != there[name])
+
+
+def reading_in(folder: Path) -> dict[str, Any] | None:
+    """What the files of sentence-transformers in a folder say, for a manifest. `None`: there are no such, or they name
+    parts that are not read here."""
+    with suppress(FileNotFoundError, ValueError):
+        return asdict(Reading.of_files(sentence_settings(str(folder)))) if (folder / OF_MODULES).is_file() else None
+    return None
 
 
 #: field of a reading -> what it is called, and whether its value is shown as it is

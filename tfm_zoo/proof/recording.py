@@ -56,6 +56,7 @@ def record_vectors(
     texts: dict[str, Any] | None = None,
     read_texts: ReadTexts | None = None,
     prompt: str | None = None,
+    max_length: int | None = None,
     keep_texts: bool = False,
     rows: int = CANARIES,
     output: str | Path | None = None,
@@ -76,6 +77,7 @@ def record_vectors(
         text_column: of Parquet; by default `text`.
         texts: where the texts are, if they are not in the file; `read_texts` reads them from there.
         prompt: a text that was put before each, if the model's files do not name it.
+        max_length: tokens to which texts were cut, if the model's files say another number.
         keep_texts: whether the proof keeps the texts of its rows. Else they are read again when it is verified.
         rows: how many rows are kept in the proof.
         output: the file to write; by default `_proof.json` in the folder, or `FILE.proof.json` beside the file.
@@ -92,7 +94,8 @@ def record_vectors(
     store = Store(vectors, vector_column, None if texts else text_column)
     if not texts and store.text_column is None:
         where = "an array holds numbers alone" if store.is_array else f"the columns are {', '.join(store.columns)}"
-        raise ValueError(f"{vectors} has no texts ({where}): name their column, or give the file that holds them.")
+        advice = "name their column (text_column_name), or give the file that holds them (texts)"
+        raise ValueError(f"{vectors} has no texts ({where}): {advice}.")
     encoder = Encoder.load(model, revision, token, trust_remote_code=trust_remote_code)
     parts = {store.name_of(part): described_part(store, part, with_texts=not texts) for part in store.parts}
     total = sum(part["rows"] for part in parts.values())
@@ -107,10 +110,11 @@ def record_vectors(
         raise ValueError(f"{vectors} has {total:,} vectors, and there are {found} texts: give one for each vector.")
     check_texts(read, chosen)
     canaries = [read[row] for row in chosen]
+    says = said_by_files(encoder, prompt, max_length)
     try:
-        reading, fit = reading_of(encoder, canaries, stored, prompt)
+        reading, fit = reading_of(encoder, says, chosen, canaries, stored)
     except ValueError as error:
-        raise (in_another_order(encoder, store, chosen, canaries, stored, prompt) or error) from None
+        raise (in_another_order(encoder, says, store, chosen, canaries, stored) or error) from None
     proof = {
         "texts": {"kept": "texts"} if keep_texts else texts or {"column": store.text_column},
         "vector_column": None if store.is_array else store.vector_column,
@@ -120,7 +124,7 @@ def record_vectors(
     computed = {"dtype": "float32"}
     path = Path(output) if output else place_of(store.path)
     write_proof(described_proof(encoder, model, revision, reading, computed) | proof, path)
-    return Recorded(path, named(prompted(encoder, prompt), reading), fit, bound_of(str(stored.dtype), encoder.dtype))
+    return Recorded(path, named(says, reading), fit, bound_of(str(stored.dtype), encoder.dtype))
 
 
 def check_texts(read: Mapping[int, Any], rows: Sequence[int]) -> None:
@@ -139,11 +143,10 @@ def counted(texts: Sequence[str]) -> str:
 
 
 def in_another_order(
-    encoder: Encoder, store: Store, rows: Sequence[int], texts: Sequence[str], stored: np.ndarray, prompt: str | None
+    encoder: Encoder, says: Reading, store: Store, rows: Sequence[int], texts: Sequence[str], stored: np.ndarray
 ) -> ValueError | None:
     """The error for texts whose vectors stand in other rows of the store, among the first of these. `stored`: the
     vectors that stand in their own rows."""
-    says = prompted(encoder, prompt)
     made = encoder.vectors(texts[:TRIED], replace(says, pooling=says.pooling or next(iter(POOLINGS))))
     best, places, first = np.full(len(made), -1.0), np.zeros(len(made), dtype=int), 0
     for _, vectors in (table for part in store.parts for table in store.tables(part)):
@@ -163,19 +166,21 @@ def in_another_order(
     return ValueError(f"{said}. Give them in the order of the vectors.")
 
 
-def prompted(encoder: Encoder, prompt: str | None) -> Reading:
-    """What the model's files say, but for a prompt that the user gives."""
-    says, _ = encoder.files_say()
-    return says if prompt is None else replace(says, prompt=prompt)
+def said_by_files(encoder: Encoder, prompt: str | None, max_length: int | None) -> Reading:
+    """What the model's files say, but for a prompt and a length that the user gives."""
+    given = {"prompt": prompt, "max_length": max_length}
+    return replace(encoder.files_say()[0], **{name: value for name, value in given.items() if value is not None})
 
 
-def reading_of(encoder: Encoder, texts: Sequence[str], stored: np.ndarray, prompt: str | None) -> tuple[Reading, Fit]:
-    """How the model gives the vectors of a store: as its files say, or as is found by trying.
+def reading_of(
+    encoder: Encoder, says: Reading, rows: Sequence[int], texts: Sequence[str], stored: np.ndarray
+) -> tuple[Reading, Fit]:
+    """How the model gives the vectors of a store, `stored` in these rows: as its files say, or as is found by trying.
 
     Raises:
         ValueError: if it does not give them.
     """
-    says, prompts = prompted(encoder, prompt), encoder.files_say()[1]
+    prompts = encoder.files_say()[1]
     bound = bound_of(str(stored.dtype), encoder.dtype)
     reading = replace(says, pooling=says.pooling or next(iter(POOLINGS)))
     fit = fit_of(stored, encoder.vectors(texts, reading))
@@ -199,8 +204,12 @@ def reading_of(encoder: Encoder, texts: Sequence[str], stored: np.ndarray, promp
         said += f" {alike.lengths[alike.lengthened]:.3g} times as long"
         raise ValueError(f"{encoder.source} does not write these vectors: {said}")
     hint = named(says, nearer)
-    is_near = nearer != reading and better.cosines.mean() > NEAR
+    is_near = better.cosines.mean() > max(NEAR, fit.cosines.mean() + 0.01)
     tried = f"; the nearest that was tried is {hint}: {better}" if hint and is_near else ""
+    if 0 < (others := int((fit.cosines < ROUNDED).sum())) < len(rows):
+        first = rows[int((fit.cosines < ROUNDED).argmax())]
+        tried += f"; {others} of {len(rows)} rows are others, row {first:,} is the first. Do their texts belong there, "
+        tried += "and were long texts cut to another length (max_length)?"
     raise ValueError(f"{encoder.source} does not write these vectors: {fit}{tried}")
 
 

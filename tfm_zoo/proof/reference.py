@@ -96,7 +96,9 @@ class Reference:
         made: set[int] = set()
         target = next(fixed_inputs(self.model)).get("decoder_input_ids")
         for length in LENGTHS:
-            inputs = sequences(config, config.vocab_size, length)
+            inputs = sequences(
+                config, config.vocab_size, length, getattr(config, "first_position", self.first_position)
+            )
             if inputs["input_ids"].shape[1] not in made:
                 made.add(inputs["input_ids"].shape[1])
                 yield inputs | ({} if target is None else {"decoder_input_ids": target})

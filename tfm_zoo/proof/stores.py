@@ -52,9 +52,10 @@ class Store:
             return
         if text_column is None and TEXT in self.columns:
             self.text_column = TEXT
-        for name in (self.vector_column, text_column):
+        for kind, name in {"vector": self.vector_column, "text": text_column}.items():
             if name is not None and name not in self.columns:
-                raise ValueError(f"{path} has no column {name!r}; its columns are {', '.join(self.columns)}.")
+                known = f"its columns are {', '.join(self.columns)}"
+                raise ValueError(f"{path} has no column {name!r}; {known}: name the right one ({kind}_column_name).")
 
     @cached_property
     def columns(self) -> list[str]:

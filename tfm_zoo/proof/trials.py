@@ -13,7 +13,7 @@ from .reading import POOLER, Reading
 
 #: texts that settings are tried on, settings that are changed one after the other, and lengths that texts are cut to
 ROWS, STEPS = 6, 3
-LENGTHS = (64, 128, 256, 384, 512)
+LENGTHS = (32, 64, 100, 128, 200, 256, 300, 384, 512)
 
 
 def nearest(

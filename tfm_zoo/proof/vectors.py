@@ -30,6 +30,7 @@ from .verifying import check_files, find, loader_of
 #: seconds for which files are read, unless all are to be; rows that are embedded to find one that was changed, and that
 #: are embedded again to find out why vectors differ
 SECONDS, TRIED, SOME = 10, 512, 12
+SEARCHED = 100_000  # rows of a part that are searched for vectors in another order
 
 
 def verify_vectors(
@@ -191,7 +192,7 @@ def compare_parts(
     for name in now:
         blocks = compare_part(name, recorded, now, firsts[name], verdict)
         if blocks and sum(map(len, blocks)) == now[name]["rows"] and is_exchanged(saved, store, blocks, firsts[name]):
-            verdict.differences[-1:] = [f"part {name} was exchanged: all of its vectors are others"]
+            verdict.differences[-1:] = [what_was_exchanged(saved, store, parts[name], firsts[name])]
             blocks = None
         if blocks is None:
             lost.append(range(firsts[name], firsts[name] + recorded[name]["rows"]))
@@ -251,6 +252,25 @@ def is_exchanged(saved: dict[str, Any], store: Store, blocks: Sequence[range], f
     return len(places) > 1 and not any(np.array_equal(now[canaries["rows"][place]], kept[place]) for place in places)
 
 
+def what_was_exchanged(saved: dict[str, Any], store: Store, part: Path, first: int) -> str:
+    """What is said of a part whose vectors are all others: that their type is another one, that their order is, or just
+    that. `first`: the number of its first row."""
+    kept, found, count = unpacked(saved["canaries"]), {}, 0
+    for _, vectors in store.tables(part):
+        if vectors.dtype != kept.dtype:
+            return f"part {part.name} holds {vectors.dtype} now, and held {kept.dtype}"
+        found |= {vector.tobytes(): first + count + place for place, vector in enumerate(vectors)}
+        count += len(vectors)
+        if count >= SEARCHED:
+            break
+    rows = [(row, found.get(vector.tobytes())) for row, vector in zip(saved["canaries"]["rows"], kept, strict=True)]
+    inside = [each for each in rows if each[0] in range(first, first + count)]
+    if all(now is not None for _, now in inside):
+        row, now = next(each for each in inside if each[0] != each[1])
+        return f"part {part.name} holds its vectors in another order: that of row {row:,} is in row {now:,}"
+    return f"part {part.name} was exchanged: all of its vectors are others"
+
+
 def is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return (one["rows"], one["vectors"]) == (other["rows"], other["vectors"])
 
@@ -269,10 +289,13 @@ def name_rows(
         made = encoder.vectors([*texts.values()], reading)
         fit = fit_of(np.stack([*vectors.values()]), made)
         if wrong := fit.worse(bound):
-            cosines = [f"{rows[place]:,} (cosine {fit.cosines[place]:.3f})" for place in wrong[:5]]
+            shown = [f"{rows[place]:,} (cosine {fit.cosines[place]:.3f}" for place in wrong[:5]]
+            shown = [
+                f"{row}, difference {fit.differences[place]:.1e})" for row, place in zip(shown, wrong, strict=False)
+            ]
             more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
             one = "row" if len(wrong) == 1 else "rows"
-            verdict.differences.append(f"the text and the vector do not fit in {one} {', '.join(cosines)}{more}")
+            verdict.differences.append(f"the text and the vector do not fit in {one} {', '.join(shown)}{more}")
 
 
 def texts_again(
@@ -370,7 +393,7 @@ class Trial:
         changed = set() if other_class else compare_model(manifest, encoder, verdict)
         files = Verdict(verdict.source)
         if not other_class:
-            comparisons.compare_files(manifest, encoder.folder, files)
+            comparisons.note_files(comparisons.other_files(manifest, encoder.folder, files), files)
         today = self.compare_settings()
         self.compare_tokens(tokens, are_files_others=not files.ok)
         intact = self.same_texts()

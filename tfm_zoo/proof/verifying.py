@@ -30,14 +30,14 @@ from .origin import Origin, listed, origin_of
 #: the types of what a manifest has, and of what it may have
 FORM = {
     **{"tfm_zoo": "", "transformers": "", "torch": "", "tested": {...: []}, "loading": {...: []}, "tokenizer": {}},
-    **{"settings": {...: {}}, "code": {...: ""}, "weights": {...: ""}, "files": {...: ""}},
+    **{"settings": {...: {}}, "code": {...: ""}, "weights": {...: ""}, "files": {...: ""}, "types": [], "reading": {}},
     "fingerprint": {
         **{"dtype": "", "inputs": {...: []}, "labels": {...: []}, "outputs": {...: {"shape": [], "values": []}}},
         "states": {...: {"class": "", "dtype": "", "digest": "", "shape": [], "values": []}},
     },
 }
-OPTIONAL = ("tested", "files", "loading", "tokenizer", "labels", "states")
-MAY_BE_NONE = ("fingerprint", "tokenizer")
+OPTIONAL = ("tested", "files", "loading", "tokenizer", "types", "reading", "labels", "states")
+MAY_BE_NONE = ("fingerprint", "tokenizer", "reading")
 FIELDS = tuple(name for name in FORM if name not in OPTIONAL)  # that every manifest has
 
 
@@ -95,12 +95,13 @@ def verify(
         comparisons.compare_release(saved, origin, verdict)
         verdict.figures["code_only"] = True
         return verdict
-    comparisons.compare_files(saved, folder, verdict)
+    others = comparisons.other_files(saved, folder, verdict)
     changed = comparisons.compare_weights(saved, folder, verdict)
     try:
         loader = loader_of(origin, trust_remote_code, code_changed and not run_changed)
         model_class = class_of(config)
     except ValueError as error:
+        comparisons.note_files(others, verdict)
         comparisons.compare_settings(saved, settings, {}, folder, verdict)
         verdict.differences.append(str(error))
         return verdict
@@ -108,6 +109,7 @@ def verify(
         loader = "folder"
     verdict.figures["loader"] = loader
     loaded, failure = load_in_fresh_process(folder.resolve(), model_class, loader, dtype, saved, python)
+    comparisons.note_files(others, verdict, comparisons.alike_in(saved, loaded.get("tokenizer"), folder))
     comparisons.compare_tested(saved, loaded.get("transformers", transformers.__version__), verdict)
     comparisons.compare_settings(saved, settings, loaded.get("settings", {}), folder, verdict)
     if failure:
