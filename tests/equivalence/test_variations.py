@@ -12,11 +12,10 @@ pytestmark = pytest.mark.usefixtures("double")
 BIASES = {"attention_bias": True, "mlp_bias": True}
 OPT_350M = {"do_layer_norm_before": False, "word_embed_proj_dim": 16}
 DEBERTA_V3 = {"share_att_key": True, "position_biased_input": False, "type_vocab_size": 0, "legacy": False}
-DEBERTA_ODD = {"norm_rel_ebd": "none", "conv_groups": 4}
+DEBERTA_ODD, CONVOLUTION = {"norm_rel_ebd": "none", "conv_groups": 4}, {"conv_kernel_size": 5, "conv_act": "gelu"}
 VARIATIONS = [
-    ("ElectraForMaskedLM", {"embedding_size": 32}),
+    *(("ElectraForMaskedLM", {"embedding_size": 32}), ("ElectraForMultipleChoice", {"summary_activation": "relu"})),
     ("ElectraForMaskedLM", {"embedding_size": 44, "tie_word_embeddings": False}),
-    ("ElectraForMultipleChoice", {"summary_activation": "relu"}),
     ("AlbertForMaskedLM", {"num_hidden_groups": 1, "num_hidden_layers": 5}),
     ("EuroBertForMaskedLM", BIASES | {"tie_word_embeddings": True, "head_dim": None, "num_key_value_heads": 1}),
     *(("EuroBertForSequenceClassification", {"classifier_pooling": pooling}) for pooling in ("bos", "mean")),
@@ -26,21 +25,16 @@ VARIATIONS = [
     ("ModernBertForTokenClassification", {"layer_types": ["sliding_attention"] * 3, "classifier_activation": "relu"}),
     ("ModernBertModel", {"rope_parameters": {"full_attention": ROPE["yarn"], "sliding_attention": ROPE["linear"]}}),
     ("NomicBertForMaskedLM", {"head_dim": 8, "rope_parameters": ROPE["yarn"]}),
-    ("GteForTokenClassification", {"type_vocab_size": 0}),
     ("JinaEmbeddingsV3ForMaskedLM", {"type_vocab_size": 1, "rope_parameters": ROPE["dynamic"]}),
     ("RoFormerForMaskedLM", {"rotary_value": False, "embedding_size": 32}),
     ("EsmForMaskedLM", {"position_embedding_type": "absolute", "emb_layer_norm_before": True}),
-    ("EsmForMaskedLM", {"token_dropout": False}),
+    *(("EsmForMaskedLM", {"token_dropout": False}), ("GteForTokenClassification", {"type_vocab_size": 0})),
     ("XLMRobertaXLForMultipleChoice", {"tie_word_embeddings": False, "pad_token_id": 3}),
     ("embedding_gemma-Gemma3TextModel", {"attention_bias": True, "sliding_window": 3, "num_key_value_heads": 4}),
-    ("DebertaV2ForMaskedLM", DEBERTA_V3),
-    ("DebertaV2ForMaskedLM", DEBERTA_V3 | {"embedding_size": 20, "legacy": True}),
+    *(("DebertaV2ForMaskedLM", DEBERTA_V3 | more) for more in ({}, {"embedding_size": 20, "legacy": True})),
     ("DebertaForMaskedLM", {"embedding_size": 20, "position_biased_input": True}),
     ("DebertaV2ForTokenClassification", DEBERTA_V3 | {"position_buckets": -1, "pos_att_type": "c2p"} | DEBERTA_ODD),
-    (
-        "DebertaV2Model",
-        {"pos_att_type": "p2c", "max_relative_positions": -1, "conv_kernel_size": 5, "conv_act": "gelu"},
-    ),
+    ("DebertaV2Model", CONVOLUTION | {"pos_att_type": "p2c", "max_relative_positions": -1}),
     ("DebertaForMaskedLM", {"legacy": False, "pos_att_type": "p2c", "position_biased_input": True}),
     ("CLIPTextModelWithProjection", {"eos_token_id": 2, "num_attention_heads": 2}),
     ("M2M100ForConditionalGeneration", {"scale_embedding": True, "pad_token_id": 0, "encoder_layers": 1}),

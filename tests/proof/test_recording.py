@@ -106,6 +106,10 @@ def test_a_model_that_does_not_write_them(models, dump, tmp_path):
     save(tmp_path / "wide", hidden_size=64)
     assert "they have 32 numbers, not 64" in recorded(tmp_path / "wide", file, code=1)
     longer = vectors_of(models / "bert")
+    half = dump(np.concatenate([longer[:75], longer[:74:-1]]))
+    assert "rows are others, row 75 is the first. Do their texts" in recorded(models / "bert", half, code=1)
+    said = recorded(models / "bert", dump(vectors_of(models / "bert", max_length=25)), "--max_length", 25)
+    assert "the model writes these vectors: " in said and "still fit" in verified(half)
     longer[1::2] *= 3
     assert "one points the same way, and is 3 times as long" in recorded(models / "bert", dump(longer), code=1)
     longer[::2] *= 3
@@ -130,6 +134,8 @@ def test_an_array_with_texts_in_a_file(models, tmp_path):
     file.write_text("\n".join(texts()[1:] + texts()[:1]))
     assert "the texts are the same, in another order: the text of row 0 is in row 149" in verified(vectors, code=1)
     assert "the text in row 0 is in row 1." in recorded(models / "bert", vectors, "--texts", file, code=1)
+    np.save(vectors, np.load(vectors).astype(np.float32))
+    assert "vectors.npy holds float32 now, and held float16" in verified(vectors, code=1)
     np.save(vectors, np.where(np.arange(150)[:, None] == 149, np.nan, vectors_of(models / "bert")))
     file.write_text("\n".join(texts()))
     assert "row 149 holds no numbers (NaN)" in recorded(models / "bert", vectors, "--texts", file, code=1)

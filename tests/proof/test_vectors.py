@@ -64,6 +64,14 @@ def nudge(tensors: dict) -> dict:
     return tensors
 
 
+def in_bfloat16(tensors: dict) -> dict:
+    return {name: tensor.bfloat16() for name, tensor in tensors.items()}
+
+
+def turn(part: Path) -> None:
+    pd.read_parquet(part)[::-1].to_parquet(part)
+
+
 def swap(at: SimpleNamespace) -> None:
     for old, new in ((PARTS[0], "aside"), (PARTS[1], PARTS[0]), ("aside", PARTS[1])):
         shutil.move(at.store / old, at.store / new)
@@ -122,6 +130,12 @@ FAULTS = {
     "two parts swapped": (swap, f"parts {PARTS[0]} and {PARTS[1]} are swapped"),
     "a vector edited": (partial(edit_row, column="embedding"), CHANGED),
     "a text edited": (partial(edit_row, column="text"), OTHER_TEXT),
+    "rows in another order": (lambda at: turn(at.store / PARTS[1]), f"{PARTS[1]} holds its vectors in another order: "),
+    "weights cut short": (lambda at: os.truncate(at.model / "model.safetensors", 9999), "/model cannot be read: "),
+    "weights in bfloat16": (
+        lambda at: weights(in_bfloat16)(at.model),
+        "weights are bfloat16 now and were float32: 39 of",
+    ),
     "a part is gone": (lambda at: (at.store / PARTS[3]).unlink(), f"parts missing: {PARTS[3]}"),
     "rows are gone": (lambda at: pd.read_parquet(at.store / PARTS[3])[:9].to_parquet(at.store / PARTS[3]), GONE),
     "a part cut short": (lambda at: os.truncate(at.store / PARTS[0], 500), f"{PARTS[0]} cannot be read"),
@@ -158,6 +172,7 @@ def test_nothing_is_said_where_nothing_has_changed(root, name, monkeypatch):
 def test_a_model_that_was_saved_again(copied):
     """Files may be others, as long as they say the same. Nothing differs, and a warning names them, and the class."""
     model, store = copied("bert")
+    tfm_zoo("record", model)
     transformers.AutoModel.from_pretrained(model).save_pretrained(model)
     transformers.AutoTokenizer.from_pretrained(model).save_pretrained(model)
     path = model / "tokenizer.json"
@@ -166,6 +181,7 @@ def test_a_model_that_was_saved_again(copied):
     weights(lambda tensors: tensors | {"embeddings.position_ids": torch.arange(64)[None]})(model)
     output = verified(store, "--model", model)
     assert "still fit" in output and "(warning: files changed since it was recorded: tokenizer.json)" in output
+    assert "(warning: files were written anew, and say the same: tokenizer.json)" in verified(model)
     from_official(make()).save_pretrained(model)
     assert "(warning: it is a TfmBertModel, and was recorded as a BertModel: " in verified(store, "--model", model)
     edit(store, IN_FOLDER, source=str(model))

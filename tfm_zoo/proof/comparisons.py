@@ -184,9 +184,10 @@ def alike_in(saved: dict, tokenizer: dict | None, folder: Path) -> list[str]:
     was, patterns = saved.get("tokenizer") or {}, []
     if tokenizer and "digest" in was and was["digest"] == tokenizer["digest"]:
         patterns += OF_TOKENIZERS
-    if saved.get("reading") and saved["reading"] == reading_in(folder):
-        patterns += OF_SENTENCES
-    return patterns
+    readings = [(saved.get("reading"), was), (reading_in(folder), tokenizer or {})]
+    # (Newer releases of sentence-transformers write the length that texts are cut to into the tokenizer's file.)
+    cut = [said and said | {"max_length": said["max_length"] or of.get("longest")} for said, of in readings]
+    return [*patterns, *OF_SENTENCES] if cut[0] and cut[0] == cut[1] else patterns
 
 
 def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> set[str]:

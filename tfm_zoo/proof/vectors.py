@@ -244,12 +244,13 @@ def compare_part(
 
 
 def is_exchanged(saved: dict[str, Any], store: Store, blocks: Sequence[range], first: int) -> bool:
-    """Whether a part whose blocks have all changed holds other vectors throughout: the proof's rows in it do."""
+    """Whether a part whose blocks have all changed holds other vectors throughout, or another type: the proof's rows in
+    it do."""
     canaries, inside = saved["canaries"], range(first, first + blocks[-1].stop)
     places = [place for place, row in enumerate(canaries["rows"]) if row in inside]
-    now = store.vectors([canaries["rows"][place] for place in places])
-    kept = unpacked(canaries)
-    return len(places) > 1 and not any(np.array_equal(now[canaries["rows"][place]], kept[place]) for place in places)
+    now, kept = store.vectors([canaries["rows"][place] for place in places]), unpacked(canaries)
+    pairs = [(now[canaries["rows"][place]], kept[place]) for place in places]
+    return len(pairs) > 1 and not any(one.dtype == other.dtype and np.array_equal(one, other) for one, other in pairs)
 
 
 def what_was_exchanged(saved: dict[str, Any], store: Store, part: Path, first: int) -> str:
