@@ -66,8 +66,7 @@ def test_one_commit_holds_the_model_and_nothing_else(folder, there, hub_server):
     assert len(there().commits) == 2
     hub_server.tokens.clear()
     push(save(folder, seed=1), NAME, token="hf_other")
-    assert verify(NAME, token="hf_other").ok
-    assert hub_server.tokens == {"Bearer hf_other"}  # and not that of the environment
+    assert verify(NAME, token="hf_other").ok and hub_server.tokens == {"Bearer hf_other"}  # not the environment's
 
 
 REFUSED = r"The upload to user/model failed: .* It lacks new.txt: .* Push again \(tfm-zoo push .* user/model\)"
@@ -109,8 +108,7 @@ def test_what_an_earlier_push_left_goes(tmp_path, there):
     """Shards beside a whole file, or beside fewer; code of another family: what loads is what was pushed last."""
     for seed, size in enumerate(("1GB", "8KB", "20KB", "1GB")):
         head = TfmGPTForCausalLM if seed == 3 else TfmBertForSequenceClassification
-        folder = save(tmp_path / str(seed), seed, size, head)
-        push(folder, NAME)
+        push(folder := save(tmp_path / str(seed), seed, size, head), NAME)
         assert served(there()) == {path.name for path in folder.iterdir()} | {"README.md"}
     assert verify(NAME).ok
 
@@ -143,16 +141,19 @@ def test_revisions_and_privacy(folder, there, tmp_path):
     assert there().branches == branches
 
 
-def test_a_class_of_ones_own_goes_with_its_code(there, tmp_path, monkeypatch):
-    """Once that is registered, and not before: nobody could load it."""
-    code = "import tfm_zoo\nclass Config(tfm_zoo.TfmBertConfig): model_type = 'own'\n"
-    write("own_block.py", f"{code}class Own(tfm_zoo.TfmBertModel): config_class = Config")(tmp_path)
+def test_a_class_of_ones_own_goes_with_its_code(there, tmp_path, monkeypatch, caplog):
+    """Once that is registered, and not before: nobody could load it. By the zoo's configuration, its class loads."""
+    code = "from tfm_zoo import *\nclass Bare(TfmBertModel): 1\nclass Config(TfmBertConfig): model_type = 'own'\n"
+    write("own_block.py", f"{code}class Own(TfmBertModel): config_class = Config")(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     model = (own := import_module("own_block")).Own(own.Config(**tiny_config().to_diff_dict() | {"model_type": "own"}))
     model.save_pretrained(tmp_path / "own")
     for act in (lambda: model.push_to_hub(NAME), lambda: push(tmp_path / "own", NAME)):
         with pytest.raises((ValueError, FileNotFoundError), match="register_for_auto_class"):
             act()
+    own.Bare(tiny_config()).save_pretrained(tmp_path / "bare")
+    assert caplog.text.count("class TfmBertModel in its place") == caplog.text.count("model_type of its own") == 1
+    assert "names class Bare, which neither transformers" in str(verify(tmp_path / "bare"))
     own.Config.register_for_auto_class()
     own.Own.register_for_auto_class("AutoModel")
     model.push_to_hub(NAME)
@@ -214,6 +215,5 @@ def test_the_example_of_a_card_runs(way, tmp_path):
     model = tiny_model(next(head for head in HEADS if head.__name__.endswith(way)))
     model.save_pretrained(tmp_path)
     make_tokenizer().save_pretrained(tmp_path)
-    found = {}
-    exec(re.search(r"```python\n(.+?)```", card_of_model(model, str(tmp_path)).text, re.DOTALL)[1], found)
+    exec(re.search(r"```python\n(.+?)```", card_of_model(model, str(tmp_path)).text, re.DOTALL)[1], found := {})
     assert found.keys() & {"outputs", "texts"} and found["tokenizer"].vocab_size < 61

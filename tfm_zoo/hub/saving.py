@@ -18,6 +18,7 @@ from huggingface_hub.errors import HFValidationError
 from transformers.utils import logging
 
 from ..converters.sources import OF_SENTENCES
+from ..families.auto_classes import FAMILIES
 from ..models.pretrained import TfmPreTrainedModel
 from ..proof import manifest
 from ..proof.sentence_files import MODULES, PROMPTS
@@ -75,8 +76,22 @@ def save_pretrained(
     if is_main_process and "config.json" in saved:
         manifest.write_manifest(self, folder, weights)
         warn_of_sentence_files(self, folder)
+        warn_of_own_class(self)
     if push_to_hub and is_main_process:
         save_and_push(self, repo_id, {"state_dict": weights} | kwargs, **options)
+
+
+def warn_of_own_class(model: TfmPreTrainedModel) -> None:
+    """Warns once of a class of somebody's own that is saved with the `model_type` of a zoo class, as which it loads."""
+    own, kind, autos = own_class(model), model.config.model_type, [*model.config.auto_classes.values()]
+    if own.__module__.startswith("tfm_zoo.") or all(kind != each.model_type for each in FAMILIES.values()):
+        return
+    zoo = [each.__name__ for each in own.__mro__ if each.__module__.startswith("tfm_zoo.") and each.__name__ in autos]
+    logger.warning_once(
+        f"{own.__name__} is saved with model_type={kind!r}, which is the zoo's: AutoModel will load the zoo's class "
+        f"{(zoo or autos[1:])[0]} in its place, without the parts that {own.__name__} changes. Give it a configuration "
+        "with a model_type of its own (docs/change_the_block.md)."
+    )
 
 
 def warn_of_sentence_files(model: TfmPreTrainedModel, folder: Path) -> None:

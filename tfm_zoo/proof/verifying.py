@@ -147,7 +147,12 @@ def class_of(config: dict[str, Any]) -> str:
     name = str(names[0]) if names and isinstance(names, list) else "AutoModel"
     if not targets:
         if not hasattr(getattr(transformers, name, None), "from_pretrained"):
-            raise ValueError(f"it does not load: this transformers has no class {name}")
+            raise ValueError(
+                f"it does not load: config.json names class {name}, which neither transformers "
+                f"{transformers.__version__} nor the folder has. If another release of transformers has it, install "
+                "that. A class of your own needs a configuration with a model_type of its own, and its code in the "
+                "folder (docs/change_the_block.md)"
+            )
         return name
     auto = next((auto for auto, target in targets.items() if str(target).rpartition(".")[2] == name), None)
     if auto is None or not auto.startswith("Auto") or not hasattr(transformers, auto):
