@@ -7,14 +7,14 @@ import pytest
 from huggingface_hub.errors import StrictDataclassError
 
 from tfm_zoo import TfmBertConfig, TfmBertModel, TfmDebertaConfig, TfmEncoderDecoderConfig, TfmGPTConfig, TfmGPTModel
+from tfm_zoo.configurations.names import OTHERS
 
 from ..tiny import tiny_config
 
 FULL, MIXED = ["full_attention"], {"layer_types": ["full_attention", "sliding_attention"]}
-LINEAR = {"attention_type": "linear"}
 LEARNED, BY_PADDING = {"position_embedding_type": "learned"}, {"position_ids_from_padding": True}
 BUCKETS, DISTANCE = "relative_attention_num_buckets", "relative_attention_max_distance"
-EXPERTS = {"mlp_type": "gated", "mlp_bias": False, "num_local_experts": 4}
+EXPERTS, LINEAR = {"mlp_type": "gated", "mlp_bias": False, "num_local_experts": 4}, {"attention_type": "linear"}
 
 
 def rope(kind: str, **parameters) -> dict:
@@ -68,7 +68,7 @@ REFUSED = {
         ({"num_hidden_groups": 3}, "num_hidden_groups=3 .* num_hidden_layers=2"),
         ({"num_hidden_groups": 1, "sliding_window": 2} | MIXED, "num_hidden_groups=1 .* layer_types="),
         ({"num_local_experts": 4}, "num_local_experts=4 is a field of other families"),
-        *(({name: 1}, f"'{name}'. Is it '{meant}") for name, meant in {"norm_tipe": "norm_t", "bias": "atten"}.items()),
+        *(({name: 1}, f"'{name}'. Is it .{meant}") for name, meant in (OTHERS | {"norm_tipe": "norm_t"}).items()),
     ],
     TfmGPTConfig: [
         (LINEAR | {"layer_types": FULL * 2}, "makes every layer linear"),

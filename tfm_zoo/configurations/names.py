@@ -15,7 +15,13 @@ logger = logging.get_logger(__name__)
 OTHERS = {
     "alibi": "position_embedding_type='alibi'",
     "multi_query": "num_key_value_heads=1",
-    **dict.fromkeys(("n_kv_head", "n_kv_heads"), "num_key_value_heads"),
+    **dict.fromkeys(("n_kv_head", "n_kv_heads", "n_head_kv", "kv_heads"), "num_key_value_heads"),
+    # They count both sides.
+    **{name: f"sliding_window, which is half of {name}" for name in ("local_attention", "attention_window")},
+    "window_size": "sliding_window",
+    **dict.fromkeys(("block_size", "context_length"), "max_position_embeddings"),
+    "nhead": "num_attention_heads",
+    "dim_feedforward": "intermediate_size",
     **dict.fromkeys(("bias", "use_bias"), "attention_bias, mlp_bias or norm_bias"),
     **dict.fromkeys(("rotary_dim", "rotary_pct"), "partial_rotary_factor, in rope_parameters"),
     "use_qk_norm": "qk_norm",

@@ -8,7 +8,7 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig
 
-from ..configurations.names import by_field, merged, misspelt_field
+from ..configurations.names import OTHERS, by_field, merged, misspelt_field
 from ..models.configuration_tfm import TfmConfig
 from .architecture import Architecture, Head
 from .config_reading import made_of
@@ -171,7 +171,6 @@ def check_overrides(overrides: Mapping[str, Any], config_class: type) -> None:
     """Refuses a name that is not a field of the configuration, and suggests the field that it means or resembles."""
     names = {field.name for field in fields(config_class)} | {"num_labels", "output_attentions", "rope_parameters"}
     for name in overrides.keys() - names:
-        alias = config_class.attribute_map.get(name)  # its name in official configurations
-        nearest = [alias] if alias else get_close_matches(name, names, n=1)
+        nearest = [OTHERS[name]] if name in OTHERS else get_close_matches(name, names, n=1)
         hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
         raise ConversionError(f"{config_class.__name__} has no field {name!r}.{hint}")

@@ -4,7 +4,7 @@ from copy import deepcopy
 from difflib import get_close_matches
 from typing import Any
 
-from ..configurations.names import merged
+from ..configurations.names import by_field, merged
 from ..converters.config_conversion import check_overrides
 from ..models.configuration_tfm import TfmConfig
 from ..models.configuration_tfm_bert import TfmBertConfig
@@ -419,7 +419,7 @@ def named_config(name: str, **overrides: Any) -> TfmConfig:
 
     Args:
         name: a key of `NAMED_CONFIGS`, such as `"gpt2-medium"`.
-        overrides: fields of the configuration that are to differ from the published ones.
+        overrides: fields of the configuration that are to differ from the published ones, under any of their names.
 
     Raises:
         ValueError: for an unknown name, with a list of those that are known, or for an override that is not a field.
@@ -428,6 +428,7 @@ def named_config(name: str, **overrides: Any) -> TfmConfig:
         known = ", ".join(NAMED_CONFIGS)
         raise ValueError(f"There is no configuration named {name!r}.{suggestion(name)} There are: {known}.")
     config_class, fields = NAMED_CONFIGS[name]
+    overrides = by_field(config_class, overrides)
     check_overrides(overrides, config_class)
     return config_class(**merged(config_class, deepcopy(fields), overrides))
 
