@@ -162,6 +162,7 @@ TRANSLATOR, OF_LABELS = "EncoderDecoderForConditionalGeneration", NO_TARGET | {"
 OTHERS = [
     ("BertForSequenceClassification", SEVERAL, {"labels": 2 * ONES[:, :3]}, "labels holds 2, .*_label_.* from 0 to 1"),
     ("BertForSequenceClassification", SEVERAL, {"labels": ONES[:, 0]}, r"of shape \(2,\) .*\(batch, num_labels\)"),
+    ("BertForSequenceClassification", {}, {"labels": ONES[:, 0].float()}, r"\(2, 2\).* integer .*'regression'"),
     ("BertModel", {"position_embedding_type": "sinusoidal"}, {"position_ids": IDS * 0 - 3}, r"holds -3, .* from 0\.$"),
     ("BertModel", {"classifier_pooling": "mean"}, {"attention_mask": torch.ones(2, 1, 7, 7)}, "'mean' needs to know"),
     ("EncoderDecoderModel", {"official": {"model_type": "t5"}}, NO_TARGET, "The encoder needs no target"),
@@ -207,8 +208,6 @@ def test_a_model_of_another_type(tmp_path):
 
 
 LEFT_PADDED = torch.nn.functional.pad(IDS, (15, 0))
-
-
 BEYOND = [
     ("TfmGPTForCausalLM", {"max_new_tokens": 18}),
     ("TfmGPTForCausalLM", {"input_ids": None, "inputs_embeds": states(2, 7, 32), "max_new_tokens": 18}),

@@ -107,9 +107,9 @@ class SequenceClassification:
         base model."""
         config, positions = self.config, self.read_by(inputs)
         read = None if positions is None else only_last(positions)
-        self.check_classes(given_in(inputs), labels)
-        if config.is_encoder_decoder and labels is not None:
-            inputs["use_cache"] = False
+        if labels is not None:
+            self.check_classes(given_in(inputs), labels)
+            inputs |= {"use_cache": False} if config.is_encoder_decoder else {}
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states, loss = outputs.last_hidden_state, None
         logits = self.classify(states if read is None else read_states(states, read), inputs)
@@ -120,16 +120,16 @@ class SequenceClassification:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=config)
         return self.headed(self.output_class, outputs, loss=loss, logits=logits)
 
-    def check_classes(self, given: torch.Tensor, labels: torch.Tensor | None) -> None:
+    def check_classes(self, given: torch.Tensor, labels: torch.Tensor) -> None:
         """Raises a `ValueError` unless `labels` are values or one class for each sequence, or a mark for each class."""
         check_tensor("labels", labels)
-        if labels is None:
-            return
-        batch, classes, problem = given.shape[:1], self.config.num_labels, self.config.problem_type
+        batch, classes, is_float = given.shape[:1], self.config.num_labels, labels.is_floating_point()
+        problem = self.config.problem_type or ("multi_label_classification" if is_float and classes > 1 else None)
         if problem == "multi_label_classification":
-            self.check_labels(labels, (*batch, classes), inputs="(batch, num_labels)")
-            check_values("labels", None if labels.is_floating_point() else labels, 2, f"the two marks of {problem}")
-        elif labels.is_floating_point() or problem == "regression" or classes == 1:
+            others = "one class of each is an integer (labels.long()), and values need problem_type='regression'"
+            self.check_labels(labels, (*batch, classes), inputs=f"(batch, num_labels) for marks of classes: {others}")
+            check_values("labels", None if is_float else labels, 2, f"the two marks of {problem}")
+        elif is_float or problem == "regression" or classes == 1:
             self.check_labels(labels, batch)
         else:
             several = "the inputs (for several classes of each, set problem_type='multi_label_classification')"
