@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 import torch
-from trained import add_model_arguments, lines_of, loading, open_config
+from trained import add_model_arguments, lines_of, loading, open_config, parsed
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--repetition_penalty", type=float, default=1.0, help="above 1: what was said is less likely")
     parser.add_argument("--stop_strings", action="append", help="where a text ends; give it again for another")
     parser.add_argument("--seed", type=int, help="default: another text each time")
-    args = parser.parse_intermixed_args(argv)  # prompts may stand behind options
+    args = parsed(parser, argv)
     for name, is_right, bounds in (
         ("temperature", args.temperature >= 0, "0 or more"),
         ("top_k", args.top_k >= 0, "0 or more"),

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 from corpus_options import add_corpus_arguments, corpus_run, is_corpus
-from trained import add_model_arguments, check_file, lines_of, loading, open_config, positions_of
+from trained import add_model_arguments, check_file, lines_of, loading, open_config, parsed, positions_of
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 #: what a model does, by its head; and what models of other heads do not do
@@ -44,7 +44,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--label_column_name", nargs="+", help="with --metrics: the column or columns of labels")
     add_corpus_arguments(parser)
-    args = parser.parse_intermixed_args(argv)
+    args = parsed(parser, argv)
     if is_corpus(args, parser.error):
         return read_corpus(args, parser.error)
     if args.metrics and (args.texts or not args.file):

@@ -35,6 +35,15 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trust_remote_code", action="store_true", help="run a Hub model's code; a folder's is run")
 
 
+def parsed(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """The arguments. Texts may stand behind options. An unknown option ends the program, with the nearest one."""
+    args, unknown = parser.parse_known_intermixed_args(argv)
+    if unknown:
+        near = get_close_matches(unknown[0].partition("=")[0], [*parser._option_string_actions], n=1)
+        parser.error(f"unknown option {unknown[0]}{f'; did you mean {near[0]}?' if near else ''}")
+    return args
+
+
 def loading(args: argparse.Namespace) -> dict[str, str | bool | None]:
     """The arguments of `from_pretrained` that [`add_model_arguments`] asks for."""
     return {"revision": args.revision, "trust_remote_code": args.trust_remote_code}

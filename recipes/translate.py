@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import torch
-from trained import add_model_arguments, lines_of, loading, open_config, positions_of
+from trained import add_model_arguments, lines_of, loading, open_config, parsed, positions_of
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 
@@ -25,7 +25,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--num_beams", type=int, help="width of the beam search; default: the model's own")
     parser.add_argument("--max_length", type=int, help="tokens of a translation; default: the model's own")
-    args = parser.parse_intermixed_args(argv)
+    args = parsed(parser, argv)
     for name in ("batch_size", "num_beams", "max_length"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             parser.error(f"{name} must be at least 1, not {getattr(args, name)}")

@@ -43,9 +43,10 @@ def test_built_in_text_and_generation_where_there_is_no_zoo(recipe, tmp_path, ca
         losses.append(model(rows, labels=rows.index_fill(1, torch.arange(ids.shape[1]), -100)).loss)
     assert shown.out.split("\n\n")[:4] == wanted and "48 tokens" in shown.err
     assert f"perplexity {torch.stack(losses).mean().exp():.2f}, distinct-1" in shown.err
-    with pytest.raises(SystemExit):
-        generate([*command, "4"])
-    assert "3 beams give at most so many texts" in capsys.readouterr().err
+    for wrong, said in ((["4"], "3 beams give at most so many texts"), (["2", "--beams", "4"], "mean --num_beams?")):
+        with pytest.raises(SystemExit):
+            generate([*command, *wrong])
+        assert said in capsys.readouterr().err
 
 
 def test_figures_of_generated_text():

@@ -1,5 +1,6 @@
 """Which table converts a checkpoint, and which one exports a zoo model."""
 
+from pathlib import Path
 from typing import Any
 
 import transformers
@@ -61,7 +62,9 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
     """
     if not isinstance(model, PreTrainedModel):
         given = "" if isinstance(model, nn.Module) else f" {model!r}"
-        raise ConversionError(f"to_official takes a model of the zoo in memory, not the {type(model).__name__}{given}.")
+        wrong = f"to_official takes a model of the zoo in memory, not the {type(model).__name__}{given}."
+        command = f" `tfm-zoo export {model} OUT` converts a folder, and from_pretrained loads it."
+        raise ConversionError(wrong + (command if isinstance(model, str | Path) else ""))
     if not str(model.config.model_type).startswith("tfm_"):
         raise ConversionError(f"This {type(model).__name__} is not a model of the zoo: there is nothing to convert.")
     if getattr(model, "hf_quantizer", None) is not None:
