@@ -53,9 +53,7 @@ def load_documents(args: DocumentOptions) -> Documents:
     rows, notes = splits.load_splits(args)
     is_text = rows["train"].builder_name == "text"
     if is_text and not args.streaming:
-        rows, notes = splits.load_splits(
-            replace(args, streaming=True, max_train_samples=None)
-        )  # tells where a file ends
+        rows, notes = splits.load_splits(replace(args, streaming=True, max_train_samples=None))  # tells where files end
     column = row_files.find_text_column(rows["train"], args.text_column_name)
     sources = {}
     for role, split in rows.items():
