@@ -38,16 +38,12 @@ ZOO = {
     "recipes/finetune_question_answering.py": ("TfmBertForQuestionAnswering", BERT),
     "recipes/pretrain_bert.py": ("TfmBertForPreTraining", BERT),
     "recipes/finetune_causal_lm.py": ("TfmGPTForCausalLM", GPT2),
-    "recipes/train_translation.py": (TRANSLATOR, MARIAN),
-    "recipes/finetune_summarization.py": (TRANSLATOR, MARIAN),
     "recipes/pretrain_t5.py": (TRANSLATOR, MARIAN),
+    **{f"recipes/{name}.py": (TRANSLATOR, MARIAN) for name in ("train_translation", "finetune_summarization")},
 }
 OWN_MODELS = {
-    "my-bert.pt": tutorials.BERT,
-    "my-classifier.pt": tutorials.TextClassifier,
-    "my-gpt.pt": tutorials.GPT,
-    "my-translator.pt": tutorials.Transformer,
-    "my-seq2seq.pt": tutorials.Seq2SeqTransformer,
+    **{"my-bert.pt": tutorials.BERT, "my-classifier.pt": tutorials.TextClassifier, "my-gpt.pt": tutorials.GPT},
+    **{"my-translator.pt": tutorials.Transformer, "my-seq2seq.pt": tutorials.Seq2SeqTransformer},
 }
 
 

@@ -135,9 +135,13 @@ def test_vectors_without_length_1(tmp_path):
     engine = Pretended(save(tmp_path / "model"), "")
     engine.reference.reading = Reading(pooling="mean", normalize=True)
     engine.shown = {"token_embeddings": "last_hidden_state", "sentence_embedding": "sentence_embedding"}
-    assert "the pooler was lost (its vectors are pooled by mean" in judged(tmp_path, "model", engine)
+    said = judged(tmp_path, "model", engine)
+    assert "(warning: pooler_output is missing: the pooler was lost (its vectors are pooled by mean" in said
     engine.shown["sentence_embedding"] = "pooled"
     assert "it has lost normalisation" in judged(tmp_path, "model", engine)
+    engine.shown, engine.inputs = {"token_embeddings": "last_hidden_state"}, ("input_ids", "attention_mask")
+    said = judged(tmp_path, "model", engine)
+    assert "sentence_embedding within 0 (least cosine 1.000000) of" in said and "it reads no token types" in said
 
 
 @pytest.mark.slow

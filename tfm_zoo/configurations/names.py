@@ -18,7 +18,9 @@ OTHERS = {
     **dict.fromkeys(("n_kv_head", "n_kv_heads", "n_head_kv", "kv_heads"), "num_key_value_heads"),
     # They count both sides.
     **{name: f"sliding_window, which is half of {name}" for name in ("local_attention", "attention_window")},
-    "window_size": "sliding_window",
+    **dict.fromkeys(("window_size", "window"), "sliding_window"),
+    **dict.fromkeys(("rotary", "use_rope", "rope"), "position_embedding_type='rotary'"),
+    **{"attn_dropout": "attention_dropout", "mlp": "mlp_type"},
     **dict.fromkeys(("block_size", "context_length"), "max_position_embeddings"),
     "nhead": "num_attention_heads",
     "dim_feedforward": "intermediate_size",

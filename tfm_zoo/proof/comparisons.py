@@ -36,6 +36,8 @@ QUANTISED_TOLERANCE = {"int8": 0.25, "int4": 0.05}
 CAST = 0.9
 #: fields that a loaded configuration does not show as its file has them: a class has its own
 UNSHOWN = {"model_type", "auto_map"}
+#: a setting that changes no output; sentence-transformers writes it where it saves a model
+HARMLESS = "use_cache"
 #: the name of a table of numbers from 0 on, which earlier releases of transformers saved as a weight
 POSITIONS = "position_ids"
 #: fields of earlier releases of transformers, which a loaded configuration shows by other names
@@ -174,6 +176,16 @@ def note_files(others: dict[str, set[str]], verdict: Verdict, alike: Sequence[st
         verdict.warnings.append(f"files were written anew, and say the same: {listed(anew)}")
 
 
+def compare_lengths(saved: dict, now: int | None, is_cut_alike: bool, verdict: Verdict) -> None:
+    """Notes that the tokenizer cuts texts to another length: `now`, `None` if it is not known. `is_cut_alike`: a model
+    of sentence-transformers, which says the length itself, cuts them as it did."""
+    was = (saved.get("tokenizer") or {}).get("longest", now)
+    if now is not None and was != now:
+        said = f"the tokenizer's own limit is {now} tokens, and was {was}"
+        cut = "; sentence-transformers cuts texts as it did"
+        (verdict.warnings if is_cut_alike else verdict.differences).append(said + cut * is_cut_alike)
+
+
 def is_any_of(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch(name, pattern) for pattern in patterns)
 
@@ -241,7 +253,8 @@ def compare_settings(saved: dict, settings: dict, loaded: dict, folder: Path, ve
         if (file in saved["settings"]) != (file in settings):
             verdict.differences.append(f"{file} {'is missing' if file in saved['settings'] else 'was not recorded'}")
         found = [f"{file}: {change}" for change in changes(*both, loaded.get(file, ({}, {})))]
-        verdict.differences += [one for one in found if one not in verdict.differences]
+        verdict.differences += [one for one in found if one not in verdict.differences and HARMLESS not in one]
+        verdict.warnings += [f"{one}, which changes no output" for one in found if HARMLESS in one]
 
 
 def typed(before: dict, now: dict, folder: Path) -> tuple[dict, dict]:
@@ -267,8 +280,6 @@ def compare_loaded(saved: dict, loaded: dict, changed: set[str], verdict: Verdic
         compare_states(saved["fingerprint"], loaded, drifted, verdict)
     if was := saved.get("tokenizer"):
         compare_texts(was, loaded["tokenizer"], verdict)
-        if "longest" in was and was["longest"] != (now := loaded["tokenizer"]["longest"]):
-            verdict.differences.append(f"the tokenizer cuts texts to {now} tokens, and cut them to {was['longest']}")
 
 
 def compare_loading(saved: dict, loading: dict, verdict: Verdict) -> None:

@@ -3,7 +3,7 @@
 Each engine is imported when a file asks for it, and an error says how it is installed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -35,12 +35,14 @@ class Engine:
         dtype: the type that it computes in.
         is_padded: whether it takes padded batches with a mask; else rows are given one by one, without padding.
         has_two_sides: whether it is an encoder and a decoder, which also reads `decoder_input_ids`.
+        inputs: the names of what it reads, if they are known.
     """
 
     title: str
     dtype: str = "float32"
     is_padded = True
     has_two_sides = False
+    inputs: Collection[str] = ()
 
     def __call__(self, inputs: Tensors) -> Tensors:
         """Outputs by name for `input_ids` and `attention_mask`, `(batch, length)`, and what else the model reads."""
@@ -235,7 +237,7 @@ def specification(file: Path) -> str:
 class LlamaCpp(Engine):
     """A GGUF file, by llama.cpp."""
 
-    is_padded = False
+    is_padded, inputs = False, ("input_ids", "attention_mask")
     #: what GGUF calls the type of most tensors -> the type whose bounds hold
     TYPES = {0: "float32", 1: "float16", 32: "bfloat16"}
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 import transformers
+from torch.nn.functional import cosine_similarity
 
 from ..converters.errors import ConversionError
 from ..utils.quiet import silenced_loading
@@ -19,7 +20,7 @@ from .kinds import file_of_export
 from .manifest import FILE
 from .origin import origin_of
 from .reading import Reading
-from .reference import POOLED, SENTENCE, Reference, Tensors
+from .reference import POOLED, SENTENCE, Reference, Tensors, vectors_of
 from .sentence_files import sentence_settings
 from .verifying import class_of, find, loader_of, read_manifest
 
@@ -76,6 +77,9 @@ def verify_export(
         raise ValueError(f"{source} has {1 + engine.has_two_sides} of an encoder and a decoder, and {sides}.")
     batches = [recorded_inputs(reference, folder, against, manifest, verdict), *reference.longer()]
     compare_beside(Path(source), folder, against, verdict)
+    if reference.gives_vectors and engine.inputs and "token_type_ids" not in engine.inputs:
+        verdict.warnings.append("it reads no token types: right for single texts, which have type 0 alone")
+        batches = [{name: each[name] for name in each if name != "token_type_ids"} for each in batches]
     compare_outputs(engine, reference, batches, verdict)
     return verdict
 
@@ -155,7 +159,8 @@ def compare_outputs(engine: Engine, reference: Reference, batches: Sequence[Tens
     pairs, failed = [], None
     for inputs in batches:
         try:
-            pairs.append(Pair(inputs, run(engine, inputs), reference(inputs)))
+            expected = reference(inputs)
+            pairs.append(Pair(inputs, with_vectors(run(engine, inputs), expected, inputs, reference), expected))
         except Exception as error:  # each engine has errors of its own
             length, reason = inputs["input_ids"].shape[1], " ".join(str(error).split())[:200]
             failed = f"it fails for sequences of {length} tokens: {reason}"
@@ -173,13 +178,17 @@ def compare_outputs(engine: Engine, reference: Reference, batches: Sequence[Tens
     drift = {name: max(each[name] for each in drifts) for name in drifts[0]}
     verdict.figures |= {"drift": drift, "tolerance": bound, "dtype": engine.dtype, "engine": engine.title}
     verdict.figures["lengths"] = [pair.length for pair in pairs]
+    cosine = least_cosine(pairs, names)
+    of_vectors = "" if cosine is None else f" (least cosine {cosine:.6f})"
+    verdict.figures |= {} if cosine is None else {"cosine": cosine}
     if lost := find_lost(reference, pairs, drifts, names):
         verdict.differences.append(lost)
     else:
         allowed = f"{engine.dtype} allows {bound:g}"
         far = {name: value for name, value in drift.items() if not value <= bound}
         verdict.differences += [
-            f"{name} drifted by {far[name]:.2g} of its largest value, and {allowed}" for name in far
+            f"{name} drifted by {far[name]:.2g} of its largest value{of_vectors * (name == SENTENCE)}, and {allowed}"
+            for name in far
         ]
     is_right = {pair.length: max(each.values()) <= bound for pair, each in zip(pairs, drifts, strict=True)}
     right, wrong = ([length for length in is_right if is_right[length] is kind] for kind in (True, False))
@@ -187,7 +196,7 @@ def compare_outputs(engine: Engine, reference: Reference, batches: Sequence[Tens
         verdict.differences.append(f"sequences of up to {max(right)} tokens are right, those of {min(wrong)} are not")
     if failed:
         verdict.differences.append(failed)
-    shown = ", ".join(f"{name} within {value:.1g}" for name, value in drift.items())
+    shown = ", ".join(f"{name} within {value:.1g}{of_vectors * (name == SENTENCE)}" for name, value in drift.items())
     if verdict.ok:
         verdict.figures["match"] = (
             f"the export computes what the model computes, up to {pairs[-1].length} tokens: {shown} of the largest "
@@ -201,7 +210,25 @@ def note_missing(reference: Reference, names: dict[str, str], verdict: Verdict) 
     given = {*names.values()} | ({"last_hidden_state"} if {SENTENCE, POOLED} & {*names.values()} else set())
     head = f"the head of {type(reference.model).__name__} was lost"
     for name in (name for name in reference.own if name not in given):
-        verdict.differences.append(f"{name} is missing: {LOST.get(name, head)}{unread(name, reference)}")
+        note = unread(name, reference)
+        (verdict.warnings if note else verdict.differences).append(f"{name} is missing: {LOST.get(name, head)}{note}")
+
+
+def with_vectors(found: Tensors, expected: Tensors, inputs: Tensors, reference: Reference) -> Tensors:
+    """The outputs of an export, and the vectors that its states become by the model's pooling, if it gives none."""
+    states = next((value for name, value in found.items() if ALIASES.get(name, name) == "last_hidden_state"), None)
+    has_vectors = any(ALIASES.get(name, name) == SENTENCE for name in found)
+    if SENTENCE not in expected or has_vectors or states is None or states.shape != expected["last_hidden_state"].shape:
+        return found
+    return found | {SENTENCE: vectors_of(states.float(), inputs["attention_mask"], reference.reading)}
+
+
+def least_cosine(pairs: list[Pair], names: dict[str, str]) -> float | None:
+    """That of the vectors of an export and of the model, if both give some."""
+    name = next((name for name, known in names.items() if known == SENTENCE), None)
+    if name is None:
+        return None
+    return min(float(cosine_similarity(each.found[name].float(), each.expected[SENTENCE]).min()) for each in pairs)
 
 
 def run(engine: Engine, inputs: Tensors) -> Tensors:

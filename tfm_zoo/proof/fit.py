@@ -53,7 +53,7 @@ class Fit:
         return [int(place) for place in np.flatnonzero(~(self.differences <= bound))]
 
     def __str__(self) -> str:
-        return f"least cosine {self.cosine:.6f}, largest difference {self.difference:.1e}"
+        return f"least cosine {self.cosine:.6f}, largest difference {self.difference:.1e} of the largest number"
 
 
 def fit_of(stored: np.ndarray, made: np.ndarray) -> Fit:

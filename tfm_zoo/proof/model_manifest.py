@@ -14,7 +14,6 @@ from .manifest import described, files_beside
 from .origin import origin_of
 
 CONFIG = "config.json"
-UNREAD = {"use_cache"}  # fields that change no vector: sentence-transformers writes it where it saves a model
 #: the tokens of the longest inputs that a fingerprint is of, and sentences about settings at most
 LENGTH, SENTENCES = 512, 4
 #: the share of tensors that are others in another release of a model
@@ -56,14 +55,14 @@ def compare_model(saved: dict[str, Any], encoder: Encoder, verdict: Verdict) -> 
 
 
 def compare_config(saved: dict[str, Any], encoder: Encoder, verdict: Verdict) -> None:
-    both = (saved["settings"][CONFIG], settings_in(encoder.folder)[CONFIG])
-    before, now = ({CONFIG: {name: each[name] for name in each if name not in UNREAD}} for each in both)
+    before, now = ({CONFIG: fields[CONFIG]} for fields in (saved["settings"], settings_in(encoder.folder)))
     read = type(encoder.model.config).from_dict
-    loaded = {CONFIG: [read(dict(fields)).to_dict() | dict.fromkeys(UNREAD) for fields in both]}
+    loaded = {CONFIG: [read(dict(fields[CONFIG])).to_dict() for fields in (before, now)]}
     found = Verdict(verdict.source)
     comparisons.compare_settings({"settings": before}, now, loaded, encoder.folder, found)
     more = len(found.differences) - SENTENCES
     verdict.differences += found.differences[:SENTENCES] + ([f"{more} more settings differ"] if more > 0 else [])
+    verdict.warnings += found.warnings
 
 
 def compare_weights(saved: dict[str, Any], encoder: Encoder, verdict: Verdict) -> set[str]:

@@ -42,7 +42,7 @@ class Recorded(NamedTuple):
         if self.fit.difference <= self.bound:
             return f"the model writes these vectors{by}: {self.fit}"
         return (
-            f"the model writes vectors near these{by}: {self.fit}, and {self.bound:g} would be rounding. They may come "
+            f"the model writes vectors near these{by}: {self.fit} ({self.bound:g} would be rounding). They may come "
             "from packed weights, another type, or a model that was changed a little: verify will allow this difference"
         )
 

@@ -53,6 +53,11 @@ class Reference:
         self.reads = signature(model.forward).parameters
 
     @property
+    def gives_vectors(self) -> bool:
+        """Whether files beside the model say how a text becomes a vector."""
+        return bool(self.reading and self.reading.pooling)
+
+    @property
     def has_two_sides(self) -> bool:
         return "decoder_input_ids" in self.reads
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from .fit import Fit, bound_of, fit_of
 from .kinds import CORPUS
 from .model_manifest import compare_model, first_part
 from .origin import origin_of
-from .proof_file import IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
+from .proof_file import BESIDE_FILE, IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, named, sentences
 from .recording import DigestTexts, ReadTexts, all_texts, check_texts, counted, described_rows
 from .sentence_files import MODULES
@@ -119,7 +120,14 @@ def verify_vectors(
 
 
 def without_proof(source: str | Path) -> str:
-    """The error for vectors without a proof, or for a folder of `predict.py` that holds something else."""
+    """The error for vectors that are not there, that have no proof, or several; or for a folder of `predict.py` that
+    holds something else."""
+    path = Path(source)
+    if not path.exists():
+        near = get_close_matches(path.name, [each.name for each in path.parent.glob("*")], n=1)
+        return f"There is no {str(source)!r}" + (f"; did you mean {str(path.with_name(near[0]))!r}?" if near else ".")
+    if proofs := sorted(each.name for each in path.glob(f"*{BESIDE_FILE}")):
+        return f"{source} holds several proofs ({', '.join(proofs)}): name one of their files."
     if (about := Path(source) / CORPUS).is_file() and (kind := read_json(about).get("results")) != "embeddings":
         return f"{source} holds {kind} of texts: only vectors have a proof."
     start = f"{source} has no proof ({IN_FOLDER} in a folder, or .proof.json beside a file)"
@@ -355,6 +363,13 @@ def compare_all_texts(
     return f", all {count:,} texts as recorded"
 
 
+def said_of_vectors(saved: dict[str, Any]) -> Reading:
+    """What the model's files said of vectors when these were recorded. What they do not say is as it was found."""
+    says, found = Reading.of(saved["files_say"]), Reading.of(saved["reading"])
+    says = replace(says, size=found.size)
+    return says if says.pooling else replace(says, pooling=found.pooling, normalize=found.normalize)
+
+
 def row_numbers(rows: Sequence[int]) -> str:
     shown = ", ".join(f"{row:,}" for row in rows[:5])
     return f"row{'s' * (len(rows) > 1)} {shown}" + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
@@ -397,6 +412,8 @@ class Trial:
             comparisons.note_files(comparisons.other_files(manifest, encoder.folder, files), files)
         today = self.compare_settings()
         self.compare_tokens(tokens, are_files_others=not files.ok)
+        if unlike := named(said_of_vectors(self.saved), self.reading):
+            verdict.warnings.append(f"the vectors were made with {unlike}")
         intact = self.same_texts()
         fit = self.fit(today)
         verdict.figures |= {"rows": len(self.texts), "cosine": fit.cosine, "difference": fit.difference}

@@ -109,7 +109,10 @@ def verify(
         loader = "folder"
     verdict.figures["loader"] = loader
     loaded, failure = load_in_fresh_process(folder.resolve(), model_class, loader, dtype, saved, python)
-    comparisons.note_files(others, verdict, comparisons.alike_in(saved, loaded.get("tokenizer"), folder))
+    tokenizer = loaded.get("tokenizer") or {}
+    alike = comparisons.alike_in(saved, tokenizer, folder)
+    comparisons.note_files(others, verdict, alike)
+    comparisons.compare_lengths(saved, tokenizer.get("longest"), "modules.json" in alike, verdict)
     comparisons.compare_tested(saved, loaded.get("transformers", transformers.__version__), verdict)
     comparisons.compare_settings(saved, settings, loaded.get("settings", {}), folder, verdict)
     if failure:
