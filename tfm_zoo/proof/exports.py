@@ -215,7 +215,7 @@ def note_missing(reference: Reference, names: dict[str, str], verdict: Verdict) 
 
 
 def with_vectors(found: Tensors, expected: Tensors, inputs: Tensors, reference: Reference) -> Tensors:
-    """The outputs of an export, and the vectors that its states become by the model's pooling, if it gives none."""
+    """The outputs of an export, and the vectors that its states become by the model's pooling, unless it gives some."""
     states = next((value for name, value in found.items() if ALIASES.get(name, name) == "last_hidden_state"), None)
     has_vectors = any(ALIASES.get(name, name) == SENTENCE for name in found)
     if SENTENCE not in expected or has_vectors or states is None or states.shape != expected["last_hidden_state"].shape:
