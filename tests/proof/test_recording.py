@@ -69,12 +69,16 @@ def test_any_store(models, dump, tmp_path, monkeypatch):
     assert "still fit: 64 rows" in verified(file)
     assert "holds the texts, so that nowhere was not read" in verified(file, "--texts", "nowhere", code=1)
     assert "still fit: 8 rows" in verified(tmp_path, "--rows", 8)
+    assert "the proof holds 64 rows, fewer than the 900 that" in verified(tmp_path, "--rows", 900)
     rows = pd.read_parquet(file)
     rows.at[70, "vector"] = rows.at[71, "vector"]
     rows.to_parquet(file)
     assert "vectors among rows 64 to 127; the text and the vector do not fit in row 70" in verified(file, code=1)
     file = dump(np.round(vectors_of(models / "bert"), 2))  # as packed weights write them: taken, and said
-    assert "the model writes vectors near these: least cosine 0.99" in recorded(models / "bert", file)
+    said = recorded(models / "bert", file)
+    assert "model writes vectors near these: least cosine 0.99" in said and "(warning: they were only n" in verified(
+        file
+    )
 
 
 TRIED = [
@@ -163,7 +167,7 @@ def test_a_folder_that_was_written_without_a_proof(models, dump, tmp_path):
     assert "_proof.json; the model writes" in recorded(models / "bert", folder, "--keep_texts")
     assert "2 parts as recorded" in verified(folder)
     shutil.copy(folder / "1.parquet", folder / "2.parquet")
-    assert "parts that were not recorded: 2.parquet" in verified(folder, code=1)
+    assert "parts that were not recorded: 2.parquet; `tfm-zoo record" in verified(folder, code=1)
 
 
 def test_modules_that_sentence_transformers_alone_reads(models, dump, tmp_path):

@@ -264,6 +264,7 @@ def test_bad_input(root, copied, tmp_path):
     model, store = copied("bert")
     proof, refused = json.loads((store / IN_FOLDER).read_text()), partial(verified, code=1)
     assert "rows must be at least 1, not 0" in refused(store, "--rows", 0)
+    assert f"{store} is not a folder of a model" in refused(model, "--against", store)
     assert f"There is no '{tmp_path}/vectorz.npy'; did you mean" in refused(tmp_path / "vectorz.npy")
     assert "--rows is for vectors, and this is a model" in refused(model, "--rows", 5)
     assert "--code-only is for models, and this is a store" in refused(store, "--code-only")

@@ -16,7 +16,7 @@ from .comparisons import QUANTISED_TOLERANCE, TOLERANCE, Verdict
 from .contents import read_json
 from .engines import Engine, open_export
 from .fingerprints import fixed_inputs, given, sample
-from .kinds import file_of_export
+from .kinds import check_is_model, file_of_export
 from .manifest import FILE
 from .origin import origin_of
 from .reading import Reading
@@ -66,6 +66,7 @@ def verify_export(
     if against is None:
         raise ValueError(f"{source} is an export: name the model that it was made from with --against.")
     folder = find(against, revision, token, needed=None).resolve()
+    check_is_model(folder, against)
     is_model = Path(source, "config.json").is_file() and file_of_export(Path(source)) is None
     engine = Checkpoint(Path(source).resolve(), trust_remote_code) if is_model else open_export(source)
     verdict = Verdict(str(source))

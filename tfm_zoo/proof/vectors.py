@@ -19,7 +19,7 @@ from .encoder import Encoder
 from .fit import Fit, bound_of, fit_of
 from .kinds import CORPUS
 from .model_manifest import compare_model, first_part
-from .origin import origin_of
+from .origin import listed, origin_of
 from .proof_file import BESIDE_FILE, IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, named, sentences
 from .recording import DigestTexts, ReadTexts, all_texts, check_texts, counted, described_rows
@@ -31,6 +31,7 @@ from .verifying import check_files, find, loader_of
 #: seconds for which files are read, unless all are to be; rows that are embedded to find one that was changed, and that
 #: are embedded again to find out why vectors differ
 SECONDS, TRIED, SOME = 10, 512, 12
+GROWN = "`tfm-zoo record MODEL --vectors ...` proves a store that has grown"
 SEARCHED = 100_000  # rows of a part that are searched for vectors in another order
 
 
@@ -100,6 +101,8 @@ def verify_vectors(
         return verdict
     encoder = Encoder.load(name, revision, token, saved["computed"].get("dtype", "float32"), trust_remote_code)
     canaries = saved["canaries"]["rows"]
+    if (rows or 0) > len(canaries):
+        verdict.warnings.append(f"the proof holds {len(canaries)} rows, fewer than the {rows:,} that were asked for")
     tried = [place for place in chosen(saved["canaries"], rows) if not any(canaries[place] in rows for rows in lost)]
     if not tried:
         return verdict
@@ -152,8 +155,8 @@ def check_parts_are_there(place: Path, saved: dict[str, Any], verdict: Verdict) 
         return
     there = {path.name for path in place.glob("*.parquet")} if place.is_dir() else set()
     verdict.add("parts missing", saved["parts"].keys() - there)
-    if place.is_dir() and place.joinpath(IN_FOLDER).is_file():
-        verdict.add("parts that were not recorded", there - saved["parts"].keys())
+    if place.is_dir() and place.joinpath(IN_FOLDER).is_file() and (added := there - saved["parts"].keys()):
+        verdict.differences.append(f"parts that were not recorded: {listed(added)}; {GROWN}")
 
 
 class Suspect(NamedTuple):
@@ -234,8 +237,9 @@ def compare_part(
             verdict.differences.append(said)
         return None
     if found["rows"] != before["rows"]:
-        gone = "rows are gone: " if found["rows"] < before["rows"] else ""
-        verdict.differences.append(f"{gone}part {name} had {before['rows']:,} rows and has {found['rows']:,}")
+        said = f"part {name} had {before['rows']:,} rows and has {found['rows']:,}"
+        is_longer = found["rows"] > before["rows"]
+        verdict.differences.append(f"{said}; {GROWN}" if is_longer else f"rows are gone: {said}")
         return None
     kinds = ("vectors", *(["texts"] if "texts" in before else []))
     blocks = {kind: [*differing(before[kind], found[kind], found["rows"])] for kind in kinds}
@@ -412,8 +416,18 @@ class Trial:
             comparisons.note_files(comparisons.other_files(manifest, encoder.folder, files), files)
         today = self.compare_settings()
         self.compare_tokens(tokens, are_files_others=not files.ok)
-        if unlike := named(said_of_vectors(self.saved), self.reading):
-            verdict.warnings.append(f"the vectors were made with {unlike}")
+        if unlike := named(says := said_of_vectors(self.saved), self.reading):
+            is_query_other = (
+                replace(says, prompt=self.reading.prompt) != self.reading
+            )  # (a query may have its own prompt)
+            queries = "; sentence-transformers embeds queries as its files say, which does not fit" * is_query_other
+            verdict.warnings.append(f"the vectors were made with {unlike}{queries}")
+        if (then := self.saved["agreement"]["difference"]) > (
+            rounding := bound_of(str(self.stored.dtype), encoder.dtype)
+        ):
+            verdict.warnings.append(
+                f"they were only near when they were recorded: {then:.1e} off ({rounding:g} is rounding)"
+            )
         intact = self.same_texts()
         fit = self.fit(today)
         verdict.figures |= {"rows": len(self.texts), "cosine": fit.cosine, "difference": fit.difference}
