@@ -302,10 +302,8 @@ def name_rows(
         made = encoder.vectors([*texts.values()], reading)
         fit = fit_of(np.stack([*vectors.values()]), made)
         if wrong := fit.worse(bound):
-            shown = [f"{rows[place]:,} (cosine {fit.cosines[place]:.3f}" for place in wrong[:5]]
-            shown = [
-                f"{row}, difference {fit.differences[place]:.1e})" for row, place in zip(shown, wrong, strict=False)
-            ]
+            distances = [f"cosine {fit.cosines[place]:.3f}, difference {fit.differences[place]:.1e}" for place in wrong]
+            shown = [f"{rows[place]:,} ({one})" for place, one in zip(wrong[:5], distances, strict=False)]
             more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
             one = "row" if len(wrong) == 1 else "rows"
             verdict.differences.append(f"the text and the vector do not fit in {one} {', '.join(shown)}{more}")
@@ -416,18 +414,7 @@ class Trial:
             comparisons.note_files(comparisons.other_files(manifest, encoder.folder, files), files)
         today = self.compare_settings()
         self.compare_tokens(tokens, are_files_others=not files.ok)
-        if unlike := named(says := said_of_vectors(self.saved), self.reading):
-            is_query_other = (
-                replace(says, prompt=self.reading.prompt) != self.reading
-            )  # (a query may have its own prompt)
-            queries = "; sentence-transformers embeds queries as its files say, which does not fit" * is_query_other
-            verdict.warnings.append(f"the vectors were made with {unlike}{queries}")
-        if (then := self.saved["agreement"]["difference"]) > (
-            rounding := bound_of(str(self.stored.dtype), encoder.dtype)
-        ):
-            verdict.warnings.append(
-                f"they were only near when they were recorded: {then:.1e} off ({rounding:g} is rounding)"
-            )
+        self.note_how_they_were_made()
         intact = self.same_texts()
         fit = self.fit(today)
         verdict.figures |= {"rows": len(self.texts), "cosine": fit.cosine, "difference": fit.difference}
@@ -444,6 +431,19 @@ class Trial:
         parts = verdict.figures["parts"]["parts"]
         files_said = f"{parts} part{'s' * (parts > 1)}"
         return f"store and model still fit: {len(self.texts)} rows embedded again ({said}), {files_said} as recorded"
+
+    def note_how_they_were_made(self) -> None:
+        """Warns of vectors that were not made as the model's files say, and of those that were only near."""
+        says = said_of_vectors(self.saved)
+        if unlike := named(says, self.reading):
+            # (A query may have a prompt of its own.)
+            is_query_other = replace(says, prompt=self.reading.prompt) != self.reading
+            queries = "; sentence-transformers embeds queries as its files say, which does not fit" * is_query_other
+            self.verdict.warnings.append(f"the vectors were made with {unlike}{queries}")
+        then, rounding = self.saved["agreement"]["difference"], bound_of(str(self.stored.dtype), self.encoder.dtype)
+        if then > rounding and not self.saved["computed"].get("pack"):
+            said = f"they were only near when they were recorded: {then:.1e} off ({rounding:g} is rounding)"
+            self.verdict.warnings.append(said)
 
     def same_texts(self) -> set[int]:
         """The places of the rows whose texts are those that were embedded."""
