@@ -255,13 +255,8 @@ def record(
             if create_pr:
                 raise ValueError("--create-pr is for the manifest of a model; leave it out, or leave out --vectors")
             columns = {"text_column": text_column, "vector_column": vector_column}
-            options |= {
-                "prompt": prompt,
-                "max_length": max_length,
-                "rows": rows,
-                "keep_texts": keep_texts,
-                "output": output,
-            }
+            options |= {"prompt": prompt, "max_length": max_length}
+            options |= {"rows": rows, "keep_texts": keep_texts, "output": output}
             with working(f"Recording {vectors}: reading it, then embedding some rows again"):
                 recorded = record_vectors(model, vectors, texts, columns, options)
             report(f"{vectors} is recorded in {recorded.path}; {recorded}")

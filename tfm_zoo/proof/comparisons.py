@@ -253,8 +253,9 @@ def compare_settings(saved: dict, settings: dict, loaded: dict, folder: Path, ve
         if (file in saved["settings"]) != (file in settings):
             verdict.differences.append(f"{file} {'is missing' if file in saved['settings'] else 'was not recorded'}")
         found = [f"{file}: {change}" for change in changes(*both, loaded.get(file, ({}, {})))]
-        verdict.differences += [one for one in found if one not in verdict.differences and HARMLESS not in one]
-        verdict.warnings += [f"{one}, which changes no output" for one in found if HARMLESS in one]
+        harmless = [one for one in found if one.partition(" was ")[0].endswith((f" {HARMLESS}", f".{HARMLESS}"))]
+        verdict.differences += [one for one in found if one not in (*verdict.differences, *harmless)]
+        verdict.warnings += [f"{one}, which changes no output" for one in harmless]
 
 
 def typed(before: dict, now: dict, folder: Path) -> tuple[dict, dict]:
