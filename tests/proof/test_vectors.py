@@ -114,7 +114,7 @@ FAULTS = {
     "a lower-casing tokenizer": (lambda at: tokenizer(True).save_pretrained(at.model), "of the texts in rows 0, 4"),
     "a token that no row has": (
         lambda at: UNUSED(at.model),
-        "has another vocabulary or other rules than it had; files",
+        "has another vocabulary or other rules; files",
     ),
     "truncation": (lambda at: write_files(at.model, cut=20), "truncation was 40 tokens and is 20 tokens"),
     "another pooling": (lambda at: write_files(at.model, pooling="cls"), "pooling was 'mean' and is 'cls'"),
@@ -163,7 +163,7 @@ def test_nothing_is_said_where_nothing_has_changed(root, name, monkeypatch):
     said = verified(store, "--json")
     answer = json.loads(said[said.index("{") :])
     assert answer["ok"] and answer["figures"]["rows"] == 64 and answer["figures"]["difference"] < 1e-5
-    monkeypatch.setattr("tfm_zoo.proof.vectors.SECONDS", 0)
+    monkeypatch.setattr("tfm_zoo.proof.parts.SECONDS", 0)
     for said in (verified(store), str(verify_vectors(store))):
         assert "1 of 4 pieces of 64 MB were read in 0 s (--whole reads all)" in said
     assert "warning" not in verified(store, "--whole")

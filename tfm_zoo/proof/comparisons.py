@@ -331,6 +331,15 @@ def compare_texts(before: dict, now: dict, verdict: Verdict) -> None:
     verdict.add("special tokens", changes(before["special"], now["special"]))
 
 
+def compare_tokenizers(before: dict, now: dict, verdict: Verdict, whole: bool = True) -> None:
+    """Checks what two tokenizers make of the fixed text, and if that is the same and `whole` is asked for, their
+    vocabularies and rules."""
+    known = len(verdict.differences)
+    compare_texts(before, now, verdict)
+    if whole and len(verdict.differences) == known and before.get("digest", now["digest"]) != now["digest"]:
+        verdict.differences.append("the tokenizer has another vocabulary or other rules")
+
+
 def changes(before: dict, now: dict, loaded: Sequence[dict] = ({}, {}), prefix: str = "") -> list[str]:
     """A sentence for each field that has changed; a field of a nested object is named `object.field`.
 

@@ -1,11 +1,10 @@
 """Whether vectors are still those that a model writes, and if not, what has changed."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,25 +13,24 @@ import transformers
 from . import comparisons
 from .comparisons import Verdict
 from .contents import read_json, settings_in
-from .digests import PIECE, differing, digest_of_piece, digest_of_text, digest_of_tokens
+from .digests import digest_of_text, digest_of_tokens
 from .encoder import Encoder
 from .fit import Fit, bound_of, fit_of
 from .kinds import CORPUS
 from .model_manifest import compare_model, first_part
-from .origin import listed, origin_of
+from .origin import origin_of
+from .parts import Suspect, check_parts_are_there, compare_parts
 from .proof_file import BESIDE_FILE, IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, named, sentences
-from .recording import DigestTexts, ReadTexts, all_texts, check_texts, counted, described_rows
+from .recording import DigestTexts, ReadTexts
 from .sentence_files import MODULES
+from .stored_texts import compare_all_texts, row_numbers, texts_again
 from .stores import Store
 from .trials import nearest
 from .verifying import check_files, find, loader_of
 
-#: seconds for which files are read, unless all are to be; rows that are embedded to find one that was changed, and that
-#: are embedded again to find out why vectors differ
-SECONDS, TRIED, SOME = 10, 512, 12
-GROWN = "`tfm-zoo record MODEL --vectors ...` proves a store that has grown"
-SEARCHED = 100_000  # rows of a part that are searched for vectors in another order
+#: rows that are embedded to find one that was changed, and that are embedded again to find out why vectors differ
+TRIED, SOME = 512, 12
 
 
 def verify_vectors(
@@ -149,145 +147,6 @@ def found_model(name: str, revision: str | None, token: str | None, source: str 
     return folder
 
 
-def check_parts_are_there(place: Path, saved: dict[str, Any], verdict: Verdict) -> None:
-    """Notes parts that are gone; those that were not recorded are noted too."""
-    if place.is_file():
-        return
-    there = {path.name for path in place.glob("*.parquet")} if place.is_dir() else set()
-    verdict.add("parts missing", saved["parts"].keys() - there)
-    if place.is_dir() and place.joinpath(IN_FOLDER).is_file() and (added := there - saved["parts"].keys()):
-        verdict.differences.append(f"parts that were not recorded: {listed(added)}; {GROWN}")
-
-
-class Suspect(NamedTuple):
-    """A part with changed rows: its file, the number of its first row, and the blocks of rows that were changed."""
-
-    part: Path
-    first: int
-    rows: list[range]
-
-
-def compare_parts(
-    saved: dict[str, Any], store: Store, verdict: Verdict, whole: bool
-) -> tuple[list[Suspect], list[range]]:
-    """Compares files with the digests of their pieces, for some seconds; notes those that were changed.
-
-    Returns:
-        The parts with some changed rows; and the rows of parts that were exchanged, swapped or shortened.
-    """
-    recorded = saved["parts"]
-    parts = {store.name_of(part): part for part in store.parts}
-    if len(parts) == len(recorded) == 1 and parts.keys() != recorded.keys():  # a file that has another name now
-        parts = dict(zip(recorded, parts.values(), strict=True))
-    sizes = {name: part.stat().st_size for name, part in parts.items()}
-    changed = {name for name in parts if sizes[name] != recorded[name]["bytes"]}
-    pieces = [(name, index) for name, about in recorded.items() for index in range(len(about["pieces"]))]
-    order = np.random.default_rng(0).permutation(len(pieces)) if pieces else []
-    end, read = time.monotonic() + SECONDS, 0
-    for place in order:
-        name, index = pieces[place]
-        if name not in changed and digest_of_piece(parts[name], index) != recorded[name]["pieces"][index]:
-            changed.add(name)
-        read += 1
-        if not whole and time.monotonic() > end:
-            break
-    verdict.figures["parts"] = {"parts": len(parts), "pieces": len(pieces), "read": read}
-    if read < len(pieces):
-        seconds = f"{read:,} of {len(pieces):,} pieces of {PIECE >> 20} MB were read in {SECONDS} s (--whole reads all)"
-        verdict.warnings.append(seconds)
-    firsts, first = {}, 0
-    for name in sorted(parts):
-        firsts[name], first = first, first + recorded[name]["rows"]
-    now = {name: digests_now(store, parts[name], "texts" in recorded[name]) for name in sorted(changed)}
-    suspects, lost = [], []
-    for name in now:
-        blocks = compare_part(name, recorded, now, firsts[name], verdict)
-        if blocks and sum(map(len, blocks)) == now[name]["rows"] and is_exchanged(saved, store, blocks, firsts[name]):
-            verdict.differences[-1:] = [what_was_exchanged(saved, store, parts[name], firsts[name])]
-            blocks = None
-        if blocks is None:
-            lost.append(range(firsts[name], firsts[name] + recorded[name]["rows"]))
-        suspects += [Suspect(parts[name], firsts[name], blocks)] if blocks else []
-    return suspects, lost
-
-
-def digests_now(store: Store, part: Path, with_texts: bool) -> dict[str, Any]:
-    """The rows of a part and the digests of their blocks, as [`described_part`] has them; an error, where it cannot be
-    read."""
-    try:
-        return described_rows(store, part, with_texts)
-    except (ValueError, OSError) as error:
-        return {"error": " ".join(str(error).split())}
-
-
-def compare_part(
-    name: str, recorded: dict[str, Any], now: dict[str, Any], first: int, verdict: Verdict
-) -> list[range] | None:
-    """Says what has become of a part that was changed. Returns the blocks of rows that are others, counted in the part;
-    `None` if it is another as a whole. `first`: the number of its first row."""
-    before, found = recorded[name], now[name]
-    if "error" in found:
-        verdict.differences.append(f"part {name} cannot be read: {found['error']}")
-        return None
-    others = {other: about for other, about in recorded.items() if other != name}
-    if other := next((other for other, about in others.items() if is_same(about, found)), None):
-        is_swap = other in now and is_same(before, now[other])
-        if not (is_swap and other < name):  # else it was said of the other
-            said = f"parts {name} and {other} are swapped" if is_swap else f"part {name} holds what {other} held"
-            verdict.differences.append(said)
-        return None
-    if found["rows"] != before["rows"]:
-        said = f"part {name} had {before['rows']:,} rows and has {found['rows']:,}"
-        is_longer = found["rows"] > before["rows"]
-        verdict.differences.append(f"{said}; {GROWN}" if is_longer else f"rows are gone: {said}")
-        return None
-    kinds = ("vectors", *(["texts"] if "texts" in before else []))
-    blocks = {kind: [*differing(before[kind], found[kind], found["rows"])] for kind in kinds}
-    if not any(blocks.values()):
-        verdict.warnings.append(f"part {name} was written anew, with the same rows")
-        return []
-    changes = []
-    for kind, ranges in blocks.items():
-        spans = [f"{first + rows.start:,} to {first + rows.stop - 1:,}" for rows in ranges]
-        more = f" and {len(spans) - 3} more places" if len(spans) > 3 else ""
-        changes += [f"{kind} among rows {', '.join(spans[:3])}{more}"] if spans else []
-    verdict.differences.append(f"part {name} was changed: {' and '.join(changes)}")
-    return sorted({*blocks["vectors"], *blocks.get("texts", ())}, key=lambda rows: rows.start)
-
-
-def is_exchanged(saved: dict[str, Any], store: Store, blocks: Sequence[range], first: int) -> bool:
-    """Whether a part whose blocks have all changed holds other vectors throughout, or another type: the proof's rows in
-    it do."""
-    canaries, inside = saved["canaries"], range(first, first + blocks[-1].stop)
-    places = [place for place, row in enumerate(canaries["rows"]) if row in inside]
-    now, kept = store.vectors([canaries["rows"][place] for place in places]), unpacked(canaries)
-    pairs = [(now[canaries["rows"][place]], kept[place]) for place in places]
-    return len(pairs) > 1 and not any(one.dtype == other.dtype and np.array_equal(one, other) for one, other in pairs)
-
-
-def what_was_exchanged(saved: dict[str, Any], store: Store, part: Path, first: int) -> str:
-    """What is said of a part whose vectors are all others: that their type is another one, that their order is, or just
-    that. `first`: the number of its first row."""
-    kept, found, count = unpacked(saved["canaries"]), {}, 0
-    for _, vectors in store.tables(part):
-        if vectors.dtype != kept.dtype:
-            return f"part {part.name} holds {vectors.dtype} now, and held {kept.dtype}"
-        found |= {vector.tobytes(): first + count + place for place, vector in enumerate(vectors)}
-        count += len(vectors)
-        if count >= SEARCHED:
-            break
-    rows = [(row, found.get(vector.tobytes())) for row, vector in zip(saved["canaries"]["rows"], kept, strict=True)]
-    inside = [each for each in rows if each[0] in range(first, first + count)]
-    if all(now is not None for _, now in inside):
-        row, now = next(each for each in inside if each[0] != each[1])
-        return f"part {part.name} holds its vectors in another order: that of row {row:,} is in row {now:,}"
-    return f"part {part.name} was exchanged: all of its vectors are others"
-
-
-def is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return (one["rows"], one["vectors"]) == (other["rows"], other["vectors"])
-
-
 def name_rows(
     saved: dict[str, Any], store: Store, suspects: Sequence[Suspect], encoder: Encoder, verdict: Verdict
 ) -> None:
@@ -309,72 +168,11 @@ def name_rows(
             verdict.differences.append(f"the text and the vector do not fit in {one} {', '.join(shown)}{more}")
 
 
-def texts_again(
-    saved: dict[str, Any],
-    store: Store,
-    tried: Sequence[int],
-    numbers: Sequence[int],
-    read_texts: ReadTexts | None,
-    verdict: Verdict,
-) -> list[str] | None:
-    """The texts of the proof's rows: those that it keeps, or of the store, or read again from where they came. Notes
-    those that are not as they were; `None` if there is nothing to embed."""
-    canaries, place, count = saved["canaries"], saved["texts"], sum(part["rows"] for part in saved["parts"].values())
-    was = {number: canaries["texts"][each] for each, number in zip(tried, numbers, strict=True)}
-    if "kept" in canaries:
-        found = {number: canaries["kept"][each] for each, number in zip(tried, numbers, strict=True)}
-    elif "column" in place:
-        found = store.texts(numbers)
-    elif read_texts is None:
-        raise ValueError(f"the texts of {verdict.source} are neither in it nor in its proof: they are in {place}.")
-    else:
-        found = read_texts(place, [*numbers, count] if numbers[-1] == count - 1 else numbers)
-    check_texts(found, numbers)
-    others = [number for number in numbers if number in found and digest_of_text(found[number]) != was[number]]
-    gone = [number for number in numbers if number not in found]
-    every = all_texts(read_texts, place) if "corpus" in place and (count in found or gone or others) else []
-    if count in found or (gone and every):
-        said = f"{count:,} texts were recorded, and there are {counted(every)} now"
-        (verdict.differences if gone or others else verdict.warnings).append(said)
-    elif gone:
-        verdict.differences.append(f"rows are gone: {row_numbers(gone)}")
-    rows = {digest_of_text(text): row for row, text in enumerate(every) if isinstance(text, str)} if others else {}
-    if others and len(every) == count and all(was[number] in rows for number in others):
-        moved = f"the text of row {others[0]:,} is in row {rows[was[others[0]]]:,} now"
-        verdict.differences.append(f"the texts are the same, in another order: {moved}")
-    elif others:
-        verdict.differences.append(f"the text is not the one that was embedded in {row_numbers(others)}")
-    return None if gone else [found[number] for number in numbers]
-
-
-def compare_all_texts(
-    saved: dict[str, Any], store: Store, tried: int, digest_texts: DigestTexts | None, whole: bool, verdict: Verdict
-) -> str:
-    """Compares all texts with their digest if they are not in the store, and `whole` asks for it. Returns what is said
-    of them where nothing differs. `tried`: how many rows were compared one by one."""
-    place, count = saved["texts"], sum(part["rows"] for part in saved["parts"].values())
-    if "column" in place or tried == count:
-        return ""
-    about = store.path / CORPUS
-    was = read_json(about).get("texts") if "shards" in place and about.is_file() else place.get("digest")
-    now = digest_texts(place) if was and digest_texts and whole else None
-    if now is None:
-        return f"; the texts of other rows were not compared{'' if whole or not was else ' (--whole compares them)'}"
-    if now != was:
-        verdict.differences.append(f"texts of other rows than these {tried} are not those that were embedded")
-    return f", all {count:,} texts as recorded"
-
-
 def said_of_vectors(saved: dict[str, Any]) -> Reading:
     """What the model's files said of vectors when these were recorded. What they do not say is as it was found."""
     says, found = Reading.of(saved["files_say"]), Reading.of(saved["reading"])
     says = replace(says, size=found.size)
     return says if says.pooling else replace(says, pooling=found.pooling, normalize=found.normalize)
-
-
-def row_numbers(rows: Sequence[int]) -> str:
-    shown = ", ".join(f"{row:,}" for row in rows[:5])
-    return f"row{'s' * (len(rows) > 1)} {shown}" + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
 
 
 class Trial:
@@ -479,11 +277,7 @@ class Trial:
         if others:
             self.verdict.differences.append(f"the tokenizer makes something else of the texts in {row_numbers(others)}")
         elif saved := self.saved["model"].get("tokenizer"):
-            made, known = self.encoder.fixed_text(), len(self.verdict.differences)
-            comparisons.compare_texts(saved, made, self.verdict)
-            is_other = are_files_others and saved.get("digest", made["digest"]) != made["digest"]
-            if is_other and len(self.verdict.differences) == known:
-                self.verdict.differences.append("the tokenizer has another vocabulary or other rules than it had")
+            comparisons.compare_tokenizers(saved, self.encoder.fixed_text(), self.verdict, whole=are_files_others)
 
     def explain(self, today: Reading, changed: set[str], wrong: Sequence[int], is_named: bool) -> None:
         """Finds out why vectors differ: by the settings that were recorded, by the layers, and by other settings.

@@ -1,0 +1,159 @@
+"""Which files of a store were changed, swapped, lost or exchanged, by the digests that its proof has of them."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .comparisons import Verdict
+from .digests import PIECE, differing, digest_of_piece
+from .origin import listed
+from .proof_file import IN_FOLDER, unpacked
+from .recording import described_rows
+from .stores import Store
+
+#: seconds for which files are read, unless all are to be
+SECONDS = 10
+SEARCHED = 100_000  # rows of a part that are searched for vectors in another order
+GROWN = "`tfm-zoo record MODEL --vectors ...` proves a store that has grown"
+
+
+def check_parts_are_there(place: Path, saved: dict[str, Any], verdict: Verdict) -> None:
+    """Notes parts that are gone; those that were not recorded are noted too."""
+    if place.is_file():
+        return
+    there = {path.name for path in place.glob("*.parquet")} if place.is_dir() else set()
+    verdict.add("parts missing", saved["parts"].keys() - there)
+    if place.is_dir() and place.joinpath(IN_FOLDER).is_file() and (added := there - saved["parts"].keys()):
+        verdict.differences.append(f"parts that were not recorded: {listed(added)}; {GROWN}")
+
+
+class Suspect(NamedTuple):
+    """A part with changed rows: its file, the number of its first row, and the blocks of rows that were changed."""
+
+    part: Path
+    first: int
+    rows: list[range]
+
+
+def compare_parts(
+    saved: dict[str, Any], store: Store, verdict: Verdict, whole: bool
+) -> tuple[list[Suspect], list[range]]:
+    """Compares files with the digests of their pieces, for some seconds; notes those that were changed.
+
+    Returns:
+        The parts with some changed rows; and the rows of parts that were exchanged, swapped or shortened.
+    """
+    recorded = saved["parts"]
+    parts = {store.name_of(part): part for part in store.parts}
+    if len(parts) == len(recorded) == 1 and parts.keys() != recorded.keys():  # a file that has another name now
+        parts = dict(zip(recorded, parts.values(), strict=True))
+    sizes = {name: part.stat().st_size for name, part in parts.items()}
+    changed = {name for name in parts if sizes[name] != recorded[name]["bytes"]}
+    pieces = [(name, index) for name, about in recorded.items() for index in range(len(about["pieces"]))]
+    order = np.random.default_rng(0).permutation(len(pieces)) if pieces else []
+    end, read = time.monotonic() + SECONDS, 0
+    for place in order:
+        name, index = pieces[place]
+        if name not in changed and digest_of_piece(parts[name], index) != recorded[name]["pieces"][index]:
+            changed.add(name)
+        read += 1
+        if not whole and time.monotonic() > end:
+            break
+    verdict.figures["parts"] = {"parts": len(parts), "pieces": len(pieces), "read": read}
+    if read < len(pieces):
+        seconds = f"{read:,} of {len(pieces):,} pieces of {PIECE >> 20} MB were read in {SECONDS} s (--whole reads all)"
+        verdict.warnings.append(seconds)
+    firsts, first = {}, 0
+    for name in sorted(parts):
+        firsts[name], first = first, first + recorded[name]["rows"]
+    now = {name: digests_now(store, parts[name], "texts" in recorded[name]) for name in sorted(changed)}
+    suspects, lost = [], []
+    for name in now:
+        blocks = compare_part(name, recorded, now, firsts[name], verdict)
+        if blocks and sum(map(len, blocks)) == now[name]["rows"] and is_exchanged(saved, store, blocks, firsts[name]):
+            verdict.differences[-1:] = [what_was_exchanged(saved, store, parts[name], firsts[name])]
+            blocks = None
+        if blocks is None:
+            lost.append(range(firsts[name], firsts[name] + recorded[name]["rows"]))
+        suspects += [Suspect(parts[name], firsts[name], blocks)] if blocks else []
+    return suspects, lost
+
+
+def digests_now(store: Store, part: Path, with_texts: bool) -> dict[str, Any]:
+    """The rows of a part and the digests of their blocks, as [`described_part`] has them; an error, where it cannot be
+    read."""
+    try:
+        return described_rows(store, part, with_texts)
+    except (ValueError, OSError) as error:
+        return {"error": " ".join(str(error).split())}
+
+
+def compare_part(
+    name: str, recorded: dict[str, Any], now: dict[str, Any], first: int, verdict: Verdict
+) -> list[range] | None:
+    """Says what has become of a part that was changed. Returns the blocks of rows that are others, counted in the part;
+    `None` if it is another as a whole. `first`: the number of its first row."""
+    before, found = recorded[name], now[name]
+    if "error" in found:
+        verdict.differences.append(f"part {name} cannot be read: {found['error']}")
+        return None
+    others = {other: about for other, about in recorded.items() if other != name}
+    if other := next((other for other, about in others.items() if is_same(about, found)), None):
+        is_swap = other in now and is_same(before, now[other])
+        if not (is_swap and other < name):  # else it was said of the other
+            said = f"parts {name} and {other} are swapped" if is_swap else f"part {name} holds what {other} held"
+            verdict.differences.append(said)
+        return None
+    if found["rows"] != before["rows"]:
+        said = f"part {name} had {before['rows']:,} rows and has {found['rows']:,}"
+        is_longer = found["rows"] > before["rows"]
+        verdict.differences.append(f"{said}; {GROWN}" if is_longer else f"rows are gone: {said}")
+        return None
+    kinds = ("vectors", *(["texts"] if "texts" in before else []))
+    blocks = {kind: [*differing(before[kind], found[kind], found["rows"])] for kind in kinds}
+    if not any(blocks.values()):
+        verdict.warnings.append(f"part {name} was written anew, with the same rows")
+        return []
+    changes = []
+    for kind, ranges in blocks.items():
+        spans = [f"{first + rows.start:,} to {first + rows.stop - 1:,}" for rows in ranges]
+        more = f" and {len(spans) - 3} more places" if len(spans) > 3 else ""
+        changes += [f"{kind} among rows {', '.join(spans[:3])}{more}"] if spans else []
+    verdict.differences.append(f"part {name} was changed: {' and '.join(changes)}")
+    return sorted({*blocks["vectors"], *blocks.get("texts", ())}, key=lambda rows: rows.start)
+
+
+def is_exchanged(saved: dict[str, Any], store: Store, blocks: Sequence[range], first: int) -> bool:
+    """Whether a part whose blocks have all changed holds other vectors throughout, or another type: the proof's rows in
+    it do."""
+    canaries, inside = saved["canaries"], range(first, first + blocks[-1].stop)
+    places = [place for place, row in enumerate(canaries["rows"]) if row in inside]
+    now, kept = store.vectors([canaries["rows"][place] for place in places]), unpacked(canaries)
+    pairs = [(now[canaries["rows"][place]], kept[place]) for place in places]
+    return len(pairs) > 1 and not any(one.dtype == other.dtype and np.array_equal(one, other) for one, other in pairs)
+
+
+def what_was_exchanged(saved: dict[str, Any], store: Store, part: Path, first: int) -> str:
+    """What is said of a part whose vectors are all others: that their type is another one, that their order is, or just
+    that. `first`: the number of its first row."""
+    kept, found, count = unpacked(saved["canaries"]), {}, 0
+    for _, vectors in store.tables(part):
+        if vectors.dtype != kept.dtype:
+            return f"part {part.name} holds {vectors.dtype} now, and held {kept.dtype}"
+        found |= {vector.tobytes(): first + count + place for place, vector in enumerate(vectors)}
+        count += len(vectors)
+        if count >= SEARCHED:
+            break
+    rows = [(row, found.get(vector.tobytes())) for row, vector in zip(saved["canaries"]["rows"], kept, strict=True)]
+    inside = [each for each in rows if each[0] in range(first, first + count)]
+    if all(now is not None for _, now in inside):
+        row, now = next(each for each in inside if each[0] != each[1])
+        return f"part {part.name} holds its vectors in another order: that of row {row:,} is in row {now:,}"
+    return f"part {part.name} was exchanged: all of its vectors are others"
+
+
+def is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return (one["rows"], one["vectors"]) == (other["rows"], other["vectors"])
