@@ -20,11 +20,12 @@ IGNORED = -100  # the label of a position without one
 #: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (`ModelOutput` tells:
 #: from 5.24 on it has the old name as a property.)
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
-#: the option with a paged cache, which is not a `Cache` and keeps documents apart itself: `take_cache` leaves it alone
+#: the option with a paged cache, which keeps documents apart itself. From 5.24 on other caches come by this name, too:
+#: they are a `Cache`, and `take_cache` takes them out
 PAGED = "cache"
 WRITES_PAGED = CACHE == "cache"  # attention writes to a paged cache from 5.24 on; before, transformers' kernels do
 #: names of torch's attention. `kernels.py` registers "varlen": sdpa, but torch's varlen kernel where it `takes_bounds`
-FUSED = ("sdpa", "varlen")
+OF_TORCH = ("sdpa", "varlen")
 
 
 class Tokens(NamedTuple):
@@ -212,13 +213,13 @@ GLOBAL_HOOKS = [
 ]
 #: hooks that do the same for any shape: their package and a part of their name
 SHAPELESS = {
-    *("transformers.output_capturing_hook", "torch.ModuleTracker"),  # note states, or which module runs
-    *("tfm_zoo.watched", "files_of_the_hub.watched"),  # digest what is computed, for a manifest
-    # ask for a gradient
+    *("transformers.output_capturing_hook", "torch.ModuleTracker"),  # they record states, or which module runs
+    *("tfm_zoo.watched", "files_of_the_hub.watched"),  # they digest what is computed, for a manifest
+    # they ask for a gradient
     *("transformers.enable_input_require_grads", "peft.make_inputs_require_grad", "trl.make_inputs_require_grad"),
-    *("torch.FSDPState", "torch._register_group_forward_hooks"),  # gather parameters (FSDP2)
-    *("deepspeed._register_deepspeed_module", "deepspeed.instrument_w_nvtx"),  # gather them (ZeRO-3)
-    *("torch.distribute_module", "transformers.distribute_module"),  # divide the width (tensor parallelism)
+    *("torch.FSDPState", "torch._register_group_forward_hooks"),  # they gather parameters (FSDP2)
+    *("deepspeed._register_deepspeed_module", "deepspeed.instrument_w_nvtx"),  # the same (ZeRO-3)
+    *("torch.distribute_module", "transformers.distribute_module"),  # they divide the width (tensor parallelism)
 }
 
 

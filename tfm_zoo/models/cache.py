@@ -6,7 +6,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMix
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 from transformers.masking_utils import create_masks_for_generate
 
-from .batch import CACHE, need_gradient
+from .batch import CACHE, PAGED, need_gradient
 from .inputs import check_tensor
 
 SMALL = 1 << 15  # elements in the keys of a layer, up to which a copy is cheaper than reserved space
@@ -64,7 +64,7 @@ class TfmGrowingLayer(DynamicLayer):
 
 
 def is_writable(states: torch.Tensor) -> bool:
-    """Whether a tensor may be written to. One that was made in inference mode may be only in that mode."""
+    """Whether a tensor may be written to. One made in inference mode may be, in that mode alone."""
     return torch.compiler.is_compiling() or torch.is_inference_mode_enabled() or not states.is_inference()
 
 
@@ -130,7 +130,7 @@ def use_state_layers(cache: Cache, config) -> None:
 
 def take_cache(past_key_values: Cache | None, options: dict) -> Cache | None:
     """A caller's cache. From transformers 5.24 on it may be an option, which is taken out. (A paged one stays.)"""
-    return options.pop("cache") if isinstance(options.get("cache"), Cache) else past_key_values
+    return options.pop(PAGED) if isinstance(options.get(PAGED), Cache) else past_key_values
 
 
 def open_cache(stack, past: Cache | None, use_cache: bool | None, rows: int) -> tuple[Cache | None, int | None, bool]:
@@ -193,7 +193,7 @@ class TfmGenerationMixin(GenerationMixin):
     def _prepare_cache_for_generation(self, generation_config, model_kwargs: dict, mode, *sizes: int):
         *_, length = sizes  # transformers' `max_cache_length`, one less than `max_length`: the last is never cached
         most = getattr(self.model, "decoder", self.model).num_positions
-        position_ids = model_kwargs.get("position_ids")
+        position_ids = None if self.config.is_encoder_decoder else model_kwargs.get("position_ids")
         if most is not None and position_ids is not None and length > most:  # positions leave out padding at the left
             length -= position_ids.shape[1] - 1 - int(position_ids[:, -1].max())
         if most is not None and length > most:

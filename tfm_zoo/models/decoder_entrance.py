@@ -25,7 +25,7 @@ def decoder_batch(
 
     check_inputs(stack, tokens, attention_mask, options, seen)
     kept = documents = None
-    # (Not in a graph with a caller's cache: its mask would always be one of documents, and cached keys have no number.)
+    # (Not in a graph with a caller's cache. A graph always numbers documents, and cached keys have no such number.)
     if tokens.position_ids is not None and options.get(PAGED) is None and not (was_given and is_traced(given)):
         documents = documents_of(stack, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)

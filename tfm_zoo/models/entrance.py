@@ -12,7 +12,7 @@ from functools import partial
 import torch
 from transformers import masking_utils
 
-from .batch import EVERYTHING, FUSED, Batch, KeptTokens, Layout, Tokens, Window, is_pad_mask, is_readable, is_traced
+from .batch import EVERYTHING, OF_TORCH, Batch, KeptTokens, Layout, Tokens, Window, is_pad_mask, is_readable, is_traced
 from .inputs import asks_for, check_inputs, default_positions, documents_of
 from .kernels import takes_bounds
 
@@ -72,7 +72,7 @@ def encoder_batch(
 
 def known_padding(mask: object, documents, read_positions) -> tuple[object, KeptTokens | None]:
     """Returns the mask, `None` if it surely hides no padding, and the tokens that are computed, `None`: all of them. On
-    a CPU the mask is read first, which is faster than a count. Other devices are waited for once, for the count."""
+    a CPU the mask is read first, which is faster than a count. Other devices are waited for, for the count."""
     if documents is None and not is_pad_mask(mask):
         return mask, None
     if documents is None and is_readable(mask) and mask.all():
@@ -89,7 +89,7 @@ def known_padding(mask: object, documents, read_positions) -> tuple[object, Kept
 def needs_no_mask_but_for_padding(stack, given: torch.Tensor) -> bool:
     """Whether attention needs no mask where nothing is padding, in an encoder and for a decoder's one new token. A mask
     is made for layers with a window, in a graph, and for implementations other than eager and torch's."""
-    is_plain = stack.config._attn_implementation in ("eager", *FUSED)
+    is_plain = stack.config._attn_implementation in ("eager", *OF_TORCH)
     return is_plain and "sliding_attention" not in stack.layer_types and not is_traced(given)
 
 
@@ -105,7 +105,7 @@ def as_attention_reads(config, mask: object, like: torch.Tensor) -> object:
     if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or mask.is_floating_point():
         return mask
     sees, lowest = mask.bool(), torch.finfo(like.dtype).min
-    return sees if config._attn_implementation in FUSED else added_to_scores(sees, like.dtype, lowest)
+    return sees if config._attn_implementation in OF_TORCH else added_to_scores(sees, like.dtype, lowest)
 
 
 def shown_keys(mask: torch.Tensor, like: torch.Tensor) -> torch.BoolTensor | None:
@@ -133,7 +133,7 @@ def find_layouts(
     for each in dict.fromkeys(stack.layer_types):
         is_linear = each == "linear_attention"
         # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device.
-        can_split = like.device.type == "cpu" and (is_linear or implementation in ("eager", *FUSED))
+        can_split = like.device.type == "cpu" and (is_linear or implementation in ("eager", *OF_TORCH))
         if not is_linear and takes_bounds(stack, like):
             layout, mode = EVERYTHING, "by_bounds"
         elif shows_weights or not can_split:
@@ -171,7 +171,7 @@ def find_window(config, like: torch.Tensor, attention_mask: torch.Tensor | None,
     """The window for attention in blocks. `None` where a mask is needed, or is as fast: without sdpa, with a bias of
     positions, with a mask of pairs, in a graph, and for short inputs."""
     size, length = config.sliding_window, like.shape[1]  # (the size of a causal window counts the position itself)
-    if config._attn_implementation not in FUSED or config.has_position_bias or is_traced(like):
+    if config._attn_implementation not in OF_TORCH or config.has_position_bias or is_traced(like):
         return None
     if length < BLOCKS_FROM * size:
         return None

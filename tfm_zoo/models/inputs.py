@@ -8,12 +8,12 @@ import torch
 from torch.nn import functional as F
 from transformers.utils import logging
 
-from .batch import FUSED, IGNORED, Tokens, count_in_mask, is_pad_mask, is_readable, is_traced
+from .batch import IGNORED, OF_TORCH, Tokens, count_in_mask, is_pad_mask, is_readable, is_traced
 
 logger = logging.get_logger(__name__)
 POSITIONS = "the positions (max_position_embeddings, for prompt and new tokens together)"
 #: how the names of attention implementations begin that keep documents apart as told here (vLLM does so itself)
-SEPARATED = ("eager", *FUSED, "flex_attention", "flash", "kernels-community/")
+SEPARATED = ("eager", *OF_TORCH, "flex_attention", "flash", "kernels-community/")
 
 
 def one_of(input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, prefix: str = "") -> torch.Tensor:

@@ -17,7 +17,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.import_utils import is_torch_greater_or_equal
 
-from .batch import FUSED, PAGED, Layout, Window, is_traced
+from .batch import OF_TORCH, PAGED, Layout, Window, is_traced
 from .linear_attention import linear_attention_forward
 
 varlen_attn = None
@@ -38,7 +38,7 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
     if layout.mode == "by_bounds":
         is_varlen = module.config._attn_implementation == "varlen"
         return partial(attend_by_bounds, varlen_attention_forward if is_varlen else attend, layout)
-    if module.softcap is not None and (implementation := module.config._attn_implementation) in FUSED:
+    if module.softcap is not None and (implementation := module.config._attn_implementation) in OF_TORCH:
         raise ValueError(
             f"attn_logit_softcapping={module.softcap}: {implementation!r} has no soft cap; choose 'eager'."
         )
@@ -47,7 +47,7 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         packed = module.choose_packed_kernel(module, layout, query)
         if packed is not None:
             return packed
-    # In a graph transformers' function stays, but for one query of grouped heads, for which it would repeat the keys.
+    # In a graph transformers' function stays, except with one query and grouped heads, where it would repeat the keys.
     # (Not `is_traced`, which is true of fake tensors and under `vmap`, too.)
     is_graph = is_cpu_sdpa and (torch.compiler.is_compiling() or torch.jit.is_tracing())
     is_grouped_step = is_cpu_sdpa and module.num_key_value_groups > 1 and query.shape[2] <= 1
@@ -71,7 +71,7 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
 
 def takes_bounds(stack, states: torch.Tensor) -> bool:
     """Whether attention (not linear attention) takes tokens laid end to end, and their bounds: flash attention, and
-    `"varlen"` if torch's kernel (from 2.11 on) takes `states` of this dtype and device. Else it is `"sdpa"`."""
+    `"varlen"` if torch's kernel (from 2.11 on) takes `states` of this dtype and device (else it is sdpa)."""
     config, head_dim = stack.config, stack.key_heads_and_dim[1]
     if (implementation := config._attn_implementation) != "varlen":
         return "flash" in (implementation or "")
@@ -147,7 +147,7 @@ def repeat_heads(module: nn.Module, *states: torch.Tensor) -> tuple[torch.Tensor
 
 def cpu_attention_forward(module, query, key, value, attention_mask, scaling: float, **kwargs):
     """transformers' `"sdpa"`, without its questions about other devices. That halves the time of short calls."""
-    if kwargs.get(PAGED) is not None:  # that function writes to it
+    if kwargs.get(PAGED) is not None:  # transformers' function writes to it
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     options = {"scale": scaling, "enable_gqa": module.num_key_value_groups > 1}
     options["is_causal"] = attention_mask is None and module.is_causal and query.shape[2] > 1
@@ -201,12 +201,12 @@ class DroppedAttention(torch.autograd.Function):
 
 
 def attend_apart(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
-    """Calls a kernel sequence by sequence, and once for neighbours of one length if no mask and no window limits them.
+    """Calls a kernel sequence by sequence, and once for neighbours of one length where nothing forbids it.
     `attention_mask`, of the padded batch, is whole; `layout.masks` are its parts."""
     kept, masks = layout.queries, layout.masks
     if layout.window is not None:  # [`attend_in_blocks`] takes places instead of a mask
         masks = (kept.indices % kept.shape[1])[None].split(kept.lengths, dim=1)
-    # (Neighbours are not joined with dropout, whose order would change, nor in a graph, which is for all lengths.)
+    # (Not with dropout, whose random numbers would come in another order, nor in a graph, which is for all lengths.)
     alone = masks or kwargs.get("dropout") or torch.compiler.is_compiling()
     runs = [(n, 1) for n in kept.lengths] if alone else [(n, len([*alike])) for n, alike in groupby(kept.lengths)]
     sizes, outputs = [length * count for length, count in runs], []

@@ -134,7 +134,7 @@ class TfmAttention(nn.Module):
         """`(batch, length, hidden_size)` in and out, and attention weights `(batch, heads, length, keys)` or `None`.
 
         `position_embeddings`: what the `prepare` of `rotary_emb` gives for the positions, such as cosines and sines.
-        `past_key_values`: keys and values (linear attention: a state) of earlier positions. Those of these are added.
+        `past_key_values`: keys and values (linear attention: a state) of earlier positions. The present ones are added.
         """
         shape = (-1, self.head_dim)
         query = self.q_proj(hidden_states).unflatten(-1, shape).transpose(1, 2)  # (batch, heads, length, head_dim)
@@ -168,7 +168,7 @@ class TfmAttention(nn.Module):
         return query, key, rotate(value, *rotary[:2])
 
     def scale_step(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rotary: tuple) -> tuple:
-        """They grow with their position (Ministral 3)."""
+        """Queries grow with their position (Ministral 3)."""
         return query * rotary[2], key, value
 
 
@@ -244,7 +244,7 @@ def make_norm(config, width: int | None = None) -> nn.Module:
 
 
 class TfmMultiplier(nn.Module):
-    """Multiplies its input by a number. It stands for a norm (Granite)."""
+    """Multiplies its input by a number. It takes the place of a norm (Granite), or precedes a projection."""
 
     def __init__(self, factor: float):
         super().__init__()

@@ -26,7 +26,7 @@ def makes_logits(model: nn.Module, labels: torch.LongTensor | None, return_logit
 
 
 def vocabulary_outputs(model, states, labels, with_logits: bool, num_items=None, logits_to_keep=0) -> tuple:
-    """The loss and the logits of states `(batch, length, hidden_size)`, by `model.head` and `model.lm_head`; `None` if
+    """The loss and the logits of states `(batch, length, width)`, by `model.head` and `model.lm_head`; `None` if
     not asked for. `with_logits` is what [`makes_logits`] says. Other options are those of [`TfmGPTForCausalLM`]."""
     softcap, head = getattr(model.config, "final_logit_softcapping", None), model.head or (lambda given: given)
     if not with_logits:

@@ -229,8 +229,8 @@ class TfmBertForMaskedLM(TfmBertHead):
     def __init__(self, config: TfmBertConfig):
         super().__init__(config)
         width = config.embedding_size if config.lm_head_transform else config.hidden_size
-        self.head = TfmPredictionHead(config, width) if config.lm_head_transform else None
-        self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)  # see `vocabulary_outputs`
+        self.head = TfmPredictionHead(config, width) if config.lm_head_transform else None  # called before `lm_head`
+        self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
     def forward(
@@ -243,8 +243,8 @@ class TfmBertForMaskedLM(TfmBertHead):
         **kwargs,
     ) -> modeling_outputs.MaskedLMOutput:
         """Called with the arguments of [`TfmBertModel`], which [`WithHead`] gathers into `inputs`. Gives the loss of
-        the labels, and `logits` `(batch, length, vocab_size)`, zero at padding. (There they are computed only
-        with `skip_padding=False`, for a label at padding or a hook on the head, if a row is empty, and in a graph.)
+        the labels, and `logits` `(batch, length, vocab_size)`. At padding they are zero, unless `skip_padding=False`, a
+        label stands there, the head has a hook, a row is empty, or a graph is made.
 
         Args:
             labels: `(batch, length)`, token ids, -100 where there is nothing to predict.

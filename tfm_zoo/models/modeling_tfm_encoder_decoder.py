@@ -109,7 +109,7 @@ class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
 
 
 class TfmCrossLayer(TfmLayer):
-    """A [`TfmLayer`] with attention to the source, `encoder_attn`, as a third sub-layer."""
+    """A [`TfmLayer`] with attention to the source, `encoder_attn`, between the other two sub-layers."""
 
     def add_attention(self, config, layer_idx: int, stack_config, **options) -> None:
         super().add_attention(config, layer_idx, stack_config=stack_config, **options)
@@ -179,7 +179,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
     def __init__(self, config: TfmEncoderDecoderConfig):
         super().__init__(config)
         self.add_stack([config.layer_type] * config.decoder_layers, config.decoder_vocab_size, is_causal=True)
-        if config.norm_target_tokens:  # the norm moves before the positions
+        if config.norm_target_tokens:  # the norm takes the place of the projection, before the positions
             self.embeddings.token_projection, self.embeddings.norm = self.embeddings.norm, None
             self.embeddings.embed_tokens.embed_scale = 1.0
         self.post_init()
@@ -284,7 +284,7 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             source_tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
             source_batch = encoder_batch(self.encoder, source_tokens, source_mask, kwargs, takes_documents=False)
             check_source(self.config, source_batch.shape, source_mask, tokens, past_key_values)
-            # (The encoder is called as a module, for hooks and FSDP. `read_source` drops the padding that it restores.)
+            # (The encoder is called as a module, for hooks and FSDP. It restores padding, and `read_source` drops it.)
             encoder_outputs = self.encoder(batch=source_batch, return_dict=True, **kwargs)
             source_mask, source_kept = source_batch.attention_mask, source_batch.kept
         else:
@@ -377,8 +377,8 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
             table = "the vocabulary (decoder_vocab_size)"
             self.check_labels(labels, shape, classes, table, inputs="the decoder's inputs")
             inputs["use_cache"] = False  # whatever the caller says: a loss decodes nothing
-            # Tokens behind a row's last label, such as padding, need not be computed. With logits, all are: without
-            # `read_positions`, the decoder leaves padding out in training.
+            # Tokens behind a row's last label, such as padding, need not be computed. For logits all are read, and that
+            # has to be said: given `None`, a decoder in training leaves padding out.
             read = torch.ones_like(labels, dtype=torch.bool) if with_logits else labelled(labels)
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states = outputs.last_hidden_state

@@ -97,7 +97,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
                 first; or `(batch, 1, length, seen + length)`; or a dict of those by type of layer.
             position_ids: `(batch or 1, length)`. `None`: counted from the cache's length over all tokens, padding
                 included (but see `position_ids_from_mask`). Another document begins where positions of real tokens do
-                not rise, and sees no other, unless a mask of pairs says so. A cache takes no such row.
+                not rise, and sees no other, unless a mask of 4 dimensions says so. A cache does not take such a row.
             past_key_values: any cache of transformers; it is written to.
             inputs_embeds: `(batch, length, embedding_size)`, in place of `input_ids`.
             token_type_ids: `(batch, length)`, read where the configuration gives them embeddings.
@@ -136,10 +136,10 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
 
     def __init__(self, config: TfmGPTConfig):
         super().__init__(config)
-        has_layers, scale = config.lm_head_transform, multiplier(config.logit_scale)
+        has_layers, multiply = config.lm_head_transform, multiplier(config.logit_scale)
         width = config.embedding_size if has_layers else config.output_size  # as `embed_tokens`: they may be tied
-        self.head = TfmPredictionHead(config, width) if has_layers else scale
-        self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)  # see `vocabulary_outputs`
+        self.head = TfmPredictionHead(config, width) if has_layers else multiply  # called before `lm_head`
+        self.lm_head = nn.Linear(width, config.vocab_size, bias=config.lm_head_bias)
         self.post_init()
 
     def forward(
@@ -188,7 +188,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
     def prepare_inputs_for_generation(self, input_ids, past_key_values=None, inputs_embeds=None, cache=None, **kwargs):
         """As in transformers, which cuts `input_ids` to the last `next_sequence_length`. Where LongRoPE changes, no
         cache and no cut are passed: the model reads all of the text. (transformers looks for `inputs_embeds` in the
-        signature. From 5.24 on, `past_key_values` is `cache`.)"""
+        signature. From 5.24 on, it passes `cache` in place of `past_key_values`.)"""
         cache = past_key_values if cache is None else cache
         if self.config.renew_longrope_cache and cache is not None:
             last = self.config.rope_parameters["original_max_position_embeddings"]

@@ -5,10 +5,10 @@ import math
 import torch
 from torch import nn
 
-from .batch import FUSED, Batch, Layout
+from .batch import OF_TORCH, Batch, Layout
 from .positions import TfmConstants
 
-IMPLEMENTATIONS = ("eager", *FUSED, "flex_attention")  # the attention implementations that take a bias
+IMPLEMENTATIONS = ("eager", *OF_TORCH, "flex_attention")  # the attention implementations that take a bias
 
 
 class TfmBiasTable(nn.Embedding):

@@ -35,7 +35,7 @@ class TfmConstants(nn.Module):
 
     def _load_from_state_dict(self, state_dict: dict[str, torch.Tensor], *args) -> None:
         super()._load_from_state_dict(state_dict, *args)
-        if any(buffer.is_meta for buffer in self.buffers()):  # `assign=True` gives parameters their memory
+        if any(buffer.is_meta for buffer in self.buffers()):  # `assign=True` gives memory to parameters alone
             self.to_empty(device="cpu")
 
 
@@ -117,7 +117,7 @@ class TfmRotaryEmbedding(TfmConstants):
         cos, sin = angles.cos(), angles.sin()
         if self.attention_scaling != 1:
             cos, sin = cos * self.attention_scaling, sin * self.attention_scaling
-        # (Joined in float32: where autocast computes in bfloat16, it joins no states of float16.)
+        # (Joined in float32: where autocast computes in bfloat16, it refuses to join float16.)
         return tuple(torch.cat((half, half), dim=-1).to(hidden_states.dtype) for half in (cos, sin))
 
     def prepare(self, hidden_states: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, ...]:

@@ -11,7 +11,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 
-from .batch import FUSED, IGNORED, Batch, KeptTokens, Layout, Tokens, bounds_of, has_hooks, is_pad_mask, is_traced
+from .batch import IGNORED, OF_TORCH, Batch, KeptTokens, Layout, Tokens, bounds_of, has_hooks, is_pad_mask, is_traced
 from .entrance import added_to_scores, as_attention_reads, shown_keys
 from .inputs import check_tensor, fits_pairs
 from .kernels import takes_bounds
@@ -21,7 +21,7 @@ class Source(NamedTuple):
     """What the decoder of an encoder-decoder reads of the source."""
 
     states: torch.Tensor  # the encoder's, `(sources, source length, hidden_size)`; of kept tokens, in one row
-    keys_kept: KeptTokens | None  # by which keys and values are padded again. `None`: they are, or run by bounds
+    keys_kept: KeptTokens | None  # restores padding in keys and values. `None`: it is there, or bounds replace it
     layout: Layout  # which positions of the source are seen
     both_caches: EncoderDecoderCache | None  # of target and source, whose keys are computed once in a generation
 
@@ -39,8 +39,8 @@ def read_source(
         source_kept: the real tokens of the source, if they are known.
     """
     both_caches = cache_of_both(target.cache, past, states.shape[1])
-    # Equal rows and padding are looked for, but not where keys are stored already (their cache knows its `beams`), in a
-    # graph, and for a hook. (If `target.kept` is set there is no hook: `find_kept` has asked.)
+    # Equal rows and padding are not looked for if keys are stored already (their cache knows its `beams`), in a graph,
+    # or if there is a hook. (If `target.kept` is set there is no hook: `find_kept` has asked.)
     may_save_work = not (holds_source(both_caches) or is_traced(states))
     may_save_work = may_save_work and (target.kept is not None or not has_hooks(*stack._modules.values()))
     source_cache = getattr(both_caches, "cross_attention_cache", None)
@@ -75,7 +75,7 @@ def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None,
     """Which of a source's `states` the target sees. A row of queries holds `beams` rows of the target, end to end."""
     config, implementation = stack.config, stack.config._attn_implementation
     mask = source_mask
-    if is_pad_mask(mask) and implementation in ("eager", *FUSED):
+    if is_pad_mask(mask) and implementation in ("eager", *OF_TORCH):
         mask = shown_keys(mask, states)
     elif mask is not None:
         mask = as_attention_reads(config, mask, states)
@@ -85,14 +85,14 @@ def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None,
         mask = create_bidirectional_mask(
             config=config, inputs_embeds=like, attention_mask=mask, encoder_hidden_states=states
         )
-    # A mask that still is one of padding is flash attention's. transformers would apply it to queries: bounds do not.
+    # Only flash attention has a mask of padding here. transformers would apply it to queries, too: bounds do not.
     runs_by_bounds = mask is None and target.kept is not None and target.cache is None and takes_bounds(stack, states)
     if runs_by_bounds or is_pad_mask(mask):
         keys = KeptTokens.find(mask) if is_pad_mask(mask) else None
         return layout_by_bounds(target, beams, keys or KeptTokens.all_of(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
-        # The mask becomes numbers, which sdpa would make in each layer. Eager attention and T5 hide by a finite one, as
-        # official classes do: over a source without real tokens, all weights are equal then. Others hide by -inf.
+        # Eager attention and T5 hide by a finite number, as official classes do: over a source without real tokens, all
+        # weights are equal then. In evaluation, others hide by -inf: sdpa would make these numbers in each layer.
         if implementation == "eager" or stack.position_bias is not None:
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
         elif not stack.training and not is_traced(mask):  # (dropout would make nan of a row that is all -inf)

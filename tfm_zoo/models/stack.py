@@ -43,7 +43,7 @@ class TfmTypesAndTasks(nn.Embedding):
 
 
 class TfmEmbeddings(nn.Module):
-    """The sum of token, position and segment embeddings; then norm, dropout and projection, if the model has them."""
+    """The sum of token, position and segment embeddings; then norm (or multiplier), dropout, projection, if any."""
 
     def __init__(self, config, vocab_size: int):
         super().__init__()
