@@ -24,7 +24,7 @@ def classifier(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("bills") / "official"
     make("BertForSequenceClassification", num_labels=3).save_pretrained(folder)
     tokenizer().save_pretrained(folder)
-    pd.DataFrame(SPLIT).to_csv(folder.parent / "split.csv", index=False)
+    pd.DataFrame(SPLIT).rename(columns={"text": "a", "label": "b"}).to_csv(folder.parent / "split.csv", index=False)
     named = SPLIT | {"label": [f"LABEL_{label}" for label in SPLIT["label"]]}
     DatasetDict(some=Dataset.from_dict(named)).save_to_disk(folder.parent / "named")
     return folder
@@ -39,7 +39,11 @@ def bill_of_folder(folder: Path) -> dict:
 
 @pytest.mark.parametrize("split", ["split.csv", "named:some"])
 def test_convert_measures_a_metric_on_a_split(split, classifier, tmp_path):
-    said = tfm_zoo("convert", classifier, tmp_path / "int8", "--quantize", "int8", "--split", classifier.parent / split)
+    words = ["convert", classifier, tmp_path / "int8", "--quantize", "int8", "--split", classifier.parent / split]
+    if split == "split.csv":
+        assert "give --text_column_name: no usual" in tfm_zoo(*words, code=1)
+        words += ["--text_column_name", "a", "--label_column_name", "b"]
+    said = tfm_zoo(*words)
     assert "It loads after `import tfm_zoo`" in said and "--split" not in said
     bill = bill_of_folder(tmp_path / "int8")
     assert bill["measured_on"].startswith("60 rows of") and bill["metric"]["name"] == "accuracy"

@@ -65,7 +65,7 @@ def test_any_store(models, dump, tmp_path, monkeypatch):
     monkeypatch.chdir(models)
     said = recorded("bert", file, "--text_column_name", "content", "--vector_column_name", "vector")
     monkeypatch.chdir(tmp_path)
-    assert f"is recorded in {file}.proof.json; the model writes these vectors: least cosine 1.000000" in said
+    assert f"is recorded in {file}.proof.json; the model writes these vectors: 64 of 150 rows emb" in said
     assert "still fit: 64 rows" in verified(file)
     assert "holds the texts, so that nowhere was not read" in verified(file, "--texts", "nowhere", code=1)
     assert "still fit: 8 rows" in verified(tmp_path, "--rows", 8)
@@ -76,7 +76,7 @@ def test_any_store(models, dump, tmp_path, monkeypatch):
     assert "vectors among rows 64 to 127; the text and the vector do not fit in row 70" in verified(file, code=1)
     file = dump(np.round(vectors_of(models / "bert"), 2))  # as packed weights write them: taken, and said
     said = recorded(models / "bert", file) + verified(file)
-    assert "writes vectors near these: least cosine 0.99" in said and "(warning: they were only near when" in said
+    assert "near these: 64 of 150 rows" in said and "(warning: they were only near when" in said
 
 
 TRIED = [
@@ -92,7 +92,7 @@ TRIED = [
 def test_settings_are_found_by_trying(models, dump, changes, said):
     model = models / ("roberta" if "from 0" in said else "bert")
     file = dump(vectors_of(model, **changes))
-    assert said in recorded(model, file)
+    assert said in (output := recorded(model, file)) and "(warning: the vectors were made with " in output
     proof = json.loads(file.with_name("dump.parquet.proof.json").read_text())
     assert Reading.of(proof["reading"]) == replace(READING, **changes)
     assert "still fit" in (verdict := verified(file)) and "(warning: the vectors were made with " in verdict
@@ -109,9 +109,12 @@ def test_a_model_that_does_not_write_them(models, dump, tmp_path):
     assert "they have 32 numbers, not 64" in recorded(tmp_path / "wide", file, code=1)
     longer = vectors_of(models / "bert")
     half = dump(np.concatenate([longer[:75], longer[:74:-1]]))
-    assert "rows are others, row 75 is the first. Do their texts" in recorded(models / "bert", half, code=1)
+    assert "row 75 is the first of the others. Do their texts" in recorded(models / "bert", half, code=1)
     said = recorded(models / "bert", dump(vectors_of(models / "bert", max_length=25)), "--max_length", 25)
     assert "the model writes these vectors: " in said and "still fit" in verified(half)
+    prompted = dump(vectors_of(models / "bert", prompt="of a book: "))
+    assert "; 0 of 64 rows are the same, row 0" in (said := recorded(models / "bert", prompted, code=1))
+    assert "Was a prompt put before the texts (--prompt), and" in said
     longer[1::2] *= 3
     assert "one points the same way, and is 3 times as long" in recorded(models / "bert", dump(longer), code=1)
     longer[::2] *= 3
@@ -123,7 +126,7 @@ def test_an_array_with_texts_in_a_file(models, tmp_path):
     np.save(vectors, vectors_of(models / "bert").astype(np.float16))
     file.write_text("\n".join(texts()))
     said = recorded(models / "bert", vectors, "--texts", file, "--rows", 9)
-    assert "vectors.npy.proof.json; the model writes these vectors: least cosine" in said
+    assert "vectors.npy.proof.json; the model writes these vectors: 9 of 150 rows emb" in said
     file.rename(moved := tmp_path / "moved.txt")
     assert "has its texts in /" in (said := verified(vectors, code=1)) and "(--texts)" in said
     assert "1 part as recorded, all 150 texts as recorded" in verified(vectors, "--texts", moved, "--whole")
@@ -175,7 +178,7 @@ def test_modules_that_sentence_transformers_alone_reads(models, dump, tmp_path):
     SentenceTransformer(modules=[first, pooling, Dense(32, 20), norm], **prompts).save(str(tmp_path / "model"))
     file = dump(encoded(tmp_path / "model"))
     said = recorded(tmp_path / "model", file)
-    assert "writes these vectors: least cosine 1.000000" in said and "still fit: 64 rows" in verified(file)
+    assert "rows embedded again (least cosine 1.000000" in said and "still fit: 64 rows" in verified(file)
     weights(lambda tensors: {name: 2 * each for name, each in tensors.items()})(tmp_path / "model/2_Dense")
     assert "vectors are others" in verified(file, code=1)
 
@@ -185,7 +188,7 @@ def test_an_encoder_with_a_decoder(dump, tmp_path):
     fields = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
     save(tmp_path / "model", "T5ForConditionalGeneration", **fields)
     file = dump(encoded(tmp_path / "model"))
-    assert "writes these vectors: least cosine 1.000000" in recorded(tmp_path / "model", file)
+    assert "rows embedded again (least cosine 1.000000" in recorded(tmp_path / "model", file)
     assert "still fit: 64 rows" in verified(file)
     bias = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     weights(lambda tensors: tensors | {bias: 2 * tensors[bias]})(tmp_path / "model")

@@ -38,6 +38,9 @@ def test_command_line_overrides_yaml_overrides_defaults(config):
     assert parse(path, "--group_by_length", "false")["group_by_length"] is False
     own = parse("--learning_rate", "2", default_config=path.partition("=")[2])
     assert (own["seed"], own["learning_rate"]) == (7, 2)
+    path = config("dataset_name: x\ndataset_config_name: y\nmodel_name_or_path: z\nseed: 3")
+    read = {"train_file": "a.csv", "config_name": "gpt2", "seed": 3}  # they replace what the file names instead
+    assert parse(path, "--train_file=a.csv", "--config_name", "gpt2") == asdict(ClassificationOptions()) | read
 
 
 @pytest.mark.parametrize(

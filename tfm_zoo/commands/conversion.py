@@ -41,6 +41,16 @@ def convert(
             help="With --quantize: a file of texts, or a data set's NAME:SPLIT, to measure what rounding costs.",
         ),
     ] = None,
+    text_column: Annotated[
+        str | None,
+        typer.Option("--text_column_name", "--text-column-name", help="The column of texts of --split (text)."),
+    ] = None,
+    label_column: Annotated[
+        str | None,
+        typer.Option(
+            "--label_column_name", "--label-column-name", help="Its column of labels, of a classifier (label)."
+        ),
+    ] = None,
     metric: Annotated[
         str, typer.Option("--metric", help="For a classifier whose --split has labels: the metric to measure.")
     ] = "accuracy",
@@ -55,6 +65,8 @@ def convert(
         check_source(source)
         if split and not quantize:
             raise ValueError("--split needs --quantize, whose cost it measures")
+        if (text_column or label_column) and not split:
+            raise ValueError("--text_column_name and --label_column_name are columns of --split: give it, too")
         # Imported here, since it takes seconds: what is wrong with a name shows before.
         from ..converters import ConversionError
         from ..converters.checkpoint import fetch
@@ -77,7 +89,7 @@ def convert(
             scratch = files.enter_context(scratch_in(folder.parent))
             model, title, tokenizer = from_official(checkpoint_folder, model_class, dtype, scratch)
         if quantize:
-            costs = Costs.on(split, metric, model, checkpoint_folder)
+            costs = Costs.on(split, metric, model, checkpoint_folder, text_column, label_column)
             pack_weights(model, quantize)
             costs.add(model)
         save(model, folder, source)

@@ -35,7 +35,15 @@ class Costs:
     before: torch.Tensor | None = None
 
     @classmethod
-    def on(cls, split: str | None, metric: str, model: PreTrainedModel, folder: Path) -> "Costs":
+    def on(
+        cls,
+        split: str | None,
+        metric: str,
+        model: PreTrainedModel,
+        folder: Path,
+        text_column: str | None = None,
+        label_column: str | None = None,
+    ) -> "Costs":
         """Measures a model on the texts of a split or, without one, on generated texts.
 
         Args:
@@ -43,6 +51,7 @@ class Costs:
             metric: of a classifier.
             model: in evaluation mode.
             folder: that has its tokenizer.
+            text_column, label_column: of the split; by default "text" and, if there is one, "label".
 
         Raises:
             ValueError: for a split that cannot be read, or without a tokenizer to read it.
@@ -54,7 +63,7 @@ class Costs:
             if split:
                 raise ValueError(f"--split {split!r}: it takes a model of texts, with its tokenizer.")
             return cls()
-        texts, labels = rows_in(split, model) if split else (generated(), ())
+        texts, labels = rows_in(split, model, text_column, label_column) if split else (generated(), ())
         if not texts:
             return cls()
         with silenced_loading():
@@ -95,7 +104,9 @@ def generated() -> list[str]:
     return generated_documents()["validation"][:GENERATED]["text"]
 
 
-def rows_in(split: str, model: PreTrainedModel) -> tuple[list[str], list[Any]]:
+def rows_in(
+    split: str, model: PreTrainedModel, text_column: str | None, label_column: str | None
+) -> tuple[list[str], list[Any]]:
     """Texts of a split, evenly spaced, and their labels if the model is a classifier and they have some."""
     from ..data import row_files
 
@@ -109,11 +120,17 @@ def rows_in(split: str, model: PreTrainedModel) -> tuple[list[str], list[Any]]:
             known = f"; its splits are {', '.join(splits)}" if splits else ""
             raise ValueError(f"--split {split!r} is neither a file nor NAME:SPLIT of a data set{known}.")
         rows = splits[part]
-    column = row_files.find_text_column(rows, None)
+    column = row_files.find_text_column(rows, text_column, "--text_column_name")
+    if label_column:
+        row_files.find_columns(rows, label_column, [], "--label_column_name")  # refuses one that is not there
+    label_column = label_column or "label"
     count = min(len(rows), ROWS)
     rows = rows.select([place * len(rows) // count for place in range(count)])
-    labels = rows["label"][:] if "label" in rows.column_names else []
+    labels = rows[label_column][:] if label_column in rows.column_names else []
     is_classifier = type(model).__name__.endswith("ForSequenceClassification")
     if is_classifier and labels and isinstance(labels[0], str):
-        labels = [model.config.label2id[label] for label in labels]
+        known = model.config.label2id
+        if unknown := sorted({*labels} - {*known}):
+            raise ValueError(f"--split {split!r}: {unknown[0]!r} is not a label of the model, which has {[*known]}")
+        labels = [known[label] for label in labels]
     return rows[column][:], labels if is_classifier else []

@@ -51,6 +51,6 @@ def in_one_line(error: Exception) -> str:
 
 def as_typed(text: str) -> str:
     """A text that names arguments of Python, with the command's options in their place."""
-    for name in ("text_column_name", "vector_column_name", "texts", "max_length"):
+    for name in ("text_column_name", "vector_column_name", "texts", "prompt", "max_length"):
         text = text.replace(f"({name})", f"(--{name})")
     return text.replace("trust_remote_code=True", "--trust-remote-code").replace("run_changed=True", "--run-changed")

@@ -4,8 +4,9 @@ import difflib
 import json
 import operator
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
+from itertools import chain
 from pathlib import Path
 from types import NoneType
 from typing import Any, ClassVar, NoReturn, TypeVar, get_args, get_type_hints
@@ -36,6 +37,8 @@ class Options:
     """Options, whose bounds are checked when they are made."""
 
     either_or: ClassVar[Sequence[str]] = ()  # two options each, which exclude each other
+    #: option -> those of the YAML file whose place it takes on the command line
+    replaces: ClassVar[Mapping[str, str]] = {}
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -70,10 +73,14 @@ def parse_several(
     hints = {name: hint for options_class in classes for name, hint in get_type_hints(options_class).items()}
     spellings = {name: each for each in offered for name in (f"--{each.name}", *each.metadata.get("aliases", ()))}
     config = parser.parse_known_args(argv)[0].config
-    words = []
+    given = {spellings[name].name for word in argv if (name := word.partition("=")[0]) in spellings}
+    replaced = [getattr(each, "replaces", {}).get(name, "").split() for each in classes for name in given]
+    left_out, words = {*chain.from_iterable(replaced)} - given, []
     try:
         for name, value in options_in(config).items() if config else ():
             meant = spellings.get(f"--{name}")
+            if meant and meant.name in left_out:
+                continue
             if value is None and meant:
                 if NoneType not in get_args(hints[meant.name]) and defaults.get(meant.name, meant.default) is not None:
                     raise ValueError(f"--config {config}: {name} has no value: give one, or leave the line out")

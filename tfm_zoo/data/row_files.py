@@ -241,10 +241,10 @@ def columns_of(rows: Dataset | IterableDataset) -> list[str]:
     return rows.column_names or list(next(iter(rows.with_format(None)), {}))
 
 
-def find_text_column(rows: Dataset | IterableDataset, asked: str | None) -> str:
-    """The column of the texts: the one that `text_column_name` names, else the only one, else "text"."""
+def find_text_column(rows: Dataset | IterableDataset, asked: str | None, option_name: str = "text_column_name") -> str:
+    """The column of the texts: the one that the option names, else the only one, else "text"."""
     columns = columns_of(rows)
-    return find_columns(rows, asked, [columns if len(columns) == 1 else ["text"]], "text_column_name")[0]
+    return find_columns(rows, asked, [columns if len(columns) == 1 else ["text"]], option_name)[0]
 
 
 def find_columns(

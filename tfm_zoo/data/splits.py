@@ -27,6 +27,10 @@ class DataOptions(Options):
     """The options of where rows come from, and which of them are used."""
 
     either_or: ClassVar = ("dataset_name train_file",)
+    replaces: ClassVar = {
+        "dataset_name": "train_file validation_file test_file",
+        "train_file": "dataset_name dataset_config_name",
+    }
     #: the splits that are used
     roles: ClassVar[Sequence[str]] = ("train", "validation", "test")
     #: makes the data set that needs no network; and what a reader of the figures must know of it

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +112,16 @@ def named(says: Reading, found: Reading) -> str:
     return " and ".join(
         f"{NAMES[name]} {shown(name, value)} (its files say {shown(name, said)})" for name, said, value in changes
     )
+
+
+def made_otherwise(proof: dict[str, Any]) -> str | None:
+    """What is said of vectors that were not made as the model's files said then, if they were not. (What the files do
+    not say is as it was found.)"""
+    says, found = Reading.of(proof["files_say"]), Reading.of(proof["reading"])
+    says = replace(says, size=found.size)
+    says = says if says.pooling else replace(says, pooling=found.pooling, normalize=found.normalize)
+    if says == found:
+        return None
+    is_query_other = replace(says, prompt=found.prompt) != found  # (a query may have a prompt of its own)
+    queries = "; sentence-transformers embeds queries as its files say, which does not fit" * is_query_other
+    return f"the vectors were made with {named(says, found)}{queries}"

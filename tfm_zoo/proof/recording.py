@@ -14,7 +14,7 @@ from .manifest import written_by
 from .model_manifest import manifest_of
 from .poolings import POOLINGS
 from .proof_file import CANARIES, canary_rows, packed, place_of, write_proof
-from .reading import Reading, named
+from .reading import Reading, made_otherwise, named
 from .stores import Store
 from .trials import nearest
 
@@ -29,21 +29,27 @@ DigestTexts = Callable[[dict[str, Any]], str | None]
 
 
 class Recorded(NamedTuple):
-    """A proof that was written: its file, what was found by trying and is not as the model's files say, how near the
-    model comes, and the difference up to which vectors of this type are the same."""
+    """A proof that was written."""
 
     path: Path
-    found: str
-    fit: Fit
-    bound: float
+    rows: int  # those that were embedded again
+    total: int
+    found: str  # what was found by trying, and is not as the model's files say
+    fit: Fit  # how near the model comes
+    bound: float  # the difference up to which vectors of this type are the same
+    warning: str | None  # that the files say something else
 
     def __str__(self) -> str:
+        tried = "the row" if self.total == 1 else f"{self.rows:,} of {self.total:,} rows"
+        tried += f" embedded again ({self.fit})"
         by = f" with {self.found}" if self.found else ""
+        warning = f" (warning: {self.warning})" if self.warning else ""
         if self.fit.difference <= self.bound:
-            return f"the model writes these vectors{by}: {self.fit}"
+            return f"the model writes these vectors{by}: {tried}{warning}"
         return (
-            f"the model writes vectors near these{by}: {self.fit} ({self.bound:g} would be rounding). They may come "
-            "from packed weights, another type, or a model that was changed a little: verify will allow this difference"
+            f"the model writes vectors near these{by}: {tried}; {self.bound:g} would be rounding. They may come from "
+            "packed weights, another type, or a model that was changed a little: verify will allow this difference"
+            f"{warning}"
         )
 
 
@@ -121,10 +127,11 @@ def record_vectors(
         "parts": parts,
         **about_canaries(encoder, chosen, canaries, stored, reading, fit, keep_texts),
     }
-    computed = {"dtype": "float32"}
+    proof = described_proof(encoder, model, revision, reading, computed={"dtype": "float32"}) | proof
     path = Path(output) if output else place_of(store.path)
-    write_proof(described_proof(encoder, model, revision, reading, computed) | proof, path)
-    return Recorded(path, named(says, reading), fit, bound_of(str(stored.dtype), encoder.dtype))
+    write_proof(proof, path)
+    bound = bound_of(str(stored.dtype), encoder.dtype)
+    return Recorded(path, len(chosen), total, named(says, reading), fit, bound, made_otherwise(proof))
 
 
 def check_texts(read: Mapping[int, Any], rows: Sequence[int]) -> None:
@@ -206,10 +213,11 @@ def reading_of(
     hint = named(says, nearer)
     is_near = better.cosines.mean() > max(NEAR, fit.cosines.mean() + 0.01)
     tried = f"; the nearest that was tried is {hint}: {better}" if hint and is_near else ""
-    if 0 < (others := int((fit.cosines < ROUNDED).sum())) < len(rows):
-        first = rows[int((fit.cosines < ROUNDED).argmax())]
-        tried += f"; {others} of {len(rows)} rows are others, row {first:,} is the first. Do their texts belong there, "
-        tried += "and were long texts cut to another length (max_length)?"
+    same = len(rows) - len(others := fit.worse(bound))
+    if same or fit.cosines.mean() > NEAR:
+        tried += f"; {same} of {len(rows)} rows are the same, row {rows[others[0]]:,} is the first of the others. "
+        tried += "Do their texts belong there" if same else "Was a prompt put before the texts (prompt)"
+        tried += ", and were long texts cut to another length (max_length)?"
     raise ValueError(f"{encoder.source} does not write these vectors: {fit}{tried}")
 
 

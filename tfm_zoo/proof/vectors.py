@@ -21,7 +21,7 @@ from .model_manifest import compare_model, first_part
 from .origin import origin_of
 from .parts import Suspect, check_parts_are_there, compare_parts
 from .proof_file import BESIDE_FILE, IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
-from .reading import Reading, named, sentences
+from .reading import Reading, made_otherwise, named, sentences
 from .recording import DigestTexts, ReadTexts
 from .sentence_files import MODULES
 from .stored_texts import compare_all_texts, row_numbers, texts_again
@@ -168,13 +168,6 @@ def name_rows(
             verdict.differences.append(f"the text and the vector do not fit in {one} {', '.join(shown)}{more}")
 
 
-def said_of_vectors(saved: dict[str, Any]) -> Reading:
-    """What the model's files said of vectors when these were recorded. What they do not say is as it was found."""
-    says, found = Reading.of(saved["files_say"]), Reading.of(saved["reading"])
-    says = replace(says, size=found.size)
-    return says if says.pooling else replace(says, pooling=found.pooling, normalize=found.normalize)
-
-
 class Trial:
     """The proof's rows beside what a model makes of their texts now.
 
@@ -207,11 +200,12 @@ class Trial:
         verdict, known = self.verdict, len(self.verdict.differences)
         manifest, encoder = self.saved["model"], self.encoder
         changed = set() if other_class else compare_model(manifest, encoder, verdict)
-        files = Verdict(verdict.source)
+        files, made = Verdict(verdict.source), encoder.fixed_text()
         if not other_class:
-            comparisons.note_files(comparisons.other_files(manifest, encoder.folder, files), files)
+            alike = comparisons.alike_in(manifest, made, encoder.folder)
+            comparisons.note_files(comparisons.other_files(manifest, encoder.folder, files), files, alike)
         today = self.compare_settings()
-        self.compare_tokens(tokens, are_files_others=not files.ok)
+        self.compare_tokens(tokens, made, whole=not files.ok)
         self.note_how_they_were_made()
         intact = self.same_texts()
         fit = self.fit(today)
@@ -223,6 +217,7 @@ class Trial:
             self.explain(today, changed, wrong[:SOME], is_named=len(verdict.differences) > known + 1)
         is_other = other_class in verdict.differences or len(verdict.differences) > known
         (verdict.differences if is_other else verdict.warnings).extend(files.differences)
+        verdict.warnings += files.warnings
         if is_other and not wrong and len(intact) == len(self.texts):
             verdict.differences.append(f"yet the vectors of these {len(intact)} rows are the same ({fit})")
         said = "bit for bit" if fit.difference == 0 else str(fit)
@@ -232,12 +227,8 @@ class Trial:
 
     def note_how_they_were_made(self) -> None:
         """Warns of vectors that were not made as the model's files say, and of those that were only near."""
-        says = said_of_vectors(self.saved)
-        if unlike := named(says, self.reading):
-            # (A query may have a prompt of its own.)
-            is_query_other = replace(says, prompt=self.reading.prompt) != self.reading
-            queries = "; sentence-transformers embeds queries as its files say, which does not fit" * is_query_other
-            self.verdict.warnings.append(f"the vectors were made with {unlike}{queries}")
+        if otherwise := made_otherwise(self.saved):
+            self.verdict.warnings.append(otherwise)
         then, rounding = self.saved["agreement"]["difference"], bound_of(str(self.stored.dtype), self.encoder.dtype)
         if then > rounding and not self.saved["computed"].get("pack"):
             said = f"they were only near when they were recorded: {then:.1e} off ({rounding:g} is rounding)"
@@ -264,9 +255,10 @@ class Trial:
         self.verdict.differences += sentences(was, says)
         return replace(self.reading, **{name: value for name, _, value in was.changes(says)})
 
-    def compare_tokens(self, tokens: Sequence[str], are_files_others: bool) -> None:
-        """Notes a tokenizer that makes something else of texts, of the proof's rows or of a fixed one; or that could,
-        since its vocabulary or its rules are others. (With the same files, only the library writes them otherwise.)"""
+    def compare_tokens(self, tokens: Sequence[str], made: dict[str, Any], whole: bool) -> None:
+        """Notes a tokenizer that makes something else of texts, of the proof's rows or of a fixed one (`made`); or if
+        `whole`, that could, since its vocabulary or its rules are others. (With the same files, only the library writes
+        these otherwise.)"""
         now = self.encoder.tokens(self.texts, self.reading)["input_ids"]
         intact = self.same_texts()
         others = [
@@ -277,7 +269,7 @@ class Trial:
         if others:
             self.verdict.differences.append(f"the tokenizer makes something else of the texts in {row_numbers(others)}")
         elif saved := self.saved["model"].get("tokenizer"):
-            comparisons.compare_tokenizers(saved, self.encoder.fixed_text(), self.verdict, whole=are_files_others)
+            comparisons.compare_tokenizers(saved, made, self.verdict, whole)
 
     def explain(self, today: Reading, changed: set[str], wrong: Sequence[int], is_named: bool) -> None:
         """Finds out why vectors differ: by the settings that were recorded, by the layers, and by other settings.
