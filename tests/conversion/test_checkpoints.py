@@ -3,6 +3,7 @@ and new ones have; and it goes back as it was, bit for bit."""
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,15 +46,11 @@ def as_bin(files: tuple[str, ...] = (BIN,), zipped: bool = True) -> Callable[[Pa
 
 
 def renamed(old: str, new: str) -> Callable[[Path], None]:
-    return tensors(lambda given: {name.replace(old, new): tensor for name, tensor in given.items()})
+    return tensors(lambda given: {re.sub(old, new, name): tensor for name, tensor in given.items()})
 
 
 def beside(**buffers: torch.Tensor) -> Callable[[Path], None]:
     return tensors(lambda given: given | buffers)
-
-
-def prefixed(prefix: str) -> Callable[[Path], None]:
-    return tensors(lambda given: {prefix + name: tensor for name, tensor in given.items()})
 
 
 def in_type(dtype: torch.dtype) -> Callable[[Path], None]:
@@ -135,7 +132,7 @@ CASES = [
     (LLAMA, {}, beside(**{"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)})),
     ("BartModel", {}, beside(**{f"{side}.version": torch.tensor([3.0]) for side in ("encoder", "decoder")})),
     ("LlamaForQuestionAnswering", {}, renamed("transformer.", "model.")),
-    *((name, {}, prefixed(prefix)) for name, prefix in PREFIXED.items()),
+    *((name, {}, renamed("^", prefix)) for name, prefix in PREFIXED.items()),
     *((name, {}, renamed(prefix, "")) for name, prefix in BARE.items()),
     ("NomicBertForMaskedLM", {}, renamed("nomic_bert.", "bert.")),
     ("RobertaForSequenceClassification", {}, in_type(torch.float16)),

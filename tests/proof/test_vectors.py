@@ -84,10 +84,8 @@ def edit_row(at: SimpleNamespace, column: str) -> None:
 
 
 def count_from_zero(at: SimpleNamespace) -> None:
-    def positions(input_ids, padding_idx, past_key_values_length=0):
-        return torch.arange(input_ids.shape[1]).expand_as(input_ids)
-
-    at.patches.setattr(RobertaEmbeddings, "create_position_ids_from_input_ids", staticmethod(positions))
+    positions = staticmethod(lambda input_ids, *_, **__: torch.arange(input_ids.shape[1]).expand_as(input_ids))
+    at.patches.setattr(RobertaEmbeddings, "create_position_ids_from_input_ids", positions)
 
 
 def lose_bias(at: SimpleNamespace) -> None:

@@ -62,11 +62,6 @@ DECLINED = ("a mask of pairs", "a mask of twos", "gaps", "documents", "attention
 DECLINED += ("an unknown argument", "an unknown token")
 
 
-def inputs_of(kind: str, config) -> dict:
-    inputs = {"input_ids": IDS, "attention_mask": RIGHT} | INPUTS[kind](config)
-    return {name: value for name, value in inputs.items() if value is not None}
-
-
 @pytest.fixture(scope="module", params=[*ENCODERS, *DECODERS], ids=str)
 def pair(request):
     return pair_of(BY_NAME[request.param])
@@ -86,7 +81,9 @@ def real_of(outputs, inputs: dict) -> dict[str, torch.Tensor]:
 @torch.no_grad()
 def test_inputs(pair, kind):
     official_class, official, _ = pair
-    inputs, model = inputs_of(kind, official.config), speed_up(copy.deepcopy(official))
+    inputs = {"input_ids": IDS, "attention_mask": RIGHT} | INPUTS[kind](official.config)
+    inputs = {name: value for name, value in inputs.items() if value is not None}
+    model = speed_up(copy.deepcopy(official))
     try:
         expected = official(**inputs)
     except Exception as error:  # what the official class refuses, the one that is sped up refuses in its words

@@ -62,6 +62,7 @@ def verify(
         bool, typer.Option("--card", help="If nothing differs, say so in the folder's card (README.md).")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON, for programs.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="The exit code is 1 if there is a warning, too.")] = False,
     token: Token = None,
     debug: Debug = False,
 ) -> None:
@@ -146,7 +147,8 @@ def verify(
             from ..hub.card_line import write_line
 
             write_line(Path(source), found)
-    raise typer.Exit(0 if found.ok else 1)
+    verdicts = found.matrix.values() if matrix else [asdict(found)]
+    raise typer.Exit(0 if found.ok and not (strict and any(each["warnings"] for each in verdicts)) else 1)
 
 
 #: options of `verify` -> whose they are
