@@ -7,6 +7,7 @@ differs. Tokens have to be the same; embeddings and probabilities may differ by 
 import gc
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -60,7 +61,8 @@ def ask(folder: Path, task: str, text: str) -> str | None:
         port = free.getsockname()[1]
     flags = ["--trust-remote-code", "--enforce-eager", "--dtype", "float32", "--max-model-len", "100"]
     program = Path(sys.executable).with_name("vllm")
-    server = subprocess.Popen([program, "serve", folder, *flags, "--port", str(port)], stdout=subprocess.DEVNULL)
+    words = [program, "serve", folder, *flags, "--port", str(port)]
+    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True)
     body = {"messages": [{"role": "user", "content": text}], "max_tokens": 8} if task == "generate" else {"input": text}
     address, headers = f"http://127.0.0.1:{port}{ROUTES[task]}", {"Content-Type": "application/json"}
     request, end = urllib.request.Request(address, json.dumps(body).encode(), headers), time.monotonic() + PATIENCE
@@ -75,7 +77,7 @@ def ask(folder: Path, task: str, text: str) -> str | None:
                 time.sleep(1)
         return f"no answer after {PATIENCE} seconds" if server.poll() is None else f"ended with {server.returncode}"
     finally:
-        server.kill()
+        os.killpg(server.pid, signal.SIGKILL)  # its engine is a process of its own
         server.wait()
 
 

@@ -43,13 +43,11 @@ def convert(
     ] = None,
     text_column: Annotated[
         str | None,
-        typer.Option("--text_column_name", "--text-column-name", help="The column of texts of --split (text)."),
+        typer.Option("--text_column_name", "--text-column-name", help="Of --split: the column of texts (text)."),
     ] = None,
     label_column: Annotated[
         str | None,
-        typer.Option(
-            "--label_column_name", "--label-column-name", help="Its column of labels, of a classifier (label)."
-        ),
+        typer.Option("--label_column_name", "--label-column-name", help="Of --split: the column of labels (label)."),
     ] = None,
     metric: Annotated[
         str, typer.Option("--metric", help="For a classifier whose --split has labels: the metric to measure.")
