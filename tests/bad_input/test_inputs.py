@@ -212,7 +212,7 @@ BEYOND = [
     ("TfmGPTForCausalLM", {"max_new_tokens": 18}),
     ("TfmGPTForCausalLM", {"input_ids": None, "inputs_embeds": states(2, 7, 32), "max_new_tokens": 18}),
     ("TfmGPTForCausalLM", {"input_ids": LEFT_PADDED, "attention_mask": LEFT_PADDED != 0, "max_new_tokens": 18}),
-    ("TfmEncoderDecoderForConditionalGeneration", {"max_new_tokens": 24}),
+    ("TfmEncoderDecoderForConditionalGeneration", {"max_new_tokens": 24, "position_ids": (IDS - 9).clamp(min=0)}),
 ]
 
 

@@ -194,8 +194,7 @@ def test_a_folder_there_and_back(name, fields, change, tmp_path, caplog):
     if native.can_generate():
         settings = native.generation_config.to_dict()
         assert [each.generation_config.to_dict() for each in (made, reloaded, returned)] == [settings] * 3
-    assert made.dtype == reloaded.dtype == native.dtype
-    assert not caplog.text
+    assert made.dtype == reloaded.dtype == native.dtype and not caplog.text
     if native.can_generate() and native.dtype == torch.float32:
         batch = {"input_ids": IDS} | ({"decoder_input_ids": IDS[:, :4]} if native.config.is_encoder_decoder else {})
         models = made.double(), native.double()  # outside: frequencies are those of float32, as in any process
@@ -231,8 +230,7 @@ def test_types(tmp_path, caplog):
     assert "T5Model holds wo in float32 there: dtype='bfloat16' is safe." in caplog.text
     caplog.clear()
     assert from_official(half, dtype="bfloat16").dtype == torch.bfloat16
-    assert from_official(original).dtype == torch.float32
-    assert not caplog.text
+    assert from_official(original).dtype == torch.float32 and not caplog.text
     with pytest.raises(ValueError, match="float31"):
         from_official(original, dtype="float31")
 

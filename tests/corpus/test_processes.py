@@ -61,8 +61,7 @@ def test_two_processes_that_are_killed(command, undisturbed, tmp_path):
     psutil.wait_procs(family)
     assert 5 <= len([*out.glob("part-*")]) < 30
     process = start(*LAUNCH, *command(out))
-    assert process.communicate() and process.returncode == 0
-    assert contents(out) == undisturbed
+    assert process.communicate() and process.returncode == 0 and contents(out) == undisturbed
 
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install '.[ray]'")
@@ -70,5 +69,4 @@ def test_ray_whose_worker_is_killed(command, undisturbed, tmp_path):
     process = start(RECIPES / "ray_predict.py", *command(tmp_path / "out"))
     family = wait_for_parts(process, tmp_path / "out")
     next(member for member in family if "MapWorker" in " ".join(member.cmdline())).kill()
-    assert process.communicate() and process.returncode == 0
-    assert contents(tmp_path / "out") == undisturbed
+    assert process.communicate() and process.returncode == 0 and contents(tmp_path / "out") == undisturbed

@@ -42,7 +42,9 @@ def test_convert_measures_a_metric_on_a_split(split, classifier, tmp_path):
     words = ["convert", classifier, tmp_path / "int8", "--quantize", "int8", "--split", classifier.parent / split]
     if split == "split.csv":
         assert "give --text_column_name: no usual" in tfm_zoo(*words, code=1)
-        words += ["--text_column_name", "a", "--label_column_name", "b"]
+        words += ["--text_column_name", "a", "--label_column_name"]
+        assert "row 0: '" in (said := tfm_zoo(*words, "a", code=1)) and "(LABEL_0, LABEL_1, " in said
+        words.append("b")
     said = tfm_zoo(*words)
     assert "It loads after `import tfm_zoo`" in said and "--split" not in said
     bill = bill_of_folder(tmp_path / "int8")

@@ -121,7 +121,7 @@ def test_what_lies_beside_an_export(models, tmp_path):
     assert "warning" not in said
     UNUSED(export)
     write_files(export, pooling="cls")
-    said = "the tokenizer has another vocabulary or other rules; pooling was 'mean' and is 'cls'"
+    said = "the tokenizer has another vocabulary or other rules than the model's; pooling was 'mean' and is 'cls'"
     assert said in (answer := judge("--json", code=1)).replace('", "', "; ") and '"match"' not in answer
     (export / "tokenizer.json").write_text("{}")
     assert "warning: its tokenizer does not load: " in judge(code=1)

@@ -66,7 +66,7 @@ def test_any_store(models, dump, tmp_path, monkeypatch):
     said = recorded("bert", file, "--text_column_name", "content", "--vector_column_name", "vector")
     monkeypatch.chdir(tmp_path)
     assert f"is recorded in {file}.proof.json; the model writes these vectors: 64 of 150 rows emb" in said
-    assert "still fit: 64 rows" in verified(file)
+    assert "still fit: 64 rows" in verified(file, "--strict")
     assert "holds the texts, so that nowhere was not read" in verified(file, "--texts", "nowhere", code=1)
     assert "still fit: 8 rows" in verified(tmp_path, "--rows", 8)
     assert "the proof holds 64 rows, fewer than the 900 that" in verified(tmp_path, "--rows", 900)
@@ -96,6 +96,7 @@ def test_settings_are_found_by_trying(models, dump, changes, said):
     proof = json.loads(file.with_name("dump.parquet.proof.json").read_text())
     assert Reading.of(proof["reading"]) == replace(READING, **changes)
     assert "still fit" in verified(file) and "(warning: the vectors w" in verified(file, "--strict", code=1)
+    assert '"ok": false' in verified(file, "--strict", "--json", code=1)
 
 
 def test_a_model_that_does_not_write_them(models, dump, tmp_path):
@@ -109,12 +110,12 @@ def test_a_model_that_does_not_write_them(models, dump, tmp_path):
     assert "they have 32 numbers, not 64" in recorded(tmp_path / "wide", file, code=1)
     longer = vectors_of(models / "bert")
     half = dump(np.concatenate([longer[:75], longer[:74:-1]]))
-    assert "row 75 is the first of the others. Do their texts" in recorded(models / "bert", half, code=1)
+    said = recorded(models / "bert", half, code=1)
+    assert "rows are others, row 75 is the first. Do their texts" in said and "(--prompt)" not in said
     said = recorded(models / "bert", dump(vectors_of(models / "bert", max_length=25)), "--max_length", 25)
     assert "the model writes these vectors: " in said and "still fit" in verified(half)
     prompted = dump(vectors_of(models / "bert", prompt="of a book: "))
-    assert "; 0 of 64 rows are the same, row 0" in (said := recorded(models / "bert", prompted, code=1))
-    assert "Was a prompt put before the texts (--prompt), and" in said
+    assert "Or was a prompt put before all texts (--prompt)?" in recorded(models / "bert", prompted, code=1)
     longer[1::2] *= 3
     assert "one points the same way, and is 3 times as long" in recorded(models / "bert", dump(longer), code=1)
     longer[::2] *= 3

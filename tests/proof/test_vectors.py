@@ -112,7 +112,7 @@ FAULTS = {
     "a lower-casing tokenizer": (lambda at: tokenizer(True).save_pretrained(at.model), "of the texts in rows 0, 4"),
     "a token that no row has": (
         lambda at: UNUSED(at.model),
-        "has another vocabulary or other rules; files",
+        "has another vocabulary or other rules than before; files",
     ),
     "truncation": (lambda at: write_files(at.model, cut=20), "truncation was 40 tokens and is 20 tokens"),
     "another pooling": (lambda at: write_files(at.model, pooling="cls"), "pooling was 'mean' and is 'cls'"),
@@ -180,6 +180,8 @@ def test_a_model_that_was_saved_again(copied):
     output = verified(store, "--model", model)
     anew = "(warning: files were written anew, and say the same: tokenizer.json)"
     assert "still fit" in output and anew in output and anew in verified(model)
+    edit(model, "config_sentence_transformers.json", prompts={"query": "query: ", "other": "more: "})
+    assert "changed since it was recorded: config_sent" in verified(store, "--model", model)
     from_official(make()).save_pretrained(model)
     assert "(warning: it is a TfmBertModel, and was recorded as a BertModel: " in verified(store, "--model", model)
     edit(store, IN_FOLDER, source=str(model))

@@ -40,7 +40,10 @@ def test_command_line_overrides_yaml_overrides_defaults(config):
     assert (own["seed"], own["learning_rate"]) == (7, 2)
     path = config("dataset_name: x\ndataset_config_name: y\nmodel_name_or_path: z\nseed: 3")
     read = {"train_file": "a.csv", "config_name": "gpt2", "seed": 3}  # they replace what the file names instead
-    assert parse(path, "--train_file=a.csv", "--config_name", "gpt2") == asdict(ClassificationOptions()) | read
+    assert parse(path, "--train-file=a.csv", "--config_name", "gpt2") == asdict(ClassificationOptions()) | read
+    path = config("model_type: llama\nconfig_overrides: hidden_size=8\ntrain_file: y\ntest_file: z")
+    read = {"model_name_or_path": "a", "dataset_name": "b"}
+    assert parse(path, "--model_name_or_path=a", "--dataset-name", "b") == asdict(ClassificationOptions()) | read
 
 
 @pytest.mark.parametrize(

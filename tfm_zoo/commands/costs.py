@@ -120,17 +120,33 @@ def rows_in(
             known = f"; its splits are {', '.join(splits)}" if splits else ""
             raise ValueError(f"--split {split!r} is neither a file nor NAME:SPLIT of a data set{known}.")
         rows = splits[part]
-    column = row_files.find_text_column(rows, text_column, "--text_column_name")
+    is_classifier = type(model).__name__.endswith("ForSequenceClassification")
+    if label_column and not is_classifier:
+        raise ValueError(
+            f"--label_column_name {label_column!r}: only a classifier has labels, and this is another model."
+        )
+    text_column = row_files.find_text_column(rows, text_column, "--text_column_name")
     if label_column:
         row_files.find_columns(rows, label_column, [], "--label_column_name")  # refuses one that is not there
     label_column = label_column or "label"
     count = min(len(rows), ROWS)
-    rows = rows.select([place * len(rows) // count for place in range(count)])
-    labels = rows[label_column][:] if label_column in rows.column_names else []
-    is_classifier = type(model).__name__.endswith("ForSequenceClassification")
-    if is_classifier and labels and isinstance(labels[0], str):
-        known = model.config.label2id
-        if unknown := sorted({*labels} - {*known}):
-            raise ValueError(f"--split {split!r}: {unknown[0]!r} is not a label of the model, which has {[*known]}")
-        labels = [known[label] for label in labels]
-    return rows[column][:], labels if is_classifier else []
+    places = [place * len(rows) // count for place in range(count)]
+    rows = rows.select(places)
+    labels = rows[label_column][:] if is_classifier and label_column in rows.column_names else []
+    if labels and model.config.num_labels > 1 and model.config.problem_type in (None, "single_label_classification"):
+        labels = class_numbers(labels, places, split, model.config.label2id)
+    return rows[text_column][:], labels
+
+
+def class_numbers(labels: Sequence[Any], places: Sequence[int], split: str, label2id: dict[str, int]) -> list[int]:
+    """The number of each label, which is a name or a number.
+
+    Raises:
+        ValueError: for a label that the model does not have, in a row of these `places`.
+    """
+    numbers = label2id | {number: number for number in label2id.values()}
+    for place, label in zip(places, labels, strict=True):
+        if isinstance(label, list) or label not in numbers:
+            known = ", ".join(label2id)
+            raise ValueError(f"--split {split!r}, row {place:,}: {label!r} is not a label of the model ({known})")
+    return [numbers[label] for label in labels]

@@ -138,17 +138,18 @@ def verify(
             if as_json:
                 print(json.dumps({"source": source, "ok": False, "error": in_one_line(error)}, indent=1))
             raise
+        verdicts = found.matrix.values() if matrix else [asdict(found)]
+        is_ok = found.ok and not (strict and any(each["warnings"] for each in verdicts))
         if as_json:
-            print(json.dumps({"source": source, "ok": found.ok} | asdict(found), indent=1))
+            print(json.dumps({"source": source, "ok": is_ok} | asdict(found), indent=1))
         else:
             lines = [str(found)] if matrix or not found.code else [f"{source}: {found.code}", str(found)]
             print(printable(as_typed("\n".join(lines))))
-        if card and found.ok and not matrix:
+        if card and is_ok and not matrix:
             from ..hub.card_line import write_line
 
             write_line(Path(source), found)
-    verdicts = found.matrix.values() if matrix else [asdict(found)]
-    raise typer.Exit(0 if found.ok and not (strict and any(each["warnings"] for each in verdicts)) else 1)
+    raise typer.Exit(0 if is_ok else 1)
 
 
 #: options of `verify` -> whose they are

@@ -73,7 +73,8 @@ def parse_several(
     hints = {name: hint for options_class in classes for name, hint in get_type_hints(options_class).items()}
     spellings = {name: each for each in offered for name in (f"--{each.name}", *each.metadata.get("aliases", ()))}
     config = parser.parse_known_args(argv)[0].config
-    given = {spellings[name].name for word in argv if (name := word.partition("=")[0]) in spellings}
+    words = [f"--{word[2:].partition('=')[0].replace('-', '_')}" for word in argv if word.startswith("--")]
+    given = {spellings[word].name for word in words if word in spellings}
     replaced = [getattr(each, "replaces", {}).get(name, "").split() for each in classes for name in given]
     left_out, words = {*chain.from_iterable(replaced)} - given, []
     try:

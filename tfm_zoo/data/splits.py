@@ -28,8 +28,8 @@ class DataOptions(Options):
 
     either_or: ClassVar = ("dataset_name train_file",)
     replaces: ClassVar = {
-        "dataset_name": "train_file validation_file test_file",
-        "train_file": "dataset_name dataset_config_name",
+        "dataset_name": "dataset_config_name train_split_name train_file validation_file test_file",
+        "train_file": "dataset_name dataset_config_name train_split_name",
     }
     #: the splits that are used
     roles: ClassVar[Sequence[str]] = ("train", "validation", "test")

@@ -193,13 +193,14 @@ def is_any_of(name: str, patterns: Sequence[str]) -> bool:
 def alike_in(saved: dict, tokenizer: dict | None, folder: Path) -> list[str]:
     """Patterns of the files that say what they said: those of a tokenizer that consists of the same, and those of
     sentence-transformers by which a text becomes the same vector."""
-    was, patterns = saved.get("tokenizer") or {}, []
-    if tokenizer and "digest" in was and was["digest"] == tokenizer["digest"]:
-        patterns += OF_TOKENIZERS
-    readings = [(saved.get("reading"), was), (reading_in(folder), tokenizer or {})]
+    was, now = saved.get("tokenizer") or {}, tokenizer or {}
+    readings = [(saved.get("reading"), was), (reading_in(folder), now)]
     # (Newer releases of sentence-transformers write the length that texts are cut to into the tokenizer's file.)
     cut = [said and said | {"max_length": said["max_length"] or of.get("longest")} for said, of in readings]
-    return [*patterns, *OF_SENTENCES] if cut[0] and cut[0] == cut[1] else patterns
+    is_read_alike = bool(cut[0]) and cut[0] == cut[1]
+    is_cut_alike = is_read_alike or was.get("longest") == now.get("longest")
+    is_same_tokenizer = "digest" in was and was["digest"] == now.get("digest") and is_cut_alike
+    return [*(OF_TOKENIZERS if is_same_tokenizer else ()), *(OF_SENTENCES if is_read_alike else ())]
 
 
 def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> set[str]:
@@ -337,7 +338,7 @@ def compare_tokenizers(before: dict, now: dict, verdict: Verdict, whole: bool = 
     known = len(verdict.differences)
     compare_texts(before, now, verdict)
     if whole and len(verdict.differences) == known and before.get("digest", now["digest"]) != now["digest"]:
-        verdict.differences.append("the tokenizer has another vocabulary or other rules")
+        verdict.differences.append("the tokenizer has another vocabulary or other rules than before")
 
 
 def changes(before: dict, now: dict, loaded: Sequence[dict] = ({}, {}), prefix: str = "") -> list[str]:

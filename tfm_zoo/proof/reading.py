@@ -74,7 +74,10 @@ def reading_in(folder: Path) -> dict[str, Any] | None:
     """What the files of sentence-transformers in a folder say, for a manifest. `None`: there are no such, or they name
     parts that are not read here."""
     with suppress(FileNotFoundError, ValueError):
-        return asdict(Reading.of_files(sentence_settings(str(folder)))) if (folder / OF_MODULES).is_file() else None
+        if (folder / OF_MODULES).is_file():
+            settings = sentence_settings(str(folder))
+            others = {"prompts": settings.prompts, "similarity": settings.similarity}  # they are of searches
+            return asdict(Reading.of_files(settings)) | others
     return None
 
 

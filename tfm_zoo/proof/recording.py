@@ -213,11 +213,14 @@ def reading_of(
     hint = named(says, nearer)
     is_near = better.cosines.mean() > max(NEAR, fit.cosines.mean() + 0.01)
     tried = f"; the nearest that was tried is {hint}: {better}" if hint and is_near else ""
-    same = len(rows) - len(others := fit.worse(bound))
-    if same or fit.cosines.mean() > NEAR:
-        tried += f"; {same} of {len(rows)} rows are the same, row {rows[others[0]]:,} is the first of the others. "
-        tried += "Do their texts belong there" if same else "Was a prompt put before the texts (prompt)"
-        tried += ", and were long texts cut to another length (max_length)?"
+    others = np.flatnonzero(fit.cosines < ROUNDED)
+    if len(others) and (len(others) < len(rows) or fit.cosines.mean() > NEAR):
+        tried += (
+            f"; {len(others)} of {len(rows)} rows are others, row {rows[others[0]]:,} is the first. Do their texts "
+        )
+        tried += "belong there, and were long texts cut to another length (max_length)?"
+        is_none_same = len(fit.worse(bound)) == len(rows)
+        tried += " Or was a prompt put before all texts (prompt)?" if is_none_same else ""
     raise ValueError(f"{encoder.source} does not write these vectors: {fit}{tried}")
 
 

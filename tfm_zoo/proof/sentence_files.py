@@ -32,6 +32,7 @@ class SentenceSettings(NamedTuple):
         size: numbers of a vector that are kept, the first ones; `None`: all.
         prompts: texts to put before each text, by their names.
         default_prompt: the name of the one that is taken unasked, if any is.
+        similarity: how vectors are compared.
     """
 
     pooling: tuple[str, ...] = ()
@@ -41,6 +42,7 @@ class SentenceSettings(NamedTuple):
     size: int | None = None
     prompts: dict[str, str] = {}
     default_prompt: str | None = None
+    similarity: str = "cosine"
 
     def prompt(self, name: str | None) -> str:
         """The prompt of this name, or else the one that is taken unasked; a `ValueError` for an unknown name."""
@@ -85,6 +87,7 @@ def sentence_settings(source: str, **options: Any) -> SentenceSettings:
         size=prompts.get("truncate_dim"),
         prompts={name: prompt for name, prompt in (prompts.get("prompts") or {}).items() if prompt},
         default_prompt=prompts.get("default_prompt_name"),
+        similarity=prompts.get("similarity_fn_name") or "cosine",
     )
 
 

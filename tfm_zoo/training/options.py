@@ -48,8 +48,8 @@ class TrainingOptions(DataOptions):
         *("mixed_precision bf16", "mixed_precision fp16", "bf16 fp16", "streaming max_train_samples"),
     )
     replaces: ClassVar = DataOptions.replaces | {
-        "model_name_or_path": "model_type config_name",
-        **dict.fromkeys(("model_type", "config_name"), "model_name_or_path model_revision"),
+        "model_name_or_path": "model_revision model_type config_name config_overrides tokenizer_vocab_size",
+        **dict.fromkeys(("model_type", "config_name"), "model_name_or_path model_revision model_type config_name"),
     }
     #: the checkpoint to start from if no option says so; without one, a new model
     default_model: ClassVar[str | None] = "sentence-transformers/all-MiniLM-L6-v2"
@@ -112,7 +112,7 @@ class TrainingOptions(DataOptions):
     max_train_steps: int | None = option(None, "Steps; overrides num_train_epochs.", "max_steps", at_least=1)
     lr_scheduler_type: Literal[SCHEDULES] = option("linear", "Schedule of transformers, or 'noam' (Vaswani et al.).")
     lr_scheduler_kwargs: str | None = option(None, "More arguments of the schedule: '{num_cycles: 2}'.")
-    warmup_steps: float = option(0.1, "Below 1: a share of all.", "num_warmup_steps", "warmup_ratio", at_least=0)
+    warmup_steps: float = option(0.1, "Below 1: a share of all steps.", "num_warmup_steps", "warmup_ratio", at_least=0)
     freeze: list[str] | None = option(None, "Parameters that do not learn, by parts of names: 'layers.[0-3]'.")
     lora_rank: int | None = option(None, "Rank of adapters (LoRA), which learn, with the head; default: 0.", at_least=0)
     lora_alpha: float | None = option(None, "Adapters count alpha / rank times; default: 16.", above=0)
