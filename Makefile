@@ -6,8 +6,6 @@ PRECISION ?= no
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
 DOCS := .venv-docs/bin
-# By a path, or else a script beside the clone would import the clone's folder, which has the package's name.
-EDITABLE := --config-settings editable_mode=compat --editable
 
 # A worker for each core; the tests of one file run in one worker, in the order that tests/conftest.py gives them.
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder
@@ -21,12 +19,12 @@ help:  ## list the targets
 $(BIN)/tfm-zoo: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) torch
-	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) $(EDITABLE) '.[recipes]'
+	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --editable '.[recipes]'
 	touch $@
 
 # what tests, style and benchmarks need besides
 $(BIN)/pytest: $(BIN)/tfm-zoo
-	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) $(EDITABLE) '.[tests]'
+	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --editable '.[tests]'
 	touch $@
 
 demo: $(BIN)/tfm-zoo  ## show what the zoo is for, in one to two minutes, on built-in data (PRECISION=bf16 is faster where a CPU has it)
@@ -62,7 +60,7 @@ gpu: $(BIN)/pytest  ## compare with the official classes on a CUDA device, into 
 
 $(DOCS)/mkdocs: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv .venv-docs
-	$(DOCS)/pip install --quiet --constraint $(CONSTRAINTS) $(EDITABLE) '.[docs]'
+	$(DOCS)/pip install --quiet --constraint $(CONSTRAINTS) --editable '.[docs]'
 	touch $@
 
 docs: $(DOCS)/mkdocs  ## build the documentation in site/; a broken link is an error

@@ -21,8 +21,7 @@ def same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def assert_same_config(config: PretrainedConfig, original: PretrainedConfig) -> None:
-    assert type(config) is type(original)
-    assert compared(config.to_dict()) == compared(original.to_dict())
+    assert type(config) is type(original) and compared(config.to_dict()) == compared(original.to_dict())
 
 
 def compared(fields: dict) -> dict:
@@ -35,7 +34,6 @@ def compared(fields: dict) -> dict:
 
 
 def assert_same_model(model: nn.Module, original: nn.Module) -> None:
-    assert type(model) is type(original)
-    assert not model.training
+    assert type(model) is type(original) and not model.training
     assert_same_weights(model, original)
     assert_same_config(model.config, original.config)

@@ -236,8 +236,7 @@ def test_what_a_call_takes(reader):
         [answer(QUESTION, each["context"]) for each in (first, second)],
     ):
         assert_close(forms, expected)
-    assert len(answer(first, top_k=3)) == 3
-    assert answer([]) == []
+    assert len(answer(first, top_k=3)) == 3 and answer([]) == []
     nothing = answer(question=QUESTION, context=" ")
     assert nothing == {"score": 0.0, "start": 0, "end": 0, "answer": ""}
 

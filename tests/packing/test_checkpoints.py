@@ -142,8 +142,7 @@ def test_in_bfloat16_and_with_a_new_head(tmp_path):
     """A head that the checkpoint lacks is initialised, then quantised."""
     saved(tiny_model(TfmBertForMaskedLM).bfloat16(), tmp_path / "model")
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
-    assert loaded.dtype == torch.bfloat16
-    assert isinstance(loaded.classifier.out_proj, PackedLinear)
+    assert loaded.dtype == torch.bfloat16 and isinstance(loaded.classifier.out_proj, PackedLinear)
     logits = outputs(loaded, ragged_batch())
     assert logits.dtype == torch.bfloat16 and 0 < logits.abs().max() < 100
 

@@ -47,6 +47,7 @@ def test_convert_measures_a_metric_on_a_split(split, classifier, tmp_path):
         words.append("b")
     said = tfm_zoo(*words)
     assert "It loads after `import tfm_zoo`" in said and "--split" not in said
+    assert "What rounding costs, measured on 60 rows of" in said and "; outputs have a cosine of" in said
     bill = bill_of_folder(tmp_path / "int8")
     assert bill["measured_on"].startswith("60 rows of") and bill["metric"]["name"] == "accuracy"
     model = TfmBertForSequenceClassification.from_pretrained(tmp_path / "int8")

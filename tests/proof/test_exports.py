@@ -16,7 +16,7 @@ from tfm_zoo.proof.reference import Reference
 from tfm_zoo.utils.quiet import silenced_export
 
 from ..command import tfm_zoo
-from ..encoders import make, save, tokenizer, write_files
+from ..encoders import CUT, make, save, tokenizer, write, write_files
 from ..hub.editing import CONFIG, edit
 from .test_vectors import UNUSED, verified
 
@@ -119,6 +119,9 @@ def test_what_lies_beside_an_export(models, tmp_path):
         said = judge()
         assert "last_hidden_state within 0" in said and (f"{model} has no modules.json" in said) == (folder == export)
     assert "warning" not in said
+    write(model / "sentence_bert_config.json", {"do_lower_case": False})  # as newer releases save the length
+    edit(model, "tokenizer_config.json", model_max_length=CUT)
+    judge()
     UNUSED(export)
     write_files(export, pooling="cls")
     said = "the tokenizer has another vocabulary or other rules than the model's; pooling was 'mean' and is 'cls'"

@@ -21,6 +21,7 @@ from tfm_zoo.proof.reading import Reading
 
 from ..command import tfm_zoo
 from ..encoders import CUT, PROMPT, save, texts, weights, write_files
+from ..hub.editing import edit
 
 READING = Reading(prompt=PROMPT, max_length=CUT, pooling="mean", normalize=True)
 
@@ -77,6 +78,8 @@ def test_any_store(models, dump, tmp_path, monkeypatch):
     file = dump(np.round(vectors_of(models / "bert"), 2))  # as packed weights write them: taken, and said
     said = recorded(models / "bert", file) + verified(file)
     assert "near these: 64 of 150 rows" in said and "(warning: they were only near when" in said
+    edit(tmp_path, "dump.parquet.proof.json", computed={"dtype": "float32", "pack": "int8"})
+    assert "near these" in recorded(models / "bert", file) and "warning" not in verified(file)
 
 
 TRIED = [
@@ -130,7 +133,7 @@ def test_an_array_with_texts_in_a_file(models, tmp_path):
     assert "vectors.npy.proof.json; the model writes these vectors: 9 of 150 rows emb" in said
     file.rename(moved := tmp_path / "moved.txt")
     assert "has its texts in /" in (said := verified(vectors, code=1)) and "(--texts)" in said
-    assert "1 part as recorded, all 150 texts as recorded" in verified(vectors, "--texts", moved, "--whole")
+    assert "1 part as recorded, all 150 texts as recorded" in verified(vectors, "--texts", moved)
     for rows in (texts()[:140], [*texts(), "one more"]):
         file.write_text("\n".join(rows))
         said = verified(vectors, "--rows", 9, code=int(len(rows) < 150))

@@ -83,6 +83,12 @@ def edit_row(at: SimpleNamespace, column: str) -> None:
     rows.to_parquet(at.store / PARTS[2])
 
 
+def grow(at: SimpleNamespace) -> None:
+    edit_row(at, "embedding")
+    rows = pd.read_parquet(at.store / PARTS[2])
+    pd.concat([rows, rows[:5]]).to_parquet(at.store / PARTS[2])
+
+
 def count_from_zero(at: SimpleNamespace) -> None:
     positions = staticmethod(lambda input_ids, *_, **__: torch.arange(input_ids.shape[1]).expand_as(input_ids))
     at.patches.setattr(RobertaEmbeddings, "create_position_ids_from_input_ids", positions)
@@ -127,6 +133,7 @@ FAULTS = {
     "a part exchanged": (lambda at: shutil.copy(at.root / "others" / PARTS[1], at.store), f"{PARTS[1]} was exchanged"),
     "two parts swapped": (swap, f"parts {PARTS[0]} and {PARTS[1]} are swapped"),
     "a vector edited": (partial(edit_row, column="embedding"), CHANGED),
+    "a part has grown": (grow, f"--vectors ...` proves a store that has grown; {CHANGED}"),
     "a text edited": (partial(edit_row, column="text"), OTHER_TEXT),
     "rows in another order": (lambda at: turn(at.store / PARTS[1]), f"{PARTS[1]} holds its vectors in another order: "),
     "weights cut short": (lambda at: os.truncate(at.model / "model.safetensors", 9999), "/model cannot be read: "),
@@ -201,12 +208,14 @@ def test_what_a_proof_holds(root):
 
 
 @pytest.mark.parametrize("keep_texts", [False, True])
-def test_texts_that_the_store_does_not_hold(root, tmp_path, keep_texts):
+def test_texts_that_the_store_does_not_hold(root, tmp_path, keep_texts, monkeypatch):
     """They are read again, unless the user has agreed that the proof keeps them."""
     shutil.copy(root / "texts.parquet", tmp_path / "texts.parquet")
     reader = CorpusReader.from_pretrained(str(root / "bert"))
     corpus = Corpus.open(data_files=[str(tmp_path / "texts.parquet")])
     CorpusRun(corpus, reader, tmp_path / "out", rows_per_part=40, keep_texts=keep_texts)()
+    assert (", all 150 texts as recorded" in verified(tmp_path / "out")) != keep_texts
+    monkeypatch.setattr("tfm_zoo.commands.hub.SMALL", 0)
     assert "; the texts of other rows were not compared" in verified(tmp_path / "out")
     pd.DataFrame({"text": [texts()[0], "Other", *texts()[2:]]}).to_parquet(tmp_path / "texts.parquet")
     other = "; the texts of other rows were not" if keep_texts else ": texts of other rows than these 64 are not those"

@@ -64,8 +64,7 @@ def test_a_run_goes_on_and_its_folder_is_not_overwritten(kind, recipe, tmp_path)
     resumed = recipe(kind, resume_from_checkpoint="auto", **options)()
     assert resumed[FIGURE[kind]] == whole[FIGURE[kind]]
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
-    assert weights[0] == weights[1]
-    assert "holds a run: give another folder" in recipe(kind).refusal()
+    assert weights[0] == weights[1] and "holds a run: give another folder" in recipe(kind).refusal()
     recipe(kind, overwrite_output_dir=True)()
     assert not [*(tmp_path / "run").glob("checkpoint-*")]  # from which a later run might go on
 
@@ -108,5 +107,4 @@ def test_wrong_answers_are_those_of_others():
 def test_what_cannot_be_is_refused_in_one_line(kind, options, wrong, recipe, tmp_path):
     (tmp_path / "empty.csv").write_text("ask,say\n")
     found = {name: value.format(tmp_path) if isinstance(value, str) else value for name, value in options.items()}
-    assert wrong in recipe(kind, **found).refusal()
-    assert not (tmp_path / "run").exists()
+    assert wrong in recipe(kind, **found).refusal() and not (tmp_path / "run").exists()

@@ -253,8 +253,7 @@ def test_resumed_is_as_never_stopped_in_its_folder_and_with_its_own_options_alon
     late = loop(classifier(**dropout), **auto)  # while another restart of the run trains
     resumed = trained(classifier(**dropout), **auto)
     late.begin()
-    assert late.state.step == 6
-    assert without_clock(resumed) == without_clock(whole)
+    assert late.state.step == 6 and without_clock(resumed) == without_clock(whole)
     for folder in (".", "checkpoint-6"):
         assert same_weights(resumed.output_dir / folder, whole.output_dir / folder)
 

@@ -66,7 +66,7 @@ def test_attention_as_a_page(folders, here):
         (["block", "gpt2", "-o", f"{'x' * 300}.png"], "x.png' cannot be written: File name too long."),
         (["block", "gpt2", "-o", "texts.txt/a.png"], "texts.txt is a file."),
         (["block", "gemma-3-270"], "Did you mean 'gemma-3-270m'?"),
-        (["block", "gpt2-small"], "Did you mean 'gpt2'?"),
+        *((["block", "gpt2-small"], "mean 'gpt2'?"), (["block", "gpt2-medum"], "mean 'gpt2-medium'?")),
         (["block", "t5-base"], "Did you mean 't5-small'?"),
         (["heads", "encoder"], "Give texts, or a --file with one text per line."),
         (["positions", "bare"], "has no positions to show"),
@@ -85,8 +85,7 @@ def test_what_the_command_refuses(words, complaint, folders, here):
     (here / "texts.txt").touch()
     before = {*here.iterdir()}
     said = command("show", *(folders.get(each, each) for each in words), code=1)
-    assert said.startswith("error: ") and complaint in said
-    assert {*here.iterdir()} == before
+    assert said.startswith("error: ") and complaint in said and {*here.iterdir()} == before
 
 
 @pytest.mark.parametrize(

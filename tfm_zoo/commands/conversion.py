@@ -72,6 +72,7 @@ def convert(
         from ..converters.scratch import scratch_in
         from ..hub.cards import write_conversion_card
         from ..inference.packing import pack_weights
+        from ..proof.bill import bill_in, sentence_of
         from ..proof.manifest import complete_manifest
         from .costs import Costs
         from .models import is_zoo, load, save
@@ -96,8 +97,11 @@ def convert(
         write_conversion_card(folder, model, source, title, out.resolve().name)
         name = type(model).__name__ if title == "zoo" else f"{title} as {type(model).__name__}"
         result = f"{name}{f', rounded to {quantize},' if quantize else ''} in {out}"
+        bill = sentence_of(bill_in(model.config))
         del model  # Some systems do not delete scratch files while it maps them.
     report(result)
+    if bill:
+        report(bill)
     if quantize:
         hint = "" if split else ". --split, with a file of texts, measures what rounding costs"
         advise(f"It loads after `import tfm_zoo`{hint}")

@@ -44,8 +44,8 @@ def verify(
         bool,
         typer.Option(
             "--whole",
-            help="For vectors: read all files to their end, not just for ten seconds, and compare all texts, not just "
-            "those of the proof's rows.",
+            help="For vectors: read all files to their end, not just for ten seconds, and all texts, not just those of "
+            "the proof's rows and of small files.",
         ),
     ] = False,
     against: Annotated[
@@ -169,6 +169,17 @@ def check_options(kind: str, **given: object) -> None:
 ARTICLES = {"model": "a model", "vectors": "a store of vectors", "export": "an export"}
 
 
+SMALL = 32 << 20  # bytes of texts that are read in a moment
+
+
+def are_small(files: Sequence[str]) -> bool:
+    """Whether files of texts are there, and read in a moment."""
+    from ..data.row_files import matching_files
+
+    found = [path for pattern in files for path in matching_files(pattern)]
+    return bool(found) and sum(path.stat().st_size for path in found) <= SMALL
+
+
 def verify_vectors(source: str, texts: Path | None, options: dict[str, Any]) -> "Verdict":
     """Verifies vectors, whose texts may have to be read again: from a data set, or from where the file is now."""
     from ..proof.vectors import verify_vectors
@@ -182,7 +193,10 @@ def verify_vectors(source: str, texts: Path | None, options: dict[str, Any]) -> 
     def digest_texts(place: dict[str, Any]) -> str | None:
         from ..corpus.source import Corpus, digest_of_texts
 
-        return digest_of_texts(Corpus.open(**corpus_of(place)), len(place.get("shards") or [1]))
+        corpus = corpus_of(place)
+        if not options["whole"] and not are_small(corpus.get("data_files") or ()):
+            return None
+        return digest_of_texts(Corpus.open(**corpus), len(place.get("shards") or [1]))
 
     def read_texts(place: dict[str, Any], rows: Sequence[int]) -> dict[int, str]:
         from ..corpus.source import texts_again

@@ -90,6 +90,9 @@ def match(
     complaints = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
     given = ", ".join(f"{name}={value!r}" for name, value in overrides.items())
     hint = f"\nIt may be for what was given: {given}. A model of another form starts from a configuration."
+    if "num_labels" in overrides or "id2label" in overrides:
+        hint += " For other labels, convert it as it is, save it, and load that with these and "
+        hint += "ignore_mismatched_sizes=True, which makes a new head."
     check_fit(checkpoint.title, skeleton, complaints, hint if given else "")
     return Match(steps, [names[name] for name in fresh if name not in tied], unused)
 

@@ -439,6 +439,7 @@ def suggestion(name: str) -> str:
     family = [each for each in NAMED_CONFIGS if each.partition("-")[0] == wanted.partition("-")[0]]
     near = (
         [each for each in NAMED_CONFIGS if each.startswith(wanted)]
+        or get_close_matches(wanted, family, n=1, cutoff=0.9)
         or sorted((each for each in NAMED_CONFIGS if wanted.startswith(each)), key=len, reverse=True)
         or get_close_matches(wanted, family, n=1, cutoff=0)
         or get_close_matches(wanted, NAMED_CONFIGS, n=1)

@@ -115,7 +115,8 @@ def sentence_of(bill: dict[str, Any] | None) -> str | None:
     if metric := bill.get("metric"):
         now, before = metric["quantised"], metric["float32"]
         parts.append(f"{metric['name']} is {now:.4f}, and was {before:.4f} in float32")
-    cosines = f"a cosine of {bill['cosine']:.4f} on average and {bill['least_cosine']:.4f} at least"
+    cosines = f"a cosine of {bill['cosine']:.4f} on average"
+    cosines += "" if metric else f" and {bill['least_cosine']:.4f} at least"  # (of two logits it says nothing)
     ranks = f"a rank correlation of {bill['rank_correlation']:.4f}"
     parts.append(f"outputs have {cosines} to those of float32, and {ranks}")
     return f"What rounding costs, measured on {bill['measured_on']}: {'; '.join(parts)}."

@@ -44,7 +44,8 @@ def compare_parts(
     """Compares files with the digests of their pieces, for some seconds; notes those that were changed.
 
     Returns:
-        The parts with some changed rows; and the rows of parts that were exchanged, swapped or shortened.
+        The parts with some changed rows; and the rows that are not compared: those of parts that were exchanged,
+        swapped or shortened, and those behind a part that has grown.
     """
     recorded = saved["parts"]
     parts = {store.name_of(part): part for part in store.parts}
@@ -69,7 +70,7 @@ def compare_parts(
     firsts, first = {}, 0
     for name in sorted(parts):
         firsts[name], first = first, first + recorded[name]["rows"]
-    now = {name: digests_now(store, parts[name], "texts" in recorded[name]) for name in sorted(changed)}
+    now = {name: digests_now(store, parts[name], recorded[name]) for name in sorted(changed)}
     suspects, lost = [], []
     for name in now:
         blocks = compare_part(name, recorded, now, firsts[name], verdict)
@@ -79,14 +80,22 @@ def compare_parts(
         if blocks is None:
             lost.append(range(firsts[name], firsts[name] + recorded[name]["rows"]))
         suspects += [Suspect(parts[name], firsts[name], blocks)] if blocks else []
+    ends = [firsts[name] + recorded[name]["rows"] for name in now if now[name].get("rows", -1) > recorded[name]["rows"]]
+    if ends:  # rows behind a part that has grown have other numbers now
+        lost.append(range(min(ends), sum(about["rows"] for about in recorded.values())))
+        suspects = [suspect for suspect in suspects if suspect.first < min(ends)]
     return suspects, lost
 
 
-def digests_now(store: Store, part: Path, with_texts: bool) -> dict[str, Any]:
-    """The rows of a part and the digests of their blocks, as [`described_part`] has them; an error, where it cannot be
-    read."""
+def digests_now(store: Store, part: Path, before: dict[str, Any]) -> dict[str, Any]:
+    """The rows of a part and the digests of their blocks, as [`described_part`] has them; those of its first rows alone
+    (`first_rows`), if it has more than `before`; an error, where it cannot be read."""
+    with_texts = "texts" in before
     try:
-        return described_rows(store, part, with_texts)
+        found = described_rows(store, part, with_texts)
+        if found["rows"] > before["rows"]:
+            found["first_rows"] = described_rows(store, part, with_texts, most=before["rows"])
+        return found
     except (ValueError, OSError) as error:
         return {"error": " ".join(str(error).split())}
 
@@ -107,15 +116,19 @@ def compare_part(
             said = f"parts {name} and {other} are swapped" if is_swap else f"part {name} holds what {other} held"
             verdict.differences.append(said)
         return None
-    if found["rows"] != before["rows"]:
-        said = f"part {name} had {before['rows']:,} rows and has {found['rows']:,}"
-        is_longer = found["rows"] > before["rows"]
-        verdict.differences.append(f"{said}; {GROWN}" if is_longer else f"rows are gone: {said}")
+    said = f"part {name} had {before['rows']:,} rows and has {found['rows']:,}"
+    if found["rows"] < before["rows"]:
+        verdict.differences.append(f"rows are gone: {said}")
         return None
+    found = found.get("first_rows", found)
     kinds = ("vectors", *(["texts"] if "texts" in before else []))
     blocks = {kind: [*differing(before[kind], found[kind], found["rows"])] for kind in kinds}
-    if not any(blocks.values()):
+    are_as_recorded, has_grown = not any(blocks.values()), "first_rows" in now[name]
+    if has_grown:
+        verdict.differences.append(f"{said}{', the first as recorded' * are_as_recorded}; {GROWN}")
+    elif are_as_recorded:
         verdict.warnings.append(f"part {name} was written anew, with the same rows")
+    if are_as_recorded:
         return []
     changes = []
     for kind, ranges in blocks.items():

@@ -1,6 +1,7 @@
 """Writes the proof of vectors: which model made them, from which rows, and how near what it makes now is to them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from .fit import NEAR, ROUNDED, Fit, bound_of, fit_of
 from .manifest import written_by
 from .model_manifest import manifest_of
 from .poolings import POOLINGS
-from .proof_file import CANARIES, canary_rows, packed, place_of, write_proof
+from .proof_file import CANARIES, canary_rows, packed, place_of, read_proof, write_proof
 from .reading import Reading, made_otherwise, named
 from .stores import Store
 from .trials import nearest
@@ -24,7 +25,7 @@ SLIGHT = 1e-6  # a difference of cosines that is rounding
 #: reads the texts of some rows from where a proof says they are: see `tfm_zoo.corpus.source.texts_again`
 ReadTexts = Callable[[dict[str, Any], Sequence[int]], dict[int, str]]
 
-#: the digest of all texts of such a place, or `None`: see `tfm_zoo.corpus.source.digest_of_texts`
+#: the digest of all texts of such a place, or `None` to leave them out: see `tfm_zoo.corpus.source.digest_of_texts`
 DigestTexts = Callable[[dict[str, Any]], str | None]
 
 
@@ -127,11 +128,19 @@ def record_vectors(
         "parts": parts,
         **about_canaries(encoder, chosen, canaries, stored, reading, fit, keep_texts),
     }
-    proof = described_proof(encoder, model, revision, reading, computed={"dtype": "float32"}) | proof
     path = Path(output) if output else place_of(store.path)
+    computed = {"dtype": "float32", "pack": packing_in(path)}
+    proof = described_proof(encoder, model, revision, reading, computed) | proof
     write_proof(proof, path)
     bound = bound_of(str(stored.dtype), encoder.dtype)
     return Recorded(path, len(chosen), total, named(says, reading), fit, bound, made_otherwise(proof))
+
+
+def packing_in(path: Path) -> str | None:
+    """The type of packed weights that made the vectors, by the proof that is replaced, if there is one."""
+    with suppress(FileNotFoundError, ValueError):
+        return read_proof(path)["computed"].get("pack")
+    return None
 
 
 def check_texts(read: Mapping[int, Any], rows: Sequence[int]) -> None:
@@ -233,10 +242,12 @@ def described_part(store: Store, part: Path, with_texts: bool) -> dict[str, Any]
     return pieces.about() | described_rows(store, part, with_texts)
 
 
-def described_rows(store: Store, part: Path, with_texts: bool) -> dict[str, Any]:
-    """What a proof says of the rows of a part."""
+def described_rows(store: Store, part: Path, with_texts: bool, most: int | None = None) -> dict[str, Any]:
+    """What a proof says of the rows of a part, of the first ones if it has more than `most`."""
     rows = Rows(with_texts)
     for texts, vectors in store.tables(part, texts=with_texts):
+        left = None if most is None else most - rows.count
+        texts, vectors = texts and texts[:left], vectors[:left]
         if (wrong := np.isnan(vectors).any(1)).any():
             raise ValueError(f"{part}, row {rows.count + int(wrong.argmax()):,} holds no numbers (NaN).")
         rows.add(texts, vectors)

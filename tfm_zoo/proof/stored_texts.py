@@ -52,14 +52,14 @@ def texts_again(
 def compare_all_texts(
     saved: dict[str, Any], store: Store, tried: int, digest_texts: DigestTexts | None, whole: bool, verdict: Verdict
 ) -> str:
-    """Compares all texts with their digest if they are not in the store, and `whole` asks for it. Returns what is said
-    of them where nothing differs. `tried`: how many rows were compared one by one."""
+    """Compares all texts with their digest if they are not in the store, and `digest_texts` reads them. Returns what is
+    said of them where nothing differs. `tried`: how many rows were compared one by one."""
     place, count = saved["texts"], sum(part["rows"] for part in saved["parts"].values())
     if "column" in place or tried == count:
         return ""
     about = store.path / CORPUS
     was = read_json(about).get("texts") if "shards" in place and about.is_file() else place.get("digest")
-    now = digest_texts(place) if was and digest_texts and whole else None
+    now = digest_texts(place) if was and digest_texts else None
     if now is None:
         return f"; the texts of other rows were not compared{'' if whole or not was else ' (--whole compares them)'}"
     if now != was:

@@ -60,11 +60,10 @@ def verify_vectors(
         proof: the proof, if it is elsewhere.
         revision, token: of a model on the Hub; by default the revision that was recorded.
         read_texts: reads texts that are neither in the store nor in the proof.
-        digest_texts: gives the digest of all of them, for `whole`; without it, those of the proof's rows are compared.
+        digest_texts: gives the digest of all of them; without it, those of the proof's rows are compared.
         trust_remote_code: run the model's own code, if it is as it was recorded.
         run_changed: run it also if it has been changed since.
-        whole: read all files to their end, however long it takes, and all texts that lie elsewhere; by default, files
-            for ten seconds, and the texts of the proof's rows.
+        whole: read all files to their end, however long it takes; by default, for ten seconds.
 
     Raises:
         FileNotFoundError: if there are no such vectors, or they have no proof, or there is no such model.
