@@ -125,7 +125,8 @@ def compare_part(
     blocks = {kind: [*differing(before[kind], found[kind], found["rows"])] for kind in kinds}
     are_as_recorded, has_grown = not any(blocks.values()), "first_rows" in now[name]
     if has_grown:
-        verdict.differences.append(f"{said}{', the first as recorded' * are_as_recorded}; {GROWN}")
+        first_rows = f", the first {before['rows']:,} as recorded" if are_as_recorded else ""
+        verdict.differences.append(f"{said}{first_rows}; {GROWN}")
     elif are_as_recorded:
         verdict.warnings.append(f"part {name} was written anew, with the same rows")
     if are_as_recorded:
