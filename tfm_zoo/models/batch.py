@@ -20,8 +20,7 @@ IGNORED = -100  # the label of a position without one
 #: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (`ModelOutput` tells:
 #: from 5.24 on it has the old name as a property.)
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
-#: the option with a paged cache, which keeps documents apart itself. From 5.24 on other caches come by this name, too:
-#: they are a `Cache`, and `take_cache` takes them out
+#: the option with a paged cache, which keeps documents apart itself. (What is a `Cache` there, `take_cache` takes out.)
 PAGED = "cache"
 WRITES_PAGED = CACHE == "cache"  # attention writes to a paged cache from 5.24 on; before, transformers' kernels do
 #: names of torch's attention. `kernels.py` registers "varlen": sdpa, but torch's varlen kernel where it `takes_bounds`
