@@ -144,7 +144,7 @@ def test_an_array_with_texts_in_a_file(models, tmp_path):
     assert "the texts are the same, in another order: the text of row 0 is in row 149" in verified(vectors, code=1)
     assert "the text in row 0 is in row 1." in recorded(models / "bert", vectors, "--texts", file, code=1)
     np.save(vectors, np.load(vectors).astype(np.float32))
-    assert "vectors.npy holds float32 now, and held float16" in verified(vectors, code=1)
+    assert "vectors.npy holds float32 now, and held float16" in verified(vectors, "--texts", file, code=1)
     np.save(vectors, np.where(np.arange(150)[:, None] == 149, np.nan, vectors_of(models / "bert")))
     file.write_text("\n".join(texts()))
     assert "row 149 holds no numbers (NaN)" in recorded(models / "bert", vectors, "--texts", file, code=1)

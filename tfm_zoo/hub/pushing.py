@@ -23,6 +23,9 @@ from .cards import with_source
 from .model_card import card_of_model
 from .uploading import REGISTER, is_unreachable, open_repository, patiently, upload
 
+#: what to do with a model that is not the zoo's
+OFFICIAL = "Push an official model by `hf upload`, or convert it first (`tfm-zoo convert`)."
+
 #: what a run leaves in a folder beside its model, and formats that may run code when they are read
 UNSENT = ("events.out.*", "*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")
 
@@ -109,7 +112,8 @@ def check_whole(folder: Path, files: dict[str, Path], native: bool) -> None:
     missing += [] if any(name.endswith(".safetensors") for name in files) else ["weights"]
     if missing:
         kind = "model" if native else "zoo model"
-        raise FileNotFoundError(f"{folder} is not a folder of a {kind}: it has no {', no '.join(missing)}.")
+        hint = f" {OFFICIAL}" if missing == [FILE] else ""
+        raise FileNotFoundError(f"{folder} is not a folder of a {kind}: it has no {', no '.join(missing)}.{hint}")
 
 
 def check_code(config: dict[str, Any], folder: Path, files: dict[str, Path]) -> None:
@@ -119,7 +123,10 @@ def check_code(config: dict[str, Any], folder: Path, files: dict[str, Path]) -> 
     if missing := sorted(named - files.keys()):
         raise FileNotFoundError(f"{folder}: config.json names code that is not there: {', '.join(missing)}. {REGISTER}")
     if "AutoConfig" not in targets or len(targets) < 2:
-        raise FileNotFoundError(f"{folder}: config.json names no code of its configuration or its model. {REGISTER}")
+        raise FileNotFoundError(
+            f"{folder}: config.json names no code of its configuration or its model. {OFFICIAL} "
+            f"For a class of your own: {REGISTER}"
+        )
 
 
 def check_unchanged(folder: Path, saved: dict[str, Any]) -> None:

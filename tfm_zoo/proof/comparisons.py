@@ -25,7 +25,7 @@ from .contents import (
 )
 from .diagnosis import drift_of, first_change
 from .origin import Origin, listed, releases
-from .reading import reading_in
+from .reading import Reading, reading_in, sentences
 
 #: how far outputs may drift from those in the manifest, as a share of the largest of them
 TOLERANCE = {"float32": 1e-4, "float64": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
@@ -173,7 +173,7 @@ def note_files(others: dict[str, set[str]], verdict: Verdict, alike: Sequence[st
     for change, names in others.items():
         verdict.add(change, {name for name in names if not is_any_of(name, alike)})
     if anew := {name for names in others.values() for name in names if is_any_of(name, alike)}:
-        verdict.warnings.append(f"files were written anew, and say the same: {listed(anew)}")
+        verdict.warnings.append(f"files were written anew, and transformers reads the same from them: {listed(anew)}")
 
 
 def compare_lengths(saved: dict, now: int | None, is_cut_alike: bool, verdict: Verdict) -> None:
@@ -194,13 +194,27 @@ def alike_in(saved: dict, tokenizer: dict | None, folder: Path) -> list[str]:
     """Patterns of the files that say what they said: those of a tokenizer that consists of the same, and those of
     sentence-transformers by which a text becomes the same vector."""
     was, now = saved.get("tokenizer") or {}, tokenizer or {}
-    readings = [(saved.get("reading"), was), (reading_in(folder), now)]
-    # (Newer releases of sentence-transformers write the length that texts are cut to into the tokenizer's file.)
-    cut = [said and said | {"max_length": said["max_length"] or of.get("longest")} for said, of in readings]
-    is_read_alike = bool(cut[0]) and cut[0] == cut[1]
+    before, after = readings(saved, tokenizer, folder)
+    is_read_alike = before is not None and before == after
     is_cut_alike = is_read_alike or was.get("longest") == now.get("longest")
     is_same_tokenizer = "digest" in was and was["digest"] == now.get("digest") and is_cut_alike
     return [*(OF_TOKENIZERS if is_same_tokenizer else ()), *(OF_SENTENCES if is_read_alike else ())]
+
+
+def readings(saved: dict, tokenizer: dict | None, folder: Path) -> list[dict | None]:
+    """How a text became a vector, and how it does now, by the files of sentence-transformers. (Newer releases of it
+    write the length that texts are cut to into the tokenizer's file.)"""
+    both = ((saved.get("reading"), saved.get("tokenizer")), (reading_in(folder), tokenizer))
+    return [said and said | {"max_length": said["max_length"] or (of or {}).get("longest")} for said, of in both]
+
+
+def compare_readings(saved: dict, tokenizer: dict | None, folder: Path, verdict: Verdict) -> None:
+    """Names what has changed of how a text becomes a vector, and of how vectors are compared."""
+    before, now = readings(saved, tokenizer, folder)
+    if before and now:
+        verdict.differences += sentences(Reading.of(before), Reading.of(now))
+        others = ({name: each[name] for name in ("prompts", "similarity") if name in each} for each in (before, now))
+        verdict.differences += changes(*others) if "prompts" in before else []
 
 
 def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> set[str]:

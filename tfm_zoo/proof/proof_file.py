@@ -73,8 +73,9 @@ def write_proof(proof: dict[str, Any], path: Path) -> Path:
 
 
 def canary_rows(rows: int, size: int, most: int = CANARIES) -> list[int]:
-    """The rows whose vectors are kept: evenly spaced, fewer of long vectors."""
-    return sorted({*places(rows, max(1, min(most, max(8, BYTES // (4 * size)))))})
+    """The rows whose vectors are kept: evenly spaced, and fewer of long vectors if nobody asks for more."""
+    fitting = max(8, BYTES // (4 * size)) if most == CANARIES else most
+    return sorted({*places(rows, min(most, fitting))})
 
 
 def packed(vectors: np.ndarray) -> dict[str, Any]:

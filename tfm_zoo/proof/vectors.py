@@ -110,7 +110,8 @@ def verify_vectors(
     if texts is None:
         return verdict
     are_alike = known == [*verdict.differences, *verdict.warnings]
-    said = compare_all_texts(saved, store, len(numbers), digest_texts if are_alike else None, whole, verdict)
+    digest_texts, whole = (digest_texts, whole) if are_alike else (None, True)  # more texts have another digest
+    said = compare_all_texts(saved, store, len(numbers), digest_texts, whole, verdict)
     trial = Trial(saved, encoder, numbers, stored, texts, verdict)
     match = trial.compare([saved["canaries"]["tokens"][each] for each in tried], other)
     name_rows(saved, store, suspects, encoder, verdict)

@@ -110,6 +110,7 @@ def verify(
     verdict.figures["loader"] = loader
     loaded, failure = load_in_fresh_process(folder.resolve(), model_class, loader, dtype, saved, python)
     tokenizer = loaded.get("tokenizer") or {}
+    comparisons.compare_readings(saved, tokenizer, folder, verdict)
     alike = comparisons.alike_in(saved, tokenizer, folder)
     comparisons.note_files(others, verdict, alike)
     comparisons.compare_lengths(saved, tokenizer.get("longest"), "modules.json" in alike, verdict)
