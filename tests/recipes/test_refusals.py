@@ -24,7 +24,7 @@ REFUSED = {
     "classification": [
         ({"train_file": "nowhere.csv"}, "train_file 'nowhere.csv': no such file"),
         ({"output_dir": "file/run", "train_file": "nowhere.csv"}, "file is not a folder that you may write to"),
-        (NEW | {"model_type": "vit"}, "'vit' is not a sequence classifier: transformers has none of vit"),
+        (NEW | {"model_type": "vit"}, "'vit': transformers has no sequence classifier of type 'vit'"),
         (NEW | {"model_type": "tfm_gpt", "classifier_pooling": "mean"}, "classifier_pooling='mean' is a field"),
         (NEW | {"model_type": "bart"} | NO_END, "'bart' reads eos_token_id 7, with which the tokenizer ends no text"),
         ({"max_seq_length": 2}, "max_seq_length must be at least 3, not 2: a text has 2 special tokens"),

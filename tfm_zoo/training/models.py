@@ -40,7 +40,7 @@ class Head:
     def check(self, config: PreTrainedConfig) -> None:
         """Refuse a configuration if neither transformers nor the checkpoint's own code has a class with the head."""
         if not (self.official_class(config) or self.auto_class.__name__ in getattr(config, "auto_map", {})):
-            raise ValueError(f"{named(config)} is not a {self.title}: transformers has none of {config.model_type}")
+            raise ValueError(f"{named(config)}: transformers has no {self.title} of type {config.model_type!r}")
 
     def official_class(self, config: PreTrainedConfig) -> type[PreTrainedModel] | None:
         """transformers' class with this head for this configuration, if there is one."""
