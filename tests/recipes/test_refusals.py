@@ -54,7 +54,7 @@ REFUSED = {
     ],
     "translation": [
         ({"config_overrides": "decoder_vocab_size=100"}, "decoder_vocab_size 100: the tokenizer has"),
-        ({"model_type": "gpt2"} | OLD_SIZES, "model_type 'gpt2' is not a sequence-to-sequence"),
+        ({"model_type": "gpt2"} | OLD_SIZES, "model_type 'gpt2': transformers has no sequence-to-seq"),
         ({"tokenizer_name": "unpadded", "tokenizer_vocab_size": None}, "tokenizer 'unpadded' has no pad_token"),
         ({"per_device_train_batch_tokens": 5}, "per_device_train_batch_tokens 5: too few for an example of"),
         ({"metric_for_best_model": "bleu"}, "metric_for_best_model 'bleu' needs num_eval_texts"),
