@@ -10,7 +10,7 @@ import numpy as np
 from .comparisons import Verdict
 from .digests import PIECE, differing, digest_of_piece
 from .origin import listed
-from .proof_file import IN_FOLDER, unpacked
+from .proof_file import unpacked
 from .recording import described_rows
 from .stores import Store
 
@@ -20,14 +20,16 @@ SEARCHED = 100_000  # rows of a part that are searched for vectors in another or
 GROWN = "`tfm-zoo record MODEL --vectors ...` proves a store that has grown"
 
 
-def check_parts_are_there(place: Path, saved: dict[str, Any], verdict: Verdict) -> None:
-    """Notes parts that are gone; those that were not recorded are noted too."""
+def are_parts_there(place: Path, saved: dict[str, Any], verdict: Verdict) -> bool:
+    """Whether all parts are there; notes those that are gone, and those that were not recorded."""
     if place.is_file():
-        return
+        return True
     there = {path.name for path in place.glob("*.parquet")} if place.is_dir() else set()
-    verdict.add("parts missing", saved["parts"].keys() - there)
-    if place.is_dir() and place.joinpath(IN_FOLDER).is_file() and (added := there - saved["parts"].keys()):
+    if added := there - saved["parts"].keys():
         verdict.differences.append(f"parts that were not recorded: {listed(added)}; {GROWN}")
+    if missing := saved["parts"].keys() - there:
+        verdict.differences.append(f"parts missing: {listed(missing)}; rows of the others were not compared")
+    return not missing
 
 
 class Suspect(NamedTuple):

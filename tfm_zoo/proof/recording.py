@@ -47,6 +47,8 @@ class Recorded(NamedTuple):
         warning = f" (warning: {self.warning})" if self.warning else ""
         if self.fit.difference <= self.bound:
             return f"the model writes these vectors{by}: {tried}{warning}"
+        if same := self.rows - len(self.fit.worse(self.bound)):  # (packed weights change all rows)
+            tried += f"; {same:,} of these are the same, so that the others may have been made otherwise"
         return (
             f"the model writes vectors near these{by}: {tried}; {self.bound:g} would be rounding. They may come from "
             "packed weights, another type, or a model that was changed a little: verify will allow this difference"
@@ -224,10 +226,8 @@ def reading_of(
     tried = f"; the nearest that was tried is {hint}: {better}" if hint and is_near else ""
     others = np.flatnonzero(fit.cosines < ROUNDED)
     if len(others) and (len(others) < len(rows) or fit.cosines.mean() > NEAR):
-        tried += (
-            f"; {len(others)} of {len(rows)} rows are others, row {rows[others[0]]:,} is the first. Do their texts "
-        )
-        tried += "belong there, and were long texts cut to another length (max_length)?"
+        first = f"{len(others)} of {len(rows)} rows have a cosine below {ROUNDED}, row {rows[others[0]]:,} is the first"
+        tried += f"; {first}. Do their texts belong there, and were long texts cut to another length (max_length)?"
         is_none_same = len(fit.worse(bound)) == len(rows)
         tried += " Or was a prompt put before all texts (prompt)?" if is_none_same else ""
     raise ValueError(f"{encoder.source} does not write these vectors: {fit}{tried}")

@@ -19,7 +19,7 @@ from .fit import Fit, bound_of, fit_of
 from .kinds import CORPUS
 from .model_manifest import compare_model, first_part
 from .origin import origin_of
-from .parts import Suspect, check_parts_are_there, compare_parts
+from .parts import GROWN, Suspect, are_parts_there, compare_parts
 from .proof_file import BESIDE_FILE, IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, made_otherwise, named, sentences
 from .recording import DigestTexts, ReadTexts
@@ -76,10 +76,11 @@ def verify_vectors(
         raise FileNotFoundError(without_proof(source))
     saved, verdict = read_proof(path), Verdict(str(source))
     place = store_of(path) if proof is None else Path(source)
-    check_parts_are_there(place, saved, verdict)
-    if not verdict.ok:
+    if not are_parts_there(place, saved, verdict):
         return verdict
     store = Store(place, saved.get("vector_column"), saved["texts"].get("column"))
+    if place.is_dir():
+        store.parts = [part for part in store.parts if store.name_of(part) in saved["parts"]]
     suspects, lost = compare_parts(saved, store, verdict, whole)
     name = model or saved["source"]
     revision = revision or (None if model else saved.get("revision"))
@@ -117,6 +118,8 @@ def verify_vectors(
     name_rows(saved, store, suspects, encoder, verdict)
     if verdict.ok:
         verdict.figures["match"] = match + said
+    elif all(each.endswith(GROWN) for each in verdict.differences):
+        verdict.differences[-1] += f". What was recorded is as it was: {match}{said}"
     return verdict
 
 
