@@ -126,9 +126,7 @@ def rows_in(
             f"--label_column_name {label_column!r}: only a classifier has labels, and this is another model."
         )
     text_column = row_files.find_text_column(rows, text_column, "--text_column_name")
-    if label_column:
-        row_files.find_columns(rows, label_column, [], "--label_column_name")  # refuses one that is not there
-    label_column = label_column or "label"
+    label_column = row_files.find_columns(rows, label_column, [], "--label_column_name")[0] if label_column else "label"
     count = min(len(rows), ROWS)
     places = [place * len(rows) // count for place in range(count)]
     rows = rows.select(places)

@@ -47,8 +47,8 @@ def has_modules(folder: Path) -> bool:
 
 def compare_tokenizers(folder: Path, place: Path) -> list[str]:
     found = Verdict("")
-    comparisons.compare_tokenizers(tokenized(folder), tokenized(place), found)
-    return [said.replace("than before", "than the model's") for said in found.differences]
+    comparisons.compare_tokenizers(tokenized(folder), tokenized(place), found, than="the model's")
+    return found.differences
 
 
 def compare_readings(folder: Path, place: Path) -> list[str]:

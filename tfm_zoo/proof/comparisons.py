@@ -346,13 +346,13 @@ def compare_texts(before: dict, now: dict, verdict: Verdict) -> None:
     verdict.add("special tokens", changes(before["special"], now["special"]))
 
 
-def compare_tokenizers(before: dict, now: dict, verdict: Verdict, whole: bool = True) -> None:
+def compare_tokenizers(before: dict, now: dict, verdict: Verdict, whole: bool = True, than: str = "before") -> None:
     """Checks what two tokenizers make of the fixed text, and if that is the same and `whole` is asked for, their
-    vocabularies and rules."""
+    vocabularies and rules. `than`: what the first is called."""
     known = len(verdict.differences)
     compare_texts(before, now, verdict)
     if whole and len(verdict.differences) == known and before.get("digest", now["digest"]) != now["digest"]:
-        verdict.differences.append("the tokenizer has another vocabulary or other rules than before")
+        verdict.differences.append(f"the tokenizer has another vocabulary or other rules than {than}")
 
 
 def changes(before: dict, now: dict, loaded: Sequence[dict] = ({}, {}), prefix: str = "") -> list[str]:
@@ -360,7 +360,7 @@ def changes(before: dict, now: dict, loaded: Sequence[dict] = ({}, {}), prefix: 
 
     What only one of the two has is compared as it is `loaded` from each, if that shows it.
     """
-    sentences = []
+    said = []
     # (Labels have numbers as keys once they are loaded, and text in JSON.)
     before, now, *loaded = ({str(name): value for name, value in each.items()} for each in (before, now, *loaded))
     for name in sorted(set().union(before, now, *loaded) - ORIGIN):
@@ -371,7 +371,7 @@ def changes(before: dict, now: dict, loaded: Sequence[dict] = ({}, {}), prefix: 
         old, new = shown if is_loaded else files
         if isinstance(old, dict) and isinstance(new, dict):
             inner = shown if all(isinstance(each, dict) for each in shown) else ({}, {})
-            sentences += changes(*(({}, {}) if is_loaded else files), inner, f"{prefix}{name}.")
+            said += changes(*(({}, {}) if is_loaded else files), inner, f"{prefix}{name}.")
         elif old != new:
-            sentences.append(f"{prefix}{name} was {old!r} and is {new!r}")
-    return sentences
+            said.append(f"{prefix}{name} was {old!r} and is {new!r}")
+    return said
