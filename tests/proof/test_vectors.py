@@ -109,7 +109,7 @@ def another_release(at: SimpleNamespace) -> None:
 CHANGED = "part part-000002.parquet was changed: vectors among rows 80 to 119; "
 CHANGED += "the text and the vector do not fit in row 87 (cosine -1.000, difference 2.0e+00)"
 OTHER_TEXT = "texts among rows 80 to 119; the text is not the one that was embedded in row 87"
-GONE = "rows are gone: part part-000003.parquet had 30 rows and has 9"
+GONE = "rows are gone: part part-000000.parquet had 40 rows and has 9. All else is as it was recorded: 4"
 UNUSED = replace("tokenizer.json", '"##?"', '"##^"')
 #: fault -> what makes it, what `verify` says, and the model, if it is not a BERT
 FAULTS = {
@@ -141,8 +141,9 @@ FAULTS = {
         lambda at: weights(in_bfloat16)(at.model),
         "weights are bfloat16 now and were float32: 39 of",
     ),
-    "a part is gone": (lambda at: (at.store / PARTS[3]).unlink(), f"parts missing: {PARTS[3]}"),
-    "rows are gone": (lambda at: pd.read_parquet(at.store / PARTS[3])[:9].to_parquet(at.store / PARTS[3]), GONE),
+    "a part is gone": (lambda at: (at.store / PARTS[0]).unlink(), f"parts missing: {PARTS[0]}. All else is as it was"),
+    "a part has another name": (lambda at: (at.store / PARTS[0]).rename(at.store / "z.parquet"), "and with them anot"),
+    "rows are gone": (lambda at: pd.read_parquet(at.store / PARTS[0])[:9].to_parquet(at.store / PARTS[0]), GONE),
     "a part cut short": (lambda at: os.truncate(at.store / PARTS[0], 500), f"{PARTS[0]} cannot be read"),
 }
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,19 +18,39 @@ from .stores import Store
 #: seconds for which files are read, unless all are to be
 SECONDS = 10
 SEARCHED = 100_000  # rows of a part that are searched for vectors in another order
+#: how differences begin, or end, beside which all other rows can be as they were
+MISSING, GONE = "parts missing", "rows are gone"
 GROWN = "`tfm-zoo record MODEL --vectors ...` proves a store that has grown"
 
 
-def are_parts_there(place: Path, saved: dict[str, Any], verdict: Verdict) -> bool:
-    """Whether all parts are there; notes those that are gone, and those that were not recorded."""
-    if place.is_file():
-        return True
-    there = {path.name for path in place.glob("*.parquet")} if place.is_dir() else set()
-    if added := there - saved["parts"].keys():
+def find_parts(place: Path, saved: dict[str, Any], verdict: Verdict) -> dict[str, Path]:
+    """The files of the recorded parts, by name; notes parts that are gone, that have another name, and that were not
+    recorded."""
+    recorded = saved["parts"]
+    if place.is_file() and len(recorded) == 1:  # it may have another name now
+        return dict.fromkeys(recorded, place)
+    there = {path.name: path for path in ([place] if place.is_file() else sorted(place.glob("*.parquet")))}
+    parts, added, renamed = {}, there.keys() - recorded.keys(), []
+    for name, about in recorded.items():
+        now = name if name in there else next((one for one in sorted(added) if is_copy(there[one], about)), None)
+        if now:
+            parts[name] = there[now]
+            added -= {now}
+        renamed += [f"{name} is {now}"] if now not in (name, None) else []
+    if added:
         verdict.differences.append(f"parts that were not recorded: {listed(added)}; {GROWN}")
-    if missing := saved["parts"].keys() - there:
-        verdict.differences.append(f"parts missing: {listed(missing)}; rows of the others were not compared")
-    return not missing
+    if missing := recorded.keys() - parts.keys():
+        verdict.differences.append(f"{MISSING}: {listed(missing)}")
+    if renamed:
+        order = sorted(parts, key=lambda name: parts[name].name)
+        said = "parts have other names now" + ", and with them another order" * (order != sorted(parts))
+        (verdict.warnings if order == sorted(parts) else verdict.differences).append(f"{said}: {', '.join(renamed)}")
+    return parts
+
+
+def is_copy(path: Path, about: dict[str, Any]) -> bool:
+    """Whether a file is the part that is recorded, by its size and its first piece."""
+    return path.stat().st_size == about["bytes"] and [digest_of_piece(path, 0)] == about["pieces"][:1]
 
 
 class Suspect(NamedTuple):
@@ -41,21 +62,23 @@ class Suspect(NamedTuple):
 
 
 def compare_parts(
-    saved: dict[str, Any], store: Store, verdict: Verdict, whole: bool
+    saved: dict[str, Any], store: Store, parts: dict[str, Path], verdict: Verdict, whole: bool
 ) -> tuple[list[Suspect], list[range]]:
-    """Compares files with the digests of their pieces, for some seconds; notes those that were changed.
+    """Compares files with the digests of their pieces, for some seconds; notes those that were changed. `parts` are
+    those that [`find_parts`] found. The rows of the store get the numbers that were recorded.
 
     Returns:
-        The parts with some changed rows; and the rows that are not compared: those of parts that were exchanged,
-        swapped or shortened, and those behind a part that has grown.
+        The parts with some changed rows; and the rows that are not compared: those of parts that are missing, or were
+        exchanged, swapped or shortened.
     """
     recorded = saved["parts"]
-    parts = {store.name_of(part): part for part in store.parts}
-    if len(parts) == len(recorded) == 1 and parts.keys() != recorded.keys():  # a file that has another name now
-        parts = dict(zip(recorded, parts.values(), strict=True))
+    ends = [*accumulate(recorded[name]["rows"] for name in sorted(recorded))]
+    numbers = {name: range(*bounds) for name, *bounds in zip(sorted(recorded), [0, *ends], ends, strict=False)}
+    store.numbers = {parts[name]: numbers[name] for name in sorted(parts)}
     sizes = {name: part.stat().st_size for name, part in parts.items()}
     changed = {name for name in parts if sizes[name] != recorded[name]["bytes"]}
     pieces = [(name, index) for name, about in recorded.items() for index in range(len(about["pieces"]))]
+    pieces = [each for each in pieces if each[0] in parts]
     order = np.random.default_rng(0).permutation(len(pieces)) if pieces else []
     end, read = time.monotonic() + SECONDS, 0
     for place in order:
@@ -69,23 +92,15 @@ def compare_parts(
     if read < len(pieces):
         seconds = f"{read:,} of {len(pieces):,} pieces of {PIECE >> 20} MB were read in {SECONDS} s (--whole reads all)"
         verdict.warnings.append(seconds)
-    firsts, first = {}, 0
-    for name in sorted(parts):
-        firsts[name], first = first, first + recorded[name]["rows"]
     now = {name: digests_now(store, parts[name], recorded[name]) for name in sorted(changed)}
-    suspects, lost = [], []
+    suspects, lost = [], [numbers[name] for name in recorded.keys() - parts.keys()]
     for name in now:
-        blocks = compare_part(name, recorded, now, firsts[name], verdict)
-        if blocks and sum(map(len, blocks)) == now[name]["rows"] and is_exchanged(saved, store, blocks, firsts[name]):
-            verdict.differences[-1:] = [what_was_exchanged(saved, store, parts[name], firsts[name])]
+        blocks, first = compare_part(name, recorded, now, numbers[name].start, verdict), numbers[name].start
+        if blocks and sum(map(len, blocks)) == now[name]["rows"] and is_exchanged(saved, store, blocks, first):
+            verdict.differences[-1:] = [what_was_exchanged(saved, store, parts[name], first)]
             blocks = None
-        if blocks is None:
-            lost.append(range(firsts[name], firsts[name] + recorded[name]["rows"]))
-        suspects += [Suspect(parts[name], firsts[name], blocks)] if blocks else []
-    ends = [firsts[name] + recorded[name]["rows"] for name in now if now[name].get("rows", -1) > recorded[name]["rows"]]
-    if ends:  # rows behind a part that has grown have other numbers now
-        lost.append(range(min(ends), sum(about["rows"] for about in recorded.values())))
-        suspects = [suspect for suspect in suspects if suspect.first < min(ends)]
+        lost += [numbers[name]] if blocks is None else []
+        suspects += [Suspect(parts[name], first, blocks)] if blocks else []
     return suspects, lost
 
 
@@ -118,17 +133,18 @@ def compare_part(
             said = f"parts {name} and {other} are swapped" if is_swap else f"part {name} holds what {other} held"
             verdict.differences.append(said)
         return None
-    said = f"part {name} had {before['rows']:,} rows and has {found['rows']:,}"
-    if found["rows"] < before["rows"]:
-        verdict.differences.append(f"rows are gone: {said}")
-        return None
+    has_grown, said = "first_rows" in found, f"part {name} had {before['rows']:,} rows and has {found['rows']:,}"
     found = found.get("first_rows", found)
     kinds = ("vectors", *(["texts"] if "texts" in before else []))
     blocks = {kind: [*differing(before[kind], found[kind], found["rows"])] for kind in kinds}
-    are_as_recorded, has_grown = not any(blocks.values()), "first_rows" in now[name]
+    are_as_recorded = not any(blocks.values())
+    intact = min((rows.start for ranges in blocks.values() for rows in ranges), default=found["rows"])
+    said += f", the first {intact:,} as recorded" if intact else ""
+    if found["rows"] < before["rows"]:
+        verdict.differences.append(f"{GONE}: {said}")
+        return None
     if has_grown:
-        first_rows = f", the first {before['rows']:,} as recorded" if are_as_recorded else ""
-        verdict.differences.append(f"{said}{first_rows}; {GROWN}")
+        verdict.differences.append(f"{said}; {GROWN}")
     elif are_as_recorded:
         verdict.warnings.append(f"part {name} was written anew, with the same rows")
     if are_as_recorded:

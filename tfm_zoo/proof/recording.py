@@ -106,7 +106,7 @@ def record_vectors(
         advice = "name their column (text_column_name), or give the file that holds them (texts)"
         raise ValueError(f"{vectors} has no texts ({where}): {advice}.")
     encoder = Encoder.load(model, revision, token, trust_remote_code=trust_remote_code)
-    parts = {store.name_of(part): described_part(store, part, with_texts=not texts) for part in store.parts}
+    parts = {part.name: described_part(store, part, with_texts=not texts) for part in store.parts}
     total = sum(part["rows"] for part in parts.values())
     if total == 0:
         raise ValueError(f"{vectors} has no row.")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +73,17 @@ class Store:
             raise ValueError(f"{self.path} holds {array.dtype} of shape {array.shape}, not vectors, (rows, size).")
         return array
 
+    @cached_property
+    def numbers(self) -> dict[Path, range]:
+        """The numbers of each part's rows. (For a store that has changed, `verify` sets those that were recorded.)"""
+        ends = [*accumulate(map(self.rows_of, self.parts))]
+        return {part: range(*bounds) for part, *bounds in zip(self.parts, [0, *ends], ends, strict=False)}
+
     def rows_of(self, part: Path) -> int:
         """How many rows a part has."""
         if self.is_array:
             return len(self.array)
         return parquet(part).metadata.num_rows
-
-    def name_of(self, part: Path) -> str:
-        return part.name
 
     def tables(self, part: Path, texts: bool = False, vectors: bool = True) -> Iterator[tuple[Any, Any]]:
         """The texts, if asked for, and the vectors of a part, portion by portion."""
@@ -102,20 +106,15 @@ class Store:
         return self._pick(rows, texts=False)
 
     def _pick(self, rows: Sequence[int], texts: bool) -> dict[int, Any]:
-        found, first, waiting = {}, 0, list(rows)
-        for part in self.parts:
-            end = first + self.rows_of(part)
-            if waiting and waiting[0] < end:
-                place = first
-                for read, vectors in self.tables(part, texts=texts, vectors=not texts):
-                    values = read if texts else vectors
-                    while waiting and waiting[0] < place + len(values):
-                        row = waiting.pop(0)
-                        found[row] = values[row - place]
-                    place += len(values)
-                    if not waiting or waiting[0] >= end:
-                        break
-            first = end
+        found = {}
+        for part, numbers in self.numbers.items():
+            wanted, first = [row for row in rows if row in numbers], numbers.start
+            for read, vectors in self.tables(part, texts=texts, vectors=not texts) if wanted else ():
+                values = read if texts else vectors
+                found |= {row: values[row - first] for row in wanted if first <= row < first + len(values)}
+                first += len(values)
+                if first > wanted[-1]:
+                    break
         return found
 
 

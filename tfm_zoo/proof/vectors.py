@@ -19,7 +19,7 @@ from .fit import Fit, bound_of, fit_of
 from .kinds import CORPUS
 from .model_manifest import compare_model, first_part
 from .origin import origin_of
-from .parts import GROWN, Suspect, are_parts_there, compare_parts
+from .parts import GONE, GROWN, MISSING, Suspect, compare_parts, find_parts
 from .proof_file import BESIDE_FILE, IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, made_otherwise, named, sentences
 from .recording import DigestTexts, ReadTexts
@@ -76,12 +76,10 @@ def verify_vectors(
         raise FileNotFoundError(without_proof(source))
     saved, verdict = read_proof(path), Verdict(str(source))
     place = store_of(path) if proof is None else Path(source)
-    if not are_parts_there(place, saved, verdict):
+    if not (parts := find_parts(place, saved, verdict)):
         return verdict
     store = Store(place, saved.get("vector_column"), saved["texts"].get("column"))
-    if place.is_dir():
-        store.parts = [part for part in store.parts if store.name_of(part) in saved["parts"]]
-    suspects, lost = compare_parts(saved, store, verdict, whole)
+    suspects, lost = compare_parts(saved, store, parts, verdict, whole)
     name = model or saved["source"]
     revision = revision or (None if model else saved.get("revision"))
     folder = found_model(name, revision, token, source, asked=bool(model))
@@ -117,9 +115,9 @@ def verify_vectors(
     match = trial.compare([saved["canaries"]["tokens"][each] for each in tried], other)
     name_rows(saved, store, suspects, encoder, verdict)
     if verdict.ok:
-        verdict.figures["match"] = match + said
-    elif all(each.endswith(GROWN) for each in verdict.differences):
-        verdict.differences[-1] += f". What was recorded is as it was: {match}{said}"
+        verdict.figures["match"] = f"store and model still fit: {match}{said}"
+    elif all(each.startswith((MISSING, GONE)) or each.endswith(GROWN) for each in verdict.differences):
+        verdict.differences[-1] += f". All else is as it was recorded: {match}{said}"
     return verdict
 
 
@@ -226,7 +224,7 @@ class Trial:
         said = "bit for bit" if fit.difference == 0 else str(fit)
         parts = verdict.figures["parts"]["parts"]
         files_said = f"{parts} part{'s' * (parts > 1)}"
-        return f"store and model still fit: {len(self.texts)} rows embedded again ({said}), {files_said} as recorded"
+        return f"{len(self.texts)} rows embedded again ({said}), {files_said} as recorded"
 
     def note_how_they_were_made(self) -> None:
         """Warns of vectors that were not made as the model's files say, and of those that were only near."""
