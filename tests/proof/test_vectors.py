@@ -216,7 +216,7 @@ def test_texts_that_the_store_does_not_hold(root, tmp_path, keep_texts, monkeypa
     corpus = Corpus.open(data_files=[str(tmp_path / "texts.parquet")])
     CorpusRun(corpus, reader, tmp_path / "out", rows_per_part=40, keep_texts=keep_texts)()
     assert (", all 150 texts as recorded" in verified(tmp_path / "out")) != keep_texts
-    monkeypatch.setattr("tfm_zoo.commands.hub.SMALL", 0)
+    monkeypatch.setattr("tfm_zoo.corpus.source.SMALL", 0)
     assert "; the texts of other rows were not compared" in verified(tmp_path / "out")
     pd.DataFrame({"text": [texts()[0], "Other", *texts()[2:]]}).to_parquet(tmp_path / "texts.parquet")
     other = "; the texts of other rows were not" if keep_texts else ": texts of other rows than these 64 are not those"

@@ -169,17 +169,6 @@ def check_options(kind: str, **given: object) -> None:
 ARTICLES = {"model": "a model", "vectors": "a store of vectors", "export": "an export"}
 
 
-SMALL = 32 << 20  # bytes of texts that are read in a moment
-
-
-def are_small(files: Sequence[str]) -> bool:
-    """Whether files of texts are there, and read in a moment."""
-    from ..data.row_files import matching_files
-
-    found = [path for pattern in files for path in matching_files(pattern)]
-    return bool(found) and sum(path.stat().st_size for path in found) <= SMALL
-
-
 def verify_vectors(source: str, texts: Path | None, options: dict[str, Any]) -> "Verdict":
     """Verifies vectors, whose texts may have to be read again: from a data set, or from where the file is now."""
     from ..proof.vectors import verify_vectors
@@ -191,7 +180,7 @@ def verify_vectors(source: str, texts: Path | None, options: dict[str, Any]) -> 
         return place["corpus"] | (file if texts else {})
 
     def digest_texts(place: dict[str, Any]) -> str | None:
-        from ..corpus.source import Corpus, digest_of_texts
+        from ..corpus.source import Corpus, are_small, digest_of_texts
 
         corpus = corpus_of(place)
         if not options["whole"] and not are_small(corpus.get("data_files") or ()):

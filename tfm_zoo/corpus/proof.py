@@ -81,7 +81,7 @@ def seal(
         parts[part.name], first = noted, rows.stop
     computed = {name: reader.loaded.get(name) for name in ("dtype", "pack", "compile", "device")}
     encoder = Encoder.load(reader.source, dtype=computed["dtype"], **reader.loading)
-    reading = encoder.cut(Reading.of(about))
+    reading = Reading.of(about).cut(encoder.longest)
     texts = [kept[row][0] for row in canaries]
     stored = np.array([kept[row][1] for row in canaries], dtype=about["embedding_dtype"])
     fit = fit_of(stored, encoder.vectors(texts, reading))

@@ -31,6 +31,8 @@ from ..utils.pointers import refuse_pointer
 
 #: rows that are read at once
 ROWS = 1024
+#: bytes of texts that are read in a moment
+SMALL = 32 << 20
 
 
 class Shard(NamedTuple):
@@ -185,6 +187,12 @@ def digest_of_texts(corpus: Corpus, shards: int = 1) -> str | None:
         return None
     found = [corpus.survey(shard) for shard in range(shards)]
     return None if any(shard.bad for shard in found) else digest(shard.digest for shard in found)
+
+
+def are_small(patterns: Sequence[str]) -> bool:
+    """Whether files of texts are there, and read in a moment."""
+    found = [path for pattern in patterns for path in matching_files(pattern)]
+    return bool(found) and sum(path.stat().st_size for path in found) <= SMALL
 
 
 def as_table(batch: pa.Table | dict[str, list]) -> pa.Table:

@@ -1,6 +1,5 @@
 """What lies beside an export and is not a part of its graph: a tokenizer, and how a text becomes a vector."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from . import comparisons
@@ -58,6 +57,4 @@ def compare_readings(folder: Path, place: Path) -> list[str]:
 def reading_of(folder: Path) -> Reading:
     """How a folder's files say that a text becomes a vector. If they say no length, the tokenizer's counts."""
     reading = Reading.of_files(sentence_settings(str(folder)))
-    if reading.max_length or not has_tokenizer(folder):
-        return reading
-    return replace(reading, max_length=tokenized(folder)["longest"])
+    return reading if reading.max_length else reading.cut((tokenized(folder) or {}).get("longest"))

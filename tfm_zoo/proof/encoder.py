@@ -1,7 +1,6 @@
 """A model that turns texts into vectors, as its class computes it: an Auto class, or sentence-transformers."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from sys import maxsize
@@ -88,11 +87,7 @@ class Encoder:
     def files_say(self) -> tuple[Reading, dict[str, str]]:
         """What the files of sentence-transformers beside the model say, and their prompts by name."""
         settings = sentence_settings(str(self.folder))
-        return self.cut(Reading.of_files(settings)), settings.prompts
-
-    def cut(self, reading: Reading) -> Reading:
-        """A reading with the length that texts are cut to where nothing says it: what the model takes."""
-        return reading if reading.max_length else replace(reading, max_length=self.longest)
+        return Reading.of_files(settings).cut(self.longest), settings.prompts
 
     def fixed_text(self) -> dict[str, Any]:
         """What the tokenizer makes of a fixed text."""
@@ -212,7 +207,7 @@ class ModulesEncoder(Encoder):
             normalize=is_normal,
             size=self.modules.truncate_dim,
         )
-        return self.cut(reading), prompts
+        return reading.cut(self.longest), prompts
 
     @torch.inference_mode()
     def states(self, texts: Sequence[str], reading: Reading) -> list[tuple[torch.Tensor, torch.Tensor | None]]:

@@ -59,6 +59,10 @@ class Reading:
         """What a proof or a folder of results holds; fields that are not of a reading are passed over."""
         return cls(**{field.name: values[field.name] for field in fields(cls) if field.name in values})
 
+    def cut(self, longest: int | None) -> "Reading":
+        """The same; where nothing says to how many tokens texts are cut, to the `longest` that the model takes."""
+        return self if self.max_length else replace(self, max_length=longest)
+
     @property
     def inputs(self) -> tuple:
         """What the model's inputs depend on."""
