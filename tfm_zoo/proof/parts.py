@@ -68,8 +68,8 @@ def compare_parts(
     those that [`find_parts`] found. The rows of the store get the numbers that were recorded.
 
     Returns:
-        The parts with some changed rows; and the rows that are not compared: those of parts that are missing, or were
-        exchanged, swapped or shortened.
+        The parts with some changed rows; and the rows that are not compared: those of parts that are missing, exchanged
+        or swapped, and those behind the first change in a part that has lost rows.
     """
     recorded = saved["parts"]
     ends = [*accumulate(recorded[name]["rows"] for name in sorted(recorded))]
@@ -93,14 +93,17 @@ def compare_parts(
         seconds = f"{read:,} of {len(pieces):,} pieces of {PIECE >> 20} MB were read in {SECONDS} s (--whole reads all)"
         verdict.warnings.append(seconds)
     now = {name: digests_now(store, parts[name], recorded[name]) for name in sorted(changed)}
-    suspects, lost = [], [numbers[name] for name in recorded.keys() - parts.keys()]
+    suspects, lost, others = [], [numbers[name] for name in recorded.keys() - parts.keys()], 0
     for name in now:
-        blocks, first = compare_part(name, recorded, now, numbers[name].start, verdict), numbers[name].start
+        known, first = len(verdict.differences), numbers[name].start
+        blocks, kept = compare_part(name, recorded, now, first, verdict)
+        others += len(verdict.differences) > known
         if blocks and sum(map(len, blocks)) == now[name]["rows"] and is_exchanged(saved, store, blocks, first):
             verdict.differences[-1:] = [what_was_exchanged(saved, store, parts[name], first)]
-            blocks = None
-        lost += [numbers[name]] if blocks is None else []
+            blocks, kept = [], 0
+        lost.append(numbers[name][kept:])
         suspects += [Suspect(parts[name], first, blocks)] if blocks else []
+    verdict.figures["parts"]["as_recorded"] = len(parts) - others
     return suspects, lost
 
 
@@ -119,20 +122,21 @@ def digests_now(store: Store, part: Path, before: dict[str, Any]) -> dict[str, A
 
 def compare_part(
     name: str, recorded: dict[str, Any], now: dict[str, Any], first: int, verdict: Verdict
-) -> list[range] | None:
+) -> tuple[list[range], int]:
     """Says what has become of a part that was changed. Returns the blocks of rows that are others, counted in the part;
-    `None` if it is another as a whole. `first`: the number of its first row."""
+    and how many of its first rows are those that were recorded, changed or not. `first`: the number of its first row.
+    """
     before, found = recorded[name], now[name]
     if "error" in found:
         verdict.differences.append(f"part {name} cannot be read: {found['error']}")
-        return None
+        return [], 0
     others = {other: about for other, about in recorded.items() if other != name}
     if other := next((other for other, about in others.items() if is_same(about, found)), None):
         is_swap = other in now and is_same(before, now[other])
         if not (is_swap and other < name):  # else it was said of the other
             said = f"parts {name} and {other} are swapped" if is_swap else f"part {name} holds what {other} held"
             verdict.differences.append(said)
-        return None
+        return [], 0
     has_grown, said = "first_rows" in found, f"part {name} had {before['rows']:,} rows and has {found['rows']:,}"
     found = found.get("first_rows", found)
     kinds = ("vectors", *(["texts"] if "texts" in before else []))
@@ -141,21 +145,21 @@ def compare_part(
     intact = min((rows.start for ranges in blocks.values() for rows in ranges), default=found["rows"])
     said += f", the first {intact:,} as recorded" if intact else ""
     if found["rows"] < before["rows"]:
-        verdict.differences.append(f"{GONE}: {said}")
-        return None
+        verdict.differences.append(f"{GONE}: {said}, the others not compared")
+        return [], intact
     if has_grown:
         verdict.differences.append(f"{said}; {GROWN}")
     elif are_as_recorded:
         verdict.warnings.append(f"part {name} was written anew, with the same rows")
     if are_as_recorded:
-        return []
+        return [], before["rows"]
     changes = []
     for kind, ranges in blocks.items():
         spans = [f"{first + rows.start:,} to {first + rows.stop - 1:,}" for rows in ranges]
         more = f" and {len(spans) - 3} more places" if len(spans) > 3 else ""
         changes += [f"{kind} among rows {', '.join(spans[:3])}{more}"] if spans else []
     verdict.differences.append(f"part {name} was changed: {' and '.join(changes)}")
-    return sorted({*blocks["vectors"], *blocks.get("texts", ())}, key=lambda rows: rows.start)
+    return sorted({*blocks["vectors"], *blocks.get("texts", ())}, key=lambda rows: rows.start), before["rows"]
 
 
 def is_exchanged(saved: dict[str, Any], store: Store, blocks: Sequence[range], first: int) -> bool:

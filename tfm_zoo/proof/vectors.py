@@ -222,9 +222,9 @@ class Trial:
         if is_other and not wrong and len(intact) == len(self.texts):
             verdict.differences.append(f"yet the vectors of these {len(intact)} rows are the same ({fit})")
         said = "bit for bit" if fit.difference == 0 else str(fit)
-        parts = verdict.figures["parts"]["parts"]
-        files_said = f"{parts} part{'s' * (parts > 1)}"
-        return f"{len(self.texts)} rows embedded again ({said}), {files_said} as recorded"
+        parts = verdict.figures["parts"]["as_recorded"]
+        files_said = f", {parts} part{'s' * (parts > 1)} as recorded" if parts else ""
+        return f"{len(self.texts)} rows embedded again ({said}){files_said}"
 
     def note_how_they_were_made(self) -> None:
         """Warns of vectors that were not made as the model's files say, and of those that were only near."""
