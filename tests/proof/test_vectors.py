@@ -137,10 +137,7 @@ FAULTS = {
     "a text edited": (partial(edit_row, column="text"), OTHER_TEXT),
     "rows in another order": (lambda at: turn(at.store / PARTS[1]), f"{PARTS[1]} holds its vectors in another order: "),
     "weights cut short": (lambda at: os.truncate(at.model / "model.safetensors", 9999), "/model cannot be read: "),
-    "weights in bfloat16": (
-        lambda at: weights(in_bfloat16)(at.model),
-        "weights are bfloat16 now and were float32: 39 of",
-    ),
+    "weights in bfloat16": (lambda at: weights(in_bfloat16)(at.model), "weights are bfloat16 now and were float32: 39"),
     "a part is gone": (lambda at: (at.store / PARTS[0]).unlink(), f"parts missing: {PARTS[0]}. All else is as it was"),
     "a part has another name": (lambda at: (at.store / PARTS[0]).rename(at.store / "z.parquet"), "and with them anot"),
     "rows are gone": (lambda at: pd.read_parquet(at.store / PARTS[0])[:9].to_parquet(at.store / PARTS[0]), GONE),
