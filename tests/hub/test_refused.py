@@ -92,7 +92,7 @@ CASES = [
     (lambda _: None, (partial(verify, dtype="float33"),), "dtype='float33' should be one of: auto, float"),
     (delete(FILE), (verify, PUSH), f"has no {FILE}"),
     (shutil.rmtree, (verify, PUSH), "There is no folder "),
-    (delete(SHARD), (PUSH,), f"it has no {SHARD}"),
+    (delete(SHARD), (PUSH,), f"it lacks {SHARD}"),
     (writing("positions.py", "\n"), (PUSH,), r"positions.py has been changed\. It differs from what was saved"),
     (CHANGED, (PUSH,), r"weights changed: .*\. It differs from what was saved"),
 ]

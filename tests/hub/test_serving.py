@@ -22,7 +22,7 @@ from .editing import edit
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "model is not a folder of a model: it has no config.json with a model_type, no weights"),
+        ({}, "model is not a folder of a model: it lacks config.json with a model_type, weights"),
         ({"architectures": ["TfmBertForSequenceClassification"]}, "a TfmBertForSeq.*, which does not generate text"),
         ({"architectures": ["TfmGPTForCausalLM"]}, "model has no chat template: ask /v1/completions"),
         (None, "error: .*model'"),  # the server would ask the Hub again and again

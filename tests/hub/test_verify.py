@@ -67,7 +67,7 @@ def test_command(folder, tmp_path):
     found, answer = json.loads(broken.stdout), json.loads(nothing.stdout)
     assert broken.exit_code == nothing.exit_code == 1 and not found["ok"]
     assert "code file positions.py is missing" in found["differences"]
-    assert answer.pop("error").startswith(f"{tmp_path} is not a folder of a model: it has no config")
+    assert answer.pop("error").startswith(f"{tmp_path} is not a folder of a model: it lacks config")
     assert answer == {"source": str(tmp_path), "ok": False}
     assert run(tmp_path / "nothere").output.startswith("error: There is no folder ")
 

@@ -113,7 +113,7 @@ def check_whole(folder: Path, files: dict[str, Path], native: bool) -> None:
     if missing:
         kind = "model" if native else "zoo model"
         hint = f" {OFFICIAL}" if missing == [FILE] else ""
-        raise FileNotFoundError(f"{folder} is not a folder of a {kind}: it has no {', no '.join(missing)}.{hint}")
+        raise FileNotFoundError(f"{folder} is not a folder of a {kind}: it lacks {', '.join(missing)}.{hint}")
 
 
 def check_code(config: dict[str, Any], folder: Path, files: dict[str, Path]) -> None:

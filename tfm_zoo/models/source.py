@@ -40,7 +40,7 @@ def read_source(
     """
     both_caches = cache_of_both(target.cache, past, states.shape[1])
     # Equal rows and padding are not looked for if keys are stored already (their cache knows its `beams`), in a graph,
-    # or if there is a hook. (If `target.kept` is set there is no hook: `find_kept` has asked.)
+    # or if there is a hook. (`find_kept` sets `target.kept` only if there is no hook.)
     may_save_work = not (holds_source(both_caches) or is_traced(states))
     may_save_work = may_save_work and (target.kept is not None or not has_hooks(*stack._modules.values()))
     source_cache = getattr(both_caches, "cross_attention_cache", None)

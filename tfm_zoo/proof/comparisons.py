@@ -211,7 +211,8 @@ def readings(saved: dict, tokenizer: dict | None, folder: Path) -> list[dict | N
 def compare_readings(saved: dict, tokenizer: dict | None, folder: Path, verdict: Verdict) -> None:
     """Names what has changed of how a text becomes a vector, and of how vectors are compared."""
     before, now = readings(saved, tokenizer, folder)
-    if before and now and bool(saved.get("tokenizer")) == bool(tokenizer):  # (one that does not load has no length)
+    # (A tokenizer that does not load says no length.)
+    if before and now and bool(saved.get("tokenizer")) == bool(tokenizer):
         verdict.differences += sentences(Reading.of(before), Reading.of(now))
         others = ({name: each[name] for name in ("prompts", "similarity") if name in each} for each in (before, now))
         verdict.differences += changes(*others) if "prompts" in before else []

@@ -54,7 +54,7 @@ def check_is_model(folder: Path, source: str | Path) -> None:
     lacking = [] if "model_type" in fields else ["config.json with a model_type"]
     lacking += [] if has_weights(folder) else ["weights (*.safetensors)"]
     if lacking:
-        said = f"{source} is not a folder of a model: it has no {', no '.join(lacking)}"
+        said = f"{source} is not a folder of a model: it lacks {', '.join(lacking)}"
         if (folder / "adapter_config.json").is_file():
             said += "; it is an adapter: merge it into its base, and record that"
         elif export := file_of_export(folder):
