@@ -90,7 +90,7 @@ CASES = [
     (both(complete_manifest, writing(TOKENIZER, "[]")), (verify,), f"{TOKENIZER} .*holds list"),
     (delete(CONFIG), (verify,), f"{CONFIG} .*cannot be read: .*No such file"),
     (lambda _: None, (partial(verify, dtype="float33"),), "dtype='float33' should be one of: auto, float"),
-    (delete(FILE), (verify, PUSH), f"has no {FILE}"),
+    (delete(FILE), (verify, PUSH), f"(has no|lacks) {FILE}"),
     (shutil.rmtree, (verify, PUSH), "There is no folder "),
     (delete(SHARD), (PUSH,), f"it lacks {SHARD}"),
     (writing("positions.py", "\n"), (PUSH,), r"positions.py has been changed\. It differs from what was saved"),
