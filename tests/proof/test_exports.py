@@ -130,7 +130,7 @@ def test_what_lies_beside_an_export(models, tmp_path):
     assert "warning: its tokenizer does not load: " in judge(code=1)
     (export / "model.safetensors").rename(export / "model.onnx")
     said = tfm_zoo("record", export, code=1)
-    assert f"no weights (*.safetensors); its model.onnx is an export, which `tfm-zoo verify {export} --against" in said
+    assert f"weights (*.safetensors); its model.onnx is an export, which `tfm-zoo verify {export} --against" in said
 
 
 def test_vectors_without_length_1(tmp_path):

@@ -68,7 +68,8 @@ def test_any_store(models, dump, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert f"is recorded in {file}.proof.json; the model writes these vectors: 64 of 150 rows emb" in said
     assert "still fit: 64 rows" in verified(file, "--strict")
-    assert "holds the texts, so that nowhere was not read" in verified(file, "--texts", "nowhere", code=1)
+    assert f"holds the texts, so that {file} was not read" in verified(file, "--texts", file, code=1)
+    assert "--texts: there is no nowhere" in verified(file, "--texts", "nowhere", code=1)
     assert "still fit: 8 rows" in verified(tmp_path, "--rows", 8)
     assert "the proof holds 64 rows, fewer than the 900 that" in verified(tmp_path, "--rows", 900)
     rows = pd.read_parquet(file)
@@ -131,6 +132,11 @@ def test_an_array_with_texts_in_a_file(models, tmp_path):
     file.write_text("\n".join(texts()))
     said = recorded(models / "bert", vectors, "--texts", file, "--rows", 9)
     assert "vectors.npy.proof.json; the model writes these vectors: 9 of 150 rows emb" in said
+    (copy := tmp_path / "copy").mkdir()  # the texts beside the copied vectors are read, not those of the old place
+    for path in (vectors, file, vectors.with_name("vectors.npy.proof.json")):
+        shutil.copy(path, copy)
+    (copy / "texts.txt").write_text("\n".join(["Other" if n == 5 else text for n, text in enumerate(texts())]))
+    assert "among the texts of 141 other rows are some that were no" in verified(copy / "vectors.npy", code=1)
     file.rename(moved := tmp_path / "moved.txt")
     assert "has its texts in /" in (said := verified(vectors, code=1)) and "(--texts)" in said
     assert "1 part as recorded, all 150 texts as recorded" in verified(vectors, "--texts", moved)
@@ -223,7 +229,7 @@ def test_bad_input(models, dump, tmp_path):
         ("has no column 'content'", file, "--text_column_name", "content"),
         ("has no texts (the columns are embedding)", dump(None, "b.parquet", embedding=[*vectors])),
         ("nothing.parquet: there is no such file", "nothing.parquet"),
-        ("of shape (32,), not vectors", flat, "--texts", file_of_texts),
+        ("of shape (32,): vectors are read from", flat, "--texts", file_of_texts),
         *((f"{kind} alone", flat, *to) for kind, to in (("numbers", ()), ("vectors", ("--text_column_name", "a")))),
         ("not from '.faiss'", tmp_path / "x.faiss"),
         ("row 0 (counted from 0) of the texts is not a text: None", file, "--texts", gap),

@@ -108,7 +108,7 @@ def another_release(at: SimpleNamespace) -> None:
 
 CHANGED = "part part-000002.parquet was changed: vectors among rows 80 to 119; "
 CHANGED += "the text and the vector do not fit in row 87 (cosine -1.000, difference 2.0e+00)"
-OTHER_TEXT = "texts among rows 80 to 119; the text is not the one that was embedded in row 87"
+OTHER_TEXT = "the text is not the one that was embedded in row 87. All else is as it was recorded: 63 rows"
 GONE = "had 40 rows and has 9, the others not compared. All else is as it was recorded: 4"
 UNUSED = replace("tokenizer.json", '"##?"', '"##^"')
 #: fault -> what makes it, what `verify` says, and the model, if it is not a BERT
@@ -183,10 +183,20 @@ def test_a_model_that_was_saved_again(copied):
     edit(model, CONFIG, dtype=...)
     weights(lambda tensors: tensors | {"embeddings.position_ids": torch.arange(64)[None]})(model)
     output = verified(store, "--model", model)
-    anew = "(warning: files were written anew, and transformers reads the same from them: tok"
+    anew = "(warning: files were written anew, and sentence-transformers reads the same from them: tok"
     assert "still fit" in output and anew in output and anew in verified(model)
-    edit(model, "config_sentence_transformers.json", prompts={"query": "query: ", "other": "more: "})
-    assert "ed: config_sent" in verified(store, "--model", model) and "prompts.other was" in verified(model, code=1)
+    for file, change, said in (
+        (
+            "config_sentence_transformers.json",
+            {"prompts": {"query": "query: ", "other": "more: "}},
+            "prompts.other was N",
+        ),
+        ("tokenizer_config.json", {"truncation_side": "left"}, "tokenizer's truncation_side was 'right' and is 'left'"),
+    ):
+        before = (model / file).read_text()
+        edit(model, file, **change)
+        assert said in verified(store, "--model", model, code=1) and said in verified(model, code=1)
+        (model / file).write_text(before)
     from_official(make()).save_pretrained(model)
     assert "(warning: it is a TfmBertModel, and was recorded as a BertModel: " in verified(store, "--model", model)
     edit(store, IN_FOLDER, source=str(model))
@@ -216,7 +226,7 @@ def test_texts_that_the_store_does_not_hold(root, tmp_path, keep_texts, monkeypa
     monkeypatch.setattr("tfm_zoo.corpus.source.SMALL", 0)
     assert "; the texts of other rows were not compared" in verified(tmp_path / "out")
     pd.DataFrame({"text": [texts()[0], "Other", *texts()[2:]]}).to_parquet(tmp_path / "texts.parquet")
-    other = "; the texts of other rows were not" if keep_texts else ": texts of other rows than these 64 are not those"
+    other = "; the texts of other rows were not" if keep_texts else "among the texts of 86 other rows are some that w"
     assert other in verified(tmp_path / "out", "--whole", code=int(not keep_texts))
     pd.DataFrame({"text": ["Other", *texts()[1:]]}).to_parquet(tmp_path / "texts.parquet")
     if keep_texts:

@@ -95,7 +95,8 @@ def verify(
         try:  # what is wrong shows before `hub` is imported, which takes seconds
             kind = kind_of(source, against)
             options = {"revision": revision, "token": token, "trust_remote_code": trust_remote_code}
-            check_options(kind, model=model, rows=rows, texts=texts, whole=whole, code_only=code_only, card=card)
+            asked = {"model": model, "rows": rows, "texts": texts, "whole": whole, "code_only": code_only, "card": card}
+            check_options(kind, **asked, dtype=None if dtype == "auto" else dtype)
             if kind == "model":
                 check_source(source, revision, token)
                 if card and (matrix or not Path(source).is_dir()):
@@ -153,7 +154,9 @@ def verify(
 
 
 #: options of `verify` -> whose they are
-OPTIONS_OF = {"code_only": "model", "card": "model"} | dict.fromkeys(("model", "rows", "texts", "whole"), "vectors")
+OPTIONS_OF = dict.fromkeys(("code_only", "card", "dtype"), "model") | dict.fromkeys(
+    ("model", "rows", "texts", "whole"), "vectors"
+)
 
 
 def check_options(kind: str, **given: object) -> None:
@@ -171,13 +174,19 @@ ARTICLES = {"model": "a model", "vectors": "a store of vectors", "export": "an e
 
 def verify_vectors(source: str, texts: Path | None, options: dict[str, Any]) -> "Verdict":
     """Verifies vectors, whose texts may have to be read again: from a data set, or from where the file is now."""
+    from ..proof.proof_file import proof_in
     from ..proof.vectors import verify_vectors
 
-    asked = []
+    if texts and not texts.exists():
+        raise FileNotFoundError(f"--texts: there is no {texts}")
+    asked, proof = [], options["proof"] or proof_in(Path(source))
 
     def corpus_of(place: dict[str, Any]) -> dict[str, Any]:
-        file = {"dataset_name": None, "dataset_config_name": None, "split": [], "data_files": [str(texts)]}
-        return place["corpus"] | (file if texts else {})
+        """The texts of `--texts`, or those that lie beside the vectors if they did, or those that were recorded."""
+        beside = proof.parent / place["beside"] if "beside" in place else None
+        file = texts or (beside if beside and beside.is_file() else None)
+        named = {"dataset_name": None, "dataset_config_name": None, "split": [], "data_files": [str(file)]}
+        return place["corpus"] | (named if file else {})
 
     def digest_texts(place: dict[str, Any]) -> str | None:
         from ..corpus.source import Corpus, are_small, digest_of_texts
@@ -192,7 +201,8 @@ def verify_vectors(source: str, texts: Path | None, options: dict[str, Any]) -> 
 
         asked.append(rows)
         try:
-            return texts_again(place | {"corpus": corpus_of(place), "shards": None} if texts else place, rows)
+            whole = {"shards": None} if texts else {}
+            return texts_again(place | {"corpus": corpus_of(place)} | whole, rows)
         except FileNotFoundError as error:
             names = ", ".join(place["corpus"].get("data_files") or ()) or place["corpus"].get("dataset_name")
             raise FileNotFoundError(f"{source} has its texts in {names}: say where they are now (--texts)") from error
@@ -285,6 +295,7 @@ def record_vectors(
     model: str, vectors: Path, texts: Path | None, columns: dict[str, str | None], options: dict[str, Any]
 ) -> "Recorded":
     """Records vectors, whose texts may be in another file."""
+    from ..proof.proof_file import place_of
     from ..proof.recording import record_vectors
 
     with silenced_loading():
@@ -294,6 +305,8 @@ def record_vectors(
 
         corpus = Corpus.open(data_files=[str(texts.resolve())], text_column=columns.pop("text_column"))
         place = {"corpus": corpus.source, "digest": digest_of_texts(corpus)}
+        if texts.resolve().parent == Path(options["output"] or place_of(vectors)).resolve().parent:
+            place["beside"] = texts.name  # it is found if both are moved
         return record_vectors(model, vectors, texts=place, read_texts=texts_again, **columns, **options)
 
 

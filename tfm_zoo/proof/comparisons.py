@@ -38,6 +38,8 @@ CAST = 0.9
 UNSHOWN = {"model_type", "auto_map"}
 #: a setting that changes no output; sentence-transformers writes it where it saves a model
 HARMLESS = "use_cache"
+#: what has become of files that are gone
+LOST = "files missing"
 #: the name of a table of numbers from 0 on, which earlier releases of transformers saved as a weight
 POSITIONS = "position_ids"
 #: fields of earlier releases of transformers, which a loaded configuration shows by other names
@@ -146,6 +148,9 @@ def another_class(saved: dict, settings: dict, source: str | Path) -> str | None
         return None
     old, new = (listed(fields["architectures"]) for fields in (was, now))
     advice = f"`tfm-zoo verify {shlex.quote(str(source))} --against MODEL` compares what two models compute"
+    quantization = now.get("quantization_config") or {}
+    rounded = quantization.get("dtype") or quantization.get("quant_method")
+    new += f" with {rounded} weights" if rounded else ""
     return f"it is a {new}, and was recorded as a {old}: their files are not compared; {advice}"
 
 
@@ -162,7 +167,7 @@ def other_files(saved: dict, folder: Path, verdict: Verdict) -> dict[str, set[st
         return {}
     now = digests_of_files(folder, names | recorded.keys())  # an earlier version read what this one leaves out
     return {
-        "files missing": recorded.keys() - now.keys(),
+        LOST: recorded.keys() - now.keys(),
         "files changed since it was recorded": changed_in(recorded, now),
         "files not recorded, and read when it is loaded": now.keys() - recorded.keys() - code_in(folder),
     }
@@ -170,10 +175,14 @@ def other_files(saved: dict, folder: Path, verdict: Verdict) -> dict[str, set[st
 
 def note_files(others: dict[str, set[str]], verdict: Verdict, alike: Sequence[str] = ()) -> None:
     """Notes these [`other_files`]. Those that match a pattern in `alike` say the same: a warning names them."""
+    reader = "sentence-transformers" if {*OF_SENTENCES} <= {*alike} else "transformers"
     for change, names in others.items():
-        verdict.add(change, {name for name in names if not is_any_of(name, alike)})
-    if anew := {name for names in others.values() for name in names if is_any_of(name, alike)}:
-        verdict.warnings.append(f"files were written anew, and transformers reads the same from them: {listed(anew)}")
+        same = {name for name in names if is_any_of(name, alike)}
+        verdict.add(change, names - same)
+        if same and change == LOST:
+            verdict.warnings.append(f"{change}, without which {reader} reads the same: {listed(same)}")
+        elif same:
+            verdict.warnings.append(f"files were written anew, and {reader} reads the same from them: {listed(same)}")
 
 
 def compare_lengths(saved: dict, now: int | None, is_cut_alike: bool, verdict: Verdict) -> None:
@@ -198,6 +207,7 @@ def alike_in(saved: dict, tokenizer: dict | None, folder: Path) -> list[str]:
     is_read_alike = before is not None and before == after
     is_cut_alike = is_read_alike or was.get("longest") == now.get("longest")
     is_same_tokenizer = "digest" in was and was["digest"] == now.get("digest") and is_cut_alike
+    is_same_tokenizer = is_same_tokenizer and not changed_sides(was, now)
     return [*(OF_TOKENIZERS if is_same_tokenizer else ()), *(OF_SENTENCES if is_read_alike else ())]
 
 
@@ -214,8 +224,18 @@ def compare_readings(saved: dict, tokenizer: dict | None, folder: Path, verdict:
     # (A tokenizer that does not load says no length.)
     if before and now and bool(saved.get("tokenizer")) == bool(tokenizer):
         verdict.differences += sentences(Reading.of(before), Reading.of(now))
-        others = ({name: each[name] for name in ("prompts", "similarity") if name in each} for each in (before, now))
-        verdict.differences += changes(*others) if "prompts" in before else []
+    compare_searches(saved, folder, verdict)
+
+
+def compare_searches(saved: dict, folder: Path, verdict: Verdict) -> None:
+    """Names what has changed of prompts and of how vectors are compared, by the files of sentence-transformers."""
+    before, now = saved.get("reading") or {}, reading_in(folder) or {}
+    verdict.differences += [
+        change
+        for name in ("prompts", "similarity")
+        if name in before and name in now
+        for change in changes({name: before[name]}, {name: now[name]})
+    ]
 
 
 def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> set[str]:
@@ -284,9 +304,9 @@ def typed(before: dict, now: dict, folder: Path) -> tuple[dict, dict]:
     return tuple(fields | {"dtype": old or new} for fields in others)
 
 
-def compare_loaded(saved: dict, loaded: dict, changed: set[str], verdict: Verdict) -> None:
+def compare_loaded(saved: dict, loaded: dict, changed: set[str], whole: bool, verdict: Verdict) -> None:
     """Checks that the model that `check.py` loaded has its files' weights, no others, and computes what it did.
-    `changed`: the weights whose files are others."""
+    `changed`: the weights whose files are others; `whole`: whether files of the tokenizer may be others."""
     compare_loading(saved, loaded, verdict)
     verdict.add("weights are not as in their file once loaded", loaded["changed"])
     if saved["fingerprint"] is None:
@@ -296,7 +316,7 @@ def compare_loaded(saved: dict, loaded: dict, changed: set[str], verdict: Verdic
         loaded = loaded | {"changed": [*loaded["changed"], *changed]}
         compare_states(saved["fingerprint"], loaded, drifted, verdict)
     if was := saved.get("tokenizer"):
-        compare_texts(was, loaded["tokenizer"], verdict)
+        compare_tokenizers(was, loaded["tokenizer"], verdict, whole)
 
 
 def compare_loading(saved: dict, loading: dict, verdict: Verdict) -> None:
@@ -345,6 +365,13 @@ def compare_texts(before: dict, now: dict, verdict: Verdict) -> None:
     if changed:
         verdict.differences.append(f"the tokenizer makes something else of {listed(changed)}")
     verdict.add("special tokens", changes(before["special"], now["special"]))
+    verdict.differences += changed_sides(before, now)
+
+
+def changed_sides(before: dict, now: dict) -> list[str]:
+    """A sentence for each change of the side at which a tokenizer pads or cuts texts, if a manifest says the side."""
+    sides = (before["sides"], now["sides"]) if "sides" in before and "sides" in now else ({}, {})
+    return [f"the tokenizer's {change}" for change in changes(*sides)]
 
 
 def compare_tokenizers(before: dict, now: dict, verdict: Verdict, whole: bool = True, than: str = "before") -> None:

@@ -263,6 +263,7 @@ def text_through(tokenizer: Any) -> dict[str, Any]:
     }
     made["decoded"] = tokenizer.decode(made["ids"])
     made |= {"digest": digest_of_tokenizer(tokenizer), "longest": tokenizer.model_max_length}
+    made["sides"] = {name: getattr(tokenizer, name) for name in ("padding_side", "truncation_side")}
     if getattr(tokenizer, "chat_template", None):
         fixed = {"add_generation_prompt": True, "strftime_now": lambda form: "a day"}  # some templates tell the date
         made["chat"] = tokenizer.apply_chat_template(CHAT, tokenize=False, **fixed)

@@ -18,8 +18,6 @@ from .stores import Store
 #: seconds for which files are read, unless all are to be
 SECONDS = 10
 SEARCHED = 100_000  # rows of a part that are searched for vectors in another order
-#: how differences begin, or end, beside which all other rows can be as they were
-MISSING, GONE = "parts missing", "rows are gone"
 GROWN = "`tfm-zoo record MODEL --vectors ...` proves a store that has grown"
 
 
@@ -40,7 +38,7 @@ def find_parts(place: Path, saved: dict[str, Any], verdict: Verdict) -> dict[str
     if added:
         verdict.differences.append(f"parts that were not recorded: {listed(added)}; {GROWN}")
     if missing := recorded.keys() - parts.keys():
-        verdict.differences.append(f"{MISSING}: {listed(missing)}")
+        verdict.differences.append(f"parts missing: {listed(missing)}")
     if renamed:
         order = sorted(parts, key=lambda name: parts[name].name)
         said = "parts have other names now" + ", and with them another order" * (order != sorted(parts))
@@ -54,11 +52,10 @@ def is_copy(path: Path, about: dict[str, Any]) -> bool:
 
 
 class Suspect(NamedTuple):
-    """A part with changed rows: its file, the number of its first row, and the blocks of rows that were changed."""
+    """A part with changed rows: its name, and the numbers of the rows in each block that was changed."""
 
-    part: Path
-    first: int
-    rows: list[range]
+    part: str
+    blocks: list[range]
 
 
 def compare_parts(
@@ -100,9 +97,9 @@ def compare_parts(
         others += len(verdict.differences) > known
         if blocks and sum(map(len, blocks)) == now[name]["rows"] and is_exchanged(saved, store, blocks, first):
             verdict.differences[-1:] = [what_was_exchanged(saved, store, parts[name], first)]
-            blocks, kept = [], 0
+            kept = 0
         lost.append(numbers[name][kept:])
-        suspects += [Suspect(parts[name], first, blocks)] if blocks else []
+        suspects += [Suspect(name, [numbers[name][rows.start : rows.stop] for rows in blocks])] if blocks else []
     verdict.figures["parts"]["as_recorded"] = len(parts) - others
     return suspects, lost
 
@@ -145,7 +142,7 @@ def compare_part(
     intact = min((rows.start for ranges in blocks.values() for rows in ranges), default=found["rows"])
     said += f", the first {intact:,} as recorded" if intact else ""
     if found["rows"] < before["rows"]:
-        verdict.differences.append(f"{GONE}: {said}, the others not compared")
+        verdict.differences.append(f"rows are gone: {said}, the others not compared")
         return [], intact
     if has_grown:
         verdict.differences.append(f"{said}; {GROWN}")

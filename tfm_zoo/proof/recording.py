@@ -22,6 +22,7 @@ from .trials import nearest
 #: rows that are looked through for texts and vectors in another order, and texts whose vectors are looked for
 MOST, TRIED = 100_000, 12
 SLIGHT = 1e-6  # a difference of cosines that is rounding
+INT4 = 0.9  # the least cosine to expect from weights in four bits
 #: reads the texts of some rows from where a proof says they are: see `tfm_zoo.corpus.source.texts_again`
 ReadTexts = Callable[[dict[str, Any], Sequence[int]], dict[int, str]]
 
@@ -230,6 +231,9 @@ def reading_of(
         tried += f"; {first}. Do their texts belong there, and were long texts cut to another length (max_length)?"
         is_none_same = len(fit.worse(bound)) == len(rows)
         tried += " Or was a prompt put before all texts (prompt)?" if is_none_same else ""
+        tried += " Those of int4 weights are not taken: they come no nearer than this." * (
+            is_none_same and fit.cosine > INT4
+        )
     raise ValueError(f"{encoder.source} does not write these vectors: {fit}{tried}")
 
 

@@ -12,26 +12,14 @@ from .stores import Store
 
 
 def texts_again(
-    saved: dict[str, Any],
-    store: Store,
-    tried: Sequence[int],
-    numbers: Sequence[int],
-    read_texts: ReadTexts | None,
-    verdict: Verdict,
-) -> list[str] | None:
-    """The texts of the proof's rows: those that it keeps, or of the store, or read again from where they came. Notes
-    those that are not as they were; `None` if there is nothing to embed."""
+    saved: dict[str, Any], store: Store, tried: Sequence[int], read_texts: ReadTexts | None, verdict: Verdict
+) -> dict[int, str]:
+    """The texts of the proof's rows that are as they were, by their places in the proof: those that it keeps, or of the
+    store, or read again from where they came. Notes those that are others. `tried`: the places."""
     canaries, place, count = saved["canaries"], saved["texts"], sum(part["rows"] for part in saved["parts"].values())
-    was = {number: canaries["texts"][each] for each, number in zip(tried, numbers, strict=True)}
-    if "kept" in canaries:
-        found = {number: canaries["kept"][each] for each, number in zip(tried, numbers, strict=True)}
-    elif "column" in place:
-        found = store.texts(numbers)
-    elif read_texts is None:
-        raise ValueError(f"the texts of {verdict.source} are neither in it nor in its proof: they are in {place}.")
-    else:
-        found = read_texts(place, [*numbers, count] if numbers[-1] == count - 1 else numbers)
-    check_texts(found, numbers)
+    was = {canaries["rows"][each]: canaries["texts"][each] for each in tried}
+    numbers = [*was]
+    found = texts_at([*numbers, count] if numbers[-1] == count - 1 else numbers, saved, store, read_texts)
     others = [number for number in numbers if number in found and digest_of_text(found[number]) != was[number]]
     gone = [number for number in numbers if number not in found]
     every = all_texts(read_texts, place) if "corpus" in place and (count in found or gone or others) else []
@@ -46,7 +34,25 @@ def texts_again(
         verdict.differences.append(f"the texts are the same, in another order: {moved}")
     elif others:
         verdict.differences.append(f"the text is not the one that was embedded in {row_numbers(others)}")
-    return None if gone else [found[number] for number in numbers]
+    places = zip(tried, numbers, strict=True)
+    return {each: found[number] for each, number in places if number in found and number not in others}
+
+
+def texts_at(rows: Sequence[int], saved: dict[str, Any], store: Store, read_texts: ReadTexts | None) -> dict[int, str]:
+    """The texts of these rows, which are sorted, by row; those of rows that are gone, or that a proof with texts does
+    not keep, are left out."""
+    canaries, place = saved["canaries"], saved["texts"]
+    if "kept" in canaries:
+        kept = dict(zip(canaries["rows"], canaries["kept"], strict=True))
+        return {row: kept[row] for row in rows if row in kept}
+    if "column" in place:
+        found = store.texts(rows)
+    elif read_texts is None:
+        raise ValueError(f"the texts of {store.path} are neither in it nor in its proof: they are in {place}.")
+    else:
+        found = read_texts(place, rows)
+    check_texts(found, rows)
+    return found
 
 
 def compare_all_texts(
@@ -63,7 +69,9 @@ def compare_all_texts(
     if now is None:
         return f"; the texts of other rows were not compared{'' if whole or not was else ' (--whole compares them)'}"
     if now != was:
-        verdict.differences.append(f"texts of other rows than these {tried} are not those that were embedded")
+        others = f"{count - tried:,} other rows" if count > tried + 1 else "the other row"
+        verdict.differences.append(f"among the texts of {others} are some that were not embedded")
+        return ""
     return f", all {count:,} texts as recorded"
 
 

@@ -38,7 +38,8 @@ class Store:
         else:
             self.parts = [self.path] if self.path.is_file() else []
         if not self.parts:
-            what = "holds no vectors (*.parquet)" if self.path.is_dir() else "there is no such file or folder"
+            arrays = f"; {self.path / '*.npy'} are stores of their own" * any(self.path.glob("*.npy"))
+            what = f"holds no *.parquet{arrays}" if self.path.is_dir() else "there is no such file or folder"
             raise FileNotFoundError(f"{path}: {what}.")
         if (suffix := self.parts[0].suffix) not in ARRAYS:
             vectors = f"faiss.read_index({str(path)!r}).reconstruct_n()"
@@ -70,7 +71,8 @@ class Store:
         except (ValueError, OSError, EOFError) as error:
             raise ValueError(f"{self.path} cannot be read: {error}") from error
         if array.ndim != 2 or array.dtype.kind != "f":
-            raise ValueError(f"{self.path} holds {array.dtype} of shape {array.shape}, not vectors, (rows, size).")
+            read = "vectors are read from an array (rows, size) of float16, float32 or float64"
+            raise ValueError(f"{self.path} holds {array.dtype} of shape {array.shape}: {read}.")
         return array
 
     @cached_property
@@ -91,8 +93,10 @@ class Store:
             yield from ((None, self.array[start : start + ROWS]) for start in range(0, len(self.array), ROWS))
             return
         names = [self.text_column] * texts + [self.vector_column] * vectors
-        first = 0
-        for batch in parquet(part).iter_batches(ROWS, columns=names):
+        file, first = parquet(part), 0
+        if missing := [name for name in names if name not in file.schema_arrow.names]:
+            raise ValueError(f"{part} has no column {missing[0]!r}: it has {', '.join(file.schema_arrow.names)}")
+        for batch in file.iter_batches(ROWS, columns=names):
             read = texts_of(batch[self.text_column], first, part) if texts else None
             yield read, (vectors_of(batch[self.vector_column], first, part) if vectors else None)
             first += len(batch)

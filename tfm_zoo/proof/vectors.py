@@ -13,24 +13,25 @@ import transformers
 from . import comparisons
 from .comparisons import Verdict
 from .contents import read_json, settings_in
-from .digests import digest_of_text, digest_of_tokens
+from .digests import digest_of_tokens
 from .encoder import Encoder
+from .fingerprints import places
 from .fit import Fit, bound_of, fit_of
 from .kinds import CORPUS
 from .model_manifest import compare_model, first_part
 from .origin import origin_of
-from .parts import GONE, GROWN, MISSING, Suspect, compare_parts, find_parts
+from .parts import Suspect, compare_parts, find_parts
 from .proof_file import BESIDE_FILE, IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, made_otherwise, named, sentences
 from .recording import DigestTexts, ReadTexts
 from .sentence_files import MODULES
-from .stored_texts import compare_all_texts, row_numbers, texts_again
+from .stored_texts import compare_all_texts, row_numbers, texts_again, texts_at
 from .stores import Store
 from .trials import nearest
 from .verifying import check_files, find, loader_of
 
-#: rows that are embedded to find one that was changed, and that are embedded again to find out why vectors differ
-TRIED, SOME = 512, 12
+#: changed rows that are all embedded, so many of more; and rows that are embedded again to find out why vectors differ
+TRIED, MANY, SOME = 512, 64, 12
 
 
 def verify_vectors(
@@ -99,25 +100,20 @@ def verify_vectors(
     canaries = saved["canaries"]["rows"]
     if (rows or 0) > len(canaries):
         verdict.warnings.append(f"the proof holds {len(canaries)} rows, fewer than the {rows:,} that were asked for")
+    try_rows(saved, store, suspects, encoder, read_texts, verdict)
     tried = [place for place in chosen(saved["canaries"], rows) if not any(canaries[place] in rows for rows in lost)]
-    if not tried:
-        return verdict
-    numbers = [canaries[place] for place in tried]
-    stored = unpacked(saved["canaries"])[[*tried]]
     known = [*verdict.differences, *verdict.warnings]
-    texts = texts_again(saved, store, tried, numbers, read_texts, verdict)
-    if texts is None:
+    texts = texts_again(saved, store, tried, read_texts, verdict) if tried else {}
+    if not texts:
         return verdict
     are_alike = known == [*verdict.differences, *verdict.warnings]
     digest_texts, whole = (digest_texts, whole) if are_alike else (None, True)  # more texts have another digest
-    said = compare_all_texts(saved, store, len(numbers), digest_texts, whole, verdict)
-    trial = Trial(saved, encoder, numbers, stored, texts, verdict)
-    match = trial.compare([saved["canaries"]["tokens"][each] for each in tried], other)
-    name_rows(saved, store, suspects, encoder, verdict)
-    if verdict.ok:
-        verdict.figures["match"] = f"store and model still fit: {match}{said}"
-    elif all(each.startswith((MISSING, GONE)) or each.endswith(GROWN) for each in verdict.differences):
-        verdict.differences[-1] += f". All else is as it was recorded: {match}{said}"
+    said = compare_all_texts(saved, store, len(texts), digest_texts, whole, verdict)
+    if fits := Trial(saved, encoder, texts, verdict).compare(other):
+        if verdict.ok:
+            verdict.figures["match"] = f"store and model still fit: {fits}{said}"
+        else:
+            verdict.differences[-1] += f". All else is as it was recorded: {fits}{said}"
     return verdict
 
 
@@ -148,25 +144,37 @@ def found_model(name: str, revision: str | None, token: str | None, source: str 
     return folder
 
 
-def name_rows(
-    saved: dict[str, Any], store: Store, suspects: Sequence[Suspect], encoder: Encoder, verdict: Verdict
+def try_rows(
+    saved: dict[str, Any],
+    store: Store,
+    suspects: Sequence[Suspect],
+    encoder: Encoder,
+    read_texts: ReadTexts | None,
+    verdict: Verdict,
 ) -> None:
-    """Names the rows of changed blocks whose vectors are not those of their texts, if the texts are in the store."""
-    if store.text_column is None or "column" not in saved["texts"]:
-        return
+    """Says whether the texts and the vectors in changed blocks of rows fit, and names rows that do not. Of many rows,
+    some are tried."""
     reading = Reading.of(saved["reading"])
     bound = bound_of(saved["canaries"]["dtype"], encoder.dtype, saved["agreement"])
     for suspect in suspects:
-        rows = [suspect.first + row for rows in suspect.rows for row in rows][:TRIED]
-        texts, vectors = store.texts(rows), store.vectors(rows)
-        made = encoder.vectors([*texts.values()], reading)
-        fit = fit_of(np.stack([*vectors.values()]), made)
+        every = [row for rows in suspect.blocks for row in rows]
+        tried = every if len(every) <= TRIED else [every[place] for place in places(len(every), MANY)]
+        texts, vectors = texts_at(tried, saved, store, read_texts), store.vectors(tried)
+        rows = sorted(texts.keys() & vectors.keys())
+        if not rows:
+            continue
+        made = encoder.vectors([texts[row] for row in rows], reading)
+        fit = fit_of(np.stack([vectors[row] for row in rows]), made)
+        of = f" of {len(rows)} that were tried" if len(rows) < len(every) else ""
         if wrong := fit.worse(bound):
             distances = [f"cosine {fit.cosines[place]:.3f}, difference {fit.differences[place]:.1e}" for place in wrong]
             shown = [f"{rows[place]:,} ({one})" for place, one in zip(wrong[:5], distances, strict=False)]
             more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
             one = "row" if len(wrong) == 1 else "rows"
-            verdict.differences.append(f"the text and the vector do not fit in {one} {', '.join(shown)}{more}")
+            verdict.differences.append(f"the text and the vector do not fit in {one} {', '.join(shown)}{more}{of}")
+        else:
+            tried_rows = f"{len(rows)} of its changed rows"
+            verdict.differences.append(f"text and vector fit in {suspect.part}: {tried_rows} embedded again ({fit})")
 
 
 class Trial:
@@ -175,52 +183,46 @@ class Trial:
     Args:
         saved: the proof.
         encoder: the model.
-        numbers: the rows.
-        stored: their vectors, `(rows, size)`.
-        texts: their texts.
+        texts: of these rows, by their places in the proof.
         verdict: takes what is found.
     """
 
-    def __init__(
-        self,
-        saved: dict[str, Any],
-        encoder: Encoder,
-        numbers: Sequence[int],
-        stored: np.ndarray,
-        texts: Sequence[str],
-        verdict: Verdict,
-    ):
-        self.saved, self.encoder, self.numbers, self.stored, self.verdict = saved, encoder, numbers, stored, verdict
-        self.texts, self.reading = texts, Reading.of(saved["reading"])
-        self.bound = bound_of(str(stored.dtype), encoder.dtype, saved["agreement"])
+    def __init__(self, saved: dict[str, Any], encoder: Encoder, texts: dict[int, str], verdict: Verdict):
+        canaries, places = saved["canaries"], [*texts]
+        self.saved, self.encoder, self.verdict, self.texts = saved, encoder, verdict, [*texts.values()]
+        self.numbers = [canaries["rows"][place] for place in places]
+        self.tokens = [canaries["tokens"][place] for place in places]
+        self.stored, self.reading = unpacked(canaries)[places], Reading.of(saved["reading"])
+        self.bound = bound_of(str(self.stored.dtype), encoder.dtype, saved["agreement"])
 
-    def compare(self, tokens: Sequence[str], other_class: str | None) -> str:
+    def compare(self, other_class: str | None) -> str:
         """Compares model, settings, tokens and vectors, and where these differ, finds out why. Returns what is said if
-        nothing differs. `tokens`: the digests of what the tokenizer made of the texts. `other_class`: what was said of
-        a model of another class."""
+        nothing differs, and else nothing. `other_class`: what was said of a model of another class."""
         verdict, known = self.verdict, len(self.verdict.differences)
         manifest, encoder = self.saved["model"], self.encoder
-        changed = set() if other_class else compare_model(manifest, encoder, verdict)
+        changed = None if other_class else compare_model(manifest, encoder, verdict)
         files, made = Verdict(verdict.source), encoder.fixed_text()
         if not other_class:
             alike = comparisons.alike_in(manifest, made, encoder.folder)
             comparisons.note_files(comparisons.other_files(manifest, encoder.folder, files), files, alike)
         today = self.compare_settings()
-        self.compare_tokens(tokens, made, whole=not files.ok)
+        self.compare_tokens(made, whole=not files.ok)
         self.note_how_they_were_made()
-        intact = self.same_texts()
         fit = self.fit(today)
         verdict.figures |= {"rows": len(self.texts), "cosine": fit.cosine, "difference": fit.difference}
         verdict.figures |= {"bound": self.bound, "bit_for_bit": fit.difference == 0}
-        if wrong := [place for place in fit.worse(self.bound) if place in intact]:
+        if wrong := fit.worse(self.bound):
             rows = row_numbers([self.numbers[place] for place in wrong])
             verdict.differences.append(f"{len(wrong)} of {len(self.texts)} vectors are others now ({fit}; {rows})")
-            self.explain(today, changed, wrong[:SOME], is_named=len(verdict.differences) > known + 1)
+            is_named = bool(other_class) or len(verdict.differences) > known + 1
+            self.explain(today, changed, wrong[:SOME], is_named)
         is_other = other_class in verdict.differences or len(verdict.differences) > known
         (verdict.differences if is_other else verdict.warnings).extend(files.differences)
         verdict.warnings += files.warnings
-        if is_other and not wrong and len(intact) == len(self.texts):
-            verdict.differences.append(f"yet the vectors of these {len(intact)} rows are the same ({fit})")
+        if is_other:
+            same = f"yet the vectors of these {len(self.texts)} rows are the same ({fit})"
+            verdict.differences += [] if wrong else [same]
+            return ""
         said = "bit for bit" if fit.difference == 0 else str(fit)
         parts = verdict.figures["parts"]["as_recorded"]
         files_said = f", {parts} part{'s' * (parts > 1)} as recorded" if parts else ""
@@ -235,12 +237,6 @@ class Trial:
             said = f"they were only near when they were recorded: {then:.1e} off ({rounding:g} is rounding)"
             self.verdict.warnings.append(said)
 
-    def same_texts(self) -> set[int]:
-        """The places of the rows whose texts are those that were embedded."""
-        canaries = self.saved["canaries"]
-        was = dict(zip(canaries["rows"], canaries["texts"], strict=True))
-        return {place for place, n in enumerate(self.numbers) if was[n] == digest_of_text(self.texts[place])}
-
     def fit(self, reading: Reading, places: Sequence[int] | None = None) -> Fit:
         """How near the model comes by a reading, at some rows or at all."""
         chosen = [*range(len(self.texts))] if places is None else places
@@ -254,32 +250,31 @@ class Trial:
             self.verdict.differences.append(f"{said}: rows were embedded as they were then")
             return self.reading
         self.verdict.differences += sentences(was, says)
+        comparisons.compare_searches(self.saved["model"], self.encoder.folder, self.verdict)
         return replace(self.reading, **{name: value for name, _, value in was.changes(says)})
 
-    def compare_tokens(self, tokens: Sequence[str], made: dict[str, Any], whole: bool) -> None:
+    def compare_tokens(self, made: dict[str, Any], whole: bool) -> None:
         """Notes a tokenizer that makes something else of texts, of the proof's rows or of a fixed one (`made`); or if
         `whole`, that could, since its vocabulary or its rules are others. (With the same files, only the library writes
         these otherwise.)"""
-        now = self.encoder.tokens(self.texts, self.reading)["input_ids"]
-        intact = self.same_texts()
-        others = [
-            number
-            for place, (number, ids, was) in enumerate(zip(self.numbers, now, tokens, strict=True))
-            if digest_of_tokens(ids) != was and place in intact
-        ]
-        if others:
+        saved = self.saved["model"].get("tokenizer") or {}
+        now = map(digest_of_tokens, self.encoder.tokens(self.texts, self.reading)["input_ids"])
+        pairs = zip(self.numbers, now, self.tokens, strict=True)
+        if others := [number for number, digest, was in pairs if digest != was]:
             self.verdict.differences.append(f"the tokenizer makes something else of the texts in {row_numbers(others)}")
-        elif saved := self.saved["model"].get("tokenizer"):
+            self.verdict.differences += comparisons.changed_sides(saved, made)
+        elif saved:
             comparisons.compare_tokenizers(saved, made, self.verdict, whole)
 
-    def explain(self, today: Reading, changed: set[str], wrong: Sequence[int], is_named: bool) -> None:
+    def explain(self, today: Reading, changed: set[str] | None, wrong: Sequence[int], is_named: bool) -> None:
         """Finds out why vectors differ: by the settings that were recorded, by the layers, and by other settings.
-        `wrong`: the places of some that do; `is_named`: whether a change of files has been named."""
+        `changed`: the tensors that have changed; `None`: those of another class have other names. `wrong`: the places
+        of some vectors that differ; `is_named`: whether a change of files has been named."""
         verdict = self.verdict
         if today != self.reading and self.fit(self.reading, wrong).difference <= self.bound:
             verdict.differences.append("with the settings that were recorded the vectors are the same")
             return
-        if part := first_part(self.saved["model"], self.encoder, changed):
+        if part := None if changed is None else first_part(self.saved["model"], self.encoder, changed):
             verdict.figures["first_change"] = part._asdict()
             verdict.differences.append(str(part))
         elif not is_named:  # no file has changed, no setting, and no layer

@@ -119,7 +119,7 @@ def verify(
     if failure:
         verdict.differences.append(f"it does not load: {failure}")
     else:
-        comparisons.compare_loaded(saved, loaded, changed, verdict)
+        comparisons.compare_loaded(saved, loaded, changed, any(others.values()), verdict)
     return verdict
 
 
