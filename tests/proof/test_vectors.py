@@ -109,7 +109,7 @@ def another_release(at: SimpleNamespace) -> None:
 CHANGED = "part part-000002.parquet was changed: vectors among rows 80 to 119; "
 CHANGED += "the text and the vector do not fit in row 87 (cosine -1.000, difference 2.0e+00)"
 OTHER_TEXT = "the text is not the one that was embedded in row 87. All else is as it was recorded: 63 rows"
-GONE = "had 40 rows and has 9, the others not compared. All else is as it was recorded: 4"
+GONE = "had 40 rows and has 9, and its rows are not compared. All else is as it was recorded: 4"
 UNUSED = replace("tokenizer.json", '"##?"', '"##^"')
 #: fault -> what makes it, what `verify` says, and the model, if it is not a BERT
 FAULTS = {

@@ -142,7 +142,9 @@ def compare_part(
     intact = min((rows.start for ranges in blocks.values() for rows in ranges), default=found["rows"])
     said += f", the first {intact:,} as recorded" if intact else ""
     if found["rows"] < before["rows"]:
-        verdict.differences.append(f"rows are gone: {said}, the others not compared")
+        verdict.differences.append(
+            f"rows are gone: {said}, {'the others' if intact else 'and its rows are'} not compared"
+        )
         return [], intact
     if has_grown:
         verdict.differences.append(f"{said}; {GROWN}")
