@@ -1,6 +1,7 @@
 """Models and their cards on their way to the Hub and back: all in one commit, or nothing; what a person wrote there
 stays, and the Hub takes what the zoo wrote."""
 
+import json
 import re
 import threading
 from importlib import import_module
@@ -15,12 +16,13 @@ from tfm_zoo.hub import PushError, push
 from tfm_zoo.hub.cards import write_card
 from tfm_zoo.hub.model_card import MARK, card_of_model
 from tfm_zoo.proof import verify
+from tfm_zoo.proof.manifest import complete_manifest
 
 from ..command import tfm_zoo as command
 from ..official_models import BY_NAME, build_tiny
 from ..tiny import HEADS, tiny_config, tiny_model
 from ..words import make_tokenizer
-from .editing import MANIFEST, write
+from .editing import MANIFEST, both, write
 
 NAME = "user/model"
 RECIPE_CARD = f"---\nlicense: mit\n---\n{MARK.format('model')}\nfrom a recipe"
@@ -69,7 +71,23 @@ def test_one_commit_holds_the_model_and_nothing_else(folder, there, hub_server):
     assert verify(NAME, token="hf_other").ok and hub_server.tokens == {"Bearer hf_other"}  # not the environment's
 
 
-REFUSED = r"The upload to user/model failed: .* It lacks new.txt: .* Push again \(tfm-zoo push .* user/model\)"
+def test_only_files_of_the_model_go(folder, there, hub_server, caplog):
+    """What stays is named here, and not in the manifest on the Hub. A dry run says what goes, and asks for nothing."""
+    others = {"customers.csv", "notes/a.txt"}
+    kept = {"1_Own/table.tsv", "adapter/adapter_config.json", "onnx/model.onnx", "all_results.json", "a b/c.png"}
+    for name in others | kept:
+        write(name, "{}")(folder)
+    complete_manifest(folder)
+    both(write("modules.json", '[{"path": "1_Own"}]'), write("README.md", "![it](./a%20b/c.png)"))(folder)
+    sizes, said = push(folder, NAME, dry_run=True), command("push", folder, NAME, "--dry-run")
+    assert f" {sizes['model.safetensors']:,} model.safetensors " in said and not hub_server.tokens
+    assert caplog.text.count("no part of the model: customers.csv, notes/a.txt (add them with") == 2
+    push(folder, NAME)
+    assert {name: len(there().read(name)) for name in served(there())} == sizes and kept < sizes.keys()
+    assert {"1_Own/table.tsv", "adapter/adapter_config.json"} == json.loads(there().read(MANIFEST))["files"].keys()
+
+
+REFUSED = r"The upload to user/model failed: .* It lacks LICENSE: .* Push again \(tfm-zoo push .* user/model\)"
 HANGS = r"there was no answer for 0\.3 seconds\. The repository does not"
 
 
@@ -77,7 +95,7 @@ HANGS = r"there was no answer for 0\.3 seconds\. The repository does not"
 def test_interrupted_and_run_again(folder, there, hub_server, says, monkeypatch):
     push(folder, NAME)
     before, hangs = there().branches["main"], threading.Event()
-    write("new.txt", "new")(save(folder, seed=1))
+    write("LICENSE", "new")(save(folder, seed=1))
     hub_server.faults["commit"] = 403 if says is REFUSED else lambda: hangs.wait(60)
     with monkeypatch.context() as patched, pytest.raises(PushError, match=says):
         patched.setattr("tfm_zoo.hub.uploading.PATIENCE", 60 if says is REFUSED else 0.3)

@@ -69,7 +69,6 @@ def test_command(folder, tmp_path):
     assert "code file positions.py is missing" in found["differences"]
     assert answer.pop("error").startswith(f"{tmp_path} is not a folder of a model: it lacks config")
     assert answer == {"source": str(tmp_path), "ok": False}
-    assert run(tmp_path / "nothere").output.startswith("error: There is no folder ")
 
 
 def test_a_repository_that_is_not_there_or_has_no_manifest(online, monkeypatch):

@@ -324,10 +324,16 @@ def push(
             "--max_drop", "--max-drop", help="Refuse a quantised model that lost more than this, such as 0.5%."
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the folder, and list what a push sends. Send nothing.")
+    ] = False,
     token: Token = None,
     debug: Debug = False,
 ) -> None:
-    """Upload a zoo model to the Hub in one commit: code, weights, tokenizer, card and manifest."""
+    """Upload a zoo model to the Hub in one commit: code, weights, tokenizer, card and manifest.
+
+    Exports, a recipe's results, and what the card links to or shows go along. Other files stay behind, and are named.
+    """
     with errors_in_one_line(debug), notes.status(f"Pushing {zoo_dir}"):
         from ..proof.bill import allowed_drop
 
@@ -335,8 +341,13 @@ def push(
         from .. import hub
 
         options = {"private": private, "revision": revision, "token": token, "commit_message": commit_message}
-        options |= {"max_drop": most}
+        options |= {"max_drop": most, "dry_run": dry_run}
         commit = hub.push(zoo_dir, repo_id, **options)
+    if dry_run:
+        for name, size in commit.items():
+            report(f"{size:>15,}  {name}")
+        report(f"{sum(commit.values()):>15,}  bytes in {len(commit)} files, which a push sends to {repo_id}")
+        return
     report(f"{zoo_dir} is at {commit.commit_url}{f', branch {revision}' if revision else ''}")
 
 

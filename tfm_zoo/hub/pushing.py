@@ -1,5 +1,7 @@
 """Pushes a checkpoint's folder to the Hub, in one commit."""
 
+import json
+import logging
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +10,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import CommitInfo, HfApi, ModelCard
+from huggingface_hub.utils import validate_repo_id
 
 from .. import __version__
 from ..converters.config_reading import check_names
@@ -15,19 +18,20 @@ from ..converters.sources import check_inside, no_folder
 from ..families.auto_classes import FAMILIES
 from ..proof.bill import check_drop
 from ..proof.comparisons import Verdict, compare_code, compare_named_code, compare_weights
-from ..proof.contents import CARD, files_but, read_json, settings_in, weight_names_in
+from ..proof.contents import CARD, read_json, settings_in, weight_names_in
 from ..proof.manifest import FILE
+from ..proof.origin import listed
 from ..proof.verifying import read_manifest
 from ..utils.quiet import silenced_retrying
 from .cards import with_source
 from .model_card import card_of_model
+from .model_files import files_of_model
 from .uploading import REGISTER, is_unreachable, open_repository, patiently, upload
+
+logger = logging.getLogger(__name__)
 
 #: what to do with a model that is not the zoo's
 OFFICIAL = "Push an official model by `hf upload`, or convert it first (`tfm-zoo convert`)."
-
-#: what a run leaves in a folder beside its model, and formats that may run code when they are read
-UNSENT = ("events.out.*", "*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")
 
 
 class PushError(RuntimeError):
@@ -43,8 +47,13 @@ def push(
     commit_message: str | None = None,
     native: bool = False,
     max_drop: float | None = None,
-) -> CommitInfo:
-    """Uploads a model's folder in one commit: code, weights, tokenizer, generation config, card and manifest.
+    dry_run: bool = False,
+) -> CommitInfo | dict[str, int]:
+    """Uploads a model in one commit: code, weights, tokenizer, settings, card and manifest.
+
+    Exports, results of a recipe, and what the card links to or shows go along. A warning names all other files: they
+    are not sent, and the manifest on the Hub does not name them. What a run leaves is not sent, without a word: its
+    checkpoints, and formats that may run code when they are read.
 
     Until the commit is complete, the Hub shows what it showed before. A second push of the same folder changes nothing,
     and one after a failure uploads only what is missing. Weights and code of an earlier push that the folder does not
@@ -57,6 +66,10 @@ def push(
         token: by default the one of `hf auth login`.
         native: whether the folder holds an official model, such as a recipe trains with `--model_class native`.
         max_drop: the share that a quantised model may have lost, such as 0.005, by what it says of itself.
+        dry_run: only check the folder: nothing is sent, and the Hub is asked nothing.
+
+    Returns:
+        The commit; with `dry_run`, the size in bytes of each file that a push would send.
 
     Raises:
         FileNotFoundError: if there is no folder, or it lacks what the model needs.
@@ -65,19 +78,13 @@ def push(
         PushError: if the Hub cannot be reached, or the upload fails.
     """
     folder, api = Path(folder), HfApi(token=token)
-    if not folder.is_dir():
-        raise FileNotFoundError(no_folder(folder))
-    files = files_but(folder, UNSENT)
-    check_inside(folder, [*files, *weight_names_in(folder)])
-    check_whole(folder, files, native)
-    config = read_json(folder / "config.json")
-    check_names(folder / "config.json", config)
-    if max_drop is not None:
-        check_drop(config, str(folder), max_drop)
-    saved = read_manifest(folder) if FILE in files else None
-    if not native:
-        check_unchanged(folder, saved)
-        check_code(config, folder, files)
+    validate_repo_id(repo_id)
+    files = files_to_push(folder, native, max_drop)
+    if dry_run:
+        card = card_of_folder(folder, repo_id)
+        contents = files | ({} if card is None else {CARD: str(card).encode()})
+        sizes = {name: len(each) if isinstance(each, bytes) else each.stat().st_size for name, each in contents.items()}
+        return dict(sorted(sizes.items()))
     command = shlex.join(["tfm-zoo", "push", str(folder), repo_id, *(["--revision", revision] if revision else [])])
     with told_if_unreachable(api, f"push when there is a connection: {command}"), silenced_retrying():
         repo_id = open_repository(api, repo_id, private, revision)
@@ -91,6 +98,29 @@ def push(
             f"The upload to {repo_id} failed: {reason}. {lacking(error, api, files, repo_id, revision)}: "
             f"a push changes all or nothing. Push again ({command}): what is there is not sent a second time."
         ) from error
+
+
+def files_to_push(folder: Path, native: bool, max_drop: float | None) -> dict[str, Path | bytes]:
+    """The files that a push sends, or the contents of those that change, by name. All is checked that needs no Hub."""
+    if not folder.is_dir():
+        raise FileNotFoundError(no_folder(folder))
+    files, left = files_of_model(folder)
+    check_inside(folder, [*files, *weight_names_in(folder)])
+    check_whole(folder, files, native)
+    config = read_json(folder / "config.json")
+    check_names(folder / "config.json", config)
+    if max_drop is not None:
+        check_drop(config, str(folder), max_drop)
+    saved = read_manifest(folder) if FILE in files else None
+    if not native:
+        check_unchanged(folder, saved)
+        check_code(config, folder, files)
+    if left:
+        logger.warning(f"{folder}: not pushed, as no part of the model: {listed(left)} (add them with `hf upload`)")
+    if saved and (recorded := saved.get("files")) and not recorded.keys().isdisjoint(left):
+        kept = {name: digest for name, digest in recorded.items() if name not in left}
+        return files | {FILE: f"{json.dumps(saved | {'files': kept}, indent=1)}\n".encode()}
+    return files
 
 
 @contextmanager
@@ -153,7 +183,7 @@ def card_of_folder(folder: Path, repo_id: str) -> ModelCard | None:
 
 
 @patiently()
-def lacking(error: Exception, api: HfApi, files: dict[str, Path], repo_id: str, revision: str | None) -> str:
+def lacking(error: Exception, api: HfApi, files: dict[str, Path | bytes], repo_id: str, revision: str | None) -> str:
     """A sentence on which of the files are not on the Hub after an error."""
     try:
         if isinstance(error, TimeoutError):  # it would take as long again

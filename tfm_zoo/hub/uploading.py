@@ -90,9 +90,15 @@ def upload(api: HfApi, repo_id: str, *contents: Any, **options: Any) -> CommitIn
 
 
 def commit(
-    api: HfApi, repo_id: str, files: dict[str, Path], card: ModelCard | None, tags: Sequence[str] = (), **options: Any
+    api: HfApi,
+    repo_id: str,
+    files: dict[str, Path | bytes],
+    card: ModelCard | None,
+    tags: Sequence[str] = (),
+    **options: Any,
 ) -> CommitInfo:
-    """Uploads files, keyed by their names in the repository, in one commit that deletes earlier weights and code.
+    """Uploads files or their contents, keyed by their names in the repository, in one commit. It deletes earlier
+    weights and code.
 
     `card` is added, or replaces one that the zoo wrote; somebody else's card gets the `tags` that it lacks.
     `options` are those of `HfApi.create_commit`.
@@ -106,7 +112,8 @@ def commit(
     if CARD in present and source_of(text := download(CARD)) is None:
         lacks_tags = tags and not set(tags) <= set(ModelCard(text).data.tags or [])
         card = ModelCard(text) if lacks_tags else None
-    contents = {name: str(path) for name, path in sorted(files.items()) if name != CARD}
+    contents = {name: each if isinstance(each, bytes) else str(each) for name, each in sorted(files.items())}
+    contents.pop(CARD, None)
     if card is not None:
         card.data.tags = list(dict.fromkeys([*(card.data.tags or []), *tags])) or None
         contents[CARD] = str(card).encode()
