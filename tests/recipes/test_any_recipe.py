@@ -94,7 +94,6 @@ OF_PAIRS = {"pad_token_id": 0, "eos_token_id": 2}
     [
         ("causal_lm", {"config_name": "gpt2", "config_overrides": f"{SMALL},norm_type=rmsnorm"}, OF_TEXT),
         ("causal_lm", {"model_type": "llama", "config_overrides": SMALL}, OF_TEXT | {"norm_type": "rmsnorm"}),
-        ("pretraining", {"config_name": "bert-base", "config_overrides": SMALL}, {}),
         ("pretraining", {"model_type": "roberta", "config_overrides": SMALL, "next_sentence_prediction": "false"}, {}),
         ("translation", {"model_type": "bart", "config_overrides": SIZES_OF_MARIAN}, OF_PAIRS),
         ("translation", T5 | {"model_class": "native"}, OF_PAIRS),

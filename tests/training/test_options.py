@@ -107,7 +107,6 @@ REFUSED = {
     PretrainingOptions: [("max_seq_length: 4", "at least 5, not 4"), ("mlm_probability: 1", "below 1, not 1")],
     TranslationOptions: [
         ("source_lang: en\ntarget_lang: en", "source_lang and target_lang are both 'en'"),
-        ("--max_length 3", "unknown option --max_length; did you mean"),
     ],
     imported(ROOT / "recipes" / "compare_architectures.py").ComparisonOptions: [
         *(("seed: 1", "give variants"), ("variants: '[a, b]'", "expected a mapping of names to fields")),

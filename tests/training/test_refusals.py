@@ -27,7 +27,6 @@ FILES = {
     **{"pointer.csv": POINTER, "unlabelled.csv": "text,label\na,\nb,\n"},
     "gap.csv": 'text,label\n"two\nlines",1\n\nno label,\n',
     "gap.json": '[{"text": "fine", "label": 1},\n{"text": "no label", "label": null}]\n',
-    "gap.jsonl": '{"text": "fine", "label": 1}\n{"text": "no label", "label": null}\n',
     "fine.csv": "text,label\n" + "good text,good\nbad text,bad\n" * 4,
     **{"ugly.csv": "text,label\na text,good\na text,bad\na text,ugly\n", "sentences.en": b"caf\xe9\n"},
     **{"sentences.de": b"caf\xe9\n", "longer.en": "one\ntwo\n", "longer.de": "eins\n"},
@@ -81,7 +80,6 @@ REFUSED = {
         ("pointer.csv", {}, "pointer.csv is a Git LFS pointer, not the file itself"),
         ("unlabelled.csv", {}, "split 'train' has no labels: all of them are missing"),
         ("gap.csv", {}, "line 5 of gap.csv, column 'label': 1 row without a label, this is the first$"),
-        ("gap.jsonl", {}, "line 2 of gap.jsonl, column 'label': 1 row without a label"),
         ("gap.json", {}, "row 1, counted from 0 .* of gap.json, column 'label': 1 row w"),
         ("fine.csv", {"validation_file": "ugly.csv"}, r"'validation' has labels that train lacks: \['ugly'\]"),
     ],
@@ -91,7 +89,6 @@ REFUSED = {
         ("ten", dict.fromkeys(SIDES), r"give source_lang and target_lang: the columns are \['text', 'label', 'numb"),
         ("ten", OF_TEXT | {"target_lang": "blank"}, "split 'train', row 2, .*, column 'blank': the text is empty"),
     ],
-    "summaries": [("ten", {"text_column": "no"}, "text_column 'no': no such column")],
     "questions": [
         ("moved.json", {}, "line 2 of moved.json: the answer 'c' does not stand at character 5 of its context"),
         ("unanswered.json", {}, "line 2 of unanswered.json: there is no answer: give version_2_with_negative"),
