@@ -12,7 +12,7 @@ from huggingface_hub import ModelCard
 from transformers import AutoModel
 
 from tfm_zoo import TfmBertForSequenceClassification, TfmGPTForCausalLM
-from tfm_zoo.hub import PushError, push
+from tfm_zoo.hub import PushError, files_to_push, push
 from tfm_zoo.hub.cards import write_card
 from tfm_zoo.hub.model_card import MARK, card_of_model
 from tfm_zoo.proof import verify
@@ -79,7 +79,7 @@ def test_only_files_of_the_model_go(folder, there, hub_server, caplog):
         write(name, "{}")(folder)
     complete_manifest(folder)
     both(write("modules.json", '[{"path": "1_Own"}]'), write("README.md", "![it](./a%20b/c.png)"))(folder)
-    sizes, said = push(folder, NAME, dry_run=True), command("push", folder, NAME, "--dry-run")
+    sizes, said = files_to_push(folder, NAME), command("push", folder, NAME, "--dry-run")
     assert f" {sizes['model.safetensors']:,} model.safetensors " in said and not hub_server.tokens
     assert caplog.text.count("no part of the model: customers.csv, notes/a.txt (add them with") == 2
     push(folder, NAME)

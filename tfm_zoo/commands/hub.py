@@ -341,13 +341,13 @@ def push(
         from .. import hub
 
         options = {"private": private, "revision": revision, "token": token, "commit_message": commit_message}
-        options |= {"max_drop": most, "dry_run": dry_run}
-        commit = hub.push(zoo_dir, repo_id, **options)
-    if dry_run:
-        for name, size in commit.items():
-            report(f"{size:>15,}  {name}")
-        report(f"{sum(commit.values()):>15,}  bytes in {len(commit)} files, which a push sends to {repo_id}")
-        return
+        if dry_run:
+            sizes = hub.files_to_push(zoo_dir, repo_id, max_drop=most)
+            for name, size in sizes.items():
+                report(f"{size:>15,}  {name}")
+            report(f"{sum(sizes.values()):>15,}  bytes in {len(sizes)} files, which a push sends to {repo_id}")
+            return
+        commit = hub.push(zoo_dir, repo_id, max_drop=most, **options)
     report(f"{zoo_dir} is at {commit.commit_url}{f', branch {revision}' if revision else ''}")
 
 

@@ -8,14 +8,14 @@ import transformers  # noqa: F401, with which the zoo is plugged in: before the 
 from ..utils.importing import names_from
 
 if TYPE_CHECKING:
-    from .pushing import PushError, push
+    from .pushing import PushError, files_to_push, push
 
-__all__ = ["PushError", "push"]
+__all__ = ["PushError", "files_to_push", "push"]
 
 #: what was here until 0.3, and is in `tfm_zoo.proof`
 EARLIER = ("Matrix", "Verdict", "compare", "record", "verify", "verify_matrix")
 
-find = names_from(__name__, {"PushError": "pushing", "push": "pushing"})
+find = names_from(__name__, dict.fromkeys(__all__, "pushing"))
 
 
 def __getattr__(name: str) -> object:

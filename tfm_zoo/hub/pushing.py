@@ -47,8 +47,7 @@ def push(
     commit_message: str | None = None,
     native: bool = False,
     max_drop: float | None = None,
-    dry_run: bool = False,
-) -> CommitInfo | dict[str, int]:
+) -> CommitInfo:
     """Uploads a model in one commit: code, weights, tokenizer, settings, card and manifest.
 
     Exports, results of a recipe, and what the card links to or shows go along. A warning names all other files: they
@@ -66,10 +65,6 @@ def push(
         token: by default the one of `hf auth login`.
         native: whether the folder holds an official model, such as a recipe trains with `--model_class native`.
         max_drop: the share that a quantised model may have lost, such as 0.005, by what it says of itself.
-        dry_run: only check the folder: nothing is sent, and the Hub is asked nothing.
-
-    Returns:
-        The commit; with `dry_run`, the size in bytes of each file that a push would send.
 
     Raises:
         FileNotFoundError: if there is no folder, or it lacks what the model needs.
@@ -79,12 +74,7 @@ def push(
     """
     folder, api = Path(folder), HfApi(token=token)
     validate_repo_id(repo_id)
-    files = files_to_push(folder, native, max_drop)
-    if dry_run:
-        card = card_of_folder(folder, repo_id)
-        contents = files | ({} if card is None else {CARD: str(card).encode()})
-        sizes = {name: len(each) if isinstance(each, bytes) else each.stat().st_size for name, each in contents.items()}
-        return dict(sorted(sizes.items()))
+    files = checked_files(folder, native, max_drop)
     command = shlex.join(["tfm-zoo", "push", str(folder), repo_id, *(["--revision", revision] if revision else [])])
     with told_if_unreachable(api, f"push when there is a connection: {command}"), silenced_retrying():
         repo_id = open_repository(api, repo_id, private, revision)
@@ -100,7 +90,20 @@ def push(
         ) from error
 
 
-def files_to_push(folder: Path, native: bool, max_drop: float | None) -> dict[str, Path | bytes]:
+def files_to_push(
+    folder: str | Path, repo_id: str, native: bool = False, max_drop: float | None = None
+) -> dict[str, int]:
+    """The files that [`push`] would send, with their sizes in bytes.
+
+    It checks the folder, and asks the Hub for nothing. Arguments and errors are those of [`push`].
+    """
+    validate_repo_id(repo_id)
+    files, card = checked_files(Path(folder), native, max_drop), card_of_folder(Path(folder), repo_id)
+    files |= {} if card is None else {CARD: str(card).encode()}
+    return {name: len(each) if isinstance(each, bytes) else each.stat().st_size for name, each in sorted(files.items())}
+
+
+def checked_files(folder: Path, native: bool, max_drop: float | None) -> dict[str, Path | bytes]:
     """The files that a push sends, or the contents of those that change, by name. All is checked that needs no Hub."""
     if not folder.is_dir():
         raise FileNotFoundError(no_folder(folder))
