@@ -100,8 +100,7 @@ def drawn(draw, choices: dict) -> dict:
 
 @st.composite
 def configurations(draw, family: type) -> dict:
-    """Fields of a family, drawn along every axis; of those that do not go together, the ones that an error names are
-    left out."""
+    """Fields of a family, drawn along every axis. Those that an error names, since they do not fit, are left out."""
     fields = NO_DROPOUT | drawn(draw, AXES | OF_FAMILY[family])
     for bundle in BUNDLES:
         fields |= drawn(draw, bundle) if one(draw, *YES_OR_NO) else {}

@@ -80,8 +80,7 @@ def with_one_of_the_tied(*kept: str) -> Callable[[Path], None]:
 
 
 def with_unread_as_read(given: dict) -> dict:
-    """Where nothing is tied, some official classes keep tensors that they do not read: they come back as those that
-    are read."""
+    """Some official classes, with nothing tied, keep tensors that they do not read: these come back like the read."""
     read = {"cls.predictions.bias": "cls.predictions.decoder.bias", "lm_head.bias": "lm_head.decoder.bias"}
     read[SHARED[0]] = SHARED[1]
     return given | {name: given[of] for name, of in read.items() if name in given and of in given}

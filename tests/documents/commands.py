@@ -74,8 +74,7 @@ def check(words: Sequence[str]) -> Path | None:
 
 
 def output_folder(script: str, options: list[str]) -> Path | None:
-    """Run a script that uses a model; one that trains, or reads a corpus, only reads its options, for its output
-    folder."""
+    """Run a script that uses a model. One that trains, or reads a corpus, only reads its options."""
 
     def start(*options: TrainingOptions, **_):
         raise Started(*(each.output_dir for each in options if hasattr(each, "output_dir")))

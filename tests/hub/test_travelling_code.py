@@ -30,8 +30,7 @@ TRANSFORMERS_SEES = re.compile(r"^\s*(?:from\s+\.(\S+)\s+import|import\s+\.(\S+)
 
 
 def code_of(family: type[TfmConfig]) -> dict[str, bytes]:
-    """The files that travel with a checkpoint, name -> content: its modeling file, and what that imports, directly or
-    not."""
+    """The files that travel with a checkpoint, name -> content: its modeling file, and all that it imports."""
     waiting, code = [family.modeling_file], {}
     while waiting:
         file = FOLDER / f"{waiting.pop()}.py"

@@ -164,8 +164,7 @@ def test_refused(act, message, tmp_path):
 
 
 def test_what_is_not_loaded(tmp_path, monkeypatch):
-    """Without the zoo, transformers would only warn, and take rounded numbers for weights: the model's own code
-    refuses."""
+    """Without the zoo, transformers would take rounded numbers for weights: the model's own code refuses."""
     saved(tiny_decoder(), tmp_path)
     with pytest.raises(ValueError, match=r"weight_scales, so that its weights are packed"):
         AutoModelForCausalLM.from_pretrained(tmp_path, quantization_config=None)

@@ -132,9 +132,7 @@ def test_an_array_with_texts_in_a_file(models, tmp_path):
     file.write_text("\n".join(texts()))
     said = recorded(models / "bert", vectors, "--texts", file, "--rows", 9)
     assert "vectors.npy.proof.json; the model writes these vectors: 9 of 150 rows emb" in said
-    (copy := tmp_path / "copy").mkdir()  # the texts beside the copied vectors are read, not those of the old place
-    for path in (vectors, file, vectors.with_name("vectors.npy.proof.json")):
-        shutil.copy(path, copy)
+    copy = shutil.copytree(tmp_path, tmp_path.with_name("copy"))  # the texts there are read, not those here
     (copy / "texts.txt").write_text("\n".join(["Other" if n == 5 else text for n, text in enumerate(texts())]))
     assert "among the texts of 141 other rows are some that were no" in verified(copy / "vectors.npy", code=1)
     file.rename(moved := tmp_path / "moved.txt")

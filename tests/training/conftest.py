@@ -106,8 +106,7 @@ def padded(examples: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 @pytest.fixture
 def loop(tmp_path) -> Callable[..., Loop]:
-    """Makes a loop on tensors as a recipe's `prepare` does, by default in a folder of its own: nothing is read,
-    tokenized or downloaded."""
+    """Makes a loop on tensors as a recipe's `prepare` does, by default in a folder of its own, from no file."""
 
     def loop(model: PreTrainedModel | None = None, **options) -> Loop:
         forget_processes()

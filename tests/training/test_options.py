@@ -105,9 +105,7 @@ REFUSED = {
         *(("config_overrides: n_embd", "expected field=value,f"), ("config_overrides: '{n_embd: 3'", "3': not YAML")),
     ],
     PretrainingOptions: [("max_seq_length: 4", "at least 5, not 4"), ("mlm_probability: 1", "below 1, not 1")],
-    TranslationOptions: [
-        ("source_lang: en\ntarget_lang: en", "source_lang and target_lang are both 'en'"),
-    ],
+    TranslationOptions: [("source_lang: en\ntarget_lang: en", "source_lang and target_lang are both 'en'")],
     imported(ROOT / "recipes" / "compare_architectures.py").ComparisonOptions: [
         *(("seed: 1", "give variants"), ("variants: '[a, b]'", "expected a mapping of names to fields")),
         ("variants: {a/b: {}}", "variant 'a/b': its name should be one that a folder can have"),
