@@ -13,7 +13,6 @@ NEW, OLD_SIZES = {"model_name_or_path": None}, {"config_overrides": None}
 POSITIONS = {"config_overrides": "position_embedding_type=learned,max_position_embeddings=24"}
 NO_END = {"config_overrides": f"d_model=32,{SIDES},eos_token_id=7"}
 OFFICIAL = {"model_type": "bert", "config_overrides": "norm_type=rmsnorm"}
-OF_FOLDER = OFFICIAL | {"model_type": None, "config_name": "int8"}
 ONCE = {"streaming": True, "max_train_steps": 1}
 #: of a variant
 FIELDS = [
@@ -33,8 +32,7 @@ REFUSED = {
         ({"metrics": ["acuracy"], "train_file": "nowhere.csv"}, "no metric 'acuracy': give accuracy"),
         ({"metric_for_best_model": "acuracy"}, r"'acuracy': expected one of \['loss', 'accuracy', 'f1'\]"),
         ({"class_weights": [1.0, -1.0]}, "expected a number of at least 0 for each of "),
-        (NEW | OFFICIAL, r"norm_type'. This is an official .*'bert'.*give model_type tfm_bert or .*bert-base \(or an"),
-        (NEW | OF_FOLDER, "has no field 'norm_type'. This .* or run `tfm-zoo convert int8 my-zoo` and give co"),
+        (NEW | OFFICIAL, "bert has no field 'norm_type'.* For fields of the zoo, give config_name bert-base, model"),
         (LORA | {"lora_target_modules": ["q_proj", "kv_proj"]}, "lora_target_modules 'kv_proj': choose from"),
         ({"model_name_or_path": "int8"}, "model_name_or_path 'int8' is quantised, for inference: train what it was"),
     ],

@@ -11,7 +11,6 @@ import transformers
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 import tfm_zoo
-from tfm_zoo.converters.choosing import table_for
 from tfm_zoo.training.models import WEIGHTS, Head, ModelAndTokenizer, check_vocabulary, label_fields, load_named
 from tfm_zoo.training.options import TrainingOptions, is_zoo
 
@@ -51,33 +50,16 @@ def new_config(
     overrides, known = args.overrides(), known_config(args)
     names = {name: name for name in (*known.to_dict(), "rope_parameters")} | known.attribute_map
     if unknown := [name for name in overrides if name not in names]:
-        raise ValueError(f"config_overrides: {no_field(args, known, unknown[0], names)}")
+        near = difflib.get_close_matches(unknown[0], names)
+        said = f"config_overrides: {known.model_type} has no field {unknown[0]!r}{f'; near: {near}' if near else ''}"
+        advice = ". For fields of the zoo, give config_name bert-base, model_type tfm_bert, or a model that you convert"
+        raise ValueError(said + advice * (not is_zoo(known)))
     saved = known.to_diff_dict() if args.config_name else {}  # as config.json has it
     changes = {names.get(name, name): value for name, value in (fields | overrides).items()}
     config = type(known).from_dict(saved | changes)
     head.check(config)
     check_vocabulary(tokenizer, config)
     return config
-
-
-def no_field(args: TrainingOptions, config: PreTrainedConfig, name: str, names: Iterable[str]) -> str:
-    """A line on a field that the configuration does not have, with those of its `names` that are near. If it is
-    official: what to do for fields of the zoo."""
-    table, near = None if is_zoo(config) else table_for(config.to_dict()), difflib.get_close_matches(name, names)
-    if table and hasattr(AutoConfig.for_model(table.family), name):
-        near = []  # it is well written
-    said = f"{config.model_type} has no field {name!r}{f'; near: {near}' if near else ''}"
-    if table is None:
-        return said
-    sizes = [each for each in tfm_zoo.NAMED_CONFIGS if tfm_zoo.named_config(each).model_type == table.family]
-    size = config.model_type if config.model_type in sizes else sizes[0]
-    advice = f"model_type {table.family} or config_name {size} (or another named size)"
-    if args.config_name:
-        advice += f", or run `tfm-zoo convert {args.config_name} my-zoo` and give config_name my-zoo"
-    return (
-        f"{said}. This is an official configuration (model_type {config.model_type!r}): it takes official fields. "
-        f"For fields of the zoo, give {advice}."
-    )
 
 
 def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedTokenizerBase:

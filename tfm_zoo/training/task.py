@@ -91,8 +91,7 @@ class Task(ABC):
         return self.metric_titles
 
     def check_best(self, metrics: Mapping[str, float]) -> None:
-        """If an evaluation did not give the metric that picks the best model, refuse it where an option named it; else
-        take the loss."""
+        """Without the metric that picks the best model: refuse it if an option named it, and else take the loss."""
         if (best := self.args.metric_for_best_model) not in metrics:
             if self.run.seeks_best:
                 raise MetricError(f"metric_for_best_model {best!r}: expected one of {[*metrics]}")

@@ -20,8 +20,7 @@ NESTED = "translation"  # a column of mappings from language to text, as many da
 
 @dataclass(frozen=True)
 class TranslationOptions(TextToTextOptions):
-    """The options of a translator, named as in transformers' `run_translation.py`. Defaults of training are *Attention
-    Is All You Need*'s."""
+    """The options of a translator, named as in transformers' `run_translation.py`; defaults are Vaswani et al.'s."""
 
     built_in: ClassVar = staticmethod(built_in_data.reversed_sequences)
     built_in_note: ClassVar = "The data set is generated: letters, to be put in the reverse order."
