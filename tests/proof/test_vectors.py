@@ -213,8 +213,11 @@ def test_texts_that_the_store_does_not_hold(root, tmp_path, keep_texts, monkeypa
     """They are read again, unless the user has agreed that the proof keeps them."""
     shutil.copy(root / "texts.parquet", tmp_path / "texts.parquet")
     reader = CorpusReader.from_pretrained(str(root / "bert"))
-    corpus = Corpus.open(data_files=[str(tmp_path / "texts.parquet")])
-    CorpusRun(corpus, reader, tmp_path / "out", rows_per_part=40, keep_texts=keep_texts)()
+    monkeypatch.chdir(tmp_path)
+    CorpusRun(
+        Corpus.open(data_files=["texts.parquet"]), reader, tmp_path / "out", rows_per_part=40, keep_texts=keep_texts
+    )()
+    monkeypatch.chdir(root)
     assert (", all 150 texts as recorded" in verified(tmp_path / "out")) != keep_texts
     monkeypatch.setattr("tfm_zoo.corpus.source.SMALL", 0)
     assert "; the texts of other rows were not compared" in verified(tmp_path / "out")

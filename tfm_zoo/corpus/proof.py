@@ -1,5 +1,6 @@
 """The proof of a folder of vectors: noted while its parts are written, and put together once all are there."""
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -85,8 +86,17 @@ def seal(
     texts = [kept[row][0] for row in canaries]
     stored = np.array([kept[row][1] for row in canaries], dtype=about["embedding_dtype"])
     fit = fit_of(stored, encoder.vectors(texts, reading))
-    place = {"column": about["text_column"]} if with_texts else {"corpus": source, "shards": about["shards"]}
+    place = {"column": about["text_column"]}
+    if not with_texts:
+        place = {"corpus": with_whole_paths(source), "shards": about["shards"]}
     proof = described_proof(encoder, reader.source, reader.loading.get("revision"), reading, computed)
     proof |= {"texts": {"kept": "here"} if keep_texts else place, "vector_column": VECTORS, "parts": parts}
     write_proof(proof | about_canaries(encoder, canaries, texts, stored, reading, fit, keep_texts), path)
     folder.remove_notes()
+
+
+def with_whole_paths(source: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `Corpus.open`, by which files and folders are found from anywhere."""
+    name, files = source.get("dataset_name"), source.get("data_files")
+    whole = {"data_files": [*map(os.path.abspath, files)]} if files else {}
+    return source | whole | ({"dataset_name": os.path.abspath(name)} if name and os.path.isdir(name) else {})
