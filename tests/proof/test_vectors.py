@@ -109,7 +109,7 @@ def another_release(at: SimpleNamespace) -> None:
 CHANGED = "part part-000002.parquet was changed: vectors among rows 80 to 119; "
 CHANGED += "the text and the vector do not fit in row 87 (cosine -1.000, difference 2.0e+00)"
 OTHER_TEXT = "the text is not the one that was embedded in row 87. All else is as it was recorded: 63 rows"
-GONE = "had 40 rows and has 9, and its rows are not compared. All else is as it was recorded: 4"
+GONE = "proves the store as it is now; text and vector fit in part-000000.parquet: 9 of its changed rows embedded a"
 UNUSED = replace("tokenizer.json", '"##?"', '"##^"')
 #: fault -> what makes it, what `verify` says, and the model, if it is not a BERT
 FAULTS = {
@@ -130,7 +130,7 @@ FAULTS = {
     "a part exchanged": (lambda at: shutil.copy(at.root / "others" / PARTS[1], at.store), f"{PARTS[1]} was exchanged"),
     "two parts swapped": (swap, f"parts {PARTS[0]} and {PARTS[1]} are swapped"),
     "a vector edited": (partial(edit_row, column="embedding"), CHANGED),
-    "a part has grown": (grow, f"--vectors ...` proves a store that has grown; {CHANGED}"),
+    "a part has grown": (grow, f"--vectors ...` proves the store as it is now; {CHANGED}"),
     "a text edited": (partial(edit_row, column="text"), OTHER_TEXT),
     "rows in another order": (lambda at: turn(at.store / PARTS[1]), f"{PARTS[1]} holds its vectors in another order: "),
     "weights cut short": (lambda at: os.truncate(at.model / "model.safetensors", 9999), "/model cannot be read: "),
@@ -180,11 +180,11 @@ def test_a_model_that_was_saved_again(copied):
     edit(model, CONFIG, dtype=...)
     weights(lambda tensors: tensors | {"embeddings.position_ids": torch.arange(64)[None]})(model)
     output = verified(store, "--model", model)
-    anew = "(warning: files were written anew, and sentence-transformers reads the same from them: tok"
+    anew = "(warning: files were written anew, and sentence-transformers reads the same: tok"
     assert "still fit" in output and anew in output and anew in verified(model)
     for file, change, said in (
         ("config_sentence_transformers.json", {"prompts": {"query": "query: ", "doc": "more: "}}, "prompts.doc was N"),
-        ("tokenizer_config.json", {"truncation_side": "left"}, "tokenizer's truncation_side was 'right' and is 'left'"),
+        ("tokenizer_config.json", {"padding_side": "left"}, "the tokenizer's padding_side was 'right' and is 'left'"),
     ):
         before = (model / file).read_text()
         edit(model, file, **change)
@@ -193,7 +193,7 @@ def test_a_model_that_was_saved_again(copied):
     from_official(make()).save_pretrained(model)
     assert "(warning: it is a TfmBertModel, and was recorded as a BertModel: " in verified(store, "--model", model)
     edit(store, IN_FOLDER, source=str(model))
-    assert "yet the vectors of these 64 rows are the same (least" in verified(store, code=1)
+    assert "computed in float32 and padded at the right, are the same (least" in verified(store, code=1)
 
 
 def test_what_a_proof_holds(root):

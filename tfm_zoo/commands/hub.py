@@ -182,9 +182,8 @@ def verify_vectors(source: str, texts: Path | None, options: dict[str, Any]) -> 
     asked, proof = [], options["proof"] or proof_in(Path(source))
 
     def corpus_of(place: dict[str, Any]) -> dict[str, Any]:
-        """The texts of `--texts`, or those that lie beside the vectors if they did, or those that were recorded."""
-        beside = proof.parent / place["beside"] if "beside" in place else None
-        file = texts or (beside if beside and beside.is_file() else None)
+        """The texts of `--texts`, or those beside the vectors if they lay there, or those that were recorded."""
+        file = texts or (proof.parent / place["beside"] if "beside" in place else None)
         named = {"dataset_name": None, "dataset_config_name": None, "split": [], "data_files": [str(file)]}
         return place["corpus"] | (named if file else {})
 
@@ -204,7 +203,8 @@ def verify_vectors(source: str, texts: Path | None, options: dict[str, Any]) -> 
             whole = {"shards": None} if texts else {}
             return texts_again(place | {"corpus": corpus_of(place)} | whole, rows)
         except FileNotFoundError as error:
-            names = ", ".join(place["corpus"].get("data_files") or ()) or place["corpus"].get("dataset_name")
+            corpus = corpus_of(place)
+            names = ", ".join(corpus.get("data_files") or ()) or corpus.get("dataset_name")
             raise FileNotFoundError(f"{source} has its texts in {names}: say where they are now (--texts)") from error
 
     with silenced_loading():

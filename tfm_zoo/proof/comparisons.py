@@ -38,8 +38,8 @@ CAST = 0.9
 UNSHOWN = {"model_type", "auto_map"}
 #: a setting that changes no output; sentence-transformers writes it where it saves a model
 HARMLESS = "use_cache"
-#: what has become of files that are gone
-LOST = "files missing"
+#: what has become of files
+LOST, ADDED = "files missing", "files not recorded, and read when it is loaded"
 #: the name of a table of numbers from 0 on, which earlier releases of transformers saved as a weight
 POSITIONS = "position_ids"
 #: fields of earlier releases of transformers, which a loaded configuration shows by other names
@@ -169,7 +169,7 @@ def other_files(saved: dict, folder: Path, verdict: Verdict) -> dict[str, set[st
     return {
         LOST: recorded.keys() - now.keys(),
         "files changed since it was recorded": changed_in(recorded, now),
-        "files not recorded, and read when it is loaded": now.keys() - recorded.keys() - code_in(folder),
+        ADDED: now.keys() - recorded.keys() - code_in(folder),
     }
 
 
@@ -179,10 +179,9 @@ def note_files(others: dict[str, set[str]], verdict: Verdict, alike: Sequence[st
     for change, names in others.items():
         same = {name for name in names if is_any_of(name, alike)}
         verdict.add(change, names - same)
-        if same and change == LOST:
-            verdict.warnings.append(f"{change}, without which {reader} reads the same: {listed(same)}")
-        elif same:
-            verdict.warnings.append(f"files were written anew, and {reader} reads the same from them: {listed(same)}")
+        if same:
+            how = {LOST: "are missing", ADDED: "were added"}.get(change, "were written anew")
+            verdict.warnings.append(f"files {how}, and {reader} reads the same: {listed(same)}")
 
 
 def compare_lengths(saved: dict, now: int | None, is_cut_alike: bool, verdict: Verdict) -> None:

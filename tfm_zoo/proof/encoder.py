@@ -40,7 +40,7 @@ class Encoder:
     def __init__(self, source: str, folder: Path, model: Any, tokenizer: Any, loading: dict[str, list[str]]):
         self.source, self.folder, self.model, self.tokenizer, self.loading = source, folder, model, tokenizer, loading
         self.reads = signature(model.forward).parameters
-        tokenizer.padding_side = "right"
+        self.padding_side, tokenizer.padding_side = tokenizer.padding_side, "right"
         tokenizer.deprecation_warnings["Asking-to-pad-a-fast-tokenizer"] = True
 
     @classmethod
@@ -92,7 +92,8 @@ class Encoder:
     def fixed_text(self) -> dict[str, Any]:
         """What the tokenizer makes of a fixed text."""
         with silenced_tokenizing():
-            return text_through(self.tokenizer)
+            made = text_through(self.tokenizer)
+        return made | {"sides": made["sides"] | {"padding_side": self.padding_side}}  # as its files say
 
     @property
     def padding(self) -> int:

@@ -53,6 +53,8 @@ class Fit:
         return [int(place) for place in np.flatnonzero(~(self.differences <= bound))]
 
     def __str__(self) -> str:
+        if self.difference == np.inf:
+            return "of another size, or not numbers"
         return f"least cosine {self.cosine:.6f}, largest difference {self.difference:.1e} of the largest number"
 
 

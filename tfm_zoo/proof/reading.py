@@ -103,6 +103,8 @@ def shown(name: str, value: Any) -> str:
         return "all that fit" if value is None else f"{value} tokens"
     if name == "normalize":
         return "on" if value else "off"
+    if name == "size":
+        return "that of the model" if value is None else f"{value} numbers"
     if name == "oddity":
         return ODDITIES.get(value, "as the model makes them")
     return repr(value) if value not in ("", None) else "none"

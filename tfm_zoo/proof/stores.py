@@ -57,7 +57,9 @@ class Store:
         for kind, name in {"vector": self.vector_column, "text": text_column}.items():
             if name is not None and name not in self.columns:
                 known = f"its columns are {', '.join(self.columns)}"
-                raise ValueError(f"{path} has no column {name!r}; {known}: name the right one ({kind}_column_name).")
+                raise ValueError(
+                    f"{path} has no column {name!r}; {known}: record it with the right one ({kind}_column_name)."
+                )
 
     @cached_property
     def columns(self) -> list[str]:

@@ -106,7 +106,7 @@ def verify_vectors(
     texts = texts_again(saved, store, tried, read_texts, verdict) if tried else {}
     if not texts:
         return verdict
-    are_alike = known == [*verdict.differences, *verdict.warnings]
+    are_alike = known == [*verdict.differences, *verdict.warnings] and not any(lost)
     digest_texts, whole = (digest_texts, whole) if are_alike else (None, True)  # more texts have another digest
     said = compare_all_texts(saved, store, len(texts), digest_texts, whole, verdict)
     if fits := Trial(saved, encoder, texts, verdict).compare(other):
@@ -129,7 +129,9 @@ def without_proof(source: str | Path) -> str:
     if (about := Path(source) / CORPUS).is_file() and (kind := read_json(about).get("results")) != "embeddings":
         return f"{source} holds {kind} of texts: only vectors have a proof."
     start = f"{source} has no proof ({IN_FOLDER} in a folder, or .proof.json beside a file)"
-    return f"{start}: `tfm-zoo record MODEL --vectors {source}` writes it."
+    left = [each for each in path.parent.glob(f"*{BESIDE_FILE}") if path.is_file() and not store_of(each).exists()]
+    renamed = f" If it was renamed, its proof may be {left[0]}: give that by --manifest." if left else ""
+    return f"{start}: `tfm-zoo record MODEL --vectors {source}` writes it.{renamed}"
 
 
 def found_model(name: str, revision: str | None, token: str | None, source: str | Path, asked: bool) -> Path:
@@ -138,8 +140,8 @@ def found_model(name: str, revision: str | None, token: str | None, source: str 
     except FileNotFoundError as error:
         if asked:
             raise
-        advice = f"give the model that should write {source} with --model"
-        raise FileNotFoundError(f"{str(error).rstrip('.')}: {advice}.") from error
+        gone = f"There is no {name} any more" if Path(name).is_absolute() else str(error).rstrip(".")
+        raise FileNotFoundError(f"{gone}: give the model that should write {source} with --model.") from error
     check_files(folder)
     return folder
 
@@ -155,7 +157,6 @@ def try_rows(
     """Says whether the texts and the vectors in changed blocks of rows fit, and names rows that do not. Of many rows,
     some are tried."""
     reading = Reading.of(saved["reading"])
-    bound = bound_of(saved["canaries"]["dtype"], encoder.dtype, saved["agreement"])
     for suspect in suspects:
         every = [row for rows in suspect.blocks for row in rows]
         tried = every if len(every) <= TRIED else [every[place] for place in places(len(every), MANY)]
@@ -163,8 +164,8 @@ def try_rows(
         rows = sorted(texts.keys() & vectors.keys())
         if not rows:
             continue
-        made = encoder.vectors([texts[row] for row in rows], reading)
-        fit = fit_of(np.stack([vectors[row] for row in rows]), made)
+        stored, made = np.stack([vectors[row] for row in rows]), encoder.vectors([texts[row] for row in rows], reading)
+        fit, bound = fit_of(stored, made), bound_of(str(stored.dtype), encoder.dtype, saved["agreement"])
         of = f" of {len(rows)} that were tried" if len(rows) < len(every) else ""
         if wrong := fit.worse(bound):
             distances = [f"cosine {fit.cosines[place]:.3f}, difference {fit.differences[place]:.1e}" for place in wrong]
@@ -220,7 +221,8 @@ class Trial:
         (verdict.differences if is_other else verdict.warnings).extend(files.differences)
         verdict.warnings += files.warnings
         if is_other:
-            same = f"yet the vectors of these {len(self.texts)} rows are the same ({fit})"
+            here = f"computed in {encoder.dtype} and padded at the right"
+            same = f"yet the vectors of these {len(self.texts)} rows, {here}, are the same ({fit})"
             verdict.differences += [] if wrong else [same]
             return ""
         said = "bit for bit" if fit.difference == 0 else str(fit)
