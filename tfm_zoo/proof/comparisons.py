@@ -229,12 +229,9 @@ def compare_readings(saved: dict, tokenizer: dict | None, folder: Path, verdict:
 def compare_searches(saved: dict, folder: Path, verdict: Verdict) -> None:
     """Names what has changed of prompts and of how vectors are compared, by the files of sentence-transformers."""
     before, now = saved.get("reading") or {}, reading_in(folder) or {}
-    verdict.differences += [
-        change
-        for name in ("prompts", "similarity")
-        if name in before and name in now
-        for change in changes({name: before[name]}, {name: now[name]})
-    ]
+    for name in ("prompts", "similarity"):
+        if name in before and name in now:
+            verdict.differences += changes({name: before[name]}, {name: now[name]})
 
 
 def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> set[str]:
