@@ -321,7 +321,9 @@ def push(
     max_drop: Annotated[
         str | None,
         typer.Option(
-            "--max_drop", "--max-drop", help="Refuse a quantised model that lost more than this, such as 0.5%."
+            "--max_drop",
+            "--max-drop",
+            help="Refuse a quantised model that lost more than this, such as 0.5% of what it had.",
         ),
     ] = None,
     dry_run: Annotated[
@@ -332,7 +334,8 @@ def push(
 ) -> None:
     """Upload a zoo model to the Hub in one commit: code, weights, tokenizer, card and manifest.
 
-    Exports, a recipe's results, and what the card links to or shows go along. Other files stay behind, and are named.
+    Exports, a recipe's results, and what the card links to or shows go along. Checkpoints of a training stay behind; other
+    files, too, and are named.
     """
     with errors_in_one_line(debug), notes.status(f"Pushing {zoo_dir}"):
         from ..proof.bill import allowed_drop

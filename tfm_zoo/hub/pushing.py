@@ -20,12 +20,12 @@ from ..proof.bill import check_drop
 from ..proof.comparisons import Verdict, compare_code, compare_named_code, compare_weights
 from ..proof.contents import CARD, read_json, settings_in, weight_names_in
 from ..proof.manifest import FILE
+from ..proof.model_files import files_of_model
 from ..proof.origin import listed
 from ..proof.verifying import read_manifest
 from ..utils.quiet import silenced_retrying
 from .cards import with_source
 from .model_card import card_of_model
-from .model_files import files_of_model
 from .uploading import REGISTER, is_unreachable, open_repository, patiently, upload
 
 logger = logging.getLogger(__name__)

@@ -24,6 +24,7 @@ from .contents import (
     weight_files_in,
 )
 from .diagnosis import drift_of, first_change
+from .model_files import files_of_model
 from .origin import Origin, listed, releases
 from .reading import Reading, reading_in, sentences
 
@@ -166,10 +167,13 @@ def other_files(saved: dict, folder: Path, verdict: Verdict) -> dict[str, set[st
         verdict.warnings += [beside] if read else []
         return {}
     now = digests_of_files(folder, names | recorded.keys())  # an earlier version read what this one leaves out
+    added = now.keys() - recorded.keys() - code_in(folder)
+    if strays := added & {*files_of_model(folder)[1]}:
+        verdict.warnings.append(f"files were added that do not belong to the model: {listed(strays)}")
     return {
         LOST: recorded.keys() - now.keys(),
         "files changed since it was recorded": changed_in(recorded, now),
-        ADDED: now.keys() - recorded.keys() - code_in(folder),
+        ADDED: added - strays,
     }
 
 
@@ -241,6 +245,9 @@ def compare_weights(saved: dict, folder: Path, verdict: Verdict) -> set[str]:
         before, now = saved["weights"], digests_of_tensors(folder)
     except ValueError as error:
         verdict.differences.append(str(error))
+        return set()
+    if before and not now and any(folder.glob("pytorch_model*.bin")):
+        verdict.differences.append("weights are not in *.safetensors any more: they are not compared bit for bit")
         return set()
     verdict.add("weights missing", but_positions(before.keys() - now.keys()))
     verdict.add("weights not the checkpoint's", but_positions(now.keys() - before.keys()))
@@ -356,7 +363,7 @@ def compare_states(fingerprint: dict, loaded: dict, outputs_drifted: bool, verdi
 
 def compare_texts(before: dict, now: dict, verdict: Verdict) -> None:
     """Checks that the tokenizer makes of the fixed text what it made of it."""
-    kinds = {"ids": "a text", "pair": "a pair of texts", "decoded": "ids", "chat": "a conversation"}
+    kinds = {"ids": "a text", "pair": "a pair of texts", "decoded": "decoded ids", "chat": "a conversation"}
     changed = [kind for name, kind in kinds.items() if before.get(name) != now.get(name)]
     if changed:
         verdict.differences.append(f"the tokenizer makes something else of {listed(changed)}")

@@ -1,4 +1,4 @@
-"""Which files of a folder belong to its model: a push sends these, and leaves all others where they are."""
+"""Which files of a folder belong to its model: a push sends these alone, and `verify` only warns of new others."""
 
 import json
 import posixpath
@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from ..converters.sources import MANIFEST, OF_SENTENCES
-from ..proof.contents import CARD, GENERATE, OF_TOKENIZERS, SETTINGS, code_in, files_but, weight_names_in
+from .contents import CARD, GENERATE, OF_TOKENIZERS, SETTINGS, code_in, files_but, weight_names_in
 
 #: what a run leaves in a folder beside its model, and formats that may run code when they are read
 UNSENT = ("events.out.*", "training_run.json", "*.bin", "*.pt", "*.pth", "*.pkl", "*.pickle", "*.ckpt")
