@@ -175,10 +175,11 @@ def test_command(tmp_path, here):
     model, kept = tmp_path / "model", tmp_path / "kept.json"
     make("BertModel").save_pretrained(model)
     command("record", model, "-o", kept)
+    write("a.csv", "a")(model)
     assert not (model / MANIFEST).exists()
     for _ in range(2):
         said = command("verify", model, "--manifest", kept, "--card")
-    assert f"{model}: code: that of transformers" in said
+    assert f"{model}: code: that of transformers" in said and "that do not belong to the model: a.csv" in said
     assert (model / "README.md").read_text().count("**Verified** on 20") == 1
     assert "'nowhere' is neither a folder nor a model" in command("record", "nowhere", code=1)
     assert "--card writes into the README.md" in command("verify", model, "--card", "--matrix", "torch==9", code=1)

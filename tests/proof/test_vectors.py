@@ -160,8 +160,7 @@ def test_nothing_is_said_where_nothing_has_changed(root, name, monkeypatch):
     output = verified(store, "--rows", 64)
     assert "still fit: 64 rows embedded again (least cosine 1.000000" in output and "4 parts as recorded" in output
     assert "warning" not in output
-    said = verified(store, "--json")
-    answer = json.loads(said[said.index("{") :])
+    answer = json.loads((said := verified(store, "--json"))[said.index("{") :])
     assert answer["ok"] and answer["figures"]["rows"] == 64 and answer["figures"]["difference"] < 1e-5
     monkeypatch.setattr("tfm_zoo.proof.parts.SECONDS", 0)
     for said in (verified(store), str(verify_vectors(store))):
