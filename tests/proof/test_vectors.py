@@ -213,9 +213,8 @@ def test_texts_that_the_store_does_not_hold(root, tmp_path, keep_texts, monkeypa
     shutil.copy(root / "texts.parquet", tmp_path / "texts.parquet")
     reader = CorpusReader.from_pretrained(str(root / "bert"))
     monkeypatch.chdir(tmp_path)
-    CorpusRun(
-        Corpus.open(data_files=["texts.parquet"]), reader, tmp_path / "out", rows_per_part=40, keep_texts=keep_texts
-    )()
+    corpus = Corpus.open(data_files=["texts.parquet"])
+    CorpusRun(corpus, reader, tmp_path / "out", rows_per_part=40, keep_texts=keep_texts)()
     monkeypatch.chdir(root)
     assert (", all 150 texts as recorded" in verified(tmp_path / "out")) != keep_texts
     monkeypatch.setattr("tfm_zoo.corpus.source.SMALL", 0)

@@ -25,7 +25,7 @@ def decoder_batch(
 
     check_inputs(stack, tokens, attention_mask, options, seen)
     kept = documents = None
-    # (A graph numbers documents always, and keys in a caller's cache have no number: there they are not looked for.)
+    # (Not in a graph with a caller's cache: a graph always numbers documents, and cached keys have no numbers.)
     if tokens.position_ids is not None and options.get(PAGED) is None and not (was_given and is_traced(given)):
         documents = documents_of(stack, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ from .digests import PIECE, differing, digest_of_piece
 from .origin import listed
 from .proof_file import unpacked
 from .recording import described_rows
-from .stores import Store
+from .stores import Store, numbered
 
 #: seconds for which files are read, unless all are to be
 SECONDS = 10
@@ -41,9 +40,9 @@ def find_parts(place: Path, saved: dict[str, Any], verdict: Verdict) -> dict[str
     if missing := recorded.keys() - parts.keys():
         verdict.differences.append(f"parts missing: {listed(missing)}")
     if renamed:
-        order = sorted(parts, key=lambda name: parts[name].name)
-        said = "parts have other names now" + ", and with them another order" * (order != sorted(parts))
-        (verdict.warnings if order == sorted(parts) else verdict.differences).append(f"{said}: {', '.join(renamed)}")
+        is_moved = sorted(parts) != sorted(parts, key=lambda name: parts[name].name)
+        said = "parts have other names now" + ", and with them another order" * is_moved
+        (verdict.differences if is_moved else verdict.warnings).append(f"{said}: {', '.join(renamed)}")
     return parts
 
 
@@ -70,8 +69,7 @@ def compare_parts(
         or swapped, and those behind the first change in a part that has lost rows.
     """
     recorded = saved["parts"]
-    ends = [*accumulate(recorded[name]["rows"] for name in sorted(recorded))]
-    numbers = {name: range(*bounds) for name, *bounds in zip(sorted(recorded), [0, *ends], ends, strict=False)}
+    numbers = numbered({name: recorded[name]["rows"] for name in sorted(recorded)})
     store.numbers = {parts[name]: numbers[name] for name in sorted(parts)}
     sizes = {name: part.stat().st_size for name, part in parts.items()}
     changed = {name for name in parts if sizes[name] != recorded[name]["bytes"]}

@@ -1,7 +1,7 @@
 """Vectors on a disk, whoever wrote them: a folder of Parquet parts, a file of Parquet, or an array of NumPy."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -80,8 +80,7 @@ class Store:
     @cached_property
     def numbers(self) -> dict[Path, range]:
         """The numbers of each part's rows. (For a store that has changed, `verify` sets those that were recorded.)"""
-        ends = [*accumulate(map(self.rows_of, self.parts))]
-        return {part: range(*bounds) for part, *bounds in zip(self.parts, [0, *ends], ends, strict=False)}
+        return numbered({part: self.rows_of(part) for part in self.parts})
 
     def rows_of(self, part: Path) -> int:
         """How many rows a part has."""
@@ -122,6 +121,12 @@ class Store:
                 if first > wanted[-1]:
                     break
         return found
+
+
+def numbered(counts: Mapping[Any, int]) -> dict[Any, range]:
+    """The numbers of each part's rows, by how many rows the parts have, one behind the other."""
+    ends = [*accumulate(counts.values())]
+    return {part: range(*bounds) for part, *bounds in zip(counts, [0, *ends], ends, strict=False)}
 
 
 def parquet(part: Path) -> Any:
