@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from . import __version__
-from .commands import conversion, hub, listing, show
+from .commands import conversion, hub, listing, proof, show
 from .utils.quiet import silence_control_codes, silence_deepspeed, silence_downloads, silenced_imports
 
 app = typer.Typer(
@@ -35,8 +35,8 @@ def options(
 app.command(short_help="Make a zoo model of an official checkpoint.")(conversion.convert)
 app.command(short_help="Make an official checkpoint of a zoo model.")(conversion.export)
 app.command("list", short_help="List the architectures that the zoo converts, or show one.")(listing.list_architectures)
-app.command(short_help="Write down what any model is and computes now.")(hub.record)
-app.command(short_help="Check that a model still is what was saved or recorded.")(hub.verify)
+app.command(short_help="Write down what any model is and computes now.")(proof.record)
+app.command(short_help="Check that a model still is what was saved or recorded.")(proof.verify)
 app.command(short_help="Upload a zoo model to the Hub in one commit.")(hub.push)
 # `transformers serve` reads all options itself, --help too.
 app.command(

@@ -100,7 +100,7 @@ REFUSED = {
         *(("--config nowhere.yaml", "nowhere.yaml: no such file"), ("[seed, 3]", "expected `option: value` lines")),
     ],
     LanguageModelingOptions: [
-        ("model_name_or_path: x\nmodel_type: gpt2", "give either model_name_or_path or model_type, not both"),
+        ("model_name_or_path: x\nmodel_type: gpt2", "or model_type, not both: model_type is for new models"),
         ("tokenizer_name: x\ntokenizer_vocab_size: 300", "either tokenizer_name or tokenizer_vocab_size"),
         *(("config_overrides: n_embd", "expected field=value,f"), ("config_overrides: '{n_embd: 3'", "3': not YAML")),
     ],

@@ -36,7 +36,7 @@ def option(default: Any, help: str, *aliases: str, **more: Any) -> Any:
 class Options:
     """Options, whose bounds are checked when they are made."""
 
-    either_or: ClassVar[Sequence[str]] = ()  # two options each, which exclude each other
+    either_or: ClassVar[Sequence[str]] = ()  # two options each, which exclude each other, and why
     #: option -> those of the YAML file whose place it takes on the command line
     replaces: ClassVar[Mapping[str, str]] = {}
 
@@ -46,9 +46,10 @@ class Options:
             if value is not None and not all(COMPARISONS[name](value, bound) for name, bound in bounds.items()):
                 expected = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items())
                 raise ValueError(f"{each.name} must be {expected}, not {value}")
-        for one, other in map(str.split, self.either_or):
+        for pair in self.either_or:
+            one, other, *why = pair.split(maxsplit=2)
             if getattr(self, one, None) and getattr(self, other, None):
-                raise ValueError(f"give either {one} or {other}, not both")
+                raise ValueError(": ".join([f"give either {one} or {other}, not both", *why]))
 
 
 def parse_options(

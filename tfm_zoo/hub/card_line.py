@@ -8,8 +8,8 @@ import torch
 import transformers
 
 from .. import __version__
-from ..proof.comparisons import Verdict
 from ..proof.contents import CARD
+from ..proof.verdict import Verdict
 from ..utils.locking import atomic_file
 
 LINE = re.compile(r"^\*\*Verified\*\* on .*<!-- tfm-zoo verify -->\n", re.MULTILINE)

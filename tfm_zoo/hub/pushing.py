@@ -17,11 +17,12 @@ from ..converters.config_reading import check_names
 from ..converters.sources import check_inside, no_folder
 from ..families.auto_classes import FAMILIES
 from ..proof.bill import check_drop
-from ..proof.comparisons import Verdict, compare_code, compare_named_code, compare_weights
+from ..proof.comparisons import compare_code, compare_named_code, compare_weights
 from ..proof.contents import CARD, read_json, settings_in, weight_names_in
 from ..proof.manifest import FILE
 from ..proof.model_files import files_of_model
 from ..proof.origin import listed
+from ..proof.verdict import Verdict
 from ..proof.verifying import read_manifest
 from ..utils.quiet import silenced_retrying
 from .cards import with_source

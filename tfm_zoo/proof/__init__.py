@@ -10,18 +10,18 @@ import transformers  # noqa: F401, with which the zoo is plugged in: before the 
 from ..utils.importing import names_from
 
 if TYPE_CHECKING:
-    from .comparisons import Verdict
     from .exports import verify_export
     from .matrix import Matrix, verify_matrix
     from .model_recording import record
     from .recording import record_vectors
     from .side_by_side import compare
     from .vectors import verify_vectors
+    from .verdict import Verdict
     from .verifying import verify
 
 #: name -> the file that defines it
 NAMES = {
-    **{"Verdict": "comparisons", "verify": "verifying", "Matrix": "matrix", "verify_matrix": "matrix"},
+    **{"Verdict": "verdict", "verify": "verifying", "Matrix": "matrix", "verify_matrix": "matrix"},
     **{"record": "model_recording", "compare": "side_by_side"},
     **{"record_vectors": "recording", "verify_vectors": "vectors", "verify_export": "exports"},
 }

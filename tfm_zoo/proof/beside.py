@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from . import comparisons
-from .comparisons import Verdict
 from .contents import has_tokenizer
 from .manifest import tokenized
 from .reading import Reading, sentences
 from .sentence_files import MODULES, sentence_settings
+from .verdict import Verdict
 
 #: folders of a model in which its exports lie
 OF_EXPORTS = ("onnx", "openvino")

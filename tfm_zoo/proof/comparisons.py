@@ -2,10 +2,8 @@
 
 import shlex
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
 
 from packaging.version import Version
 
@@ -27,6 +25,7 @@ from .diagnosis import drift_of, first_change
 from .model_files import files_of_model
 from .origin import Origin, listed, releases
 from .reading import Reading, reading_in, sentences
+from .verdict import Verdict
 
 #: how far outputs may drift from those in the manifest, as a share of the largest of them
 TOLERANCE = {"float32": 1e-4, "float64": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
@@ -45,44 +44,6 @@ LOST, ADDED = "files missing", "files not recorded, and read when it is loaded"
 POSITIONS = "position_ids"
 #: fields of earlier releases of transformers, which a loaded configuration shows by other names
 RENAMED = {"torch_dtype", "rope_theta", "rope_scaling", "num_labels"}
-
-
-@dataclass
-class Verdict:
-    """Whether a checkpoint is still as it was saved.
-
-    Its `figures` are `saved_by`, the versions that saved it; `loader`, whose code was run; `drift`, the largest drift
-    of each output, as a share of the output's largest value; the `tolerance` for that, with the `dtype` of the
-    computation; `bit_for_bit`, whether the states after each part of the model are those of the fingerprint to the last
-    bit; and `first_change`, the first part whose states differ by more than the tolerance. Those of vectors and of
-    exports have `match`, what is said where nothing differs.
-    """
-
-    source: str  # the folder or Hub id
-    code: str = ""  # whose code the checkpoint carries
-    differences: list[str] = field(default_factory=list)  # what has changed since
-    warnings: list[str] = field(default_factory=list)  # what could make a difference, though nothing differs yet
-    figures: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, change: str, names: Collection[str]) -> None:
-        """Notes a difference, if there are names that it is about."""
-        self.differences += [f"{change}: {listed(names)}"] if names else []
-
-    @property
-    def ok(self) -> bool:
-        return not self.differences
-
-    @property
-    def match(self) -> str:
-        """What is said where nothing differs."""
-        if "match" in self.figures:
-            return self.figures["match"]
-        match = "code, weights and outputs match" if self.figures.get("drift") else "code and weights match"
-        return "code matches" if self.figures.get("code_only") else match
-
-    def __str__(self) -> str:
-        notes = "".join(f" (warning: {warning})" for warning in self.warnings)
-        return f"{self.source}: {'; '.join(self.differences) or self.match}{notes}"
 
 
 def compare_versions(saved: dict, origin: Origin, verdict: Verdict) -> None:

@@ -12,7 +12,7 @@ from ..converters.errors import ConversionError
 from ..utils.quiet import silenced_loading
 from . import comparisons
 from .beside import compare_beside
-from .comparisons import QUANTISED_TOLERANCE, TOLERANCE, Verdict
+from .comparisons import QUANTISED_TOLERANCE, TOLERANCE
 from .contents import read_json
 from .engines import Engine, open_export
 from .fingerprints import fixed_inputs, given, sample
@@ -22,6 +22,7 @@ from .origin import origin_of
 from .reading import Reading
 from .reference import POOLED, SENTENCE, Reference, Tensors, vectors_of
 from .sentence_files import sentence_settings
+from .verdict import Verdict
 from .verifying import class_of, find, loader_of, read_manifest
 
 #: what other programs call outputs

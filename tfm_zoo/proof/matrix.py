@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
-from .comparisons import Verdict
+from .verdict import Verdict
 from .verifying import verify
 
 

@@ -5,13 +5,14 @@ from typing import Any
 import transformers
 
 from . import comparisons
-from .comparisons import TOLERANCE, Verdict
+from .comparisons import TOLERANCE
 from .contents import digest_of_tensor, digests_of_tensors, is_same, settings_in, tensors_in
 from .diagnosis import Change, first_change
 from .encoder import Encoder
 from .fingerprints import compute, fixed_inputs, given, sequences
 from .manifest import described, files_beside
 from .origin import origin_of
+from .verdict import Verdict
 
 CONFIG = "config.json"
 #: the tokens of the longest inputs that a fingerprint is of, and sentences about settings at most

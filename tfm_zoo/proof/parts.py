@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .comparisons import Verdict
 from .digests import PIECE, differing, digest_of_piece
 from .origin import listed
 from .proof_file import unpacked
 from .recording import described_rows
 from .stores import Store, numbered
+from .verdict import Verdict
 
 #: seconds for which files are read, unless all are to be
 SECONDS = 10

@@ -11,7 +11,6 @@ import torch
 import transformers
 
 from . import comparisons
-from .comparisons import Verdict
 from .contents import read_json, settings_in
 from .digests import digest_of_tokens
 from .encoder import Encoder
@@ -28,6 +27,7 @@ from .sentence_files import MODULES
 from .stored_texts import compare_all_texts, row_numbers, texts_again, texts_at
 from .stores import Store
 from .trials import nearest
+from .verdict import Verdict
 from .verifying import check_files, find, loader_of
 
 #: changed rows that are all embedded, so many of more; and rows that are embedded again to find out why vectors differ

@@ -21,11 +21,12 @@ from ..converters.sources import check_folder, check_inside, download, not_on_hu
 from ..utils.pointers import refuse_pointers
 from ..utils.quiet import silenced_retrying
 from . import comparisons
-from .comparisons import TOLERANCE, Verdict
+from .comparisons import TOLERANCE
 from .contents import CARD, UNREAD_FORMATS, files_in, is_unread, read_json, settings_in, weight_names_in
 from .kinds import check_is_model
 from .manifest import FILE
 from .origin import Origin, listed, origin_of
+from .verdict import Verdict
 
 #: the types of what a manifest has, and of what it may have
 FORM = {

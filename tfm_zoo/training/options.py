@@ -1,7 +1,4 @@
-"""Options of training that tasks share.
-
-A task's own options stand in its file, in one class derived from these.
-"""
+"""Options of training that tasks share. A task's own options stand in its file, in a class derived from these."""
 
 import logging
 import os
@@ -32,6 +29,8 @@ MAY_CHANGE = """
 """
 #: options that need `lora_rank`
 OF_ADAPTERS = ("lora_alpha", "lora_dropout", "lora_target_modules")
+#: options of a new model, which a checkpoint cannot have
+OF_NEW = ("model_type", "config_name", "config_overrides")
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class TrainingOptions(DataOptions):
 
     either_or: ClassVar = (
         *DataOptions.either_or,
-        *(f"model_name_or_path {name}" for name in ("model_type", "config_name", "config_overrides")),
+        *(f"model_name_or_path {new} {new} is for new models; a checkpoint has its own config.json" for new in OF_NEW),
         *("model_name_or_path tokenizer_vocab_size", "model_type config_name", "tokenizer_name tokenizer_vocab_size"),
         *("mixed_precision bf16", "mixed_precision fp16", "bf16 fp16", "streaming max_train_samples"),
     )

@@ -1,0 +1,305 @@
+"""`tfm-zoo record` and `verify`: whether a model, vectors or an export still are what they were."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ..utils.quiet import silenced_loading
+from .options import Debug, Model, Revision, Token, TrustRemoteCode
+from .screen import as_typed, errors_in_one_line, in_one_line, printable, report, working
+
+if TYPE_CHECKING:
+    from ..proof import Verdict
+    from ..proof.recording import Recorded
+
+DType = Literal["auto", "float32", "float64", "float16", "bfloat16"]
+
+
+def verify(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A model, vectors, or an export of a model.")],
+    revision: Revision = None,
+    dtype: Annotated[DType, typer.Option(help="The type to load the model in. A coarser one may drift more.")] = "auto",
+    matrix: Annotated[
+        str | None,
+        typer.Option(help="Install these releases, and check under each: transformers==5.12,5.15,latest."),
+    ] = None,
+    manifest: Annotated[Path | None, typer.Option(help="The manifest or proof, if it is not with SOURCE.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="For vectors: the model to compare with, if not the one that wrote them."),
+    ] = None,
+    rows: Annotated[int | None, typer.Option("--rows", help="For vectors: the number of rows to embed again.")] = None,
+    texts: Annotated[
+        Path | None, typer.Option("--texts", "--text_file", help="For vectors: where the file of their texts is now.")
+    ] = None,
+    whole: Annotated[
+        bool,
+        typer.Option(
+            "--whole",
+            help="For vectors: read all files to their end, not just for ten seconds, and all texts, not just those of "
+            "the proof's rows and of small files.",
+        ),
+    ] = False,
+    against: Annotated[
+        str | None, typer.Option("--against", help="For an export, or a model: the model that it was made from.")
+    ] = None,
+    code_only: Annotated[
+        bool, typer.Option("--code-only", help="Say whose code it is, and whether it was changed.")
+    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
+    run_changed: Annotated[
+        bool, typer.Option("--run-changed", help="With --trust-remote-code: also run code that was changed since.")
+    ] = False,
+    card: Annotated[
+        bool, typer.Option("--card", help="If nothing differs, say so in the folder's card (README.md).")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON, for programs.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="The exit code is 1 if there is a warning, too.")] = False,
+    token: Token = None,
+    debug: Debug = False,
+) -> None:
+    """Check that a model, vectors or an export still are what they were. The exit code is 0 if they are, else 1.
+
+    A model: the first line says whose code the checkpoint carries. Then all files are compared, and a fresh process
+    loads the model and compares its outputs and the states after each layer. The first layer that differs is named. No
+    code of the checkpoint runs: the classes of transformers or of tfm_zoo load it. With --trust-remote-code its own
+    code runs, if it is as it was recorded.
+
+    Vectors (a folder of recipes/predict.py, or a .parquet or .npy file that was recorded): the files are compared with
+    their digests, and the rows of the proof are embedded again. If store and model do not fit, the part, the row, the
+    setting, the tensor or the layer is named.
+
+    An export (ONNX, OpenVINO, GGUF, CTranslate2, a model of another class), with --against MODEL: both get the recorded
+    inputs, and outputs are compared within the bounds of the export's type. What was lost is named.
+
+    This finds accidents and drift, not forgers, who can write a new manifest. Against these, sign the folder, such as
+    with OpenSSF model signing (model_signing sign FOLDER).
+
+    JSON, on stdout: {"source", "ok", "code", "differences": [...], "warnings": [...], "figures": {...}}. Progress and
+    errors go to stderr. If the check itself fails: {"source", "ok": false, "error"}, and exit code 1. With --matrix:
+    {"source", "ok", "matrix": {...}}, with such a result for each release, the release that was "installed" and the
+    "seconds" that it took.
+    """
+    from ..converters.sources import MANIFEST, check_source, without_manifest
+    from ..proof.kinds import check_is_model, kind_of
+
+    with errors_in_one_line(debug):
+        try:  # what is wrong shows before `hub` is imported, which takes seconds
+            kind = kind_of(source, against)
+            options = {"revision": revision, "token": token, "trust_remote_code": trust_remote_code}
+            asked = {"model": model, "rows": rows, "texts": texts, "whole": whole, "code_only": code_only, "card": card}
+            check_options(kind, **asked, dtype=None if dtype == "auto" else dtype)
+            if kind == "model":
+                check_source(source, revision, token)
+                if card and (matrix or not Path(source).is_dir()):
+                    raise ValueError("--card writes into the README.md of a folder: give a folder, without --matrix")
+                if manifest is None and Path(source).is_dir() and not Path(source, MANIFEST).is_file():
+                    check_is_model(Path(source), source)
+                    raise FileNotFoundError(without_manifest(source))
+                options |= {"dtype": dtype, "manifest": manifest, "run_changed": run_changed, "code_only": code_only}
+                what = "reading its code" if code_only else "reading its files, then running it in a fresh process"
+                with working(f"Verifying {source}: {what}"):
+                    from .. import proof
+
+                    judge = partial(proof.verify_matrix, matrix=matrix) if matrix else proof.verify
+                    found = judge(source, **options)
+            elif matrix:
+                values = {"--model": model, "--rows": rows, "--texts": texts, "--manifest": manifest}
+                values |= {"--against": against, "--revision": revision, "--token": token}
+                flags = {"--whole": whole, "--trust-remote-code": trust_remote_code, "--run-changed": run_changed}
+                words = [word for name, value in values.items() if value is not None for word in (name, str(value))]
+                words += [name for name, is_on in flags.items() if is_on]
+                with working(f"Verifying {source}: in an environment for each release"):
+                    from ..proof.matrix import verify_by_command, verify_matrix
+
+                    found = verify_matrix(source, matrix, verify_by_command, words=words)
+            elif kind == "vectors":
+                options |= {"model": model, "rows": rows, "proof": manifest, "run_changed": run_changed, "whole": whole}
+                with working(f"Verifying {source}: reading its files, then embedding rows again"):
+                    found = verify_vectors(source, texts, options)
+            else:
+                with working(f"Verifying {source}: running it beside the model that it was made from"):
+                    from ..proof import verify_export
+
+                    found = verify_export(source, against, manifest=manifest, **options)
+        except Exception as error:
+            if as_json:
+                print(json.dumps({"source": source, "ok": False, "error": in_one_line(error)}, indent=1))
+            raise
+        verdicts = found.matrix.values() if matrix else [asdict(found)]
+        fails_by_warning = found.ok and strict and any(each["warnings"] for each in verdicts)
+        is_ok = found.ok and not fails_by_warning
+        if as_json:
+            print(json.dumps({"source": source, "ok": is_ok} | asdict(found), indent=1))
+        else:
+            lines = [str(found)] if matrix or not found.code else [f"{source}: {found.code}", str(found)]
+            lines += ["The exit code is 1 for the warning, because of --strict."] if fails_by_warning else []
+            print(printable(as_typed("\n".join(lines))))
+        if card and is_ok and not matrix:
+            from ..hub.card_line import write_line
+
+            write_line(Path(source), found)
+    raise typer.Exit(0 if is_ok else 1)
+
+
+#: options of `verify` -> whose they are
+OPTIONS_OF = dict.fromkeys(("code_only", "card", "dtype"), "model") | dict.fromkeys(
+    ("model", "rows", "texts", "whole"), "vectors"
+)
+
+
+def check_options(kind: str, **given: object) -> None:
+    """Refuses options of `verify` that are about something else than what it was given."""
+    for name, value in given.items():
+        if value not in (None, False) and OPTIONS_OF[name] != kind:
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(
+                f"{option} is for {OPTIONS_OF[name].replace('model', 'models')}, and this is {ARTICLES[kind]}"
+            )
+
+
+ARTICLES = {"model": "a model", "vectors": "a store of vectors", "export": "an export"}
+
+
+def verify_vectors(source: str, texts: Path | None, options: dict[str, Any]) -> "Verdict":
+    """Verifies vectors, whose texts may have to be read again: from a data set, or from where the file is now."""
+    from ..proof.proof_file import proof_in
+    from ..proof.vectors import verify_vectors
+
+    if texts and not texts.exists():
+        raise FileNotFoundError(f"--texts: there is no {texts}")
+    asked, proof = [], options["proof"] or proof_in(Path(source))
+
+    def corpus_of(place: dict[str, Any]) -> dict[str, Any]:
+        """The texts of `--texts`, or those beside the vectors if they lay there, or those that were recorded."""
+        file = texts or (proof.parent / place["beside"] if "beside" in place else None)
+        named = {"dataset_name": None, "dataset_config_name": None, "split": [], "data_files": [str(file)]}
+        return place["corpus"] | (named if file else {})
+
+    def digest_texts(place: dict[str, Any]) -> str | None:
+        from ..corpus.source import Corpus, are_small, digest_of_texts
+
+        corpus = corpus_of(place)
+        if not options["whole"] and not are_small(corpus.get("data_files") or ()):
+            return None
+        return digest_of_texts(Corpus.open(**corpus), len(place.get("shards") or [1]))
+
+    def read_texts(place: dict[str, Any], rows: Sequence[int]) -> dict[int, str]:
+        from ..corpus.source import texts_again
+
+        asked.append(rows)
+        try:
+            whole = {"shards": None} if texts else {}
+            return texts_again(place | {"corpus": corpus_of(place)} | whole, rows)
+        except FileNotFoundError as error:
+            corpus = corpus_of(place)
+            names = ", ".join(corpus.get("data_files") or ()) or corpus.get("dataset_name")
+            raise FileNotFoundError(f"{source} has its texts in {names}: say where they are now (--texts)") from error
+
+    with silenced_loading():
+        verdict = verify_vectors(source, read_texts=read_texts, digest_texts=digest_texts, **options)
+    if texts and not asked and verdict.ok:
+        raise ValueError(f"--texts: {source} or its proof holds the texts, so that {texts} was not read: leave it out")
+    return verdict
+
+
+def record(
+    model: Model,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.")] = None,
+    vectors: Annotated[
+        Path | None,
+        typer.Option("--vectors", help="Record vectors that MODEL has made: a .parquet or .npy file, or a folder."),
+    ] = None,
+    text_column: Annotated[
+        str | None,
+        typer.Option("--text_column_name", "--text-column-name", help="For vectors: the column of texts (text)."),
+    ] = None,
+    vector_column: Annotated[
+        str | None,
+        typer.Option("--vector_column_name", "--vector-column-name", help="For vectors: their column (embedding)."),
+    ] = None,
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            "--texts", "--text_file", help="For vectors: the file of the texts, if they are not in the same one."
+        ),
+    ] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", help="For vectors: the text put before each text.")] = None,
+    max_length: Annotated[
+        int | None,
+        typer.Option("--max_length", "--max-length", min=1, help="For vectors: the tokens that texts were cut to."),
+    ] = None,
+    rows: Annotated[int, typer.Option("--rows", help="For vectors: the number of rows in the proof.")] = 64,
+    keep_texts: Annotated[
+        bool, typer.Option("--keep_texts", "--keep-texts", help="For vectors: keep the texts of these rows, too.")
+    ] = False,
+    create_pr: Annotated[
+        bool, typer.Option("--create-pr", help="Open a pull request on the Hub that adds the manifest.")
+    ] = False,
+    trust_remote_code: TrustRemoteCode = False,
+    revision: Revision = None,
+    token: Token = None,
+    debug: Debug = False,
+) -> None:
+    """Write a manifest of any model that an Auto class loads. By it, `verify` later finds what has changed.
+
+    It holds digests of all files and tensors, settings, and what the model computes for fixed inputs, layer by layer.
+    It is written to zoo_manifest.json in the model's folder, or to --output. Check a model before you record it: verify
+    takes what it computes now for right.
+
+    With --vectors: write the proof of vectors that any program has made. Some rows are embedded again. That shows at
+    once whether MODEL writes these vectors, and how (it tries pooling, length 1, prompt and truncation). The proof is
+    written to _proof.json in a folder, to FILE.proof.json beside a file, or to --output.
+    """
+    from ..converters.sources import MANIFEST, check_folder
+
+    with errors_in_one_line(debug), TemporaryDirectory() as place:
+        check_folder(model, token)
+        options = {"trust_remote_code": trust_remote_code, "revision": revision, "token": token}
+        if vectors is not None:
+            if create_pr:
+                raise ValueError("--create-pr is for the manifest of a model; leave it out, or leave out --vectors")
+            columns = {"text_column": text_column, "vector_column": vector_column}
+            options |= {"prompt": prompt, "max_length": max_length}
+            options |= {"rows": rows, "keep_texts": keep_texts, "output": output}
+            with working(f"Recording {vectors}: reading it, then embedding some rows again"):
+                recorded = record_vectors(model, vectors, texts, columns, options)
+            report(f"{vectors} is recorded in {recorded.path}; {recorded}")
+            return
+        if text_column or vector_column or texts or prompt or max_length:
+            raise ValueError(
+                "--text_column_name, --vector_column_name, --texts, --prompt and --max_length need --vectors"
+            )
+        with working(f"Recording {model}: reading its files, then running it in a fresh process"):
+            from .. import proof
+            from ..proof.model_recording import propose
+
+            kept = output or (Path(place, MANIFEST) if create_pr else None)
+            path = proof.record(model, output=kept, **options)
+            address = propose(path, model, token, revision) if create_pr else path
+    report(f"{model} is recorded in {address}")
+
+
+def record_vectors(
+    model: str, vectors: Path, texts: Path | None, columns: dict[str, str | None], options: dict[str, Any]
+) -> "Recorded":
+    """Records vectors, whose texts may be in another file."""
+    from ..proof.proof_file import place_of
+    from ..proof.recording import record_vectors
+
+    with silenced_loading():
+        if texts is None:
+            return record_vectors(model, vectors, **columns, **options)
+        from ..corpus.source import Corpus, digest_of_texts, texts_again
+
+        corpus = Corpus.open(data_files=[str(texts.resolve())], text_column=columns.pop("text_column"))
+        place = {"corpus": corpus.source, "digest": digest_of_texts(corpus)}
+        if texts.resolve().parent == Path(options["output"] or place_of(vectors)).resolve().parent:
+            place["beside"] = texts.name  # it is found if both are moved
+        return record_vectors(model, vectors, texts=place, read_texts=texts_again, **columns, **options)
