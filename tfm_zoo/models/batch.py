@@ -97,7 +97,7 @@ class KeptTokens(NamedTuple):
     def restore(self, states: torch.Tensor) -> torch.Tensor:
         """`(1, tokens, ...)` to `(batch, length, ...)`, zero where tokens were not kept."""
         padded = states.new_zeros(math.prod(self.shape), *states.shape[2:])
-        return padded.index_copy_(0, self.indices.to(states.device), states[0]).unflatten(0, self.shape)
+        return padded.index_copy_(0, self.indices.to(states.device), states.squeeze(0)).unflatten(0, self.shape)
 
     def parts_of(self, mask: torch.Tensor) -> list[torch.Tensor]:
         """For each sequence, how its tokens see each other in a mask `(batch or 1, heads, length, length)`."""

@@ -101,7 +101,8 @@ class TfmRotaryEmbedding(TfmConstants):
         make_frequencies = ROPE_INIT_FUNCTIONS.get(self.rope_type, self.compute_default_rope_parameters)
         inv_freq, self.attention_scaling = make_frequencies(self.config)
         self.max_seq_len_cached = self.original_max_seq_len = self.config.max_position_embeddings
-        return {"inv_freq": inv_freq, "original_inv_freq": inv_freq.clone()}
+        signs = torch.tensor([-1.0, 1.0]).repeat_interleave(len(inv_freq))  # of sines, as `rotate` reads them
+        return {"inv_freq": inv_freq, "original_inv_freq": inv_freq.clone(), "signs": signs}
 
     @staticmethod
     def compute_default_rope_parameters(config, *args, **kwargs) -> tuple[torch.Tensor, float]:
@@ -123,8 +124,7 @@ class TfmRotaryEmbedding(TfmConstants):
     def prepare(self, hidden_states: torch.Tensor, position_ids: torch.LongTensor) -> tuple[torch.Tensor, ...]:
         """The same, once for all layers, as [`rotate`] reads them."""
         cos, sin = self(hidden_states, position_ids)
-        first, second = sin.unsqueeze(1).float().chunk(2, dim=-1)
-        return cos.unsqueeze(1), torch.cat((-first, second), dim=-1).to(sin.dtype)
+        return cos.unsqueeze(1), (sin * self.signs.to(sin)).unsqueeze(1)
 
 
 class TfmGrowingRotaryEmbedding(TfmRotaryEmbedding):

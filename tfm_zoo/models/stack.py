@@ -157,8 +157,8 @@ class TfmStack:
         """Takes a batch through embeddings, blocks (which get `kwargs` and a [`Source`]'s fields) and last norm."""
         biased = None if self.position_bias is None else self.biased_layouts_class(self, batch)
         hidden_states = self.embeddings(*batch.tokens)
-        rotary_positions = batch.tokens.position_ids + self.first_position
-        rotary = self.rotary_emb and self.rotary_emb.prepare(hidden_states, rotary_positions)
+        positions = batch.tokens.position_ids
+        rotary = self.rotary_emb and self.rotary_emb.prepare(hidden_states, positions + self.first_position)
         layers = [*self.layers]  # found sooner in a list
         for index in (self.order or range(len(layers)))[: self.depth]:
             layer, layouts = layers[index], batch.layouts if biased is None else biased.layouts_of(index)
