@@ -100,7 +100,7 @@ def check_source(source: str, revision: str | None = None, token: str | None = N
 def without_manifest(source: str | Path) -> str:
     """The error for a checkpoint that was not recorded."""
     start = f"{source} has no {MANIFEST}, which zoo models get when they are saved where tfm_zoo is imported."
-    return f"{start} `tfm-zoo record` writes one for any model except an adapter."
+    return f"{start} `tfm-zoo record` writes one for any model but an adapter. --manifest names one that is elsewhere."
 
 
 def download(
