@@ -95,7 +95,7 @@ REFUSED = {
         ("bf16: true\nfp16: true", "give either bf16 or fp16, not both"),
         ("classifier_pooling: mean\nmodel_class: native", "classifier_pooling is for encoders of the zoo, not for"),
         ("lora_alpha: 16", "lora_alpha is of adapters, which lora_rank asks for: add --lora_rank 8"),
-        ("learning_rte: 1\nsed: 3", "unknown option --learning_rte=1; did you mean --learning_rate?"),
+        *(("learning_rte: 1\nsed: 3", "--learning_rte=1; did you mean --learning_rate?"), ("--do_train", "without it")),
         ("--num_epochs 3 --sead=1 --seed 2", "unknown option --num_epochs; did you mean --num_train_epochs?"),
         *(("--config nowhere.yaml", "nowhere.yaml: no such file"), ("[seed, 3]", "expected `option: value` lines")),
     ],

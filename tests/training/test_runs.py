@@ -13,7 +13,7 @@ from accelerate.utils import DeepSpeedPlugin
 from tfm_zoo.hub import PushError
 from tfm_zoo.training import run
 from tfm_zoo.training.options import TrainingOptions
-from tfm_zoo.training.report import command_line
+from tfm_zoo.utils.published import command_line
 from tfm_zoo.training.run import end_training, errors_in_one_line, start_accelerator, tracker_values
 from tfm_zoo.training.sharding import set_engine
 from tfm_zoo.training.tasks.classification import ClassificationOptions
@@ -83,11 +83,11 @@ def test_what_the_processes_cannot_do_is_refused(monkeypatch, name, value, messa
 
 def test_a_published_command_has_no_token_and_no_paths_and_trackers_have_no_token():
     for token in ("--hub_token hf_secret", "--hub_token=hf_secret=secret", "--hub-token hf_secret"):
-        relative = ["--validation_file", "../data/b.csv"]  # which is told as it is
+        relative = ["--validation_file", "../data/b.csv", "--resume_from_checkpoint", "checkpoint-2"]
         words = ["/home/me/recipes/finetune.py", *token.split(), *relative, "--train_file=/home/me/a b.csv"]
         command = command_line(words)
         assert "secret" not in command and command.startswith("accelerate launch recipes/finetune.py --hub")
-        assert command.endswith("--validation_file ../data/b.csv '--train_file=a b.csv'")
+        assert command.endswith("--validation_file ../data/b.csv '--train_file=a b.csv'  # local: a b.csv")
     values = tracker_values(TrainingOptions(hub_token="hf_secret"))
     assert "hf_secret" not in str(values) and values["eval_steps"] == "None"
     assert values.keys() | {"hub_token"} == asdict(TrainingOptions()).keys()

@@ -11,6 +11,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 from ..converters.limits import positions_of
 from ..proof.bill import batches_of, bill_of, rows_of
 from ..proof.contents import has_tokenizer
+from ..utils.published import shortened
 from ..utils.quiet import silenced_loading
 
 #: texts that a model is measured on at most, and those that are generated where no split is named; their tokens
@@ -71,7 +72,7 @@ class Costs:
         if tokenizer.pad_token is None:
             tokenizer.pad_token = tokenizer.eos_token
         longest = min(positions_of(model.config) or LONGEST, LONGEST)
-        name = f"{len(texts)} rows of {split}" if split else f"{len(texts)} generated texts"
+        name = f"{len(texts)} rows of {shortened(split)}" if split else f"{len(texts)} generated texts"
         costs = cls(batches_of(tokenizer, texts, longest), name, labels, metric)
         costs.before = rows_of(model, costs.batches)
         return costs

@@ -23,6 +23,14 @@ COMPARISONS = {"at_least": operator.ge, "above": operator.gt, "at_most": operato
 #: metadata: `HfArgumentParser` passes all of these on to argparse.)
 BOUNDS: dict[Field, dict[str, float]] = {}
 
+#: options of transformers' example scripts that recipes have not -> why
+NEEDLESS = {
+    **dict.fromkeys(("--do_train", "--do_eval", "--do_predict"), "a recipe trains, evaluates and tests without it"),
+    "--load_best_model_at_end": "a recipe keeps the best model without it",
+    **dict.fromkeys(("--eval_strategy", "--evaluation_strategy"), "--eval_steps says when, by default once an epoch"),
+    "--save_strategy": "--checkpointing_steps says when, a number of steps or 'epoch'",
+}
+
 
 def option(default: Any, help: str, *aliases: str, **more: Any) -> Any:
     """A field with a help text, further names (for YAML, too), bounds (`at_least=1`), and arguments of argparse."""
@@ -96,8 +104,10 @@ def parse_several(
     except ValueError as error:
         parser.error(str(error))
     if unknown:
-        near = difflib.get_close_matches(unknown[0].partition("=")[0], spellings, n=1)
-        parser.error(f"unknown option {unknown[0]}{f'; did you mean {near[0]}?' if near else ''}")
+        name = unknown[0].partition("=")[0]
+        near = difflib.get_close_matches(name, spellings, n=1)
+        hint = f": {NEEDLESS[name]}" if name in NEEDLESS else f"; did you mean {near[0]}?" if near else ""
+        parser.error(f"unknown option {unknown[0]}{hint}")
     return options
 
 

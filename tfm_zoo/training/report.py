@@ -3,12 +3,8 @@
 import inspect
 import json
 import logging
-import re
-import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +27,7 @@ from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Task
 from tfm_zoo.utils.locking import atomic_file
+from tfm_zoo.utils.published import command_line, hub_id, shortened
 from tfm_zoo.visualization import plot_training
 
 logger = logging.getLogger(__name__)
@@ -166,28 +163,6 @@ def template(task_class: type[Task]) -> Template:
     """The template of a task's card, beside the file of its class; others extend it."""
     text = Path(inspect.getfile(task_class)).with_suffix(".md").read_text(encoding="utf-8")
     return Template(text, keep_trailing_newline=True)
-
-
-def command_line(argv: Sequence[str] | None = None) -> str:
-    """The command that was given, fit for publication: without the Hub token and the folders of absolute paths."""
-    script, *options = sys.argv if argv is None else argv
-    command = ["accelerate", "launch", f"recipes/{Path(script).name}"]
-    for before, word in pairwise([script, *options]):
-        name, equals, value = word.partition("=") if re.match("-.*=", word) else ("", "", word)
-        is_token = (name or before).replace("-", "_") == "__hub_token"
-        command.append(f"{name}{equals}{'...' if is_token else shortened(value)}")
-    return shlex.join(command)
-
-
-def hub_id(name: str | None) -> str | None:
-    """The name, unless it is a path on this machine."""
-    return None if name is None or Path(name).exists() else name
-
-
-def shortened(name: str) -> str:
-    """The last part of an absolute path, whose folders mean nothing on another machine; other names as they are."""
-    path = Path(name)
-    return path.name if path.is_absolute() or name.startswith("~") else name
 
 
 def device() -> str:
