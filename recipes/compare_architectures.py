@@ -41,7 +41,6 @@ from tfm_zoo.training.loop import Loop
 from tfm_zoo.training.models import longest_input
 from tfm_zoo.training.new_models import new_config, new_model, new_tokenizer
 from tfm_zoo.training.report import device
-from tfm_zoo.utils.published import shortened
 from tfm_zoo.training.run import Run, end_training, errors_in_one_line, start_accelerator
 from tfm_zoo.training.task import Task
 from tfm_zoo.training.tasks.language_modeling import (
@@ -51,6 +50,7 @@ from tfm_zoo.training.tasks.language_modeling import (
     LanguageModelingTask,
     load_corpus,
 )
+from tfm_zoo.utils.published import shortened
 
 logger = logging.getLogger(__name__)
 DEFAULT = Path(__file__).parent / "configs" / "architectures.yaml"

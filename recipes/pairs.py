@@ -29,10 +29,10 @@ from tfm_zoo.data.splits import DataOptions
 from tfm_zoo.hub.cards import table
 from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints
-from tfm_zoo.utils.published import command_line
 from tfm_zoo.training.run import keep_few_kernels
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 from tfm_zoo.training.trainer import keep_identity
+from tfm_zoo.utils.published import command_line
 from tfm_zoo.utils.quiet import silence_downloads, silence_interrupt, silence_progress_bars, silence_tokenizers
 
 logger = logging.getLogger("__main__")

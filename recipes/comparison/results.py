@@ -17,8 +17,8 @@ from tfm_zoo.data.splits import pluralize
 from tfm_zoo.hub.cards import table
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.report import device
-from tfm_zoo.utils.published import command_line
 from tfm_zoo.utils.locking import atomic_file
+from tfm_zoo.utils.published import command_line
 from tfm_zoo.visualization import TrainedModel, plot_comparison
 
 TEMPLATE = Path(__file__).with_name("results.md.j2")

@@ -117,7 +117,7 @@ def test_what_no_official_class_can_express_is_named(like, fields):
     [
         # What was changed after its conversion goes back to where it came from, or nowhere.
         ("RobertaForTokenClassification", None, {"sliding_window": 4}, "RobertaForTok.*sliding_window=4"),
-        ("FalconModel", None, {"hidden_dropout": 0.3}, r"FalconModel is the nearest, .*=0.3 \(it has 0.0\)\.$"),
+        ("FalconModel", None, {"hidden_dropout": 0.3}, r"Near it: FalconModel, .*=0.3 \(it has 0.0\)\.$"),
         ("RobertaModel", "TfmBertForNextSentencePrediction", {}, "TfmBertForNextSentencePrediction has no counterpart"),
         ("CLIPTextModel", None, {"pooled_position": "last"}, "pooled_position='last'"),
     ],

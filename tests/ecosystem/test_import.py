@@ -62,15 +62,15 @@ def test_whatever_is_imported_first(module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", ["list", "convert --help"])
+@pytest.mark.parametrize("arguments", ["list", "convert --help", "verify ./nowhere"])
 def test_the_command_starts_without_torch(arguments):
-    """`--help` and `list` import none of what takes seconds."""
+    """`--help`, `list` and a wrong name import nothing that takes seconds."""
     variables = {"PYTHONPATH": str(ROOT.parent), "PYTHONPROFILEIMPORTTIME": "1"}
     command = [sys.executable, "-m", "tfm_zoo", *arguments.split()]
-    lines = run(command, env=os.environ | variables).stderr.split("\n")
+    lines = run(command, env=os.environ | variables, check=False).stderr.split("\n")
     imported = {line.rpartition("|")[2].strip() for line in lines}
     assert "tfm_zoo.cli" in imported
-    assert not imported & {"torch", "transformers", "huggingface_hub", "numpy"}
+    assert not imported & {"torch", "transformers", "numpy"}
 
 
 @pytest.mark.parametrize("old", ["packing.linear", "hub.contents", "named_configs"])

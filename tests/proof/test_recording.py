@@ -17,6 +17,7 @@ from sentence_transformers.sentence_transformer.modules import Dense
 
 from tfm_zoo.proof.comparisons import changes, typed
 from tfm_zoo.proof.encoder import Encoder
+from tfm_zoo.proof.proof_file import canary_rows
 from tfm_zoo.proof.reading import Reading
 
 from ..command import tfm_zoo
@@ -69,16 +70,21 @@ def test_any_store(models, dump, tmp_path, monkeypatch):
     assert f"is recorded in {file}.proof.json; the model writes these vectors: 64 of 150 rows emb" in said
     assert "still fit: 64 rows" in verified(file, "--strict")
     assert f"holds the texts, so that {file} was not read" in verified(file, "--texts", file, code=1)
-    assert "--texts: there is no nowhere" in verified(file, "--texts", "nowhere", code=1)
+    assert "--texts: there is no file nowhere" in verified(file, "--texts", "nowhere", code=1)
     assert "still fit: 8 rows" in verified(tmp_path, "--rows", 8)
     assert "the proof holds 64 rows, fewer than the 900 that" in verified(tmp_path, "--rows", 900)
     rows = pd.read_parquet(file)
     rows.at[70, "vector"] = rows.at[71, "vector"]
     rows.to_parquet(file)
     assert "vectors among rows 64 to 127; the text and the vector do not fit in row 70" in verified(file, code=1)
-    file = dump(np.round(vectors_of(models / "bert"), 2))  # as packed weights write them: taken, and said
+    near = np.round(vectors_of(models / "bert"), 2)  # as packed weights write them: taken, and said
+    near[[*{*range(150)} - {*canary_rows(150, len(near[0]), 64)}]] += 0.005  # other rows are further off by chance
+    file = dump(near)
     said = recorded(models / "bert", file) + verified(file)
     assert "near these: 64 of 150 rows" in said and "(warning: they were only near when" in said
+    pd.read_parquet(file)[::-1].to_parquet(file)
+    assert "text and vector fit in dump.parquet: 150 of" in verified(file, code=1)
+    dump(near)
     edit(tmp_path, "dump.parquet.proof.json", computed={"dtype": "float32", "pack": "int8"})
     assert "near these" in recorded(models / "bert", file) and "warning" not in verified(file)
 

@@ -219,6 +219,10 @@ def test_texts_that_the_store_does_not_hold(root, tmp_path, keep_texts, monkeypa
     assert (", all 150 texts as recorded" in verified(tmp_path / "out")) != keep_texts
     monkeypatch.setattr("tfm_zoo.corpus.source.SMALL", 0)
     assert "; the texts of other rows were not compared" in verified(tmp_path / "out")
+    if not keep_texts:
+        for number, half in enumerate((texts()[:70], texts()[70:])):
+            pd.DataFrame({"text": half}).to_parquet(tmp_path / f"moved-{number}.parquet")
+        assert "still fit: 64 rows" in verified(tmp_path / "out", "--texts", tmp_path / "moved-*.parquet")
     pd.DataFrame({"text": [texts()[0], "Other", *texts()[2:]]}).to_parquet(tmp_path / "texts.parquet")
     other = "; the texts of other rows were not" if keep_texts else "among the texts of 86 other rows are some that w"
     assert other in verified(tmp_path / "out", "--whole", code=int(not keep_texts))
@@ -266,7 +270,10 @@ def test_a_run_that_goes_on_has_the_same_proof(root, tmp_path):
     (store / PARTS[1]).unlink()
     embed(root / "bert", root / "texts.parquet", store)
     assert json.loads((store / IN_FOLDER).read_text()) == before
-    (store / IN_FOLDER).unlink()
+    for name in (IN_FOLDER, PARTS[0]):
+        (store / name).unlink()
+    for words in (["verify", store], ["record", root / "bert", "--vectors", store]):
+        assert f"{store} is unfinished, with " in tfm_zoo(*words, code=1)
     embed(root / "bert", root / "texts.parquet", store)
     assert json.loads((store / IN_FOLDER).read_text()) == before
 

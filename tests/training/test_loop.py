@@ -281,7 +281,7 @@ def test_the_model_of_a_dead_run_is_not_the_best(loop, caplog):
     folder = dead.output_dir
     resumed = loop(output_dir=folder, resume_from_checkpoint=folder / "checkpoint-2", **options)
     evaluating(resumed, (0, 8.0), (0, 9.0)).train()
-    assert "holds another model than the best at checkpoint-2" in caplog.text
+    assert "has another model than the best at checkpoint-2" in caplog.text
     results = report.results_of(resumed.state)
     assert (results["best_step"], results["eval_loss"]) == (3, 8.0)
     assert same_weights(folder, folder / "checkpoint-3")

@@ -13,10 +13,10 @@ from accelerate.utils import DeepSpeedPlugin
 from tfm_zoo.hub import PushError
 from tfm_zoo.training import run
 from tfm_zoo.training.options import TrainingOptions
-from tfm_zoo.utils.published import command_line
 from tfm_zoo.training.run import end_training, errors_in_one_line, start_accelerator, tracker_values
 from tfm_zoo.training.sharding import set_engine
 from tfm_zoo.training.tasks.classification import ClassificationOptions
+from tfm_zoo.utils.published import command_line
 
 from ..recipes.conftest import forget_processes
 

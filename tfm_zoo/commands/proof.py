@@ -36,7 +36,8 @@ def verify(
     ] = None,
     rows: Annotated[int | None, typer.Option("--rows", help="For vectors: the number of rows to embed again.")] = None,
     texts: Annotated[
-        Path | None, typer.Option("--texts", "--text_file", help="For vectors: where the file of their texts is now.")
+        list[str] | None,
+        typer.Option("--texts", "--text_file", help="For vectors: where the files of their texts are now."),
     ] = None,
     whole: Annotated[
         bool,
@@ -86,15 +87,15 @@ def verify(
     {"source", "ok", "matrix": {...}}, with such a result for each release, the release that was "installed" and the
     "seconds" that it took.
     """
+    from ..converters.kinds import check_is_model, kind_of
     from ..converters.sources import MANIFEST, check_source, without_manifest
-    from ..proof.kinds import check_is_model, kind_of
 
     with errors_in_one_line(debug):
         try:  # what is wrong shows before `hub` is imported, which takes seconds
             kind = kind_of(source, against)
             options = {"revision": revision, "token": token, "trust_remote_code": trust_remote_code}
-            asked = {"model": model, "rows": rows, "texts": texts, "whole": whole, "code_only": code_only, "card": card}
-            check_options(kind, **asked, dtype=None if dtype == "auto" else dtype)
+            asked = {"model": model, "rows": rows, "texts": texts or None, "whole": whole, "code_only": code_only}
+            check_options(kind, **asked, card=card, dtype=None if dtype == "auto" else dtype)
             if kind == "model":
                 check_source(source, revision, token)
                 if card and (matrix or not Path(source).is_dir()):
@@ -110,10 +111,11 @@ def verify(
                     judge = partial(proof.verify_matrix, matrix=matrix) if matrix else proof.verify
                     found = judge(source, **options)
             elif matrix:
-                values = {"--model": model, "--rows": rows, "--texts": texts, "--manifest": manifest}
-                values |= {"--against": against, "--revision": revision, "--token": token}
+                values = [("--model", model), ("--rows", rows), *(("--texts", file) for file in texts or ())]
+                values += [("--manifest", manifest), ("--against", against)]
+                values += [("--revision", revision), ("--token", token)]
                 flags = {"--whole": whole, "--trust-remote-code": trust_remote_code, "--run-changed": run_changed}
-                words = [word for name, value in values.items() if value is not None for word in (name, str(value))]
+                words = [word for name, value in values if value is not None for word in (name, str(value))]
                 words += [name for name, is_on in flags.items() if is_on]
                 with working(f"Verifying {source}: in an environment for each release"):
                     from ..proof.matrix import verify_by_command, verify_matrix
@@ -122,7 +124,7 @@ def verify(
             elif kind == "vectors":
                 options |= {"model": model, "rows": rows, "proof": manifest, "run_changed": run_changed, "whole": whole}
                 with working(f"Verifying {source}: reading its files, then embedding rows again"):
-                    found = verify_vectors(source, texts, options)
+                    found = verify_vectors(source, texts or [], options)
             else:
                 with working(f"Verifying {source}: running it beside the model that it was made from"):
                     from ..proof import verify_export
@@ -167,20 +169,23 @@ def check_options(kind: str, **given: object) -> None:
 ARTICLES = {"model": "a model", "vectors": "a store of vectors", "export": "an export"}
 
 
-def verify_vectors(source: str, texts: Path | None, options: dict[str, Any]) -> "Verdict":
-    """Verifies vectors, whose texts may have to be read again: from a data set, or from where the file is now."""
+def verify_vectors(source: str, texts: Sequence[str], options: dict[str, Any]) -> "Verdict":
+    """Verifies vectors, whose texts may have to be read again: from a data set, or from where their files are now."""
+    from ..data.row_files import matching_files
     from ..proof.proof_file import proof_in
     from ..proof.vectors import verify_vectors
 
-    if texts and not texts.exists():
-        raise FileNotFoundError(f"--texts: there is no {texts}")
+    for name in texts:
+        if not matching_files(name):
+            folder = f", but a folder: name its files, such as {name}/*.parquet" if Path(name).is_dir() else ""
+            raise FileNotFoundError(f"--texts: there is no file {name}{folder}")
     asked, proof = [], options["proof"] or proof_in(Path(source))
 
     def corpus_of(place: dict[str, Any]) -> dict[str, Any]:
         """The texts of `--texts`, or those beside the vectors if they lay there, or those that were recorded."""
-        file = texts or (proof.parent / place["beside"] if "beside" in place else None)
-        named = {"dataset_name": None, "dataset_config_name": None, "split": [], "data_files": [str(file)]}
-        return place["corpus"] | (named if file else {})
+        files = texts or ([str(proof.parent / place["beside"])] if "beside" in place else [])
+        named = {"dataset_name": None, "dataset_config_name": None, "split": [], "data_files": files}
+        return place["corpus"] | (named if files else {})
 
     def digest_texts(place: dict[str, Any]) -> str | None:
         from ..corpus.source import Corpus, are_small, digest_of_texts
@@ -205,7 +210,10 @@ def verify_vectors(source: str, texts: Path | None, options: dict[str, Any]) -> 
     with silenced_loading():
         verdict = verify_vectors(source, read_texts=read_texts, digest_texts=digest_texts, **options)
     if texts and not asked and verdict.ok:
-        raise ValueError(f"--texts: {source} or its proof holds the texts, so that {texts} was not read: leave it out")
+        needless = ", ".join(texts)
+        raise ValueError(
+            f"--texts: {source} or its proof holds the texts, so that {needless} was not read: leave it out"
+        )
     return verdict
 
 
@@ -225,9 +233,9 @@ def record(
         typer.Option("--vector_column_name", "--vector-column-name", help="For vectors: their column (embedding)."),
     ] = None,
     texts: Annotated[
-        Path | None,
+        list[str] | None,
         typer.Option(
-            "--texts", "--text_file", help="For vectors: the file of the texts, if they are not in the same one."
+            "--texts", "--text_file", help="For vectors: the files of the texts, if they are not in the same one."
         ),
     ] = None,
     prompt: Annotated[str | None, typer.Option("--prompt", help="For vectors: the text put before each text.")] = None,
@@ -269,7 +277,7 @@ def record(
             options |= {"prompt": prompt, "max_length": max_length}
             options |= {"rows": rows, "keep_texts": keep_texts, "output": output}
             with working(f"Recording {vectors}: reading it, then embedding some rows again"):
-                recorded = record_vectors(model, vectors, texts, columns, options)
+                recorded = record_vectors(model, vectors, texts or [], columns, options)
             report(f"{vectors} is recorded in {recorded.path}; {recorded}")
             return
         if text_column or vector_column or texts or prompt or max_length:
@@ -287,19 +295,20 @@ def record(
 
 
 def record_vectors(
-    model: str, vectors: Path, texts: Path | None, columns: dict[str, str | None], options: dict[str, Any]
+    model: str, vectors: Path, texts: Sequence[str], columns: dict[str, str | None], options: dict[str, Any]
 ) -> "Recorded":
-    """Records vectors, whose texts may be in another file."""
+    """Records vectors, whose texts may be in other files."""
     from ..proof.proof_file import place_of
     from ..proof.recording import record_vectors
 
     with silenced_loading():
-        if texts is None:
+        if not texts:
             return record_vectors(model, vectors, **columns, **options)
         from ..corpus.source import Corpus, digest_of_texts, texts_again
 
-        corpus = Corpus.open(data_files=[str(texts.resolve())], text_column=columns.pop("text_column"))
+        files = [Path(name).resolve() for name in texts]
+        corpus = Corpus.open(data_files=[*map(str, files)], text_column=columns.pop("text_column"))
         place = {"corpus": corpus.source, "digest": digest_of_texts(corpus)}
-        if texts.resolve().parent == Path(options["output"] or place_of(vectors)).resolve().parent:
-            place["beside"] = texts.name  # it is found if both are moved
+        if [file.parent for file in files] == [Path(options["output"] or place_of(vectors)).resolve().parent]:
+            place["beside"] = files[0].name  # it is found if both are moved
         return record_vectors(model, vectors, texts=place, read_texts=texts_again, **columns, **options)

@@ -90,12 +90,20 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
             errors.append(error)
     if not fits:
         raise errors[0]
-    architecture, head, (fields, is_whole) = min(fits, key=lambda fit: distance(fit[2]))
-    blocking = {name: pair for name, pair in fields.items() if is_decisive(name) or not is_whole}
-    values = [f"{name}={value!r} (it has {other})" for name, (value, other) in blocking.items()]
-    if values:
-        nearest = f"{head.official} is the nearest, and lacks {', '.join(values)}"
-        raise ConversionError(f"No official class can express this model. {nearest}.")
+    fits.sort(key=lambda fit: distance(fit[2]))
+    near: dict[str, dict[str, tuple]] = {}  # classes, and what each lacks: more than another lacks is not told
+    for _, head, (fields, is_whole) in fits:
+        lacks = {name: pair for name, pair in fields.items() if is_decisive(name) or not is_whole}
+        if not any(lacks.keys() >= less.keys() for less in near.values()):
+            near[head.official] = lacks
+    if all(near.values()):
+        values = {
+            name: ", ".join(f"{field}={value!r} (it has {other})" for field, (value, other) in lacks.items())
+            for name, lacks in [*near.items()][:2]
+        }
+        told = "; ".join(f"{name}, which lacks {lacks}" for name, lacks in values.items())
+        raise ConversionError(f"No official class can express this model. Near it: {told}.")
+    architecture, head, (fields, _) = fits[0]
     return architecture, head, fields
 
 

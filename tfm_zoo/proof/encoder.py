@@ -12,10 +12,10 @@ import transformers
 from safetensors import SafetensorError
 from torch.nn.functional import normalize
 
+from ..converters.kinds import check_is_model
 from ..utils.quiet import silenced_loading, silenced_tokenizing
 from .contents import has_tokenizer
 from .fingerprints import temporarily, text_through
-from .kinds import check_is_model
 from .origin import origin_of
 from .poolings import POOLINGS
 from .reading import MODULES, POOLER, Reading

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .kinds import DECODER, ENCODER, file_of_export, is_ctranslate2
+from ..converters.kinds import DECODER, ENCODER, file_of_export, is_ctranslate2
 
 Tensors = dict[str, torch.Tensor]
 #: operators of ONNX that compute with rounded weights

@@ -9,6 +9,7 @@ import transformers
 from torch.nn.functional import cosine_similarity
 
 from ..converters.errors import ConversionError
+from ..converters.kinds import check_is_model, file_of_export
 from ..utils.quiet import silenced_loading
 from . import comparisons
 from .beside import compare_beside
@@ -16,7 +17,6 @@ from .comparisons import QUANTISED_TOLERANCE, TOLERANCE
 from .contents import read_json
 from .engines import Engine, open_export
 from .fingerprints import fixed_inputs, given, sample
-from .kinds import check_is_model, file_of_export
 from .manifest import FILE
 from .origin import origin_of
 from .reading import Reading

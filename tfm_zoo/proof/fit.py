@@ -73,7 +73,7 @@ def fit_of(stored: np.ndarray, made: np.ndarray) -> Fit:
     return Fit(np.nan_to_num(cosines, nan=-1), np.nan_to_num(differences, nan=np.inf), np.nan_to_num(lengths, nan=1))
 
 
-def bound_of(stored: str, dtype: str, agreement: dict | None = None) -> float:
+def bound_of(stored: str, dtype: str, agreement: dict | None = None, times: float = 1.05) -> float:
     """How far vectors may be from those that a model gives now.
 
     Args:
@@ -81,5 +81,6 @@ def bound_of(stored: str, dtype: str, agreement: dict | None = None) -> float:
         dtype: the type that the model is loaded in.
         agreement: how near they were to what the model gave when they were recorded. (What something else wrote, such
             as a packed model, does not come nearer later.)
+        times: how many times as far as then they may be.
     """
-    return max(STORED.get(stored, 1e-4), TOLERANCE.get(dtype, 1e-4)) + 1.05 * (agreement or {}).get("difference", 0)
+    return max(STORED.get(stored, 1e-4), TOLERANCE.get(dtype, 1e-4)) + times * (agreement or {}).get("difference", 0)

@@ -7,9 +7,9 @@ import transformers
 from huggingface_hub import HfApi
 
 from ..converters.config_reading import check_sizes
+from ..converters.kinds import check_is_model
 from ..converters.sources import check_source
 from .contents import ADAPTER, read_json
-from .kinds import check_is_model
 from .manifest import FILE, described, files_beside, fingerprint, tokenized, write
 from .origin import listed, origin_of
 from .verifying import check_files, class_of, find, load_in_fresh_process, loader_of, shapes_in

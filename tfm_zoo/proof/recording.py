@@ -16,7 +16,7 @@ from .model_manifest import manifest_of
 from .poolings import POOLINGS
 from .proof_file import CANARIES, canary_rows, packed, place_of, read_proof, write_proof
 from .reading import Reading, made_otherwise, named
-from .stores import Store
+from .stores import Store, unfinished
 from .trials import nearest
 
 #: rows that are looked through for texts and vectors in another order, and texts whose vectors are looked for
@@ -101,6 +101,8 @@ def record_vectors(
     """
     if rows < 1:
         raise ValueError(f"rows must be at least 1, not {rows}")
+    if said := unfinished(Path(vectors)):
+        raise ValueError(f"{said}.")
     store = Store(vectors, vector_column, None if texts else text_column)
     if not texts and store.text_column is None:
         where = "an array holds numbers alone" if store.is_array else f"the columns are {', '.join(store.columns)}"

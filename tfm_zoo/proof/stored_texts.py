@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from ..converters.kinds import CORPUS
 from .contents import read_json
 from .digests import digest_of_text
-from .kinds import CORPUS
 from .recording import DigestTexts, ReadTexts, all_texts, check_texts, counted
 from .stores import Store
 from .verdict import Verdict

@@ -9,12 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from .kinds import ARRAYS, FAISS
+from ..converters.kinds import ARRAYS, CORPUS, FAISS
+from .contents import read_json
 
 #: rows that are read at once
 ROWS = 4096
 #: the columns of texts and of vectors that are looked for where no name is given
 TEXT, VECTOR = "text", "embedding"
+
+
+def unfinished(path: Path) -> str | None:
+    """What is said of a folder that `predict.py` has not filled yet."""
+    about = path / CORPUS
+    wanted = read_json(about).get("rows", 0) if about.is_file() else 0
+    done = sum(parquet(part).metadata.num_rows for part in path.glob("*.parquet")) if wanted else 0
+    if done >= wanted:
+        return None
+    return f"{path} is unfinished, with {done:,} of {wanted:,} rows: give the command of predict.py again, to go on"
 
 
 class Store:

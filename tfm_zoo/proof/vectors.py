@@ -10,13 +10,13 @@ import numpy as np
 import torch
 import transformers
 
+from ..converters.kinds import CORPUS
 from . import comparisons
 from .contents import read_json, settings_in
 from .digests import digest_of_tokens
 from .encoder import Encoder
 from .fingerprints import places
 from .fit import Fit, bound_of, fit_of
-from .kinds import CORPUS
 from .model_manifest import compare_model, first_part
 from .origin import origin_of
 from .parts import Suspect, compare_parts, find_parts
@@ -25,13 +25,15 @@ from .reading import Reading, made_otherwise, named, sentences
 from .recording import DigestTexts, ReadTexts
 from .sentence_files import MODULES
 from .stored_texts import compare_all_texts, row_numbers, texts_again, texts_at
-from .stores import Store
+from .stores import Store, unfinished
 from .trials import nearest
 from .verdict import Verdict
 from .verifying import check_files, find, loader_of
 
 #: changed rows that are all embedded, so many of more; and rows that are embedded again to find out why vectors differ
 TRIED, MANY, SOME = 512, 64, 12
+#: how many times as far as the proof's rows other rows may be from what the model gives, where vectors are only near
+OTHER_ROWS = 3
 
 
 def verify_vectors(
@@ -128,6 +130,8 @@ def without_proof(source: str | Path) -> str:
         return f"{source} holds several proofs ({', '.join(proofs)}): name one of their files."
     if (about := Path(source) / CORPUS).is_file() and (kind := read_json(about).get("results")) != "embeddings":
         return f"{source} holds {kind} of texts: only vectors have a proof."
+    if said := unfinished(path):
+        return said
     start = f"{source} has no proof ({IN_FOLDER} in a folder, or .proof.json beside a file)"
     left = [each for each in path.parent.glob(f"*{BESIDE_FILE}") if path.is_file() and not store_of(each).exists()]
     renamed = f" If it was renamed, its proof may be {left[0]}: give that by --manifest." if left else ""
@@ -165,7 +169,7 @@ def try_rows(
         if not rows:
             continue
         stored, made = np.stack([vectors[row] for row in rows]), encoder.vectors([texts[row] for row in rows], reading)
-        fit, bound = fit_of(stored, made), bound_of(str(stored.dtype), encoder.dtype, saved["agreement"])
+        fit, bound = fit_of(stored, made), bound_of(str(stored.dtype), encoder.dtype, saved["agreement"], OTHER_ROWS)
         of = f" of {len(rows)} that were tried" if len(rows) < len(every) else ""
         if wrong := fit.worse(bound):
             distances = [f"cosine {fit.cosines[place]:.3f}, difference {fit.differences[place]:.1e}" for place in wrong]

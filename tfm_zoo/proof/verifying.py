@@ -17,13 +17,13 @@ from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from ..converters.checkpoint import WEIGHTS, open_weights
 from ..converters.config_reading import check_sizes
 from ..converters.errors import ConversionError
+from ..converters.kinds import check_is_model
 from ..converters.sources import check_folder, check_inside, download, not_on_hub, without_manifest
 from ..utils.pointers import refuse_pointers
 from ..utils.quiet import silenced_retrying
 from . import comparisons
 from .comparisons import TOLERANCE
 from .contents import CARD, UNREAD_FORMATS, files_in, is_unread, read_json, settings_in, weight_names_in
-from .kinds import check_is_model
 from .manifest import FILE
 from .origin import Origin, listed, origin_of
 from .verdict import Verdict

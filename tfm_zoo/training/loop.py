@@ -203,7 +203,7 @@ class Loop:
         saved_step = checkpoints.TrainState.read(self.output_dir).best_step if has_state else None
         (saved_step,) = broadcast_object_list([saved_step])
         if state.best_step is not None and state.best_step != saved_step:
-            logger.warning(f"{self.output_dir} holds another model than the best at {checkpoint.name}: choosing it anew")
+            logger.warning(f"{self.output_dir} has another model than the best at {checkpoint.name}: choosing it anew")
             state.best_metric = state.best_step = None
         self.state = replace(state, identity=self.state.identity)
         logger.info(f"Continuing from {checkpoint}, step {self.state.step} of {self.total_steps}")

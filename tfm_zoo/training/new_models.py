@@ -4,6 +4,7 @@
 """
 
 import difflib
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrained
 import tfm_zoo
 from tfm_zoo.training.models import WEIGHTS, Head, ModelAndTokenizer, check_vocabulary, label_fields, load_named
 from tfm_zoo.training.options import TrainingOptions, is_zoo
+
+logger = logging.getLogger(__name__)
 
 
 def model_with_labels(
@@ -70,7 +73,11 @@ def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedToke
     if size is None:
         usual = args.small_vocab_size
         size = getattr(known_config(args), "vocab_size", usual) if args.has_own_sizes else usual
-    return args.make_tokenizer(texts, size)
+    tokenizer = args.make_tokenizer(texts, size)
+    is_size = args.config_name in (None, *tfm_zoo.NAMED_CONFIGS)
+    other = "" if is_size else f"; --tokenizer_name {args.config_name} takes the one of --config_name"
+    logger.info(f"A new tokenizer of {len(tokenizer):,} tokens is made from the texts{other}")
+    return tokenizer
 
 
 def known_config(args: TrainingOptions) -> PreTrainedConfig:

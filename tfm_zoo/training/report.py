@@ -3,7 +3,6 @@
 import inspect
 import json
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
