@@ -49,16 +49,6 @@ def test_a_growing_layer_holds_what_a_dynamic_one_does(change):
     assert kept.equal(before)
 
 
-def test_a_growing_layer_does_not_move_what_it_holds():
-    """Nor copies reordered beams again."""
-    layer = TfmGrowingLayer()
-    layer.update(*states(5, 0))
-    places = {layer.update(*states(1, step))[0].data_ptr() for step in range(20)}
-    layer.reorder_cache(torch.tensor([1, 0]))
-    moved = {layer.keys.data_ptr(), *(layer.update(*states(1, step))[0].data_ptr() for step in range(20))}
-    assert len(places) == len(moved) == 1
-
-
 def test_copies_of_a_cache_grow_apart():
     first = TfmGrowingLayer()
     first.update(*states(4, 0))

@@ -58,13 +58,6 @@ def test_what_has_no_label_changes_nothing(head, task_class):
     torch.testing.assert_close(weights, wanted, rtol=0, atol=0)
 
 
-def test_numbers_all_count_whatever_they_are():
-    """-100, which marks a label that is missing, is a number like any other."""
-    task = classification.ClassificationTask.__new__(classification.ClassificationTask)
-    task.data, task.weights = classification.LabelledTexts({}, [], [], [], classification.NUMBERS), None
-    assert task.count_items({"labels": torch.full((2, 3), -100.0)})["loss_items"].tolist() == [3, 3]
-
-
 def test_dropout_is_on_in_training_and_off_in_evaluations(loop):
     """From the first step on, and after evaluations."""
     made, modes = loop(max_train_steps=3, eval_steps=1), []

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import transformers
+from huggingface_hub.errors import StrictDataclassFieldValidationError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 import tfm_zoo
@@ -59,7 +60,10 @@ def new_config(
         raise ValueError(said + advice * (not is_zoo(known)))
     saved = known.to_diff_dict() if args.config_name else {}  # as config.json has it
     changes = {names.get(name, name): value for name, value in (fields | overrides).items()}
-    config = type(known).from_dict(saved | changes)
+    try:
+        config = type(known).from_dict(saved | changes)
+    except StrictDataclassFieldValidationError as error:
+        raise ValueError(f"config_overrides: {error.__cause__}") from error
     head.check(config)
     check_vocabulary(tokenizer, config)
     return config
