@@ -20,7 +20,7 @@ IGNORED = -100  # the label of a position without one
 #: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (`ModelOutput` tells:
 #: from 5.24 on it has the old name as a property.)
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
-#: the option with a paged cache, which keeps documents apart itself. (What is a `Cache` there, `take_cache` takes out.)
+#: the option with a paged cache, which keeps documents apart itself; from 5.24 on also with a `Cache` (`take_cache`)
 PAGED = "cache"
 WRITES_PAGED = CACHE == "cache"  # attention writes to a paged cache from 5.24 on; before, transformers' kernels do
 #: names of torch's attention. `kernels.py` registers "varlen": sdpa, but torch's varlen kernel where it `takes_bounds`
@@ -158,7 +158,7 @@ class Batch(NamedTuple):
     kept: KeptTokens | None = None  # the tokens that are computed. `None`: all
     cache: Cache | None = None  # keys and values of earlier positions (of a target, without those of its source)
     returns_cache: bool = False  # whether the cache is in the outputs
-    attention_mask: object = None  # the caller's; in an encoder `None` if it hides nothing
+    attention_mask: object = None  # the caller's (encoder: `None` if it hides nothing), which ALiBi and decoders read
 
     @property
     def shape(self) -> tuple[int, int]:

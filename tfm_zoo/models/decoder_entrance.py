@@ -89,7 +89,7 @@ def decoder_layouts(
                 f"{keys} for layers with a window: it should be a dict, with a mask for each type of layer."
             )
     in_blocks = has_window and (cache is None or (isinstance(cache, DynamicCache) and cache.get_seq_length() == 0))
-    mask_options = {CACHE: cache}
+    mask_options = {CACHE: cache}  # (no `shows_weights`: where outputs of layers are asked for, nothing is left out)
     return find_layouts(stack, like, attention_mask, kept, documents=documents, in_blocks=in_blocks, **mask_options)
 
 

@@ -71,8 +71,8 @@ def encoder_batch(
 
 
 def known_padding(mask: object, documents, read_positions) -> tuple[object, KeptTokens | None]:
-    """Returns the mask, `None` if it surely hides no padding, and the tokens that are computed, `None`: all of them. On
-    a CPU the mask is read first, which is faster than a count. Other devices are waited for, for the count."""
+    """Returns the mask, `None` if it surely hides no padding, and the tokens that are computed, `None`: all of them. A
+    CPU first asks whether all is real, which is faster than a count. Another device is waited for once, for lengths."""
     if documents is None and not is_pad_mask(mask):
         return mask, None
     if documents is None and is_readable(mask) and mask.all():

@@ -29,7 +29,7 @@ class WithHead:
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if [*signature(cls.forward).parameters][1] == "inputs":  # a `forward` not wrapped yet
+        if "inputs" in signature(cls.forward).parameters:  # a `forward` not wrapped yet
             cls.forward = takes_inputs_of(cls.model_class, cls.forward)
 
     def __init__(self, config):
@@ -63,7 +63,7 @@ def takes_inputs_of(base_model: type, forward: Callable) -> Callable:
 
 def shown_signature(base_model: type, forward: Callable) -> tuple[Signature, list[str]]:
     """The signature that callers of a head see, and the names in it that are its base model's. As in official classes,
-    labels stand behind the embeddings, and options last. Left out are `read_positions`, which a head passes itself, and
+    labels follow `inputs_embeds`, and options come last. Left out are `read_positions`, which a head passes itself, and
     `batch`, which [`TfmEncoderDecoderModel`] passes to its stacks."""
     self_parameter, *base, kwargs = signature(base_model.forward).parameters.values()
     base = [each for each in base if each.name not in ("read_positions", "batch")]

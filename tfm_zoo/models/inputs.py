@@ -141,8 +141,8 @@ def check_labels(
 
 def default_positions(stack, given: torch.Tensor, mask=None, seen: int | torch.Tensor = 0) -> torch.LongTensor:
     """Positions `(batch or 1, length)` that a caller left out: from 0, after the `seen` ones in a cache. If the
-    configuration counts real tokens only, by their ids or by the mask, padding has position -1. Raises a `ValueError`
-    if there are more than the model has."""
+    configuration counts real tokens only, by their ids or (a decoder's) by the mask, padding has position -1. Raises a
+    `ValueError` if there are more than the model has."""
     config, length, most, count = stack.config, given.shape[1], stack.num_positions, None
     if config.position_ids_from_padding and is_pad_mask(mask) and not (isinstance(seen, int) and seen == 0):
         seen = mask[:, :-length].to(given.device).bool().sum(dim=1, keepdim=True)

@@ -42,13 +42,15 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         raise ValueError(
             f"attn_logit_softcapping={module.softcap}: {implementation!r} has no soft cap; choose 'eager'."
         )
-    is_cpu_sdpa = attend is sdpa_attention_forward and query.device.type == "cpu"  # (not a user's "sdpa")
+    is_cpu_sdpa = (
+        attend is sdpa_attention_forward and query.device.type == "cpu"
+    )  # (not a function that a user registered as "sdpa")
     if is_cpu_sdpa and module.choose_packed_kernel is not None and not is_traced(query):  # set by `inference/packing`
         packed = module.choose_packed_kernel(module, layout, query)
         if packed is not None:
             return packed
     # In a graph transformers' function stays, except with one query and grouped heads, where it would repeat the keys.
-    # (Not `is_traced`, which is true of fake tensors and under `vmap`, too.)
+    # (`is_traced`, which the other two questions here ask, is true of fake tensors and under `vmap`, too.)
     is_graph = is_cpu_sdpa and (torch.compiler.is_compiling() or torch.jit.is_tracing())
     is_grouped_step = is_cpu_sdpa and module.num_key_value_groups > 1 and query.shape[2] <= 1
     if module.layer_type == "linear_attention":
@@ -202,7 +204,7 @@ class DroppedAttention(torch.autograd.Function):
 
 def attend_apart(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
     """Calls a kernel sequence by sequence, and once for neighbours of one length where nothing forbids it.
-    `attention_mask`, of the padded batch, is whole; `layout.masks` are its parts."""
+    `attention_mask`, of the padded batch, is not read: `layout.masks` are its parts."""
     kept, masks = layout.queries, layout.masks
     if layout.window is not None:  # [`attend_in_blocks`] takes places instead of a mask
         masks = (kept.indices % kept.shape[1])[None].split(kept.lengths, dim=1)
@@ -223,7 +225,7 @@ def attend_by_bounds(attend: Callable, layout: Layout, module, query, key, value
     """Calls a kernel once for all sequences, laid end to end, with the bounds of each."""
     for side, kept in (("q", layout.queries), ("k", layout.keys)):
         kwargs[f"cu_seq_lens_{side}"], kwargs[f"max_length_{side}"] = kept.bounds, max(kept.lengths)
-    if (key.shape[0], key.shape[2]) == layout.keys.shape:  # a source's, not in one row yet
+    if (key.shape[0], key.shape[2]) == layout.keys.shape:  # a source's, which a cache keeps padded
         key, value = (layout.keys.keep(heads.transpose(1, 2)).transpose(1, 2) for heads in (key, value))
     return attend(module, query, key, value, None, **kwargs)
 

@@ -31,7 +31,7 @@ class TfmLayer(GradientCheckpointingLayer):
 
     With `use_parallel_residual`: `x + attention(norm(x)) + mlp(norm'(x))` (GPT-NeoX), or one norm for both (GPT-J).
 
-    The arguments are those of [`TfmAttention`], without `stack_config`, and the class of the feed-forward.
+    The arguments are `mlp_class`, and those of [`TfmAttention`] but `stack_config`.
     """
 
     def __init__(self, config, layer_idx: int, layer_type: str, is_causal: bool, mlp_class: type[nn.Module]):
@@ -90,7 +90,7 @@ class TfmAttention(nn.Module):
         layer_idx: the layer's number, by which it finds its part of a cache.
         layer_type: `"full_attention"`, `"sliding_attention"` or `"linear_attention"`.
         is_causal: whether a position sees only itself and those before it.
-        stack_config: gives sizes, and what follows from them. (Not stored: a copy would not follow `config`.)
+        stack_config: gives sizes, in an encoder-decoder those of the stack. (Not stored: a copy would not follow.)
     """
 
     attend_biased = None  # DeBERTa's: calls a kernel with a bias of scores that follows from queries and keys
@@ -114,7 +114,7 @@ class TfmAttention(nn.Module):
         self.q_norm = make_head_norm(stack_config, heads)
         self.k_norm = make_head_norm(stack_config, key_heads)
         rotates = config.position_embedding_type == "rotary" and config.no_rope_layers[layer_idx]
-        norms_last = config.qk_norm == "turned_head"
+        norms_last = config.qk_norm == "turned_head"  # after the rotation
         steps = [("norm_step", config.qk_norm and not norms_last), ("rotate_step", rotates), ("norm_step", norms_last)]
         steps += [("rotate_value_step", rotates and config.rotary_value), ("scale_step", config.scales_queries)]
         self.steps = [step for step, is_taken in steps if is_taken]  # methods that queries, keys and values pass

@@ -128,7 +128,7 @@ class TfmCrossAttention(TfmAttention):
     """Attention of the decoder to the encoder's last hidden state, without positions and windows."""
 
     def forward(
-        self, hidden_states, states, keys_kept, layout, both_caches
+        self, hidden_states, source_states, keys_kept, layout, both_caches
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns what [`TfmAttention`] returns, for the decoder's hidden states `(rows, length, hidden_size)` and the
         fields of a [`Source`]. Consecutive rows may share one source, as the beams of a sentence do."""
@@ -136,7 +136,7 @@ class TfmCrossAttention(TfmAttention):
         if source_cache is not None and both_caches.is_updated.get(self.layer_idx):
             key, value = source_cache.layers[self.layer_idx].keys, source_cache.layers[self.layer_idx].values
         else:
-            key, value = self.k_proj(states), self.v_proj(states)
+            key, value = self.k_proj(source_states), self.v_proj(source_states)
             if keys_kept is not None:
                 key, value = keys_kept.restore(key), keys_kept.restore(value)
             key, value = (each.unflatten(-1, (-1, self.head_dim)).transpose(1, 2) for each in (key, value))
@@ -148,7 +148,7 @@ class TfmCrossAttention(TfmAttention):
 
         query, (rows, length, _) = self.q_proj(hidden_states), hidden_states.shape
         # In mode "whole", queries are laid in as many rows as keys: 4 beams of a sentence `(4, 1, width)` end to end,
-        # `(1, 4, width)`. In other modes they are laid in one row, if they are not already.
+        # `(1, 4, width)`. In other modes they are one row (by bounds, of all rows of a whole batch).
         query_rows = key.shape[0] if layout.mode == "whole" else 1
         queries_per_row = max(rows, 1) // max(query_rows, 1) * length  # (not -1, which an empty batch leaves open)
         width = query.shape[-1]  # tensor parallelism leaves some of the heads to other processes
@@ -204,7 +204,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         Args:
             encoder_hidden_states: `(batch, source length, hidden_size)`.
             encoder_attention_mask, source_kept: the source's mask, and its kept tokens, as [`read_source`] takes them.
-            batch: by [`decoder_batch`] of the target's inputs; pass the same `past_key_values` and `position_ids` too.
+            batch: by [`decoder_batch`] of the target's inputs; pass `position_ids` and both `past_key_values` too.
         """
         states, source_mask = encoder_hidden_states, encoder_attention_mask
         if batch is None:
@@ -214,7 +214,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
             batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs)
             check_source(self.config, states.shape[:2], source_mask, tokens, past_key_values)
         source = read_source(self, states, source_mask, batch, past_key_values, source_kept)
-        # Embeddings read positions from `batch`. Flash attention reads this argument, to tell packed documents apart.
+        # Embeddings read positions from `batch`. In a graph, flash attention tells documents apart by this argument.
         outputs = self.run(batch, source, position_ids=position_ids, **kwargs)
         outputs.past_key_values = source.both_caches if batch.returns_cache else None  # (from 5.24 on: sets `cache`)
         return outputs
@@ -275,23 +275,23 @@ class TfmEncoderDecoderModel(TfmEncoderDecoderPreTrainedModel):
             decoder_input_ids = source_as_target(self.config, input_ids)
         past_key_values = take_cache(past_key_values, kwargs)
         # Both sides are checked before either of them runs.
-        tokens = Tokens(one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_"), position_ids=decoder_position_ids)
-        batch = decoder_batch(
-            self.decoder, tokens, decoder_attention_mask, past_key_values, use_cache, kwargs, read_positions
+        target = Tokens(one_of(decoder_input_ids, decoder_inputs_embeds, "decoder_"), position_ids=decoder_position_ids)
+        target_batch = decoder_batch(
+            self.decoder, target, decoder_attention_mask, past_key_values, use_cache, kwargs, read_positions
         )
         source_mask, source_kept = default_mask(self.config, input_ids, attention_mask), None
         if encoder_outputs is None:
             source_tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
             source_batch = encoder_batch(self.encoder, source_tokens, source_mask, kwargs, takes_documents=False)
-            check_source(self.config, source_batch.shape, source_mask, tokens, past_key_values)
+            check_source(self.config, source_batch.shape, source_mask, target, past_key_values)
             # (The encoder is called as a module, for hooks and FSDP. It restores padding, and `read_source` drops it.)
             encoder_outputs = self.encoder(batch=source_batch, return_dict=True, **kwargs)
             source_mask, source_kept = source_batch.attention_mask, source_batch.kept
         else:
             encoder_outputs = as_encoder_outputs(self.config, encoder_outputs)
-            check_source(self.config, encoder_outputs.last_hidden_state.shape[:2], source_mask, tokens, past_key_values)
+            check_source(self.config, encoder_outputs.last_hidden_state.shape[:2], source_mask, target, past_key_values)
         outputs = self.decoder(
-            batch=batch,
+            batch=target_batch,
             encoder_hidden_states=encoder_outputs.last_hidden_state,
             encoder_attention_mask=source_mask,
             source_kept=source_kept,

@@ -117,7 +117,7 @@ class TfmGPTModel(TfmStack, TfmGPTPreTrainedModel):
         past_key_values = take_cache(past_key_values, kwargs)
         tokens = Tokens(one_of(input_ids, inputs_embeds), token_type_ids, position_ids)
         batch = decoder_batch(self, tokens, attention_mask, past_key_values, use_cache, kwargs, read_positions)
-        # Embeddings read positions from `batch`. Flash attention reads this argument, to tell packed documents apart.
+        # Embeddings read positions from `batch`. In a graph, flash attention tells documents apart by this argument.
         return self.run(batch, position_ids=position_ids, **kwargs)
 
 
@@ -168,7 +168,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
         targets, read = kwargs.pop("shift_labels", None), None
         if labels is not None or targets is not None:
             shape, name = given_in(inputs).shape[:2], "labels" if targets is None else "shift_labels"
-            self.check_labels(labels, shape)
+            self.check_labels(labels, shape)  # (values are checked behind the shift)
             targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if targets is None else targets
             self.check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)
             # A label's own position counts as read, too. So a full row keeps its last token, which predicts nothing.

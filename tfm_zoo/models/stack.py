@@ -65,7 +65,7 @@ class TfmEmbeddings(nn.Module):
         make_types = partial(TfmTypesAndTasks, config.task_type_vocab_size) if self.has_tasks else nn.Embedding
         self.embed_token_types = make_types(config.type_vocab_size, width) if config.type_vocab_size else None
         self.token_types_as_tokens = config.token_types_as_tokens
-        self.first_row = config.first_position or config.position_offset  # the row of position 0 in a table
+        self.first_row = config.first_position or config.position_offset  # of position 0 (RoBERTa's, or OPT's)
         self.norm = make_norm(config, width) if config.embedding_norm else multiplier(config.embedding_multiplier)
         self.dropout = nn.Dropout(config.embedding_dropout)
         self.projection = nn.Linear(width, config.hidden_size) if width != config.hidden_size else None
