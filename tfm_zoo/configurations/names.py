@@ -1,5 +1,5 @@
 """Names of fields: two for one field, misspelt ones, and those of other families. [`register`] gives configurations the
-last three functions as methods. By themselves, those of a checkpoint's own code take names as they are."""
+last three functions as methods. Without `tfm_zoo`, a checkpoint's own configuration does not check names."""
 
 from dataclasses import fields
 from difflib import get_close_matches

@@ -43,8 +43,8 @@ FAMILIES |= {"TfmGPT": "gpt", "TfmEncoderDecoder": "encoder_decoder"}
 class Architecture:
     """One official architecture."""
 
-    model_type: str  # its name in `config.json`; a variant, which shares that with another table, has its own
-    variant_of: str | None = None  # the name that it shares
+    model_type: str  # its name here: that in `config.json`, but for a variant of another table, which has its own
+    variant_of: str | None = None  # the name in `config.json` that a variant shares
     is_variant: Callable[[Fields], bool] = lambda fields: False  # whether a configuration of that name is one of it
     title: str  # its name in messages and lists
     models: tuple[str, ...] = ()  # models that have other names, for lists
@@ -56,7 +56,7 @@ class Architecture:
     #: what files call fields of the configuration -> what the official class calls them
     stored_fields: Mapping[str, str] = field(default_factory=dict)
     heads: tuple[Head, ...]  # every head that both sides have; the base model, if both have that, first
-    #: the class of its encoder, where sentence-transformers reads that alone; T5's is one of the heads
+    #: the official class of its encoder, where sentence-transformers reads that alone; T5's is one of the heads
     encoder: str | None = None
     tokenizer: str | None = None  # its class, for checkpoints that do not say
     #: where its classes are: modules of torch have settings, no configuration; of some checkpoints, nowhere

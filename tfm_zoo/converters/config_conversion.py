@@ -91,15 +91,15 @@ def to_zoo_config(
     try:
         check_unread(architecture, official)
         for rule in rules:
-            zoo = rule.to_zoo(official, zoo) | zoo
+            zoo = rule.to_zoo(official, zoo) | zoo  # what is overridden stays
     except ArithmeticError as error:  # a division by a size of 0
         raise ConversionError(f"{architecture.title} with these fields is not converted: {error}") from error
     read = read_by_rules(architecture, official)
     unread = {name: value for name, value in official.items() if name not in read}
     common = {name: official[name] for name in COMMON & official.keys()}
     common |= of_others(architecture, config_class, unread)
-    renamed = COMMON | common.keys() | {rule.official for rule in rules if isinstance(rule, Field)}
-    rest = {name: value for name, value in official.items() if name not in renamed}
+    elsewhere = COMMON | common.keys() | {rule.official for rule in rules if isinstance(rule, Field)}
+    rest = {name: value for name, value in official.items() if name not in elsewhere}
     origin = {"model_type": architecture.model_type} | rest
     try:
         return config_class(**with_labels(common, overrides) | merged(config_class, zoo, overrides), official=origin)
@@ -140,8 +140,8 @@ def check_official(architecture: Architecture, rules: Iterable[ConfigRule], offi
 
 
 def check_unread(architecture: Architecture, official: Fields) -> None:
-    """Refuses an official configuration with a field that no rule reads, unless it is what it is by default, given the
-    fields that are read, or is known to change no output. What the rules of any head read counts."""
+    """Refuses an official configuration with a field that no rule of any head reads, unless its value is the default of
+    the class beside the other fields, or the field is known to change no output."""
     if architecture.library == "torch":  # the zoo itself lists the settings of modules
         return
     known = read_by_rules(architecture, official) | COMMON | WITHOUT_EFFECT

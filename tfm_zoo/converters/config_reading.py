@@ -41,7 +41,7 @@ def check_sizes(
     would take hours, or more memory than there is.
 
     Layers may share their tensors, as ALBERT's do, packed weights have fewer rows, and a part of a configuration may be
-    of a tower that the checkpoint leaves out. So what is made in a moment always passes.
+    of a tower that the checkpoint leaves out. So what is made in a moment always passes, such as 100 layers.
     """
     stacks, largest = ([max(shape, default=0) for shape in shapes if len(shape) >= rank] for rank in (3, 1))
     widest = 8 * max(largest, default=0)

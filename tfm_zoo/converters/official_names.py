@@ -17,7 +17,7 @@ def canonical_name(architecture: Architecture, name: str) -> str:
     rules = architecture.tensor_rules(architecture.heads)
     prefixes = ("", *(f"{prefix}." for prefix in architecture.other_prefixes))
     inner_names = tuple(name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix))
-    sides = ("", "encoder.") if architecture.encoder else ("",)  # an encoder of its own names its tensors without it
+    sides = ("", "encoder.") if architecture.encoder else ("",)  # (a class of the encoder alone leaves out "encoder.")
     full_names = (f"{architecture.prefix}.{side}{inner_name}" for side in sides for inner_name in inner_names)
     for full_name in (name, *full_names):
         full_name = first_name(rules, full_name)

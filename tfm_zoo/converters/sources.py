@@ -20,7 +20,7 @@ from .errors import ConversionError
 
 #: what is written to OUT lies in `.OUT.partial` until it is whole, and the OUT that it replaces in `old` there
 UNFINISHED, OLD = ".partial", "old"
-#: what `tfm_zoo.hub` writes beside a model
+#: the manifest beside a model (`tfm_zoo/proof/manifest.py`)
 MANIFEST = "zoo_manifest.json"
 #: files of sentence-transformers beside a model: how a text becomes a vector
 OF_SENTENCES = ("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "[0-9]*_*/*")

@@ -106,7 +106,8 @@ def zoo_names(model: PreTrainedModel) -> dict[str, str]:
 def by_canonical_name(architecture: Architecture, checkpoint: Checkpoint) -> dict[str, LazyTensor]:
     """A checkpoint's tensors under the names that the rules have."""
     canonical = {name: canonical_name(architecture, name) for name in checkpoint.tensors}
-    # If a checkpoint holds a tensor under two names, the official model reads the second: that one comes last here.
+    # If a checkpoint holds a tensor under two names, the official model reads the one that is not the rule's own: that
+    # one comes last here, and wins.
     order = sorted(canonical, key=lambda name: not name.endswith(canonical[name]))
     return {canonical[name]: checkpoint.tensors[name] for name in order}
 
@@ -134,7 +135,8 @@ def misfits_of(step: Step, tensors: dict[str, LazyTensor], parameters: list[torc
 
 
 def declined_by(skeleton: PreTrainedModel, architecture: Architecture, names: Iterable[str]) -> set[str]:
-    """The official tensors that a zoo class leaves unread: for an encoder alone, those of the decoder."""
+    """The official names of tensors that a zoo class leaves unread, by its own patterns: for an encoder alone, those
+    of the decoder."""
     patterns = skeleton._keys_to_ignore_on_load_unexpected
     if not patterns:
         return set()

@@ -101,8 +101,8 @@ class TfmRotaryEmbedding(TfmConstants):
         make_frequencies = ROPE_INIT_FUNCTIONS.get(self.rope_type, self.compute_default_rope_parameters)
         inv_freq, self.attention_scaling = make_frequencies(self.config)
         self.max_seq_len_cached = self.original_max_seq_len = self.config.max_position_embeddings
-        signs = torch.tensor([-1.0, 1.0]).repeat_interleave(len(inv_freq))  # of sines, as `rotate` reads them
-        return {"inv_freq": inv_freq, "original_inv_freq": inv_freq.clone(), "signs": signs}
+        signs = torch.ones_like(inv_freq)  # of sines, as `rotate` reads them: minus one for the first half
+        return {"inv_freq": inv_freq, "original_inv_freq": inv_freq.clone(), "signs": torch.cat((-signs, signs))}
 
     @staticmethod
     def compute_default_rope_parameters(config, *args, **kwargs) -> tuple[torch.Tensor, float]:

@@ -5,7 +5,7 @@
 
 from typing import TYPE_CHECKING
 
-import transformers  # noqa: F401, with which the zoo is plugged in: before the files here, so that no file is half imported
+import transformers  # noqa: F401, which imports `tfm_zoo.plugin`: first, so that no file here is half imported then
 
 from ..utils.importing import names_from
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 PACKAGE = Path(__file__).parents[1]
-#: the files beside this one that it uses, without the package that they are in
+#: a package of the files beside this one, which it uses without their own. (`models/batch.py` knows hooks by its name.)
 NEIGHBOURS = "files_of_the_hub"
 
 
@@ -22,7 +22,7 @@ def check(folder: Path, model_class: str, loader: str, dtype: str, saved: dict |
     Args:
         model_class: a class of transformers.
         loader: whose code is run: "transformers", "tfm_zoo", or "folder", the checkpoint's own.
-        saved: the manifest to compare with; without one, what the first would hold is found out.
+        saved: the manifest to compare with; `None`: what a first one would hold is computed.
     """
     import torch
     import transformers
@@ -65,7 +65,8 @@ def check(folder: Path, model_class: str, loader: str, dtype: str, saved: dict |
     elif was:
         inputs = fingerprints.given(was["inputs"], model.dtype)
         yield fingerprints.compute(model, inputs, labels=was.get("labels") or {})
-    if saved.get("tokenizer") if saved else contents.has_tokenizer(folder):
+    has_tokenizer = bool(saved.get("tokenizer")) if saved else contents.has_tokenizer(folder)
+    if has_tokenizer:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **trust)
         yield {"tokenizer": fingerprints.text_through(tokenizer)}
 

@@ -48,15 +48,19 @@ RENAMED = {"torch_dtype", "rope_theta", "rope_scaling", "num_labels"}
 
 def compare_versions(saved: dict, origin: Origin, verdict: Verdict) -> None:
     """Notes the versions that saved the checkpoint; checks that its code is that of the `tfm_zoo` that says to have
-    saved it, file by file, and warns if another version is installed. (What `record` wrote, which says what loading
-    left unmatched, may be of any code.)"""
+    saved it, file by file, and warns if another version is installed. (What `record` wrote may be of any code.)"""
     verdict.figures["saved_by"] = {name: saved[name] for name in ("tfm_zoo", "transformers", "torch")}
     version = saved["tfm_zoo"]
-    shipped = {} if "loading" in saved else releases().get(version, {})
+    shipped = {} if is_by_record(saved) else releases().get(version, {})
     others = [name for name, digest in sorted(saved["code"].items()) if shipped.get(name, digest) != digest]
     verdict.differences += [not_shipped(name, version) for name in others]
     if origin.version not in (None, __version__):
         verdict.warnings.append(f"its code is that of tfm_zoo {origin.version}; {__version__} is installed")
+
+
+def is_by_record(saved: dict) -> bool:
+    """Whether `record` wrote the manifest: it notes what loading left unmatched."""
+    return "loading" in saved
 
 
 def not_shipped(name: str, version: str) -> str:
@@ -64,11 +68,11 @@ def not_shipped(name: str, version: str) -> str:
 
 
 def compare_release(saved: dict, origin: Origin, verdict: Verdict) -> None:
-    """Checks that code which is not loaded is whose the manifest says: where it has the names of the zoo's files, it is
-    the zoo's, and of a release that is known here."""
+    """For code that is read and not run: checks that it is of the release that the manifest names, as far as its files
+    have names of the zoo's."""
     verdict.differences += origin.foreign
     verdict.differences += [not_shipped(name, origin.version) for name in origin.changed]
-    if origin.files and not origin.is_released and "loading" not in saved and saved["tfm_zoo"] not in releases():
+    if origin.files and not origin.is_released and not is_by_record(saved) and saved["tfm_zoo"] not in releases():
         verdict.differences.append(
             f"tfm_zoo {saved['tfm_zoo']}, which is to have saved it, is not a release known here"
         )
@@ -119,7 +123,7 @@ def another_class(saved: dict, settings: dict, source: str | Path) -> str | None
 def other_files(saved: dict, folder: Path, verdict: Verdict) -> dict[str, set[str]]:
     """The other files that loading may read and that are not those that were recorded, by what has become of them.
 
-    A manifest that was not completed lacks them, since a model is saved first; what lies beside it is named.
+    A manifest lacks them from when a model is saved until `complete_manifest` adds them; what lies there is named.
     """
     names = files_in(folder) - saved["code"].keys()
     if (recorded := saved.get("files")) is None:
@@ -129,7 +133,8 @@ def other_files(saved: dict, folder: Path, verdict: Verdict) -> dict[str, set[st
         return {}
     now = digests_of_files(folder, names | recorded.keys())  # an earlier version read what this one leaves out
     added = now.keys() - recorded.keys() - code_in(folder)
-    if strays := added & {*files_of_model(folder)[1]}:
+    _, others = files_of_model(folder)
+    if strays := added & {*others}:
         verdict.warnings.append(f"files were added that do not belong to the model: {listed(strays)}")
     return {
         LOST: recorded.keys() - now.keys(),
@@ -239,7 +244,7 @@ def changed_in(before: dict[str, str], now: dict[str, str]) -> set[str]:
 
 
 def compare_named_code(saved: dict, settings: dict, verdict: Verdict) -> None:
-    """Checks that the settings name the code that they named."""
+    """Notes code that settings name, and did not name when they were recorded; and the reverse."""
     for file, both in both_settings(saved, settings).items():
         named = [{name: one for name, one in fields.items() if any(named_by({name: one}, file))} for fields in both]
         verdict.differences += [f"{file}: {change}" for change in changes(*named)]
@@ -254,13 +259,14 @@ def compare_settings(saved: dict, settings: dict, loaded: dict, folder: Path, ve
             verdict.differences.append(f"{file} {'is missing' if file in saved['settings'] else 'was not recorded'}")
         found = [f"{file}: {change}" for change in changes(*both, loaded.get(file, ({}, {})))]
         harmless = [one for one in found if one.partition(" was ")[0].endswith((f" {HARMLESS}", f".{HARMLESS}"))]
+        # (Code that settings name was compared before.)
         verdict.differences += [one for one in found if one not in (*verdict.differences, *harmless)]
         verdict.warnings += [f"{one}, which changes no output" for one in harmless]
 
 
 def typed(before: dict, now: dict, folder: Path) -> tuple[dict, dict]:
-    """The fields of two settings. If one alone names a type, and it is that of all weights of the folder, in which they
-    are loaded without it, both name it."""
+    """The fields of two settings. A type that one of them leaves out counts as written if all weights of the folder
+    have it."""
     old, new = (fields.get("dtype") or fields.get("torch_dtype") for fields in (before, now))
     if bool(old) == bool(new) or [old or new] != [*types_in(folder)]:
         return before, now
@@ -270,7 +276,8 @@ def typed(before: dict, now: dict, folder: Path) -> tuple[dict, dict]:
 
 def compare_loaded(saved: dict, loaded: dict, changed: set[str], whole: bool, verdict: Verdict) -> None:
     """Checks that the model that `check.py` loaded has its files' weights, no others, and computes what it did.
-    `changed`: the weights whose files are others; `whole`: whether files of the tokenizer may be others."""
+    `changed`: the weights whose files are others; `whole`: files have changed, so that the tokenizer's vocabulary and
+    rules are compared, too."""
     compare_loading(saved, loaded, verdict)
     verdict.add("weights are not as in their file once loaded", loaded["changed"])
     if saved["fingerprint"] is None:

@@ -40,6 +40,7 @@ UNREAD = (
     *("events.out.*", "optimizer.*", "scheduler.*", "rng_state*", "scaler.pt", "*predictions*"),
     *UNREAD_FORMATS,
 )
+#: folders that runs and other programs leave behind
 LEFT_FOLDERS = (".*", "__pycache__", "runs", "logs", "wandb", "checkpoint-*")
 #: files that may name code: settings of models (a `config.json` may name another one that takes its place), of
 #: tokenizers, of processors and of adapters, and what sentence-transformers reads
@@ -104,7 +105,8 @@ def targets_in(folder: Path) -> Iterator[tuple[str, str, bool]]:
 def named_by(content: Any, file: str, fields: frozenset[str] = frozenset()) -> Iterator[tuple[str, bool]]:
     """What settings name as code, at whatever depth, and whether it is looked for in the folder alone: classes of an
     `auto_map`, pipelines, modules and activations of sentence-transformers that are not known, libraries of adapters,
-    and kernels from the Hub. `file`: the name of the file; `fields`: those that it is in."""
+    kernels from the Hub, generation of one's own, and a configuration whose name is not looked into. `file`: the name
+    of the file; `fields`: those that it is in."""
     if isinstance(content, dict | list):
         for name, value in content.items() if isinstance(content, dict) else ((None, value) for value in content):
             if name == "auto_map":
@@ -116,10 +118,10 @@ def named_by(content: Any, file: str, fields: frozenset[str] = frozenset()) -> I
         is_activation = is_unknown and fields & ACTIVATION_FIELDS
         is_kernel = "/" in target and any(str(field).endswith("_implementation") for field in fields)
         is_library = not target.startswith(KNOWN_LIBRARIES) and fields & LIBRARY_FIELDS
-        is_hidden = "configuration_files" in fields and not CONFIG.fullmatch(target)
+        is_unseen = "configuration_files" in fields and not CONFIG.fullmatch(target)
         if fields & {"auto_map", "impl"} or (is_unknown and fields & MODULE_FIELDS):
             yield target, bool(TARGET.fullmatch(target))
-        elif is_kernel or is_library or is_hidden or is_activation or "custom_generate" in fields:
+        elif is_kernel or is_library or is_unseen or is_activation or "custom_generate" in fields:
             yield target, False
 
 

@@ -102,7 +102,8 @@ def ramp(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def given(kept: dict[str, list], dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    """The inputs of a fingerprint, which keeps ids and, of a [`ramp`], the shape. (One of version 0.2 keeps values.)"""
+    """The inputs of a fingerprint, which keeps ids, in two dimensions or more, and of a [`ramp`] the shape, in one.
+    (One of version 0.2 keeps values.)"""
     inputs = {name: torch.tensor(values) for name, values in kept.items()}
     return {
         name: ramp(kept[name], dtype) if one.ndim == 1 else one.to(dtype) if one.is_floating_point() else one
@@ -117,8 +118,8 @@ def takes_all(reads: Mapping[str, Parameter]) -> bool:
 def sequences(config: Any, vocab_size: int, length: int = 12, first: int | None = None) -> dict[str, torch.LongTensor]:
     """Two sequences of ids from all over the vocabulary, the second padded at its end, and their mask: `(2, length)`.
 
-    They end with the model's end-of-sequence token, and are shorter if it has fewer positions. `first`: where these
-    begin in its table. `None`: behind the padding's, unless the configuration says it.
+    They end with the model's end-of-sequence token, and are shorter if it has fewer positions. `first`: the row
+    of its table at which these begin. `None`: the configuration's, or else the one behind the padding's.
     """
     pad, bos, eos = (getattr(config, f"{name}_token_id", None) for name in ("pad", "bos", "eos"))
     positions = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None) or length

@@ -42,7 +42,7 @@ def write_manifest(
 
 def complete_manifest(folder: str | Path) -> None:
     """Adds to the manifest of a model what was saved beside it since, such as its tokenizer: digests of all files that
-    loading may read, and what the tokenizer makes of a text. It is no longer sound then to save another one there."""
+    loading may read, and what the tokenizer makes of a text. What is saved there later does not fit the manifest."""
     path = Path(folder, FILE)
     saved = json.loads(path.read_text(encoding="utf-8"))
     try:

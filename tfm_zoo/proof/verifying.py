@@ -28,7 +28,8 @@ from .manifest import FILE
 from .origin import Origin, listed, origin_of
 from .verdict import Verdict
 
-#: the types of what a manifest has, and of what it may have
+#: the types of what a manifest has, and of what it may have. `...` stands for a field of any name. (`reading` says
+#: how a text becomes a vector.)
 FORM = {
     **{"tfm_zoo": "", "transformers": "", "torch": "", "tested": {...: []}, "loading": {...: []}, "tokenizer": {}},
     **{"settings": {...: {}}, "code": {...: ""}, "weights": {...: ""}, "files": {...: ""}, "types": [], "reading": {}},
@@ -201,7 +202,7 @@ def read_manifest(folder: Path, path: Path | None = None) -> dict[str, Any]:
     try:
         shapes = shapes_in(folder)
     except ConversionError:  # of files that are not whole, which is a difference
-        shapes = [()] * len(saved["weights"])
+        shapes = [()] * len(saved["weights"])  # not known: only their number is checked
     if shapes:
         check_sizes(folder / "config.json", read_json(folder / "config.json"), shapes)
     return saved
@@ -215,13 +216,14 @@ def shapes_in(folder: Path) -> list[torch.Size]:
 
 
 def misfits(value: Any, form: Any, name: str = "") -> Iterator[str]:
-    """The names of what is missing, or has another type than in `form`, where `{...: form}` stands for all fields."""
+    """The names of what is missing, or has another type than in `form`."""
     if value is None and name in MAY_BE_NONE:
         return
     if not isinstance(value, type(form)):
         yield name
     elif isinstance(form, dict):
-        for field in value if ... in form else (field for field in form if field in value or field not in OPTIONAL):
+        needed = [field for field in form if field in value or field not in OPTIONAL]
+        for field in value if ... in form else needed:
             yield from misfits(value.get(field), form.get(field, form.get(...)), f"{name}.{field}".lstrip("."))
 
 
