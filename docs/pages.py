@@ -1,5 +1,7 @@
 """The pages that are made of the code: `python docs/pages.py` writes them anew."""
 
+import ast
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import Field, fields
@@ -31,6 +33,11 @@ may have hyphens. *Kept*: a resumed run must have the value with which it began.
 `finetune_reranker.py` also take all options of transformers' [`TrainingArguments`]({url}).
 
 ## Of all recipes with the zoo's own loop
+"""
+FILES = """# Every file in a line
+
+What each file of the package is, by its own first sentence. Rooms stand as in
+[CONTRIBUTING](../CONTRIBUTING.md#where-a-thing-lives): each may import from those above it.
 """
 URL = "https://huggingface.co/docs/transformers/main_classes/trainer#transformers.TrainingArguments"
 TASKS = "tfm_zoo.training.tasks"
@@ -112,7 +119,32 @@ def options() -> str:
 
 
 #: file -> what makes it
-PAGES = {ROOT / "docs" / "architectures.md": architectures, ROOT / "recipes" / "options.md": options}
+def first_sentence(file: Path) -> str:
+    """Of a file's docstring, on one line."""
+    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    text = re.sub(r"\[(`[^`]+`)\]", r"\1", " ".join(text.split("\n\n")[0].split()))
+    return re.split(r"(?<=\.)(?<!al\.)\s", text)[0]
+
+
+def files() -> str:
+    package, contributing = ROOT / "tfm_zoo", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = [
+        name for line in contributing.splitlines() if line.startswith("| `") for name in re.findall(r"`(\w+)`", line)
+    ]
+    rooms = [room for name in dict.fromkeys(named) if (room := package / name).is_dir()]
+    pages = [FILES]
+    for room in [package, *rooms]:
+        found = sorted(room.rglob("*.py") if room != package else room.glob("*.py"))
+        rows = [[f"`{file.relative_to(room)}`", first_sentence(file)] for file in found if file.name != "__init__.py"]
+        pages.append(f"## {room.name}\n\n{table(['file', 'is'], rows)}\n")
+    return "\n".join(pages)
+
+
+PAGES = {
+    ROOT / "docs" / "architectures.md": architectures,
+    ROOT / "docs" / "files.md": files,
+    ROOT / "recipes" / "options.md": options,
+}
 
 if __name__ == "__main__":
     for path, page in PAGES.items():

@@ -1,4 +1,4 @@
-"""What `tfm-zoo convert --quantize` measures a model on, before and after: texts, and of a classifier a metric."""
+"""What `convert` measures a model on before and after it rounds weights: texts, and of a classifier a metric."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
