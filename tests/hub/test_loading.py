@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from tfm_zoo import TfmBertForSequenceClassification, TfmEncoderDecoderForConditionalGeneration, TfmGPTForCausalLM
+from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.hub import push
 from tfm_zoo.proof import verify
-from tfm_zoo.proof.manifest import FILE
 
 from ..forks import with_transformers
 from ..tiny import DECODERS, ENCODER_DECODERS, ENCODERS, HEADS, tiny_model
@@ -96,7 +96,7 @@ def test_with_the_zoo_imported_before_or_after(checkpoints, tmp_path):
     assert_same([outputs for _, outputs in first + after], [wanted] * 4)
     assert [module for module, _ in after] == ["transformers_modules", "tfm_zoo"]
     own, package = ({path.name for path in (tmp_path / "False" / kind).iterdir()} for kind in ("own", "package"))
-    assert FILE not in own and package == own | {FILE}
+    assert MANIFEST not in own and package == own | {MANIFEST}
 
 
 @pytest.mark.usefixtures("here")

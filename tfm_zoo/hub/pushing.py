@@ -14,12 +14,11 @@ from huggingface_hub.utils import validate_repo_id
 
 from .. import __version__
 from ..converters.config_reading import check_names
-from ..converters.sources import check_inside, no_folder
+from ..converters.sources import MANIFEST, check_inside, no_folder
 from ..families.auto_classes import FAMILIES
 from ..proof.bill import check_drop
 from ..proof.comparisons import compare_code, compare_named_code, compare_weights
 from ..proof.contents import CARD, read_json, settings_in, weight_names_in
-from ..proof.manifest import FILE
 from ..proof.model_files import files_of_model
 from ..proof.origin import listed
 from ..proof.verdict import Verdict
@@ -115,7 +114,7 @@ def checked_files(folder: Path, native: bool, max_drop: float | None) -> dict[st
     check_names(folder / "config.json", config)
     if max_drop is not None:
         check_drop(config, str(folder), max_drop)
-    saved = read_manifest(folder) if FILE in files else None
+    saved = read_manifest(folder) if MANIFEST in files else None
     if not native:
         check_unchanged(folder, saved)
         check_code(config, folder, files)
@@ -123,7 +122,7 @@ def checked_files(folder: Path, native: bool, max_drop: float | None) -> dict[st
         logger.warning(f"{folder}: not pushed, as no part of the model: {listed(left)} (add them with `hf upload`)")
     if saved and (recorded := saved.get("files")) and not recorded.keys().isdisjoint(left):
         kept = {name: digest for name, digest in recorded.items() if name not in left}
-        return files | {FILE: f"{json.dumps(saved | {'files': kept}, indent=1)}\n".encode()}
+        return files | {MANIFEST: f"{json.dumps(saved | {'files': kept}, indent=1)}\n".encode()}
     return files
 
 
@@ -141,12 +140,12 @@ def told_if_unreachable(api: HfApi, later: str) -> Iterator[None]:
 
 def check_whole(folder: Path, files: dict[str, Path], native: bool) -> None:
     """Refuses a folder without configuration or weights or, unless it is `native`, without manifest."""
-    wanted = ("config.json", *(() if native else (FILE,)), *weight_names_in(folder))
+    wanted = ("config.json", *(() if native else (MANIFEST,)), *weight_names_in(folder))
     missing = [name for name in wanted if name not in files]
     missing += [] if any(name.endswith(".safetensors") for name in files) else ["weights"]
     if missing:
         kind = "model" if native else "zoo model"
-        hint = f" {OFFICIAL}" if missing == [FILE] else ""
+        hint = f" {OFFICIAL}" if missing == [MANIFEST] else ""
         raise FileNotFoundError(f"{folder} is not a folder of a {kind}: it lacks {', '.join(missing)}.{hint}")
 
 

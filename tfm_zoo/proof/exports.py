@@ -10,6 +10,7 @@ from torch.nn.functional import cosine_similarity
 
 from ..converters.errors import ConversionError
 from ..converters.kinds import check_is_model, file_of_export
+from ..converters.sources import MANIFEST
 from ..utils.quiet import silenced_loading
 from . import comparisons
 from .beside import compare_beside
@@ -17,7 +18,6 @@ from .comparisons import QUANTISED_TOLERANCE, TOLERANCE
 from .contents import read_json
 from .engines import Engine, open_export
 from .fingerprints import fixed_inputs, given, sample
-from .manifest import FILE
 from .origin import origin_of
 from .reading import Reading
 from .reference import POOLED, SENTENCE, Reference, Tensors, vectors_of
@@ -107,7 +107,7 @@ def recorded_inputs(
     model = reference.model
     if "input_ids" not in reference.reads:
         raise ValueError(f"{source} is a {type(model).__name__}, which reads no texts: it is not compared here.")
-    if manifest is None and not (folder / FILE).is_file():
+    if manifest is None and not (folder / MANIFEST).is_file():
         verdict.warnings.append(f"{source} was not recorded (`tfm-zoo record`): compared with what it computes now")
         return with_mask(next(fixed_inputs(model)))
     try:

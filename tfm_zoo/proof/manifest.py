@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from .. import __version__
-from ..converters.sources import MANIFEST as FILE
+from ..converters.sources import MANIFEST
 from ..utils.locking import atomic_file
 from ..utils.quiet import silenced_trying
 from .bill import bill_in
@@ -36,14 +36,14 @@ def write_manifest(
     try:
         manifest["fingerprint"] = fingerprint(model, state_dict)
     except Exception as error:
-        logger.warning(f"{FILE} in {folder} keeps no outputs to compare with later: {error!r}")
-    write(manifest, folder / FILE)
+        logger.warning(f"{MANIFEST} in {folder} keeps no outputs to compare with later: {error!r}")
+    write(manifest, folder / MANIFEST)
 
 
 def complete_manifest(folder: str | Path) -> None:
     """Adds to the manifest of a model what was saved beside it since, such as its tokenizer: digests of all files that
     loading may read, and what the tokenizer makes of a text. What is saved there later does not fit the manifest."""
-    path = Path(folder, FILE)
+    path = Path(folder, MANIFEST)
     saved = json.loads(path.read_text(encoding="utf-8"))
     try:
         made = tokenized(path.parent)

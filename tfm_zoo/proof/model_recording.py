@@ -8,9 +8,9 @@ from huggingface_hub import HfApi
 
 from ..converters.config_reading import check_sizes
 from ..converters.kinds import check_is_model
-from ..converters.sources import check_source
+from ..converters.sources import MANIFEST, check_source
 from .contents import ADAPTER, read_json
-from .manifest import FILE, described, files_beside, fingerprint, tokenized, write
+from .manifest import described, files_beside, fingerprint, tokenized, write
 from .origin import listed, origin_of
 from .verifying import check_files, class_of, find, load_in_fresh_process, loader_of, shapes_in
 
@@ -83,7 +83,7 @@ def record(
     except ValueError as error:
         whose = f" ({origin})" if origin.files else ""
         raise ValueError(f"{source} cannot be recorded: {error}{whose}") from error
-    path = Path(output or place / FILE)
+    path = Path(output or place / MANIFEST)
     write(described(place) | files_beside(place) | held, path)
     return path
 
@@ -104,7 +104,7 @@ def propose(path: Path, repo_id: str, token: str | None = None, revision: str | 
     """Opens a pull request on the Hub that adds a manifest to a repository; returns its address."""
     commit = HfApi(token=token).upload_file(
         path_or_fileobj=path,
-        path_in_repo=FILE,
+        path_in_repo=MANIFEST,
         repo_id=repo_id,
         revision=revision,
         create_pr=True,

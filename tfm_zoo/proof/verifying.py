@@ -18,13 +18,12 @@ from ..converters.checkpoint import WEIGHTS, open_weights
 from ..converters.config_reading import check_sizes
 from ..converters.errors import ConversionError
 from ..converters.kinds import check_is_model
-from ..converters.sources import check_folder, check_inside, download, not_on_hub, without_manifest
+from ..converters.sources import MANIFEST, check_folder, check_inside, download, not_on_hub, without_manifest
 from ..utils.pointers import refuse_pointers
 from ..utils.quiet import silenced_retrying
 from . import comparisons
 from .comparisons import TOLERANCE
 from .contents import CARD, UNREAD_FORMATS, files_in, is_unread, read_json, settings_in, weight_names_in
-from .manifest import FILE
 from .origin import Origin, listed, origin_of
 from .verdict import Verdict
 
@@ -82,7 +81,7 @@ def verify(
     """
     if dtype not in ("auto", *TOLERANCE):
         raise ValueError(f"dtype={dtype!r} should be one of: auto, {', '.join(TOLERANCE)}.")
-    folder = find(source, revision, token, needed=None if manifest else FILE)
+    folder = find(source, revision, token, needed=None if manifest else MANIFEST)
     saved = read_manifest(folder, Path(manifest) if manifest else None)
     config, settings, origin = read_json(folder / "config.json"), settings_in(folder), origin_of(folder)
     verdict = Verdict(str(source), code=str(origin))
@@ -166,7 +165,7 @@ def class_of(config: dict[str, Any]) -> str:
     return auto
 
 
-def find(source: str | Path, revision: str | None, token: str | None, needed: str | None = FILE) -> Path:
+def find(source: str | Path, revision: str | None, token: str | None, needed: str | None = MANIFEST) -> Path:
     """The folder of a checkpoint, downloaded where it is on the Hub; `needed`: a manifest that it should have."""
     if Path(source).is_dir():
         refuse_pointers(source)
@@ -190,7 +189,7 @@ def find(source: str | Path, revision: str | None, token: str | None, needed: st
 
 def read_manifest(folder: Path, path: Path | None = None) -> dict[str, Any]:
     """The manifest of a checkpoint's folder, in it or at `path`; a ValueError says what it lacks."""
-    path = path or folder / FILE
+    path = path or folder / MANIFEST
     saved = read_json(path)
     if "canaries" in saved:
         raise ValueError(f"{path} is the proof of vectors, and {folder} is a model: verify the vectors with --model.")
@@ -230,7 +229,7 @@ def misfits(value: Any, form: Any, name: str = "") -> Iterator[str]:
 def check_files(folder: Path, *names: str) -> None:
     """Refuses a folder if a file, or one of these names, lies elsewhere; and one with links to folders, which
     are not looked into."""
-    check_inside(folder, (*names, FILE, CARD, *weight_names_in(folder), *sorted(files_in(folder))))
+    check_inside(folder, (*names, MANIFEST, CARD, *weight_names_in(folder), *sorted(files_in(folder))))
     links = [path for path in folder.rglob("*") if path.is_symlink() and path.is_dir()]
     if wrong := sorted(str(path) for path in links if not is_unread(path.relative_to(folder))):
         raise ValueError(f"{listed(wrong)}: a link to a folder. A checkpoint's folders must lie inside it.")
