@@ -2,30 +2,35 @@
 
 python recipes/predict.py MODEL --data_files 'corpus/*.parquet' --keep_columns text --output_dir vectors
 python recipes/search.py vectors "a heist that goes wrong" "two friends on a journey" --top 3
+python recipes/search.py vectors vectors-of-may "a heist that goes wrong"
 
 All vectors are held in memory, and each is compared. `results/search.md` shows the lines alone, and FAISS.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from os.path import isfile, join
 from textwrap import shorten
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
-from trained import loading, open_config
+from trained import loading, open_config, parsed
+
+from tfm_zoo import CorpusReader
+from tfm_zoo.corpus.folder import ABOUT, ResultsFolder
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False, description="Search texts by meaning.")
-    parser.add_argument("output_dir", type=Path, help="folder of vectors that predict.py wrote")
-    parser.add_argument("questions", nargs="+", metavar="question", help="what to look for")
+    parser.add_argument("output_dir", help="folder of vectors that predict.py wrote")
+    parser.add_argument("questions", nargs="+", metavar="question", help="what to look for, or another such folder")
     parser.add_argument("--top", type=int, default=3, help="texts to print for each question (default: 3)")
+    parser.add_argument("--model", help="where the model is now, if it was moved")
     parser.add_argument("--prompt_name", help="one of the prompts that the model names, for questions")
     parser.add_argument("--trust_remote_code", action="store_true", help="run a Hub model's code; a folder's is run")
-    args = parser.parse_args(argv)
+    args = parsed(parser, argv)
     try:
         search(args, parser.error)
     except (OSError, ValueError) as reason:
@@ -34,36 +39,56 @@ def main(argv: list[str] | None = None) -> None:
 
 def search(args: argparse.Namespace, error: Callable[[str], None]) -> None:
     """Print for each question the nearest texts: the cosine, the row, and the columns that were kept beside it."""
-    if not (args.output_dir / "_corpus.json").is_file():
-        error(f"{args.output_dir}: not a folder that predict.py wrote (--output_dir)")
-    about = json.loads((args.output_dir / "_corpus.json").read_text("utf-8"))
-    if about["results"] != "embeddings":
-        error(f"{args.output_dir} holds {about['results']}, and a search needs vectors")
-    args.model, args.revision = about["source"], None
-    open_config(args, None, "gives no vectors", error)
-    questions = normalized(embedded(args, about))
-    table = pq.read_table(args.output_dir).combine_chunks()
-    if not about["keep_columns"]:
-        print("(numbers of rows alone: predict.py keeps texts beside vectors with --keep_columns)", file=sys.stderr)
-    vectors = normalized(np.stack(table["embedding"].to_numpy()))
+    names = [args.output_dir, *(name for name in args.questions if isfile(join(name, ABOUT)))]
+    args.questions = [text for text in args.questions if text not in names]
+    if not args.questions:
+        error(f"give a question, too: {' and '.join(names)} are folders of vectors")
+    folders = {name: about_of(name, error) for name in names}
+    questions = normalized(embedded(args, folders, error))
+    tables = {name: pq.read_table(name).combine_chunks() for name in folders}
+    vectors = {name: normalized(np.stack(table["embedding"].to_numpy())) for name, table in tables.items()}
     for question, vector in zip(args.questions, questions, strict=True):
         print(question)
-        cosines = vectors @ vector
-        for row in np.argsort(-cosines)[: args.top].tolist():
-            kept = {name: shorten(str(table[name][row]), 100, placeholder=" ...") for name in about["keep_columns"]}
-            shown = kept.values() if len(kept) < 2 else (f"{name}={value}" for name, value in kept.items())
-            print(f"{cosines[row]:8.3f}  {table['id'][row]}  {'  '.join(shown)}")
+        cosines = {name: vectors[name] @ vector for name in folders}
+        found = [(near[row], name, row) for name, near in cosines.items() for row in np.argsort(-near)[: args.top]]
+        for cosine, name, row in sorted(found, reverse=True)[: args.top]:
+            line = shown(tables[name], row, folders[name]["keep_columns"])
+            print(f"{cosine:8.3f}  {line if len(folders) == 1 else f'{name}  {line}'}")
 
 
-def embedded(args: argparse.Namespace, about: dict) -> np.ndarray:
-    """The vectors of the questions, `(questions, size)`, made as those of the texts were."""
-    import tfm_zoo
+def about_of(name: str, error: Callable[[str], None]) -> dict:
+    """What `predict.py` says of a folder that it wrote."""
+    if not isfile(join(name, ABOUT)):
+        error(f"{name}: not a folder that predict.py wrote (--output_dir)")
+    about = ResultsFolder(name).about()
+    if about["results"] != "embeddings":
+        error(f"{name} holds {about['results']}, and a search needs vectors")
+    if not about["keep_columns"]:
+        print(f"({name}: numbers of rows alone; predict.py keeps texts with --keep_columns)", file=sys.stderr)
+    return about
 
+
+def embedded(args: argparse.Namespace, folders: dict[str, dict], error: Callable[[str], None]) -> np.ndarray:
+    """The vectors of the questions, `(questions, size)`, made as those of the texts in all folders were."""
+    about = folders[args.output_dir]
+    advice = "" if args.model else "; if it was moved, give --model"
+    args.model, args.revision = args.model or ResultsFolder(args.output_dir).source, None
+    open_config(args, None, "gives no vectors", lambda reason: error(reason + advice))
     options = {name: about[name] for name in ("pooling", "max_length", "dtype")} | loading(args)
-    reader = tfm_zoo.CorpusReader.from_pretrained(args.model, prompt_name=args.prompt_name, **options)
-    if reader.digest != about["model"]:
-        raise ValueError(f"{args.output_dir} holds vectors of another model than {args.model} is now")
+    reader = CorpusReader.from_pretrained(args.model, prompt_name=args.prompt_name, **options)
+    for name, other in folders.items():
+        ResultsFolder(name).check_model(reader)
+        for field in ("pooling", "size", "prompt"):
+            if other[field] != about[field]:
+                error(f"{name} has {field} {other[field]!r}, and {args.output_dir} {about[field]!r}: search each alone")
     return np.stack([result["embedding"] for result in reader(args.questions)])
+
+
+def shown(table: pa.Table, row: int, columns: list[str]) -> str:
+    """A row's number, and what was kept of it."""
+    kept = {name: shorten(str(table[name][row]), 100, placeholder=" ...") for name in columns}
+    values = kept.values() if len(kept) < 2 else (f"{name}={value}" for name, value in kept.items())
+    return f"{table['id'][row]}  {'  '.join(values)}"
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:

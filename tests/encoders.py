@@ -1,14 +1,12 @@
-"""Tiny encoders, with files of sentence-transformers and without, texts for them, and changes to such a folder."""
+"""Tiny encoders, with files of sentence-transformers and without, and texts for them."""
 
 import json
 import random
 import string
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -77,13 +75,3 @@ def write_files(
 def write(path: Path, content: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content))
-
-
-def weights(change: Callable[[dict], dict]) -> Callable[[Path], None]:
-    """What changes the tensors of a folder."""
-
-    def act(folder: Path) -> None:
-        path = folder / "model.safetensors"
-        save_file(change(load_file(path)), path, metadata={"format": "pt"})
-
-    return act

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from tfm_zoo.corpus.folder import LOCK
+from tfm_zoo.corpus.run import CorpusRun
+from tfm_zoo.corpus.source import Corpus
 
 from .. import encoders
 
@@ -23,3 +25,8 @@ def encoder(tmp_path_factory) -> Path:
 
 def contents(out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in out.iterdir() if path.name != LOCK}
+
+
+def run(reader, files, out, keep=("place",), rows_per_part=30) -> dict[str, bytes]:
+    CorpusRun(Corpus.open(data_files=files, keep=keep), reader, out, rows_per_part)()
+    return contents(out)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ..recipes.conftest import run_python
 from .conftest import contents
 
 pytestmark = pytest.mark.slow
@@ -46,8 +47,7 @@ def wait_for_parts(process: subprocess.Popen, out: Path) -> list[psutil.Process]
 @pytest.fixture(scope="module")
 def undisturbed(command, tmp_path_factory) -> dict[str, bytes]:
     out = tmp_path_factory.mktemp("alone") / "out"
-    process = start(PREDICT, *command(out))
-    assert "tokens/s" in process.communicate()[1] and process.returncode == 0 and len(contents(out)) == 32
+    assert "tokens/s" in run_python(PREDICT, *command(out)).stderr and len(contents(out)) == 32
     return contents(out)
 
 
@@ -59,8 +59,8 @@ def test_two_processes_that_are_killed(command, undisturbed, tmp_path):
     process.communicate()
     psutil.wait_procs(family)
     assert 5 <= len([*out.glob("part-*")]) < 30
-    process = start(*LAUNCH, *command(out))
-    assert process.communicate() and process.returncode == 0 and contents(out) == undisturbed
+    run_python(*LAUNCH, *command(out))
+    assert contents(out) == undisturbed
 
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install '.[ray]'")

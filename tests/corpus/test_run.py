@@ -1,6 +1,7 @@
 """A corpus becomes a folder of parts: each whole or absent, the same whoever writes them."""
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import datasets
@@ -18,7 +19,8 @@ from tfm_zoo.corpus.run import CorpusRun
 from tfm_zoo.corpus.source import Corpus, Cursor
 
 from ..encoders import save
-from .conftest import contents
+from ..hub.editing import edit
+from .conftest import contents, run
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +37,6 @@ def files(texts, tmp_path) -> list[str]:
     return [str(tmp_path / "*.parquet")]
 
 
-def run(reader, files, out, keep=("place",), rows_per_part=30) -> dict[str, bytes]:
-    CorpusRun(Corpus.open(data_files=files, keep=keep), reader, out, rows_per_part)()
-    return contents(out)
-
-
 def test_results_beside_the_columns(reader, files, texts, tmp_path):
     """As `datasets`, pandas and Arrow read them. A file that two patterns name is read once."""
     run(reader, [*files, str(tmp_path / "1.*")], out := tmp_path / "out", keep=["place", "note", "text"])
@@ -50,7 +47,7 @@ def test_results_beside_the_columns(reader, files, texts, tmp_path):
     expected = np.stack([result["embedding"] for result in reader(texts)])
     np.testing.assert_allclose(np.stack(pd.read_parquet(out)["embedding"]), expected, atol=2e-6)
     about = json.loads((out / ABOUT).read_text())
-    assert (about["rows"], about["model"], about["pooling"]) == (100, reader.digest, "mean")
+    assert (about["rows"], about["model"], about["pooling"]) == (100, reader.digests[0], "mean")
 
 
 def test_a_run_goes_on(reader, files, tmp_path):
@@ -65,23 +62,31 @@ def test_a_run_goes_on(reader, files, tmp_path):
     assert (out / "part-000001.parquet").stat().st_mtime_ns == before
 
 
-def in_splits(rows: datasets.Dataset) -> datasets.DatasetDict:
-    return datasets.DatasetDict({"train": rows.select(range(50, 99)), "test": rows.select(range(50))})
+def test_a_model_that_was_saved_again_goes_on(encoder, reader, files, tmp_path, monkeypatch):
+    """From another directory, too. What libraries write where they save a model changes no result."""
+    undisturbed = run(reader, files, out := tmp_path / "out")
+    shutil.copytree(encoder, tmp_path / "model")
+    edit(tmp_path / "model", "config.json", use_cache=False, dtype=...)
+    monkeypatch.chdir(tmp_path)
+    again = CorpusReader.from_pretrained("model", pooling="mean", window=8)
+    assert run(again, files, out) == undisturbed and again.digests[0] != reader.digests[0]
 
 
 WRITERS = {
-    "csv": lambda rows, path: rows.to_csv(path),
-    "tsv": lambda rows, path: rows.to_csv(path, sep="\t"),
-    "jsonl": lambda rows, path: rows.to_json(path),
-    "txt": lambda rows, path: path.write_text("\n".join(rows["text"])),
-    "folder": lambda rows, path: [part.to_parquet(path / f"{name}.parquet") for name, part in in_splits(rows).items()],
-    "saved": lambda rows, path: in_splits(rows).save_to_disk(path),
+    "csv": lambda rows, _, path: rows.to_csv(path),
+    "tsv": lambda rows, _, path: rows.to_csv(path, sep="\t"),
+    "jsonl": lambda rows, _, path: rows.to_json(path),
+    "txt": lambda rows, _, path: path.write_text("\n".join(rows["text"])),
+    "folder": lambda _, splits, path: [part.to_parquet(path / f"{name}.parquet") for name, part in splits.items()],
+    "saved": lambda _, splits, path: splits.save_to_disk(path),
 }
 
 
 @pytest.mark.parametrize("kind", WRITERS)
 def test_kinds_of_data(reader, texts, tmp_path, kind):
-    WRITERS[kind](datasets.Dataset.from_dict({"text": texts[1:]}), data := tmp_path / f"data.{kind}")
+    rows, data = datasets.Dataset.from_dict({"text": texts[1:]}), tmp_path / f"data.{kind}"
+    splits = datasets.DatasetDict({"train": rows.select(range(50, 99)), "test": rows.select(range(50))})
+    WRITERS[kind](rows, splits, data)
     source = {"dataset_name": str(data), "split": ["test", "train"]} if data.is_dir() else {"data_files": [str(data)]}
     CorpusRun(Corpus.open(**source, keep=["text"]), reader, tmp_path / "out")()
     assert pq.read_table(tmp_path / "out")["text"].to_pylist() == texts[1:]
@@ -97,7 +102,7 @@ def test_another_run_in_the_folder(reader, files, texts, tmp_path):
     for message, by, options in (
         ("rows_per_part 30, and this run has 20", reader, {"rows_per_part": 20}),
         (r"keep_columns \['place'\], and this run has \[\]", reader, {"keep": ()}),
-        (f"model '{reader.digest}', and this run has '{other.digest}'", other, {}),
+        (f"than the model of .*: `tfm-zoo verify {out} --model {tmp_path / 'other'}` names what", other, {}),
         ("rows 100, and this run has 200", reader, {}),
         ("rows_per_part must be at least 1, not 0", reader, {"rows_per_part": 0}),
     ):

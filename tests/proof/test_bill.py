@@ -13,7 +13,7 @@ from tfm_zoo.hub import push
 from tfm_zoo.proof.bill import allowed_drop, bill_of, rank_correlation
 
 from ..command import tfm_zoo
-from ..encoders import make, texts, tokenizer
+from ..encoders import save, texts, tokenizer
 from ..tiny import tiny_model
 
 SPLIT = {"text": texts(60), "label": [number % 3 for number in range(60)]}
@@ -22,8 +22,7 @@ SPLIT = {"text": texts(60), "label": [number % 3 for number in range(60)]}
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("bills") / "official"
-    make("BertForSequenceClassification", num_labels=3).save_pretrained(folder)
-    tokenizer().save_pretrained(folder)
+    save(folder, "BertForSequenceClassification", files=False, num_labels=3)
     pd.DataFrame(SPLIT).rename(columns={"text": "a", "label": "b"}).to_csv(folder.parent / "split.csv", index=False)
     named = SPLIT | {"label": [f"LABEL_{label}" for label in SPLIT["label"]]}
     DatasetDict(some=Dataset.from_dict(named)).save_to_disk(folder.parent / "named")

@@ -164,8 +164,7 @@ def test_onnx(models, tmp_path):
 @pytest.mark.slow
 def test_ctranslate2(tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
-    make("RobertaModel", max_position_embeddings=130, type_vocab_size=1).save_pretrained(tmp_path / "model")
-    tokenizer().save_pretrained(tmp_path / "model")
+    save(tmp_path / "model", "RobertaModel", files=False, max_position_embeddings=130, type_vocab_size=1)
     edit(tmp_path / "model", CONFIG, position_embedding_type="absolute")
     ctranslate2.converters.TransformersConverter(str(tmp_path / "model")).convert(str(tmp_path / "engine"))
     said = verified(tmp_path / "engine", "--against", tmp_path / "model")

@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +20,9 @@ from tfm_zoo.proof.proof_file import canary_rows
 from tfm_zoo.proof.reading import Reading
 
 from ..command import tfm_zoo
-from ..encoders import CUT, PROMPT, save, texts, weights, write_files
-from ..hub.editing import edit
+from ..encoders import CUT, PROMPT, save, texts, write_files
+from ..hub.editing import edit, tensors
+from .test_vectors import verified
 
 READING = Reading(prompt=PROMPT, max_length=CUT, pooling="mean", normalize=True)
 
@@ -48,9 +48,6 @@ def dump(tmp_path) -> Callable[..., Path]:
         return tmp_path / name
 
     return make
-
-
-verified = partial(tfm_zoo, "verify")
 
 
 def recorded(model: Path, vectors: Path, *words: object, code: int = 0) -> str:
@@ -193,7 +190,7 @@ def test_modules_that_sentence_transformers_alone_reads(models, dump, tmp_path):
     file = dump(encoded(tmp_path / "model"))
     said = recorded(tmp_path / "model", file)
     assert "rows embedded again (least cosine 1.000000" in said and "still fit: 64 rows" in verified(file)
-    weights(lambda tensors: {name: 2 * each for name, each in tensors.items()})(tmp_path / "model/2_Dense")
+    tensors(lambda tensors: {name: 2 * each for name, each in tensors.items()})(tmp_path / "model/2_Dense")
     assert "vectors are others" in verified(file, code=1)
 
 
@@ -205,7 +202,7 @@ def test_an_encoder_with_a_decoder(dump, tmp_path):
     assert "rows embedded again (least cosine 1.000000" in recorded(tmp_path / "model", file)
     assert "still fit: 64 rows" in verified(file)
     bias = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-    weights(lambda tensors: tensors | {bias: 2 * tensors[bias]})(tmp_path / "model")
+    tensors(lambda tensors: tensors | {bias: 2 * tensors[bias]})(tmp_path / "model")
     assert f"weights changed: {bias}" in verified(file, code=1)
 
 

@@ -23,15 +23,15 @@ from tfm_zoo.proof import verify_vectors
 from tfm_zoo.proof.proof_file import IN_FOLDER, unpacked
 
 from ..command import tfm_zoo
-from ..encoders import make, save, texts, tokenizer, weights, write, write_files
-from ..hub.editing import CONFIG, edit, replace
+from ..encoders import make, save, texts, tokenizer, write, write_files
+from ..hub.editing import CONFIG, edit, replace, tensors
 
 PARTS = [f"part-{part:06}.parquet" for part in range(4)]
 
 
-def embed(model: Path, files: Path, out: Path, keep: tuple[str, ...] = ("text",), **options) -> Path:
+def embed(model: Path, files: Path, out: Path, keep=("text",), keep_texts: bool = False, **options) -> Path:
     reader = CorpusReader.from_pretrained(str(model), **options)
-    CorpusRun(Corpus.open(data_files=[str(files)], keep=keep), reader, out, rows_per_part=40)()
+    CorpusRun(Corpus.open(data_files=[str(files)], keep=keep), reader, out, 40, keep_texts)()
     return out
 
 
@@ -39,12 +39,11 @@ def embed(model: Path, files: Path, out: Path, keep: tuple[str, ...] = ("text",)
 def root(tmp_path_factory) -> Path:
     """Texts, models by name, and beside each its store of four parts; `others`, a store of other texts."""
     root = tmp_path_factory.mktemp("vectors")
-    for name in ("Bert", "Roberta", "MPNet"):
-        save(root / name.lower(), f"{name}Model")
     pd.DataFrame({"text": texts()}).to_parquet(root / "texts.parquet")
     pd.DataFrame({"text": texts()[::-1]}).to_parquet(root / "others.parquet")
-    for name in ("bert", "roberta", "mpnet"):
-        embed(root / name, root / "texts.parquet", root / f"{name}-vectors")
+    for name in ("Bert", "Roberta", "MPNet"):
+        save(root / name.lower(), f"{name}Model")
+        embed(root / name.lower(), root / "texts.parquet", root / f"{name.lower()}-vectors")
     embed(root / "bert", root / "others.parquet", root / "others")
     return root
 
@@ -114,7 +113,7 @@ UNUSED = replace("tokenizer.json", '"##?"', '"##^"')
 #: fault -> what makes it, what `verify` says, and the model, if it is not a BERT
 FAULTS = {
     "another release of the model": (lambda at: save(at.model, seed=1), "another release of it: 39 of 39 tensors"),
-    "one weight off by 1e-3": (lambda at: weights(nudge)(at.model), "weights changed: encoder.layer.1.output.dense.w"),
+    "one weight off by 1e-3": (lambda at: tensors(nudge)(at.model), "weights changed: encoder.layer.1.output.dense.w"),
     "a lower-casing tokenizer": (lambda at: tokenizer(True).save_pretrained(at.model), "of the texts in rows 0, 4"),
     "a token that no row has": (lambda at: UNUSED(at.model), "has another vocabulary or other rules than before"),
     "truncation": (lambda at: write_files(at.model, cut=20), "truncation was 40 tokens and is 20 tokens"),
@@ -134,7 +133,7 @@ FAULTS = {
     "a text edited": (partial(edit_row, column="text"), OTHER_TEXT),
     "rows in another order": (lambda at: turn(at.store / PARTS[1]), f"{PARTS[1]} holds its vectors in another order: "),
     "weights cut short": (lambda at: os.truncate(at.model / "model.safetensors", 9999), "/model cannot be read: "),
-    "weights in bfloat16": (lambda at: weights(in_bfloat16)(at.model), "weights are bfloat16 now and were float32: 39"),
+    "weights in bfloat16": (lambda at: tensors(in_bfloat16)(at.model), "weights are bfloat16 now and were float32: 39"),
     "a part is gone": (lambda at: (at.store / PARTS[0]).unlink(), f"parts missing: {PARTS[0]}. All else is as it was"),
     "a part has another name": (lambda at: (at.store / PARTS[0]).rename(at.store / "z.parquet"), "and with them anot"),
     "rows are gone": (lambda at: pd.read_parquet(at.store / PARTS[0])[:9].to_parquet(at.store / PARTS[0]), GONE),
@@ -177,7 +176,7 @@ def test_a_model_that_was_saved_again(copied):
     path = model / "tokenizer.json"
     path.write_text(json.dumps(json.loads(path.read_text()), indent=4))
     edit(model, CONFIG, dtype=...)
-    weights(lambda tensors: tensors | {"embeddings.position_ids": torch.arange(64)[None]})(model)
+    tensors(lambda tensors: tensors | {"embeddings.position_ids": torch.arange(64)[None]})(model)
     output = verified(store, "--model", model)
     anew = "(warning: files were written anew, and sentence-transformers reads the same: tok"
     assert "still fit" in output and anew in output and anew in verified(model)
@@ -211,10 +210,8 @@ def test_what_a_proof_holds(root):
 def test_texts_that_the_store_does_not_hold(root, tmp_path, keep_texts, monkeypatch):
     """They are read again, unless the user has agreed that the proof keeps them."""
     shutil.copy(root / "texts.parquet", tmp_path / "texts.parquet")
-    reader = CorpusReader.from_pretrained(str(root / "bert"))
     monkeypatch.chdir(tmp_path)
-    corpus = Corpus.open(data_files=["texts.parquet"])
-    CorpusRun(corpus, reader, tmp_path / "out", rows_per_part=40, keep_texts=keep_texts)()
+    embed(root / "bert", Path("texts.parquet"), tmp_path / "out", keep=(), keep_texts=keep_texts)
     monkeypatch.chdir(root)
     assert (", all 150 texts as recorded" in verified(tmp_path / "out")) != keep_texts
     monkeypatch.setattr("tfm_zoo.corpus.source.SMALL", 0)
@@ -242,7 +239,7 @@ def test_other_types(root, tmp_path, option, value):
     out = embed(root / "bert", root / "texts.parquet", tmp_path / "out", **{option: value})
     assert "still fit" in verified(out)
     model = shutil.copytree(root / "bert", tmp_path / "model")
-    weights(nudge)(model)
+    tensors(nudge)(model)
     assert "weights changed: encoder.layer.1" in verified(out, "--model", model, code=1)
 
 

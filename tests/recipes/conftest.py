@@ -20,7 +20,7 @@ import pytest
 import torch
 from datasets.fingerprint import generate_random_fingerprint
 from pandas import DataFrame
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, Trainer
 
 from tfm_zoo.training import report
 from tfm_zoo.training.checkpoints import starting_point
@@ -332,8 +332,8 @@ def interrupted(made: Loop, after: int) -> Loop:
     return made
 
 
-def logged(loop: Loop, key: str) -> list:
-    """The entries of a loop's log that have a key."""
+def logged(loop: Loop | Trainer, key: str) -> list:
+    """The entries that have a key, in the log of a loop or a Trainer."""
     return [entry[key] for entry in loop.state.log_history if key in entry]
 
 

@@ -30,13 +30,11 @@ def test_losses_and_figures_are_those_of_the_loop(recipe, name, monkeypatch):
     trainer = as_trainer(task, {"optim": "adamw_torch", "disable_tqdm": True})
     trainer._get_train_sampler = lambda *args: torch.utils.data.SequentialSampler(trainer.train_dataset)
     trainer.train()
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert losses == pytest.approx(logged(loop, "loss"), rel=1e-4) and len(losses) == 3
-    (figures,) = (entry for entry in trainer.state.log_history if "eval_loss" in entry)
-    known = [key for key in figures if key.startswith("eval_") and "second" not in key and "runtime" not in key]
-    entry = next(entry for entry in loop.state.log_history if "eval_loss" in entry)
-    assert len(known) > 1
-    torch.testing.assert_close(*({key: each[key] for key in known} for each in (figures, entry)), rtol=1e-4, atol=2e-5)
+    assert logged(trainer, "loss") == pytest.approx(logged(loop, "loss"), rel=1e-4) and loop.state.step == 3
+    both = [[entry for entry in each.state.log_history if "eval_loss" in entry] for each in (trainer, loop)]
+    known = {key for key in both[0][0] if key.startswith("eval_") and "second" not in key and "runtime" not in key}
+    assert len(known) > 1 and len(both[0]) == 1
+    torch.testing.assert_close(*({key: log[0][key] for key in known} for log in both), rtol=1e-4, atol=2e-5)
 
 
 def test_settings_callbacks_loss_and_splits_are_the_callers(recipe, tmp_path):
@@ -58,8 +56,7 @@ def test_settings_callbacks_loss_and_splits_are_the_callers(recipe, tmp_path):
     trainer.train()
     width = next(iter(trainer.get_train_dataloader()))["input_ids"].shape[1]
     assert trainer.model.is_gradient_checkpointing and width == 40
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert len(steps) == 2 and losses == [2 * 16 * 2] * 2
+    assert len(steps) == 2 and logged(trainer, "loss") == [2 * 16 * 2] * 2
     test = trainer.evaluate(task.splits["test"], metric_key_prefix="test")
     assert 0.5 < test["test_loss"] < 1 and "test_f1" in test and trainer.split == "test"
     trainer.save_model()
@@ -72,7 +69,7 @@ def test_it_goes_on_by_an_option_alone_and_otherwise_deletes_nothing(recipe, tmp
     options = {"checkpointing_steps": 1, "eval_steps": 1, "metric_for_best_model": "loss", "learning_rate": 0.3}
     whole = as_trainer(made.task(**options), quiet | {"save_total_limit": 9})
     whole.train()
-    losses = [entry["eval_loss"] for entry in whole.state.log_history if "eval_loss" in entry]
+    losses = logged(whole, "eval_loss")
     assert min(losses) < losses[-1] and whole.evaluate()["eval_loss"] == pytest.approx(min(losses))
     shutil.rmtree(kept.with_name("checkpoint-3"))
     with pytest.raises(FileExistsError, match="--resume_from_checkpoint auto to go on"):
@@ -86,8 +83,7 @@ def test_it_goes_on_by_an_option_alone_and_otherwise_deletes_nothing(recipe, tmp
     again = as_trainer(made.task(resume_from_checkpoint="auto", **options), quiet)
     again.train()
     again.train(resume_from_checkpoint=True)
-    assert [entry["eval_loss"] for entry in again.state.log_history if "eval_loss" in entry][:3] == losses
-    assert (kept / "mark").exists()
+    assert logged(again, "eval_loss")[:3] == losses and (kept / "mark").exists()
     with pytest.raises(ValueError, match="is of transformers' Trainer: go on with as_trainer"):
         made.resumed(resume_from_checkpoint="auto", **options)
 

@@ -38,8 +38,7 @@ def test_labels_weigh_what_they_are_told_and_are_smoothed_in_training_alone(fine
     options |= {"per_device_train_batch_size": 100, "learning_rate": 1e-12, "max_train_steps": 1}
     options |= {"config_overrides": f"{SIZES},hidden_dropout=0", "validation_file": finetune.options["train_file"]}
     loop = finetune.trained(**options)
-    rows = loop.task.splits["train"]
-    batch = loop.task.collate([*rows.select_columns(["input_ids", "attention_mask", "labels"])])
+    batch = loop.task.collate([*loop.task.splits["train"].select_columns(["input_ids", "attention_mask", "labels"])])
     with torch.no_grad():
         logits, labels = loop.model.eval()(batch["input_ids"], batch["attention_mask"]).logits, batch["labels"]
     weights = torch.tensor([0.5, 3.0])[labels]
@@ -76,8 +75,7 @@ def test_compiled(finetune, checkpoint, tmp_path):
     compiled = finetune.trained(torch_compile=True, torch_compile_backend="eager", **options)
     for key in ("loss", "eval_loss"):
         assert logged(compiled, key) == pytest.approx(logged(plain, key), abs=1e-6) and len(logged(plain, key)) >= 2
-    config, wanted = ((tmp_path / name / "config.json").read_bytes() for name in ("run", "plain"))
-    assert config == wanted
+    assert len({(tmp_path / name / "config.json").read_bytes() for name in ("run", "plain")}) == 1
     one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("plain", "run"))
     torch.testing.assert_close(two, one, rtol=0, atol=1e-6)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,8 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..proof.contents import read_json
 from ..proof.digests import DigestedFile
+from ..proof.proof_file import IN_FOLDER
 from ..utils.locking import hold
+from .reader import CorpusReader
 
 #: libraries that read folders of Parquet pass over names that begin with an underscore or a dot
 ABOUT, LOCK, UNFINISHED = "_corpus.json", ".lock", ".{}-{}.unfinished"
@@ -39,7 +43,7 @@ class ResultsFolder:
             yield
             self.remove_unfinished()
         finally:
-            if not (self.path / ABOUT).is_file():  # the run was refused, and leaves nothing
+            if not self.is_described:  # the run was refused, and leaves nothing
                 (self.path / LOCK).unlink(missing_ok=True)  # while it is held: else another run might hold it by now
                 with suppress(OSError):  # if it holds files of somebody else
                     self.path.rmdir()
@@ -49,6 +53,11 @@ class ResultsFolder:
         for leftover in self.path.glob(UNFINISHED.format("*", "*")):
             leftover.unlink(missing_ok=True)
 
+    @property
+    def is_described(self) -> bool:
+        """Whether `describe` has written what the results are."""
+        return (self.path / ABOUT).is_file()
+
     def about(self) -> dict[str, Any]:
         """What `describe` has written."""
         try:
@@ -57,13 +66,37 @@ class ResultsFolder:
             where = f"output_dir {str(self.path)!r}"
             raise ValueError(f"{where} is not seen by all processes: give a folder that all machines share") from error
 
+    @property
+    def source(self) -> str:
+        """The model that has made the results: its folder or Hub id."""
+        name, proof = self.about()["source"], self.path / IN_FOLDER
+        if Path(name).is_dir() or not proof.is_file():
+            return name
+        return read_json(proof)["source"]  # earlier versions wrote the whole path there alone
+
+    def check_model(self, reader: CorpusReader) -> str | None:
+        """The digest of a reader's model, as the folder has it.
+
+        Raises:
+            ValueError: if the folder has that of another model. The message says how to find out what differs.
+        """
+        known = self.about()["model"] if self.is_described else reader.digests[0]
+        if known not in reader.digests:
+            others = "other weights, another vocabulary or other settings"
+            command = shlex.join(["tfm-zoo", "verify", str(self.path), "--model", str(reader.source)])
+            named = f": `{command}` names what differs" if (self.path / IN_FOLDER).is_file() else ""
+            raise ValueError(
+                f"{reader.source} has {others} than the model of {self.path}{named}; give that model, or another folder"
+            )
+        return known
+
     def check(self, identity: dict[str, Any]) -> None:
         """Refuses a folder with anything else than the results of this run.
 
         Args:
             identity: what has to be the same if a run goes on, by names for the message.
         """
-        if not (self.path / ABOUT).is_file():
+        if not self.is_described:
             if others := [path.name for path in self.path.iterdir() if not path.name.startswith(".")]:
                 raise FileExistsError(f"output_dir {str(self.path)!r} holds {others[0]}: give an empty folder")
             return
@@ -77,7 +110,7 @@ class ResultsFolder:
         """Checks the folder or, if it is new, writes what the results are: beside the identity, `notes`, which may
         differ when the run goes on."""
         self.check(identity)
-        if (self.path / ABOUT).is_file():
+        if self.is_described:
             return
         with whole(self.path / ABOUT) as file:
             file.write_text(json.dumps(identity | notes, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

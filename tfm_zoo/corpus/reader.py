@@ -4,7 +4,8 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from inspect import signature
-from itertools import islice
+from itertools import islice, product
+from pathlib import Path
 from sys import maxsize
 from textwrap import shorten
 from typing import Any
@@ -18,12 +19,16 @@ from ..converters.sources import check_folder
 from ..inference.packing import pack_weights
 from ..inference.packing.linear import is_packed
 from ..inference.packing.packing import fastest
-from ..proof.contents import ORIGIN, digest_of_tensor
+from ..proof.contents import HARMLESS, ORIGIN, digest_of_tensor
 from ..proof.sentence_files import sentence_settings
 from .results import Embeddings, Labels, Tags, results_of
 
 #: texts that are tokenized and sorted together, and positions of a batch, padding included
 WINDOW, TOKENS_PER_BATCH = 8192, 4096  # a batch of twice as many takes a tenth longer on a CPU
+#: types that a model computes in
+DTYPES = ("float32", "bfloat16", "float16")
+#: settings that change no result, as a reader names the type itself; with the values that libraries write, or leave out
+WITHOUT_EFFECT = {HARMLESS: (None, "True", "False"), "dtype": (None, *DTYPES)}
 #: arguments that a reader does not take, and what to do instead
 INSTEAD = {
     "calibrate": "load a folder that `tfm-zoo convert` writes, save what pack_weights(model, 'int8', calibrate=texts) "
@@ -112,7 +117,7 @@ class CorpusReader:
             ValueError: for a value that does not fit the model, or an unknown argument; the message names it.
             FileNotFoundError: for a folder that is missing.
         """
-        if dtype not in ("float32", "bfloat16", "float16"):
+        if dtype not in DTYPES:
             packed = f". To pack weights: pack={dtype!r}, or --pack {dtype}" if dtype in ("int8", "int4") else ""
             raise ValueError(f"dtype {dtype!r}: a model computes in float32, bfloat16 or float16{packed}")
         if wrong := next((name for name in loading if name in INSTEAD), None):
@@ -140,8 +145,8 @@ class CorpusReader:
         results = kind(model, tokenizer, settings, embedding_dtype)
         max_length = max_length or settings.max_length
         reader = cls(model, tokenizer, results, prompt, settings.lower_case, max_length, tokens_per_batch, window)
-        reader.source, reader.digest = str(source), digest_of(model, tokenizer, config)
-        reader.loading = loading
+        reader.source = str(Path(source).resolve() if Path(source).is_dir() else source)
+        reader.digests, reader.loading = digests_of(model, tokenizer, config), loading
         if pack is True and is_packed(model):
             pack = None  # a quantised checkpoint stays as it is
         if pack:
@@ -152,9 +157,10 @@ class CorpusReader:
         reader.loaded = {"dtype": dtype, "pack": pack, "compile": compile, "device": model.device.type}
         return reader
 
-    #: of a model that `from_pretrained` has loaded: what tells it from others, and how it computes
+    #: of a model that `from_pretrained` has loaded: its whole path or Hub id; what tells it from others, which is the
+    #: first digest, or another where it was saved again and gives the same results; and how it computes
     source: str | None = None
-    digest: str | None = None
+    digests: Sequence[str | None] = (None,)
     loaded: dict[str, Any] = {}
     #: the arguments of `from_pretrained` with which it can be loaded again
     loading: dict[str, Any] = {}
@@ -225,10 +231,16 @@ def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
         start = stop
 
 
-def digest_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> str:
+def digests_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> list[str]:
     """The SHA-256 of a model's weights, its vocabulary, and the settings in its folder that are not the defaults, which
-    a later release may have more of."""
+    a later release may have more of; then the same with each other value of settings `WITHOUT_EFFECT`."""
     settings = {name: str(value) for name, value in config.to_diff_dict().items() if name not in ORIGIN}
-    weights = (f"{name} {digest_of_tensor(tensor)}" for name, tensor in model.state_dict().items())
-    parts = (*weights, str(sorted(settings.items())), str(sorted(tokenizer.get_vocab().items())))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    weights = [f"{name} {digest_of_tensor(tensor)}" for name, tensor in model.state_dict().items()]
+    vocabulary = str(sorted(tokenizer.get_vocab().items()))
+
+    def digest(settings: dict[str, str | None]) -> str:
+        named = sorted((name, value) for name, value in settings.items() if value is not None)
+        return hashlib.sha256("\n".join((*weights, str(named), vocabulary)).encode()).hexdigest()
+
+    others = (dict(zip(WITHOUT_EFFECT, values, strict=True)) for values in product(*WITHOUT_EFFECT.values()))
+    return [digest(settings), *(digest(settings | other) for other in others)]

@@ -86,9 +86,10 @@ class CorpusRun:
             FileExistsError: for a folder that another run writes to, or that holds something else.
         """
         with self.folder.locked() if state.is_main_process else nullcontext():
-            settings = {**self.reader.settings, "rows_per_part": self.rows_per_part, "model": self.reader.digest}
+            settings = {**self.reader.settings, "rows_per_part": self.rows_per_part}
             settings |= {"text_column": self.corpus.column, "keep_columns": [*self.corpus.keep]}
             if state.is_main_process:
+                settings |= {"model": self.folder.check_model(self.reader)}
                 self.folder.check(settings)
             with state.split_between_processes([*range(len(self.corpus.shards))]) as shards:
                 found = gather_object([self.corpus.survey(shard) for shard in shards])

@@ -10,6 +10,7 @@ from packaging.version import Version
 from .. import __version__
 from ..converters.sources import OF_SENTENCES
 from .contents import (
+    HARMLESS,
     OF_TOKENIZERS,
     ORIGIN,
     both_settings,
@@ -36,8 +37,6 @@ QUANTISED_TOLERANCE = {"int8": 0.25, "int4": 0.05}
 CAST = 0.9
 #: fields that a loaded configuration does not show as its file has them: a class has its own
 UNSHOWN = {"model_type", "auto_map"}
-#: a setting that changes no output; sentence-transformers writes it where it saves a model
-HARMLESS = "use_cache"
 #: what has become of files
 LOST, ADDED = "files missing", "files not recorded, and read when it is loaded"
 #: the name of a table of numbers from 0 on, which earlier releases of transformers saved as a weight

@@ -20,6 +20,8 @@ SETTINGS = ("config.json", "generation_config.json")
 CARD = "README.md"
 #: fields of the settings that name their origin
 ORIGIN = {"_name_or_path", "transformers_version", "name_or_path", "is_local", "local_files_only"}
+#: a setting that changes no output; sentence-transformers writes it where it saves a model
+HARMLESS = "use_cache"
 #: whether `generate` leaves out fields of the generation config that it does not know
 FROM_MODEL = "_from_model_config"
 #: what transformers runs if a folder has it, and what says which repository an adapter is loaded onto
