@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,7 +14,7 @@ from .options import Debug, Model, Revision, Token, TrustRemoteCode
 from .screen import as_typed, errors_in_one_line, in_one_line, printable, report, working
 
 if TYPE_CHECKING:
-    from ..proof import Verdict
+    from ..proof import Matrix, Verdict
     from ..proof.recording import Recorded
 
 DType = Literal["auto", "float32", "float64", "float16", "bfloat16"]
@@ -87,49 +86,19 @@ def verify(
     {"source", "ok", "matrix": {...}}, with such a result for each release, the release that was "installed" and the
     "seconds" that it took.
     """
-    from ..converters.kinds import check_is_model, kind_of
-    from ..converters.sources import MANIFEST, check_source, without_manifest
+    from ..converters.kinds import kind_of
 
+    given = {"revision": revision, "token": token, "trust_remote_code": trust_remote_code, "manifest": manifest}
+    given |= {"against": against, "run_changed": run_changed, "model": model, "rows": rows, "texts": texts or []}
+    given |= {"whole": whole, "code_only": code_only, "card": card, "dtype": dtype}
     with errors_in_one_line(debug):
-        try:  # what is wrong shows before `hub` is imported, which takes seconds
+        try:  # what is wrong shows before `proof` is imported, which takes seconds
             kind = kind_of(source, against)
-            options = {"revision": revision, "token": token, "trust_remote_code": trust_remote_code}
-            asked = {"model": model, "rows": rows, "texts": texts or None, "whole": whole, "code_only": code_only}
-            check_options(kind, **asked, card=card, dtype=None if dtype == "auto" else dtype)
-            if kind == "model":
-                check_source(source, revision, token)
-                if card and (matrix or not Path(source).is_dir()):
-                    raise ValueError("--card writes into the README.md of a folder: give a folder, without --matrix")
-                if manifest is None and Path(source).is_dir() and not Path(source, MANIFEST).is_file():
-                    check_is_model(Path(source), source)
-                    raise FileNotFoundError(without_manifest(source))
-                options |= {"dtype": dtype, "manifest": manifest, "run_changed": run_changed, "code_only": code_only}
-                what = "reading its code" if code_only else "reading its files, then running it in a fresh process"
-                with working(f"Verifying {source}: {what}"):
-                    from .. import proof
-
-                    judge = partial(proof.verify_matrix, matrix=matrix) if matrix else proof.verify
-                    found = judge(source, **options)
-            elif matrix:
-                values = [("--model", model), ("--rows", rows), *(("--texts", file) for file in texts or ())]
-                values += [("--manifest", manifest), ("--against", against)]
-                values += [("--revision", revision), ("--token", token)]
-                flags = {"--whole": whole, "--trust-remote-code": trust_remote_code, "--run-changed": run_changed}
-                words = [word for name, value in values if value is not None for word in (name, str(value))]
-                words += [name for name, is_on in flags.items() if is_on]
-                with working(f"Verifying {source}: in an environment for each release"):
-                    from ..proof.matrix import verify_by_command, verify_matrix
-
-                    found = verify_matrix(source, matrix, verify_by_command, words=words)
-            elif kind == "vectors":
-                options |= {"model": model, "rows": rows, "proof": manifest, "run_changed": run_changed, "whole": whole}
-                with working(f"Verifying {source}: reading its files, then embedding rows again"):
-                    found = verify_vectors(source, texts or [], options)
+            check_options(kind, given)
+            if matrix and kind != "model":
+                found = judge_by_command(source, matrix, given)
             else:
-                with working(f"Verifying {source}: running it beside the model that it was made from"):
-                    from ..proof import verify_export
-
-                    found = verify_export(source, against, manifest=manifest, **options)
+                found = JUDGES[kind](source, given, **({"matrix": matrix} if matrix else {}))
         except Exception as error:
             if as_json:
                 print(json.dumps({"source": source, "ok": False, "error": in_one_line(error)}, indent=1))
@@ -156,21 +125,72 @@ OPTIONS_OF = dict.fromkeys(("code_only", "card", "dtype"), "model") | dict.fromk
 )
 
 
-def check_options(kind: str, **given: object) -> None:
-    """Refuses options of `verify` that are about something else than what it was given."""
-    for name, value in given.items():
-        if value not in (None, False) and OPTIONS_OF[name] != kind:
-            option = f"--{name.replace('_', '-')}"
-            raise ValueError(
-                f"{option} is for {OPTIONS_OF[name].replace('model', 'models')}, and this is {ARTICLES[kind]}"
-            )
-
-
 ARTICLES = {"model": "a model", "vectors": "a store of vectors", "export": "an export"}
+#: options that every kind has
+COMMON = ("revision", "token", "trust_remote_code", "run_changed")
+
+
+def check_options(kind: str, given: dict[str, Any]) -> None:
+    """Refuses options of `verify` that are about something else than what it was given."""
+    for name, whose in OPTIONS_OF.items():
+        if given[name] not in (None, False, [], "auto") and whose != kind:
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{option} is for {whose.replace('model', 'models')}, and this is {ARTICLES[kind]}")
+
+
+def judge_model(source: str, given: dict[str, Any], matrix: str | None = None) -> "Verdict | Matrix":
+    """Verifies a model, with a `matrix` under each of its releases."""
+    from ..converters.kinds import check_is_model
+    from ..converters.sources import MANIFEST, check_source, without_manifest
+
+    check_source(source, given["revision"], given["token"])
+    if given["card"] and (matrix or not Path(source).is_dir()):
+        raise ValueError("--card writes into the README.md of a folder: give a folder, without --matrix")
+    if given["manifest"] is None and Path(source).is_dir() and not Path(source, MANIFEST).is_file():
+        check_is_model(Path(source), source)
+        raise FileNotFoundError(without_manifest(source))
+    options = {name: given[name] for name in (*COMMON, "dtype", "manifest", "code_only")}
+    what = "reading its code" if given["code_only"] else "reading its files, then running it in a fresh process"
+    with working(f"Verifying {source}: {what}"):
+        from ..proof import verify, verify_matrix
+
+        return verify_matrix(source, matrix, **options) if matrix else verify(source, **options)
+
+
+def judge_export(source: str, given: dict[str, Any]) -> "Verdict":
+    """Verifies an export, beside the model that it was made from."""
+    with working(f"Verifying {source}: running it beside the model that it was made from"):
+        from ..proof import verify_export
+
+        options = {name: given[name] for name in ("revision", "token", "trust_remote_code", "manifest")}
+        return verify_export(source, given["against"], **options)
+
+
+def judge_by_command(source: str, matrix: str, given: dict[str, Any]) -> "Matrix":
+    """Verifies vectors or an export by this command, in an environment for each release."""
+    with working(f"Verifying {source}: in an environment for each release"):
+        from ..proof.matrix import verify_by_command, verify_matrix
+
+        words = [f"--texts={name}" for name in given["texts"]]
+        for name in (*COMMON, "manifest", "against", "model", "rows", "whole"):
+            option, value = f"--{name.replace('_', '-')}", given[name]
+            words += [option] if value is True else [] if value in (None, False) else [f"{option}={value}"]
+        return verify_matrix(source, matrix, verify_by_command, words=words)
+
+
+def judge_vectors(source: str, given: dict[str, Any]) -> "Verdict":
+    """Verifies vectors, whose texts may have to be read again: from a data set, or from where their files are now."""
+    texts, options = given["texts"], {name: given[name] for name in (*COMMON, "model", "rows", "whole")}
+    with working(f"Verifying {source}: reading its files, then embedding rows again"), silenced_loading():
+        return verify_vectors(source, texts, options | {"proof": given["manifest"]})
+
+
+#: what verifies each kind
+JUDGES = {"model": judge_model, "vectors": judge_vectors, "export": judge_export}
 
 
 def verify_vectors(source: str, texts: Sequence[str], options: dict[str, Any]) -> "Verdict":
-    """Verifies vectors, whose texts may have to be read again: from a data set, or from where their files are now."""
+    """Verifies vectors with texts that lie outside them."""
     from ..data.row_files import matching_files
     from ..proof.proof_file import proof_in
     from ..proof.vectors import verify_vectors
@@ -207,8 +227,7 @@ def verify_vectors(source: str, texts: Sequence[str], options: dict[str, Any]) -
             names = ", ".join(corpus.get("data_files") or ()) or corpus.get("dataset_name")
             raise FileNotFoundError(f"{source} has its texts in {names}: say where they are now (--texts)") from error
 
-    with silenced_loading():
-        verdict = verify_vectors(source, read_texts=read_texts, digest_texts=digest_texts, **options)
+    verdict = verify_vectors(source, read_texts=read_texts, digest_texts=digest_texts, **options)
     if texts and not asked and verdict.ok:
         needless = ", ".join(texts)
         raise ValueError(
