@@ -49,7 +49,7 @@ def of_others(architecture: Architecture, zoo_class: type[TfmConfig], fields: Fi
     return {name: fields[name] for name in names if not misspelt_field(zoo_class, name)}
 
 
-class Recorded(dict):
+class ReadFields(dict):
     """Fields that record which of them are read."""
 
     def __init__(self, fields: Fields):
@@ -155,7 +155,7 @@ def check_unread(architecture: Architecture, official: Fields) -> None:
 
 def read_by_rules(architecture: Architecture, official: Fields) -> set[str]:
     """The official fields that a rule of the architecture, or of any of its heads, reads."""
-    fields, zoo = Recorded(official), {}
+    fields, zoo = ReadFields(official), {}
     for rule in (*architecture.config, *(rule for head in architecture.heads for rule in head.config)):
         rule.refused(fields)
         zoo |= rule.to_zoo(fields, zoo)
