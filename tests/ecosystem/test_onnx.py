@@ -138,6 +138,9 @@ def test_the_command(tmp_path):
     names = {file.name for file in out.iterdir()}
     assert {"config.json", "modules.json", "modeling_tfm_bert.py"} <= names and "model.safetensors" not in names
     assert AutoConfig.from_pretrained(out).architectures == ["TfmBertForSequenceClassification"]
+    tfm_zoo.to_official(tfm_zoo.TfmBertForSequenceClassification.from_pretrained(folder)).save_pretrained(folder)
+    command("export", "--onnx", folder, tmp_path / "official")
+    assert AutoConfig.from_pretrained(tmp_path / "official").architectures == ["BertForSequenceClassification"]
 
 
 def test_files_that_differ_are_not_left(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from shlex import quote
+from shutil import copyfile
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -143,7 +144,7 @@ def export(
 ) -> None:
     """Write a zoo model, with its tokenizer, as a checkpoint of the official class that computes the same.
 
-    With --onnx: as ONNX graphs, in OUT/onnx, beside configuration and tokenizer.
+    With --onnx: write a zoo model or an official one as ONNX graphs, in OUT/onnx, beside configuration and tokenizer.
     """
     from ..converters.new_folders import new_folder
     from ..converters.sources import check_source
@@ -177,13 +178,17 @@ def write_official(zoo_folder: Path, folder: Path, source: str, for_engines: boo
     return type(official).__name__
 
 
-def write_onnx(zoo_folder: Path, folder: Path) -> str:
-    """Writes ONNX files, the configuration and the code that the configuration needs; returns what they are."""
+def write_onnx(source: Path, folder: Path) -> str:
+    """Writes ONNX files of a zoo model or an official one, its configuration and, if this needs it, code; returns what
+    they are."""
     from ..inference.onnx import export_onnx
-    from .models import load, save_config
+    from .models import is_zoo, load_any, save_config
 
-    model = load(zoo_folder)
-    save_config(model, folder)
+    model = load_any(str(source))
+    if is_zoo(source):
+        save_config(model, folder)
+    else:
+        copyfile(source / "config.json", folder / "config.json")
     with notes.status("Exporting, and comparing with the model"):
         difference = export_onnx(model, folder / "onnx")
     return f"{type(model).__name__} as ONNX, which differs by at most {difference:.0e},"
