@@ -5,6 +5,7 @@ The trainers, losses and figures are those of sentence-transformers.
 
 import json
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,8 +28,10 @@ from tfm_zoo.data import built_in_data, row_files, splits
 from tfm_zoo.data.options import option, parse_several
 from tfm_zoo.data.splits import DataOptions
 from tfm_zoo.hub.cards import table
+from tfm_zoo.hub.model_card import MARK
 from tfm_zoo.proof.manifest import complete_manifest
 from tfm_zoo.training import checkpoints
+from tfm_zoo.training.options import OF_NEW
 from tfm_zoo.training.run import keep_few_kernels
 from tfm_zoo.training.tokenizers import word_piece_tokenizer
 from tfm_zoo.training.trainer import keep_identity
@@ -54,6 +57,8 @@ USUAL_COLUMNS = [
         "sentence1 sentence2",
     )
 ]
+#: options of the recipes with a loop of the zoo's
+OF_THE_LOOP = [f"--{name}" for name in ("lora_rank", "freeze", "early_stopping_patience", "model_class", *OF_NEW)]
 #: settings of the trainer that a resumed run must share with the run that it continues
 KEPT = ("learning_rate", "lr_scheduler_type", "optim", "weight_decay", "per_device_train_batch_size", "seed")
 TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
@@ -65,6 +70,11 @@ class PairOptions(DataOptions):
 
     built_in: ClassVar = staticmethod(built_in_data.summarised_passages)
     built_in_note: ClassVar = "The pairs are generated, from templates: they test the machinery alone."
+    needless: ClassVar = {
+        "--max_train_steps": "--max_steps says how many",
+        "--group_by_length": "give --train_sampling_strategy group_by_length",
+        **dict.fromkeys(OF_THE_LOOP, "this recipe has sentence-transformers' trainer, which has no such option"),
+    }
 
     model_name_or_path: str | None = option(None, "Official checkpoint or zoo folder; default: a small new model.")
     model_revision: str | None = option(None, "Branch, tag or commit of a checkpoint on the Hub.")
@@ -77,7 +87,7 @@ class PairOptions(DataOptions):
     )
     max_seq_length: int | None = option(None, "Longer texts are truncated; default: as the model says.", at_least=2)
     overwrite_output_dir: bool = option(False, "Replace the run that `output_dir` holds.")
-    speed_up: bool = option(True, "Let an official model skip padding, by `tfm_zoo.speed_up`.")
+    speed_up: bool = option(True, "An official model skips padding, by `tfm_zoo.speed_up`; --no_speed_up: it does not.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -198,6 +208,14 @@ def sped_up(model: Any, args: PairOptions) -> Any:
         return model
 
 
+def with_own_code(card: str, name: str) -> str:
+    """The card of a zoo model, whose lines load it by `name`, with its own code. A push puts the Hub id there."""
+    lines = re.sub(
+        r'(= (?:SentenceTransformer|CrossEncoder)\()"[^"]+"\)', rf'\1"{name}", trust_remote_code=True)', card
+    )
+    return f"{lines}\n{MARK.format(name)}\n"
+
+
 @dataclass
 class Comparison:
     """A training, and the figures of a split before and after it."""
@@ -230,11 +248,14 @@ class Comparison:
         results |= {key: float(after[key]) for key in self.names}
         if trainer.is_world_process_zero():
             trainer.model.save_pretrained(str(folder))
-            if (folder / MANIFEST).exists():  # of a zoo model, which is one of several modules
+            is_zoo = (folder / MANIFEST).exists()  # of a zoo model, which is one of several modules
+            if is_zoo:
                 complete_manifest(folder)
             card = folder / "README.md"
             text = card.read_text(encoding="utf-8")
-            card.write_text(text.replace("## Model Details", f"{self.section(results)}\n## Model Details", 1), "utf-8")
+            text = text.replace("## Model Details", f"{self.section(results)}\n## Model Details", 1)
+            name = settings.hub_model_id or folder.resolve().name
+            card.write_text(with_own_code(text, name) if is_zoo else text, encoding="utf-8")
             (folder / checkpoints.RESULTS_FILE).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
             logger.info(f"figures of the {self.split} split\n{self.table(results)}")
             logger.info(f"The model is in {folder}")

@@ -1,4 +1,4 @@
-"""Classify texts with a saved classifier, or tag their words, or find answers in them.
+"""Classify texts with a saved classifier, or tag their words, find answers in them, or make their vectors.
 
 python recipes/predict.py runs/demo "a warm and funny film" "dull from start to end"
 python recipes/predict.py user/model --trust_remote_code --file reviews.txt
@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         usage="%(prog)s MODEL TEXT ... [options]",
         allow_abbrev=False,
-        description="Classify texts, tag their words, or find answers in them.",
+        description="Classify texts, tag their words, find answers in them, or make their vectors.",
     )
     add_model_arguments(parser)
     parser.add_argument("texts", nargs="*", help="texts to read")

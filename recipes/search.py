@@ -10,7 +10,9 @@ All vectors are held in memory, and each is compared. `results/search.md` shows 
 import argparse
 import sys
 from collections.abc import Callable
-from os.path import isfile, join
+from difflib import get_close_matches
+from os.path import exists, isfile, join
+from pathlib import Path
 from textwrap import shorten
 
 import numpy as np
@@ -41,6 +43,8 @@ def search(args: argparse.Namespace, error: Callable[[str], None]) -> None:
     """Print for each question the nearest texts: the cosine, the row, and the columns that were kept beside it."""
     names = [args.output_dir, *(name for name in args.questions if isfile(join(name, ABOUT)))]
     args.questions = [text for text in args.questions if text not in names]
+    for text in args.questions:
+        check_question(text, error)
     if not args.questions:
         error(f"give a question, too: {' and '.join(names)} are folders of vectors")
     folders = {name: about_of(name, error) for name in names}
@@ -54,6 +58,16 @@ def search(args: argparse.Namespace, error: Callable[[str], None]) -> None:
         for cosine, name, row in sorted(found, reverse=True)[: args.top]:
             line = shown(tables[name], row, folders[name]["keep_columns"])
             print(f"{cosine:8.3f}  {line if len(folders) == 1 else f'{name}  {line}'}")
+
+
+def check_question(text: str, error: Callable[[str], None]) -> None:
+    """Refuses the name of something else than a folder of vectors; warns of what may be a mistyped one."""
+    if exists(text):
+        error(f"{text}: not a folder that predict.py wrote (--output_dir)")
+    if " " not in text:
+        folders = [str(each) for each in Path(text).parent.glob("*") if (each / ABOUT).is_file()]
+        if near := get_close_matches(text, folders, n=1, cutoff=0.8):
+            print(f"({text} is searched for as a question; there is a folder {near[0]})", file=sys.stderr)
 
 
 def about_of(name: str, error: Callable[[str], None]) -> dict:

@@ -98,6 +98,7 @@ def test_several_folders_are_searched_together(vectors, search):
 
 def test_what_cannot_be_searched(search):
     assert "give a question, too: out and out are folders of vectors" in search("out", "out")[0]
+    assert "out/_corpus.json: not a folder that predict.py wrote" in search("out", "out/_corpus.json", "a film")[0]
     edit(Path("out"), "_corpus.json", results="labels")
     assert "out holds labels, and a search needs vectors" in search("out", "a film")[0]
     assert "texts: not a folder that predict.py wrote" in search("texts", "a film")[0]

@@ -69,7 +69,9 @@ def test_any_store(models, dump, tmp_path, monkeypatch):
     assert f"holds the texts, so that {file} was not read" in verified(file, "--texts", file, code=1)
     assert "--texts: there is no file nowhere" in verified(file, "--texts", "nowhere", code=1)
     assert "still fit: 8 rows" in verified(tmp_path, "--rows", 8)
-    assert "the proof holds 64 rows, fewer than the 900 that" in verified(tmp_path, "--rows", 900)
+    shutil.copy(file, tmp_path / "other.parquet")
+    said = verified(tmp_path, "--rows", 900)
+    assert "the proof holds 64 rows, fewer than the 900 that" in said and "also holds other.parquet" in said
     rows = pd.read_parquet(file)
     rows.at[70, "vector"] = rows.at[71, "vector"]
     rows.to_parquet(file)

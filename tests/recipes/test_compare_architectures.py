@@ -1,7 +1,6 @@
 """The comparison of architectures: all variants alike but for what they change, whatever becomes of one of them."""
 
 import json
-import math
 import re
 from dataclasses import replace
 from importlib import import_module
@@ -9,7 +8,6 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-import torch
 import yaml
 from accelerate import Accelerator
 from safetensors.torch import load_file
@@ -121,9 +119,3 @@ def test_variants_in_a_file_of_their_own_and_as_shipped(tmp_path):
     assert (one.name, plain.name, one.folder.name) == ("1", "plain", "1")
     assert (one.config.norm_eps, one.config.norm_type, plain.config.norm_type) == (1e-3, "rmsnorm", "layernorm")
     assert one.config.hidden_size == plain.config.hidden_size == 48
-
-
-def test_loss_of_frequencies():
-    train, validation = (torch.tensor(ids, dtype=torch.int32) for ids in ([2, 2, 2, 0], [2, 1, 2, 2]))
-    # Of each one more, of eight in all: 2 is 4 of them, 1 is 1.
-    assert report.loss_of_frequencies(train, validation, 4) == pytest.approx((3 * math.log(2) + math.log(8)) / 4)

@@ -52,6 +52,7 @@ def test_without_options_a_small_zoo_model_learns_generated_pairs(kind, tmp_path
     options = {"max_train_samples": 16, "max_eval_samples": 8, "max_steps": 1, "output_dir": tmp_path / "run"}
     Recipe(f"finetune_{kind}", options)()
     found = {"config.json": '"tfm_bert"', "README.md": "generated", "zoo_manifest.json": "tokenizer.json"}
+    assert '("run", trust_remote_code=True)' in (tmp_path / "run" / "README.md").read_text()
     assert all(text in (tmp_path / "run" / name).read_text() for name, text in found.items())
 
 

@@ -23,14 +23,6 @@ COMPARISONS = {"at_least": operator.ge, "above": operator.gt, "at_most": operato
 #: metadata: `HfArgumentParser` passes all of these on to argparse.)
 BOUNDS: dict[Field, dict[str, float]] = {}
 
-#: options of transformers' example scripts that recipes have not -> why
-NEEDLESS = {
-    **dict.fromkeys(("--do_train", "--do_eval", "--do_predict"), "a recipe trains, evaluates and tests without it"),
-    "--load_best_model_at_end": "a recipe keeps the best model without it",
-    **dict.fromkeys(("--eval_strategy", "--evaluation_strategy"), "--eval_steps says when, by default once an epoch"),
-    "--save_strategy": "--checkpointing_steps says when, a number of steps or 'epoch'",
-}
-
 
 def option(default: Any, help: str, *aliases: str, **more: Any) -> Any:
     """A field with a help text, further names (for YAML, too), bounds (`at_least=1`), and arguments of argparse."""
@@ -47,6 +39,13 @@ class Options:
     either_or: ClassVar[Sequence[str]] = ()  # two options each, which exclude each other, and why
     #: option -> those of the YAML file whose place it takes on the command line
     replaces: ClassVar[Mapping[str, str]] = {}
+    #: options that people know from elsewhere and that are not here -> what to do
+    needless: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("--do_train", "--do_eval", "--do_predict"), "a recipe trains, evaluates and tests without it"),
+        "--load_best_model_at_end": "a recipe keeps the best model without it",
+        **dict.fromkeys(("--eval_strategy", "--evaluation_strategy"), "--eval_steps says when; default: each epoch"),
+        "--save_strategy": "--checkpointing_steps says when, a number of steps or 'epoch'",
+    }
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -106,7 +105,8 @@ def parse_several(
     if unknown:
         name = unknown[0].partition("=")[0]
         near = difflib.get_close_matches(name, spellings, n=1)
-        hint = f": {NEEDLESS[name]}" if name in NEEDLESS else f"; did you mean {near[0]}?" if near else ""
+        known = [each.needless[name] for each in classes if name in getattr(each, "needless", {})]
+        hint = f": {known[0]}" if known else f"; did you mean {near[0]}?" if near else ""
         parser.error(f"unknown option {unknown[0]}{hint}")
     return options
 

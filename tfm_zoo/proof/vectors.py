@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import transformers
 
-from ..converters.kinds import CORPUS
+from ..converters.kinds import ARRAYS, CORPUS
 from . import comparisons
 from .contents import read_json, settings_in
 from .digests import digest_of_tokens
@@ -18,7 +18,7 @@ from .encoder import Encoder
 from .fingerprints import places
 from .fit import Fit, bound_of, fit_of
 from .model_manifest import compare_model, first_part
-from .origin import origin_of
+from .origin import listed, origin_of
 from .parts import Suspect, compare_parts, find_parts
 from .proof_file import BESIDE_FILE, IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, made_otherwise, named, sentences
@@ -77,8 +77,12 @@ def verify_vectors(
     path = Path(proof) if proof else proof_in(Path(source))
     if path is None:
         raise FileNotFoundError(without_proof(source))
-    saved, verdict = read_proof(path), Verdict(str(source))
-    place = store_of(path) if proof is None else Path(source)
+    saved, place = read_proof(path), store_of(path) if proof is None else Path(source)
+    verdict = Verdict(str(source if proof or path.name == IN_FOLDER else place))
+    if Path(source).is_dir() and place.is_file():  # the only proven file in a folder
+        unread = [each.name for each in sorted(Path(source).iterdir()) if each != place and holds_vectors(each)]
+        unread = [name for name in unread if name != saved["texts"].get("beside")]
+        verdict.warnings += [f"{source} also holds {listed(unread)}, not looked at: verify each"] if unread else []
     if not (parts := find_parts(place, saved, verdict)):
         return verdict
     store = Store(place, saved.get("vector_column"), saved["texts"].get("column"))
@@ -117,6 +121,11 @@ def verify_vectors(
         else:
             verdict.differences[-1] += f". All else is as it was recorded: {fits}{said}"
     return verdict
+
+
+def holds_vectors(path: Path) -> bool:
+    """Whether a file may hold vectors, or a folder has the proof of some."""
+    return path.suffix in ARRAYS or (path / IN_FOLDER).is_file()
 
 
 def without_proof(source: str | Path) -> str:
