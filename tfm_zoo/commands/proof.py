@@ -123,10 +123,8 @@ def verify(
 OPTIONS_OF = dict.fromkeys(("code_only", "card", "dtype"), "model") | dict.fromkeys(
     ("model", "rows", "texts", "whole"), "vectors"
 )
-
-
 ARTICLES = {"model": "a model", "vectors": "a store of vectors", "export": "an export"}
-#: options that every kind has
+#: options of models and of vectors
 COMMON = ("revision", "token", "trust_remote_code", "run_changed")
 
 
@@ -140,15 +138,13 @@ def check_options(kind: str, given: dict[str, Any]) -> None:
 
 def judge_model(source: str, given: dict[str, Any], matrix: str | None = None) -> "Verdict | Matrix":
     """Verifies a model, with a `matrix` under each of its releases."""
-    from ..converters.kinds import check_is_model
-    from ..converters.sources import MANIFEST, check_source, without_manifest
+    from ..converters.sources import check_recorded, check_source
 
     check_source(source, given["revision"], given["token"])
     if given["card"] and (matrix or not Path(source).is_dir()):
         raise ValueError("--card writes into the README.md of a folder: give a folder, without --matrix")
-    if given["manifest"] is None and Path(source).is_dir() and not Path(source, MANIFEST).is_file():
-        check_is_model(Path(source), source)
-        raise FileNotFoundError(without_manifest(source))
+    if given["manifest"] is None and Path(source).is_dir():
+        check_recorded(source)
     options = {name: given[name] for name in (*COMMON, "dtype", "manifest", "code_only")}
     what = "reading its code" if given["code_only"] else "reading its files, then running it in a fresh process"
     with working(f"Verifying {source}: {what}"):

@@ -17,6 +17,7 @@ from huggingface_hub.errors import (
 from ..utils.pointers import refuse_pointers
 from ..utils.quiet import silenced_retrying
 from .errors import ConversionError
+from .kinds import check_is_model
 
 #: what is written to OUT lies in `.OUT.partial` until it is whole, and the OUT that it replaces in `old` there
 UNFINISHED, OLD = ".partial", "old"
@@ -95,6 +96,13 @@ def check_source(source: str, revision: str | None = None, token: str | None = N
     check_folder(source, token)
     if not Path(source).exists():
         download(source, ["config.json"], revision, token)
+
+
+def check_recorded(folder: str | Path) -> None:
+    """Raises a `FileNotFoundError` for a folder without a manifest; it says if this is not a model at all."""
+    if not Path(folder, MANIFEST).is_file():
+        check_is_model(Path(folder), folder)
+        raise FileNotFoundError(without_manifest(folder))
 
 
 def without_manifest(source: str | Path) -> str:

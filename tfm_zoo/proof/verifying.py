@@ -17,8 +17,15 @@ from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from ..converters.checkpoint import WEIGHTS, open_weights
 from ..converters.config_reading import check_sizes
 from ..converters.errors import ConversionError
-from ..converters.kinds import check_is_model
-from ..converters.sources import MANIFEST, check_folder, check_inside, download, not_on_hub, without_manifest
+from ..converters.sources import (
+    MANIFEST,
+    check_folder,
+    check_inside,
+    check_recorded,
+    download,
+    not_on_hub,
+    without_manifest,
+)
 from ..utils.pointers import refuse_pointers
 from ..utils.quiet import silenced_retrying
 from . import comparisons
@@ -169,9 +176,8 @@ def find(source: str | Path, revision: str | None, token: str | None, needed: st
     """The folder of a checkpoint, downloaded where it is on the Hub; `needed`: a manifest that it should have."""
     if Path(source).is_dir():
         refuse_pointers(source)
-        if needed and not (Path(source) / needed).is_file():
-            check_is_model(Path(source), source)
-            raise FileNotFoundError(without_manifest(source))
+        if needed:
+            check_recorded(source)
         return Path(source)
     check_folder(source, token)
     folder = download(source, [needed or "config.json"], revision, token)
