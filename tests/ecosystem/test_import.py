@@ -71,6 +71,7 @@ def test_the_command_starts_without_torch(arguments):
     imported = {line.rpartition("|")[2].strip() for line in lines}
     assert "tfm_zoo.cli" in imported
     assert not imported & {"torch", "transformers", "numpy"}
+    assert arguments == "verify ./nowhere" or "huggingface_hub" not in imported  # it asks whether there is such a model
 
 
 @pytest.mark.parametrize("old", ["packing.linear", "hub.contents", "named_configs"])
