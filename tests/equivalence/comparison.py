@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from tests.official_models import OfficialClass, canonical_name, is_converted
 from tests.precision import assert_same, tensors_in
 from tfm_zoo.converters.config_rules import Constant
-from tfm_zoo.converters.tensor_matching import zoo_names
+from tfm_zoo.converters.tensor_matching import names_by_rule
 from tfm_zoo.converters.tensor_rules import plan
 from tfm_zoo.visualization.attention_maps import choose_attention
 
@@ -191,7 +191,7 @@ def official_gradients(official: PreTrainedModel, official_class: OfficialClass)
 def zoo_gradients(zoo: PreTrainedModel, official_class: OfficialClass, names: Iterable[str]) -> Batch:
     """The same of a zoo model: the converter's table takes its gradients to where the official model has them."""
     own = gradients_of(zoo)
-    own = {full: own[name] for full, name in zoo_names(zoo).items() if name in own}
+    own = {full: own[name] for full, name in names_by_rule(zoo).items() if name in own}
     rules = official_class.architecture.tensor_rules([official_class.head], zoo.config)
     steps, unknown = plan(rules, names, to="official")
     assert not unknown

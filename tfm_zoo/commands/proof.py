@@ -90,15 +90,12 @@ def verify(
 
     given = {"revision": revision, "token": token, "trust_remote_code": trust_remote_code, "manifest": manifest}
     given |= {"against": against, "run_changed": run_changed, "model": model, "rows": rows, "texts": texts or []}
-    given |= {"whole": whole, "code_only": code_only, "card": card, "dtype": dtype}
+    given |= {"whole": whole, "code_only": code_only, "card": card, "dtype": dtype, "matrix": matrix}
     with errors_in_one_line(debug):
         try:  # what is wrong shows before `proof` is imported, which takes seconds
             kind = kind_of(source, against)
             check_options(kind, given)
-            if matrix and kind != "model":
-                found = judge_by_command(source, matrix, given)
-            else:
-                found = JUDGES[kind](source, given, **({"matrix": matrix} if matrix else {}))
+            found = (judge_by_command if matrix and kind != "model" else JUDGES[kind])(source, given)
         except Exception as error:
             if as_json:
                 print(json.dumps({"source": source, "ok": False, "error": in_one_line(error)}, indent=1))
@@ -120,9 +117,11 @@ def verify(
 
 
 #: options of `verify` -> whose they are
-OPTIONS_OF = dict.fromkeys(("code_only", "card", "dtype"), "model") | dict.fromkeys(
-    ("model", "rows", "texts", "whole"), "vectors"
-)
+OPTIONS_OF = {
+    **dict.fromkeys(("code_only", "card", "dtype"), "model"),
+    **dict.fromkeys(("model", "rows", "texts", "whole"), "vectors"),
+    "run_changed": "model and vectors",
+}
 ARTICLES = {"model": "a model", "vectors": "a store of vectors", "export": "an export"}
 #: options of models and of vectors
 COMMON = ("revision", "token", "trust_remote_code", "run_changed")
@@ -131,15 +130,16 @@ COMMON = ("revision", "token", "trust_remote_code", "run_changed")
 def check_options(kind: str, given: dict[str, Any]) -> None:
     """Refuses options of `verify` that are about something else than what it was given."""
     for name, whose in OPTIONS_OF.items():
-        if given[name] not in (None, False, [], "auto") and whose != kind:
+        if given[name] not in (None, False, [], "auto") and kind not in whose:
             option = f"--{name.replace('_', '-')}"
             raise ValueError(f"{option} is for {whose.replace('model', 'models')}, and this is {ARTICLES[kind]}")
 
 
-def judge_model(source: str, given: dict[str, Any], matrix: str | None = None) -> "Verdict | Matrix":
-    """Verifies a model, with a `matrix` under each of its releases."""
+def judge_model(source: str, given: dict[str, Any]) -> "Verdict | Matrix":
+    """Verifies a model, with --matrix under each of its releases."""
     from ..converters.sources import check_recorded, check_source
 
+    matrix = given["matrix"]
     check_source(source, given["revision"], given["token"])
     if given["card"] and (matrix or not Path(source).is_dir()):
         raise ValueError("--card writes into the README.md of a folder: give a folder, without --matrix")
@@ -162,7 +162,7 @@ def judge_export(source: str, given: dict[str, Any]) -> "Verdict":
         return verify_export(source, given["against"], **options)
 
 
-def judge_by_command(source: str, matrix: str, given: dict[str, Any]) -> "Matrix":
+def judge_by_command(source: str, given: dict[str, Any]) -> "Matrix":
     """Verifies vectors or an export by this command, in an environment for each release."""
     with working(f"Verifying {source}: in an environment for each release"):
         from ..proof.matrix import verify_by_command, verify_matrix
@@ -171,21 +171,21 @@ def judge_by_command(source: str, matrix: str, given: dict[str, Any]) -> "Matrix
         for name in (*COMMON, "manifest", "against", "model", "rows", "whole"):
             option, value = f"--{name.replace('_', '-')}", given[name]
             words += [option] if value is True else [] if value in (None, False) else [f"{option}={value}"]
-        return verify_matrix(source, matrix, verify_by_command, words=words)
+        return verify_matrix(source, given["matrix"], verify_by_command, words=words)
 
 
 def judge_vectors(source: str, given: dict[str, Any]) -> "Verdict":
     """Verifies vectors, whose texts may have to be read again: from a data set, or from where their files are now."""
     texts, options = given["texts"], {name: given[name] for name in (*COMMON, "model", "rows", "whole")}
     with working(f"Verifying {source}: reading its files, then embedding rows again"), silenced_loading():
-        return verify_vectors(source, texts, options | {"proof": given["manifest"]})
+        return verify_with_texts(source, texts, options | {"proof": given["manifest"]})
 
 
 #: what verifies each kind
 JUDGES = {"model": judge_model, "vectors": judge_vectors, "export": judge_export}
 
 
-def verify_vectors(source: str, texts: Sequence[str], options: dict[str, Any]) -> "Verdict":
+def verify_with_texts(source: str, texts: Sequence[str], options: dict[str, Any]) -> "Verdict":
     """Verifies vectors with texts that lie outside them."""
     from ..data.row_files import matching_files
     from ..proof.proof_file import proof_in
@@ -292,7 +292,7 @@ def record(
             options |= {"prompt": prompt, "max_length": max_length}
             options |= {"rows": rows, "keep_texts": keep_texts, "output": output}
             with working(f"Recording {vectors}: reading it, then embedding some rows again"):
-                recorded = record_vectors(model, vectors, texts or [], columns, options)
+                recorded = record_with_texts(model, vectors, texts or [], columns, options)
             report(f"{vectors} is recorded in {recorded.path}; {recorded}")
             return
         if text_column or vector_column or texts or prompt or max_length:
@@ -309,7 +309,7 @@ def record(
     report(f"{model} is recorded in {address}")
 
 
-def record_vectors(
+def record_with_texts(
     model: str, vectors: Path, texts: Sequence[str], columns: dict[str, str | None], options: dict[str, Any]
 ) -> "Recorded":
     """Records vectors, whose texts may be in other files."""

@@ -56,8 +56,9 @@ class Architecture:
     #: what files call fields of the configuration -> what the official class calls them
     stored_fields: Mapping[str, str] = field(default_factory=dict)
     heads: tuple[Head, ...]  # every head that both sides have; the base model, if both have that, first
-    #: the official class of its encoder, where sentence-transformers reads that alone; T5's is one of the heads
-    encoder: str | None = None
+    #: of an encoder-decoder whose encoder sentence-transformers reads alone: the official class of that encoder. `None`
+    #: for all others, encoders too. (T5's class is one of the heads.)
+    encoder_alone: str | None = None
     tokenizer: str | None = None  # its class, for checkpoints that do not say
     #: where its classes are: modules of torch have settings, no configuration; of some checkpoints, nowhere
     library: Literal["transformers", "torch", "none"] = "transformers"
@@ -84,7 +85,7 @@ class Architecture:
     @property
     def encoder_head(self) -> Head | None:
         """What stands for the encoder alone, if sentence-transformers reads nothing else of the architecture."""
-        return self.encoder and Head(self.encoder, "TfmEncoderDecoderEncoder")
+        return self.encoder_alone and Head(self.encoder_alone, "TfmEncoderDecoderEncoder")
 
     def config_rules(self, head: Head | None) -> tuple[ConfigRule, ...]:
         """The rules for a model with this head: the head's, and those of the architecture that they do not replace."""
@@ -95,10 +96,15 @@ class Architecture:
     ) -> tuple[TensorRule, ...]:
         """The rules of these heads and of the base model, under the names that a class with a head has.
 
-        `config`: the zoo's. Without it, rules can be looked up but not run.
+        `config`: the zoo's. Without it, rules can be looked up but not run: see `all_tensor_rules`.
         """
         rules = (*(rule for head in heads if head for rule in head.tensors), *self.body, *self.stored_body)
         return rules if config is None else tuple(rule.of(config) for rule in rules)
+
+    @cached_property
+    def all_tensor_rules(self) -> tuple[TensorRule, ...]:
+        """Those of all heads and of the base model, by which names are looked up."""
+        return self.tensor_rules(self.heads)
 
     @cached_property
     def body(self) -> tuple[TensorRule, ...]:

@@ -91,7 +91,7 @@ def open_folder(folder: Path, mapped: bool = False) -> tuple[dict[str, Any], dic
     check_sizes(folder / "config.json", config, [tensor.meta.shape for tensor in tensors.values()])
     if not file.is_file():  # an older checkpoint, which has these settings in `config.json`
         return config, tensors, made_of(GenerationConfig.from_model_config, config, folder / "config.json")
-    made_of(GenerationConfig.from_dict, read_json(file), file)
+    made_of(GenerationConfig.from_dict, read_json(file), file)  # an error names the file and what is wrong in it
     return config, tensors, GenerationConfig.from_pretrained(folder)
 
 

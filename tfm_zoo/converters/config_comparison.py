@@ -42,14 +42,13 @@ def differences(architecture: Architecture, config: PreTrainedConfig, head: Head
     try:
         with silenced_trying():
             official = completed(architecture, to_official_fields(architecture, config, head))
-        wanted = refused(rules, official)
-        round_trip = config if wanted else to_zoo_config(architecture, official, head.zoo, {})
+        if wanted := refused(rules, official):
+            zoo_names = {rule.official: rule.zoo for rule in rules if isinstance(rule, Field)}
+            refused_fields = {zoo_names.get(name, name): (official[name], value) for name, value in wanted.items()}
+            return Differences(refused_fields, is_whole=False)
+        round_trip = to_zoo_config(architecture, official, head.zoo, {})
     except (ValueError, StrictDataclassError) as error:
         raise ConversionError(f"{head.official} cannot express this model: {error}") from error
-    if wanted:
-        zoo_names = {rule.official: rule.zoo for rule in rules if isinstance(rule, Field)}
-        refused_fields = {zoo_names.get(name, name): (official[name], value) for name, value in wanted.items()}
-        return Differences(refused_fields, is_whole=False)
     free = {rule.zoo for rule in rules if isinstance(rule, Free)}
     values, official_values = effective_values(config, head), effective_values(round_trip, head)
     return Differences(
@@ -71,6 +70,7 @@ def effective_values(config: PreTrainedConfig, head: Head) -> dict[str, Any]:
     family = vars(import_module(head.zoo.__module__)).values()
     of_heads = {name for each in family for name in getattr(each, "head_fields", ())}
     read = {field.name for field in fields(config)} - WITHOUT_EFFECT - (of_heads - set(head.zoo.head_fields))
+    # (These `rules` are those of configurations: a field of theirs may be without effect beside the others.)
     read = read.difference(*(rule.idle_among(vars(config)) for rule in config.rules))
     values = {"rope_parameters": effective_rotation(config)} | {name: getattr(config, name) for name in read}
     if config.pad_token_id is None:

@@ -37,16 +37,16 @@ WITHOUT_EFFECT = {
 KEPT = "kept_tensors"  # the name of `Kept` tensors in `official`
 
 
-def of_others(architecture: Architecture, zoo_class: type[TfmConfig], fields: Fields) -> dict[str, Any]:
+def of_others(architecture: Architecture, zoo_config: type[TfmConfig], fields: Fields) -> dict[str, Any]:
     """The fields that the configurations of neither side know. Other libraries write and read them, such as the
     `sentence_transformers` of a cross-encoder: they are the same on both sides."""
     if architecture.library == "torch":  # a module has settings, in which nobody else writes
         return {}
-    sides = (zoo_class, architecture.config_class)
-    known = COMMON | SET_ANEW | OF_TRANSFORMERS | set(zoo_class.lacks)
+    sides = (zoo_config, architecture.config_class)
+    known = COMMON | SET_ANEW | OF_TRANSFORMERS | set(zoo_config.lacks)
     known |= {name for side in sides for name in (*side.__dataclass_fields__, *side.attribute_map, *dir(side))}
     names = [name for name in fields if name not in known and not name.startswith("_")]
-    return {name: fields[name] for name in names if not misspelt_field(zoo_class, name)}
+    return {name: fields[name] for name in names if not misspelt_field(zoo_config, name)}
 
 
 class ReadFields(dict):
@@ -82,19 +82,19 @@ def to_zoo_config(
         ConversionError: for an official value that the zoo does not convert, an override that is not a field, or fields
             that do not fit each other.
     """
-    config_class = zoo_class.config_class
+    config_class = zoo_class.config_class  # (`zoo_class` is one of models)
     overrides = by_field(config_class, overrides)
     check_overrides(overrides, config_class)
     rules = architecture.config_rules(architecture.head(zoo_class))
     check_official(architecture, rules, official)
     zoo = dict(overrides)
     try:
-        check_unread(architecture, official)
+        read = read_by_rules(architecture, official)
+        check_unread(architecture, official, read)
         for rule in rules:
             zoo = rule.to_zoo(official, zoo) | zoo  # what is overridden stays
     except ArithmeticError as error:  # a division by a size of 0
         raise ConversionError(f"{architecture.title} with these fields is not converted: {error}") from error
-    read = read_by_rules(architecture, official)
     unread = {name: value for name, value in official.items() if name not in read}
     common = {name: official[name] for name in COMMON & official.keys()}
     common |= of_others(architecture, config_class, unread)
@@ -139,12 +139,12 @@ def check_official(architecture: Architecture, rules: Iterable[ConfigRule], offi
         raise ConversionError(f"{architecture.title} with {values} is not converted. What is converted: {choices}.")
 
 
-def check_unread(architecture: Architecture, official: Fields) -> None:
-    """Refuses an official configuration with a field that no rule of any head reads, unless its value is the default of
-    the class beside the other fields, or the field is known to change no output."""
+def check_unread(architecture: Architecture, official: Fields, read: set[str]) -> None:
+    """Refuses an official configuration with a field that no rule of any head has `read`, unless its value is the
+    default of the class beside the other fields, or the field is known to change no output."""
     if architecture.library == "torch":  # the zoo itself lists the settings of modules
         return
-    known = read_by_rules(architecture, official) | COMMON | WITHOUT_EFFECT
+    known = read | COMMON | WITHOUT_EFFECT
     default = completed(architecture, {name: official[name] for name in known & official.keys()})
     names = architecture.config_class.__dataclass_fields__.keys() & default.keys() - known
     unread = {name: default[name] for name in sorted(names) if official[name] != default[name]}

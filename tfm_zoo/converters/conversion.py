@@ -16,11 +16,11 @@ from .checkpoint import Checkpoint, LazyTensor, open_checkpoint
 from .choosing import architecture_of, official_for
 from .config_conversion import KEPT, completed, to_official_fields, to_zoo_config
 from .errors import ConversionError
-from .official_names import canonical_name, checkpoint_head, is_converted, rule_of
+from .official_names import canonical_name, checkpoint_head, is_converted
 from .scratch import Scratch
 from .sinusoids import check_frequencies, check_sinusoids
-from .tensor_matching import by_canonical_name, enumerated, match, new_weights, zoo_names
-from .tensor_rules import Frequencies, Kept, Sinusoids, Step, TensorRule, plan
+from .tensor_matching import enumerated, match, names_by_rule, new_weights
+from .tensor_rules import Frequencies, Kept, Sinusoids, Step, TensorRule, is_of_kind, plan
 from .torch_modules import settings_of
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,8 @@ def convert(
     dtype = None if dtype is None else as_dtype(dtype)
     architecture = architecture_of(checkpoint)
     head = checkpoint_head(architecture, checkpoint.config.get("architectures"), checkpoint.tensors)
-    if checkpoint.of_sentences and architecture.encoder and not head.zoo_name.endswith("ForSequenceClassification"):
+    is_classifier = head.zoo_name.endswith("ForSequenceClassification")
+    if checkpoint.of_sentences and architecture.encoder_alone and not is_classifier:
         model_class = model_class or architecture.encoder_head.zoo
     model_class = model_class or head.zoo
     if model_class.config_class.model_type != architecture.family:
@@ -95,10 +96,9 @@ def convert(
         config.official[KEPT] = values
 
     in_float32 = kept_in_float32(head)
-    tensors, names_in_model = by_canonical_name(architecture, checkpoint), zoo_names(skeleton)
     if dtype is None:
         read = {name for step in matched.steps for name in step.reads}
-        dtype = common_dtype(tensors[name] for name in read if in_float32.isdisjoint(name.split(".")))
+        dtype = common_dtype(matched.tensors[name] for name in read if in_float32.isdisjoint(name.split(".")))
     if dtype == torch.float16 and in_float32:
         logger.warning(
             f"{model_class.__name__} from {checkpoint.title}: its hidden states may overflow in float16, so "
@@ -106,11 +106,11 @@ def convert(
         )
     weights = {}
     for step in progress(matched.steps):
-        read = [tensors[name].read() for name in step.reads]
+        read = [matched.tensors[name].read() for name in step.reads]
         values = step.run(read)
         if scratch is not None:
             values = scratch.keep(values, unless_in=read, dtype=dtype)
-        weights.update(zip(map(names_in_model.get, step.writes), values, strict=True))
+        weights.update(zip(map(matched.names_in_model.get, step.writes), values, strict=True))
 
     original = checkpoint.model
     model = assemble(skeleton, weights, dtype, attn_implementation or attention_of(original))
@@ -150,7 +150,7 @@ def to_official(model: PreTrainedModel) -> nn.Module:
     canonical = {name: canonical_name(architecture, name) for name in names}
 
     state = model.state_dict()
-    tensors = {full_name: state[name] for full_name, name in zoo_names(model).items()}
+    tensors = {full_name: state[name] for full_name, name in names_by_rule(model).items()}
     steps, missing = plan(architecture.tensor_rules([head], model.config), canonical.values(), to="official")
     values = {}
     for step in steps:
@@ -182,9 +182,9 @@ def to_official(model: PreTrainedModel) -> nn.Module:
 
 def of_kind(kind: type[TensorRule], architecture: Architecture, checkpoint: Checkpoint) -> dict[str, LazyTensor]:
     """The tensors of a checkpoint whose rule is of this kind."""
-    return {
-        name: tensor for name, tensor in checkpoint.tensors.items() if isinstance(rule_of(architecture, name), kind)
-    }
+    rules = architecture.all_tensor_rules
+    names = [name for name in checkpoint.tensors if is_of_kind(kind, rules, canonical_name(architecture, name))]
+    return {name: checkpoint.tensors[name] for name in names}
 
 
 def kept_in_float32(head: Head) -> set[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from .architecture import Architecture, Head
-from .tensor_rules import NotConverted, TensorRule, compiled, find
+from .tensor_rules import NotConverted, TensorRule, compiled, find, is_of_kind
 
 #: what old checkpoints, which were converted from TensorFlow, call the weight and the bias of a LayerNorm
 OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
@@ -14,10 +14,10 @@ def canonical_name(architecture: Architecture, name: str) -> str:
     for old, leaf in OLD_LEAVES.items():
         if name.endswith(old):
             name = name.removesuffix(old) + leaf
-    rules = architecture.tensor_rules(architecture.heads)
+    rules = architecture.all_tensor_rules
     prefixes = ("", *(f"{prefix}." for prefix in architecture.other_prefixes))
     inner_names = tuple(name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix))
-    sides = ("", "encoder.") if architecture.encoder else ("",)  # (a class of the encoder alone leaves out "encoder.")
+    sides = ("", "encoder.") if architecture.encoder_alone else ("",)  # (that class leaves out "encoder.")
     full_names = (f"{architecture.prefix}.{side}{inner_name}" for side in sides for inner_name in inner_names)
     for full_name in (name, *full_names):
         full_name = first_name(rules, full_name)
@@ -35,15 +35,9 @@ def first_name(rules: Iterable[TensorRule], name: str) -> str:
     return name
 
 
-def rule_of(architecture: Architecture, name: str) -> TensorRule | None:
-    """The rule for an official tensor, whatever it is called."""
-    match = find(architecture.tensor_rules(architecture.heads), canonical_name(architecture, name), "official")
-    return match and match[0]
-
-
 def is_converted(architecture: Architecture, name: str) -> bool:
     """Whether an official tensor is a weight, and not a mask or a table, which both sides make for themselves."""
-    return not isinstance(rule_of(architecture, name), NotConverted)
+    return not is_of_kind(NotConverted, architecture.all_tensor_rules, canonical_name(architecture, name))
 
 
 def is_of_a_head(architecture: Architecture, name: str) -> bool:
@@ -57,7 +51,7 @@ def checkpoint_head(architecture: Architecture, classes: Iterable[str] | None, t
     for head in architecture.heads if architecture.library != "none" else ():
         if head.official in (classes or ()):
             return head
-    if architecture.encoder in (classes or ()):
+    if architecture.encoder_alone in (classes or ()):
         return architecture.encoder_head
     names = {canonical_name(architecture, name) for name in tensors}
     prefixes = tuple(f"{prefix}." for prefix in (architecture.prefix, *architecture.other_prefixes))

@@ -14,7 +14,7 @@ from .checkpoint import LazyTensor, lazy_tensors
 from .errors import ConversionError
 from .sinusoids import check_sinusoids
 from .tensor_matching import check_fit, enumerated, misfits_of, new_weights, split_steps
-from .tensor_rules import PLACE, NotConverted, Sinusoids, Step, TensorRule, find, plan
+from .tensor_rules import PLACE, NotConverted, Sinusoids, Step, TensorRule, is_of_kind, plan
 
 logger = logging.getLogger(__name__)
 
@@ -247,9 +247,3 @@ def merge_tied(weights: dict[str, torch.Tensor], skeleton: PreTrainedModel) -> N
                 f"{name} and {source} differ in the state dict, and this configuration makes them one tensor: set "
                 f"{tie_of(name, source)}=False."
             )
-
-
-def is_of_kind(kind: type[TensorRule], rules: tuple[TensorRule, ...], name: str) -> bool:
-    """Whether the rule for a tensor is of this kind."""
-    match = find(rules, name, "official")
-    return match is not None and isinstance(match[0], kind)

@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 from .architecture import Architecture, Head
 from .checkpoint import Checkpoint, LazyTensor
 from .errors import ConversionError
-from .official_names import canonical_name, is_converted, is_of_a_head
-from .tensor_rules import NotConverted, Step, find, plan
+from .official_names import canonical_name, is_of_a_head
+from .tensor_rules import NotConverted, Step, find, is_of_kind, plan
 
 SHOWN = 10  # names of a kind in a message
 LAYER = re.compile(r"(?<![^.\s])\d+(?=\.)")  # the number of a layer or a head in a name
@@ -23,6 +23,8 @@ class Match(NamedTuple):
     steps: list[Step]  # what to read from the checkpoint, and what it becomes
     fresh: list[str]  # parameters that the checkpoint lacks and the class initialises
     unused: list[str]  # tensors of the checkpoint that belong to other heads
+    tensors: dict[str, LazyTensor]  # the checkpoint's, by their canonical names, which the steps have
+    names_in_model: dict[str, str]  # as `names_by_rule` gives them
 
 
 def split_steps(
@@ -53,14 +55,15 @@ def match(
         ConversionError: naming what is missing, unexpected or of another shape, and the `overrides` of the
             configuration, if there are.
     """
-    tensors, names, parameters = by_canonical_name(architecture, checkpoint), zoo_names(skeleton), skeleton.state_dict()
+    tensors, parameters = by_canonical_name(architecture, checkpoint), skeleton.state_dict()
+    names_in_model = names_by_rule(skeleton)
     rules = architecture.tensor_rules([head, architecture.head(type(skeleton))], skeleton.config)
     if any(find(architecture.stored_body, name, "official") for name in tensors):
         stored = tuple(rule.of(skeleton.config) for rule in architecture.stored_body)
         rules = (*stored, *rules)  # of two rules for one tensor the first is taken
-    in_rules = {name: full_name for full_name, name in names.items()}
+    in_rules = {name: name_in_rule for name_in_rule, name in names_in_model.items()}
     tied = {in_rules[name]: in_rules[source] for name, source in skeleton.all_tied_weights_keys.items()}
-    all_steps, without_rule = plan(rules, names, to="zoo")
+    all_steps, without_rule = plan(rules, names_in_model, to="zoo")
     complete, lacking, _ = split_steps(all_steps, tensors, tied)
     is_other_head = head.zoo_name != type(skeleton).__name__
     # Official base models are often saved without a pooler; any other head of a checkpoint has to be whole.
@@ -70,7 +73,7 @@ def match(
     fresh = [name for name in without_rule if is_of_zoo_head(name)]
     missing = [name for name in without_rule if not is_of_zoo_head(name)]
     for step in complete:
-        misfits = misfits_of(step, tensors, [parameters[names[name]] for name in step.writes])
+        misfits = misfits_of(step, tensors, [parameters[names_in_model[name]] for name in step.writes])
         if not misfits:
             steps.append(step)
         elif is_other_head and all(map(is_of_zoo_head, step.writes)):
@@ -83,9 +86,9 @@ def match(
         else:
             missing += [name for name in step.reads if name not in tensors]
     needed = {name for step in all_steps for name in step.reads} | declined_by(skeleton, architecture, tensors)
+    every = (*rules, *architecture.all_tensor_rules)  # of this configuration (ESM's table), then of all heads
     for name in tensors:
-        left_out = (own := find(rules, name, "official")) is not None and isinstance(own[0], NotConverted)
-        if name not in needed and not left_out and is_converted(architecture, name):
+        if name not in needed and not is_of_kind(NotConverted, every, name):
             (unused if is_of_a_head(architecture, name) else unexpected).append(name)
     complaints = {"missing": missing, "unexpected": unexpected, "misshapen": misshapen}
     given = ", ".join(f"{name}={value!r}" for name, value in overrides.items())
@@ -94,10 +97,11 @@ def match(
         hint += " For other labels, convert it as it is, save it, and load that with these and "
         hint += "ignore_mismatched_sizes=True, which makes a new head."
     check_fit(checkpoint.title, skeleton, complaints, hint if given else "")
-    return Match(steps, [names[name] for name in fresh if name not in tied], unused)
+    fresh = [names_in_model[name] for name in fresh if name not in tied]
+    return Match(steps, fresh, unused, tensors, names_in_model)
 
 
-def zoo_names(model: PreTrainedModel) -> dict[str, str]:
+def names_by_rule(model: PreTrainedModel) -> dict[str, str]:
     """The tensors of a zoo model: their names in the rules, as in a class with a head -> their names in this model."""
     prefix = "" if hasattr(model, model.base_model_prefix) else f"{model.base_model_prefix}."
     return {prefix + name: name for name in model.state_dict()}
@@ -141,7 +145,7 @@ def declined_by(skeleton: PreTrainedModel, architecture: Architecture, names: It
     if not patterns:
         return set()
     declined = re.compile("|".join(patterns))
-    steps, _ = plan(architecture.tensor_rules(architecture.heads), names, to="official")
+    steps, _ = plan(architecture.all_tensor_rules, names, to="official")
     return {name for step in steps if step.reads and all(map(declined.search, step.reads)) for name in step.writes}
 
 

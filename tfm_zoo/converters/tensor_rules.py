@@ -244,7 +244,8 @@ class Sinusoids(NotConverted):
 
 
 class Frequencies(NotConverted):
-    """Frequencies of rotary positions, which both sides make for themselves; rounded ones are refused."""
+    """Frequencies of rotary positions that the official class reads from the checkpoint (ESM), and the zoo computes:
+    rounded ones are refused. (LLaMA's class computes them, too: those in old checkpoints are `NotConverted`.)"""
 
 
 class Kept(NotConverted):
@@ -296,6 +297,12 @@ def find(rules: Iterable[TensorRule], name: str, side: Side) -> tuple[TensorRule
                 *places, (_, leaf) = match.groupdict().items()
                 return rule, tuple(places), leaf
     return None
+
+
+def is_of_kind(kind: type[TensorRule], rules: Iterable[TensorRule], name: str) -> bool:
+    """Whether the rule for an official tensor is of this kind."""
+    match = find(rules, name, "official")
+    return match is not None and isinstance(match[0], kind)
 
 
 @cache

@@ -81,10 +81,10 @@ def parse_several(
     hints = {name: hint for options_class in classes for name, hint in get_type_hints(options_class).items()}
     spellings = {name: each for each in offered for name in (f"--{each.name}", *each.metadata.get("aliases", ()))}
     config = parser.parse_known_args(argv)[0].config
-    words = [f"--{word[2:].partition('=')[0].replace('-', '_')}" for word in argv if word.startswith("--")]
-    given = {spellings[word].name for word in words if word in spellings}
+    typed = [f"--{word[2:].partition('=')[0].replace('-', '_')}" for word in argv if word.startswith("--")]
+    given = {spellings[word].name for word in typed if word in spellings}
     replaced = [getattr(each, "replaces", {}).get(name, "").split() for each in classes for name in given]
-    left_out, words = {*chain.from_iterable(replaced)} - given, []
+    left_out, of_file = {*chain.from_iterable(replaced)} - given, []  # the file's options, as they would be typed
     try:
         for name, value in options_in(config).items() if config else ():
             meant = spellings.get(f"--{name}")
@@ -95,11 +95,11 @@ def parse_several(
                     raise ValueError(f"--config {config}: {name} has no value: give one, or leave the line out")
                 parser.set_defaults(**{meant.name: None})
             elif isinstance(value, list):
-                words += [f"--{name}", *map(str, value)]
+                of_file += [f"--{name}", *map(str, value)]
             else:
-                words.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
+                of_file.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
         reading = {"return_remaining_strings": True, "look_for_args_file": False}
-        *options, _, unknown = parser.parse_args_into_dataclasses([*words, *argv], **reading)  # `_` has --config
+        *options, _, unknown = parser.parse_args_into_dataclasses([*of_file, *argv], **reading)  # `_` has --config
     except ValueError as error:
         parser.error(str(error))
     if unknown:

@@ -17,7 +17,7 @@ from ..converters.conversion import of_kind
 from ..converters.errors import ConversionError
 from ..converters.official_names import canonical_name
 from ..converters.sinusoids import check_frequencies, check_sinusoids
-from ..converters.tensor_matching import enumerated, match, zoo_names
+from ..converters.tensor_matching import enumerated, match, names_by_rule
 from ..converters.tensor_rules import Frequencies, Interleaved, Sinusoids, Step, TensorRule
 from ..models.modeling_tfm_bert import TfmBertModel
 from ..models.modeling_tfm_encoder_decoder import TfmEncoderDecoderEncoder, TfmEncoderDecoderModel
@@ -200,7 +200,7 @@ def get(slot: Slot) -> torch.Tensor:
 
 def bound(model: PreTrainedModel, steps: list[Step], sources: dict[str, tuple[nn.Module, Slot]]) -> Twin:
     """A twin that takes its tensors by these steps from `sources`: a layer and a place for each official name."""
-    names = zoo_names(model)
+    names = names_by_rule(model)
     writers = {names[name]: step for step in steps for name in step.writes}
     for name, source in model.all_tied_weights_keys.items():
         writers.setdefault(name, writers.get(source))

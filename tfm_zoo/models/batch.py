@@ -20,8 +20,9 @@ IGNORED = -100  # the label of a position without one
 #: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (`ModelOutput` tells:
 #: from 5.24 on it has the old name as a property.)
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
-#: the option with a paged cache, which keeps documents apart itself; from 5.24 on also with a `Cache` (`take_cache`)
-PAGED = "cache"
+#: the option that may hold a paged cache, which keeps documents apart itself; from 5.24 on also another one, which
+#: `take_cache` takes out first
+CACHE_OPTION = "cache"
 WRITES_PAGED = CACHE == "cache"  # attention writes to a paged cache from 5.24 on; before, transformers' kernels do
 #: names of torch's attention. `kernels.py` registers "varlen": sdpa, but torch's varlen kernel where it `takes_bounds`
 OF_TORCH = ("sdpa", "varlen")
@@ -158,7 +159,8 @@ class Batch(NamedTuple):
     kept: KeptTokens | None = None  # the tokens that are computed. `None`: all
     cache: Cache | None = None  # keys and values of earlier positions (of a target, without those of its source)
     returns_cache: bool = False  # whether the cache is in the outputs
-    attention_mask: object = None  # the caller's (encoder: `None` if it hides nothing), which ALiBi and decoders read
+    #: the caller's (encoder: `None` if it hides nothing), for ALiBi, DeBERTa, and a decoder that reads this source
+    attention_mask: object = None
 
     @property
     def shape(self) -> tuple[int, int]:

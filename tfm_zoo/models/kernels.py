@@ -17,7 +17,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.import_utils import is_torch_greater_or_equal
 
-from .batch import OF_TORCH, PAGED, Layout, Window, is_traced
+from .batch import CACHE_OPTION, OF_TORCH, Layout, Window, is_traced
 from .linear_attention import linear_attention_forward
 
 varlen_attn = None
@@ -42,9 +42,8 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         raise ValueError(
             f"attn_logit_softcapping={module.softcap}: {implementation!r} has no soft cap; choose 'eager'."
         )
-    is_cpu_sdpa = (
-        attend is sdpa_attention_forward and query.device.type == "cpu"
-    )  # (not a function that a user registered as "sdpa")
+    # (A function that a user registered as "sdpa" stays.)
+    is_cpu_sdpa = attend is sdpa_attention_forward and query.device.type == "cpu"
     if is_cpu_sdpa and module.choose_packed_kernel is not None and not is_traced(query):  # set by `inference/packing`
         packed = module.choose_packed_kernel(module, layout, query)
         if packed is not None:
@@ -149,7 +148,7 @@ def repeat_heads(module: nn.Module, *states: torch.Tensor) -> tuple[torch.Tensor
 
 def cpu_attention_forward(module, query, key, value, attention_mask, scaling: float, **kwargs):
     """transformers' `"sdpa"`, without its questions about other devices. That halves the time of short calls."""
-    if kwargs.get(PAGED) is not None:  # transformers' function writes to it
+    if kwargs.get(CACHE_OPTION) is not None:  # transformers' function writes to it
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     options = {"scale": scaling, "enable_gqa": module.num_key_value_groups > 1}
     options["is_causal"] = attention_mask is None and module.is_causal and query.shape[2] > 1

@@ -259,7 +259,7 @@ class TfmBertForMaskedLM(TfmBertHead):
         """The encoder's outputs, and the loss and the logits of the vocabulary. Logits are made of real tokens, even if
         a hook on a layer sees padding; but of all tokens if a hook on the head sees them, or if padding has a label."""
         self.check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, VOCABULARY)
-        # (`read` leaves nothing out: if padding has a label, all tokens are computed. `None`: no labels.)
+        # (`read`, which is `None` without labels, leaves nothing out: if padding has a label, all tokens are computed.)
         read, mask, to_project = labelled(labels), inputs["attention_mask"], None
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states, with_logits = outputs.last_hidden_state, makes_logits(self, labels, return_logits)

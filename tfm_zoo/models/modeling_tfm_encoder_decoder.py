@@ -74,10 +74,8 @@ class TfmEncoderDecoderPreTrainedModel(TwoVocabularies, TfmPreTrainedModel):
         # Tensor parallelism cannot shard a bias that is a buffer: the head stays whole, with what it is tied to.
         whole = ("embed_tokens", "lm_head") if self.config.final_logits_bias else ()
         for name in ("_tp_plan", "_fsdp_plan"):
-            kept = [
-                key for key in getattr(self, name) if hasattr(self, key.partition(".")[0]) and not key.endswith(whole)
-            ]
-            setattr(self, name, {key: getattr(self, name)[key] for key in kept})
+            plan = {key: style for key, style in getattr(self, name).items() if hasattr(self, key.partition(".")[0])}
+            setattr(self, name, {key: style for key, style in plan.items() if not key.endswith(whole)})
 
 
 class TfmEncoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
@@ -204,7 +202,8 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         Args:
             encoder_hidden_states: `(batch, source length, hidden_size)`.
             encoder_attention_mask, source_kept: the source's mask, and its kept tokens, as [`read_source`] takes them.
-            batch: by [`decoder_batch`] of the target's inputs; pass `position_ids` and both `past_key_values` too.
+            batch: by [`decoder_batch`], in place of the target's inputs; pass the `position_ids` and `past_key_values`
+                that it was made of, too.
         """
         states, source_mask = encoder_hidden_states, encoder_attention_mask
         if batch is None:

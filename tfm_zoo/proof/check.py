@@ -12,7 +12,8 @@ from pathlib import Path
 from types import ModuleType
 
 PACKAGE = Path(__file__).parents[1]
-#: a package of the files beside this one, which it uses without their own. (`models/batch.py` knows hooks by its name.)
+#: the name of a package made up here, of the files beside this one: they then import nothing of `tfm_zoo`. It stays as
+#: it is: the `batch.py` in every saved checkpoint knows the hooks of these files by it
 NEIGHBOURS = "files_of_the_hub"
 
 

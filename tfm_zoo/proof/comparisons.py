@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import NamedTuple
 
 from packaging.version import Version
 
@@ -45,7 +46,7 @@ POSITIONS = "position_ids"
 RENAMED = {"torch_dtype", "rope_theta", "rope_scaling", "num_labels"}
 
 
-def compare_versions(saved: dict, origin: Origin, verdict: Verdict) -> None:
+def compare_with_release(saved: dict, origin: Origin, verdict: Verdict) -> None:
     """Notes the versions that saved the checkpoint; checks that its code is that of the `tfm_zoo` that says to have
     saved it, file by file, and warns if another version is installed. (What `record` wrote may be of any code.)"""
     verdict.figures["saved_by"] = {name: saved[name] for name in ("tfm_zoo", "transformers", "torch")}
@@ -142,41 +143,47 @@ def other_files(saved: dict, folder: Path, verdict: Verdict) -> dict[str, set[st
     }
 
 
-def note_files(others: dict[str, set[str]], verdict: Verdict, alike: Sequence[str] = ()) -> None:
-    """Notes these [`other_files`]. Those that match a pattern in `alike` say the same: a warning names them."""
-    reader = "sentence-transformers" if {*OF_SENTENCES} <= {*alike} else "transformers"
+class Alike(NamedTuple):
+    """What makes the same of a text as it did, even if its files are others."""
+
+    tokenizer: bool = False  # it consists of the same
+    reading: bool = False  # how sentence-transformers makes a vector of a text
+
+    def covers(self, name: str) -> bool:
+        """Whether a file is one of theirs."""
+        patterns = (*(OF_TOKENIZERS if self.tokenizer else ()), *(OF_SENTENCES if self.reading else ()))
+        return any(fnmatch(name, pattern) for pattern in patterns)
+
+
+def note_files(others: dict[str, set[str]], verdict: Verdict, alike: Alike) -> None:
+    """Notes these [`other_files`]. Those that say the same are warned of."""
+    reader = "sentence-transformers" if alike.reading else "transformers"
     for change, names in others.items():
-        same = {name for name in names if is_any_of(name, alike)}
+        same = {name for name in names if alike.covers(name)}
         verdict.add(change, names - same)
         if same:
             how = {LOST: "are missing", ADDED: "were added"}.get(change, "were written anew")
             verdict.warnings.append(f"files {how}, and {reader} reads the same: {listed(same)}")
 
 
-def compare_lengths(saved: dict, now: int | None, is_cut_alike: bool, verdict: Verdict) -> None:
-    """Notes that the tokenizer cuts texts to another length: `now`, `None` if it is not known. `is_cut_alike`: a model
-    of sentence-transformers, which says the length itself, cuts them as it did."""
+def compare_lengths(saved: dict, now: int | None, alike: Alike, verdict: Verdict) -> None:
+    """Notes that the tokenizer cuts texts to another length: `now`, `None` if it is not known. If sentence-transformers
+    reads alike, it cuts texts as it did: it has a length of its own."""
     was = (saved.get("tokenizer") or {}).get("longest", now)
     if now is not None and was != now:
         said = f"the tokenizer's own limit is {now} tokens, and was {was}"
         cut = "; sentence-transformers cuts texts as it did"
-        (verdict.warnings if is_cut_alike else verdict.differences).append(said + cut * is_cut_alike)
+        (verdict.warnings if alike.reading else verdict.differences).append(said + cut * alike.reading)
 
 
-def is_any_of(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatch(name, pattern) for pattern in patterns)
-
-
-def alike_in(saved: dict, tokenizer: dict | None, folder: Path) -> list[str]:
-    """Patterns of the files that say what they said: those of a tokenizer that consists of the same, and those of
-    sentence-transformers by which a text becomes the same vector."""
+def alike_in(saved: dict, tokenizer: dict | None, folder: Path) -> Alike:
+    """What makes the same of a text in this folder as by the manifest; `tokenizer`: what there is of it now."""
     was, now = saved.get("tokenizer") or {}, tokenizer or {}
     before, after = readings(saved, tokenizer, folder)
     is_read_alike = before is not None and before == after
-    is_cut_alike = is_read_alike or was.get("longest") == now.get("longest")
-    is_same_tokenizer = "digest" in was and was["digest"] == now.get("digest") and is_cut_alike
-    is_same_tokenizer = is_same_tokenizer and not changed_sides(was, now)
-    return [*(OF_TOKENIZERS if is_same_tokenizer else ()), *(OF_SENTENCES if is_read_alike else ())]
+    has_same_limit = is_read_alike or was.get("longest") == now.get("longest")
+    is_same_tokenizer = "digest" in was and was["digest"] == now.get("digest") and has_same_limit
+    return Alike(is_same_tokenizer and not changed_sides(was, now), is_read_alike)
 
 
 def readings(saved: dict, tokenizer: dict | None, folder: Path) -> list[dict | None]:
@@ -273,10 +280,10 @@ def typed(before: dict, now: dict, folder: Path) -> tuple[dict, dict]:
     return tuple(fields | {"dtype": old or new} for fields in others)
 
 
-def compare_loaded(saved: dict, loaded: dict, changed: set[str], whole: bool, verdict: Verdict) -> None:
+def compare_loaded(saved: dict, loaded: dict, changed: set[str], files_changed: bool, verdict: Verdict) -> None:
     """Checks that the model that `check.py` loaded has its files' weights, no others, and computes what it did.
-    `changed`: the weights whose files are others; `whole`: files have changed, so that the tokenizer's vocabulary and
-    rules are compared, too."""
+    `changed`: the weights whose files are others. If other files have changed, the tokenizer's vocabulary and rules are
+    compared, too."""
     compare_loading(saved, loaded, verdict)
     verdict.add("weights are not as in their file once loaded", loaded["changed"])
     if saved["fingerprint"] is None:
@@ -286,7 +293,7 @@ def compare_loaded(saved: dict, loaded: dict, changed: set[str], whole: bool, ve
         loaded = loaded | {"changed": [*loaded["changed"], *changed]}
         compare_states(saved["fingerprint"], loaded, drifted, verdict)
     if was := saved.get("tokenizer"):
-        compare_tokenizers(was, loaded["tokenizer"], verdict, whole)
+        compare_tokenizers(was, loaded["tokenizer"], verdict, with_rules=files_changed)
 
 
 def compare_loading(saved: dict, loading: dict, verdict: Verdict) -> None:
@@ -344,12 +351,14 @@ def changed_sides(before: dict, now: dict) -> list[str]:
     return [f"the tokenizer's {change}" for change in changes(*sides)]
 
 
-def compare_tokenizers(before: dict, now: dict, verdict: Verdict, whole: bool = True, than: str = "before") -> None:
-    """Checks what two tokenizers make of the fixed text, and if that is the same and `whole` is asked for, their
-    vocabularies and rules. `than`: what the first is called."""
+def compare_tokenizers(
+    before: dict, now: dict, verdict: Verdict, with_rules: bool = True, than: str = "before"
+) -> None:
+    """Checks what two tokenizers make of the fixed text; if that is the same, their vocabularies and rules
+    (`with_rules`). `than`: what the first is called."""
     known = len(verdict.differences)
     compare_texts(before, now, verdict)
-    if whole and len(verdict.differences) == known and before.get("digest", now["digest"]) != now["digest"]:
+    if with_rules and len(verdict.differences) == known and before.get("digest", now["digest"]) != now["digest"]:
         verdict.differences.append(f"the tokenizer has another vocabulary or other rules than {than}")
 
 

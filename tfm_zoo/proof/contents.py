@@ -67,8 +67,8 @@ def settings_in(folder: Path) -> dict[str, dict[str, Any]]:
     """The fields of each settings file, by the file's name, without those of `ORIGIN`."""
     files = [folder / name for name in SETTINGS if (folder / name).is_file()]
     settings = {path.name: without_origin(read_json(path)) for path in files}
-    for fields in (settings[name] for name in SETTINGS[1:] if name in settings):
-        fields[FROM_MODEL] = bool(fields.get(FROM_MODEL))
+    if (generation := settings.get("generation_config.json")) is not None:
+        generation[FROM_MODEL] = bool(generation.get(FROM_MODEL))
     return settings
 
 

@@ -2,9 +2,10 @@
 
 import base64
 import hashlib
+import io
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -36,12 +37,12 @@ class Pieces:
         return {"bytes": self.size, "pieces": self.digests()}
 
 
-class DigestedFile:
-    """A file to write to, whose pieces are digested meanwhile: it is never read for that."""
+class DigestedFile(io.BufferedIOBase):
+    """A file to write to, whose pieces are digested meanwhile: it is never read for that. (It is not an
+    `io.BufferedWriter`, past whose `write` numpy would write.)"""
 
     def __init__(self, path: Path):
-        self.file: BinaryIO = path.open("wb")
-        self.pieces = Pieces()
+        self.file, self.pieces = path.open("wb"), Pieces()
 
     def write(self, data: bytes | memoryview) -> int:
         self.pieces.update(data)
@@ -50,30 +51,12 @@ class DigestedFile:
     def tell(self) -> int:
         return self.file.tell()
 
-    def flush(self) -> None:
-        self.file.flush()
-
-    def close(self) -> None:
-        self.file.close()
-
-    @property
-    def closed(self) -> bool:
-        return self.file.closed
-
     def writable(self) -> bool:
         return True
 
-    def readable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
-    def __enter__(self) -> "DigestedFile":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def close(self) -> None:
+        self.file.close()
+        super().close()
 
 
 def digest_of_piece(path: Path, index: int) -> str:

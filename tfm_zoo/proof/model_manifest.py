@@ -47,7 +47,7 @@ def fingerprint_of(encoder: Encoder, max_length: int | None) -> dict[str, Any]:
 def compare_model(saved: dict[str, Any], encoder: Encoder, verdict: Verdict) -> set[str]:
     """Compares a model's code, configuration and tensors with its manifest. Returns the names of the tensors that have
     changed."""
-    comparisons.compare_versions(saved, origin_of(encoder.folder), verdict)
+    comparisons.compare_with_release(saved, origin_of(encoder.folder), verdict)
     comparisons.compare_tested(saved, transformers.__version__, verdict)
     compare_config(saved, encoder, verdict)
     changed = compare_weights(saved, encoder, verdict)

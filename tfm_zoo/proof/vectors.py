@@ -220,7 +220,7 @@ class Trial:
             alike = comparisons.alike_in(manifest, made, encoder.folder)
             comparisons.note_files(comparisons.other_files(manifest, encoder.folder, files), files, alike)
         today = self.compare_settings()
-        self.compare_tokens(made, whole=not files.ok)
+        self.compare_tokens(made, with_rules=not files.ok)
         self.note_how_they_were_made()
         fit = self.fit(today)
         verdict.figures |= {"rows": len(self.texts), "cosine": fit.cosine, "difference": fit.difference}
@@ -268,10 +268,10 @@ class Trial:
         comparisons.compare_searches(self.saved["model"], self.encoder.folder, self.verdict)
         return replace(self.reading, **{name: value for name, _, value in was.changes(says)})
 
-    def compare_tokens(self, made: dict[str, Any], whole: bool) -> None:
-        """Notes a tokenizer that makes something else of texts, of the proof's rows or of a fixed one (`made`); or if
-        `whole`, that could, since its vocabulary or its rules are others. (With the same files, only the library writes
-        these otherwise.)"""
+    def compare_tokens(self, made: dict[str, Any], with_rules: bool) -> None:
+        """Notes a tokenizer that makes something else of texts, of the proof's rows or of a fixed one (`made`); or,
+        `with_rules`, one that could, since its vocabulary or its rules are others. (With the same files, only the
+        library writes these otherwise.)"""
         saved = self.saved["model"].get("tokenizer") or {}
         now = map(digest_of_tokens, self.encoder.tokens(self.texts, self.reading)["input_ids"])
         pairs = zip(self.numbers, now, self.tokens, strict=True)
@@ -279,7 +279,7 @@ class Trial:
             self.verdict.differences.append(f"the tokenizer makes something else of the texts in {row_numbers(others)}")
             self.verdict.differences += comparisons.changed_sides(saved, made)
         elif saved:
-            comparisons.compare_tokenizers(saved, made, self.verdict, whole)
+            comparisons.compare_tokenizers(saved, made, self.verdict, with_rules)
 
     def explain(self, today: Reading, changed: set[str] | None, wrong: Sequence[int], is_named: bool) -> None:
         """Finds out why vectors differ: by the settings that were recorded, by the layers, and by other settings.

@@ -96,9 +96,9 @@ def verify(
         verdict.differences.append(other)
         return verdict
     comparisons.compare_code(saved, folder, verdict)
-    comparisons.compare_versions(saved, origin, verdict)
+    comparisons.compare_with_release(saved, origin, verdict)
     comparisons.compare_named_code(saved, settings, verdict)
-    code_changed = not verdict.ok
+    code_changed = not verdict.ok  # (so far, all differences are of code)
     if code_only:
         comparisons.compare_release(saved, origin, verdict)
         verdict.figures["code_only"] = True
@@ -109,7 +109,7 @@ def verify(
         loader = loader_of(origin, trust_remote_code, code_changed and not run_changed)
         model_class = class_of(config)
     except ValueError as error:
-        comparisons.note_files(others, verdict)
+        comparisons.note_files(others, verdict, comparisons.Alike())
         comparisons.compare_settings(saved, settings, {}, folder, verdict)
         verdict.differences.append(str(error))
         return verdict
@@ -121,13 +121,13 @@ def verify(
     comparisons.compare_readings(saved, tokenizer, folder, verdict)
     alike = comparisons.alike_in(saved, tokenizer, folder)
     comparisons.note_files(others, verdict, alike)
-    comparisons.compare_lengths(saved, tokenizer.get("longest"), "modules.json" in alike, verdict)
+    comparisons.compare_lengths(saved, tokenizer.get("longest"), alike, verdict)
     comparisons.compare_tested(saved, loaded.get("transformers", transformers.__version__), verdict)
     comparisons.compare_settings(saved, settings, loaded.get("settings", {}), folder, verdict)
     if failure:
         verdict.differences.append(f"it does not load: {failure}")
     else:
-        comparisons.compare_loaded(saved, loaded, changed, any(others.values()), verdict)
+        comparisons.compare_loaded(saved, loaded, changed, files_changed=any(others.values()), verdict=verdict)
     return verdict
 
 

@@ -249,8 +249,7 @@ class Loop:
         if state.step < self.total_steps:
             patience = pluralize(args.early_stopping_patience, "evaluation")
             logger.info(f"step {state.step} of {self.total_steps}: stopped, after {patience} without a gain")
-        self.collect_losses()  # of the steps since the last entry, if there are some
-        state.loss_sum += state.window_loss
+        self.close_window()  # there may be steps since the last entry
         evaluated = next((entry["step"] for entry in reversed(state.log_history) if "eval_loss" in entry), None)
         # A resumed run may have no step left: its last step may lack an evaluation, or its best model may be gone.
         if state.best_step is None or evaluated != state.step:
@@ -260,6 +259,14 @@ class Loop:
         """Add the losses of all processes to those since the last entry of the log. All processes call it."""
         self.state.window_loss += self.accelerator.reduce(self.local_loss, "sum").item()
         self.local_loss.zero_()
+
+    def close_window(self) -> float:
+        """Move the losses since the last entry of the log into the sum of all, and return them. All processes call
+        it."""
+        self.collect_losses()
+        loss, self.state.window_loss = self.state.window_loss, 0.0
+        self.state.loss_sum += loss
+        return loss
 
     def save_checkpoint(self) -> None:
         """Write a checkpoint. All processes call it."""
@@ -280,11 +287,9 @@ class Loop:
 
     def log_losses(self, grad_norm: Tensor | float | None) -> None:
         """Log the mean loss of the steps since the last entry. Where there is no bar, it is a line."""
-        self.collect_losses()
-        state = self.state
-        state.loss_sum += state.window_loss
+        state, loss = self.state, self.close_window()
         last = next((entry["step"] for entry in reversed(state.log_history) if "loss" in entry), 0)
-        mean = state.window_loss / (state.step - last)
+        mean = loss / (state.step - last)
         if not math.isfinite(mean):
             raise FloatingPointError(f"the loss is {mean} at step {state.step}: try a lower learning_rate")
         norm = {} if grad_norm is None else {"grad_norm": float(grad_norm)}  # DeepSpeed may not give one
@@ -292,7 +297,6 @@ class Loop:
         self.progress.set_postfix(loss=f"{mean:.4f}")
         if self.progress.disable:
             logger.info(f"step {state.step} of {self.total_steps}: loss {mean:.4f}")
-        state.window_loss = 0.0
 
     def log(self, values: dict[str, float]) -> None:
         """Add values to the history and send them to the trackers."""
