@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from inspect import signature
 from itertools import islice, product
 from pathlib import Path
@@ -131,8 +132,8 @@ class CorpusReader:
                 "AutoModel.from_pretrained(...), with the tokenizer, in a folder of its own"
             )
         settings = sentence_settings(source, revision=loading.get("revision"))
-        settings = settings._replace(pooling=tuple(pooling.split("+"))) if pooling else settings
-        prompt = settings.prompt(prompt_name)
+        reading, prompt = settings.reading, settings.prompt(prompt_name)
+        reading = replace(reading, pooling=pooling) if pooling else reading
         tokenizer = AutoTokenizer.from_pretrained(source, **loading)
         try:
             model = kind.auto_class.from_pretrained(source, dtype=getattr(torch, dtype), **loading)
@@ -142,9 +143,9 @@ class CorpusReader:
         with suppress(ConversionError):  # a zoo model, or one that the zoo does not convert, stays as it is
             model = from_official(model)
         model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
-        results = kind(model, tokenizer, settings, embedding_dtype)
-        max_length = max_length or settings.max_length
-        reader = cls(model, tokenizer, results, prompt, settings.lower_case, max_length, tokens_per_batch, window)
+        results = kind(model, tokenizer, reading, embedding_dtype)
+        max_length = max_length or reading.max_length
+        reader = cls(model, tokenizer, results, prompt, reading.lower_case, max_length, tokens_per_batch, window)
         reader.source = str(Path(source).resolve() if Path(source).is_dir() else source)
         reader.digests, reader.loading = digests_of(model, tokenizer, config), loading
         if pack is True and is_packed(model):

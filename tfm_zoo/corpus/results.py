@@ -17,7 +17,7 @@ from transformers import (
 from transformers.utils import ModelOutput
 
 from ..proof.poolings import POOLINGS
-from ..proof.sentence_files import SentenceSettings
+from ..proof.reading import Reading
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,18 +30,19 @@ class Embeddings:
 
     task, auto_class, tokenizing = "embeddings", AutoModel, {}
 
-    def __init__(self, model: PreTrainedModel, _: Any, settings: SentenceSettings, dtype: str = "float32"):
-        if unknown := [name for name in settings.pooling or [None] if name not in POOLINGS]:
-            why = f"{unknown[0]!r} is not a pooling" if settings.pooling else "no pooling is given"
-            lacks = "" if settings.pooling else ", and the model has neither a head nor files of sentence-transformers"
+    def __init__(self, model: PreTrainedModel, _: Any, reading: Reading, dtype: str = "float32"):
+        names = reading.pooling.split("+")
+        if unknown := [name for name in names if name not in POOLINGS]:
+            why = f"{unknown[0]!r} is not a pooling" if reading.pooling else "no pooling is given"
+            lacks = "" if reading.pooling else ", and the model has neither a head nor files of sentence-transformers"
             raise ValueError(f"{why}{lacks}: give one of {', '.join(POOLINGS)}")
         if dtype not in DTYPES:
             raise ValueError(f"embedding_dtype {dtype!r}: vectors are stored as {' or '.join(DTYPES)}")
-        self.poolings = [POOLINGS[name] for name in settings.pooling]
-        self.normalize = settings.normalize
+        self.poolings = [POOLINGS[name] for name in names]
+        self.normalize = reading.normalize
         self.dtype = dtype
-        self.size = settings.size or len(self.poolings) * model.config.hidden_size
-        self.settings = {"pooling": "+".join(settings.pooling), "normalize": self.normalize, "size": self.size}
+        self.size = reading.size or len(self.poolings) * model.config.hidden_size
+        self.settings = {"pooling": reading.pooling, "normalize": self.normalize, "size": self.size}
         self.settings["embedding_dtype"] = dtype
 
     def columns(self) -> "dict[str, pa.DataType]":

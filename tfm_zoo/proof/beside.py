@@ -56,5 +56,5 @@ def compare_readings(folder: Path, place: Path) -> list[str]:
 
 def reading_of(folder: Path) -> Reading:
     """How a folder's files say that a text becomes a vector. If they say no length, the tokenizer's counts."""
-    reading = Reading.of_files(sentence_settings(str(folder)))
+    reading = sentence_settings(str(folder)).reading
     return reading if reading.max_length else reading.cut((tokenized(folder) or {}).get("longest"))

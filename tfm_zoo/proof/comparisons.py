@@ -26,7 +26,8 @@ from .contents import (
 from .diagnosis import drift_of, first_change
 from .model_files import files_of_model
 from .origin import Origin, listed, releases
-from .reading import Reading, reading_in, sentences
+from .reading import Reading, sentences
+from .sentence_files import reading_in
 from .verdict import Verdict
 
 #: how far outputs may drift from those in the manifest, as a share of the largest of them

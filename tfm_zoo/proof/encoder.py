@@ -87,7 +87,7 @@ class Encoder:
     def files_say(self) -> tuple[Reading, dict[str, str]]:
         """What the files of sentence-transformers beside the model say, and their prompts by name."""
         settings = sentence_settings(str(self.folder))
-        return Reading.of_files(settings).cut(self.longest), settings.prompts
+        return settings.reading.cut(self.longest), settings.prompts
 
     def fixed_text(self) -> dict[str, Any]:
         """What the tokenizer makes of a fixed text."""

@@ -19,7 +19,6 @@ from .contents import read_json
 from .engines import Engine, open_export
 from .fingerprints import fixed_inputs, given, sample
 from .origin import origin_of
-from .reading import Reading
 from .reference import POOLED, SENTENCE, Reference, Tensors, vectors_of
 from .sentence_files import sentence_settings
 from .verdict import Verdict
@@ -94,7 +93,7 @@ def load(folder: Path, trust_remote_code: bool) -> Reference:
         torch.manual_seed(0)
         model = model_class.from_pretrained(folder, dtype=torch.float32, trust_remote_code=trust_remote_code).eval()
     try:
-        reading = Reading.of_files(sentence_settings(str(folder)))
+        reading = sentence_settings(str(folder)).reading
     except (FileNotFoundError, ValueError):  # modules that are not read, or lost: states alone are compared
         reading = None
     return Reference(model, reading)

@@ -17,7 +17,7 @@ from .bill import bill_in
 from .contents import code_in, digests_of_files, digests_of_tensors, files_in, has_tokenizer, settings_in, types_in
 from .fingerprints import fingerprint_of, text_through
 from .origin import TESTED, origin_of
-from .reading import reading_in
+from .sentence_files import reading_in
 
 logger = transformers.logging.get_logger(__name__)
 

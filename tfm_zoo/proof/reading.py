@@ -1,13 +1,8 @@
 """How a text becomes a vector: all that vectors depend on besides texts and model."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any
-
-from .sentence_files import MODULES as OF_MODULES
-from .sentence_files import SentenceSettings, sentence_settings
 
 #: poolings that are not in [`POOLINGS`]: the output of the model's own pooler, and what all modules of
 #: sentence-transformers make of a text together
@@ -28,7 +23,7 @@ class Reading:
         prompt: a text that stands before each.
         lower_case: whether texts are made lower case before they are tokenized.
         max_length: tokens to which texts are cut; `None`: as many as the model takes.
-        pooling: names of poolings, joined by `+`; empty if nothing says it.
+        pooling: names of poolings, whose vectors are joined, with `+` between them; empty if nothing says it.
         normalize: whether vectors have length 1.
         size: numbers of a vector that are kept, the first ones; `None`: all.
         oddity: one of `ODDITIES`, which no file says, or nothing.
@@ -41,18 +36,6 @@ class Reading:
     normalize: bool = False
     size: int | None = None
     oddity: str = ""
-
-    @classmethod
-    def of_files(cls, settings: SentenceSettings) -> "Reading":
-        """What the files of sentence-transformers beside a model say."""
-        return cls(
-            prompt=settings.prompt(None),
-            lower_case=settings.lower_case,
-            max_length=settings.max_length,
-            pooling="+".join(settings.pooling),
-            normalize=settings.normalize,
-            size=settings.size,
-        )
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> "Reading":
@@ -72,17 +55,6 @@ class Reading:
         """The fields that `other` has otherwise: the name, the value here, and the value there."""
         there = asdict(other)
         yield from ((name, value, there[name]) for name, value in asdict(self).items() if value != there[name])
-
-
-def reading_in(folder: Path) -> dict[str, Any] | None:
-    """What the files of sentence-transformers in a folder say, for a manifest. `None`: there are no such, or they name
-    parts that are not read here."""
-    with suppress(FileNotFoundError, ValueError):
-        if (folder / OF_MODULES).is_file():
-            settings = sentence_settings(str(folder))
-            others = {"prompts": settings.prompts, "similarity": settings.similarity}  # they are of searches
-            return asdict(Reading.of_files(settings)) | others
-    return None
 
 
 #: field of a reading -> what it is called, and whether its value is shown as it is

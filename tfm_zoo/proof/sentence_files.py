@@ -1,10 +1,14 @@
 """What the files of sentence-transformers beside a model say of its embeddings: read as data, without that library."""
 
 import json
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from transformers.utils import cached_file
+
+from .reading import Reading
 
 MODULES, PROMPTS, TRANSFORMER = "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"
 #: what a module of an embedding model may be, by the last part of its class's name
@@ -22,26 +26,16 @@ POOLINGS = {
 
 
 class SentenceSettings(NamedTuple):
-    """How a text becomes a vector.
+    """What these files say.
 
     Args:
-        pooling: keys of `POOLINGS` in `poolings.py`, whose vectors are joined; empty if no file says it.
-        normalize: whether vectors have length 1.
-        max_length: tokens to which texts are cut; `None`: as many as the model takes.
-        lower_case: whether texts are made lower case before they are tokenized.
-        size: numbers of a vector that are kept, the first ones; `None`: all.
+        reading: how a text becomes a vector, with the prompt that is taken unasked.
         prompts: texts to put before each text, by their names.
-        default_prompt: the name of the one that is taken unasked, if any is.
         similarity: how vectors are compared.
     """
 
-    pooling: tuple[str, ...] = ()
-    normalize: bool = False
-    max_length: int | None = None
-    lower_case: bool = False
-    size: int | None = None
+    reading: Reading = Reading()
     prompts: dict[str, str] = {}
-    default_prompt: str | None = None
     similarity: str = "cosine"
 
     def prompt(self, name: str | None) -> str:
@@ -49,7 +43,7 @@ class SentenceSettings(NamedTuple):
         if name is not None and name not in self.prompts:
             known = f"those of the model are {', '.join(self.prompts)}" if self.prompts else "the model has no prompts"
             raise ValueError(f"prompt_name {name!r}: no such prompt; {known}")
-        return self.prompts.get(name or self.default_prompt, "")
+        return self.reading.prompt if name is None else self.prompts[name]
 
 
 def sentence_settings(source: str, **options: Any) -> SentenceSettings:
@@ -78,17 +72,28 @@ def sentence_settings(source: str, **options: Any) -> SentenceSettings:
     poolings = [*files.values()]
     if any(not pooling.get("include_prompt", True) for pooling in poolings):
         raise ValueError(f"{source}: its pooling leaves out the prompt (include_prompt: false), which is not read")
-    transformer, prompts = read(TRANSFORMER, {}), read(PROMPTS, {})
-    return SentenceSettings(
-        pooling=tuple(name for pooling in poolings for name in poolings_of(pooling)),
-        normalize=any(kind == "Normalize" for kind, _ in modules),
-        max_length=transformer.get("max_seq_length"),
+    transformer, of_all = read(TRANSFORMER, {}), read(PROMPTS, {})
+    prompts = {name: prompt for name, prompt in (of_all.get("prompts") or {}).items() if prompt}
+    reading = Reading(
+        prompt=prompts.get(of_all.get("default_prompt_name"), ""),
         lower_case=transformer.get("do_lower_case", False),
-        size=prompts.get("truncate_dim"),
-        prompts={name: prompt for name, prompt in (prompts.get("prompts") or {}).items() if prompt},
-        default_prompt=prompts.get("default_prompt_name"),
-        similarity=prompts.get("similarity_fn_name") or "cosine",
+        max_length=transformer.get("max_seq_length"),
+        pooling="+".join(name for pooling in poolings for name in poolings_of(pooling)),
+        normalize=any(kind == "Normalize" for kind, _ in modules),
+        size=of_all.get("truncate_dim"),
     )
+    return SentenceSettings(reading, prompts, of_all.get("similarity_fn_name") or "cosine")
+
+
+def reading_in(folder: Path) -> dict[str, Any] | None:
+    """What the files in a folder say, for a manifest. `None`: there are no such, or they name parts that are not read
+    here."""
+    with suppress(FileNotFoundError, ValueError):
+        if (folder / MODULES).is_file():
+            settings = sentence_settings(str(folder))
+            # (Prompts and similarity are of searches.)
+            return asdict(settings.reading) | {"prompts": settings.prompts, "similarity": settings.similarity}
+    return None
 
 
 def poolings_of(config: dict[str, Any]) -> list[str]:
