@@ -111,7 +111,8 @@ def test_trainer(folder, adapts, tmp_path):
         model = classifier(folder, adapts)
         options = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "max_steps": 3, "use_cpu": True}
         options |= {"report_to": [], "disable_tqdm": True, "save_strategy": "no", "logging_steps": 1, "seed": 3}
-        arguments = TrainingArguments(str(tmp_path), **options, bf16=not adapts, learning_rate=1e-2)
+        rate = 1e-2 if adapts else 1e-3  # (in bfloat16, a higher one enlarges what is rounded)
+        arguments = TrainingArguments(str(tmp_path), **options, bf16=not adapts, learning_rate=rate)
         trainer = Trainer(model, arguments, train_dataset=rows, processing_class=tokenizer)
         recompute_activations(model)
         if is_fast:
@@ -121,8 +122,7 @@ def test_trainer(folder, adapts, tmp_path):
         results.append((losses, trainer.evaluate(rows)["eval_loss"], model))
     (losses, after, _), (fast_losses, fast_after, fast) = results
     assert not fell_back(fast)
-    assert fast_losses == pytest.approx(losses, abs=2e-4 if adapts else 2e-2)
-    assert fast_after == pytest.approx(after, abs=2e-4 if adapts else 2e-2)
+    assert [*fast_losses, fast_after] == pytest.approx([*losses, after], abs=2e-4 if adapts else 1e-2)
 
 
 def test_adapters_compute_no_padding(folder):
