@@ -1,8 +1,8 @@
 """The folder that results are written to: Parquet parts, each whole or absent, and a file that says what they are."""
 
 import json
-import os
 import shlex
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 from ..proof.contents import read_json
 from ..proof.digests import DigestedFile
 from ..proof.proof_file import IN_FOLDER
-from ..utils.locking import hold
+from ..utils.locking import atomic_file, hold
 from .reader import CorpusReader
 
 #: libraries that read folders of Parquet pass over names that begin with an underscore or a dot
-ABOUT, LOCK, UNFINISHED = "_corpus.json", ".lock", ".{}-{}.unfinished"
+ABOUT, LOCK = "_corpus.json", ".lock"
 PART, NOTES = "part-{:06}.parquet", ".{}.notes"
 
 
@@ -50,8 +50,8 @@ class ResultsFolder:
             lock.release()
 
     def remove_unfinished(self) -> None:
-        for leftover in self.path.glob(UNFINISHED.format("*", "*")):
-            leftover.unlink(missing_ok=True)
+        for leftover in self.path.glob(".*.unfinished"):  # (earlier versions left files)
+            shutil.rmtree(leftover, ignore_errors=True) if leftover.is_dir() else leftover.unlink(missing_ok=True)
 
     @property
     def is_described(self) -> bool:
@@ -112,7 +112,7 @@ class ResultsFolder:
         self.check(identity)
         if self.is_described:
             return
-        with whole(self.path / ABOUT) as file:
+        with atomic_file(self.path / ABOUT) as file:
             file.write_text(json.dumps(identity | notes, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def parts(self) -> set[int]:
@@ -130,11 +130,11 @@ class ResultsFolder:
         """A part to write to, which is there if this ends without an error, and else is not. `about`: gives its notes
         for the proof, which lie beside it until the proof is written."""
         path = self.path / PART.format(number)
-        with whole(path) as unfinished:
+        with atomic_file(path) as unfinished:
             with DigestedFile(unfinished) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
                 yield writer
             if about:
-                with whole(self.path / NOTES.format(path.name)) as notes:
+                with atomic_file(self.path / NOTES.format(path.name)) as notes:
                     notes.write_text(json.dumps(about(file)), encoding="utf-8")
 
     def notes(self) -> dict[str, dict[str, Any]]:
@@ -149,18 +149,3 @@ class ResultsFolder:
     def remove_notes(self) -> None:
         for path in self.path.glob(NOTES.format("*")):
             path.unlink(missing_ok=True)
-
-
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """A file to write to. It gets its name once its content is on the disk, and is deleted at an error."""
-    unfinished = path.with_name(UNFINISHED.format(path.name, os.getpid()))
-    try:
-        yield unfinished
-        with unfinished.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except OSError as error:  # such as a full disk
-        raise OSError(f"{path} is not written, and the parts that are there are whole: {error}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
