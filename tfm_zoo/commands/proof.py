@@ -130,7 +130,7 @@ COMMON = ("revision", "token", "trust_remote_code", "run_changed")
 def check_options(kind: str, given: dict[str, Any]) -> None:
     """Refuses options of `verify` that are about something else than what it was given."""
     for name, whose in OPTIONS_OF.items():
-        if given[name] not in (None, False, [], "auto") and kind not in whose:
+        if given[name] not in (None, False, [], "auto") and kind not in whose.split(" and "):
             option = f"--{name.replace('_', '-')}"
             raise ValueError(f"{option} is for {whose.replace('model', 'models')}, and this is {ARTICLES[kind]}")
 

@@ -94,7 +94,8 @@ class Architecture:
     def tensor_rules(
         self, heads: Iterable[Head | None], config: "PreTrainedConfig | None" = None
     ) -> tuple[TensorRule, ...]:
-        """The rules of these heads and of the base model, under the names that a class with a head has.
+        """The rules of these heads and of the base model, under the names that a class with a head has; the last are
+        those for files with other names or pieces (`stored`).
 
         `config`: the zoo's. Without it, rules can be looked up but not run: see `all_tensor_rules`.
         """

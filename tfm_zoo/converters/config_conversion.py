@@ -34,7 +34,9 @@ WITHOUT_EFFECT = {
 }
 
 
-KEPT = "kept_tensors"  # the name of `Kept` tensors in `official`
+#: where a zoo configuration keeps the tensors of `Kept` rules: in its `official`, a dict that has what the original
+#: has and the zoo lacks
+KEPT = "kept_tensors"
 
 
 def of_others(architecture: Architecture, zoo_config: type[TfmConfig], fields: Fields) -> dict[str, Any]:
@@ -100,9 +102,11 @@ def to_zoo_config(
     common |= of_others(architecture, config_class, unread)
     elsewhere = COMMON | common.keys() | {rule.official for rule in rules if isinstance(rule, Field)}
     rest = {name: value for name, value in official.items() if name not in elsewhere}
-    origin = {"model_type": architecture.model_type} | rest
+    kept_fields = {"model_type": architecture.model_type} | rest
     try:
-        return config_class(**with_labels(common, overrides) | merged(config_class, zoo, overrides), official=origin)
+        return config_class(
+            **with_labels(common, overrides) | merged(config_class, zoo, overrides), official=kept_fields
+        )
     except (ValueError, StrictDataclassError) as error:
         raise ConversionError(f"{architecture.title} with these fields is not converted: {error}") from error
 

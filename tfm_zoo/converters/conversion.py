@@ -10,17 +10,17 @@ import transformers
 from torch import nn
 from transformers import PreTrainedModel
 
-from .architecture import Architecture, Head
+from .architecture import Head
 from .assembling import as_dtype, assemble, attention_of, common_dtype, official_skeleton, skeleton_of
-from .checkpoint import Checkpoint, LazyTensor, open_checkpoint
+from .checkpoint import Checkpoint, open_checkpoint
 from .choosing import architecture_of, official_for
 from .config_conversion import KEPT, completed, to_official_fields, to_zoo_config
 from .errors import ConversionError
 from .official_names import canonical_name, checkpoint_head, is_converted
 from .scratch import Scratch
-from .sinusoids import check_frequencies, check_sinusoids
+from .sinusoids import check_tables
 from .tensor_matching import enumerated, match, names_by_rule, new_weights
-from .tensor_rules import Frequencies, Kept, Sinusoids, Step, TensorRule, is_of_kind, plan
+from .tensor_rules import Kept, Step, of_kind, plan
 from .torch_modules import settings_of
 
 logger = logging.getLogger(__name__)
@@ -87,13 +87,9 @@ def convert(
     config = to_zoo_config(architecture, fields, model_class, config_overrides)
     skeleton = skeleton_of(model_class, config)
     matched = match(architecture, head, checkpoint, skeleton, config_overrides)
-    if config.position_embedding_type == "sinusoidal":
-        check_sinusoids(of_kind(Sinusoids, architecture, checkpoint), config, checkpoint.title)
-    if config.position_embedding_type == "rotary":
-        check_frequencies(of_kind(Frequencies, architecture, checkpoint), config, checkpoint.title)
-    if kept := of_kind(Kept, architecture, checkpoint):
-        values = {canonical_name(architecture, name): tensor.read().tolist() for name, tensor in kept.items()}
-        config.official[KEPT] = values
+    check_tables(architecture.all_tensor_rules, matched.tensors, config, checkpoint.title)
+    if kept := of_kind(Kept, architecture.all_tensor_rules, matched.tensors):
+        config.official[KEPT] = {name: tensor.read().tolist() for name, tensor in kept.items()}
 
     in_float32 = kept_in_float32(head)
     if dtype is None:
@@ -163,28 +159,21 @@ def to_official(model: PreTrainedModel) -> nn.Module:
         raise ConversionError(f"{type(model).__name__} lacks tensors that {head.official} has: {', '.join(missing)}.")
 
     # An official model may hold one tensor under two names. If it does not tie them, each needs memory of its own.
-    first_name = {full_name: name for name, full_name in reversed(canonical.items())}
+    first = {full_name: name for name, full_name in reversed(canonical.items())}
     weights = {
-        name: values[full_name] if name == first_name[full_name] else values[full_name].clone()
+        name: values[full_name] if name == first[full_name] else values[full_name].clone()
         for name, full_name in canonical.items()
         if full_name in values
     }
-    for full_name, values in (model.config.official or {}).get(KEPT, {}).items():
+    for full_name, numbers in (model.config.official or {}).get(KEPT, {}).items():
         name = full_name if full_name in skeleton.state_dict() else full_name.removeprefix(f"{architecture.prefix}.")
-        weights[name] = torch.tensor(values, dtype=model.dtype)
+        weights[name] = torch.tensor(numbers, dtype=model.dtype)
     official = assemble(skeleton, weights, model.dtype, attention_of(model))
     if isinstance(official, PreTrainedModel):
         if official.can_generate():
             official.generation_config = copy.deepcopy(model.generation_config)
         official.name_or_path, official.config.name_or_path = "", model.config.name_or_path
     return official.to(model.device)
-
-
-def of_kind(kind: type[TensorRule], architecture: Architecture, checkpoint: Checkpoint) -> dict[str, LazyTensor]:
-    """The tensors of a checkpoint whose rule is of this kind."""
-    rules = architecture.all_tensor_rules
-    names = [name for name in checkpoint.tensors if is_of_kind(kind, rules, canonical_name(architecture, name))]
-    return {name: checkpoint.tensors[name] for name in names}
 
 
 def kept_in_float32(head: Head) -> set[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 
 from .architecture import Architecture, Head
-from .tensor_rules import NotConverted, TensorRule, compiled, find, is_of_kind
+from .tensor_rules import NotConverted, TensorRule, find, is_of_kind
 
 #: what old checkpoints, which were converted from TensorFlow, call the weight and the bias of a LayerNorm
 OLD_LEAVES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
@@ -28,11 +28,18 @@ def canonical_name(architecture: Architecture, name: str) -> str:
 
 def first_name(rules: Iterable[TensorRule], name: str) -> str:
     """The first of the names that a rule has for a tensor; other tensors keep theirs."""
-    for rule in rules:
-        for other in rule.names("also"):
-            if match := compiled(other).fullmatch(name):
-                return rule.names("official")[0].replace("{i}", match.groupdict().get("i", "")) + match["leaf"]
+    if match := find(rules, name, "also"):
+        rule, places, leaf = match
+        return rule.names("official")[0].format(**dict(places)) + leaf
     return name
+
+
+def stored_names(architecture: Architecture, names: Iterable[str]) -> dict[str, str]:
+    """The canonical names of tensors -> the names that they are stored under."""
+    canonical = {name: canonical_name(architecture, name) for name in names}
+    # If a checkpoint holds a tensor under two names, the official model reads the one that is not the rule's own: that
+    # one comes last here, and wins.
+    return {canonical[name]: name for name in sorted(canonical, key=lambda name: not name.endswith(canonical[name]))}
 
 
 def is_converted(architecture: Architecture, name: str) -> bool:

@@ -14,7 +14,7 @@ from .checkpoint import LazyTensor, lazy_tensors
 from .errors import ConversionError
 from .sinusoids import check_sinusoids
 from .tensor_matching import check_fit, enumerated, misfits_of, new_weights, split_steps
-from .tensor_rules import PLACE, NotConverted, Sinusoids, Step, TensorRule, is_of_kind, plan
+from .tensor_rules import PLACE, NotConverted, Sinusoids, Step, TensorRule, is_of_kind, of_kind, plan
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ def from_state_dict(
         raise ConversionError(f"These entries are not tensors: {names}. Is the state dict inside one of them?")
     rules = in_order(rules, config, by="official")
     tensors, skeleton = lazy_tensors(state_dict), skeleton_of(model_class, config)
-    fixed = {name: tensor for name, tensor in tensors.items() if is_of_kind(Sinusoids, rules, name)}
+    fixed = of_kind(Sinusoids, rules, tensors)
     if fixed and config.position_embedding_type != "sinusoidal":
         raise ConversionError(
             f"{', '.join(fixed)}: sinusoids, which position_embedding_type={config.position_embedding_type!r} does not "

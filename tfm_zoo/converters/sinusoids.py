@@ -8,6 +8,18 @@ from transformers import PreTrainedConfig
 from ..models.positions import TfmRotaryEmbedding, TfmSinusoidalPositions
 from .checkpoint import LazyTensor
 from .errors import ConversionError
+from .tensor_rules import Frequencies, Sinusoids, TensorRule, of_kind
+
+
+def check_tables(
+    rules: tuple[TensorRule, ...], tensors: Mapping[str, LazyTensor], config: PreTrainedConfig, title: str
+) -> None:
+    """Raises a `ConversionError` for a table of positions, among official `tensors`, that is not what the zoo computes
+    with this configuration. `title`: what holds them, for the message."""
+    if config.position_embedding_type == "sinusoidal":
+        check_sinusoids(of_kind(Sinusoids, rules, tensors), config, title)
+    if config.position_embedding_type == "rotary":
+        check_frequencies(of_kind(Frequencies, rules, tensors), config, title)
 
 
 def check_frequencies(tables: Mapping[str, LazyTensor], config: PreTrainedConfig, title: str) -> None:

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from .architecture import Architecture, Head
 from .checkpoint import Checkpoint, LazyTensor
 from .errors import ConversionError
-from .official_names import canonical_name, is_of_a_head
+from .official_names import is_of_a_head, stored_names
 from .tensor_rules import NotConverted, Step, find, is_of_kind, plan
 
 SHOWN = 10  # names of a kind in a message
@@ -60,7 +60,7 @@ def match(
     rules = architecture.tensor_rules([head, architecture.head(type(skeleton))], skeleton.config)
     if any(find(architecture.stored_body, name, "official") for name in tensors):
         stored = tuple(rule.of(skeleton.config) for rule in architecture.stored_body)
-        rules = (*stored, *rules)  # of two rules for one tensor the first is taken
+        rules = (*stored, *rules)  # (they stand last there: of two rules for one tensor the first is taken)
     in_rules = {name: name_in_rule for name_in_rule, name in names_in_model.items()}
     tied = {in_rules[name]: in_rules[source] for name, source in skeleton.all_tied_weights_keys.items()}
     all_steps, without_rule = plan(rules, names_in_model, to="zoo")
@@ -109,11 +109,8 @@ def names_by_rule(model: PreTrainedModel) -> dict[str, str]:
 
 def by_canonical_name(architecture: Architecture, checkpoint: Checkpoint) -> dict[str, LazyTensor]:
     """A checkpoint's tensors under the names that the rules have."""
-    canonical = {name: canonical_name(architecture, name) for name in checkpoint.tensors}
-    # If a checkpoint holds a tensor under two names, the official model reads the one that is not the rule's own: that
-    # one comes last here, and wins.
-    order = sorted(canonical, key=lambda name: not name.endswith(canonical[name]))
-    return {canonical[name]: checkpoint.tensors[name] for name in order}
+    names = stored_names(architecture, checkpoint.tensors)
+    return {canonical: checkpoint.tensors[name] for canonical, name in names.items()}
 
 
 def is_of_zoo_head(name: str) -> bool:

@@ -5,10 +5,10 @@ any other name in braces for a word that both sides have. The name of a module s
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .errors import ConversionError
 
@@ -303,6 +303,11 @@ def is_of_kind(kind: type[TensorRule], rules: Iterable[TensorRule], name: str) -
     """Whether the rule for an official tensor is of this kind."""
     match = find(rules, name, "official")
     return match is not None and isinstance(match[0], kind)
+
+
+def of_kind(kind: type[TensorRule], rules: tuple[TensorRule, ...], tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Those official tensors whose rule is of this kind."""
+    return {name: tensor for name, tensor in tensors.items() if is_of_kind(kind, rules, name)}
 
 
 @cache

@@ -36,7 +36,7 @@ def option(default: Any, help: str, *aliases: str, **more: Any) -> Any:
 class Options:
     """Options, whose bounds are checked when they are made."""
 
-    either_or: ClassVar[Sequence[str]] = ()  # two options each, which exclude each other, and why
+    either_or: ClassVar[Sequence[tuple[str, ...]]] = ()  # two options each, which exclude each other; and perhaps why
     #: option -> those of the YAML file whose place it takes on the command line
     replaces: ClassVar[Mapping[str, str]] = {}
     #: options that people know from elsewhere and that are not here -> what to do
@@ -53,8 +53,7 @@ class Options:
             if value is not None and not all(COMPARISONS[name](value, bound) for name, bound in bounds.items()):
                 expected = " and ".join(f"{name.replace('_', ' ')} {bound}" for name, bound in bounds.items())
                 raise ValueError(f"{each.name} must be {expected}, not {value}")
-        for pair in self.either_or:
-            one, other, *why = pair.split(maxsplit=2)
+        for one, other, *why in self.either_or:
             if getattr(self, one, None) and getattr(self, other, None):
                 raise ValueError(": ".join([f"give either {one} or {other}, not both", *why]))
 

@@ -26,7 +26,7 @@ VALIDATION = ("valid", "val", "dev", "development")  # other names of the valida
 class DataOptions(Options):
     """The options of where rows come from, and which of them are used."""
 
-    either_or: ClassVar = ("dataset_name train_file",)
+    either_or: ClassVar = (("dataset_name", "train_file"),)
     replaces: ClassVar = {
         "dataset_name": "dataset_config_name train_split_name train_file validation_file test_file",
         "train_file": "dataset_name dataset_config_name train_split_name",

@@ -13,12 +13,11 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from ..converters.assembling import attention_of
 from ..converters.checkpoint import Checkpoint, LazyTensor
 from ..converters.config_conversion import completed, to_zoo_config
-from ..converters.conversion import of_kind
 from ..converters.errors import ConversionError
-from ..converters.official_names import canonical_name
-from ..converters.sinusoids import check_frequencies, check_sinusoids
+from ..converters.official_names import stored_names
+from ..converters.sinusoids import check_tables
 from ..converters.tensor_matching import enumerated, match, names_by_rule
-from ..converters.tensor_rules import Frequencies, Interleaved, Sinusoids, Step, TensorRule
+from ..converters.tensor_rules import Interleaved, Step, TensorRule
 from ..models.modeling_tfm_bert import TfmBertModel
 from ..models.modeling_tfm_encoder_decoder import TfmEncoderDecoderEncoder, TfmEncoderDecoderModel
 from ..models.positions import TfmConstants, TfmRotaryByLayerType, TfmRotaryEmbedding
@@ -168,14 +167,9 @@ def make_twin(found: Found, config: PreTrainedConfig) -> Twin:
     unused = [name for name in matched.unused if not (found.is_stack or "pooler." in name)]
     if matched.fresh or unused:
         raise ConversionError(f"{title} lacks or adds tensors: {enumerated([*matched.fresh, *unused])}")
-    if zoo_config.position_embedding_type == "sinusoidal":
-        check_sinusoids(of_kind(Sinusoids, architecture, checkpoint), zoo_config, title)
-    if zoo_config.position_embedding_type == "rotary":
-        check_frequencies(of_kind(Frequencies, architecture, checkpoint), zoo_config, title)
+    check_tables(architecture.all_tensor_rules, matched.tensors, zoo_config, title)
 
-    order = sorted(places, key=lambda name: not name.endswith(canonical_name(architecture, name)))
-    canonical = {canonical_name(architecture, name): name for name in order}
-    sources = {full: places[name] for full, name in canonical.items()}
+    sources = {full: places[name] for full, name in stored_names(architecture, places).items()}
     twin = bound(model, matched.steps, sources)
     renew_constants(model, found.owner)
     twin.renamed.extend(frequencies_of(found.owner, model))

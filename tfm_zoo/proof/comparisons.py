@@ -68,9 +68,9 @@ def not_shipped(name: str, version: str) -> str:
     return f"code file {name} is not the one that tfm_zoo {version} ships"
 
 
-def compare_release(saved: dict, origin: Origin, verdict: Verdict) -> None:
-    """For code that is read and not run: checks that it is of the release that the manifest names, as far as its files
-    have names of the zoo's."""
+def compare_unrun_code(saved: dict, origin: Origin, verdict: Verdict) -> None:
+    """For code that is read and not run: notes what is loaded from elsewhere, files that differ from the release that
+    most of them are of (`origin.version`), and a manifest of a `tfm_zoo` that is not a release known here."""
     verdict.differences += origin.foreign
     verdict.differences += [not_shipped(name, origin.version) for name in origin.changed]
     if origin.files and not origin.is_released and not is_by_record(saved) and saved["tfm_zoo"] not in releases():

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+SINGLE_FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 SETTINGS = ("config.json", "generation_config.json")
 CARD = "README.md"
 #: fields of the settings that name their origin
@@ -159,7 +159,7 @@ def code_in(folder: Path) -> set[str]:
 
 def foreign_in(folder: Path) -> list[str]:
     """What the folder lets be loaded from elsewhere than its own files, each with the file that names it."""
-    foreign = [f"{file} names code {target!r}" for file, target, is_own in targets_in(folder) if not is_own]
+    foreign = [f"{file} names code {target!r}" for file, target, is_inside in targets_in(folder) if not is_inside]
     foreign += [f"modules.json names the folder {path!r}, which is not recorded" for path in unread_modules_in(folder)]
     if (folder / ADAPTER).is_file():
         try:
@@ -216,8 +216,8 @@ def weight_files_in(folder: Path) -> list[Path]:
 
 def weight_names_in(folder: Path) -> list[str]:
     """The single file of weights or, without one, the files that the index names."""
-    if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
-        return [WEIGHTS] if (folder / WEIGHTS).is_file() else []
+    if (folder / SINGLE_FILE).is_file() or not (folder / INDEX).is_file():
+        return [SINGLE_FILE] if (folder / SINGLE_FILE).is_file() else []
     files = read_json(folder / INDEX).get("weight_map")
     if not files or not isinstance(files, dict):
         raise ValueError(f"{folder / INDEX} has no weight_map that says which file holds which tensor.")

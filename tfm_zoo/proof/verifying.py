@@ -34,14 +34,16 @@ from .contents import CARD, UNREAD_FORMATS, files_in, is_unread, read_json, sett
 from .origin import Origin, listed, origin_of
 from .verdict import Verdict
 
-#: the types of what a manifest has, and of what it may have. `...` stands for a field of any name. (`reading` says
-#: how a text becomes a vector.)
+ANY_NAME = ...  # as a key of `FORM`: a field of any name
+TEXTS, LISTS = {ANY_NAME: ""}, {ANY_NAME: []}
+#: the types of what a manifest has, and of what it may have. (`reading` says how a text becomes a vector.)
 FORM = {
-    **{"tfm_zoo": "", "transformers": "", "torch": "", "tested": {...: []}, "loading": {...: []}, "tokenizer": {}},
-    **{"settings": {...: {}}, "code": {...: ""}, "weights": {...: ""}, "files": {...: ""}, "types": [], "reading": {}},
+    **dict.fromkeys(("tfm_zoo", "transformers", "torch"), ""),
+    **{"settings": {ANY_NAME: {}}, "code": TEXTS, "weights": TEXTS, "files": TEXTS},
+    **{"tested": LISTS, "loading": LISTS, "types": [], "tokenizer": {}, "reading": {}},
     "fingerprint": {
-        **{"dtype": "", "inputs": {...: []}, "labels": {...: []}, "outputs": {...: {"shape": [], "values": []}}},
-        "states": {...: {"class": "", "dtype": "", "digest": "", "shape": [], "values": []}},
+        **{"dtype": "", "inputs": LISTS, "labels": LISTS, "outputs": {ANY_NAME: {"shape": [], "values": []}}},
+        "states": {ANY_NAME: {"class": "", "dtype": "", "digest": "", "shape": [], "values": []}},
     },
 }
 OPTIONAL = ("tested", "files", "loading", "tokenizer", "types", "reading", "labels", "states")
@@ -100,7 +102,7 @@ def verify(
     comparisons.compare_named_code(saved, settings, verdict)
     code_changed = not verdict.ok  # (so far, all differences are of code)
     if code_only:
-        comparisons.compare_release(saved, origin, verdict)
+        comparisons.compare_unrun_code(saved, origin, verdict)
         verdict.figures["code_only"] = True
         return verdict
     others = comparisons.other_files(saved, folder, verdict)
@@ -131,7 +133,7 @@ def verify(
     return verdict
 
 
-def loader_of(origin: Origin, trust_remote_code: bool, code_changed: bool = False) -> str:
+def loader_of(origin: Origin, trust_remote_code: bool, needs_run_changed: bool = False) -> str:
     """Whose code loads a checkpoint: see `check.py`.
 
     Raises:
@@ -144,7 +146,7 @@ def loader_of(origin: Origin, trust_remote_code: bool, code_changed: bool = Fals
     if not trust_remote_code and origin.is_released:
         return "tfm_zoo"
     needed = [] if trust_remote_code else ["trust_remote_code=True"]
-    if needed := needed + (["run_changed=True"] if code_changed else []):
+    if needed := needed + (["run_changed=True"] if needs_run_changed else []):
         raise ValueError(f"it was not run, since that needs {' and '.join(needed)}")
     return "folder"
 
@@ -228,8 +230,8 @@ def misfits(value: Any, form: Any, name: str = "") -> Iterator[str]:
         yield name
     elif isinstance(form, dict):
         needed = [field for field in form if field in value or field not in OPTIONAL]
-        for field in value if ... in form else needed:
-            yield from misfits(value.get(field), form.get(field, form.get(...)), f"{name}.{field}".lstrip("."))
+        for field in value if ANY_NAME in form else needed:
+            yield from misfits(value.get(field), form.get(field, form.get(ANY_NAME)), f"{name}.{field}".lstrip("."))
 
 
 def check_files(folder: Path, *names: str) -> None:

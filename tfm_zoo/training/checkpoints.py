@@ -59,7 +59,7 @@ class TrainState:
     epoch: int = 0  # whole epochs done
     step_in_epoch: int = 0
     loss_sum: float = 0.0  # sum of the mean losses of steps: up to the last log entry, and after the run of all
-    window_loss: float = 0.0  # sum of the losses since the last log entry
+    window_loss: float = 0.0  # sum of the losses since the last log entry, as far as processes have added theirs
     train_seconds: float = 0.0
     train_examples: int = 0
     best_metric: float | None = None

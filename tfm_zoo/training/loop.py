@@ -308,9 +308,8 @@ class Loop:
         """Save the model, the best so far, and its tokenizer, all files or none. All processes call it."""
         weights = gather_state_dict(self.accelerator, self.model)
         if self.accelerator.is_main_process:
-            model, plain = self.task.unwrapped(self.model), weights
-            if self.adapters:
-                plain = self.adapters.merged(weights)
+            model = self.task.unwrapped(self.model)
+            plain = self.adapters.merged(weights) if self.adapters else weights
             if self.adapters or self.accelerator.distributed_type == DistributedType.DEEPSPEED:
                 model = rebuilt(model, plain)  # DeepSpeed's weights may differ in dtype from those of the wrapped model
             with atomic_files(self.output_dir, checkpoints.WRITE_LAST) as folder:

@@ -42,9 +42,13 @@ class TrainingOptions(DataOptions):
 
     either_or: ClassVar = (
         *DataOptions.either_or,
-        *(f"model_name_or_path {new} {new} is for new models; a checkpoint has its own config.json" for new in OF_NEW),
-        *("model_name_or_path tokenizer_vocab_size", "model_type config_name", "tokenizer_name tokenizer_vocab_size"),
-        *("mixed_precision bf16", "mixed_precision fp16", "bf16 fp16", "streaming max_train_samples"),
+        *(
+            ("model_name_or_path", new, f"{new} is for new models; a checkpoint has its own config.json")
+            for new in OF_NEW
+        ),
+        *(("model_name_or_path", "tokenizer_vocab_size"), ("tokenizer_name", "tokenizer_vocab_size")),
+        *(("model_type", "config_name"), ("streaming", "max_train_samples")),
+        *(("mixed_precision", "bf16"), ("mixed_precision", "fp16"), ("bf16", "fp16")),
     )
     replaces: ClassVar = DataOptions.replaces | {
         "model_name_or_path": "model_revision model_type config_name config_overrides tokenizer_vocab_size",

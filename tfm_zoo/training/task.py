@@ -72,7 +72,7 @@ class Task(ABC):
         # Results of metrics that options name are looked for after the first evaluation: only the metric knows them.
         if best not in known and not args.metrics:
             raise ValueError(f"metric_for_best_model {best!r}: expected one of {known}")
-        if best != args.metric_for_best_model:  # (a task may lack the option)
+        if best != args.metric_for_best_model:  # (`replace` refuses a field that options fix by `init=False`)
             self.run = replace(self.run, args=replace(args, metric_for_best_model=best))
         loading = {
             "batch_size": args.per_device_eval_batch_size,
@@ -125,8 +125,8 @@ class Task(ABC):
 
         In training (`torch.is_grad_enabled()`) only the losses are needed, and they may be smoothed. Each may be
         `(items,)`, `(examples,)` or `(1,)`, since only the sum over the batch is used. In evaluations everything is
-        `(examples,)`: `evaluate` drops the copies with which Accelerate fills the last batch. (Where it never fills
-        one, `(1,)` is right, too.)
+        `(examples, ...)`: `evaluate` drops the copies with which Accelerate fills the last batch. (Where it never
+        fills one, `(1,)` is right, too.)
         """
 
     def count_items(self, batch: Batch) -> Tensors:
