@@ -161,7 +161,7 @@ def test_nothing_is_said_where_nothing_has_changed(root, name, monkeypatch):
     assert "warning" not in output
     answer = json.loads((said := verified(store, "--json"))[said.index("{") :])
     assert answer["ok"] and answer["figures"]["rows"] == 64 and answer["figures"]["difference"] < 1e-5
-    monkeypatch.setattr("tfm_zoo.proof.parts.SECONDS", 0)
+    monkeypatch.setattr("tfm_zoo.proof.store_parts.SECONDS", 0)
     for said in (verified(store), str(verify_vectors(store))):
         assert "1 of 4 pieces of 64 MB were read in 0 s (--whole reads all)" in said
     assert "warning" not in verified(store, "--whole")

@@ -68,8 +68,8 @@ def verify(
 
     A model: the first line says whose code the checkpoint carries. Then all files are compared, and a fresh process
     loads the model and compares its outputs and the states after each layer. The first layer that differs is named. No
-    code of the checkpoint runs: the classes of transformers or of tfm_zoo load it. With --trust-remote-code its own
-    code runs, if it is as it was recorded.
+    code of the checkpoint runs: the classes of transformers or of tfm_zoo load it. (With --matrix, its own code does,
+    if it is that of a release of tfm_zoo.) With --trust-remote-code its own code runs, if it is as it was recorded.
 
     Vectors (a folder of recipes/predict.py, or a .parquet or .npy file that was recorded): the files are compared with
     their digests, and the rows of the proof are embedded again. If store and model do not fit, the part, the row, the

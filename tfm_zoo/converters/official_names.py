@@ -34,7 +34,7 @@ def first_name(rules: Iterable[TensorRule], name: str) -> str:
     return name
 
 
-def stored_names(architecture: Architecture, names: Iterable[str]) -> dict[str, str]:
+def names_in_checkpoint(architecture: Architecture, names: Iterable[str]) -> dict[str, str]:
     """The canonical names of tensors -> the names that they are stored under."""
     canonical = {name: canonical_name(architecture, name) for name in names}
     # If a checkpoint holds a tensor under two names, the official model reads the one that is not the rule's own: that

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from .architecture import Architecture, Head
 from .checkpoint import Checkpoint, LazyTensor
 from .errors import ConversionError
-from .official_names import is_of_a_head, stored_names
+from .official_names import is_of_a_head, names_in_checkpoint
 from .tensor_rules import NotConverted, Step, find, is_of_kind, plan
 
 SHOWN = 10  # names of a kind in a message
@@ -55,8 +55,9 @@ def match(
         ConversionError: naming what is missing, unexpected or of another shape, and the `overrides` of the
             configuration, if there are.
     """
-    tensors, parameters = by_canonical_name(architecture, checkpoint), skeleton.state_dict()
-    names_in_model = names_by_rule(skeleton)
+    names = names_in_checkpoint(architecture, checkpoint.tensors)
+    tensors = {canonical: checkpoint.tensors[name] for canonical, name in names.items()}
+    names_in_model, parameters = names_by_rule(skeleton), skeleton.state_dict()
     rules = architecture.tensor_rules([head, architecture.head(type(skeleton))], skeleton.config)
     if any(find(architecture.stored_body, name, "official") for name in tensors):
         stored = tuple(rule.of(skeleton.config) for rule in architecture.stored_body)
@@ -105,12 +106,6 @@ def names_by_rule(model: PreTrainedModel) -> dict[str, str]:
     """The tensors of a zoo model: their names in the rules, as in a class with a head -> their names in this model."""
     prefix = "" if hasattr(model, model.base_model_prefix) else f"{model.base_model_prefix}."
     return {prefix + name: name for name in model.state_dict()}
-
-
-def by_canonical_name(architecture: Architecture, checkpoint: Checkpoint) -> dict[str, LazyTensor]:
-    """A checkpoint's tensors under the names that the rules have."""
-    names = stored_names(architecture, checkpoint.tensors)
-    return {canonical: checkpoint.tensors[name] for canonical, name in names.items()}
 
 
 def is_of_zoo_head(name: str) -> bool:

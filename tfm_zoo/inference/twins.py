@@ -14,7 +14,7 @@ from ..converters.assembling import attention_of
 from ..converters.checkpoint import Checkpoint, LazyTensor
 from ..converters.config_conversion import completed, to_zoo_config
 from ..converters.errors import ConversionError
-from ..converters.official_names import stored_names
+from ..converters.official_names import names_in_checkpoint
 from ..converters.sinusoids import check_tables
 from ..converters.tensor_matching import enumerated, match, names_by_rule
 from ..converters.tensor_rules import Interleaved, Step, TensorRule
@@ -169,7 +169,7 @@ def make_twin(found: Found, config: PreTrainedConfig) -> Twin:
         raise ConversionError(f"{title} lacks or adds tensors: {enumerated([*matched.fresh, *unused])}")
     check_tables(architecture.all_tensor_rules, matched.tensors, zoo_config, title)
 
-    sources = {full: places[name] for full, name in stored_names(architecture, places).items()}
+    sources = {full: places[name] for full, name in names_in_checkpoint(architecture, places).items()}
     twin = bound(model, matched.steps, sources)
     renew_constants(model, found.owner)
     twin.renamed.extend(frequencies_of(found.owner, model))

@@ -60,7 +60,8 @@ def compare_with_release(saved: dict, origin: Origin, verdict: Verdict) -> None:
 
 
 def is_by_record(saved: dict) -> bool:
-    """Whether `record` wrote the manifest: it notes what loading left unmatched."""
+    """Whether `record` wrote the manifest, perhaps in place of the one that was saved with the model: it alone notes
+    what loading left unmatched."""
     return "loading" in saved
 
 
@@ -124,12 +125,13 @@ def another_class(saved: dict, settings: dict, source: str | Path) -> str | None
 def other_files(saved: dict, folder: Path, verdict: Verdict) -> dict[str, set[str]]:
     """The other files that loading may read and that are not those that were recorded, by what has become of them.
 
-    A manifest lacks them from when a model is saved until `complete_manifest` adds them; what lies there is named.
+    The manifest of a model that was saved lacks them, until `record` or `complete_manifest` writes it again: what lies
+    there is named.
     """
     names = files_in(folder) - saved["code"].keys()
     if (recorded := saved.get("files")) is None:
         read = {name for name in names if name.endswith((".json", ".jinja", ".txt", ".model"))}
-        beside = f"not in the manifest, until `tfm-zoo record` adds them: {listed(read)}"
+        beside = f"not in the manifest, until `tfm-zoo record` writes one with them: {listed(read)}"
         verdict.warnings += [beside] if read else []
         return {}
     now = digests_of_files(folder, names | recorded.keys())  # an earlier version read what this one leaves out
@@ -283,8 +285,8 @@ def typed(before: dict, now: dict, folder: Path) -> tuple[dict, dict]:
 
 def compare_loaded(saved: dict, loaded: dict, changed: set[str], files_changed: bool, verdict: Verdict) -> None:
     """Checks that the model that `check.py` loaded has its files' weights, no others, and computes what it did.
-    `changed`: the weights whose files are others. If other files have changed, the tokenizer's vocabulary and rules are
-    compared, too."""
+    `changed`: the tensors that are others in their files. If other files have changed, the tokenizer's vocabulary and
+    rules are compared, too."""
     compare_loading(saved, loaded, verdict)
     verdict.add("weights are not as in their file once loaded", loaded["changed"])
     if saved["fingerprint"] is None:

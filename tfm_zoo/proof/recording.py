@@ -10,9 +10,9 @@ import numpy as np
 
 from .digests import Pieces, Rows, digest_of_text, digest_of_tokens
 from .encoder import Encoder
+from .encoder_manifest import manifest_of
 from .fit import NEAR, ROUNDED, Fit, bound_of, fit_of
 from .manifest import written_by
-from .model_manifest import manifest_of
 from .poolings import POOLINGS
 from .proof_file import CANARIES, canary_rows, packed, place_of, read_proof, write_proof
 from .reading import Reading, made_otherwise, named

@@ -32,8 +32,8 @@ def watched(
     """While it is open, fills a dict with what the modules of `model` compute, in this order: name -> what `keep` makes
     of the module and its first floating-point tensor. A module that is called again gets a number: `layers.0 #2`.
 
-    The hooks are not those of the modules themselves: zoo models make padded states for such hooks, and would not run
-    as they do for users.
+    The hooks are torch's global ones. A zoo model, which computes padding for other hooks, runs with these as it does
+    for users: `SHAPELESS` in `models/batch.py` has them by the name of this function, which therefore stays.
 
     Args:
         only: the names of the modules that are watched; by default all.

@@ -15,15 +15,15 @@ from . import comparisons
 from .contents import read_json, settings_in
 from .digests import digest_of_tokens
 from .encoder import Encoder
+from .encoder_manifest import compare_model, first_part
 from .fingerprints import places
 from .fit import Fit, bound_of, fit_of
-from .model_manifest import compare_model, first_part
 from .origin import listed, origin_of
-from .parts import Suspect, compare_parts, find_parts
 from .proof_file import BESIDE_FILE, IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, made_otherwise, named, sentences
 from .recording import DigestTexts, ReadTexts
 from .sentence_files import MODULES
+from .store_parts import Suspect, compare_parts, find_parts
 from .stored_texts import compare_all_texts, row_numbers, texts_again, texts_at
 from .stores import Store, unfinished
 from .trials import nearest

@@ -69,7 +69,8 @@ def verify(
     forgery, since a forger can write a new manifest. A signature (OpenSSF model signing) shows who wrote the bytes.
 
     No code of the folder runs without `trust_remote_code`. transformers' own classes load official models. The
-    installed `tfm_zoo` loads models whose code is that of one of its releases, file by file.
+    installed `tfm_zoo` loads models whose code is that of one of its releases, file by file; in another environment
+    (`python`) that code itself does.
 
     Args:
         source: a folder, or a Hub id.
@@ -115,7 +116,7 @@ def verify(
         comparisons.compare_settings(saved, settings, {}, folder, verdict)
         verdict.differences.append(str(error))
         return verdict
-    if loader == "tfm_zoo" and python != sys.executable:
+    if loader == "tfm_zoo" and python != sys.executable:  # it may lack `tfm_zoo`: the same code lies in the folder
         loader = "folder"
     verdict.figures["loader"] = loader
     loaded, failure = load_in_fresh_process(folder.resolve(), model_class, loader, dtype, saved, python)

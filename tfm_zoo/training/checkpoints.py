@@ -61,7 +61,7 @@ class TrainState:
     loss_sum: float = 0.0  # sum of the mean losses of steps: up to the last log entry, and after the run of all
     window_loss: float = 0.0  # sum of the losses since the last log entry, as far as processes have added theirs
     train_seconds: float = 0.0
-    train_examples: int = 0
+    train_examples: int = 0  # computed so far, in all epochs (in `identity`: those of the split)
     best_metric: float | None = None
     best_loss: float | None = None  # of the evaluation with the best metric
     best_step: int | None = None
