@@ -92,17 +92,19 @@ def test_kinds_of_data(reader, texts, tmp_path, kind):
     assert pq.read_table(tmp_path / "out")["text"].to_pylist() == texts[1:]
 
 
-def test_another_run_in_the_folder(reader, files, texts, tmp_path):
+def test_another_run_in_the_folder(encoder, reader, files, texts, tmp_path):
     """It is refused by name, and the folder is as it was."""
-    out, full = tmp_path / "out", tmp_path / "full"
+    out, full, bare = tmp_path / "out", tmp_path / "full", shutil.copytree(encoder, tmp_path / "bare")
     undisturbed = run(reader, files, out)
     save(tmp_path / "other", files=False, layer_norm_eps=1e-3)
-    other = CorpusReader.from_pretrained(tmp_path / "other", pooling="mean", window=8)
+    edit(bare, "tokenizer.json", post_processor=None)
+    bare, other = (CorpusReader.from_pretrained(each, pooling="mean", window=8) for each in (bare, tmp_path / "other"))
     pq.write_table(pa.table({"text": texts, "place": range(100)}), tmp_path / "more.parquet")  # from now on read, too
     for message, by, options in (
         ("rows_per_part 30, and this run has 20", reader, {"rows_per_part": 20}),
         (r"keep_columns \['place'\], and this run has \[\]", reader, {"keep": ()}),
         (f"than the model of .*: `tfm-zoo verify {out} --model {tmp_path / 'other'}` names what", other, {}),
+        ("has other weights, another tokenizer or other settings than", bare, {}),
         ("rows 100, and this run has 200", reader, {}),
         ("rows_per_part must be at least 1, not 0", reader, {"rows_per_part": 0}),
     ):

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -83,8 +83,9 @@ def test_the_model_is_found_from_any_folder(vectors, search):
 
 
 def test_digests_of_earlier_versions_are_those_of_the_model():
-    of = SimpleNamespace(state_dict=dict, get_vocab=dict, to_diff_dict=lambda: {"hidden_size": 4, "use_cache": True})
-    assert digests_of(of, of, of)[0].startswith("885bf2f55489fc1d")
+    settings = {"hidden_size": 4, "use_cache": True}
+    of = Mock(return_value={"input_ids": []}, state_dict=dict, get_vocab=dict, to_diff_dict=lambda: settings)
+    assert any(digest.startswith("885bf2f55489fc1d") for digest in digests_of(of, of, of))
 
 
 def test_several_folders_are_searched_together(vectors, search):

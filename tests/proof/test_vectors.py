@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import torch
 import transformers
@@ -261,7 +262,8 @@ def test_models_of_the_zoo(root, tmp_path):
 
 
 def test_a_run_that_goes_on_has_the_same_proof(root, tmp_path):
-    """Parts that are computed again are noted again; parts without notes, of an earlier version, are read."""
+    """Parts that are computed again are noted again; parts without notes, of an earlier version, are read. Parts that
+    another tokenizer has made get no proof."""
     store = shutil.copytree(root / "bert-vectors", tmp_path / "out")
     before = json.loads((store / IN_FOLDER).read_text())
     (store / PARTS[1]).unlink()
@@ -273,6 +275,11 @@ def test_a_run_that_goes_on_has_the_same_proof(root, tmp_path):
         assert f"{store} is unfinished, with " in tfm_zoo(*words, code=1)
     embed(root / "bert", root / "texts.parquet", store)
     assert json.loads((store / IN_FOLDER).read_text()) == before
+    (store / IN_FOLDER).unlink()
+    rows = pq.read_table(store / PARTS[0])
+    pq.write_table(rows.take([*range(len(rows))][::-1]), store / PARTS[0])
+    with pytest.raises(ValueError, match=r"has vectors that .* does not give: .* row 0 is the first"):
+        embed(root / "bert", root / "texts.parquet", store)
 
 
 def test_bad_input(root, copied, tmp_path):
@@ -290,6 +297,8 @@ def test_bad_input(root, copied, tmp_path):
     assert "another model, or another release" in refused(store, "--model", tmp_path / "wide")
     write(store / IN_FOLDER, proof | {"source": str(tmp_path / "nowhere")})
     assert f"give the model that should write {store} with --model" in refused(store)
+    write(store / IN_FOLDER, proof | {"agreement": {"cosine": 0.3, "difference": 1.4}})
+    assert "they did not fit when they were recorded: the least cosine was 0.300000" in refused(store)
     write(store / IN_FOLDER, {name: proof[name] for name in proof if name != "canaries"})
     assert "is not a proof of vectors, or has the format of another version: look at canaries" in refused(store)
     (store / IN_FOLDER).unlink()

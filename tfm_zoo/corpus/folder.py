@@ -82,7 +82,7 @@ class ResultsFolder:
         """
         known = self.about()["model"] if self.is_described else reader.digests[0]
         if known not in reader.digests:
-            others = "other weights, another vocabulary or other settings"
+            others = "other weights, another tokenizer or other settings"
             command = shlex.join(["tfm-zoo", "verify", str(self.path), "--model", str(reader.source)])
             named = f": `{command}` names what differs" if (self.path / IN_FOLDER).is_file() else ""
             raise ValueError(

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..proof.digests import DigestedFile, Rows
 from ..proof.encoder import Encoder
-from ..proof.fit import fit_of
+from ..proof.fit import fit_of, least_cosine
 from ..proof.proof_file import canary_rows, place_of, read_proof, write_proof
 from ..proof.reading import Reading
 from ..proof.recording import about_canaries, described_part, described_proof
@@ -17,6 +17,10 @@ from .folder import ResultsFolder
 from .reader import CorpusReader
 
 VECTORS = "embedding"
+
+
+class OtherVectorsError(ValueError):
+    """Some vectors of a folder are not those that its model gives."""
 
 
 class PartNotes:
@@ -51,7 +55,7 @@ def seal(
     read: Callable[[range], list[str]],
 ) -> None:
     """Writes the proof of a folder whose parts are all there, and deletes their notes. It embeds some rows again, by
-    the model's own class, and notes how near these come.
+    the model's own class, and notes how near these come. Raises [`OtherVectorsError`] if they do not.
 
     Args:
         about: what `_corpus.json` says.
@@ -86,6 +90,12 @@ def seal(
     texts = [kept[row][0] for row in canaries]
     stored = np.array([kept[row][1] for row in canaries], dtype=about["embedding_dtype"])
     fit = fit_of(stored, encoder.vectors(texts, reading))
+    if others := [row for row, cosine in zip(canaries, fit.cosines, strict=True) if cosine < least_cosine(computed)]:
+        raise OtherVectorsError(
+            f"{folder.path} has vectors that {reader.source} does not give: {len(others)} of {len(canaries)} rows that "
+            f"were embedded again, row {others[0]:,} is the first ({fit}). Was its tokenizer changed meanwhile? Give "
+            "another folder."
+        )
     place = {"column": about["text_column"]}
     if not with_texts:
         place = {"corpus": with_whole_paths(source), "shards": about["shards"]}

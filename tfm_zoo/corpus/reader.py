@@ -21,6 +21,7 @@ from ..inference.packing import pack_weights
 from ..inference.packing.linear import is_packed
 from ..inference.packing.packing import fastest
 from ..proof.contents import HARMLESS, ORIGIN, digest_of_tensor
+from ..proof.fingerprints import TEXT
 from ..proof.sentence_files import sentence_settings
 from .results import Embeddings, Labels, Tags, results_of
 
@@ -233,15 +234,18 @@ def batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
 
 
 def digests_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> list[str]:
-    """The SHA-256 of a model's weights, its vocabulary, and the settings in its folder that are not the defaults, which
-    a later release may have more of; then the same with each other value of settings `WITHOUT_EFFECT`."""
+    """The SHA-256 of a model's weights, its vocabulary, what its tokenizer makes of a fixed text, and the settings in
+    its folder that are not the defaults, which a later release may have more of; then the same with each other value of
+    settings `WITHOUT_EFFECT`; then all of these without that text, as earlier versions wrote them."""
     settings = {name: str(value) for name, value in config.to_diff_dict().items() if name not in ORIGIN}
     weights = [f"{name} {digest_of_tensor(tensor)}" for name, tensor in model.state_dict().items()]
     vocabulary = str(sorted(tokenizer.get_vocab().items()))
+    tokens = str(tokenizer(TEXT, truncation=False, padding=False, verbose=False)["input_ids"])
 
-    def digest(settings: dict[str, str | None]) -> str:
+    def digest(settings: dict[str, str | None], *more: str) -> str:
         named = sorted((name, value) for name, value in settings.items() if value is not None)
-        return hashlib.sha256("\n".join((*weights, str(named), vocabulary)).encode()).hexdigest()
+        return hashlib.sha256("\n".join((*weights, str(named), vocabulary, *more)).encode()).hexdigest()
 
     others = (dict(zip(WITHOUT_EFFECT, values, strict=True)) for values in product(*WITHOUT_EFFECT.values()))
-    return [digest(settings), *(digest(settings | other) for other in others)]
+    alike = [settings, *(settings | other for other in others)]
+    return [*(digest(each, tokens) for each in alike), *map(digest, alike)]

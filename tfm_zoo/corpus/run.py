@@ -23,7 +23,7 @@ from .. import __version__
 from ..data.splits import digest
 from ..proof.proof_file import canary_rows
 from .folder import ResultsFolder
-from .proof import VECTORS, PartNotes, seal
+from .proof import VECTORS, OtherVectorsError, PartNotes, seal
 from .reader import CorpusReader
 from .source import Corpus, Cursor, Shard
 
@@ -114,6 +114,8 @@ class CorpusRun:
 
         try:
             seal(self.folder, self.about, self.reader, self.corpus.source, self.keep_texts, read)
+        except OtherVectorsError:
+            raise
         except Exception as error:
             logger.warning(f"{self.output_dir} has no proof, with which `tfm-zoo verify` could check it: {error!r}")
 

@@ -1,6 +1,8 @@
 """How near vectors of a store are to those that a model gives for the same texts."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -9,8 +11,9 @@ from .comparisons import TOLERANCE
 #: how far numbers may be apart, as a share of the largest of their vector, by the type that they are stored in. (Those
 #: of smaller types are rounded by half of the last place that they have.)
 STORED = {"float64": 1e-4, "float32": 1e-4, "float16": 2e-3}
-#: the cosine from which on vectors are called the same up to rounding, and the mean one of settings worth naming
-ROUNDED, NEAR = 0.99, 0.5
+#: the cosine from which on vectors are called the same up to rounding; up to that of weights in four bits; and the mean
+#: one of settings worth naming
+ROUNDED, INT4, NEAR = 0.99, 0.9, 0.5
 #: how far the length of a vector that was rounded may be from its own, as a share
 LENGTHENED = 0.1
 
@@ -71,6 +74,12 @@ def fit_of(stored: np.ndarray, made: np.ndarray) -> Fit:
     largest = np.abs(one).max(1)
     differences = np.abs(one - other).max(1) / np.where(largest == 0, 1, largest)
     return Fit(np.nan_to_num(cosines, nan=-1), np.nan_to_num(differences, nan=np.inf), np.nan_to_num(lengths, nan=1))
+
+
+def least_cosine(computed: Mapping[str, Any]) -> float:
+    """The cosine that vectors have at least with what their model gives without packed weights, by how they were
+    `computed`."""
+    return INT4 if computed.get("pack") else ROUNDED
 
 
 def bound_of(stored: str, dtype: str, agreement: dict | None = None, times: float = 1.05) -> float:

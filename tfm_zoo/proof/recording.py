@@ -11,7 +11,7 @@ import numpy as np
 from .digests import Pieces, Rows, digest_of_text, digest_of_tokens
 from .encoder import Encoder
 from .encoder_manifest import manifest_of
-from .fit import NEAR, ROUNDED, Fit, bound_of, fit_of
+from .fit import INT4, NEAR, ROUNDED, Fit, bound_of, fit_of
 from .manifest import written_by
 from .poolings import POOLINGS
 from .proof_file import CANARIES, canary_rows, packed, place_of, read_proof, write_proof
@@ -22,7 +22,6 @@ from .trials import nearest
 #: rows that are looked through for texts and vectors in another order, and texts whose vectors are looked for
 MOST, TRIED = 100_000, 12
 SLIGHT = 1e-6  # a difference of cosines that is rounding
-INT4 = 0.9  # the least cosine to expect from weights in four bits
 #: reads the texts of some rows from where a proof says they are: see `tfm_zoo.corpus.source.texts_again`
 ReadTexts = Callable[[dict[str, Any], Sequence[int]], dict[int, str]]
 

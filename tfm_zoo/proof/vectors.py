@@ -17,7 +17,7 @@ from .digests import digest_of_tokens
 from .encoder import Encoder
 from .encoder_manifest import compare_model, first_part
 from .fingerprints import places
-from .fit import Fit, bound_of, fit_of
+from .fit import Fit, bound_of, fit_of, least_cosine
 from .origin import listed, origin_of
 from .proof_file import BESIDE_FILE, IN_FOLDER, chosen, proof_in, read_proof, store_of, unpacked
 from .reading import Reading, made_otherwise, named, sentences
@@ -244,9 +244,15 @@ class Trial:
         return f"{len(self.texts)} rows embedded again ({said}){files_said}"
 
     def note_how_they_were_made(self) -> None:
-        """Warns of vectors that were not made as the model's files say, and of those that were only near."""
+        """Warns of vectors that were not made as the model's files say, and of those that were only near. Those that
+        were not even near (earlier versions recorded such) differ."""
         if otherwise := made_otherwise(self.saved):
             self.verdict.warnings.append(otherwise)
+        cosine = self.saved["agreement"].get("cosine", 1)
+        if cosine < least_cosine(self.saved["computed"]):
+            said = f"they did not fit when they were recorded: the least cosine was {cosine:.6f}"
+            self.verdict.differences.append(said)
+            return
         then, rounding = self.saved["agreement"]["difference"], bound_of(str(self.stored.dtype), self.encoder.dtype)
         if then > rounding and not self.saved["computed"].get("pack"):
             said = f"they were only near when they were recorded: {then:.1e} off ({rounding:g} is rounding)"
