@@ -262,8 +262,7 @@ def test_models_of_the_zoo(root, tmp_path):
 
 
 def test_a_run_that_goes_on_has_the_same_proof(root, tmp_path):
-    """Parts that are computed again are noted again; parts without notes, of an earlier version, are read. Parts that
-    another tokenizer has made get no proof."""
+    """Parts that are computed again are noted again; those without notes are read; those of another model refused."""
     store = shutil.copytree(root / "bert-vectors", tmp_path / "out")
     before = json.loads((store / IN_FOLDER).read_text())
     (store / PARTS[1]).unlink()
