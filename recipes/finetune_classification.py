@@ -13,10 +13,10 @@ Where a step is computed: `ClassificationTask.compute_batch` in tfm_zoo/training
 losses, `train_step` in tfm_zoo/training/loop.py takes the step. To read a run in its order: `start_run` in run.py reads
 the options (of `ClassificationOptions` and its parents), joins the processes, and refuses a folder that holds another
 run; `load_task` in tasks/classification.py hands `load_texts` and `build_classifier` to `load_task_of_rows` in task.py,
-which reads rows and labels (tfm_zoo/data), loads the model (models.py), tokenizes, and makes the task, which settles
-what metric picks the best model; `Loop` in loop.py makes batches and optimiser; its method `begin` locks
-the folder, and loads the checkpoint of a resumed run; its method `train` takes the steps, evaluates, and saves the best
-model; the function `train` calls it, measures the best model, and has report.py write the card.
+which reads rows and labels (tfm_zoo/data), loads the model (new_models.py, or models.py for a checkpoint), tokenizes,
+and makes the task, which settles what metric picks the best model; `Loop` in loop.py makes batches and optimiser; its
+`begin` locks the folder, and loads the checkpoint of a resumed run; its `train` takes the steps, evaluates, and saves
+the best model; the function `train` calls it, measures the best model, and has report.py write the card.
 """
 
 from tfm_zoo.training.loop import Loop, train

@@ -1,4 +1,4 @@
-"""A model zoo for Hugging Face transformers: one Transformer block, three families made from it.
+"""A model zoo for Hugging Face transformers: one Transformer block, five families made from it.
 
 Every class is registered with transformers' `AutoConfig`, `AutoModel` and `AutoModelFor...` as soon as this package and
 transformers are both imported. Nothing else is imported before a public name is asked for: torch and transformers take

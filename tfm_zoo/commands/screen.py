@@ -1,7 +1,7 @@
 """What the command writes to the screen: results to stdout; progress and errors to stderr."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import typer
 from rich.console import Console
@@ -12,15 +12,12 @@ from ..utils.quiet import printable
 results, notes = Console(), Console(stderr=True)
 
 
-@contextmanager
-def working(stage: str) -> Iterator[None]:
+def working(stage: str) -> AbstractContextManager:
     """Says what takes a while: in a terminal as long as it lasts, in a log once."""
     if notes.is_terminal:
-        with notes.status(stage):
-            yield
-    else:
-        advise(f"{stage} ...")
-        yield
+        return notes.status(stage)
+    advise(f"{stage} ...")
+    return nullcontext()
 
 
 def report(result: str) -> None:

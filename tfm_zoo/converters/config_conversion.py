@@ -17,7 +17,7 @@ from .errors import ConversionError
 
 #: what every configuration of transformers has, or may have: the same on both sides
 COMMON = {field.name for field in fields(PreTrainedConfig)} | {"output_attentions", "task_specific_params"}
-#: those of them that transformers sets anew in each configuration: they say nothing about the model
+#: what transformers sets anew in each configuration, in `COMMON` or not: it says nothing about the model
 SET_ANEW = {"transformers_version", "model_type", "architectures", "dtype", "_name_or_path", "auto_map"}
 #: what transformers reads though a class does not declare it: settings for `generate`, files of code, fields of its
 #: earlier releases. They stay with the side that they come from.

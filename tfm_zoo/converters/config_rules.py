@@ -93,7 +93,8 @@ class Free(ConfigRule):
 
 @dataclass(frozen=True)
 class Requires(ConfigRule):
-    """An official field. The zoo converts only some of its values. A configuration may lack the field."""
+    """An official field. The zoo converts only some of its values. A configuration may lack the field, and so may
+    its class: code that models of transformers share reads some such fields, and earlier releases read others."""
 
     official: str
     is_converted: Callable[[Any], bool]

@@ -18,7 +18,7 @@ from .config_conversion import KEPT, completed, to_official_fields, to_zoo_confi
 from .errors import ConversionError
 from .official_names import canonical_name, checkpoint_head, is_converted
 from .scratch import Scratch
-from .sinusoids import check_tables
+from .sinusoids import check_stored_positions
 from .tensor_matching import enumerated, match, names_by_rule, new_weights
 from .tensor_rules import Kept, Step, of_kind, plan
 from .torch_modules import settings_of
@@ -47,7 +47,7 @@ def from_official(
     Raises:
         ConversionError: if the source is not a checkpoint, is truncated, has an architecture that the zoo does not
             convert, or holds tensors that do not fit. The message names the file, the value or the tensors. It is
-            raised before any weight is read, from names and shapes alone.
+            raised from names, shapes and stored positions, before other weights are read.
     """
     if model_class is not None and not isinstance(getattr(model_class, "config_class", None), type):
         raise ConversionError(f"model_class={model_class!r} should be a class of the zoo, as tfm_zoo.TfmBertModel is.")
@@ -87,14 +87,14 @@ def convert(
     config = to_zoo_config(architecture, fields, model_class, config_overrides)
     skeleton = skeleton_of(model_class, config)
     matched = match(architecture, head, checkpoint, skeleton, config_overrides)
-    check_tables(architecture.all_tensor_rules, matched.tensors, config, checkpoint.title)
+    check_stored_positions(architecture.all_tensor_rules, matched.tensors, config, checkpoint.title)
     if kept := of_kind(Kept, architecture.all_tensor_rules, matched.tensors):
         config.official[KEPT] = {name: tensor.read().tolist() for name, tensor in kept.items()}
 
     in_float32 = kept_in_float32(head)
     if dtype is None:
-        read = {name for step in matched.steps for name in step.reads}
-        dtype = common_dtype(matched.tensors[name] for name in read if in_float32.isdisjoint(name.split(".")))
+        names = {name for step in matched.steps for name in step.reads}
+        dtype = common_dtype(matched.tensors[name] for name in names if in_float32.isdisjoint(name.split(".")))
     if dtype == torch.float16 and in_float32:
         logger.warning(
             f"{model_class.__name__} from {checkpoint.title}: its hidden states may overflow in float16, so "

@@ -1,4 +1,4 @@
-"""Tables of sinusoidal positions that a checkpoint holds: the zoo computes its own, and they have to be the same."""
+"""Positions that a checkpoint stores, sinusoids or frequencies: the zoo computes its own, which must be the same."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ from .errors import ConversionError
 from .tensor_rules import Frequencies, Sinusoids, TensorRule, of_kind
 
 
-def check_tables(
+def check_stored_positions(
     rules: tuple[TensorRule, ...], tensors: Mapping[str, LazyTensor], config: PreTrainedConfig, title: str
 ) -> None:
     """Raises a `ConversionError` for a table of positions, among official `tensors`, that is not what the zoo computes

@@ -114,11 +114,13 @@ def without_manifest(source: str | Path) -> str:
 def download(
     source: str | Path, patterns: Sequence[str], revision: str | None = None, token: str | None = None
 ) -> Path:
-    """The folder of those files of a Hub repository that match one of the patterns. Without a connection the Hub's
-    client then gives up at once; it would try for half a minute if it were asked for one file by its name.
+    """A folder with those files of a Hub repository that match one of the patterns, if there are such files. Without a
+    connection it has those in the cache. The Hub's client then gives up at once; it would try for half a minute if it
+    were asked for one file by its name.
 
     Raises:
-        FileNotFoundError: if there is no such repository or revision, or, without a connection, if the cache lacks it.
+        FileNotFoundError: if there is no such repository or revision, or, without a connection, if the cache has no
+            folder of it, or lists one of these files and lacks it.
     """
     try:
         with silenced_retrying():

@@ -60,8 +60,8 @@ def match(
     names_in_model, parameters = names_by_rule(skeleton), skeleton.state_dict()
     rules = architecture.tensor_rules([head, architecture.head(type(skeleton))], skeleton.config)
     if any(find(architecture.stored_body, name, "official") for name in tensors):
-        stored = tuple(rule.of(skeleton.config) for rule in architecture.stored_body)
-        rules = (*stored, *rules)  # (they stand last there: of two rules for one tensor the first is taken)
+        # `rules` ends with these. For a file with such names they come first: of a tensor's rules the first is taken.
+        rules = (*(rule.of(skeleton.config) for rule in architecture.stored_body), *rules)
     in_rules = {name: name_in_rule for name_in_rule, name in names_in_model.items()}
     tied = {in_rules[name]: in_rules[source] for name, source in skeleton.all_tied_weights_keys.items()}
     all_steps, without_rule = plan(rules, names_in_model, to="zoo")

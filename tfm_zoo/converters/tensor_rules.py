@@ -49,12 +49,8 @@ class TensorRule:
 
     def under(self, official: str, zoo: str) -> "TensorRule":
         """The same rule for names below a module, which is called `official` on one side and `zoo` on the other."""
-        return replace(
-            self,
-            official=tuple(f"{official}.{name}" for name in self.names("official")),
-            zoo=tuple(f"{zoo}.{name}" for name in self.names("zoo")),
-            also=tuple(f"{official}.{name}" for name in as_names(self.also)),
-        )
+        tops = (("official", official), ("zoo", zoo), ("also", official))
+        return replace(self, **{side: tuple(f"{top}.{name}" for name in self.names(side)) for side, top in tops})
 
     def of(self, config: "PreTrainedConfig") -> "TensorRule":
         """The rule for a model with this configuration of the zoo."""

@@ -15,7 +15,7 @@ from ..converters.checkpoint import Checkpoint, LazyTensor
 from ..converters.config_conversion import completed, to_zoo_config
 from ..converters.errors import ConversionError
 from ..converters.official_names import names_in_checkpoint
-from ..converters.sinusoids import check_tables
+from ..converters.sinusoids import check_stored_positions
 from ..converters.tensor_matching import enumerated, match, names_by_rule
 from ..converters.tensor_rules import Interleaved, Step, TensorRule
 from ..models.modeling_tfm_bert import TfmBertModel
@@ -167,7 +167,7 @@ def make_twin(found: Found, config: PreTrainedConfig) -> Twin:
     unused = [name for name in matched.unused if not (found.is_stack or "pooler." in name)]
     if matched.fresh or unused:
         raise ConversionError(f"{title} lacks or adds tensors: {enumerated([*matched.fresh, *unused])}")
-    check_tables(architecture.all_tensor_rules, matched.tensors, zoo_config, title)
+    check_stored_positions(architecture.all_tensor_rules, matched.tensors, zoo_config, title)
 
     sources = {full: places[name] for full, name in names_in_checkpoint(architecture, places).items()}
     twin = bound(model, matched.steps, sources)

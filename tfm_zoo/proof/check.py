@@ -13,7 +13,7 @@ from types import ModuleType
 
 PACKAGE = Path(__file__).parents[1]
 #: the name of a package made up here, of the files beside this one: they then import nothing of `tfm_zoo`. It stays as
-#: it is: the `batch.py` in every saved checkpoint knows the hooks of these files by it
+#: it is: the `batch.py` in every saved checkpoint knows `watched` in `states.py` as "files_of_the_hub.watched"
 NEIGHBOURS = "files_of_the_hub"
 
 
@@ -54,7 +54,7 @@ def check(folder: Path, model_class: str, loader: str, dtype: str, saved: dict |
     yield {
         "class": type(model).__name__,
         "dtype": str(model.dtype).removeprefix("torch."),
-        "changed": [
+        "not_as_in_file": [
             name
             for name, tensor in contents.tensors_in(folder)
             if name in loaded and not contents.is_same(tensor.to(loaded[name].dtype), loaded[name])

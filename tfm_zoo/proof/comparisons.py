@@ -52,6 +52,7 @@ def compare_with_release(saved: dict, origin: Origin, verdict: Verdict) -> None:
     saved it, file by file, and warns if another version is installed. (What `record` wrote may be of any code.)"""
     verdict.figures["saved_by"] = {name: saved[name] for name in ("tfm_zoo", "transformers", "torch")}
     version = saved["tfm_zoo"]
+    # (Keys of `code` are paths. What saving wrote lies at the top: there they are the names that a release has.)
     shipped = {} if is_by_record(saved) else releases().get(version, {})
     others = [name for name, digest in sorted(saved["code"].items()) if shipped.get(name, digest) != digest]
     verdict.differences += [not_shipped(name, version) for name in others]
@@ -190,8 +191,9 @@ def alike_in(saved: dict, tokenizer: dict | None, folder: Path) -> Alike:
 
 
 def readings(saved: dict, tokenizer: dict | None, folder: Path) -> list[dict | None]:
-    """How a text became a vector, and how it does now, by the files of sentence-transformers. (Newer releases of it
-    write the length that texts are cut to into the tokenizer's file.)"""
+    """How a text became a vector, and how it does now, by the files of sentence-transformers. Both have all prompts
+    and the similarity, too: a changed prompt makes them differ. (Newer releases of sentence-transformers write the
+    length that texts are cut to into the tokenizer's file.)"""
     both = ((saved.get("reading"), saved.get("tokenizer")), (reading_in(folder), tokenizer))
     return [said and said | {"max_length": said["max_length"] or (of or {}).get("longest")} for said, of in both]
 
@@ -288,12 +290,12 @@ def compare_loaded(saved: dict, loaded: dict, changed: set[str], files_changed: 
     `changed`: the tensors that are others in their files. If other files have changed, the tokenizer's vocabulary and
     rules are compared, too."""
     compare_loading(saved, loaded, verdict)
-    verdict.add("weights are not as in their file once loaded", loaded["changed"])
+    verdict.add("weights are not as in their file once loaded", loaded["not_as_in_file"])
     if saved["fingerprint"] is None:
         verdict.warnings.append("it was saved without outputs to compare with, since it could not be run then")
     else:
         drifted = compare_outputs(saved["fingerprint"], loaded["outputs"], loaded["dtype"], verdict)
-        loaded = loaded | {"changed": [*loaded["changed"], *changed]}
+        loaded = loaded | {"changed": [*loaded["not_as_in_file"], *changed]}
         compare_states(saved["fingerprint"], loaded, drifted, verdict)
     if was := saved.get("tokenizer"):
         compare_tokenizers(was, loaded["tokenizer"], verdict, with_rules=files_changed)

@@ -197,9 +197,9 @@ def files_but(folder: Path, left_out: Sequence[str]) -> dict[str, Path]:
     }
 
 
-def is_unread(folder: Path) -> bool:
-    """Whether loading reads nothing of a folder, which is named relative to the checkpoint's."""
-    return matches(folder, (*LEFT_FOLDERS, "onnx", "openvino"))
+def is_unread(path: Path) -> bool:
+    """Whether a path, relative to the checkpoint's folder, is a folder that loading reads nothing of, or is in one."""
+    return matches(path, (*LEFT_FOLDERS, "onnx", "openvino"))
 
 
 def matches(path: Path, patterns: Sequence[str]) -> bool:

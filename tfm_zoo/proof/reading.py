@@ -57,7 +57,7 @@ class Reading:
         yield from ((name, value, there[name]) for name, value in asdict(self).items() if value != there[name])
 
 
-#: field of a reading -> what it is called, and whether its value is shown as it is
+#: field of a reading -> what it is called
 NAMES = {
     "prompt": "the prompt",
     "lower_case": "lower_case",

@@ -33,7 +33,8 @@ def watched(
     of the module and its first floating-point tensor. A module that is called again gets a number: `layers.0 #2`.
 
     The hooks are torch's global ones. A zoo model, which computes padding for other hooks, runs with these as it does
-    for users: `SHAPELESS` in `models/batch.py` has them by the name of this function, which therefore stays.
+    for users: `SHAPELESS` in `models/batch.py` knows them as "tfm_zoo.watched" or, where `check.py` loads this file,
+    "files_of_the_hub.watched". No part of these names may change.
 
     Args:
         only: the names of the modules that are watched; by default all.

@@ -184,7 +184,7 @@ def find(source: str | Path, revision: str | None, token: str | None, needed: st
         return Path(source)
     check_folder(source, token)
     folder = download(source, [needed or "config.json"], revision, token)
-    if needed and not (folder / needed).is_file():  # missing on the Hub, or not asked for while there was a connection
+    if needed and not (folder / needed).is_file():  # the repository lacks it; or, without a connection, the cache does
         try:
             with silenced_retrying():
                 hf_hub_download(str(source), needed, revision=revision, token=token)

@@ -108,7 +108,8 @@ def load_texts(args: ClassificationOptions) -> LabelledTexts:
             raise ValueError(f"{table} has no labels: all of them are missing")
         else:
             notes.append(f"Split {name!r} is not labelled and was not used.")
-    divided, names = splits.cut_splits(args, rows, notes, args.seed), label_columns
+    divided = splits.cut_splits(args, rows, notes, args.seed)
+    names = label_columns
     if problem != NUMBERS:
         declared = labelling.class_names(raw["train"].features[label_columns[0]])
         names = labelling.known_labels(rows, "label", label_columns if len(label_columns) > 1 else declared)
