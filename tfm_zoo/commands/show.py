@@ -126,7 +126,9 @@ def positions(
 
 
 def block(
-    config: Annotated[str, typer.Argument(help="The name of a published size, or a folder or Hub id of any model.")],
+    config: Annotated[
+        str, typer.Argument(help="The name of a published size, or folder or Hub id of a zoo model or an official one.")
+    ],
     out: Picture = Path("block.png"),
     debug: Debug = False,
 ) -> None:
