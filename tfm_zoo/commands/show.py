@@ -127,7 +127,8 @@ def positions(
 
 def block(
     config: Annotated[
-        str, typer.Argument(help="The name of a published size, or folder or Hub id of a zoo model or an official one.")
+        str,
+        typer.Argument(help="A published size's name, or folder or Hub id of a zoo or official model with weights."),
     ],
     out: Picture = Path("block.png"),
     debug: Debug = False,
