@@ -8,6 +8,7 @@ All vectors are held in memory, and each is compared. `results/search.md` shows 
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -35,6 +36,9 @@ def main(argv: list[str] | None = None) -> None:
     args = parsed(parser, argv)
     try:
         search(args, parser.error)
+        sys.stdout.flush()
+    except BrokenPipeError:  # as of `| head`, which has read enough; Python writes the rest when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError) as reason:
         parser.error(str(reason))
 

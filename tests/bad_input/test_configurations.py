@@ -79,7 +79,7 @@ REFUSED = {
         ({"project_tokens": True}, "project_tokens=True .*embedding_size=32 .*differ"),
         ({"renew_longrope_cache": True}, "renew_longrope_cache=True .*rope_type='longrope'"),
         ({"position_ids_from_mask": True}, "puts padding at -1: .*'learned' from row 1"),
-        ({"num_local_experts": 4}, "num_local_experts=4 .*'dense', mlp_bias=True"),
+        ({"num_local_experts": 4}, "=4 .*: mlp_type='dense' should be 'gated', mlp_bias=True .*False.$"),
         ({"num_local_experts": 2, "num_experts_per_tok": 3}, "num_experts_per_tok=3 .* num_local_experts=2"),
         ({"num_local_experts": 2, "moe_intermediate_size": 0}, "moe_intermediate_size=0 at least 1"),
         ({"mlp_layer_types": ["sparse", "linear"]}, "mlp_layer_types.*sparse.*dense"),  # transformers' own words

@@ -49,6 +49,7 @@ REFUSED = {
     "causal_lm": [
         (LORA, "lora_rank adapts a checkpoint, and this model is new: give model_name_or_path"),
         ({"model_type": "gpt3"}, "model_type 'gpt3' is not one of transformers' or the zoo's"),
+        ({"config_overrides": "norm_typ=a", "tokenizer_vocab_size": 5}, "field 'norm_typ'"),  # before a tokenizer
         (ONCE, "there is no text to train on"),
         ({"sample_prompt": "cat " * 40}, r"sample_prompt has \d+ tokens, of 32 that the model takes"),
     ],

@@ -31,9 +31,8 @@ def parse(*argv: str, options: type = ClassificationOptions, **others) -> dict:
 
 
 def test_command_line_overrides_yaml_overrides_defaults(config):
-    path = config("learning_rate: 3e-4\nseed: 7\ngroup_by_length: true\ntext_column_name: [a, b]")
-    read = {"seed": 8, "learning_rate": 3e-4, "group_by_length": True}  # YAML reads 3e-4 as text
-    read |= {"text_column_name": ["a", "b"]}
+    path = config("learning_rate: 3e-4\nseed: 7\ngroup_by_length: true\ntext_column_name: [a, b]")  # YAML reads text
+    read = {"seed": 8, "learning_rate": 3e-4, "group_by_length": True, "text_column_name": ["a", "b"]}
     assert parse("--seed", "8", path) == asdict(ClassificationOptions()) | read
     assert parse(path, "--group_by_length", "false")["group_by_length"] is False
     own = parse("--learning_rate", "2", default_config=path.partition("=")[2])
@@ -64,8 +63,10 @@ def test_names_that_other_scripts_use(config, written, read):
 
 @pytest.mark.parametrize("written", ["a_b=8, c=1e-3,d=gated", "{a_b: 8, c: 1e-3, d: gated}"])
 def test_overrides_of_a_configuration(config, written):
-    options = parse_options(LanguageModelingOptions, [config(f"config_overrides: {written}")])
-    assert options.overrides() == {"a_b": 8, "c": 1e-3, "d": "gated"}
+    argv, read = [config(f"config_overrides: {written}")], {"a_b": 8, "c": 1e-3, "d": "gated"}
+    typed, fields = ["--config-overrides", "d=x,e=1"], {"d": "x", "e": 1}
+    for more, kept in (([], read), (typed, read | fields), ([*typed, "--model_type=a"], fields)):
+        assert parse_options(LanguageModelingOptions, [*argv, *more]).overrides() == kept
 
 
 def test_shipped_files_that_no_document_names():
@@ -80,8 +81,7 @@ def test_shipped_files_that_no_document_names():
 def test_default_learning_rates(schedule, new, checkpoint):
     options = TrainingOptions(lr_scheduler_type=schedule, dataset_name="generated")
     for name, rate, expected in ((None, None, new), ("bert", None, checkpoint), ("bert", 0.3, 0.3)):
-        changed = replace(options, model_name_or_path=name, learning_rate=rate)
-        assert changed.with_defaults().learning_rate == expected
+        assert replace(options, model_name_or_path=name, learning_rate=rate).with_defaults().learning_rate == expected
 
 
 #: by the task's options: lines of YAML or a command line, and what is said of them

@@ -126,7 +126,10 @@ def positions(
 
 
 def block(
-    config: Annotated[str, typer.Argument(help="The name of a published size, or a folder or Hub id of any model.")],
+    config: Annotated[
+        str,
+        typer.Argument(help="A published size's name, or folder or Hub id of a zoo or official model with weights."),
+    ],
     out: Picture = Path("block.png"),
     debug: Debug = False,
 ) -> None:

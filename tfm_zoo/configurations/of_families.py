@@ -73,11 +73,9 @@ def experts(config: Any) -> Iterator[str]:
         return
     if not 1 <= config.num_experts_per_tok <= count or config.moe_intermediate_size < 1:
         yield "$num_experts_per_tok should be from 1 to $num_local_experts, and $moe_intermediate_size at least 1."
-    if config.mlp_type != "gated" or config.mlp_bias or config.mlp_output_bias or config.activation_dropout:
-        yield (
-            "$num_local_experts are gated feed-forwards without biases: $mlp_type, $mlp_bias, $mlp_output_bias and "
-            "$activation_dropout should be 'gated', False, False and 0."
-        )
+    right = {"mlp_type": "gated", "mlp_bias": False, "mlp_output_bias": False, "activation_dropout": 0}
+    if wrong := [f"${name} should be {value!r}" for name, value in right.items() if getattr(config, name) != value]:
+        yield f"$num_local_experts are gated feed-forwards without biases: {', '.join(wrong)}."
 
 
 @Rule

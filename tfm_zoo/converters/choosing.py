@@ -36,6 +36,9 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
         raise ConversionError(f"{checkpoint.title} is of architecture {model_type!r}, {needs}.")
     if str(model_type).startswith("tfm_"):
         raise ConversionError(f"{checkpoint.title} is a model of the zoo already: load it with from_pretrained.")
+    if "norm_position" in checkpoint.config:
+        derived = f"is of architecture {model_type!r}, whose class is derived from one of the zoo's"
+        raise ConversionError(f"{checkpoint.title} {derived}: load it with from_pretrained, by its own code.")
     if model_type in REFUSED:
         why = f"which the zoo does not convert: {REFUSED[model_type]}"
         raise ConversionError(f"{checkpoint.title} is of architecture {model_type!r}, {why}.")

@@ -39,6 +39,8 @@ class Options:
     either_or: ClassVar[Sequence[tuple[str, ...]]] = ()  # two options each, which exclude each other; and perhaps why
     #: option -> those of the YAML file whose place it takes on the command line
     replaces: ClassVar[Mapping[str, str]] = {}
+    #: option whose fields on the command line join those of the YAML file -> options beside which they replace them
+    joins: ClassVar[Mapping[str, str]] = {}
     #: options that people know from elsewhere and that are not here -> what to do
     needless: ClassVar[Mapping[str, str]] = {
         **dict.fromkeys(("--do_train", "--do_eval", "--do_predict"), "a recipe trains, evaluates and tests without it"),
@@ -79,11 +81,13 @@ def parse_several(
     offered = [each for options_class in classes for each in fields(options_class) if each.init]
     hints = {name: hint for options_class in classes for name, hint in get_type_hints(options_class).items()}
     spellings = {name: each for each in offered for name in (f"--{each.name}", *each.metadata.get("aliases", ()))}
-    config = parser.parse_known_args(argv)[0].config
+    alone = parser.parse_known_args(argv)[0]  # the command line, without the file
+    config = alone.config
     typed = [f"--{word[2:].partition('=')[0].replace('-', '_')}" for word in argv if word.startswith("--")]
     given = {spellings[word].name for word in typed if word in spellings}
     replaced = [getattr(each, "replaces", {}).get(name, "").split() for each in classes for name in given]
     left_out, of_file = {*chain.from_iterable(replaced)} - given, []  # the file's options, as they would be typed
+    joins = {name: others for each in classes for name, others in getattr(each, "joins", {}).items() if name in given}
     try:
         for name, value in options_in(config).items() if config else ():
             meant = spellings.get(f"--{name}")
@@ -96,7 +100,11 @@ def parse_several(
             elif isinstance(value, list):
                 of_file += [f"--{name}", *map(str, value)]
             else:
-                of_file.append(f"--{name}={json.dumps(value) if isinstance(value, dict) else value}")
+                text = json.dumps(value) if isinstance(value, dict) else str(value)
+                of_file.append(f"--{name}={text}")
+                if meant and meant.name in joins and given.isdisjoint(joins[meant.name].split()):
+                    joined = as_mapping(name, text) | as_mapping(name, getattr(alone, meant.name))
+                    argv.append(f"--{meant.name}={json.dumps(joined)}")
         reading = {"return_remaining_strings": True, "look_for_args_file": False}
         *options, _, unknown = parser.parse_args_into_dataclasses([*of_file, *argv], **reading)  # `_` has --config
     except ValueError as error:

@@ -51,15 +51,9 @@ def new_config(
     fields = {"vocab_size": len(tokenizer), **special, **fields}
     if not args.has_own_sizes:
         fields = {**args.small_fields, **fields}
-    overrides, known = args.overrides(), known_config(args)
-    names = {name: name for name in (*known.to_dict(), "rope_parameters")} | known.attribute_map
-    if unknown := [name for name in overrides if name not in names]:
-        near = difflib.get_close_matches(unknown[0], names)
-        said = f"config_overrides: {known.model_type} has no field {unknown[0]!r}{f'; near: {near}' if near else ''}"
-        advice = ". For fields of the zoo, give config_name bert-base, model_type tfm_bert, or a model that you convert"
-        raise ValueError(said + advice * (not is_zoo(known)))
+    known = known_config(args)
     saved = known.to_diff_dict() if args.config_name else {}  # as config.json has it
-    changes = {names.get(name, name): value for name, value in (fields | overrides).items()}
+    changes = {known.attribute_map.get(name, name): value for name, value in (fields | args.overrides()).items()}
     try:
         config = type(known).from_dict(saved | changes)
     except StrictDataclassFieldValidationError as error:
@@ -73,10 +67,10 @@ def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedToke
     """The tokenizer that the options name, else one made from the texts, which are read only then."""
     if args.tokenizer_name:
         return load_named(args, "tokenizer_name", AutoTokenizer)
+    known = known_config(args)  # which refuses a wrong field before the work
     size = args.tokenizer_vocab_size or args.overrides().get("vocab_size")
     if size is None:
-        usual = args.small_vocab_size
-        size = getattr(known_config(args), "vocab_size", usual) if args.has_own_sizes else usual
+        size = getattr(known, "vocab_size", args.small_vocab_size) if args.has_own_sizes else args.small_vocab_size
     tokenizer = args.make_tokenizer(texts, size)
     is_size = args.config_name in (None, *tfm_zoo.NAMED_CONFIGS)
     other = "" if is_size else f"; --tokenizer_name {args.config_name} takes the one of --config_name"
@@ -85,12 +79,20 @@ def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedToke
 
 
 def known_config(args: TrainingOptions) -> PreTrainedConfig:
-    """The configuration that the options name, before any of its fields is changed."""
+    """The configuration that the options name, before `config_overrides` change its fields. It has all of these."""
     if args.config_name in tfm_zoo.NAMED_CONFIGS:
-        return tfm_zoo.named_config(args.config_name)
-    if args.config_name:
-        return load_named(args, "config_name", AutoConfig)
-    if args.model_type is not None and args.model_type not in transformers.CONFIG_MAPPING:
+        known = tfm_zoo.named_config(args.config_name)
+    elif args.config_name:
+        known = load_named(args, "config_name", AutoConfig)
+    elif args.model_type in (None, *transformers.CONFIG_MAPPING):
+        known = AutoConfig.for_model(args.model_type or args.small_type[args.model_class])
+    else:
         near = difflib.get_close_matches(args.model_type, transformers.CONFIG_MAPPING)
         raise ValueError(f"model_type {args.model_type!r} is not one of transformers' or the zoo's; near: {near}")
-    return AutoConfig.for_model(args.model_type or args.small_type[args.model_class])
+    names = {*known.to_dict(), "rope_parameters", *known.attribute_map}
+    if unknown := [name for name in args.overrides() if name not in names]:
+        near = difflib.get_close_matches(unknown[0], names)
+        said = f"config_overrides: {known.model_type} has no field {unknown[0]!r}{f'; near: {near}' if near else ''}"
+        advice = ". For fields of the zoo, give config_name bert-base, model_type tfm_bert, or a model that you convert"
+        raise ValueError(said + advice * (not is_zoo(known)))
+    return known

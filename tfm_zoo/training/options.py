@@ -54,6 +54,11 @@ class TrainingOptions(DataOptions):
         "model_name_or_path": "model_revision model_type config_name config_overrides tokenizer_vocab_size",
         **dict.fromkeys(("model_type", "config_name"), "model_name_or_path model_revision model_type config_name"),
     }
+    joins: ClassVar = {
+        "config_overrides": "model_type config_name",
+        "lr_scheduler_kwargs": "lr_scheduler_type",
+        "optim_args": "optim",
+    }
     #: the checkpoint to start from if no option says so; without one, a new model
     default_model: ClassVar[str | None] = "sentence-transformers/all-MiniLM-L6-v2"
     #: type of the small new model that is made if no option names another, by `model_class`; and its fields
@@ -153,7 +158,7 @@ class TrainingOptions(DataOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("config_overrides", "lr_scheduler_kwargs", "optim_args"):
+        for name in self.joins:
             as_mapping(name, getattr(self, name))  # refuses what it cannot read
         if self.lora_rank is None and (unread := [name for name in OF_ADAPTERS if getattr(self, name) is not None]):
             raise ValueError(f"{unread[0]} is of adapters, which lora_rank asks for: add --lora_rank 8")
