@@ -83,8 +83,7 @@ def replay(source: str, model_class=None, **options) -> dict:
     answers = exact(model.eval(), recorded["inputs"])
     result = {"outputs": answers, "unmatched": {name: list(keys) for name, keys in loading.items() if keys}}
     if "prompt" in recorded:
-        length = {"max_new_tokens": 8, "min_new_tokens": 8}
-        options = {"do_sample": False, "no_repeat_ngram_size": 1, **length}
+        options = {"do_sample": False, "no_repeat_ngram_size": 1, "max_new_tokens": 8, "min_new_tokens": 8}
         result["tokens"] = model.generate(**recorded["prompt"], **options)
     return result
 

@@ -275,8 +275,7 @@ def recipes(rows, checkpoint, pairs, documents, texts, tmp_path_factory) -> dict
 
     new = few | {"config_overrides": SIZES, "learning_rate": 3e-3}
     language = new | {"config_overrides": SIZES.replace("layers=1", "layers=2")}
-    language |= {"block_size": 32, "tokenizer_vocab_size": 280, "sample_length": 8}
-    language |= {"train_file": texts / "text.txt"}
+    language |= {"block_size": 32, "tokenizer_vocab_size": 280, "sample_length": 8, "train_file": texts / "text.txt"}
     found["causal_lm"] = Recipe("finetune_causal_lm", language)
     steps = {"max_train_steps": 4, "eval_steps": 2, "warmup_steps": 0.5, "lr_scheduler_type": "linear"}
     steps |= {"sample_length": None, "num_train_epochs": None, "per_device_train_batch_size": 4}
@@ -284,15 +283,13 @@ def recipes(rows, checkpoint, pairs, documents, texts, tmp_path_factory) -> dict
     wide = "hidden_size=64,num_hidden_layers=1,num_attention_heads=4,intermediate_size=128"
     translation = {"config_overrides": wide, "tokenizer_vocab_size": 270, "per_device_train_batch_tokens": 400}
     translation |= {f"{split}_file": pairs / f"{split}.json" for split in ("train", "validation", "test")}
-    translation |= {"source_lang": "en", "target_lang": "de"}
-    translation |= {"max_source_length": 16, "max_target_length": 16}
+    translation |= {"source_lang": "en", "target_lang": "de", "max_source_length": 16, "max_target_length": 16}
     found["translation"] = Recipe("train_translation", new | translation)
     unlabelled = {"train_file": documents / "train-*.txt", "validation_file": documents / "validation.txt"}
     unlabelled |= {"max_seq_length": 32, "block_documents": 16}
-    pretraining = {"tokenizer_vocab_size": 120, "learning_rate": None}
-    found["pretraining"] = Recipe("pretrain_bert", new | unlabelled | pretraining)
-    denoising = {"tokenizer_vocab_size": 420, "max_train_steps": 4}
-    found["denoising"] = Recipe("pretrain_t5", new | unlabelled | denoising)
+    unlabelled |= new
+    found["pretraining"] = Recipe("pretrain_bert", unlabelled | {"tokenizer_vocab_size": 120, "learning_rate": None})
+    found["denoising"] = Recipe("pretrain_t5", unlabelled | {"tokenizer_vocab_size": 420, "max_train_steps": 4})
     # On the built-in data.
     samples = new | {"max_train_samples": 40, "max_eval_samples": 7, "max_train_steps": 3}
     found["tagging"] = Recipe("finetune_token_classification", samples)
