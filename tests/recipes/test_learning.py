@@ -100,6 +100,7 @@ def classifies(run: Namespace, rows: list, shown: Callable) -> None:
     lines = shown("poor", "--file", run.folder / "texts.txt")
     assert [line.split()[0].endswith("*") for line in lines[1:]] == [True, False, True]
     check_table(lines, run.folder, ["poor", "fine", "poor"], ["bad", "good"])
+    assert shown("poor fine fine fine", "--max_length", 3)[1].split()[:2] == lines[1].split()[:2]
 
 
 def solves(run: Namespace, rows: list, shown: Callable) -> None:
@@ -214,11 +215,12 @@ def test_learns_and_leaves_everything(recipe, pairs, tmp_path, capsys, task):
         name: pytest.approx(results[f"{split}_{name}"], abs=1e-4) for name in figures.split()
     }
     assert says in card.text
-    capsys.readouterr()
 
     def shown(*argv: object) -> list[str]:
-        """What predict.py writes about the model."""
         imported(ROOT / "recipes" / "predict.py").main([str(folder), *map(str, argv)])
         return capsys.readouterr().out.splitlines()
 
+    with pytest.raises(SystemExit):
+        shown("poor", "--pack", "--max_length", 3)
+    assert "error: --pack would change nothing without a corpus" in capsys.readouterr().err
     CHECKS[task](Namespace(task=task, train=train, folder=folder, results=results, card=card.text), rows, shown)
