@@ -56,6 +56,7 @@ def test_convert_measures_a_metric_on_a_split(split, classifier, tmp_path):
     # In batches of another size a row at the border may change sides.
     assert bill["metric"]["quantised"] == pytest.approx(right, abs=1.1 / 60)
     card = " ".join((tmp_path / "int8/README.md").read_text().split())
+    assert " ".join(["int8 --split", words[6].name, *words[7:], "#"]) in card
     assert "accuracy is {quantised:.4f}, and was {float32:.4f} in float32".format(**bill["metric"]) in card
     model.save_pretrained(tmp_path / "again")
     assert bill_of_folder(tmp_path / "again") == bill
@@ -81,8 +82,7 @@ def test_pack_weights_measures_by_itself(tmp_path):
     model.save_pretrained(tmp_path / "model")
     bill = bill_of_folder(tmp_path / "model")
     assert 0.9 < bill["least_cosine"] < 1 and bill["measured_on"] == "32 sequences of up to 32 drawn tokens"
-    exact = pack_weights(tiny_model(TfmBertModel), "float32")
-    assert exact.config.to_dict().get("quantization_config") is None
+    assert pack_weights(tiny_model(TfmBertModel), "float32").config.to_dict().get("quantization_config") is None
 
 
 def test_a_push_refuses_what_lost_too_much(tmp_path):
