@@ -122,7 +122,7 @@ def test_a_translator_generates_with_its_cache(tmp_path):
 
 def test_the_command(tmp_path):
     """Of a model in half precision, with a sentence-transformers file. A package that lacks is named."""
-    folder, out = tmp_path / "zoo", tmp_path / "out"
+    folder, out, bert = (tmp_path / name for name in ("zoo", "out", "bert"))
     tiny_model(tfm_zoo.TfmBertForSequenceClassification, num_hidden_layers=1).bfloat16().save_pretrained(folder)
     (folder / "modules.json").write_text("[]")
     with pytest.MonkeyPatch.context() as patch:
@@ -135,8 +135,7 @@ def test_the_command(tmp_path):
     weights = onnx.load(out / "onnx" / "model.onnx").graph.initializer
     assert not any(each.data_type == onnx.TensorProto.BFLOAT16 for each in weights)
     assert {file.name for file in out.iterdir()} == {"config.json", "modules.json", "onnx"}
-    model, bert = tfm_zoo.TfmBertForSequenceClassification.from_pretrained(folder), tmp_path / "bert"
-    tfm_zoo.to_official(model).save_pretrained(bert)
+    tfm_zoo.to_official(tfm_zoo.TfmBertForSequenceClassification.from_pretrained(folder)).save_pretrained(bert)
     config = AutoConfig.from_pretrained(bert).to_dict() | {"dtype": None, "_name_or_path": str(out)}
     assert AutoConfig.from_pretrained(out).to_dict() == config
     edit(folder, "config.json", classifier_pooling="mean")  # which no official class has
