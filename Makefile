@@ -5,7 +5,6 @@ VENV ?= .venv
 PRECISION ?= no
 CONSTRAINTS ?= constraints.txt
 BIN := $(VENV)/bin
-DOCS := .venv-docs/bin
 
 # A worker for each core; the tests of one file run in one worker, in the order that tests/conftest.py gives them.
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadscope --no-loadscope-reorder
@@ -58,16 +57,15 @@ benchmarks: $(BIN)/pytest  ## time the zoo against the official classes (on a qu
 gpu: $(BIN)/pytest  ## compare with the official classes on a CUDA device, into recipes/results (in parts of at most 8 minutes), or a part: make gpu PART=backends (correctness, packing, waits, compiled, memory, speed)
 	$(BIN)/python -m benchmarks gpu $(if $(PART),--part $(PART))
 
-$(DOCS)/mkdocs: pyproject.toml $(CONSTRAINTS)
-	$(PYTHON) -m venv .venv-docs
-	$(DOCS)/pip install --quiet --constraint $(CONSTRAINTS) --editable '.[docs]'
+$(BIN)/mkdocs: $(BIN)/tfm-zoo
+	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --editable '.[docs]'
 	touch $@
 
-docs: $(DOCS)/mkdocs  ## build the documentation in site/; a broken link is an error
-	NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(DOCS):$$PATH" $< build --strict
+docs: $(BIN)/mkdocs  ## build the documentation in site/; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 PATH="$(abspath $(BIN)):$$PATH" $< build --strict
 
 release:  ## build wheel and sdist, and try the wheel in an empty environment; upload nothing
 	.ci/release
 
 clean:  ## remove the environment and everything that runs wrote
-	rm -rf $(VENV) .venv-docs runs build dist site *.egg-info
+	rm -rf $(VENV) runs build dist site *.egg-info

@@ -1,7 +1,6 @@
 """The options with which `predict.py` and `ray_predict.py` read a corpus. `tfm_zoo` is imported when one is read."""
 
 import argparse
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trained import loading
@@ -22,7 +21,7 @@ READER = {
     "prompt_name": {"help": "one of the prompts that the folder names"},
     "max_length": {
         "type": int,
-        "help": "tokens to which texts are cut; default: what the folder says, or all that fit",
+        "help": "tokens to which texts are cut, also without a corpus; default: what the folder says, or all that fit",
     },
     "dtype": {"default": "float32", "help": "the model computes in float32 (default), bfloat16 or float16"},
     "embedding_dtype": {"default": "float32", "help": "vectors are written as float32 (default) or float16"},
@@ -44,11 +43,14 @@ def add_corpus_arguments(parser: argparse.ArgumentParser) -> None:
         group.add_argument(f"--{name}", **options)
 
 
-def is_corpus(args: argparse.Namespace, error: Callable[[str], None]) -> bool:
-    """Whether the arguments name a corpus; `error` ends the program where they do not go together."""
-    named = bool(args.dataset_name or args.data_files)
+def is_corpus(args: argparse.Namespace, parser: argparse.ArgumentParser) -> bool:
+    """Whether the arguments name a corpus; the program ends where they do not go together."""
+    named, error = bool(args.dataset_name or args.data_files), parser.error
     if named != bool(args.output_dir):
         error("a corpus is --dataset_name or --data_files, with an --output_dir")
+    given = [name for name in CORPUS | READER | FOLDER if getattr(args, name) != parser.get_default(name)]
+    if not named and (others := [f"--{name}" for name in given if name != "max_length"]):
+        error(f"{', '.join(others)} would change nothing without a corpus: give --data_files or --dataset_name, too")
     if named and (args.texts or args.file or args.question or args.metrics):
         error("a corpus is read alone: without texts, --file, --question or --metrics")
     if named and len(args.text_column_name or ()) > 1:

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from corpus_options import add_corpus_arguments, corpus_run, is_corpus
 from trained import add_model_arguments, check_file, lines_of, loading, open_config, parsed, positions_of
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 
 #: what a model does, by its head; and what models of other heads do not do
 TASKS = {"SequenceClassification": "classify", "TokenClassification": "tag", "QuestionAnswering": "answer"}
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--label_column_name", nargs="+", help="with --metrics: the column or columns of labels")
     add_corpus_arguments(parser)
     args = parsed(parser, argv)
-    if is_corpus(args, parser.error):
+    if is_corpus(args, parser):
         return read_corpus(args, parser.error)
     if args.metrics and (args.texts or not args.file):
         parser.error("--metrics need a --file of texts with labels, and no other texts")
@@ -70,6 +70,8 @@ def main(argv: list[str] | None = None) -> None:
         parser.error(f"--metrics score classifiers, and {args.model} is of {name}")
     if (task == "answer") != (args.question is not None):
         parser.error("--question and a model that answers questions belong together")
+    if task == "answer" and args.max_length is not None:
+        parser.error("--max_length cuts texts, and a model that answers questions reads them whole")
     if args.metrics:
         return score(args, parser.error)
     {"classify": classify, "tag": tag, "answer": answer}[task](args, args.texts)
@@ -87,6 +89,12 @@ def read_corpus(args: argparse.Namespace, error: Callable[[str], None]) -> None:
         print(f"The results are in {args.output_dir}")
 
 
+def cut(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig, longest: int | None) -> None:
+    """Makes a tokenizer cut texts to as many tokens, and to those that fit the model."""
+    tokenizer.model_max_length = tokenizer.model_max_length if longest is None else longest
+    tokenizer.model_max_length = positions_of(config, tokenizer)
+
+
 class Classifier:
     """A saved classifier: gives logits to texts, or to pairs of texts."""
 
@@ -96,13 +104,13 @@ class Classifier:
         model = AutoModelForSequenceClassification.from_pretrained(args.model, **loading(args))
         self.model, self.config = model.eval().to(self.device), model.config
         self.problem = model.config.problem_type or "single_label_classification"
-        self.longest = positions_of(model.config, self.tokenizer)
+        cut(self.tokenizer, self.config, args.max_length)
 
     def logits(self, *texts: Sequence[str]) -> Iterator[tuple[Sequence[str], torch.Tensor]]:
         """Batches of the texts, of the first column where there are two, and their logits."""
         for start in range(0, len(texts[0]), self.batch_size):
             batch = [column[start : start + self.batch_size] for column in texts]
-            options = {"padding": True, "truncation": True, "max_length": self.longest, "return_tensors": "pt"}
+            options = {"padding": True, "truncation": True, "return_tensors": "pt"}
             with torch.inference_mode():
                 yield batch[0], self.model(**self.tokenizer(*batch, **options).to(self.device)).logits.float().cpu()
 
@@ -170,7 +178,9 @@ def tag(args: argparse.Namespace, texts: Sequence[str]) -> None:
     from transformers import pipeline
 
     options = {"aggregation_strategy": "first", **loading(args)}
-    for found in pipeline("token-classification", args.model, **options)(texts, batch_size=args.batch_size):
+    find = pipeline("token-classification", args.model, **options)
+    cut(find.tokenizer, find.model.config, args.max_length)
+    for found in find(texts, batch_size=args.batch_size):
         for entity in found:
             print(f"{entity['entity_group']:>9}  {entity['score']:.3f}  {entity['word'].strip()}")
         print()

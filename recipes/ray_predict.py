@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=2, help="workers, each with a model, and a GPU if there are any")
     add_corpus_arguments(parser)
     args = parser.parse_args(argv, argparse.Namespace(texts=[], file=None, question=None, metrics=None))
-    if not is_corpus(args, parser.error):
+    if not is_corpus(args, parser):
         parser.error("give --dataset_name or --data_files")
     open_config(args, None, "has no corpus to read", parser.error)
     run = corpus_run(args)

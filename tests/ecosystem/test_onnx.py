@@ -16,14 +16,13 @@ from tfm_zoo.inference.onnx import export_onnx
 from tfm_zoo.proof import verify_export
 
 from ..command import tfm_zoo as command
+from ..hub.editing import edit
 from ..tiny import ragged_batch, ragged_mask, tiny_decoder, tiny_model
 
 pytestmark = pytest.mark.slow
 
-WINDOWED = {
-    **{"norm_position": "pre", "norm_type": "rmsnorm", "position_embedding_type": "rotary", "mlp_type": "gated"},
-    **{"num_key_value_heads": 2, "sliding_window": 3},
-}
+WINDOWED = {"norm_position": "pre", "norm_type": "rmsnorm", "position_embedding_type": "rotary", "mlp_type": "gated"}
+WINDOWED |= {"num_key_value_heads": 2, "sliding_window": 3}
 DYNAMIC = {"position_embedding_type": "rotary", "rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}
 ENCODER = {"input_ids", "attention_mask", "token_type_ids"}
 DECODER = {"input_ids", "attention_mask"}
@@ -123,7 +122,7 @@ def test_a_translator_generates_with_its_cache(tmp_path):
 
 def test_the_command(tmp_path):
     """Of a model in half precision, with a sentence-transformers file. A package that lacks is named."""
-    folder, out = tmp_path / "zoo", tmp_path / "out"
+    folder, out, bert = (tmp_path / name for name in ("zoo", "out", "bert"))
     tiny_model(tfm_zoo.TfmBertForSequenceClassification, num_hidden_layers=1).bfloat16().save_pretrained(folder)
     (folder / "modules.json").write_text("[]")
     with pytest.MonkeyPatch.context() as patch:
@@ -135,12 +134,16 @@ def test_the_command(tmp_path):
     assert {file.name for file in (out / "onnx").iterdir()} == {"model.onnx"}
     weights = onnx.load(out / "onnx" / "model.onnx").graph.initializer
     assert not any(each.data_type == onnx.TensorProto.BFLOAT16 for each in weights)
-    names = {file.name for file in out.iterdir()}
-    assert {"config.json", "modules.json", "modeling_tfm_bert.py"} <= names and "model.safetensors" not in names
-    assert AutoConfig.from_pretrained(out).architectures == ["TfmBertForSequenceClassification"]
-    tfm_zoo.to_official(tfm_zoo.TfmBertForSequenceClassification.from_pretrained(folder)).save_pretrained(folder)
-    command("export", "--onnx", folder, tmp_path / "official")
-    assert AutoConfig.from_pretrained(tmp_path / "official").architectures == ["BertForSequenceClassification"]
+    assert {file.name for file in out.iterdir()} == {"config.json", "modules.json", "onnx"}
+    tfm_zoo.to_official(tfm_zoo.TfmBertForSequenceClassification.from_pretrained(folder)).save_pretrained(bert)
+    config = AutoConfig.from_pretrained(bert).to_dict() | {"dtype": None, "_name_or_path": str(out)}
+    assert AutoConfig.from_pretrained(out).to_dict() == config
+    edit(folder, "config.json", classifier_pooling="mean")  # which no official class has
+    for source, name in ((folder, "TfmBertForSequence"), (bert, "BertForSequence")):
+        assert command("export", "--onnx", source, out, "--overwrite").startswith(name)
+        assert (
+            f'["{name}' in "".join((config := (out / "config.json").read_text()).split()) and "auto_map" not in config
+        )
 
 
 def test_files_that_differ_are_not_left(tmp_path, monkeypatch):

@@ -99,6 +99,7 @@ def classifies(run: Namespace, rows: list, shown: Callable) -> None:
     lines = shown("poor", "--file", run.folder / "texts.txt")
     assert [line.split()[0].endswith("*") for line in lines[1:]] == [True, False, True]
     check_table(lines, run.folder, ["poor", "fine", "poor"], ["bad", "good"])
+    assert shown("poor fine fine fine", "--max_length", 3)[1].split()[:2] == lines[1].split()[:2]
 
 
 def solves(run: Namespace, rows: list, shown: Callable) -> None:
@@ -112,8 +113,7 @@ def solves(run: Namespace, rows: list, shown: Callable) -> None:
     assert labels == (["film", "fine"] if of_labels else ["label"])
     texts = ["fine the film was", "poor town"]
     check_table(shown(*texts), run.folder, texts, labels)
-    metrics = ["accuracy", "f1"] if of_labels else figures
-    lines = shown("--file", run.train.options["test_file"], "--metrics", *metrics)
+    lines = shown("--file", run.train.options["test_file"], "--metrics", *figures[:2])
     measured = {name: float(value) for name, value in map(str.split, lines)}
     assert measured == pytest.approx({name: run.results[f"test_{name}"] for name in figures}, abs=6e-5)
 
@@ -213,11 +213,12 @@ def test_learns_and_leaves_everything(recipe, pairs, tmp_path, capsys, task):
         name: pytest.approx(results[f"{split}_{name}"], abs=1e-4) for name in figures.split()
     }
     assert says in card.text
-    capsys.readouterr()
 
     def shown(*argv: object) -> list[str]:
-        """What predict.py writes about the model."""
         imported(ROOT / "recipes" / "predict.py").main([str(folder), *map(str, argv)])
         return capsys.readouterr().out.splitlines()
 
+    with pytest.raises(SystemExit):
+        shown("poor", "--pack", "--max_length", 3)
+    assert "error: --pack would change nothing without a corpus" in capsys.readouterr().err
     CHECKS[task](Namespace(task=task, train=train, folder=folder, results=results, card=card.text), rows, shown)

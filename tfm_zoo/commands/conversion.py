@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 from rich.progress import track
 
-from .options import Debug, Out, Overwrite, ZooModel
+from .options import Debug, Out, Overwrite
 from .screen import advise, errors_in_one_line, notes, report
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def convert(
         from ..inference.packing import pack_weights
         from ..proof.bill import bill_in, sentence_of
         from ..proof.manifest import complete_manifest
+        from ..utils.published import shortened
         from .costs import Costs
         from .models import is_zoo, load, save
 
@@ -95,7 +96,11 @@ def convert(
         save(model, folder, source)
         copy_companions(checkpoint_folder, folder, tokenizer)
         complete_manifest(folder)
-        write_conversion_card(folder, model, source, title, out.resolve().name)
+        given = {"--model-class": model_class, "--dtype": dtype, "--quantize": quantize, "--split": split}
+        given |= {"--text_column_name": text_column, "--label_column_name": label_column}
+        given["--metric"] = metric if split and metric != "accuracy" else None
+        options = [word for name, value in given.items() if value for word in (name, shortened(value))]
+        write_conversion_card(folder, model, source, title, out.resolve().name, options)
         name = type(model).__name__ if title == "zoo" else f"{title} as {type(model).__name__}"
         result = f"{name}{f', rounded to {quantize},' if quantize else ''} in {out}"
         bill = sentence_of(bill_in(model.config))
@@ -127,7 +132,9 @@ def from_official(
 
 
 def export(
-    zoo_dir: ZooModel,
+    zoo_dir: Annotated[
+        str, typer.Argument(help="Folder or Hub id of a zoo model; with --onnx, also of an official one.")
+    ],
     out: Out,
     onnx: Annotated[
         bool, typer.Option("--onnx", help="Write graphs for ONNX Runtime instead, checked against the model.")
@@ -179,16 +186,17 @@ def write_official(zoo_folder: Path, folder: Path, source: str, for_engines: boo
 
 
 def write_onnx(source: Path, folder: Path) -> str:
-    """Writes ONNX files of a zoo model or an official one, its configuration and, if this needs it, code; returns what
-    they are."""
+    """Writes ONNX files of a zoo model or an official one, and its configuration; returns what they are."""
+    from ..converters.checkpoint import read_json
     from ..inference.onnx import export_onnx
     from .models import is_zoo, load_any, save_config
 
     model = load_any(str(source))
     if is_zoo(source):
-        save_config(model, folder)
+        save_config(model, source, folder / "config.json")
     else:
         copyfile(source / "config.json", folder / "config.json")
     with notes.status("Exporting, and comparing with the model"):
         difference = export_onnx(model, folder / "onnx")
-    return f"{type(model).__name__} as ONNX, which differs by at most {difference:.0e},"
+    name = (read_json(source / "config.json").get("architectures") or [type(model).__name__])[0]
+    return f"{name} as ONNX, which differs by at most {difference:.0e},"

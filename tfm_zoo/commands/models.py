@@ -1,14 +1,16 @@
 """Zoo classes by name, and models for subcommands to work with. (Importing this module takes seconds.)"""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.dynamic_module_utils import custom_object_save
 
 from ..converters import ConversionError, from_official
 from ..converters.checkpoint import fetch, open_folder, read_json
+from ..converters.choosing import official_for
+from ..converters.config_conversion import to_official_fields
 from ..converters.config_reading import made_of
 from ..converters.tensor_matching import enumerated
 from ..families.auto_classes import FAMILIES
@@ -85,7 +87,13 @@ def save(model: PreTrainedModel, folder: Path, source: str) -> None:
         model.save_pretrained(folder)
 
 
-def save_config(model: PreTrainedModel, folder: Path) -> None:
-    """Saves a model's configuration and code, without its weights."""
-    model.config.save_pretrained(folder)
-    custom_object_save(model, folder)
+def save_config(model: PreTrainedModel, source: Path, file: Path) -> None:
+    """Writes the configuration of the official class that computes the same, or else the zoo model's, without code."""
+    try:
+        architecture, head, _ = official_for(model)
+        fields = to_official_fields(architecture, model.config, head)
+        architecture.config_class(**fields, architectures=[head.official]).to_json_file(file)
+    except (ConversionError, KeyError):  # a `KeyError` for a module of torch, which has no configuration
+        fields = read_json(source / "config.json")
+        del fields["auto_map"]
+        file.write_text(json.dumps(fields, indent=2) + "\n", "utf-8")

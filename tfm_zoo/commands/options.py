@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-ZooModel = Annotated[str, typer.Argument(help="Folder or Hub id of a zoo model.")]
 Model = Annotated[str, typer.Argument(help="Folder or Hub id of a model.")]
 Revision = Annotated[str | None, typer.Option(help="Branch, tag or commit; by default the main branch.")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Run the checkpoint's own code.")]

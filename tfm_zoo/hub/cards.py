@@ -41,18 +41,18 @@ def write_card(folder: str | Path, template: str | Path, data: ModelCardData, so
     return True
 
 
-def write_conversion_card(folder: str | Path, model: PreTrainedModel, source: str, title: str, out: str) -> bool:
+def write_conversion_card(
+    folder: str | Path, model: PreTrainedModel, source: str, title: str, out: str, options: Sequence[str]
+) -> bool:
     """Writes the card of a model that was converted from an official checkpoint, as [`write_card`] does.
 
     Args:
         source: the official checkpoint, a folder or a Hub id; `title`: the name of its architecture.
-        out: what `folder` will be called.
+        out: what `folder` will be called; `options`: those of the command.
     """
     is_local = Path(source).exists()
     name = Path(source).resolve().name if is_local else source.split("/")[-1]
     base_model = None if is_local else source
-    names = class_names(model)
-    options = ["--quantize", names["quantised"]] if names["quantised"] else []
     command = shlex.join(["tfm-zoo", "convert", base_model or name, out, *options])
     command += f"  # {name}: a local folder" if is_local else ""
     data = metadata_of(model, license=licence_of(source), base_model=base_model, model_name=name)
