@@ -95,5 +95,5 @@ def save_config(model: PreTrainedModel, source: Path, file: Path) -> None:
         architecture.config_class(**fields, architectures=[head.official]).to_json_file(file)
     except (ConversionError, KeyError):  # a `KeyError` for a module of torch, which has no configuration
         fields = read_json(source / "config.json")
-        del fields["auto_map"]
+        fields.pop("auto_map", None)
         file.write_text(json.dumps(fields, indent=2) + "\n", "utf-8")
