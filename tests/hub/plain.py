@@ -89,8 +89,7 @@ def replay(source: str, model_class=None, **options) -> dict:
 
 
 def replay_all(sources: list[str], **options) -> list[dict | str]:
-    """In one process, which is no trouble here: every checkpoint of a family has the same code. Instead of a
-    result that cannot be had stands the error."""
+    """In one process: every checkpoint of a family has the same code. Where there is no result stands the error."""
     results = []
     for source in sources:
         try:

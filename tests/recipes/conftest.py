@@ -91,8 +91,7 @@ def own_cache(tmp_path_factory):
 
 @pytest.fixture(scope="package", autouse=True)
 def quick_runs():
-    """What no test looks at is not made: pictures, whose files are there, and empty; and digests of data in memory, by
-    which `datasets` would find in its cache what was made of them."""
+    """Pictures are empty files, and data in memory get no digests, by which `datasets` would look into its cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "plot_training", no_picture)
         patch.setattr("datasets.arrow_dataset.generate_fingerprint", lambda _: generate_random_fingerprint())
@@ -354,8 +353,7 @@ def same_history(found: list[dict], expected: list[dict], tolerance: float = 1e-
 
 
 def run_in_a_row(jobs: list[dict], launcher: str, folder: Path) -> str:
-    """Run jobs of `in_a_row.py` in the processes that a shipped launcher starts, in float32 unless a job says more.
-    Returns what they write to stderr."""
+    """Run jobs of `in_a_row.py` in the processes of a shipped launcher, by default in float32; return their stderr."""
     (folder / "jobs.json").write_text(json.dumps(jobs))
     config = ROOT / "recipes" / "accelerate" / f"{launcher}.yaml"
     options = ["--config_file", config, "--mixed_precision", "no", "--module"]
