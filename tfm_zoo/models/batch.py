@@ -20,8 +20,7 @@ IGNORED = -100  # the label of a position without one
 #: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (`ModelOutput` tells:
 #: from 5.24 on it has the old name as a property.)
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
-#: the option that may hold a paged cache, which keeps documents apart itself; from 5.24 on also another one, which
-#: `take_cache` takes out first
+#: the option that may hold a paged cache, which keeps documents apart itself; from 5.24 on any cache (`take_cache`)
 CACHE_OPTION = "cache"
 WRITES_PAGED = CACHE == "cache"  # attention writes to a paged cache from 5.24 on; before, transformers' kernels do
 #: names of torch's attention. `kernels.py` registers "varlen": sdpa, but torch's varlen kernel where it `takes_bounds`
@@ -159,8 +158,7 @@ class Batch(NamedTuple):
     kept: KeptTokens | None = None  # the tokens that are computed. `None`: all
     cache: Cache | None = None  # keys and values of earlier positions (of a target, without those of its source)
     returns_cache: bool = False  # whether the cache is in the outputs
-    #: the caller's (encoder: `None` if it hides nothing), for ALiBi, DeBERTa, and a decoder that reads this source
-    attention_mask: object = None
+    attention_mask: object = None  # the caller's (encoder: `None` if it hides nothing), for ALiBi, DeBERTa, [`Source`]
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -129,8 +129,7 @@ def use_state_layers(cache: Cache, config) -> None:
 
 
 def take_cache(past_key_values: Cache | None, options: dict) -> Cache | None:
-    """A caller's cache. From transformers 5.24 on it may be an option, and is taken out of the options. (A paged cache,
-    which is not a `Cache`, stays there.)"""
+    """A caller's cache. From transformers 5.24 on, `options` may hold it: it is taken out. (A paged one stays.)"""
     return options.pop(CACHE_OPTION) if isinstance(options.get(CACHE_OPTION), Cache) else past_key_values
 
 

@@ -202,8 +202,7 @@ class TfmDecoderStack(TfmStack, TfmEncoderDecoderPreTrainedModel):
         Args:
             encoder_hidden_states: `(batch, source length, hidden_size)`.
             encoder_attention_mask, source_kept: the source's mask, and its kept tokens, as [`read_source`] takes them.
-            batch: by [`decoder_batch`], in place of the target's inputs; pass the `position_ids` and `past_key_values`
-                that it was made of, too.
+            batch: by [`decoder_batch`], in place of the target's inputs, but for `position_ids` and `past_key_values`.
         """
         states, source_mask = encoder_hidden_states, encoder_attention_mask
         if batch is None:
