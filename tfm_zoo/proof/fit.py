@@ -77,8 +77,8 @@ def fit_of(stored: np.ndarray, made: np.ndarray) -> Fit:
 
 
 def least_cosine(computed: Mapping[str, Any]) -> float:
-    """The cosine that vectors have at least with what their model gives without packed weights, by how they were
-    `computed`."""
+    """The least cosine that vectors may have with those that their model gives without packed weights; `computed`: how
+    they were made."""
     return INT4 if computed.get("pack") else ROUNDED
 
 
