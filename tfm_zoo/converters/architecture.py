@@ -57,9 +57,9 @@ class Architecture:
     #: what files call fields of the configuration -> what the official class calls them
     stored_fields: Mapping[str, str] = field(default_factory=dict)
     heads: tuple[Head, ...]  # every head that both sides have; the base model, if both have that, first
-    #: of an encoder-decoder whose encoder sentence-transformers reads alone: the official class of that encoder. `None`
-    #: for all others, encoders too. (T5's class is one of the heads.)
-    encoder_alone: str | None = None
+    #: of an encoder-decoder: the official class of its encoder, where sentence-transformers reads that alone; T5's is
+    #: one of the heads
+    encoder_half_class: str | None = None
     tokenizer: str | None = None  # its class, for checkpoints that do not say
     #: where its classes are: modules of torch have settings, no configuration; of some checkpoints, nowhere
     library: Literal["transformers", "torch", "none"] = "transformers"
@@ -84,9 +84,9 @@ class Architecture:
         return next((head for head in self.heads if head.zoo_name == zoo_class.__name__), None)
 
     @property
-    def encoder_head(self) -> Head | None:
+    def encoder_half(self) -> Head | None:
         """What stands for the encoder alone, if sentence-transformers reads nothing else of the architecture."""
-        return self.encoder_alone and Head(self.encoder_alone, "TfmEncoderDecoderEncoder")
+        return self.encoder_half_class and Head(self.encoder_half_class, "TfmEncoderDecoderEncoder")
 
     def config_rules(self, head: Head | None) -> tuple[ConfigRule, ...]:
         """The rules for a model with this head: the head's, and those of the architecture that they do not replace."""

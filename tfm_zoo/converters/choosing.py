@@ -31,18 +31,18 @@ def architecture_of(checkpoint: Checkpoint) -> Architecture:
     table = table_for(checkpoint.config | {"model_type": model_type})
     if table and is_installed(table):
         return table
+    title = f"{checkpoint.title} is of architecture {model_type!r}"
     if table:
         needs = f"which transformers {transformers.__version__} does not have: a later release does"
-        raise ConversionError(f"{checkpoint.title} is of architecture {model_type!r}, {needs}.")
+        raise ConversionError(f"{title}, {needs}.")
     if str(model_type).startswith("tfm_"):
         raise ConversionError(f"{checkpoint.title} is a model of the zoo already: load it with from_pretrained.")
     if "norm_position" in checkpoint.config:
-        derived = f"is of architecture {model_type!r}, whose class is derived from one of the zoo's"
-        raise ConversionError(f"{checkpoint.title} {derived}: load it with from_pretrained, by its own code.")
+        derived = "whose class is derived from one of the zoo's: load it with from_pretrained, by its own code"
+        raise ConversionError(f"{title}, {derived}.")
     if model_type in REFUSED:
-        why = f"which the zoo does not convert: {REFUSED[model_type]}"
-        raise ConversionError(f"{checkpoint.title} is of architecture {model_type!r}, {why}.")
-    title, known = f"{checkpoint.title} is of architecture {model_type!r}", ", ".join(ARCHITECTURES)
+        raise ConversionError(f"{title}, which the zoo does not convert: {REFUSED[model_type]}.")
+    known = ", ".join(ARCHITECTURES)
     raise ConversionError(f"{title}, which the zoo does not convert; it converts {known}. {OTHER_MODELS}")
 
 
@@ -94,20 +94,19 @@ def official_for(model: PreTrainedModel) -> tuple[Architecture, Head, dict[str, 
     if not fits:
         raise errors[0]
     fits.sort(key=lambda fit: distance(fit[2]))
-    near: dict[str, dict[str, tuple]] = {}  # classes, and what each lacks: more than another lacks is not told
-    for _, head, (fields, is_whole) in fits:
-        lacks = {name: pair for name, pair in fields.items() if is_decisive(name) or not is_whole}
-        if not any(lacks.keys() >= less.keys() for less in near.values()):
-            near[head.official] = lacks
-    if all(near.values()):
-        values = {
-            name: ", ".join(f"{field}={value!r} (it has {other})" for field, (value, other) in lacks.items())
-            for name, lacks in [*near.items()][:2]
-        }
-        told = "; ".join(f"{name}, which lacks {lacks}" for name, lacks in values.items())
-        raise ConversionError(f"No official class can express this model. Near it: {told}.")
-    architecture, head, (fields, _) = fits[0]
-    return architecture, head, fields
+    architecture, head, nearest = fits[0]
+    if not nearest.decisive:
+        return architecture, head, nearest.fields
+    near: dict[str, dict[str, tuple]] = {}  # classes, and what each lacks: one that lacks more than another is left out
+    for _, head, found in fits:
+        if not any(found.decisive.keys() >= less.keys() for less in near.values()):
+            near[head.official] = found.decisive
+    values = {
+        name: ", ".join(f"{field}={value!r} (it has {other})" for field, (value, other) in lacks.items())
+        for name, lacks in [*near.items()][:2]
+    }
+    told = "; ".join(f"{name}, which lacks {lacks}" for name, lacks in values.items())
+    raise ConversionError(f"No official class can express this model. Near it: {told}.")
 
 
 def distance(found: Differences) -> tuple[bool, int, int]:

@@ -31,6 +31,11 @@ class Differences(NamedTuple):
     fields: dict[str, tuple[Any, str]]  # zoo field -> its value, and the one of the official class
     is_whole: bool = True  # false where the table refuses a field: then the others were not compared
 
+    @property
+    def decisive(self) -> dict[str, tuple[Any, str]]:
+        """Those for which the official class does not compute the same; `{}`: it does, in evaluation mode."""
+        return {name: pair for name, pair in self.fields.items() if is_decisive(name) or not self.is_whole}
+
 
 def differences(architecture: Architecture, config: PreTrainedConfig, head: Head) -> Differences:
     """Compares a zoo configuration with what comes back from the official class.

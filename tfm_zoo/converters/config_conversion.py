@@ -15,7 +15,8 @@ from .config_reading import made_of
 from .config_rules import ConfigRule, Field, Fields, only
 from .errors import ConversionError
 
-#: what every configuration of transformers has, or may have: the same on both sides
+#: what every configuration of transformers has, or may have, such as `id2label`: the same on both sides. (Ids of
+#: special tokens and ties are fields of each class, which tables carry over.)
 COMMON = {field.name for field in fields(PreTrainedConfig)} | {"output_attentions", "task_specific_params"}
 #: what transformers sets anew in each configuration, in `COMMON` or not: it says nothing about the model
 SET_ANEW = {"transformers_version", "model_type", "architectures", "dtype", "_name_or_path", "auto_map"}
@@ -34,8 +35,7 @@ WITHOUT_EFFECT = {
 }
 
 
-#: where a zoo configuration keeps the tensors of `Kept` rules: in its `official`, a dict that has what the original
-#: has and the zoo lacks
+#: where a zoo configuration keeps the tensors of `Kept` rules: in its `official`, with all that no `Field` carries over
 KEPT = "kept_tensors"
 
 
@@ -84,7 +84,7 @@ def to_zoo_config(
         ConversionError: for an official value that the zoo does not convert, an override that is not a field, or fields
             that do not fit each other.
     """
-    config_class = zoo_class.config_class  # (`zoo_class` is one of models)
+    config_class = zoo_class.config_class  # (`zoo_class` is a class of models)
     overrides = by_field(config_class, overrides)
     check_overrides(overrides, config_class)
     rules = architecture.config_rules(architecture.head(zoo_class))
@@ -100,6 +100,7 @@ def to_zoo_config(
     unread = {name: value for name, value in official.items() if name not in read}
     common = {name: official[name] for name in COMMON & official.keys()}
     common |= of_others(architecture, config_class, unread)
+    # What a `Computed` read is kept, too: its `to_official` looks at it.
     elsewhere = COMMON | common.keys() | {rule.official for rule in rules if isinstance(rule, Field)}
     rest = {name: value for name, value in official.items() if name not in elsewhere}
     kept_fields = {"model_type": architecture.model_type} | rest

@@ -71,8 +71,8 @@ def convert(
     architecture = architecture_of(checkpoint)
     head = checkpoint_head(architecture, checkpoint.config.get("architectures"), checkpoint.tensors)
     is_classifier = head.zoo_name.endswith("ForSequenceClassification")
-    if checkpoint.of_sentences and architecture.encoder_alone and not is_classifier:
-        model_class = model_class or architecture.encoder_head.zoo
+    if checkpoint.of_sentences and architecture.encoder_half_class and not is_classifier:
+        model_class = model_class or architecture.encoder_half.zoo
     model_class = model_class or head.zoo
     if model_class.config_class.model_type != architecture.family:
         raise ConversionError(
@@ -188,6 +188,6 @@ def untie_what_differs(model: PreTrainedModel) -> None:
     """
     output, tied = model.get_output_embeddings(), model._tied_weights_keys
     if tied and output is not None and model.config.tie_word_embeddings:
-        names = set(tied) - set(model.all_tied_weights_keys)
-        if any(model.get_parameter(name) is output.weight for name in names):
+        untied = set(tied) - set(model.all_tied_weights_keys)  # transformers has taken out those that differ
+        if any(model.get_parameter(name) is output.weight for name in untied):
             model.config.tie_word_embeddings, model._tied_weights_keys = False, None

@@ -17,7 +17,7 @@ def canonical_name(architecture: Architecture, name: str) -> str:
     rules = architecture.all_tensor_rules
     prefixes = ("", *(f"{prefix}." for prefix in architecture.other_prefixes))
     inner_names = tuple(name.removeprefix(prefix) for prefix in prefixes if name.startswith(prefix))
-    sides = ("", "encoder.") if architecture.encoder_alone else ("",)  # (that class leaves out "encoder.")
+    sides = ("", "encoder.") if architecture.encoder_half_class else ("",)  # (that class leaves out "encoder.")
     full_names = (f"{architecture.prefix}.{side}{inner_name}" for side in sides for inner_name in inner_names)
     for full_name in (name, *full_names):
         full_name = first_name(rules, full_name)
@@ -38,7 +38,8 @@ def names_in_checkpoint(architecture: Architecture, names: Iterable[str]) -> dic
     """The canonical names of tensors -> the names that they are stored under."""
     canonical = {name: canonical_name(architecture, name) for name in names}
     # If a checkpoint holds a tensor under two names, the official model reads the one that is not the rule's own: that
-    # one comes last here, and wins.
+    # one comes last here, and wins. (BERT has two for the bias of its output: if they differ, they are not tied, and
+    # `forward` reads that of `decoder`.)
     return {canonical[name]: name for name in sorted(canonical, key=lambda name: not name.endswith(canonical[name]))}
 
 
@@ -58,8 +59,8 @@ def checkpoint_head(architecture: Architecture, classes: Iterable[str] | None, t
     for head in architecture.heads if architecture.library != "none" else ():
         if head.official in (classes or ()):
             return head
-    if architecture.encoder_alone in (classes or ()):
-        return architecture.encoder_head
+    if architecture.encoder_half_class in (classes or ()):
+        return architecture.encoder_half
     names = {canonical_name(architecture, name) for name in tensors}
     prefixes = tuple(f"{prefix}." for prefix in (architecture.prefix, *architecture.other_prefixes))
     has_prefix = any(name.startswith(prefixes) for name in tensors)

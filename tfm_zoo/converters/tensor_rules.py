@@ -45,7 +45,8 @@ class TensorRule:
             raise ValueError(f"{self}: all its names should have the same places in braces.")
 
     def names(self, side: Side | Literal["also"]) -> tuple[str, ...]:
-        return as_names(getattr(self, side))
+        names = getattr(self, side)
+        return (names,) if isinstance(names, str) else names
 
     def under(self, official: str, zoo: str) -> "TensorRule":
         """The same rule for names below a module, which is called `official` on one side and `zoo` on the other."""
@@ -61,10 +62,6 @@ class TensorRule:
 
     def to_official(self, tensors: Tensors) -> Tensors:
         return tensors
-
-
-def as_names(names: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (names,) if isinstance(names, str) else names
 
 
 class Rename(TensorRule):

@@ -83,7 +83,7 @@ def bart_relative(
     tensors: tuple[TensorRule, ...],
     language_model: tuple[TensorRule, ...] = LANGUAGE_MODEL,
     other_heads: tuple[Head, ...] = (),
-    encoder_alone: str | None = None,
+    encoder_half_class: str | None = None,
 ) -> Architecture:
     """The table of official classes that share BART's code, and whose names begin with `name`."""
     return Architecture(
@@ -97,7 +97,7 @@ def bart_relative(
             Head(f"{name}ForConditionalGeneration", "TfmEncoderDecoderForConditionalGeneration", language_model),
             *other_heads,
         ),
-        encoder_alone=encoder_alone,
+        encoder_half_class=encoder_half_class,
         tokenizer=f"{name}Tokenizer",
     )
 
@@ -170,7 +170,7 @@ MARIAN = Architecture(
         Head("MarianModel", "TfmEncoderDecoderModel"),
         Head("MarianMTModel", "TfmEncoderDecoderForConditionalGeneration", LANGUAGE_MODEL),
     ),
-    encoder_alone="MarianEncoder",
+    encoder_half_class="MarianEncoder",
     tokenizer="MarianTokenizer",
 )
 
@@ -212,7 +212,7 @@ M2M100 = bart_relative(
     ),
     tensors=(*NORMS, *(Sinusoids(f"{side}.embed_positions.weights") for side in SIDES)),
     language_model=(LM_HEAD,),
-    encoder_alone="M2M100Encoder",
+    encoder_half_class="M2M100Encoder",
 )
 #: Zhang et al. 2019, for summaries
 PEGASUS = bart_relative(
@@ -225,14 +225,14 @@ PEGASUS = bart_relative(
         *LOGITS_BIAS,
     ),
     tensors=(*NORMS, *SINUSOIDS),
-    encoder_alone="PegasusEncoder",
+    encoder_half_class="PegasusEncoder",
 )
 #: Roller et al. 2020, for conversation
 BLENDERBOT = bart_relative(
     *("blenderbot", "Blenderbot", "Blenderbot"),
     config=(*PRE_NORM, *NO_LAYERDROP, *constants(position_embedding_type="learned"), *LOGITS_BIAS),
     tensors=(*NORMS, *LEARNED_POSITIONS),
-    encoder_alone="BlenderbotEncoder",
+    encoder_half_class="BlenderbotEncoder",
 )
 #: its model of 90M: BART, whose decoder norms tokens before their positions are added
 BLENDERBOT_SMALL = bart_relative(

@@ -36,12 +36,7 @@ FIELDS = (
 HAS_SEGMENTS = Requires("type_vocab_size", lambda size: size > 0, "at least 1")
 AS_DECODER = "False: as a decoder, such as that of sentence-transformers' TSDAE, leave it to the official class"
 ENCODER = tuple(Requires(name, lambda value: not value, AS_DECODER) for name in ("is_decoder", "add_cross_attention"))
-CONFIG = (
-    *FIELDS,
-    *only(position_embedding_type="absolute"),
-    *ENCODER,
-    HAS_SEGMENTS,
-)
+CONFIG = (*FIELDS, *only(position_embedding_type="absolute"), *ENCODER, HAS_SEGMENTS)
 EMBEDDINGS = (
     Rename("embeddings.word_embeddings", "embeddings.embed_tokens"),
     Rename("embeddings.position_embeddings", "embeddings.embed_positions"),

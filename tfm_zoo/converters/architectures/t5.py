@@ -103,7 +103,7 @@ def t5(title: str, *config: ConfigRule) -> Architecture:
             Head(f"{name}ForQuestionAnswering", "TfmEncoderDecoderForQuestionAnswering", *ANSWERS),
             Head(f"{name}EncoderModel", "TfmEncoderDecoderEncoder"),
         ),
-        encoder_alone=f"{name}EncoderModel",
+        encoder_half_class=f"{name}EncoderModel",
         tokenizer="T5Tokenizer",
     )
 
