@@ -17,7 +17,7 @@ CORPUS = {
     "keep_columns": {"nargs": "+", "default": (), "help": "columns to write beside the results"},
 }
 READER = {
-    "pooling": {"help": "vectors of texts: mean, cls, last, max; default: what the folder says"},
+    "pooling": {"help": "vectors of texts: mean, cls, last, max, ... (joined by +); default: what the folder says"},
     "prompt_name": {"help": "one of the prompts that the folder names"},
     "max_length": {
         "type": int,
