@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
 import tfm_zoo
-from tfm_zoo.hub.gathering import rebuilt
+from tfm_zoo.hub.sharded_models import rebuilt
 from tfm_zoo.training.learning_parts import Adapters
 from tfm_zoo.training.options import TrainingOptions
 

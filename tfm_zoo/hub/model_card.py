@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from ..families.auto_classes import auto_class_of
 from ..proof.bill import bill_in, sentence_of
 from ..proof.origin import TESTED
-from .gathering import own_class
+from .sharded_models import own_class
 
 #: how tfm_zoo gets onto a machine: no index of packages has it
 INSTALL = "`pip install .` in a clone of tfm_zoo"

@@ -23,8 +23,8 @@ from ..models.pretrained import TfmPreTrainedModel
 from ..proof import manifest
 from ..proof.sentence_files import MODULES, PROMPTS
 from ..utils.locking import atomic_files
-from .gathering import gathered, is_sharded, own_class, plain_name, rebuilt
 from .model_card import card_of_model
+from .sharded_models import gathered, is_sharded, own_class, plain_name, rebuilt
 from .uploading import REGISTER, open_repository, upload
 
 logger = logging.get_logger(__name__)

@@ -1,4 +1,4 @@
-"""Compares a checkpoint with its manifest, part by part; differences go into a verdict."""
+"""Compares a checkpoint with its manifest, part by part, outputs within `TOLERANCE`; differences go into a verdict."""
 
 import shlex
 from collections.abc import Collection, Sequence

@@ -61,7 +61,7 @@ class GlobalBatchSampler(Sampler[list[int]]):
         return torch.tensor(list(grouped)).split(batch_size)
 
     def capacity(self, batch: Tensor) -> int:
-        """How many examples of a global batch a device takes in one forward pass."""
+        """How many examples of a global batch a device takes in one forward pass. (A subclass counts their tokens.)"""
         return self.division.per_device
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -87,5 +87,4 @@ class GlobalBatchSampler(Sampler[list[int]]):
         processes = self.division.num_processes
         sharing = processes if len(batch) >= processes else 1
         count = min(-(-len(batch) // (self.capacity(batch) * sharing)), len(batch) // sharing)
-        index = self.division.process_index if sharing > 1 else 0
-        return [part[index::sharing].tolist() for part in batch.tensor_split(count)]
+        return [part[self.division.process_index % sharing :: sharing].tolist() for part in batch.tensor_split(count)]

@@ -22,6 +22,7 @@ from accelerate.utils import broadcast_object_list
 from safetensors import SafetensorError, safe_open
 
 from tfm_zoo.converters.sources import MANIFEST
+from tfm_zoo.data.splits import DataOptions
 from tfm_zoo.training.options import MAY_CHANGE, OF_ADAPTERS, TrainingOptions
 from tfm_zoo.utils.locking import atomic_file
 from tfm_zoo.utils.quiet import silenced_checkpoint
@@ -99,11 +100,12 @@ class TrainState:
         return cls(**{name: value for name, value in values.items() if name in names} | {"identity": identity})
 
 
-def identity_of(facts: Mapping[str, Any], args: TrainingOptions) -> dict[str, Any]:
+def identity_of(facts: Mapping[str, Any], args: DataOptions) -> dict[str, Any]:
     """What a resumed run must share with the run that it continues, in JSON's types: facts, and most options."""
-    free = [*MAY_CHANGE.split(), *(() if getattr(args, "lora_rank", 0) else OF_ADAPTERS)]
+    rank = getattr(args, "lora_rank", 0) or 0  # (recipes for pairs have no adapters)
+    free = [*MAY_CHANGE.split(), *(() if rank else OF_ADAPTERS)]
     settings = {each.name: getattr(args, each.name) for each in fields(args) if each.name not in free}
-    settings |= {"lora_rank": getattr(args, "lora_rank", 0) or 0}
+    settings |= {"lora_rank": rank}
     return json.loads(json.dumps(settings | facts))  # a fact, such as the precision, replaces the option of its name
 
 
@@ -182,7 +184,7 @@ def complete_checkpoints(output_dir: Path) -> list[Path]:
 
 
 def find_checkpoint(resume_from: str | None, output_dir: Path) -> Path | None:
-    """The checkpoint to continue from, if any: the folder named, or, for "auto", the newest whole one."""
+    """The checkpoint to continue from, if any: the folder named, or, for "auto", the newest complete one."""
     if resume_from is None:
         return None
     if resume_from.lower() == "auto":
@@ -222,8 +224,8 @@ def starting_point(accelerator: Accelerator, args: TrainingOptions) -> Path | No
     may_begin = args.overwrite_output_dir or (args.resume_from and is_killed_run(folder))
     if checkpoint is None and holds_a_run(folder) and not may_begin:
         lacks = " and no checkpoint to go on from" if args.resume_from else ""
-        can_go_on = complete_checkpoints(folder)
-        go_on = " --resume_from_checkpoint auto to go on from its last checkpoint," if can_go_on else ""
+        complete = complete_checkpoints(folder)
+        go_on = " --resume_from_checkpoint auto to go on from its last checkpoint," if complete else ""
         held = f"output_dir {args.output_dir!r} holds a run{lacks}"
         raise FileExistsError(f"{held}: give another folder,{go_on} or --overwrite_output_dir to replace it")
     if accelerator.is_main_process:

@@ -23,7 +23,7 @@ from transformers.training_args import OptimizerNames
 
 from tfm_zoo.data.options import as_mapping
 from tfm_zoo.data.splits import pluralize, vocabulary_digest
-from tfm_zoo.hub.gathering import own_class, rebuilt
+from tfm_zoo.hub.sharded_models import own_class, rebuilt
 from tfm_zoo.training import checkpoints
 from tfm_zoo.training.batches import Division, GlobalBatchSampler
 from tfm_zoo.training.learning_parts import ADAPTER_FOLDER, Adapters, freeze
@@ -198,7 +198,7 @@ class Loop:
         if state.step > self.total_steps:
             raise ValueError(f"resume_from_checkpoint: {checkpoint} is of step {state.step}, of {self.total_steps} now")
         self.accelerator.load_state(str(checkpoint))
-        # The main process reads which step's model the folder holds, and tells the others.
+        # Which step's model the folder holds; what the main process reads counts for all.
         has_state = (self.output_dir / checkpoints.STATE_FILE).exists()
         saved_step = checkpoints.TrainState.read(self.output_dir).best_step if has_state else None
         (saved_step,) = broadcast_object_list([saved_step])

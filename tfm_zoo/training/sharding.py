@@ -12,7 +12,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from transformers import PreTrainedModel
 from transformers.integrations import unset_hf_deepspeed_config
 
-from tfm_zoo.hub.gathering import own_class, plain_name
+from tfm_zoo.hub.sharded_models import own_class, plain_name
 from tfm_zoo.training.options import TrainingOptions
 
 

@@ -49,7 +49,7 @@ class Task(ABC):
     collate: Callable[[list[Any]], Batch] | None = None  # None: torch's own
     #: what a resumed run must share besides options: digests of the data, and what the model decides
     facts: dict[str, Any] = field(default_factory=dict)
-    data: Any = None  # where the examples come from, with `notes` on them
+    data: Any = None  # where the examples come from, with `notes` on them and, if they are rows, `usual_metrics`
     lengths: Sequence[Any] | None = None  # tokens of each training example, by which similar ones share a batch
 
     pipeline_tag: ClassVar[str]
@@ -154,7 +154,7 @@ class Task(ABC):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str = "validation") -> dict[str, float]:
-        """The metrics of a split and how many examples were evaluated per second, the same on every process."""
+        """The metrics of a split, the same on every process, and how many examples were evaluated per second."""
         model.eval()
         start = perf_counter()
         batches = tqdm(self.loaders[split], desc=f"evaluating, {split}", leave=False, disable=self.hides_bars)

@@ -1,4 +1,4 @@
-"""Modules of the package under the names that they had until 0.3: who imports them so gets the modules of today."""
+"""Modules of the package under the names that they had earlier: who imports them so gets the modules of today."""
 
 import sys
 from importlib import import_module
@@ -18,7 +18,7 @@ MOVED = {
     **{f"hub.{name}": f"proof.{name}" for name in ("check", "comparisons", "contents", "diagnosis", "fingerprints")},
     **{f"hub.{name}": f"proof.{name}" for name in ("manifest", "matrix", "origin", "side_by_side", "states")},
     **{"hub.verifying": "proof.verifying", "models.norms": "models.layers", "models.compat": "models.kernels"},
-    **{"training.metrics": "metrics", "training.splits": "data.splits"},
+    **{"training.metrics": "metrics", "training.splits": "data.splits", "hub.gathering": "hub.sharded_models"},
 }
 
 
