@@ -53,7 +53,7 @@ def test_each_is_what_the_recipe_of_language_modelling_trains(compare, tmp_path,
     assert f"{post.parameters:,} | {post.final_loss:.3f}" in (tmp_path / "run" / "comparison.md").read_text()
     assert (tmp_path / "run" / "comparison.png").stat().st_size > 20_000
 
-    sizes = f"{compare.options['config_overrides']},norm_position=post"
+    sizes = f"{compare.options['config_overrides']},hidden_dropout=0,attention_dropout=0,norm_position=post"
     alone = compare.options | {"output_dir": tmp_path / "alone", "config_overrides": sizes, "sample_length": 0}
     Recipe("finetune_causal_lm", alone).trained()
     weights = load_file(tmp_path / "alone" / "model.safetensors")
