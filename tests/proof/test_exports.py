@@ -111,7 +111,7 @@ def test_the_model_itself_has_changed(models, tmp_path):
 
 def test_what_lies_beside_an_export(models, tmp_path):
     """Its tokenizer and its pooling are those of the model, or a difference says so."""
-    model, export = (shutil.copytree(models / "BertModel", tmp_path / name) for name in ("model", "export"))
+    model, export = (shutil.copytree(models / "BertModel", tmp_path / name) for name in ("model", "onnx"))
     judge = partial(verified, export, "--against", model)
     for folder in (export, model):
         tokenizer().save_pretrained(folder)

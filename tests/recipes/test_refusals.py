@@ -32,7 +32,7 @@ REFUSED = {
         ({"metrics": ["acuracy"], "train_file": "nowhere.csv"}, "no metric 'acuracy': give accuracy"),
         ({"metric_for_best_model": "acuracy"}, r"'acuracy': expected one of \['loss', 'accuracy', 'f1'\]"),
         ({"class_weights": [1.0, -1.0]}, "expected a number of at least 0 for each of "),
-        (NEW | OFFICIAL, "bert has no field 'norm_type'.* For fields of the zoo, give config_name bert-base, model"),
+        (NEW | OFFICIAL, "bert has no field 'norm_type'.* For fields of the zoo, give model_type tfm_bert, or a"),
         (LORA | {"lora_target_modules": ["q_proj", "kv_proj"]}, "lora_target_modules 'kv_proj': choose from"),
         ({"model_name_or_path": "int8"}, "model_name_or_path 'int8' is quantised, for inference: train what it was"),
     ],

@@ -100,7 +100,7 @@ def convert(
         given |= {"--text_column_name": text_column, "--label_column_name": label_column}
         given["--metric"] = metric if split and metric != "accuracy" else None
         options = [word for name, value in given.items() if value for word in (name, shortened(value))]
-        write_conversion_card(folder, model, source, title, out.resolve().name, options)
+        write_conversion_card(folder, model, source, title, shortened(str(out)), options)
         name = type(model).__name__ if title == "zoo" else f"{title} as {type(model).__name__}"
         result = f"{name}{f', rounded to {quantize},' if quantize else ''} in {out}"
         bill = sentence_of(bill_in(model.config))

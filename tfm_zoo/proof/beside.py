@@ -9,7 +9,7 @@ from .reading import Reading, sentences
 from .sentence_files import MODULES, sentence_settings
 from .verdict import Verdict
 
-#: folders of a model in which its exports lie
+#: folders of a model in which its exports lie, without a tokenizer of their own
 OF_EXPORTS = ("onnx", "openvino")
 
 
@@ -23,7 +23,7 @@ def compare_beside(source: Path, folder: Path, against: str, verdict: Verdict) -
         against: what the model is called.
     """
     place = source if source.is_dir() else source.parent
-    place = place.parent if place.name in OF_EXPORTS else place
+    place = place.parent if place.name in OF_EXPORTS and not has_tokenizer(place) else place
     if place.resolve() == folder.resolve():
         return
     for part, is_there, compare in (

@@ -93,6 +93,6 @@ def known_config(args: TrainingOptions) -> PreTrainedConfig:
     if unknown := [name for name in args.overrides() if name not in names]:
         near = difflib.get_close_matches(unknown[0], names)
         said = f"config_overrides: {known.model_type} has no field {unknown[0]!r}{f'; near: {near}' if near else ''}"
-        advice = ". For fields of the zoo, give config_name bert-base, model_type tfm_bert, or a model that you convert"
+        advice = f". For fields of the zoo, give model_type {args.small_type['zoo']}, or a model that you convert"
         raise ValueError(said + advice * (not is_zoo(known)))
     return known
