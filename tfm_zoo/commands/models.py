@@ -93,7 +93,7 @@ def save_config(model: PreTrainedModel, source: Path, file: Path) -> None:
         architecture, head, _ = official_for(model)
         fields = to_official_fields(architecture, model.config, head)
         architecture.config_class(**fields, architectures=[head.official]).to_json_file(file)
-    except (ConversionError, KeyError):  # a `KeyError` for a module of torch, which has no configuration
+    except (ConversionError, KeyError):  # (a `KeyError`: modules of torch lack a configuration)
         fields = read_json(source / "config.json")
         fields.pop("auto_map", None)
         file.write_text(json.dumps(fields, indent=2) + "\n", "utf-8")

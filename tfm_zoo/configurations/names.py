@@ -56,8 +56,8 @@ def misspelt_field(kind: type[TfmConfig], name: str) -> str | None:
 
 
 def merged(kind: type[TfmConfig], values: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """Values of fields, with overrides in their place; values that then have no effect are left out, by the rules of
-    the configuration (`rules.py`)."""
+    """Values of fields, with overrides in their place. The configuration's own rules (`rules.py`) say which values then
+    have no effect: these are left out."""
     given = {each.name: each.default for each in fields(kind)} | values | overrides
     idle = {"is_decoder", "add_cross_attention"}.union(*(rule.idle_among(given) for rule in kind.rules))
     return {name: value for name, value in values.items() if name not in idle} | overrides

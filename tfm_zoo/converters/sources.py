@@ -119,8 +119,8 @@ def download(
     were asked for one file by its name.
 
     Raises:
-        FileNotFoundError: if there is no such repository or revision, or, without a connection, if the cache has no
-            folder of it, or lists one of these files and lacks it.
+        FileNotFoundError: if the Hub lacks the repository or the revision. Without a connection: if the cache lacks the
+            repository, or one of these files that it lists.
     """
     try:
         with silenced_retrying():

@@ -86,8 +86,8 @@ def sentence_settings(source: str, **options: Any) -> SentenceSettings:
 
 
 def reading_in(folder: Path) -> dict[str, Any] | None:
-    """What the files in a folder say, for a manifest. `None`: there are no such, or they name parts that are not read
-    here."""
+    """What the files in a folder say, for a manifest. `None`: the folder lacks them, or they name parts that are not
+    read here."""
     with suppress(FileNotFoundError, ValueError):
         if (folder / MODULES).is_file():
             settings = sentence_settings(str(folder))
