@@ -67,3 +67,11 @@ def test_states_that_are_no_numbers():
 def test_what_cannot_be_paired():
     with pytest.raises(ValueError, match="Models of 2 and 3 layers cannot be paired"):
         compare(tutorials.BERT(), tutorials.BERT(n_layers=3), OF_TUTORIAL)
+
+
+def test_padding_that_one_skips_and_weights_that_it_rounds():
+    official = build_tiny(BY_NAME["BertModel"])
+    assert compare(official, tfm_zoo.speed_up(deepcopy(official)), BATCH).first is None
+    rounded = tfm_zoo.pack_weights(tfm_zoo.from_official(official), "int8")
+    (hint,) = compare(official, rounded, BATCH).hints
+    assert hint == "one multiplies by unrounded weights, the other by int8 weights, which are rounded"

@@ -49,7 +49,7 @@ CASES = [(TfmBertForSequenceClassification, "int8"), (tfm_zoo.TfmEncoderDecoderF
 
 
 @pytest.mark.parametrize(("head", "dtype"), CASES)
-def test_round_trip(head, dtype, tmp_path):
+def test_round_trip(head, dtype, tmp_path, caplog):
     """Packed in memory, loaded packed, or quantised while it is loaded: it is the same model, and is saved the same."""
     model, batch = tiny_model(head), ragged_batch(head)  # of width 32 and 48: in four bits, one layer gets eight
     model.save_pretrained(tmp_path / "whole")
@@ -62,7 +62,10 @@ def test_round_trip(head, dtype, tmp_path):
     assert not any(info.values()), info
     assert_same(quantised, model, batch)
     assert not [name for name, module in quantised.named_modules() if isinstance(module, nn.Linear)]
+    (tmp_path / "again").mkdir()
+    (tmp_path / "again/README.md").write_text("Every tensor is that of the checkpoint.")
     quantised.save_pretrained(tmp_path / "again")
+    assert "README.md was written before these packed weights" in caplog.text
     contents = [load_file(tmp_path / name / "model.safetensors") for name in ("packed", "again")]
     assert all(map(torch.equal, *(content.values() for content in contents)))
     assert contents[0].keys() == contents[1].keys()

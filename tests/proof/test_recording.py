@@ -124,6 +124,8 @@ def test_a_model_that_does_not_write_them(models, dump, tmp_path):
     assert "0.99, row 75 is the first. Do their texts" in said and "(--prompt)" not in said
     said = recorded(models / "bert", dump(vectors_of(models / "bert", max_length=25)), "--max_length", 25)
     assert "the model writes these vectors: " in said and "still fit" in verified(half)
+    short = dump(vectors_of(models / "bert", size=9, normalize_shortened=True))
+    assert "with the size of a vector 9 numbers" in recorded(models / "bert", short) and "still fit" in verified(short)
     prompted = dump(vectors_of(models / "bert", prompt="of a book: "))
     assert "Or was a prompt put before all texts (--prompt)?" in recorded(models / "bert", prompted, code=1)
     longer[1::2] *= 3

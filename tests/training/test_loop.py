@@ -259,6 +259,7 @@ def test_a_run_becomes_longer_and_logs_less_often(trained, caplog):
     again = {"output_dir": first.output_dir, "resume_from_checkpoint": "auto", "logging_steps": 2}
     resumed = trained(**longer | again)
     assert "Continuing with total_steps 8, which was 4" in caplog.text
+    assert resumed.state.changes == ["total_steps was 4 up to step 3, then 8"]
     assert logged(resumed, "learning_rate")[3:] == logged(whole, "learning_rate")[3::2][:3]
     last = trained(**options | again | {"output_dir": whole.output_dir, "max_train_steps": 6})  # without a step
     assert any(entry["step"] == 6 and "eval_loss" in entry for entry in last.state.log_history)

@@ -19,8 +19,10 @@ from transformers.utils import logging
 
 from ..converters.sources import OF_SENTENCES
 from ..families.auto_classes import FAMILIES
+from ..inference.packing.linear import is_packed
 from ..models.pretrained import TfmPreTrainedModel
 from ..proof import manifest
+from ..proof.contents import CARD
 from ..proof.sentence_files import MODULES, PROMPTS
 from ..utils.locking import atomic_files
 from .model_card import card_of_model
@@ -77,6 +79,7 @@ def save_pretrained(
         manifest.write_manifest(self, folder, weights)
         warn_of_sentence_files(self, folder)
         warn_of_own_class(self)
+        warn_of_card(self, folder)
     if push_to_hub and is_main_process:
         save_and_push(self, repo_id, {"state_dict": weights} | kwargs, **options)
 
@@ -116,6 +119,13 @@ def warn_of_sentence_files(model: TfmPreTrainedModel, folder: Path) -> None:
             "SentenceTransformer do not know how states are pooled, whether vectors have length 1, and where long "
             "texts are cut. To keep them, save in a folder that has them, as `tfm-zoo convert` writes one."
         )
+
+
+def warn_of_card(model: TfmPreTrainedModel, folder: Path) -> None:
+    """Warns if a packed model is saved beside a card, which tells of the weights that were there before."""
+    if is_packed(model) and (folder / CARD).is_file():
+        advice = "Edit it; or delete it before `tfm-zoo push`, which then writes one"
+        logger.warning(f"{folder / CARD} was written before these packed weights, and may be untrue of them. {advice}.")
 
 
 def save_whole(

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Collection, Sequence
+from dataclasses import asdict
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
@@ -193,9 +194,10 @@ def alike_in(saved: dict, tokenizer: dict | None, folder: Path) -> Alike:
 def readings(saved: dict, tokenizer: dict | None, folder: Path) -> list[dict | None]:
     """How a text became a vector, and how it does now, by the files of sentence-transformers. Both have all prompts
     and the similarity, too: a changed prompt makes them differ. (Newer releases of sentence-transformers write the
-    length that texts are cut to into the tokenizer's file.)"""
+    length that texts are cut to into the tokenizer's file, and earlier releases of the zoo fewer fields.)"""
     both = ((saved.get("reading"), saved.get("tokenizer")), (reading_in(folder), tokenizer))
-    return [said and said | {"max_length": said["max_length"] or (of or {}).get("longest")} for said, of in both]
+    whole = [(said and asdict(Reading.of(said)) | said, (of or {}).get("longest")) for said, of in both]
+    return [said and said | {"max_length": said["max_length"] or longest} for said, longest in whole]
 
 
 def compare_readings(saved: dict, tokenizer: dict | None, folder: Path, verdict: Verdict) -> None:

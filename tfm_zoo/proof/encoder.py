@@ -242,4 +242,5 @@ def one_ended(states: torch.Tensor, pooled: torch.Tensor | None, reading: Readin
         else:
             raise ValueError(f"pooling {name!r}: give one of {', '.join(POOLINGS)}")
     vectors = torch.cat(parts, dim=1)
-    return (normalize(vectors) if reading.normalize else vectors)[:, : reading.size]
+    vectors = (normalize(vectors) if reading.normalize else vectors)[:, : reading.size]
+    return normalize(vectors) if reading.normalize_shortened else vectors

@@ -26,6 +26,7 @@ class Reading:
         pooling: names of poolings, whose vectors are joined, with `+` between them; empty if nothing says it.
         normalize: whether vectors have length 1.
         size: numbers of a vector that are kept, the first ones; `None`: all.
+        normalize_shortened: whether vectors are given length 1 again, after all but `size` numbers were cut off.
         oddity: one of `ODDITIES`, which no file says, or nothing.
     """
 
@@ -35,6 +36,7 @@ class Reading:
     pooling: str = ""
     normalize: bool = False
     size: int | None = None
+    normalize_shortened: bool = False
     oddity: str = ""
 
     @classmethod
@@ -65,6 +67,7 @@ NAMES = {
     "pooling": "pooling",
     "normalize": "normalisation",
     "size": "the size of a vector",
+    "normalize_shortened": "normalisation of shortened vectors",
     "oddity": "the model's inputs",
 }
 
@@ -73,7 +76,7 @@ def shown(name: str, value: Any) -> str:
     """A field's value, for a sentence."""
     if name == "max_length":
         return "all that fit" if value is None else f"{value} tokens"
-    if name == "normalize":
+    if name in ("normalize", "normalize_shortened"):
         return "on" if value else "off"
     if name == "size":
         return "that of the model" if value is None else f"{value} numbers"
@@ -99,7 +102,7 @@ def made_otherwise(proof: dict[str, Any]) -> str | None:
     """What is said of vectors that were not made as the model's files said then, if they were not. (What the files do
     not say is as it was found.)"""
     says, found = Reading.of(proof["files_say"]), Reading.of(proof["reading"])
-    says = replace(says, size=found.size)
+    says = replace(says, size=found.size, normalize_shortened=found.normalize_shortened)
     says = says if says.pooling else replace(says, pooling=found.pooling, normalize=found.normalize)
     if says == found:
         return None

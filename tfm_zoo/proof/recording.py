@@ -77,7 +77,7 @@ def record_vectors(
     model still writes them.
 
     It embeds some rows again, and says whether this model makes these vectors. Where its files do not say how (pooling,
-    length 1, prompt, truncation, lower case), that is found by trying.
+    length 1, size, prompt, truncation, lower case), that is found by trying.
 
     Args:
         model: a folder or a Hub id.
@@ -215,9 +215,9 @@ def reading_of(
         return reading, fit
     size = encoder.vectors(texts[:1], reading).shape[1]
     if size != stored.shape[1]:
-        raise ValueError(
-            f"{encoder.source} does not write these vectors: they have {stored.shape[1]} numbers, not {size}"
-        )
+        said = f"they have {stored.shape[1]} numbers, not {size}"
+        said += ", and are not the first of these either" * (stored.shape[1] < size)
+        raise ValueError(f"{encoder.source} does not write these vectors: {said}")
     if (alike := fit if fit.cosine > ROUNDED else better).cosine > ROUNDED:
         differ = np.ptp(alike.lengths) > 0.01 * alike.lengths.mean()
         said = "one points the same way, and is" if differ else "all point the same way, and are"

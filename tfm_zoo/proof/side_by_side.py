@@ -12,16 +12,20 @@ from .diagnosis import told_by_tokens
 from .fingerprints import named, temporarily
 from .states import first_tensor, layers_of, watched
 
-#: functions of torch that tell models apart -> their arguments that do: name, place, default
-TOLD = {
-    "layer_norm": ("eps", 4, 1e-5),
-    "rms_norm": ("eps", 3, None),
+#: functions of torch that tell models apart, norms and activations -> their arguments that do: name, place, default
+TOLD_NORMS = {"layer_norm": ("eps", 4, 1e-5), "rms_norm": ("eps", 3, None)}
+ACTIVATIONS = {
     "gelu": ("approximate", 1, "none"),
     **dict.fromkeys(("relu", "silu", "tanh", "sigmoid", "leaky_relu", "elu", "mish")),
 }
+TOLD = TOLD_NORMS | ACTIVATIONS
 #: what norms call, and what marks their place
-NORMS = ("layer_norm", "rms_norm", "rsqrt", "std", "var")
-LOGGED = {*TOLD, *NORMS, "linear", "addmm", "matmul"}
+NORMS = (*TOLD_NORMS, "rsqrt", "std", "var")
+#: products with weights of fewer bits -> the type of these
+ROUNDED = {"qlinear_pointwise": "int8", "linear_dynamic": "int8", "_weight_int4pack_mm_for_cpu": "int4"}
+LOGGED = {*TOLD, *NORMS, *ROUNDED, "linear", "addmm", "matmul"}
+#: the name of what a whole model computes
+OUTPUT = "(output)"
 
 
 class State(NamedTuple):
@@ -63,7 +67,7 @@ class Comparison:
         return next((step for step in self.steps if step.relative > self.tolerance), None)
 
     def __str__(self) -> str:
-        first, whole = self.first, (*self.layers, "(output)")
+        first, whole = self.first, (*self.layers, OUTPUT)
         shown = [step for step in self.steps if step is first or step.one.split(" ")[0] in whole]
         lines = [f"{'states after':56} {'difference':>10} {'relative':>10}"]
         lines += [f"{step}{'  <- differs first' if step is first else ''}" for step in shown]
@@ -108,8 +112,11 @@ def compare(
     pairs = [(name, name) for name in ones if name in others] if same else zip(ones, others, strict=False)
     comparison = Comparison([], tolerance, layers[0])
     for name, other_name in pairs:
-        difference = distances(ones[name].values, others[other_name].values).max().item()
-        comparison.steps.append(Step(name, other_name, difference, difference / largest_of(ones[name].values)))
+        values, other_values = ones[name].values, others[other_name].values
+        if name != OUTPUT and is_of_other_tokens(values, other_values):
+            continue
+        difference = distances(values, other_values).max().item()
+        comparison.steps.append(Step(name, other_name, difference, difference / largest_of(values)))
     if comparison.first:
         pair = ones[comparison.first.one], others[comparison.first.other]
         comparison.hints = [*hints_of_calls(*(state.calls for state in pair)), *hints_of_tokens(*pair, mask, tolerance)]
@@ -127,7 +134,7 @@ def states_of(model: nn.Module, batch: Any, names: set[str], mask: torch.Tensor 
         arguments = batch if isinstance(batch, tuple) else (batch,)
         outputs = model(**batch) if isinstance(batch, Mapping) else model(*arguments)
     last = first_tensor(named(outputs))
-    return states | ({} if last is None else {"(output)": keep(model, last)})
+    return states | ({} if last is None else {OUTPUT: keep(model, last)})
 
 
 class Calls(TorchFunctionMode):
@@ -159,6 +166,12 @@ def real(values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     return values[mask.bool()] if values.shape[:2] == mask.shape else values.flatten(0, 1)
 
 
+def is_of_other_tokens(values: torch.Tensor, other_values: torch.Tensor) -> bool:
+    """Whether two states hold vectors of one size, and not of the same tokens: a model that skips padding looks up a
+    position for each real token, and others one for each column of the batch."""
+    return values.shape[:-1] != other_values.shape[:-1] and values.shape[-1:] == other_values.shape[-1:]
+
+
 def distances(values: torch.Tensor, other_values: torch.Tensor) -> torch.Tensor:
     """How far apart two states are at each place: infinitely where only one of them is finite, and for other shapes."""
     if values.shape != other_values.shape:
@@ -173,15 +186,21 @@ def largest_of(values: torch.Tensor) -> float:
 
 
 def hints_of_calls(calls: list[str], other_calls: list[str]) -> list[str]:
-    """What two layers call otherwise: norms elsewhere, other activations, another epsilon."""
+    """What two layers call otherwise: norms elsewhere, other activations, another epsilon, weights of fewer bits. A
+    norm that is written out in other functions does not show its epsilon."""
     hints, places = [], [place_of_norms(each) for each in (calls, other_calls)]
     if places[0] != places[1] and all(places):
         hints.append(f"one has its norms {places[0]}, the other {places[1]}")
-    told = [{call for call in each if call.partition("(")[0] in TOLD} for each in (calls, other_calls)]
-    alone = [sorted(told[0] - told[1]), sorted(told[1] - told[0])]
-    if any(alone):
-        one, other = (", ".join(names) or "nothing of the kind" for names in alone)
-        hints.append(f"one calls {one}, the other {other}")
+    for kind in (TOLD_NORMS, ACTIVATIONS):
+        told = [{call for call in each if call.partition("(")[0] in kind} for each in (calls, other_calls)]
+        alone = [sorted(told[0] - told[1]), sorted(told[1] - told[0])]
+        if all(alone) or (any(alone) and kind is ACTIVATIONS):
+            one, other = (", ".join(names) or "nothing of the kind" for names in alone)
+            hints.append(f"one calls {one}, the other {other}")
+    types = [", ".join(sorted({ROUNDED[call] for call in each if call in ROUNDED})) for each in (calls, other_calls)]
+    if types[0] != types[1]:
+        one, other = (f"{name} weights, which are rounded" if name else "unrounded weights" for name in types)
+        hints.append(f"one multiplies by {one}, the other by {other}")
     return hints
 
 

@@ -27,7 +27,7 @@ def nearest(
     """The reading whose vectors are nearest to those of a store, and how near they are.
 
     Settings of the model's inputs are changed one at a time, as long as the vectors come nearer; with each, all
-    poolings are tried, with and without length 1.
+    poolings are tried, with and without length 1, whole and shortened.
 
     Args:
         texts: what the vectors are of; the longest and some others are tried.
@@ -56,15 +56,17 @@ def distance(fit: Fit) -> float:
 
 
 def best_end(encoder: Encoder, texts: Sequence[str], stored: np.ndarray, reading: Reading) -> tuple[Reading, Fit]:
-    """The pooling, with or without length 1, whose vectors are nearest."""
+    """The pooling, the size, and the length (1 or not, before or after the vector is shortened), whose vectors are
+    nearest."""
     states = encoder.states(texts, reading)
     has_pooler = states[0][1] is not None and not any("pooler" in name for name in encoder.loading["missing"])
     poolings = [*dict.fromkeys([*filter(None, [reading.pooling]), *POOLINGS, *([POOLER] if has_pooler else [])])]
-    found = []
-    for pooling, is_normal in product(poolings, (reading.normalize, not reading.normalize)):
-        sizes = dict.fromkeys((None, reading.size, stored.shape[1]))
-        ends = [replace(reading, pooling=pooling, normalize=is_normal, size=size) for size in sizes]
-        found += [(end, fit_of(stored, ended(states, end))) for end in ends]
+    own = reading.normalize, reading.normalize_shortened
+    lengths = dict.fromkeys((own, (True, False), (False, False), (True, True)))
+    sizes, found = dict.fromkeys((None, reading.size, stored.shape[1])), []
+    for pooling, (before, after), size in product(poolings, lengths, sizes):
+        end = replace(reading, pooling=pooling, normalize=before, size=size, normalize_shortened=after)
+        found.append((end, fit_of(stored, ended(states, end))))
     return min(found, key=lambda each: distance(each[1]))  # of several that are as near, the first
 
 

@@ -67,6 +67,7 @@ class TrainState:
     best_loss: float | None = None  # of the evaluation with the best metric
     best_step: int | None = None
     evaluations_without_gain: int = 0
+    changes: list[str] = field(default_factory=list)  # facts that differ since the run was resumed
     log_history: list[dict[str, Any]] = field(default_factory=list)  # in the form of transformers' `TrainerState`
     identity: dict[str, Any] = field(default_factory=dict)  # what a resumed run must share
 
@@ -121,8 +122,8 @@ def facts_of_launch(accelerator: Accelerator, args: TrainingOptions) -> dict[str
     }
 
 
-def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
-    """Refuse to continue with the checkpoint of another run; warn of facts that differ and may."""
+def check_identity(state: TrainState, identity: Mapping[str, Any]) -> list[str]:
+    """Refuse to continue with the checkpoint of another run; warn of facts that differ and may. Returns these."""
     recorded = state.identity
     if gone := [name for name in GONE.split() if recorded.get(name)]:
         raise ValueError(f"resume_from_checkpoint: its run has {', '.join(gone)}, which this version does not have")
@@ -135,6 +136,7 @@ def check_identity(state: TrainState, identity: Mapping[str, Any]) -> None:
         raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}; {advice}")
     for name in differing:
         logger.warning(f"Continuing with {name} {identity[name]}, which was {recorded[name]}: {RESUME_WARNINGS[name]}")
+    return [f"{name} was {recorded[name]} up to step {state.step}, then {identity[name]}" for name in differing]
 
 
 def are_same(name: str, one: Any, other: Any) -> bool:

@@ -188,13 +188,12 @@ class Loop:
     def resume(self, checkpoint: Path) -> None:
         """Go on from a checkpoint of this run. Nothing is written."""
         if (checkpoint / "training_args.bin").exists():
-            advice = "go on with as_trainer, or give another output_dir"
-            raise ValueError(f"{checkpoint} is of transformers' Trainer: {advice}")
+            raise ValueError(f"{checkpoint} is of transformers' Trainer: go on with as_trainer, or change output_dir")
         state = checkpoints.TrainState.read(checkpoint)
         # Compare before weights are loaded, which may be another run's. The identity's `warmup_steps` counts steps,
         # where the option may be a share: compare the count for the recorded length, since a run may become longer.
         steps = state.identity.get("total_steps", self.total_steps)
-        checkpoints.check_identity(state, self.state.identity | {"warmup_steps": self.args.warmup_of(steps)})
+        changes = checkpoints.check_identity(state, self.state.identity | {"warmup_steps": self.args.warmup_of(steps)})
         if state.step > self.total_steps:
             raise ValueError(f"resume_from_checkpoint: {checkpoint} is of step {state.step}, of {self.total_steps} now")
         self.accelerator.load_state(str(checkpoint))
@@ -205,7 +204,7 @@ class Loop:
         if state.best_step is not None and state.best_step != saved_step:
             logger.warning(f"{self.output_dir} has another model than the best at {checkpoint.name}: choosing it anew")
             state.best_metric = state.best_step = None
-        self.state = replace(state, identity=self.state.identity)
+        self.state = replace(state, identity=self.state.identity, changes=state.changes + changes)
         logger.info(f"Continuing from {checkpoint}, step {self.state.step} of {self.total_steps}")
 
     def train(self) -> None:

@@ -166,6 +166,5 @@ def template(task_class: type[Task]) -> Template:
 
 def device() -> str:
     """What the run computed on."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    return f"CPU, {pluralize(torch.get_num_threads(), 'thread')}"
+    cpu = f"CPU, {pluralize(torch.get_num_threads(), 'thread')}"
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else cpu
