@@ -28,10 +28,10 @@ def in_zoo_terms(config: PreTrainedConfig) -> dict[str, Any]:
     zoo = {POSITIONS: getattr(config, POSITIONS, None), FROM_PADDING: getattr(config, FROM_PADDING, False)}
     table = ARCHITECTURES[origin] if origin in ARCHITECTURES else table_for(config.to_dict())
     rules = [rule for rule in table.config if rule.zoo in zoo] if table else []
-    if origin is None and rules:
+    if origin is None and rules:  # an official configuration (a zoo one has an origin, or no table)
         official = config.to_dict()
         zoo |= {name: value for rule in rules for name, value in rule.to_zoo(official, {}).items()}
-    # Where any number serves the official class, it has no limit.
+    # Where any number serves the official class, there is no limit; nor in the zoo model that is converted from it.
     return zoo | {rule.zoo: None for rule in rules if isinstance(rule, Free)}
 
 

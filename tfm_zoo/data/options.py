@@ -39,7 +39,8 @@ class Options:
     either_or: ClassVar[Sequence[tuple[str, ...]]] = ()  # two options each, which exclude each other; and perhaps why
     #: option -> those of the YAML file whose place it takes on the command line
     replaces: ClassVar[Mapping[str, str]] = {}
-    #: option whose fields on the command line join those of the YAML file -> options beside which they replace them
+    #: option of several fields: those on the command line are joined with those of the YAML file -> options that, typed
+    #: beside it, make them replace the file's
     joins: ClassVar[Mapping[str, str]] = {}
     #: options that people know from elsewhere and that are not here -> what to do
     needless: ClassVar[Mapping[str, str]] = {
@@ -79,34 +80,12 @@ def parse_several(
     parser.add_argument("--config", default=default_config, help="YAML file of options; the command line overrides it")
     argv = sys.argv[1:] if argv is None else list(argv)
     offered = [each for options_class in classes for each in fields(options_class) if each.init]
-    hints = {name: hint for options_class in classes for name, hint in get_type_hints(options_class).items()}
     spellings = {name: each for each in offered for name in (f"--{each.name}", *each.metadata.get("aliases", ()))}
-    alone = parser.parse_known_args(argv)[0]  # the command line, without the file
-    config = alone.config
-    typed = [f"--{word[2:].partition('=')[0].replace('-', '_')}" for word in argv if word.startswith("--")]
-    given = {spellings[word].name for word in typed if word in spellings}
-    replaced = [getattr(each, "replaces", {}).get(name, "").split() for each in classes for name in given]
-    left_out, of_file = {*chain.from_iterable(replaced)} - given, []  # the file's options, as they would be typed
-    joins = {name: others for each in classes for name, others in getattr(each, "joins", {}).items() if name in given}
     try:
-        for name, value in options_in(config).items() if config else ():
-            meant = spellings.get(f"--{name}")
-            if meant and meant.name in left_out:
-                continue
-            if value is None and meant:
-                if NoneType not in get_args(hints[meant.name]) and defaults.get(meant.name, meant.default) is not None:
-                    raise ValueError(f"--config {config}: {name} has no value: give one, or leave the line out")
-                parser.set_defaults(**{meant.name: None})
-            elif isinstance(value, list):
-                of_file += [f"--{name}", *map(str, value)]
-            else:
-                text = json.dumps(value) if isinstance(value, dict) else str(value)
-                of_file.append(f"--{name}={text}")
-                if meant and meant.name in joins and given.isdisjoint(joins[meant.name].split()):
-                    joined = as_mapping(name, text) | as_mapping(name, getattr(alone, meant.name))
-                    argv.append(f"--{meant.name}={json.dumps(joined)}")
+        of_file, joined = words_of_file(parser, classes, spellings, argv)
         reading = {"return_remaining_strings": True, "look_for_args_file": False}
-        *options, _, unknown = parser.parse_args_into_dataclasses([*of_file, *argv], **reading)  # `_` has --config
+        words = [*of_file, *argv, *joined]
+        *options, _, unknown = parser.parse_args_into_dataclasses(words, **reading)  # `_` has --config
     except ValueError as error:
         parser.error(str(error))
     if unknown:
@@ -116,6 +95,38 @@ def parse_several(
         hint = f": {known[0]}" if known else f"; did you mean {near[0]}?" if near else ""
         parser.error(f"unknown option {unknown[0]}{hint}")
     return options
+
+
+def words_of_file(
+    parser: HfArgumentParser, classes: Sequence[type], spellings: Mapping[str, Field], argv: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The options of the YAML file that the command line names, as they would be typed: those of the file, which stand
+    before the command line; and those that join fields of both, which stand behind it. An option of the file without a
+    value becomes the parser's default."""
+    alone, of_file, joined = parser.parse_known_args(argv)[0], [], []  # the command line, without the file
+    words = [f"--{word[2:].partition('=')[0].replace('-', '_')}" for word in argv if word.startswith("--")]
+    typed = {spellings[word].name for word in words if word in spellings}
+    others = [getattr(each, "replaces", {}).get(name, "").split() for each in classes for name in typed]
+    replaced = {*chain.from_iterable(others)} - typed
+    joins = {name: others for each in classes for name, others in getattr(each, "joins", {}).items() if name in typed}
+    hints = {name: hint for options_class in classes for name, hint in get_type_hints(options_class).items()}
+    for name, value in options_in(alone.config).items() if alone.config else ():
+        meant = spellings.get(f"--{name}")
+        if meant and meant.name in replaced:
+            continue
+        if value is None and meant:
+            if NoneType not in get_args(hints[meant.name]) and parser.get_default(meant.name) is not None:
+                raise ValueError(f"--config {alone.config}: {name} has no value: give one, or leave the line out")
+            parser.set_defaults(**{meant.name: None})
+        elif isinstance(value, list):
+            of_file += [f"--{name}", *map(str, value)]
+        else:
+            text = json.dumps(value) if isinstance(value, dict) else str(value)
+            of_file.append(f"--{name}={text}")
+            if meant and meant.name in joins and typed.isdisjoint(joins[meant.name].split()):
+                both = as_mapping(name, text) | as_mapping(name, getattr(alone, meant.name))
+                joined.append(f"--{meant.name}={json.dumps(both)}")
+    return of_file, joined
 
 
 class OneLineParser(HfArgumentParser):

@@ -196,7 +196,7 @@ class Data(ABC):
 
     @property
     def digests(self) -> dict[str, str]:
-        """Digests of the texts, by which a resumed run is known to have the same ones."""
+        """Digests of the rows, by which a resumed run is known to have the same ones."""
         digests = {}
         for name, split in (("training texts", "train"), ("validation texts", "validation")):
             values = chain(*self.splits[split].to_dict().values())

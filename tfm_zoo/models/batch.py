@@ -20,8 +20,8 @@ IGNORED = -100  # the label of a position without one
 #: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (`ModelOutput` tells:
 #: from 5.24 on it has the old name as a property.)
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
-#: the option that may hold a paged cache, which keeps documents apart itself; from 5.24 on any cache (`take_cache`)
-CACHE_OPTION = "cache"
+#: the option that holds a paged cache, which keeps documents apart itself. (`take_cache` takes others out of it.)
+PAGED_CACHE = "cache"
 WRITES_PAGED = CACHE == "cache"  # attention writes to a paged cache from 5.24 on; before, transformers' kernels do
 #: names of torch's attention. `kernels.py` registers "varlen": sdpa, but torch's varlen kernel where it `takes_bounds`
 OF_TORCH = ("sdpa", "varlen")
@@ -213,7 +213,8 @@ GLOBAL_HOOKS = [
 #: hooks that do the same for any shape: their package and a part of their name
 SHAPELESS = {
     *("transformers.output_capturing_hook", "torch.ModuleTracker"),  # they record states, or which module runs
-    *("tfm_zoo.watched", "files_of_the_hub.watched"),  # they digest what is computed, for a manifest
+    # they digest what is computed, for a manifest (`proof/states.py`, which `proof/check.py` imports as the second)
+    *("tfm_zoo.watched", "files_of_the_hub.watched"),
     # they ask for a gradient
     *("transformers.enable_input_require_grads", "peft.make_inputs_require_grad", "trl.make_inputs_require_grad"),
     *("torch.FSDPState", "torch._register_group_forward_hooks"),  # they gather parameters (FSDP2)

@@ -6,7 +6,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMix
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 from transformers.masking_utils import create_masks_for_generate
 
-from .batch import CACHE, CACHE_OPTION, need_gradient
+from .batch import CACHE, PAGED_CACHE, need_gradient
 from .inputs import check_tensor
 
 SMALL = 1 << 15  # elements in the keys of a layer, up to which a copy is cheaper than reserved space
@@ -130,7 +130,7 @@ def use_state_layers(cache: Cache, config) -> None:
 
 def take_cache(past_key_values: Cache | None, options: dict) -> Cache | None:
     """A caller's cache. From transformers 5.24 on, `options` may hold it: it is taken out. (A paged one stays.)"""
-    return options.pop(CACHE_OPTION) if isinstance(options.get(CACHE_OPTION), Cache) else past_key_values
+    return options.pop(PAGED_CACHE) if isinstance(options.get(PAGED_CACHE), Cache) else past_key_values
 
 
 def open_cache(stack, past: Cache | None, use_cache: bool | None, rows: int) -> tuple[Cache | None, int | None, bool]:

@@ -114,7 +114,8 @@ class TfmConfig(PreTrainedConfig):
     #: class -> the Auto class that loads it if a checkpoint's `architectures` names it
     other_auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES
-    #: fields that a class drops, and where `tfm_zoo` is installed those of other families; by any of their names
+    #: fields that a class drops (it names them as a `ClassVar`), and where `tfm_zoo` is installed those of other
+    #: families; by any of their names
     lacks: ClassVar[set[str]] = set()
     defaults: ClassVar[dict[str, Any]] = {}  # field -> its default, or what makes it follow from others
     following_fields: ClassVar[list[str]] = []  # those that follow from others while they are `None`
@@ -228,8 +229,8 @@ class TfmConfig(PreTrainedConfig):
     tie_word_embeddings: bool = True  # the projection onto the vocabulary has the weights of its embeddings
     lm_head_bias: bool = False  # a bias in it
 
-    #: compute nothing at padding, where outputs are then zero. Decoders do so in training, and for classifiers where no
-    #: cache is filled; for a loss without logits, they stop at the last position that it reads
+    #: compute nothing at padding, where outputs are then zero. Decoders do so in training, and in evaluation for a
+    #: classifier that fills no cache. For a loss without logits, they also skip what stands behind the last label
     skip_padding: bool = True
     pad_token_id: int | None = None
     bos_token_id: int | None = None

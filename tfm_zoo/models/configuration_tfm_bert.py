@@ -31,7 +31,7 @@ class TfmBertConfig(LogitFields, TfmConfig):
     type_vocab_size: int = 2
     lm_head_bias: bool = True
     sliding_window: int | None = Stored(window_in_engine)
-    position_offset: ClassVar[int]  # nothing but `pad_token_id` moves the first position
+    position_offset: ClassVar[int]  # dropped: only `pad_token_id` moves the first position
 
     # what encoders have beside the block
     num_hidden_groups: int | None = Follows("num_hidden_layers")  # of layers in a row that share weights (ALBERT)

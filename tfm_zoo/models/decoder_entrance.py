@@ -3,7 +3,7 @@
 import torch
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
-from .batch import CACHE, CACHE_OPTION, EVERYTHING, Batch, KeptTokens, Layout, Tokens, is_pad_mask, is_traced
+from .batch import CACHE, EVERYTHING, PAGED_CACHE, Batch, KeptTokens, Layout, Tokens, is_pad_mask, is_traced
 from .cache import open_cache
 from .entrance import as_attention_reads, empty_states, find_layouts, needs_no_mask_but_for_padding, shown_keys
 from .inputs import asks_for, check_inputs, default_positions, documents_of
@@ -25,8 +25,9 @@ def decoder_batch(
 
     check_inputs(stack, tokens, attention_mask, options, seen)
     kept = documents = None
-    # (Not in a graph with a caller's cache: a graph always numbers documents, and cached keys have no numbers.)
-    if tokens.position_ids is not None and options.get(CACHE_OPTION) is None and not (was_given and is_traced(given)):
+    # (Not with a paged cache, which keeps documents apart itself. Nor in a graph with a caller's cache: a graph always
+    # numbers documents, and cached keys have no numbers.)
+    if tokens.position_ids is not None and options.get(PAGED_CACHE) is None and not (was_given and is_traced(given)):
         documents = documents_of(stack, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)
     if is_packed:

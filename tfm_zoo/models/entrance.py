@@ -3,8 +3,8 @@ both entrances, who attends to whom. A mask is
 
     of padding    `(batch, keys)`, 1 at real tokens     a caller's; flash and linear attention read it
     of pairs      `(batch, 1, queries, keys)`           a caller's; true where a query sees a key, as sdpa reads it
-    of numbers    of this shape, added to scores        what eager attention reads; sdpa, with a bias of positions,
-                                                        and of a source in evaluation
+    of numbers    of this shape, added to scores        what eager attention reads; sdpa reads it with a bias of
+                                                        positions, and of a source in evaluation
     of blocks     flex attention's own
 """
 

@@ -17,7 +17,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils.import_utils import is_torch_greater_or_equal
 
-from .batch import CACHE_OPTION, OF_TORCH, Layout, Window, is_traced
+from .batch import OF_TORCH, PAGED_CACHE, Layout, Window, is_traced
 from .linear_attention import linear_attention_forward
 
 varlen_attn = None
@@ -49,7 +49,7 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         if packed is not None:
             return packed
     # In a graph transformers' function stays, except with one query and grouped heads, where it would repeat the keys.
-    # (`is_traced`, which the other two questions here ask, is true of fake tensors and under `vmap`, too.)
+    # (Not `is_traced`, as for packed weights and dropout: with fake tensors and under `vmap` the zoo's kernel runs.)
     is_graph = is_cpu_sdpa and (torch.compiler.is_compiling() or torch.jit.is_tracing())
     is_grouped_step = is_cpu_sdpa and module.num_key_value_groups > 1 and query.shape[2] <= 1
     if module.layer_type == "linear_attention":
@@ -67,7 +67,7 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         attend = partial(attend_in_blocks, attend, layout.window)
     if layout.mode == "apart":
         return partial(attend_apart, attend, layout)
-    return partial(attend_padded, attend, layout) if layout.mode == "restored" else attend
+    return partial(attend_restored, attend, layout) if layout.mode == "restored" else attend
 
 
 def takes_bounds(stack, states: torch.Tensor) -> bool:
@@ -148,7 +148,7 @@ def repeat_heads(module: nn.Module, *states: torch.Tensor) -> tuple[torch.Tensor
 
 def cpu_attention_forward(module, query, key, value, attention_mask, scaling: float, **kwargs):
     """transformers' `"sdpa"`, without its questions about other devices. That halves the time of short calls."""
-    if kwargs.get(CACHE_OPTION) is not None:  # transformers' function writes to it
+    if kwargs.get(PAGED_CACHE) is not None:  # transformers' function writes to it
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **kwargs)
     options = {"scale": scaling, "enable_gqa": module.num_key_value_groups > 1}
     options["is_causal"] = attention_mask is None and module.is_causal and query.shape[2] > 1
@@ -229,7 +229,7 @@ def attend_by_bounds(attend: Callable, layout: Layout, module, query, key, value
     return attend(module, query, key, value, None, **kwargs)
 
 
-def attend_padded(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
+def attend_restored(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):
     """Calls a kernel on the padded batch, restored for this call only."""
     query, key, value = (
         heads if kept is None else kept.restore(heads.transpose(1, 2)).transpose(1, 2)

@@ -144,9 +144,10 @@ class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
             mean = """--pooler-config '{"seq_pooling_type": "MEAN"}' --hf-overrides '{"classifier_pooling": "cls"}'"""
             cause = f"classifier_pooling={config.classifier_pooling!r}: no engine does so by itself"
             raise ValueError(f"{cause}. For 'mean', give it {mean}; for others, serve the model with transformers.")
-        read = dict((self.model.pooler if config.classifier_dense else self.model.pooler[:1]).named_children())
-        # (An engine gives it `(rows, 1, width)`.)
-        layers = {"flatten": nn.Flatten(0, -2), **read, "out_dropout": nn.Dropout(config.classifier_dropout)}
+        pooler = self.model.pooler if config.classifier_dense else self.model.pooler[:1]  # or its dropout alone
+        # (Flatten leaves `(batch, width)` as it is. An engine gives `(rows, 1, width)`.)
+        layers = {"flatten": nn.Flatten(0, -2), **dict(pooler.named_children())}
+        layers["out_dropout"] = nn.Dropout(config.classifier_dropout)
         out_proj = nn.Linear(config.hidden_size, config.num_labels)
         self.classifier, self.model.pooler = nn.Sequential(OrderedDict(layers, out_proj=out_proj)), None
         self.post_init()
@@ -259,7 +260,7 @@ class TfmBertForMaskedLM(TfmBertHead):
         """The encoder's outputs, and the loss and the logits of the vocabulary. Logits are made of real tokens, even if
         a hook on a layer sees padding; but of all tokens if a hook on the head sees them, or if padding has a label."""
         self.check_labels(labels, given_in(inputs).shape[:2], self.config.vocab_size, VOCABULARY)
-        # (`read`, which is `None` without labels, leaves nothing out: if padding has a label, all tokens are computed.)
+        # (An encoder computes all real tokens, whatever is read. A label at padding makes it compute padding, too.)
         read, mask, to_project = labelled(labels), inputs["attention_mask"], None
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states, with_logits = outputs.last_hidden_state, makes_logits(self, labels, return_logits)

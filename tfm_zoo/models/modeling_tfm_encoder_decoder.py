@@ -146,7 +146,7 @@ class TfmCrossAttention(TfmAttention):
 
         query, (rows, length, _) = self.q_proj(hidden_states), hidden_states.shape
         # In mode "whole", queries are laid in as many rows as keys: 4 beams of a sentence `(4, 1, width)` end to end,
-        # `(1, 4, width)`. In other modes they are one row (by bounds, of all rows of a whole batch).
+        # `(1, 4, width)`. In other modes they are one row: kept tokens are one already, and by bounds all rows are.
         query_rows = key.shape[0] if layout.mode == "whole" else 1
         queries_per_row = max(rows, 1) // max(query_rows, 1) * length  # (not -1, which an empty batch leaves open)
         width = query.shape[-1]  # tensor parallelism leaves some of the heads to other processes

@@ -21,7 +21,7 @@ class Source(NamedTuple):
     """What the decoder of an encoder-decoder reads of the source."""
 
     states: torch.Tensor  # the encoder's, `(sources, source length, hidden_size)`; of kept tokens, in one row
-    keys_kept: KeptTokens | None  # restores padding in keys and values. `None`: states have it, or bounds are read
+    keys_kept: KeptTokens | None  # restores padding in keys and values. `None`: `states` have it, or bounds are read
     layout: Layout  # which positions of the source are seen
     both_caches: EncoderDecoderCache | None  # of target and source, whose keys are computed once in a generation
 
@@ -39,8 +39,8 @@ def read_source(
         source_kept: the real tokens of the source, if they are known.
     """
     both_caches = cache_of_both(target.cache, past, states.shape[1])
-    # Equal rows and padding are not looked for if keys are stored already (their cache knows its `beams`), in a graph,
-    # or if there is a hook. (If `target.kept` is set, `find_kept` has seen that there is no hook.)
+    # Beams that share a source, and padding, are looked for only in the first pass (later the cache knows its `beams`),
+    # outside graphs and without hooks. (If `target.kept` is set, `find_kept` has seen that there is no hook.)
     may_save_work = not (holds_source(both_caches) or is_traced(states))
     may_save_work = may_save_work and (target.kept is not None or not has_hooks(*stack._modules.values()))
     source_cache = getattr(both_caches, "cross_attention_cache", None)
@@ -86,13 +86,13 @@ def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None,
             config=config, inputs_embeds=like, attention_mask=mask, encoder_hidden_states=states
         )
     runs_by_bounds = mask is None and target.kept is not None and target.cache is None and takes_bounds(stack, states)
-    # Only flash attention has a mask of padding here. transformers would apply it to queries, too: bounds do not.
+    # A mask that is still of padding is flash attention's. transformers would cut queries by it, too; bounds do not.
     if runs_by_bounds or is_pad_mask(mask):
         keys = KeptTokens.find(mask) if is_pad_mask(mask) else None
         return layout_by_bounds(target, beams, keys or KeptTokens.all_of(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
         # Eager attention and T5 hide by a finite number, as official classes do: over a source without real tokens, all
-        # weights are equal then. In evaluation, others hide by -inf: sdpa would make these numbers in each layer.
+        # weights are equal then. In evaluation, others get -inf once, here: sdpa would make it anew in each layer.
         if implementation == "eager" or stack.position_bias is not None:
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
         elif not stack.training and not is_traced(mask):  # (dropout would make nan of a row that is all -inf)

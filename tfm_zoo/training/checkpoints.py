@@ -29,12 +29,12 @@ from tfm_zoo.utils.quiet import silenced_checkpoint
 
 logger = logging.getLogger(__name__)
 
-STATE_FILE = "trainer_state.json"  # in each checkpoint; and beside the best model: of its step, after the run the last
+STATE_FILE = "trainer_state.json"  # in each checkpoint; and beside the best model: of its step, finally of the last
 RESULTS_FILE = "all_results.json"  # a run that has it is finished
 UNFINISHED = ".*unfinished*"  # a glob of what is being written: `.unfinished-checkpoint-10`, `.ab12.unfinished`
 #: files that describe the others: deleted before the others are replaced, and written last
 WRITE_LAST = (STATE_FILE, MANIFEST)
-#: files of a checkpoint -> what refuses one that is cut or holds code. Accelerate would pass over some, and run code
+#: files of a checkpoint -> what refuses one that is cut or holds code. Accelerate would ignore some, and run code
 OPENERS = {
     "*.json": lambda path: json.loads(path.read_text(encoding="utf-8")),
     "*.safetensors": lambda path: safe_open(path, "pt"),
@@ -59,8 +59,8 @@ class TrainState:
     step: int = 0  # optimiser steps done
     epoch: int = 0  # whole epochs done
     step_in_epoch: int = 0
-    loss_sum: float = 0.0  # sum of the mean losses of steps: up to the last log entry, and after the run of all
-    window_loss: float = 0.0  # sum of the losses since the last log entry, as far as processes have added theirs
+    loss_sum: float = 0.0  # sum of the mean losses of all steps up to the last log entry; finally, of all steps
+    window_loss: float = 0.0  # sum of the losses since then, without what lies in `Loop.local_loss`
     train_seconds: float = 0.0
     train_examples: int = 0  # computed so far, in all epochs (in `identity`: those of the split)
     best_metric: float | None = None

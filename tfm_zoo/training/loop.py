@@ -190,8 +190,8 @@ class Loop:
         if (checkpoint / "training_args.bin").exists():
             raise ValueError(f"{checkpoint} is of transformers' Trainer: go on with as_trainer, or change output_dir")
         state = checkpoints.TrainState.read(checkpoint)
-        # Compare before weights are loaded, which may be another run's. The identity's `warmup_steps` counts steps,
-        # where the option may be a share: compare the count for the recorded length, since a run may become longer.
+        # Compare before weights are loaded, which may be another run's. Of a longer run, the same share is
+        # more steps of warm-up: compare those that today's options would give at the recorded length.
         steps = state.identity.get("total_steps", self.total_steps)
         changes = checkpoints.check_identity(state, self.state.identity | {"warmup_steps": self.args.warmup_of(steps)})
         if state.step > self.total_steps:

@@ -41,7 +41,7 @@ def write_report(task: Task, model: PreTrainedModel, state: TrainState, results:
     args, output_dir = task.args, Path(task.args.output_dir)
     with atomic_file(output_dir / RESULTS_FILE) as file:
         file.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    state.write(output_dir)  # in place of that of the best step, which `best_step` still names
+    state.write(output_dir)  # replaces that of the best step; `best_step` still names it
     values = values_of_card(task, model, state, results)
     plot_training(state.log_history, output_dir / PICTURE, *values["plotted"], best_step=state.best_step)
     values |= facts_of_zoo_model(model) if task.is_zoo else {}

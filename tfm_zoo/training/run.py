@@ -129,7 +129,7 @@ def trackers(args: TrainingOptions) -> list[str]:
 
 
 def asked_for(engine: str) -> bool:
-    """Whether Accelerate will start an engine: for "true" alone. For "1" each process would train by itself."""
+    """Whether Accelerate will start an engine: for "true" alone. (If "1" counted here, `cpu=True` would be missing.)"""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "").lower() == "true"
 
 

@@ -72,7 +72,7 @@ class Task(ABC):
         # Results of metrics that options name are looked for after the first evaluation: only the metric knows them.
         if best not in known and not args.metrics:
             raise ValueError(f"metric_for_best_model {best!r}: expected one of {known}")
-        if best != args.metric_for_best_model:  # (`replace` refuses what compare_architectures.py fixes by init=False)
+        if best != args.metric_for_best_model:  # (`replace` refuses a field with init=False, which one recipe has)
             self.run = replace(self.run, args=replace(args, metric_for_best_model=best))
         loading = {
             "batch_size": args.per_device_eval_batch_size,

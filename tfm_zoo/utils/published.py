@@ -24,10 +24,10 @@ def command_line(argv: Sequence[str] | None = None) -> str:
     command, local, option = ["accelerate", "launch", f"recipes/{Path(script).name}"], [], ""
     for word in words:
         name, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
-        option = name.replace("-", "_") or option
-        if option == "__resume_from_checkpoint":
+        option = name.lstrip("-").replace("-", "_") or option  # a value is of the option before it
+        if option == "resume_from_checkpoint":
             continue
-        said = "..." if value and option == "__hub_token" else shortened(value)
+        said = "..." if value and option == "hub_token" else shortened(value)
         command.append(name + equals + said)
         if said not in (value, "...", *local):
             local.append(said)
