@@ -241,8 +241,7 @@ def test_the_implementation_of_attention_comes_along():
         ("OpenAIGPTLMHeadModel", {}, "sdpa", "eager"),
     ):
         model = from_official(build_tiny(BY_NAME[name], **given))
-        assert model.config._attn_implementation == zoo
-        assert to_official(model).config._attn_implementation == back
+        assert model.config._attn_implementation == zoo and to_official(model).config._attn_implementation == back
 
 
 def test_outputs_that_a_configuration_asks_for(tmp_path):

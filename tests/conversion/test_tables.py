@@ -125,5 +125,4 @@ def test_a_new_model_of_a_named_configuration_is_official(name, official, caplog
     """Nothing is lost, not even in training."""
     config = named_config(name, n_layer=1, vocab_size=60000, d_model=72, ffn_dim=288)  # official names
     head = "AutoModelForSeq2SeqLM" if config.is_encoder_decoder else "AutoModelForCausalLM"
-    assert type(to_official(getattr(transformers, head).from_config(config))).__name__ == official
-    assert not caplog.text
+    assert type(to_official(getattr(transformers, head).from_config(config))).__name__ == official and not caplog.text

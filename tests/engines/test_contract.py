@@ -134,8 +134,7 @@ def test_the_scale_of_embeddings_as_engines_find_it():
 def test_parallel_plans(name):
     model = base_model(name)
     plan = model.config.base_model_tp_plan
-    assert model.tp_plan == plan | {"embeddings.embed_tokens": "embedding_rowwise"}
-    assert set(plan.values()) <= STYLES
+    assert model.tp_plan == plan | {"embeddings.embed_tokens": "embedding_rowwise"} and set(plan.values()) <= STYLES
     assert all("o_proj" in path or "down_proj" in path for path, style in plan.items() if style == "rowwise")
 
 

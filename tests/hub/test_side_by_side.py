@@ -20,8 +20,9 @@ OF_TUTORIAL = (IDS, torch.zeros_like(IDS), MASK)
 
 
 def test_the_zoo_and_the_official_class():
-    """Of other names, and without padding in the zoo's layers."""
+    """Of other names, and without padding in the zoo's layers; and one that skips padding itself."""
     official = build_tiny(BY_NAME["BertModel"])
+    assert compare(official, tfm_zoo.speed_up(deepcopy(official)), BATCH).first is None
     model = tfm_zoo.from_official(official)
     comparison = compare(official, model, BATCH)
     assert comparison.first is None and len(comparison.steps) == 3 + 2  # layers, what they are given, the output
@@ -33,13 +34,16 @@ def test_the_zoo_and_the_official_class():
     assert "encoder.layer.1 / layers.1" in line
 
 
-def test_an_activation_that_a_packed_product_applies():
+def test_packed_products():
+    """One that applies an activation, and one whose weights are rounded."""
     official = build_tiny(BY_NAME["BertModel"], hidden_act="gelu")
     packed = tfm_zoo.pack_weights(tfm_zoo.from_official(official), "float32")
     assert type(packed.layers[1].mlp.act_fn) is nn.Identity
     nn.init.normal_(official.encoder.layer[1].output.dense.bias)
     comparison = compare(official, packed, BATCH)
     assert comparison.first.other == "layers.1" and comparison.hints == []
+    (hint,) = compare(official, tfm_zoo.pack_weights(tfm_zoo.from_official(official), "int8"), BATCH).hints
+    assert hint == "one multiplies by unrounded weights, the other by int8 weights, which are rounded"
 
 
 def test_a_tutorial_in_which_somebody_changed_an_epsilon():
@@ -67,11 +71,3 @@ def test_states_that_are_no_numbers():
 def test_what_cannot_be_paired():
     with pytest.raises(ValueError, match="Models of 2 and 3 layers cannot be paired"):
         compare(tutorials.BERT(), tutorials.BERT(n_layers=3), OF_TUTORIAL)
-
-
-def test_padding_that_one_skips_and_weights_that_it_rounds():
-    official = build_tiny(BY_NAME["BertModel"])
-    assert compare(official, tfm_zoo.speed_up(deepcopy(official)), BATCH).first is None
-    rounded = tfm_zoo.pack_weights(tfm_zoo.from_official(official), "int8")
-    (hint,) = compare(official, rounded, BATCH).hints
-    assert hint == "one multiplies by unrounded weights, the other by int8 weights, which are rounded"

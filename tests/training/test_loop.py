@@ -277,5 +277,4 @@ def test_the_model_of_a_dead_run_is_not_the_best(loop, caplog):
     evaluating(resumed, (0, 8.0), (0, 9.0)).train()
     assert "has another model than the best at checkpoint-2" in caplog.text
     results = report.results_of(resumed.state)
-    assert (results["best_step"], results["eval_loss"]) == (3, 8.0)
-    assert same_weights(folder, folder / "checkpoint-3")
+    assert (results["best_step"], results["eval_loss"]) == (3, 8.0) and same_weights(folder, folder / "checkpoint-3")
