@@ -213,8 +213,7 @@ GLOBAL_HOOKS = [
 #: hooks that do the same for any shape: their package and a part of their name
 SHAPELESS = {
     *("transformers.output_capturing_hook", "torch.ModuleTracker"),  # they record states, or which module runs
-    # they digest what is computed, for a manifest (`proof/states.py`, which `proof/check.py` imports as the second)
-    *("tfm_zoo.watched", "files_of_the_hub.watched"),
+    *("tfm_zoo.watched", "files_of_the_hub.watched"),  # they digest what is computed (`proof/states.py`, by two names)
     # they ask for a gradient
     *("transformers.enable_input_require_grads", "peft.make_inputs_require_grad", "trl.make_inputs_require_grad"),
     *("torch.FSDPState", "torch._register_group_forward_hooks"),  # they gather parameters (FSDP2)

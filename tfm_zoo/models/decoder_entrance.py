@@ -25,8 +25,7 @@ def decoder_batch(
 
     check_inputs(stack, tokens, attention_mask, options, seen)
     kept = documents = None
-    # (Not with a paged cache, which keeps documents apart itself. Nor in a graph with a caller's cache: a graph always
-    # numbers documents, and cached keys have no numbers.)
+    # (A paged cache keeps documents apart itself. A graph always numbers them, and keys in a cache have no numbers.)
     if tokens.position_ids is not None and options.get(PAGED_CACHE) is None and not (was_given and is_traced(given)):
         documents = documents_of(stack, tokens, attention_mask)
     is_packed = documents is not None and not is_traced(documents)

@@ -145,11 +145,10 @@ class TfmBertForSequenceClassification(SequenceClassification, TfmBertHead):
             cause = f"classifier_pooling={config.classifier_pooling!r}: no engine does so by itself"
             raise ValueError(f"{cause}. For 'mean', give it {mean}; for others, serve the model with transformers.")
         pooler = self.model.pooler if config.classifier_dense else self.model.pooler[:1]  # or its dropout alone
-        # (Flatten leaves `(batch, width)` as it is. An engine gives `(rows, 1, width)`.)
-        layers = {"flatten": nn.Flatten(0, -2), **dict(pooler.named_children())}
-        layers["out_dropout"] = nn.Dropout(config.classifier_dropout)
-        out_proj = nn.Linear(config.hidden_size, config.num_labels)
-        self.classifier, self.model.pooler = nn.Sequential(OrderedDict(layers, out_proj=out_proj)), None
+        layers = {"flatten": nn.Flatten(0, -2), **dict(pooler.named_children())}  # (engines give `(rows, 1, width)`)
+        dropout, out_proj = nn.Dropout(config.classifier_dropout), nn.Linear(config.hidden_size, config.num_labels)
+        self.classifier = nn.Sequential(OrderedDict(layers, out_dropout=dropout, out_proj=out_proj))
+        self.model.pooler = None
         self.post_init()
 
     def classify(self, states: torch.Tensor, inputs: Inputs) -> torch.Tensor:

@@ -106,8 +106,7 @@ class TfmStack:
         self.is_causal, self.num_heads = is_causal, stack_config.num_attention_heads
         self.key_heads_and_dim = (stack_config.num_key_value_heads, stack_config.head_dim)
         self.first_position = config.first_position
-        # How many positions there are. Sinusoids have no last one, and rotary positions are not checked. Of RoBERTa's
-        # `max_position_embeddings`, the first ones stand before position 0; OPT's `position_offset` adds rows instead.
+        # How many there are. (RoBERTa counts rows before position 0, too. Sinusoids have no last; rotary: not checked.)
         learned = config.max_position_embeddings - self.first_position
         self.num_positions = {"learned": learned, "sinusoidal": maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
