@@ -37,10 +37,10 @@ class Options:
     """Options, whose bounds are checked when they are made."""
 
     either_or: ClassVar[Sequence[tuple[str, ...]]] = ()  # two options each, which exclude each other; and perhaps why
-    #: option -> those of the YAML file whose place it takes on the command line
+    #: option -> options of the YAML file that are dropped if it is typed
     replaces: ClassVar[Mapping[str, str]] = {}
-    #: option of several fields: those on the command line are joined with those of the YAML file -> options that, typed
-    #: beside it, make them replace the file's
+    #: option that holds several fields: those of the YAML file stay beside the typed ones -> options that end this: if
+    #: one of them is typed, too, the file's fields are dropped
     joins: ClassVar[Mapping[str, str]] = {}
     #: options that people know from elsewhere and that are not here -> what to do
     needless: ClassVar[Mapping[str, str]] = {
@@ -101,14 +101,14 @@ def words_of_file(
     parser: HfArgumentParser, classes: Sequence[type], spellings: Mapping[str, Field], argv: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """The options of the YAML file that the command line names, as they would be typed: those of the file, which stand
-    before the command line; and those that join fields of both, which stand behind it. An option of the file without a
-    value becomes the parser's default."""
+    before the command line; and those that join fields of both, which stand behind it. An option without a value in the
+    file is `None`, and refused where it cannot be."""
     alone, of_file, joined = parser.parse_known_args(argv)[0], [], []  # the command line, without the file
     words = [f"--{word[2:].partition('=')[0].replace('-', '_')}" for word in argv if word.startswith("--")]
     typed = {spellings[word].name for word in words if word in spellings}
-    others = [getattr(each, "replaces", {}).get(name, "").split() for each in classes for name in typed]
-    replaced = {*chain.from_iterable(others)} - typed
-    joins = {name: others for each in classes for name, others in getattr(each, "joins", {}).items() if name in typed}
+    dropped = [getattr(each, "replaces", {}).get(name, "").split() for each in classes for name in typed]
+    replaced = {*chain.from_iterable(dropped)} - typed
+    joins = {name: ends for each in classes for name, ends in getattr(each, "joins", {}).items() if name in typed}
     hints = {name: hint for options_class in classes for name, hint in get_type_hints(options_class).items()}
     for name, value in options_in(alone.config).items() if alone.config else ():
         meant = spellings.get(f"--{name}")

@@ -1,10 +1,10 @@
 """The entrance of encoders: a caller's arguments are checked, then it is decided which tokens are computed. And, for
-both entrances, who attends to whom. A mask is
+encoders and decoders, who attends to whom. A mask is
 
     of padding    `(batch, keys)`, 1 at real tokens     a caller's; flash and linear attention read it
     of pairs      `(batch, 1, queries, keys)`           a caller's; true where a query sees a key, as sdpa reads it
-    of numbers    of this shape, added to scores        what eager attention reads; sdpa reads it with a bias of
-                                                        positions, and of a source in evaluation
+    of numbers    of this shape, added to scores        what eager attention reads; sdpa reads it if positions have a
+                                                        bias, and in evaluation for attention to a source
     of blocks     flex attention's own
 """
 
@@ -72,8 +72,8 @@ def encoder_batch(
 
 
 def known_padding(mask: object, documents, read_positions) -> tuple[object, KeptTokens | None]:
-    """Returns the mask, `None` if it surely hides no padding, and the tokens that are computed, `None`: all of them. A
-    CPU first asks whether all is real, which is faster than a count. Another device is waited for once, for lengths."""
+    """Returns the mask, or `None` if it surely hides no padding; and the computed tokens, or `None` if all are. A CPU
+    first asks whether all is real, which is faster than a count. Another device is waited for once, for lengths."""
     if documents is None and not is_pad_mask(mask):
         return mask, None
     if documents is None and is_readable(mask) and mask.all():
@@ -136,7 +136,7 @@ def find_layouts(
         # On a CPU, a call for each sequence costs little and needs no mask; on a GPU it would starve the device.
         can_split = like.device.type == "cpu" and (is_linear or implementation in ("eager", *OF_TORCH))
         if not is_linear and takes_bounds(stack, like):
-            layout, mode = EVERYTHING, "by_bounds"
+            layout, mode = EVERYTHING, "by_bounds"  # (a window, too, is read from the layer)
         elif shows_weights or not can_split:
             layout, mode = make(each, mask), "restored"
         else:  # no padding is left to hide, only what a window or, in eager attention, causality hides

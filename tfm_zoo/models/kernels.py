@@ -49,7 +49,7 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         if packed is not None:
             return packed
     # In a graph transformers' function stays, except with one query and grouped heads, where it would repeat the keys.
-    # (Not `is_traced`, as for packed weights and dropout: with fake tensors and under `vmap` the zoo's kernel runs.)
+    # (Not `is_traced`, which is asked above and below: with fake tensors and under `vmap`, the zoo's kernel runs here.)
     is_graph = is_cpu_sdpa and (torch.compiler.is_compiling() or torch.jit.is_tracing())
     is_grouped_step = is_cpu_sdpa and module.num_key_value_groups > 1 and query.shape[2] <= 1
     if module.layer_type == "linear_attention":

@@ -171,7 +171,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
             self.check_labels(labels, shape)  # (values are checked behind the shift)
             targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if targets is None else targets
             self.check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)
-            # A label's own position counts as read, too: a full row then keeps all its tokens, and stays a whole row.
+            # A label's own position counts as read, too: else a batch without padding would be cut by a token a row.
             read = labelled(targets) if labels is None else labelled(targets) | labelled(labels)
         with_logits = makes_logits(self, targets, return_logits)
         read = torch.ones_like(read) if with_logits and read is not None else read

@@ -39,8 +39,8 @@ def read_source(
         source_kept: the real tokens of the source, if they are known.
     """
     both_caches = cache_of_both(target.cache, past, states.shape[1])
-    # Beams that share a source, and padding, are looked for only in the first pass (later the cache knows its `beams`),
-    # outside graphs and without hooks. (If `target.kept` is set, `find_kept` has seen that there is no hook.)
+    # Only a first pass looks for padding, and for beams that share a source (later the cache knows its `beams`);
+    # not in a graph, nor with hooks. (If `target.kept` is set, `find_kept` has seen that there is no hook.)
     may_save_work = not (holds_source(both_caches) or is_traced(states))
     may_save_work = may_save_work and (target.kept is not None or not has_hooks(*stack._modules.values()))
     source_cache = getattr(both_caches, "cross_attention_cache", None)
@@ -95,7 +95,7 @@ def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None,
         # weights are equal then. In evaluation, others get -inf once, here: sdpa would make it anew in each layer.
         if implementation == "eager" or stack.position_bias is not None:
             mask = added_to_scores(mask, states.dtype, torch.finfo(states.dtype).min)
-        elif not stack.training and not is_traced(mask):  # (dropout would make nan of a row that is all -inf)
+        elif not stack.training and not is_traced(mask):  # (with dropout, ours makes nan of a row of -inf)
             mask = added_to_scores(mask, states.dtype)
     # (No `keys`: `Source.keys_kept` restores them before attention.)
     return Layout(mask) if target.kept is None else Layout(mask, mode="restored", queries=target.kept)

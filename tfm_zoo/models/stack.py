@@ -106,7 +106,8 @@ class TfmStack:
         self.is_causal, self.num_heads = is_causal, stack_config.num_attention_heads
         self.key_heads_and_dim = (stack_config.num_key_value_heads, stack_config.head_dim)
         self.first_position = config.first_position
-        # How many there are. (RoBERTa counts rows before position 0, too. Sinusoids have no last; rotary: not checked.)
+        # How many positions there are. RoBERTa's `max_position_embeddings` counts rows before position 0, too; OPT's
+        # does not. Sinusoids have no last position, and rotary ones are not checked.
         learned = config.max_position_embeddings - self.first_position
         self.num_positions = {"learned": learned, "sinusoidal": maxsize}.get(config.position_embedding_type)
         self.embeddings = TfmEmbeddings(config, vocab_size)
@@ -182,5 +183,6 @@ class TfmStack:
         if kept is not None:
             outputs.last_hidden_state = kept.restore(outputs.last_hidden_state)
             if (states := outputs.hidden_states) is not None:
-                outputs.hidden_states = tuple(None if each is None else kept.restore(each) for each in states)
+                # (`None`: of a layer that nobody asked for)
+                outputs.hidden_states = tuple(each if each is None else kept.restore(each) for each in states)
         return outputs

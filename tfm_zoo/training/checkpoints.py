@@ -29,12 +29,12 @@ from tfm_zoo.utils.quiet import silenced_checkpoint
 
 logger = logging.getLogger(__name__)
 
-STATE_FILE = "trainer_state.json"  # in each checkpoint; and beside the best model: of its step, finally of the last
+STATE_FILE = "trainer_state.json"  # in each checkpoint; beside the best model that of its step, finally of the last
 RESULTS_FILE = "all_results.json"  # a run that has it is finished
 UNFINISHED = ".*unfinished*"  # a glob of what is being written: `.unfinished-checkpoint-10`, `.ab12.unfinished`
 #: files that describe the others: deleted before the others are replaced, and written last
 WRITE_LAST = (STATE_FILE, MANIFEST)
-#: files of a checkpoint -> what refuses one that is cut or holds code. Accelerate would ignore some, and run code
+#: files of a checkpoint -> what refuses one that is cut or holds code. Accelerate would pass over some, and run code
 OPENERS = {
     "*.json": lambda path: json.loads(path.read_text(encoding="utf-8")),
     "*.safetensors": lambda path: safe_open(path, "pt"),
@@ -47,7 +47,7 @@ GONE = "freeze_epochs frozen_learning_rate gradual_unfreezing layerwise_lr_decay
 #: facts that a resumed run may change, and what then differs from a run without interruption
 RESUME_WARNINGS = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
-    "total_steps": "the learning rate follows the schedule of a run of that length",
+    "total_steps": "from here on, the learning rate is that of a run of the new length",
 }
 
 
@@ -218,7 +218,7 @@ def starting_point(accelerator: Accelerator, args: TrainingOptions) -> Path | No
     | a killed run without one | is refused | begins | begins |
     | a finished run, or a model, without one | is refused | is refused | begins |
 
-    A folder that nobody may write to is refused, too.
+    With both options it goes on, if there is a checkpoint. A folder that nobody may write to is refused, too.
     """
     folder = Path(args.output_dir)
     # All look, so that all raise the same error. The main one decides: others may see a shared folder as it was.

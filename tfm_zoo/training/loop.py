@@ -190,8 +190,8 @@ class Loop:
         if (checkpoint / "training_args.bin").exists():
             raise ValueError(f"{checkpoint} is of transformers' Trainer: go on with as_trainer, or change output_dir")
         state = checkpoints.TrainState.read(checkpoint)
-        # Compare before weights are loaded, which may be another run's. Of a longer run, the same share is
-        # more steps of warm-up: compare those that today's options would give at the recorded length.
+        # Compare before weights are loaded, which may be another run's. `warmup_steps` may be a share, and the run
+        # longer now: what counts is the number that today's option gives for the recorded length.
         steps = state.identity.get("total_steps", self.total_steps)
         changes = checkpoints.check_identity(state, self.state.identity | {"warmup_steps": self.args.warmup_of(steps)})
         if state.step > self.total_steps:

@@ -69,8 +69,8 @@ class Head:
     def load(
         self, args: TrainingOptions, drop_head: bool = False, config: PreTrainedConfig | None = None, **fields: Any
     ) -> ModelAndTokenizer:
-        """The checkpoint that the options name, with these fields, and with new weights for what it lacks: the head, if
-        `drop_head`. `config`: its own, if known."""
+        """The checkpoint that the options name, with these fields, and with new weights for what it lacks. `drop_head`:
+        its head is one of these. `config`: its own, if known."""
         name, revision, config = args.model_name_or_path, args.model_revision, config or self.config_of_checkpoint(args)
         place = str(download(name, FILES, revision)) if revision and not Path(name).exists() else name
         if args.becomes_zoo(config):
@@ -92,18 +92,18 @@ class Head:
         `ignore_mismatched_sizes`."""
         name, config = args.model_name_or_path, self.config_of_checkpoint(args)
         suffix = self.auto_class.__name__.removeprefix("AutoModel")  # such as "ForSequenceClassification"
-        has_head = any(suffix in architecture for architecture in config.architectures or [])
+        names_head = any(suffix in architecture for architecture in config.architectures or [])
         known = [*config.id2label.values()]  # (the config may have no label2id)
-        is_misfit = has_head and config.num_labels != len(labels)
+        is_misfit = names_head and config.num_labels != len(labels)
         if is_misfit and not args.ignore_mismatched_sizes:
             both = f"{config.num_labels} labels {known} and the data have {len(labels)}: {labels}"
             raise ValueError(f"{name!r} classifies into {both}; ignore_mismatched_sizes replaces its head")
-        if has_head and set(known) == set(labels):
+        if names_head and set(known) == set(labels):
             labels = [config.id2label[index] for index in range(len(labels))]
-        elif has_head and not is_misfit and not all(label.startswith("LABEL_") for label in known):
+        elif names_head and not is_misfit and not all(label.startswith("LABEL_") for label in known):
             logger.warning(f"{name!r} classifies into {known}: its head now learns {labels}")
-        # Loading makes a head that is missing. `drop_head` is for one that is there, perhaps without being named.
-        drop_head = args.ignore_mismatched_sizes and (is_misfit or not has_head)
+        # Loading makes a head that is missing. `drop_head` is for one that is there, perhaps without being named so.
+        drop_head = args.ignore_mismatched_sizes and (is_misfit or not names_head)
         return self.load(args, drop_head, config, **label_fields(labels), **fields)
 
 

@@ -118,7 +118,7 @@ def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any]
 
 
 def values_of_card(task: Task, model: PreTrainedModel, state: TrainState, results: dict[str, Any]) -> dict[str, Any]:
-    """The variables of the templates. `make_card` and `facts_of_zoo_model` add others."""
+    """The variables of the templates. `write_report` adds those of `facts_of_zoo_model`, and `write_card` some more."""
     args, names = task.args, metric_names(results, "eval")
     titles = {name: task.metric_titles.get(name, name) for name in [*task.metric_titles, *names] if name in names}
     # Under the losses, the picture shows what picks the best model or, if the loss does, every other metric.

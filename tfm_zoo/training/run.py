@@ -48,7 +48,7 @@ class Run:
 
 
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:
-    """Start a run: read options, join the processes, refuse an `output_dir` or a metric. All processes call it."""
+    """Start a run: read options, join the processes, refuse a used `output_dir` or an unknown metric. All call it."""
     args = parse_options(options_class, argv).with_defaults()
     accelerator = start_accelerator(args)
     starting_point(accelerator, args)  # only to refuse a folder: `Loop.begin` asks again behind the lock, and goes on
@@ -129,7 +129,7 @@ def trackers(args: TrainingOptions) -> list[str]:
 
 
 def asked_for(engine: str) -> bool:
-    """Whether Accelerate will start an engine: for "true" alone. (If "1" counted here, `cpu=True` would be missing.)"""
+    """Whether Accelerate will start an engine: for "true" alone. (For "1" it does not, and needs `cpu=True`.)"""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "").lower() == "true"
 
 

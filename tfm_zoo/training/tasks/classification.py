@@ -197,8 +197,8 @@ class ClassificationTask(Task):
             if self.data.problem != ONE_LABEL or len(weights) != len(names) or min(weights) < 0:
                 raise ValueError(f"class_weights {weights}: expected a number of at least 0 for each of {names}")
             self.weights = torch.tensor([weights[names.index(name)] for name in sorted(labels, key=labels.get)])
-        # A run's identity has the pooling of the model, and not the option. A model's default is None, as in earlier
-        # versions: "cls", or in EuroBERT "late", the mean of all tokens' outputs.
+        # A run's identity has the pooling of the model, and not the option. Where it is a model's default ("cls", or in
+        # EuroBERT "late", the mean of all tokens' outputs), it is None, as in earlier versions.
         self.facts["classifier_pooling"] = None if pooling in ("cls", "late") else pooling
 
     @property
