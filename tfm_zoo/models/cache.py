@@ -129,7 +129,7 @@ def use_state_layers(cache: Cache, config) -> None:
 
 
 def take_cache(past_key_values: Cache | None, options: dict) -> Cache | None:
-    """A caller's cache. From transformers 5.24 on, `options` may hold it. (A paged one is no `Cache`, and stays there.)"""
+    """A caller's cache. From transformers 5.24 on, `options` may hold it. (A paged one is no `Cache`, and stays.)"""
     return options.pop(PAGED_CACHE) if isinstance(options.get(PAGED_CACHE), Cache) else past_key_values
 
 
