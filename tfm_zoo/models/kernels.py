@@ -38,10 +38,8 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
     if layout.mode == "by_bounds":
         is_varlen = module.config._attn_implementation == "varlen"
         return partial(attend_by_bounds, varlen_attention_forward if is_varlen else attend, layout)
-    if module.softcap is not None and (implementation := module.config._attn_implementation) in OF_TORCH:
-        raise ValueError(
-            f"attn_logit_softcapping={module.softcap}: {implementation!r} has no soft cap; choose 'eager'."
-        )
+    if module.softcap is not None and (name := module.config._attn_implementation) in OF_TORCH:
+        raise ValueError(f"attn_logit_softcapping={module.softcap}: {name!r} has no soft cap; choose 'eager'.")
     # (A function that a user registered as "sdpa" stays.)
     is_cpu_sdpa = attend is sdpa_attention_forward and query.device.type == "cpu"
     if is_cpu_sdpa and module.choose_packed_kernel is not None and not is_traced(query):  # set by `inference/packing`
