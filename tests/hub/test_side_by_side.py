@@ -22,7 +22,8 @@ OF_TUTORIAL = (IDS, torch.zeros_like(IDS), MASK)
 def test_the_zoo_and_the_official_class():
     """Of other names, and without padding in the zoo's layers; and one that skips padding itself."""
     official = build_tiny(BY_NAME["BertModel"])
-    assert compare(official, tfm_zoo.speed_up(deepcopy(official)), BATCH).first is None
+    comparison = compare(official, tfm_zoo.speed_up(deepcopy(official)), BATCH)
+    assert comparison.first is None and "embeddings.position_embeddings" in {step.one for step in comparison.steps}
     model = tfm_zoo.from_official(official)
     comparison = compare(official, model, BATCH)
     assert comparison.first is None and len(comparison.steps) == 3 + 2  # layers, what they are given, the output
@@ -56,6 +57,9 @@ def test_a_tutorial_in_which_somebody_changed_an_epsilon():
 
 
 def test_norms_in_another_place():
+    """And one of two that has another epsilon. One that is written out in other functions does not show its own."""
+    assert hints_of_calls(["layer_norm(eps=1)", "layer_norm(eps=2)"], ["layer_norm(eps=1)"])
+    assert hints_of_calls(["rsqrt", "linear"], ["rms_norm(eps=1)", "linear"]) == []
     hints = hints_of_calls(["layer_norm", "linear"], ["linear", "layer_norm"])
     assert hints[0] == "one has its norms before its parts (pre-norm), the other after its parts (post-norm)"
 

@@ -14,6 +14,7 @@ import tfm_zoo
 from benchmarks.memory import with_peak
 from tfm_zoo import TfmBertForMaskedLM, TfmBertForSequenceClassification, TfmGPTForCausalLM, TfmQuantizationConfig
 from tfm_zoo.converters import ConversionError
+from tfm_zoo.hub.model_card import MARK
 from tfm_zoo.hub.pushing import card_of_folder
 from tfm_zoo.inference.onnx import export_onnx
 from tfm_zoo.inference.packing.linear import PackedLinear
@@ -63,7 +64,7 @@ def test_round_trip(head, dtype, tmp_path, caplog):
     assert_same(quantised, model, batch)
     assert not [name for name, module in quantised.named_modules() if isinstance(module, nn.Linear)]
     (tmp_path / "again").mkdir()
-    (tmp_path / "again/README.md").write_text("Every tensor is that of the checkpoint.")
+    (tmp_path / "again/README.md").write_text(MARK.format("source"))
     quantised.save_pretrained(tmp_path / "again")
     assert "README.md was written before these packed weights" in caplog.text
     contents = [load_file(tmp_path / name / "model.safetensors") for name in ("packed", "again")]

@@ -125,7 +125,10 @@ def test_a_model_that_does_not_write_them(models, dump, tmp_path):
     said = recorded(models / "bert", dump(vectors_of(models / "bert", max_length=25)), "--max_length", 25)
     assert "the model writes these vectors: " in said and "still fit" in verified(half)
     short = dump(vectors_of(models / "bert", size=9, normalize_shortened=True))
-    assert "with the size of a vector 9 numbers" in recorded(models / "bert", short) and "still fit" in verified(short)
+    assert "shortened vectors on" in recorded(models / "bert", short) and "still fit" in verified(short)
+    save(tmp_path / "plain", files=False)
+    whole = vectors_of(tmp_path / "plain", prompt="", max_length=64, pooling="max").astype(np.float16)
+    assert "shortened" not in recorded(tmp_path / "plain", dump(whole))
     prompted = dump(vectors_of(models / "bert", prompt="of a book: "))
     assert "Or was a prompt put before all texts (--prompt)?" in recorded(models / "bert", prompted, code=1)
     longer[1::2] *= 3

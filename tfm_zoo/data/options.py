@@ -39,8 +39,8 @@ class Options:
     either_or: ClassVar[Sequence[tuple[str, ...]]] = ()  # two options each, which exclude each other; and perhaps why
     #: option -> options of the YAML file that are dropped if it is typed
     replaces: ClassVar[Mapping[str, str]] = {}
-    #: option that holds several fields: those of the YAML file stay beside the typed ones -> options that end this: if
-    #: one of them is typed, too, the file's fields are dropped
+    #: option that holds several fields: typed ones join those of the YAML file -> options that, if they are typed, too,
+    #: drop the file's fields
     joins: ClassVar[Mapping[str, str]] = {}
     #: options that people know from elsewhere and that are not here -> what to do
     needless: ClassVar[Mapping[str, str]] = {
@@ -82,9 +82,8 @@ def parse_several(
     offered = [each for options_class in classes for each in fields(options_class) if each.init]
     spellings = {name: each for each in offered for name in (f"--{each.name}", *each.metadata.get("aliases", ()))}
     try:
-        of_file, joined = words_of_file(parser, classes, spellings, argv)
+        words = with_words_of_file(parser, classes, spellings, argv)
         reading = {"return_remaining_strings": True, "look_for_args_file": False}
-        words = [*of_file, *argv, *joined]
         *options, _, unknown = parser.parse_args_into_dataclasses(words, **reading)  # `_` has --config
     except ValueError as error:
         parser.error(str(error))
@@ -97,22 +96,21 @@ def parse_several(
     return options
 
 
-def words_of_file(
+def with_words_of_file(
     parser: HfArgumentParser, classes: Sequence[type], spellings: Mapping[str, Field], argv: Sequence[str]
-) -> tuple[list[str], list[str]]:
-    """The options of the YAML file that the command line names, as they would be typed: those of the file, which stand
-    before the command line; and those that join fields of both, which stand behind it. An option without a value in the
-    file is `None`, and refused where it cannot be."""
+) -> list[str]:
+    """The words of the command line behind those of the YAML file that it names; at the end, options that join fields
+    of both. An option without a value in the file becomes `None` in the parser, and is refused where it cannot be."""
     alone, of_file, joined = parser.parse_known_args(argv)[0], [], []  # the command line, without the file
-    words = [f"--{word[2:].partition('=')[0].replace('-', '_')}" for word in argv if word.startswith("--")]
-    typed = {spellings[word].name for word in words if word in spellings}
-    dropped = [getattr(each, "replaces", {}).get(name, "").split() for each in classes for name in typed]
-    replaced = {*chain.from_iterable(dropped)} - typed
+    options = [f"--{word[2:].partition('=')[0].replace('-', '_')}" for word in argv if word.startswith("--")]
+    typed = {spellings[option].name for option in options if option in spellings}
+    replaced = [getattr(each, "replaces", {}).get(name, "").split() for each in classes for name in typed]
+    dropped = {*chain.from_iterable(replaced)} - typed
     joins = {name: ends for each in classes for name, ends in getattr(each, "joins", {}).items() if name in typed}
     hints = {name: hint for options_class in classes for name, hint in get_type_hints(options_class).items()}
     for name, value in options_in(alone.config).items() if alone.config else ():
         meant = spellings.get(f"--{name}")
-        if meant and meant.name in replaced:
+        if meant and meant.name in dropped:
             continue
         if value is None and meant:
             if NoneType not in get_args(hints[meant.name]) and parser.get_default(meant.name) is not None:
@@ -126,7 +124,7 @@ def words_of_file(
             if meant and meant.name in joins and typed.isdisjoint(joins[meant.name].split()):
                 both = as_mapping(name, text) | as_mapping(name, getattr(alone, meant.name))
                 joined.append(f"--{meant.name}={json.dumps(both)}")
-    return of_file, joined
+    return [*of_file, *argv, *joined]
 
 
 class OneLineParser(HfArgumentParser):

@@ -25,7 +25,7 @@ from ..proof import manifest
 from ..proof.contents import CARD
 from ..proof.sentence_files import MODULES, PROMPTS
 from ..utils.locking import atomic_files
-from .model_card import card_of_model
+from .model_card import card_of_model, source_of
 from .sharded_models import gathered, is_sharded, own_class, plain_name, rebuilt
 from .uploading import REGISTER, open_repository, upload
 
@@ -122,9 +122,9 @@ def warn_of_sentence_files(model: TfmPreTrainedModel, folder: Path) -> None:
 
 
 def warn_of_card(model: TfmPreTrainedModel, folder: Path) -> None:
-    """Warns if a packed model is saved beside a card, which tells of the weights that were there before."""
-    if is_packed(model) and (folder / CARD).is_file():
-        advice = "Edit it; or delete it before `tfm-zoo push`, which then writes one"
+    """Warns if a packed model is saved beside a card that the zoo wrote, of what was there before."""
+    if is_packed(model) and (folder / CARD).is_file() and source_of((folder / CARD).read_text("utf-8", "replace")):
+        advice = "Edit it and remove its first line of comment; or delete it before `tfm-zoo push`, which writes one"
         logger.warning(f"{folder / CARD} was written before these packed weights, and may be untrue of them. {advice}.")
 
 

@@ -20,7 +20,7 @@ IGNORED = -100  # the label of a position without one
 #: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (`ModelOutput` tells:
 #: from 5.24 on it has the old name as a property.)
 CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
-#: the option that holds a paged cache, which keeps documents apart itself. (`take_cache` takes others out of it.)
+#: the option that holds a paged cache, which keeps documents apart itself. (`take_cache` has taken others.)
 PAGED_CACHE = "cache"
 WRITES_PAGED = CACHE == "cache"  # attention writes to a paged cache from 5.24 on; before, transformers' kernels do
 #: names of torch's attention. `kernels.py` registers "varlen": sdpa, but torch's varlen kernel where it `takes_bounds`

@@ -6,7 +6,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationMix
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 from transformers.masking_utils import create_masks_for_generate
 
-from .batch import CACHE, PAGED_CACHE, need_gradient
+from .batch import CACHE, need_gradient
 from .inputs import check_tensor
 
 SMALL = 1 << 15  # elements in the keys of a layer, up to which a copy is cheaper than reserved space
@@ -129,8 +129,8 @@ def use_state_layers(cache: Cache, config) -> None:
 
 
 def take_cache(past_key_values: Cache | None, options: dict) -> Cache | None:
-    """A caller's cache. From transformers 5.24 on, `options` may hold it. (A paged one is no `Cache`, and stays.)"""
-    return options.pop(PAGED_CACHE) if isinstance(options.get(PAGED_CACHE), Cache) else past_key_values
+    """A caller's cache. From transformers 5.24 on, `options` may hold it. (A paged one is not a `Cache`, and stays.)"""
+    return options.pop("cache") if isinstance(options.get("cache"), Cache) else past_key_values
 
 
 def open_cache(stack, past: Cache | None, use_cache: bool | None, rows: int) -> tuple[Cache | None, int | None, bool]:

@@ -114,7 +114,7 @@ class TfmConfig(PreTrainedConfig):
     #: class -> the Auto class that loads it if a checkpoint's `architectures` names it
     other_auto_classes: ClassVar[dict[str, str]] = {}
     attribute_map: ClassVar[dict[str, str]] = ALIASES
-    #: fields that a class drops (each as a `ClassVar`), and where `tfm_zoo` is installed those of others; by any name
+    #: fields that a class drops (as `ClassVar`s), and where `tfm_zoo` is installed those of other families; by any name
     lacks: ClassVar[set[str]] = set()
     defaults: ClassVar[dict[str, Any]] = {}  # field -> its default, or what makes it follow from others
     following_fields: ClassVar[list[str]] = []  # those that follow from others while they are `None`

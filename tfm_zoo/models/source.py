@@ -39,8 +39,8 @@ def read_source(
         source_kept: the real tokens of the source, if they are known.
     """
     both_caches = cache_of_both(target.cache, past, states.shape[1])
-    # Only a first pass looks for padding, and for beams that share a source (later the cache knows its `beams`);
-    # not in a graph, nor with hooks. (If `target.kept` is set, `find_kept` has seen that there is no hook.)
+    # Padding, and beams that share a source, are looked for in a first pass alone (later the cache knows its `beams`),
+    # outside of graphs and without hooks. (If `target.kept` is set, `find_kept` has seen that there are no hooks.)
     may_save_work = not (holds_source(both_caches) or is_traced(states))
     may_save_work = may_save_work and (target.kept is not None or not has_hooks(*stack._modules.values()))
     source_cache = getattr(both_caches, "cross_attention_cache", None)

@@ -196,8 +196,7 @@ def readings(saved: dict, tokenizer: dict | None, folder: Path) -> list[dict | N
     and the similarity, too: a changed prompt makes them differ. (Newer releases of sentence-transformers write the
     length that texts are cut to into the tokenizer's file, and earlier releases of the zoo fewer fields.)"""
     both = ((saved.get("reading"), saved.get("tokenizer")), (reading_in(folder), tokenizer))
-    whole = [(said and asdict(Reading.of(said)) | said, (of or {}).get("longest")) for said, of in both]
-    return [said and said | {"max_length": said["max_length"] or longest} for said, longest in whole]
+    return [said and said | asdict(Reading.of(said).cut((of or {}).get("longest"))) for said, of in both]
 
 
 def compare_readings(saved: dict, tokenizer: dict | None, folder: Path, verdict: Verdict) -> None:

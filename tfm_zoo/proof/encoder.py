@@ -242,5 +242,6 @@ def one_ended(states: torch.Tensor, pooled: torch.Tensor | None, reading: Readin
         else:
             raise ValueError(f"pooling {name!r}: give one of {', '.join(POOLINGS)}")
     vectors = torch.cat(parts, dim=1)
-    vectors = (normalize(vectors) if reading.normalize else vectors)[:, : reading.size]
-    return normalize(vectors) if reading.normalize_shortened else vectors
+    vectors = normalize(vectors) if reading.normalize else vectors
+    shortened = vectors[:, : reading.size]
+    return normalize(shortened) if reading.normalize_shortened and shortened.shape != vectors.shape else shortened

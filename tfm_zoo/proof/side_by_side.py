@@ -112,11 +112,8 @@ def compare(
     pairs = [(name, name) for name in ones if name in others] if same else zip(ones, others, strict=False)
     comparison = Comparison([], tolerance, layers[0])
     for name, other_name in pairs:
-        values, other_values = ones[name].values, others[other_name].values
-        if name != OUTPUT and is_of_other_tokens(values, other_values):
-            continue
-        difference = distances(values, other_values).max().item()
-        comparison.steps.append(Step(name, other_name, difference, difference / largest_of(values)))
+        difference = distances(ones[name].values, others[other_name].values).max().item()
+        comparison.steps.append(Step(name, other_name, difference, difference / largest_of(ones[name].values)))
     if comparison.first:
         pair = ones[comparison.first.one], others[comparison.first.other]
         comparison.hints = [*hints_of_calls(*(state.calls for state in pair)), *hints_of_tokens(*pair, mask, tolerance)]
@@ -150,8 +147,12 @@ class Calls(TorchFunctionMode):
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         name, kwargs, given = getattr(function, "__name__", ""), kwargs or {}, args
-        if name == "_linear_pointwise":  # a packed product: inputs, weight, bias, the activation's name, _, its form
+        # A packed product may apply an activation, whose name and form are among its arguments.
+        if name == "_linear_pointwise":
             name, given = (args[3], (args[0], args[5])) if args[3] != "none" else ("linear", args)
+        elif name == "qlinear_pointwise" and args[10] != "none":
+            self.noted.append(name)
+            name, given = args[10], (args[0], args[12])
         if name in LOGGED:
             key, place, default = TOLD.get(name) or (None, 0, None)
             value = kwargs.get(key, given[place] if len(given) > place else default)
@@ -160,16 +161,13 @@ class Calls(TorchFunctionMode):
 
 
 def real(values: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-    """The states of a batch's real tokens (`(tokens, size)`), which is all that layers that skip padding compute."""
+    """The states of a batch's real tokens (`(tokens, size)`), which is all that layers that skip padding compute. What
+    all rows share, such as embeddings of positions `(1, length, size)`, is repeated for each."""
     if mask is None or values.ndim < 3:
         return values
+    if values.shape[:2] == (1, mask.shape[1]) and mask.sum() != mask.shape[1]:  # (else a row of real tokens?)
+        values = values.expand(len(mask), *values.shape[1:])
     return values[mask.bool()] if values.shape[:2] == mask.shape else values.flatten(0, 1)
-
-
-def is_of_other_tokens(values: torch.Tensor, other_values: torch.Tensor) -> bool:
-    """Whether two states hold vectors of one size, and not of the same tokens: a model that skips padding looks up a
-    position for each real token, and others one for each column of the batch."""
-    return values.shape[:-1] != other_values.shape[:-1] and values.shape[-1:] == other_values.shape[-1:]
 
 
 def distances(values: torch.Tensor, other_values: torch.Tensor) -> torch.Tensor:
@@ -194,7 +192,7 @@ def hints_of_calls(calls: list[str], other_calls: list[str]) -> list[str]:
     for kind in (TOLD_NORMS, ACTIVATIONS):
         told = [{call for call in each if call.partition("(")[0] in kind} for each in (calls, other_calls)]
         alone = [sorted(told[0] - told[1]), sorted(told[1] - told[0])]
-        if all(alone) or (any(alone) and kind is ACTIVATIONS):
+        if any(alone) and (all(told) or kind is ACTIVATIONS):
             one, other = (", ".join(names) or "nothing of the kind" for names in alone)
             hints.append(f"one calls {one}, the other {other}")
     types = [", ".join(sorted({ROUNDED[call] for call in each if call in ROUNDED})) for each in (calls, other_calls)]

@@ -79,7 +79,7 @@ class GlobalBatchSampler(Sampler[list[int]]):
         return len(self.global_batches[step])
 
     def micro_batches(self, batch: Tensor) -> list[list[int]]:
-        """This process's share of a global batch, in as few micro-batches as fit. Rather than empty, one is overfull.
+        """This process's share of a global batch, in as few micro-batches as fit, or in fewer if one would be empty.
 
         Ten examples, for two processes that take two at a time, are three parts: [0 1 2 3], [4 5 6] and [7 8 9]. The
         first process gets [0 2], [4 6] and [7 9], the second [1 3], [5] and [8].

@@ -29,7 +29,7 @@ from tfm_zoo.utils.quiet import silenced_checkpoint
 
 logger = logging.getLogger(__name__)
 
-STATE_FILE = "trainer_state.json"  # in each checkpoint; beside the best model that of its step, finally of the last
+STATE_FILE = "trainer_state.json"  # in checkpoints, and beside the best model: of its step, after the run of the last
 RESULTS_FILE = "all_results.json"  # a run that has it is finished
 UNFINISHED = ".*unfinished*"  # a glob of what is being written: `.unfinished-checkpoint-10`, `.ab12.unfinished`
 #: files that describe the others: deleted before the others are replaced, and written last
@@ -67,7 +67,7 @@ class TrainState:
     best_loss: float | None = None  # of the evaluation with the best metric
     best_step: int | None = None
     evaluations_without_gain: int = 0
-    changes: list[str] = field(default_factory=list)  # facts that differ since the run was resumed
+    changes: list[str] = field(default_factory=list)  # sentences on facts that changed when it was resumed
     log_history: list[dict[str, Any]] = field(default_factory=list)  # in the form of transformers' `TrainerState`
     identity: dict[str, Any] = field(default_factory=dict)  # what a resumed run must share
 
@@ -123,7 +123,7 @@ def facts_of_launch(accelerator: Accelerator, args: TrainingOptions) -> dict[str
 
 
 def check_identity(state: TrainState, identity: Mapping[str, Any]) -> list[str]:
-    """Refuse to continue with the checkpoint of another run; warn of facts that differ and may. Returns these."""
+    """Refuse to continue with the checkpoint of another run; warn of facts that differ and may: a sentence for each."""
     recorded = state.identity
     if gone := [name for name in GONE.split() if recorded.get(name)]:
         raise ValueError(f"resume_from_checkpoint: its run has {', '.join(gone)}, which this version does not have")

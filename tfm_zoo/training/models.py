@@ -70,7 +70,7 @@ class Head:
         self, args: TrainingOptions, drop_head: bool = False, config: PreTrainedConfig | None = None, **fields: Any
     ) -> ModelAndTokenizer:
         """The checkpoint that the options name, with these fields, and with new weights for what it lacks. `drop_head`:
-        its head is one of these. `config`: its own, if known."""
+        its head counts as lacking. `config`: its own, if known."""
         name, revision, config = args.model_name_or_path, args.model_revision, config or self.config_of_checkpoint(args)
         place = str(download(name, FILES, revision)) if revision and not Path(name).exists() else name
         if args.becomes_zoo(config):

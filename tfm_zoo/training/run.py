@@ -129,7 +129,7 @@ def trackers(args: TrainingOptions) -> list[str]:
 
 
 def asked_for(engine: str) -> bool:
-    """Whether Accelerate will start an engine: for "true" alone. (For "1" it does not, and needs `cpu=True`.)"""
+    """Whether Accelerate will start an engine: only for "true". (For "1" it starts nothing; `cpu=True` has to help.)"""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "").lower() == "true"
 
 
