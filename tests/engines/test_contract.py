@@ -121,8 +121,7 @@ def test_the_attention_call_as_engines_find_it():
 def test_a_zero_centred_norm_as_engines_find_it():
     """By the last operation before the cast: one that is not a product with `1 + weight` is that of a plain norm."""
     *_, product, _, _, _ = torch.fx.symbolic_trace(TfmZeroCenteredRMSNorm(8)).graph.nodes
-    assert product.target is operator.mul
-    assert (product.args[1].target, product.args[1].args[0]) == (operator.add, 1)
+    assert product.target is operator.mul and (product.args[1].target, product.args[1].args[0]) == (operator.add, 1)
 
 
 def test_the_scale_of_embeddings_as_engines_find_it():

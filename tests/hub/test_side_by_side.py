@@ -36,7 +36,6 @@ def test_the_zoo_and_the_official_class():
 
 
 def test_packed_products():
-    """One that applies an activation, and one whose weights are rounded."""
     official = build_tiny(BY_NAME["BertModel"], hidden_act="gelu")
     packed = tfm_zoo.pack_weights(tfm_zoo.from_official(official), "float32")
     assert type(packed.layers[1].mlp.act_fn) is nn.Identity

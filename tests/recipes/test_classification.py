@@ -100,8 +100,7 @@ def test_a_random_start_has_the_sizes_of_a_checkpoint_and_none_of_its_weights(fi
     new = {"model_name_or_path": None, "config_name": checkpoint, "tokenizer_name": checkpoint}
     tuned = finetune.prepare().model
     native, zoo = (finetune.prepare(model_class=name, **new).model for name in ("native", "zoo"))
-    assert type(native).__name__ == "BertForSequenceClassification"
-    assert zoo.num_parameters() == tuned.num_parameters()
+    assert type(native).__name__ == "BertForSequenceClassification" and zoo.num_parameters() == tuned.num_parameters()
     assert not torch.allclose(zoo.model.embeddings.embed_tokens.weight, tuned.model.embeddings.embed_tokens.weight)
     torch.testing.assert_close(tfm_zoo.from_official(native).state_dict(), zoo.state_dict(), rtol=0, atol=0)
 

@@ -72,8 +72,7 @@ def test_epochs_and_seeds_differ_and_each_holds_every_example_once_from_any_step
     assert len(every) == sampler.steps_per_epoch
     for step in range(len(every)):
         sampler.set_position(epoch=2, step=step)
-        assert list(sampler.steps(sampler)) == every[step:]
-        assert sampler.examples_in(step) == sum(map(len, every[step]))
+        assert list(sampler.steps(sampler)) == every[step:] and sampler.examples_in(step) == sum(map(len, every[step]))
 
 
 def test_batches_hold_similar_lengths_and_those_of_tokens_are_full():
