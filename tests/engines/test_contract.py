@@ -118,13 +118,10 @@ def test_the_attention_call_as_engines_find_it():
     assert ast.unparse(scaling) == "self.scaling"
 
 
-def test_a_zero_centred_norm_as_engines_find_it():
-    """By the last operation before the cast: one that is not a product with `1 + weight` is that of a plain norm."""
+def test_a_zero_centred_norm_and_the_scale_of_embeddings_as_engines_find_them():
+    """The norm by the last operation before the cast: without a product with `1 + weight` it is plain."""
     *_, product, _, _, _ = torch.fx.symbolic_trace(TfmZeroCenteredRMSNorm(8)).graph.nodes
     assert product.target is operator.mul and (product.args[1].target, product.args[1].args[0]) == (operator.add, 1)
-
-
-def test_the_scale_of_embeddings_as_engines_find_it():
     assert base_model("sinusoidal").get_input_embeddings().embed_scale == 32**0.5
     assert not hasattr(base_model("GPT2").get_input_embeddings(), "embed_scale")
 

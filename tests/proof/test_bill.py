@@ -10,6 +10,8 @@ from datasets import Dataset, DatasetDict
 
 from tfm_zoo import TfmBertForSequenceClassification, TfmBertModel, pack_weights
 from tfm_zoo.hub import push
+from tfm_zoo.hub.model_card import MARK
+from tfm_zoo.hub.pushing import card_of_folder
 from tfm_zoo.proof.bill import allowed_drop, bill_of, rank_correlation
 
 from ..command import tfm_zoo
@@ -83,6 +85,8 @@ def test_pack_weights_measures_by_itself(tmp_path):
     model.save_pretrained(tmp_path / "model")
     bill = bill_of_folder(tmp_path / "model")
     assert 0.9 < bill["least_cosine"] < 1 and bill["measured_on"] == "32 sequences of up to 32 drawn tokens"
+    config = pack_weights(tiny_model(TfmBertModel), "int8", calibrate=[batch] * 16, least_cosine=0).config
+    assert config.quantization_config.bill["measured_on"] == "16 texts given to calibrate"  # the held-out batches
     assert pack_weights(tiny_model(TfmBertModel), "float32").config.to_dict().get("quantization_config") is None
 
 
@@ -96,6 +100,8 @@ def test_a_push_refuses_what_lost_too_much(tmp_path):
     assert "int4 lost" in said and "nothing was pushed" in said
     for folder, drop in (("int4", "99%"), ("float32", "0")):  # it goes on
         assert "max_drop" not in tfm_zoo("push", tmp_path / folder, "user/model", "--max_drop", drop, code=1)
+    (tmp_path / "int4/README.md").write_text(MARK.format("int4") + "It is the checkpoint, bit for bit.")
+    assert "What rounding costs" in str(card_of_folder(tmp_path / "int4", "user/model"))  # another card is sent
     edit(tmp_path / "int4", "config.json", quantization_config={"quant_method": "tfm_zoo", "dtype": "int4"})
     with pytest.raises(ValueError, match="does not say what rounding has cost it"):
         push(tmp_path / "int4", "user/model", max_drop=0.5)
@@ -107,6 +113,8 @@ def test_figures():
     assert [allowed_drop(text) for text in ("0.5%", "0.005", "0", "100%")] == [0.005, 0.005, 0, 1]
     one = torch.tensor([3.0, 1.0, 2.0, 5.0])
     assert rank_correlation(one, one * 7 + 1) == pytest.approx(1) and rank_correlation(one, -one) == pytest.approx(-1)
+    logits = torch.tensor([[3.0, -3.0], [0.1, -0.1]])  # the second text is in doubt: its sign says little
+    assert bill_of(logits, logits + torch.tensor([[0.0, 0.0], [-0.2, 0.2]]), "x")["least_cosine"] > 0.99
     rows = torch.randn(9, 20)
     assert bill_of(rows, rows * 3, "x") == {"cosine": 1, "least_cosine": 1, "rank_correlation": 1, "measured_on": "x"}
     assert bill_of(rows, torch.cat((-rows[:1], rows[1:])), "rows")["least_cosine"] == -1

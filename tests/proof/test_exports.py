@@ -11,6 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from tfm_zoo.proof import engines, exports, record
+from tfm_zoo.proof.exports import Pair, drift_of
 from tfm_zoo.proof.reading import Reading
 from tfm_zoo.proof.reference import Reference
 from tfm_zoo.utils.quiet import silenced_export
@@ -145,6 +146,13 @@ def test_vectors_without_length_1(tmp_path):
     engine.shown, engine.inputs = {"token_embeddings": "last_hidden_state"}, ("input_ids", "attention_mask")
     said = judged(tmp_path, "model", engine)
     assert "sentence_embedding within 0 (least cosine 1.000000) of" in said and "it reads no token types" in said
+
+
+def test_a_classifier_in_doubt():
+    """Rounding counts as a share of what logits usually are, where they are small."""
+    found, expected = ({"logits": torch.tensor([[one, 0.0]])} for one in (0.0, 0.1))
+    pair, names = Pair({"attention_mask": torch.ones(1, 9)}, found, expected), {"logits": "logits"}
+    assert drift_of(pair, names)["logits"] == 1 and drift_of(pair, names, sizes={"logits": 2.0})["logits"] < 0.06
 
 
 @pytest.mark.slow

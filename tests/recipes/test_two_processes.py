@@ -135,6 +135,8 @@ def test_what_else_one_process_leaves(one, two):
     assert translations[0] == translations[1] and translations[1].count("\n") == 13
     weights = [load_file(folder / "documents" / "model.safetensors") for folder in (one, two["cpu"])]
     torch.testing.assert_close(*weights, rtol=0, atol=1e-6)
+    same_history(log_of(two["cpu"] / "machine 0"), log_of(one / "classifier"))
+    assert not (two["cpu"] / "machine 1").exists()  # one of two machines has the results
 
 
 def test_a_run_goes_on_with_another_number_of_processes(jobs, one, two, tmp_path, caplog):
@@ -146,11 +148,6 @@ def test_a_run_goes_on_with_another_number_of_processes(jobs, one, two, tmp_path
     assert warned.count("Continuing with num_processes 2, which was 1") == 1
     for name, folder in {"documents": copy, "downwards": two["cpu"] / "goes on"}.items():
         same_history(log_of(folder), log_of(one / name))
-
-
-def test_one_of_two_machines_has_the_results(one, two):
-    same_history(log_of(two["cpu"] / "machine 0"), log_of(one / "classifier"))
-    assert not (two["cpu"] / "machine 1").exists()
 
 
 @EVERY_ENGINE

@@ -124,8 +124,8 @@ def warn_of_sentence_files(model: TfmPreTrainedModel, folder: Path) -> None:
 def warn_of_card(model: TfmPreTrainedModel, folder: Path) -> None:
     """Warns if a packed model is saved beside a card that the zoo wrote, of what was there before."""
     if is_packed(model) and (folder / CARD).is_file() and source_of((folder / CARD).read_text("utf-8", "replace")):
-        advice = "Edit it and remove its first line of comment; or delete it before `tfm-zoo push`, which writes one"
-        logger.warning(f"{folder / CARD} was written before these packed weights, and may be untrue of them. {advice}.")
+        advice = "`tfm-zoo push` sends another one"
+        logger.warning(f"{folder / CARD} was written before these packed weights, and may be untrue of them: {advice}.")
 
 
 def save_whole(

@@ -22,6 +22,7 @@ def rows_of(model: nn.Module, batches: Iterable[dict[str, torch.Tensor]]) -> tor
     found = []
     for batch in batches:
         outputs, mask = model(**batch), batch.get("attention_mask")
+        mask = torch.ones_like(batch["input_ids"]) if mask is None and "input_ids" in batch else mask
         if "decoder_input_ids" in batch:
             mask = torch.ones_like(batch["decoder_input_ids"])
         name = next(name for name in OUTPUTS if outputs.get(name) is not None)
@@ -65,11 +66,13 @@ def drawn(model: nn.Module) -> Iterator[dict[str, torch.Tensor]]:
 def bill_of(before: torch.Tensor, after: torch.Tensor, measured_on: str) -> dict[str, Any]:
     """What has become of outputs, `(sequences, size)` each: their cosines, and whether they stay in the same order.
 
-    `rank_correlation` (Spearman's) is that of the similarities of all pairs of sequences or, of a few logits, of these.
+    Cosines are of each sequence's vector or, of a few logits, of each logit over all sequences. `rank_correlation`
+    (Spearman's) is that of the similarities of all pairs of sequences or, of a few logits, of these.
     """
-    one, other = normalize(before.double()), normalize(after.double())
+    are_few = before.shape[1] <= FEW
+    one, other = (normalize((each.T if are_few else each).double()) for each in (before, after))
     cosines = (one * other).sum(1)
-    if before.shape[1] > FEW and len(before) > 2:
+    if not are_few and len(before) > 2:
         rows, columns = torch.triu_indices(len(one), len(one), offset=1)
         ranked = [(each @ each.T)[rows, columns] for each in (one, other)]
     else:

@@ -1,6 +1,6 @@
 """Whether an export computes what the model computes that it was made from, and what it has lost if not."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,11 +11,11 @@ from torch.nn.functional import cosine_similarity
 from ..converters.errors import ConversionError
 from ..converters.kinds import check_is_model, file_of_export
 from ..converters.sources import MANIFEST
-from ..utils.quiet import silenced_loading
+from ..utils.quiet import silenced_loading, silenced_trying
 from . import comparisons
 from .beside import compare_beside
 from .comparisons import QUANTISED_TOLERANCE, TOLERANCE
-from .contents import read_json
+from .contents import has_tokenizer, read_json
 from .engines import Engine, open_export
 from .fingerprints import fixed_inputs, given, sample
 from .origin import origin_of
@@ -30,6 +30,8 @@ ALIASES = {"token_embeddings": "last_hidden_state", "sentence_embeddings": SENTE
 CACHES = ("present", "past_key_values")
 #: what it means that an output is missing
 LOST = {"pooler_output": "the pooler was lost", "last_hidden_state": "the states of tokens were lost"}
+#: texts for which outputs are as large as usual
+TEXTS = ("I liked it very much: it was wonderful from the first page to the last.", "A waste of time and of money.")
 #: how many times nearer an export has to come without a part for that to be what it has lost, and how near is the same
 NEARER, NOISE = 4, 1e-5
 
@@ -81,7 +83,8 @@ def verify_export(
     if reference.gives_vectors and engine.inputs and "token_type_ids" not in engine.inputs:
         verdict.warnings.append("it reads no token types: right for single texts, which have type 0 alone")
         batches = [{name: each[name] for name in each if name != "token_type_ids"} for each in batches]
-    compare_outputs(engine, reference, batches, verdict)
+    sizes = usual_sizes(reference, folder) if engine.dtype in QUANTISED_TOLERANCE else {}
+    compare_outputs(engine, reference, batches, sizes, verdict)
     return verdict
 
 
@@ -97,6 +100,17 @@ def load(folder: Path, trust_remote_code: bool) -> Reference:
     except (FileNotFoundError, ValueError):  # modules that are not read, or lost: states alone are compared
         reading = None
     return Reference(model, reading)
+
+
+def usual_sizes(reference: Reference, folder: Path) -> dict[str, float]:
+    """The largest value of each output of a model of texts, for `TEXTS`, if it has a tokenizer. For drawn tokens, a
+    classifier may be in doubt: its logits are small then, and what rounding does to them is not."""
+    if not has_tokenizer(folder) or reference.has_two_sides:
+        return {}
+    with silenced_trying():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    found = [reference(dict(tokenizer(text, return_tensors="pt"))) for text in TEXTS]
+    return {name: max(outputs[name].abs().max().item() for outputs in found) for name in found[0]}
 
 
 def recorded_inputs(
@@ -154,8 +168,10 @@ class Pair(NamedTuple):
         return self.inputs["input_ids"].shape[1]
 
 
-def compare_outputs(engine: Engine, reference: Reference, batches: Sequence[Tensors], verdict: Verdict) -> None:
-    """Compares outputs for inputs of several lengths; names what was lost."""
+def compare_outputs(
+    engine: Engine, reference: Reference, batches: Sequence[Tensors], sizes: dict[str, float], verdict: Verdict
+) -> None:
+    """Compares outputs for inputs of several lengths; names what was lost. `sizes`: see [`usual_sizes`]."""
     bound = (TOLERANCE | QUANTISED_TOLERANCE)[engine.dtype]
     pairs, failed = [], None
     for inputs in batches:
@@ -175,14 +191,14 @@ def compare_outputs(engine: Engine, reference: Reference, batches: Sequence[Tens
     note_missing(reference, names, verdict)
     if unknown := [name for name in pairs[0].found if name not in names and not name.startswith(CACHES)]:
         verdict.warnings.append(f"outputs that the model does not have: {', '.join(unknown)}")
-    drifts = [drift_of(pair, names) for pair in pairs]
+    own_drifts, drifts = ([drift_of(pair, names, sizes=each) for pair in pairs] for each in ({}, sizes))
     drift = {name: max(each[name] for each in drifts) for name in drifts[0]}
     verdict.figures |= {"drift": drift, "tolerance": bound, "dtype": engine.dtype, "engine": engine.title}
     verdict.figures["lengths"] = [pair.length for pair in pairs]
     cosine = least_cosine(pairs, names)
     of_vectors = "" if cosine is None else f" (least cosine {cosine:.6f})"
     verdict.figures |= {} if cosine is None else {"cosine": cosine}
-    if lost := find_lost(reference, pairs, drifts, names):
+    if lost := find_lost(reference, pairs, own_drifts, names):
         verdict.differences.append(lost)
     else:
         allowed = f"{engine.dtype} allows {bound:g}"
@@ -268,15 +284,18 @@ def matched(found: Tensors, expected: Tensors) -> dict[str, str]:
     return names
 
 
-def drift_of(pair: Pair, names: dict[str, str], expected: Tensors | None = None) -> dict[str, float]:
+def drift_of(
+    pair: Pair, names: dict[str, str], expected: Tensors | None = None, sizes: Mapping[str, float] = {}
+) -> dict[str, float]:
     """How far the outputs of an export are from those of the model, or from others that are `expected`, as a share of
-    the largest value of each."""
+    the largest value of each, or of its usual size if that is larger."""
     expected, mask, drifts = expected or pair.expected, pair.inputs["attention_mask"], {}
     for name, known in names.items():
         one, other = (real(values, mask) for values in (expected[known], pair.found[name].float()))
         difference = float("inf")
         if one.shape == other.shape:
-            difference = (one - other).abs().max().item() / (one.abs().max().item() or 1)
+            largest = max(one.abs().max().item(), sizes.get(known, 0.0)) or 1
+            difference = (one - other).abs().max().item() / largest
         drifts[known] = difference if difference == difference else float("inf")
     return drifts
 

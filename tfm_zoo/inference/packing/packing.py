@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from ...models.pretrained import TfmPreTrainedModel
 from .attention import CpuAttention
-from .calibration import Given, batches_of, calibrate_layers
+from .calibration import Batch, Given, batches_of, calibrate_layers
 from .compiling import compile_steps, is_generator
 from .configuration import DTYPES, TfmQuantizationConfig, mark
 from .linear import JoinedLinear, PackedLinear, is_packed
@@ -147,10 +147,11 @@ def pack_weights(
     if compile:
         compile_steps(model)
     is_quantised = dtype in DTYPES and isinstance(model, PreTrainedModel)
-    before = outputs_of(model) if is_quantised else None
+    judges = batches and not model.config.is_encoder_decoder and (batches.held_out or batches.batches)
+    before = outputs_of(model, judges) if is_quantised else None
     chosen = pack_layers(model, dtype, batches, least_cosine)
     if is_quantised:
-        mark(model, TfmQuantizationConfig(dtype, **chosen, bill=bill_beside(model, before)))
+        mark(model, TfmQuantizationConfig(dtype, **chosen, bill=bill_beside(model, judges, before)))
     return model
 
 
@@ -178,23 +179,28 @@ def pack_layers(
     return chosen
 
 
-def outputs_of(model: PreTrainedModel) -> torch.Tensor | None:
-    """What a model computes for drawn tokens; `None` for one that reads something else."""
+def outputs_of(model: PreTrainedModel, batches: list[Batch] | None) -> torch.Tensor | None:
+    """What a model computes for these batches, or else for drawn tokens; `None` for one that reads something else."""
     from ...proof.bill import drawn, rows_of
 
     try:
-        return rows_of(model, drawn(model))
+        return rows_of(model, batches or drawn(model))
     except Exception as error:  # a model that cannot be tried so is still worth packing
         logger.info(f"What rounding costs this {type(model).__name__} was not measured: {error!r}")
         return None
 
 
-def bill_beside(model: PreTrainedModel, before: torch.Tensor | None) -> dict[str, Any] | None:
+def bill_beside(
+    model: PreTrainedModel, batches: list[Batch] | None, before: torch.Tensor | None
+) -> dict[str, Any] | None:
     """What rounding has cost, beside the outputs of before."""
     from ...proof.bill import DRAWN, LENGTH, bill_of
 
-    after = None if before is None else outputs_of(model)
-    return None if after is None else bill_of(before, after, f"{DRAWN} sequences of up to {LENGTH} drawn tokens")
+    after = None if before is None else outputs_of(model, batches)
+    if after is None:
+        return None
+    drawn = f"{DRAWN} sequences of up to {LENGTH} drawn tokens"
+    return bill_of(before, after, f"{len(after)} texts given to calibrate" if batches else drawn)
 
 
 def fastest(model: nn.Module) -> str:
