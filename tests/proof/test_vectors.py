@@ -77,9 +77,9 @@ def swap(at: SimpleNamespace) -> None:
         shutil.move(at.store / old, at.store / new)
 
 
-def edit_row(at: SimpleNamespace, column: str) -> None:
+def edit_row(at: SimpleNamespace, column: str, row: int = 7) -> None:
     rows = pd.read_parquet(at.store / PARTS[2])
-    rows.at[7, column] = -rows.at[7, column] if column == "embedding" else "Something else"
+    rows.at[row, column] = -rows.at[row, column] if column == "embedding" else "Something else"
     rows.to_parquet(at.store / PARTS[2])
 
 
@@ -227,6 +227,13 @@ def test_texts_that_the_store_does_not_hold(root, tmp_path, keep_texts, monkeypa
     pd.DataFrame({"text": ["Other", *texts()[1:]]}).to_parquet(tmp_path / "texts.parquet")
     if keep_texts:
         assert "still fit" in verified(tmp_path / "out")
+        edit_row(SimpleNamespace(store=tmp_path / "out"), "embedding", row=8)
+        assert "fit in 17 of the 40 changed rows of part-000002.parquet, whose t" in verified(tmp_path / "out", code=1)
+        out = embed(root / "bert", root / "texts.parquet", tmp_path / "whole", keep_texts=True)
+        edit(out, IN_FOLDER, texts={"kept": "here"})  # as earlier versions wrote it; the store holds all texts
+        assert "not compared" not in verified(out)
+        edit_row(SimpleNamespace(store=out), "text")
+        assert "the text and the vector do not fit in row 87" in verified(out, code=1)
         return
     assert "the text is not the one that was embedded in row 0" in verified(tmp_path / "out", code=1)
 

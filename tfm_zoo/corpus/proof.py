@@ -98,9 +98,9 @@ def seal(
         )
     place = {"column": about["text_column"]}
     if not with_texts:
-        place = {"corpus": with_whole_paths(source), "shards": about["shards"]}
+        place = {"kept": "here"} if keep_texts else {"corpus": with_whole_paths(source), "shards": about["shards"]}
     proof = described_proof(encoder, reader.source, reader.loading.get("revision"), reading, computed)
-    proof |= {"texts": {"kept": "here"} if keep_texts else place, "vector_column": VECTORS, "parts": parts}
+    proof |= {"texts": place, "vector_column": VECTORS, "parts": parts}
     write_proof(proof | about_canaries(encoder, canaries, texts, stored, reading, fit, keep_texts), path)
     folder.remove_notes()
 

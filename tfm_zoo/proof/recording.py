@@ -87,7 +87,8 @@ def record_vectors(
         texts: where the texts are, if they are not in the file; `read_texts` reads them from there.
         prompt: a text that was put before each, if the model's files do not name it.
         max_length: tokens to which texts were cut, if the model's files say another number.
-        keep_texts: whether the proof keeps the texts of its rows. Else they are read again when it is verified.
+        keep_texts: whether the proof keeps the texts of its rows, which serve if the file does not hold them. Else
+            they are read again when it is verified.
         rows: how many rows are kept in the proof.
         output: the file to write; by default `_proof.json` in the folder, or `FILE.proof.json` beside the file.
         revision, token: of a model on the Hub.
@@ -127,7 +128,7 @@ def record_vectors(
     except ValueError as error:
         raise (in_another_order(encoder, says, store, chosen, canaries, stored) or error) from None
     proof = {
-        "texts": {"kept": "texts"} if keep_texts else texts or {"column": store.text_column},
+        "texts": ({"kept": "texts"} if keep_texts else texts) if texts else {"column": store.text_column},
         "vector_column": None if store.is_array else store.vector_column,
         "parts": parts,
         **about_canaries(encoder, chosen, canaries, stored, reading, fit, keep_texts),

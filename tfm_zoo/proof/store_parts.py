@@ -92,12 +92,13 @@ def compare_parts(
     suspects, lost, others = [], [numbers[name] for name in recorded.keys() - parts.keys()], 0
     for name in now:
         known, first = len(verdict.differences), numbers[name].start
-        blocks, kept = compare_part(name, recorded, now, first, verdict)
+        typed = "" if "error" in now[name] else another_type(saved, store, parts[name])
+        blocks, kept = compare_part(name, recorded, now, first, typed, verdict)
         others += len(verdict.differences) > known
         is_short = now[name].get("rows", 0) < recorded[name]["rows"]
-        if is_short and "kept" in saved["canaries"]:  # its texts have the numbers of earlier rows
+        if is_short and "kept" in saved["texts"]:  # these texts have the numbers of earlier rows
             blocks = []
-        are_all = sum(map(len, blocks)) == now[name].get("rows") and not is_short
+        are_all = sum(map(len, blocks)) == now[name].get("rows") and not is_short and not typed
         if blocks and are_all and is_exchanged(saved, store, blocks, first):
             verdict.differences[-1:] = [what_was_exchanged(saved, store, parts[name], first)]
             kept = 0
@@ -121,10 +122,11 @@ def digests_now(store: Store, part: Path, before: dict[str, Any]) -> dict[str, A
 
 
 def compare_part(
-    name: str, recorded: dict[str, Any], now: dict[str, Any], first: int, verdict: Verdict
+    name: str, recorded: dict[str, Any], now: dict[str, Any], first: int, typed: str, verdict: Verdict
 ) -> tuple[list[range], int]:
     """Says what has become of a part that was changed. Returns the blocks of rows that are others, counted in the part;
-    and how many of its first rows have the numbers that were recorded. `first`: the number of its first row.
+    and how many of its first rows have the numbers that were recorded. `first`: the number of its first row; `typed`:
+    what is said of vectors of another type, in place of their blocks.
     """
     before, found = recorded[name], now[name]
     if "error" in found:
@@ -142,10 +144,11 @@ def compare_part(
     kinds = ("vectors", *(["texts"] if "texts" in before else []))
     blocks = {kind: [*differing(before[kind], found[kind], found["rows"])] for kind in kinds}
     are_as_recorded = not any(blocks.values())
+    types = [typed] if typed and sum(map(len, blocks["vectors"])) == found["rows"] else []
     intact = min((rows.start for ranges in blocks.values() for rows in ranges), default=found["rows"])
     said += f", the first {intact:,} as recorded" if intact else ""
     if found["rows"] < before["rows"]:
-        verdict.differences.append(f"rows are gone: {said}; {ANEW}")
+        verdict.differences += [f"rows are gone: {said}; {ANEW}", *types]
         return [range(intact, found["rows"])], intact
     if has_grown:
         verdict.differences.append(f"{said}; {ANEW}")
@@ -153,32 +156,37 @@ def compare_part(
         verdict.warnings.append(f"part {name} was written anew, with the same rows")
     if are_as_recorded:
         return [], before["rows"]
+    verdict.differences += types
     changes = []
-    for kind, ranges in blocks.items():
+    for kind, ranges in [*blocks.items()][len(types) :]:
         spans = [f"{first + rows.start:,} to {first + rows.stop - 1:,}" for rows in ranges]
         more = f" and {len(spans) - 3} more places" if len(spans) > 3 else ""
         changes += [f"{kind} among rows {', '.join(spans[:3])}{more}"] if spans else []
-    verdict.differences.append(f"part {name} was changed: {' and '.join(changes)}")
+    verdict.differences += [f"part {name} was changed: {' and '.join(changes)}"] if changes else []
     return sorted({*blocks["vectors"], *blocks.get("texts", ())}, key=lambda rows: rows.start), before["rows"]
 
 
 def is_exchanged(saved: dict[str, Any], store: Store, blocks: Sequence[range], first: int) -> bool:
-    """Whether a part whose blocks have all changed holds other vectors throughout, or another type: the proof's rows in
-    it do."""
+    """Whether a part whose blocks have all changed holds other vectors throughout: the proof's rows in it do."""
     canaries, inside = saved["canaries"], range(first, first + blocks[-1].stop)
     places = [place for place, row in enumerate(canaries["rows"]) if row in inside]
     now, kept = store.vectors([canaries["rows"][place] for place in places]), unpacked(canaries)
     pairs = [(now[canaries["rows"][place]], kept[place]) for place in places]
-    return len(pairs) > 1 and not any(one.dtype == other.dtype and np.array_equal(one, other) for one, other in pairs)
+    return len(pairs) > 1 and not any(np.array_equal(one, other) for one, other in pairs)
+
+
+def another_type(saved: dict[str, Any], store: Store, part: Path) -> str:
+    """What is said of a part whose vectors have another type, if they do."""
+    held = unpacked(saved["canaries"]).dtype
+    holds = next((vectors.dtype for _, vectors in store.tables(part)), held)
+    return f"part {part.name} holds {holds} now, and held {held}" if holds != held else ""
 
 
 def what_was_exchanged(saved: dict[str, Any], store: Store, part: Path, first: int) -> str:
-    """What is said of a part whose vectors are all others: that their type is another one, that their order is, or just
-    that. `first`: the number of its first row."""
+    """What is said of a part whose vectors are all others: that their order is, or just that. `first`: the number of
+    its first row."""
     kept, found, count = unpacked(saved["canaries"]), {}, 0
     for _, vectors in store.tables(part):
-        if vectors.dtype != kept.dtype:
-            return f"part {part.name} holds {vectors.dtype} now, and held {kept.dtype}"
         found |= {vector.tobytes(): first + count + place for place, vector in enumerate(vectors)}
         count += len(vectors)
         if count >= SEARCHED:

@@ -1,6 +1,7 @@
 """The texts that vectors were made of: those of the proof's rows, and all of them."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ..converters.kinds import CORPUS
@@ -11,11 +12,25 @@ from .stores import Store
 from .verdict import Verdict
 
 
+def place_of_texts(saved: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Where the texts are, as a proof says. Earlier versions left out the column where the proof keeps some texts, too:
+    it is in `_corpus.json`."""
+    about = folder / CORPUS
+    if "kept" in saved["texts"] and are_in_parts(saved) and about.is_file():
+        return {"column": read_json(about)["text_column"]}
+    return saved["texts"]
+
+
+def are_in_parts(saved: dict[str, Any]) -> bool:
+    """Whether the parts hold the texts, too, so that their digests are compared."""
+    return all("texts" in part for part in saved["parts"].values())
+
+
 def texts_again(
     saved: dict[str, Any], store: Store, tried: Sequence[int], read_texts: ReadTexts | None, verdict: Verdict
 ) -> dict[int, str]:
-    """The texts of the proof's rows that are as they were, by their places in the proof: those that it keeps, or of the
-    store, or read again from where they came. Notes those that are others. `tried`: the places."""
+    """The texts of the proof's rows that are as they were, by their places in the proof: of the store, or those that it
+    keeps, or read again from where they came. Notes those that are others. `tried`: the places."""
     canaries, place, count = saved["canaries"], saved["texts"], sum(part["rows"] for part in saved["parts"].values())
     was = {canaries["rows"][each]: canaries["texts"][each] for each in tried}
     numbers = [*was]
@@ -39,14 +54,14 @@ def texts_again(
 
 
 def texts_at(rows: Sequence[int], saved: dict[str, Any], store: Store, read_texts: ReadTexts | None) -> dict[int, str]:
-    """The texts of these rows, which are sorted, by row; those of rows that are gone, or that a proof with texts does
-    not keep, are left out."""
+    """The texts of these rows, which are sorted, by row: of the store if it holds them, or those that the proof keeps,
+    or read again. Rows that are gone are left out, and those whose texts the proof does not keep."""
     canaries, place = saved["canaries"], saved["texts"]
-    if "kept" in canaries:
-        kept = dict(zip(canaries["rows"], canaries["kept"], strict=True))
-        return {row: kept[row] for row in rows if row in kept}
     if "column" in place:
         found = store.texts(rows)
+    elif "kept" in place:
+        kept = dict(zip(canaries["rows"], canaries["kept"], strict=True))
+        return {row: kept[row] for row in rows if row in kept}
     elif read_texts is None:
         raise ValueError(f"the texts of {store.path} are neither in it nor in its proof: they are in {place}.")
     else:
@@ -61,7 +76,7 @@ def compare_all_texts(
     """Compares all texts with their digest if they are not in the store, and `digest_texts` reads them. Returns what is
     said of them where nothing differs. `tried`: how many rows were compared one by one."""
     place, count = saved["texts"], sum(part["rows"] for part in saved["parts"].values())
-    if "column" in place or tried == count:
+    if are_in_parts(saved) or tried == count:
         return ""
     about = store.path / CORPUS
     was = read_json(about).get("texts") if "shards" in place and about.is_file() else place.get("digest")

@@ -24,7 +24,7 @@ from .reading import Reading, made_otherwise, named, sentences
 from .recording import DigestTexts, ReadTexts
 from .sentence_files import MODULES
 from .store_parts import Suspect, compare_parts, find_parts
-from .stored_texts import compare_all_texts, row_numbers, texts_again, texts_at
+from .stored_texts import compare_all_texts, place_of_texts, row_numbers, texts_again, texts_at
 from .stores import Store, unfinished
 from .trials import nearest
 from .verdict import Verdict
@@ -85,6 +85,7 @@ def verify_vectors(
         verdict.warnings += [f"{source} also holds {listed(unread)}, not looked at: verify each"] if unread else []
     if not (parts := find_parts(place, saved, verdict)):
         return verdict
+    saved["texts"] = place_of_texts(saved, place)
     store = Store(place, saved.get("vector_column"), saved["texts"].get("column"))
     suspects, lost = compare_parts(saved, store, parts, verdict, whole)
     name = model or saved["source"]
@@ -168,13 +169,15 @@ def try_rows(
     verdict: Verdict,
 ) -> None:
     """Says whether the texts and the vectors in changed blocks of rows fit, and names rows that do not. Of many rows,
-    some are tried."""
-    reading = Reading.of(saved["reading"])
+    some are tried; where the proof alone has texts, all that it keeps."""
+    reading, are_kept = Reading.of(saved["reading"]), "kept" in saved["texts"]
     for suspect in suspects:
         every = [row for rows in suspect.blocks for row in rows]
-        tried = every if len(every) <= TRIED else [every[place] for place in places(len(every), MANY)]
-        texts, vectors = texts_at(tried, saved, store, read_texts), store.vectors(tried)
-        rows = sorted(texts.keys() & vectors.keys())
+        all_are_tried = are_kept or len(every) <= TRIED
+        tried = every if all_are_tried else [every[place] for place in places(len(every), MANY)]
+        texts = texts_at(tried, saved, store, read_texts)
+        vectors = store.vectors([row for row in tried if row in texts])
+        rows = sorted(vectors)
         if not rows:
             continue
         stored, made = np.stack([vectors[row] for row in rows]), encoder.vectors([texts[row] for row in rows], reading)
@@ -186,6 +189,10 @@ def try_rows(
             more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
             one = "row" if len(wrong) == 1 else "rows"
             verdict.differences.append(f"the text and the vector do not fit in {one} {', '.join(shown)}{more}{of}")
+        elif are_kept and of:
+            fitting = f"text and vector fit in {len(rows)} of the {len(every):,} changed rows of {suspect.part}"
+            known = f"{fitting}, whose texts the proof keeps ({fit}); the others were not tried"
+            verdict.differences.append(known)
         else:
             tried_rows = f"{len(rows)} of its changed rows"
             verdict.differences.append(f"text and vector fit in {suspect.part}: {tried_rows} embedded again ({fit})")
