@@ -39,8 +39,7 @@ class Forks:
     def run(
         self, command: list[object], env: Mapping[str, str] = os.environ, input="", check=False, timeout=600, **_
     ) -> subprocess.CompletedProcess:
-        """Runs `[python, script, *arguments]` or `[python, "-c", program, *arguments]`; kills it after `timeout`
-        seconds."""
+        """Runs `[python, script or "-c", program, *arguments]`; kills it after `timeout` seconds."""
         with TemporaryDirectory() as folder:
             Path(folder, "stdin").write_text(input)
             places = {"streams": folder, "cwd": os.getcwd()}

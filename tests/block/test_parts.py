@@ -39,8 +39,7 @@ def sinusoid(kind: str, position: int, channel: int, width: int) -> float:
 
 @pytest.mark.parametrize("kind", ["interleaved", "halves", "tensor2tensor"])
 def test_sinusoidal_positions(kind):
-    """Of any length, in a table of one size: processes that train together send each other their buffers, and one that
-    grew in one of them would end all."""
+    """Of any length, in a table of one size: it is a buffer, which processes that train together send each other."""
     config = tiny_config(hidden_size=16, position_embedding_type="sinusoidal", sinusoid_type=kind)
     positions, places = TfmSinusoidalPositions(config), [*range(600), 4000]
     wanted = [[sinusoid(kind, position, channel, 16) for channel in range(16)] for position in places]

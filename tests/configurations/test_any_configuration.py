@@ -274,8 +274,7 @@ def test_step_by_step_as_at_once_with_a_source(fields, attention, side, first):
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: head.__name__)
 def test_every_weight_learns(head):
-    """No parameter of the default architecture is left out of the graph. (The bias of a score that choices are compared
-    by cancels out.)"""
+    """All parameters of the default architecture are in the graph. (A bias of scores of choices cancels out.)"""
     grads = gradients(tiny_model(head, **NO_DROPOUT).train(), ragged_batch(head, labels=True))
     if head is tfm_zoo.TfmBertForMultipleChoice:
         del grads["classifier.bias"]

@@ -1,5 +1,4 @@
-"""A reader follows a document: first its commands, except trainings, then its Python, in a fresh process; links lead
-somewhere, every option is named as its parser has it, the Hub accepts the metadata of cards, and notebooks learn."""
+"""Commands and Python of documents run, links lead somewhere, options are the parsers', and notebooks learn."""
 
 import io
 import json

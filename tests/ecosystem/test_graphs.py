@@ -1,5 +1,4 @@
-"""Compiled models compute what the eager ones do. A graph keeps the padding; blocks that are compiled one by one never
-see it. (`test_onnx.py` exports.)"""
+"""Compiled models compute what eager ones do. A graph keeps padding; blocks compiled one by one never see it."""
 
 import shutil
 
@@ -25,8 +24,7 @@ def one_layer(head: type, **fields):
 
 
 def computed(model, batch: dict) -> tuple[dict, dict]:
-    """The outputs, at real tokens alone where there is one for each token (of the source); in training, all gradients,
-    too."""
+    """The outputs, at real tokens (of the source) where there is one for each token; in training, all gradients."""
     with torch.set_grad_enabled(model.training):
         outputs, mask = model(**batch), ragged_mask().bool()
     if model.training:

@@ -1,5 +1,4 @@
-"""Trainers of transformers, trl and sentence-transformers compute of a zoo model what they do of the official one, and
-no padding."""
+"""Trainers of transformers, trl and sentence-transformers compute what they do of the official model, unpadded."""
 
 import pytest
 import torch

@@ -79,8 +79,7 @@ def test_opacus_finds_the_gradient_of_each_example(name, more, options):
 
 @pytest.mark.parametrize("name", ["BertForMaskedLM", "LlamaForCausalLM", "MarianMTModel"])
 def test_gradients_as_functions(name):
-    """Of a ragged batch, and of each example (without a mask, and but for an encoder-decoder, whose mask is made of
-    the ids)."""
+    """Of a ragged batch, and of each example (without a mask, but for an encoder-decoder, which makes one of ids)."""
     model = both(name)[1].train()
     parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
 

@@ -30,8 +30,7 @@ FULL_SIZE = {
     "smollm-135m": ("LlamaForCausalLM", FEW_WORDS_OF_LLAMA),
     "opus-mt": ("MarianMTModel", FEW_WORDS | {"pad_token_id": 3, "decoder_start_token_id": 3}),
 }
-#: other stacks, which differ in what tiny sizes show, too: `-m by_hand` runs them, each in up to 14 GB. The largest
-#: have fewer layers.
+#: other stacks, which `-m by_hand` runs, each in up to 14 GB; the largest have fewer layers
 MORE_FULL_SIZE = {
     **{"roberta-base": ("RobertaForMaskedLM", {}), "distilbert-base": ("DistilBertForMaskedLM", {})},
     **{"albert-base-v2": ("AlbertForMaskedLM", {}), "electra-small": ("ElectraForMaskedLM", {})},

@@ -1,5 +1,4 @@
-"""A zoo checkpoint is loaded by transformers alone, from a folder and from the Hub: it gives the same there, is
-fine-tuned there, and comes back."""
+"""transformers alone loads a zoo checkpoint, from a folder and from the Hub, trains it, and gives it back."""
 
 import os
 import shutil

@@ -109,8 +109,7 @@ def test_it_is_named(change, acts, message, folder):
 
 
 def test_links_that_are_sound(folder):
-    """Those that trackers of trainings leave, which are not read; and those of the Hub's cache, which the manifest that
-    is written does not follow."""
+    """Those of trackers, which are not read; and those of the Hub's cache, which the manifest does not follow."""
     (folder / "wandb" / "run-1").mkdir(parents=True)
     (folder / "wandb" / "latest-run").symlink_to("run-1")
     assert verify(folder, code_only=True).ok

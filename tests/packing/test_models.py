@@ -1,5 +1,4 @@
-"""Packed models, with compiled decoding steps too: the tokens of the model that was packed, nearly its outputs, less
-memory; and what is refused."""
+"""Packed models give the tokens and nearly the outputs of the model that was packed, with less memory."""
 
 import copy
 import shutil

@@ -1,5 +1,4 @@
-"""The demo, and the smallest recipes, with plain Accelerate, transformers' Trainer and trl's: they learn, and what they
-save loads where there is no zoo."""
+"""The demo and the smallest recipes learn, and what they save loads where there is no zoo."""
 
 import re
 

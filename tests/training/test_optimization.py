@@ -1,5 +1,4 @@
-"""Rates follow the schedule that is named, steps are of the optimiser that is, and losses are of smoothed labels; what
-is frozen never moves."""
+"""Schedules, optimisers and smoothed losses are those that are named; what is frozen never moves."""
 
 import re
 from contextlib import nullcontext

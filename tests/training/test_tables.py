@@ -141,8 +141,7 @@ ONE, HALF = {"validation_file": None}, {"validation_file": None, "validation_spl
     ],
 )
 def test_what_is_read(tmp_path, monkeypatch, task, files, options, wanted):
-    """In the file of each split, whatever its kind and the names of its columns. Of a stream 10 characters are enough
-    to validate on."""
+    """In the file of each split, of any kind and with any columns. Of a stream 10 characters are enough."""
     monkeypatch.setattr(language_modeling, "HELD_OUT", 10)
     for name, text in files.items():
         (tmp_path / name).write_text(text)

@@ -1,5 +1,4 @@
-"""Running text and documents, from any source, in memory or streamed: which are trained on, which validate, and that
-blocks of tokens hold all of them."""
+"""Texts from any source, in memory or streamed: which train, which validate, and that blocks hold all tokens."""
 
 from itertools import chain
 

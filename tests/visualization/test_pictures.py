@@ -1,5 +1,4 @@
-"""Pictures show what they are given in full, whatever the tokens look like, and large enough to be read; what they say
-of a configuration, of positions, masks and learning rates is what models and trainings have."""
+"""Pictures show all that they are given, whatever the tokens are, and say what models and trainings have."""
 
 import pytest
 import torch
