@@ -66,7 +66,7 @@ def test_round_trip(head, dtype, tmp_path, caplog):
     (tmp_path / "again").mkdir()
     (tmp_path / "again/README.md").write_text(MARK.format("source"))
     quantised.save_pretrained(tmp_path / "again")
-    assert "README.md was written before these packed weights" in caplog.text
+    assert "README.md tells of the model before its weights were rounded" in caplog.text
     contents = [load_file(tmp_path / name / "model.safetensors") for name in ("packed", "again")]
     assert all(map(torch.equal, *(content.values() for content in contents)))
     assert contents[0].keys() == contents[1].keys()

@@ -9,7 +9,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from transformers import PreTrainedModel
 
 from ..families.auto_classes import auto_class_of
-from ..proof.bill import bill_in, sentence_of
+from ..proof.bill import COSTS, bill_in, sentence_of
 from ..proof.origin import TESTED
 from .sharded_models import own_class
 
@@ -78,6 +78,11 @@ def source_of(card: str) -> str | None:
     """The source that a card of the zoo names; `None` for a card that somebody else wrote."""
     match = re.search(re.escape(MARK).replace(r"\{\}", "(.+)"), card)
     return match and match[1]
+
+
+def is_outdated(card: str, config: Any) -> bool:
+    """Whether the zoo wrote a card before the weights of a model, of this configuration, were rounded."""
+    return bool(source_of(card) and bill_in(config)) and COSTS not in card
 
 
 def metadata_of(model: PreTrainedModel, **fields: Any) -> ModelCardData:

@@ -16,7 +16,7 @@ from .. import __version__
 from ..converters.config_reading import check_names
 from ..converters.sources import MANIFEST, check_inside, no_folder
 from ..families.auto_classes import FAMILIES
-from ..proof.bill import bill_in, check_drop, sentence_of
+from ..proof.bill import check_drop
 from ..proof.comparisons import compare_code, compare_named_code, compare_weights
 from ..proof.contents import CARD, read_json, settings_in, weight_names_in
 from ..proof.model_files import files_of_model
@@ -25,7 +25,7 @@ from ..proof.verdict import Verdict
 from ..proof.verifying import read_manifest
 from ..utils.quiet import silenced_retrying
 from .cards import with_source
-from .model_card import card_of_model, source_of
+from .model_card import card_of_model, is_outdated
 from .uploading import REGISTER, is_unreachable, open_repository, patiently, upload
 
 logger = logging.getLogger(__name__)
@@ -173,12 +173,11 @@ def check_unchanged(folder: Path, saved: dict[str, Any]) -> None:
 
 
 def card_of_folder(folder: Path, repo_id: str) -> ModelCard | None:
-    """The folder's own card, as one of the repository. Without one, or if it is of the zoo and tells of other weights
-    than these, which are rounded: a card of its zoo model."""
+    """The folder's own card, as one of the repository; without one, or if it [`is_outdated`], that of its zoo model."""
     config = read_json(folder / "config.json")
     if (folder / CARD).exists():
-        card, bill = (folder / CARD).read_text(encoding="utf-8"), sentence_of(bill_in(config))
-        if not (source_of(card) and bill and bill not in card):
+        card = (folder / CARD).read_text(encoding="utf-8")
+        if not is_outdated(card, config):
             return ModelCard(with_source(card, repo_id))
         logger.warning(f"{folder / CARD} tells of the model before its weights were rounded: another card is sent")
     for module, config_class in FAMILIES.items():

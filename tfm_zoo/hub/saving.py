@@ -19,13 +19,12 @@ from transformers.utils import logging
 
 from ..converters.sources import OF_SENTENCES
 from ..families.auto_classes import FAMILIES
-from ..inference.packing.linear import is_packed
 from ..models.pretrained import TfmPreTrainedModel
 from ..proof import manifest
 from ..proof.contents import CARD
 from ..proof.sentence_files import MODULES, PROMPTS
 from ..utils.locking import atomic_files
-from .model_card import card_of_model, source_of
+from .model_card import card_of_model, is_outdated
 from .sharded_models import gathered, is_sharded, own_class, plain_name, rebuilt
 from .uploading import REGISTER, open_repository, upload
 
@@ -122,10 +121,10 @@ def warn_of_sentence_files(model: TfmPreTrainedModel, folder: Path) -> None:
 
 
 def warn_of_card(model: TfmPreTrainedModel, folder: Path) -> None:
-    """Warns if a packed model is saved beside a card that the zoo wrote, of what was there before."""
-    if is_packed(model) and (folder / CARD).is_file() and source_of((folder / CARD).read_text("utf-8", "replace")):
-        advice = "`tfm-zoo push` sends another one"
-        logger.warning(f"{folder / CARD} was written before these packed weights, and may be untrue of them: {advice}.")
+    """Warns if the card in the folder tells of the model before its weights were rounded."""
+    if (folder / CARD).is_file() and is_outdated((folder / CARD).read_text("utf-8", "replace"), model.config):
+        tells = f"{folder / CARD} tells of the model before its weights were rounded"
+        logger.warning(f"{tells}: `tfm-zoo push` sends another one.")
 
 
 def save_whole(
