@@ -9,7 +9,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from transformers import PreTrainedModel
 
 from ..families.auto_classes import auto_class_of
-from ..proof.bill import COSTS, bill_in, sentence_of
+from ..proof.bill import bill_in, sentence_of
 from ..proof.origin import TESTED
 from .sharded_models import own_class
 
@@ -28,6 +28,8 @@ PIPELINES = {
     "QuestionAnswering": "question-answering",
     "MultipleChoice": "multiple-choice",
 }
+#: what the card of a model with rounded weights says
+QUANTISED = "reading its quantised weights"
 #: marks a card that the zoo wrote and may replace; names the source, from which the card loads the model
 MARK = "<!-- Written by tfm_zoo for {}. Remove this line to keep the card from being replaced. -->"
 HEAD = "---\n{{ card_data }}\n---\n\n" + MARK.format("{{ source }}") + "\n\n"
@@ -80,9 +82,10 @@ def source_of(card: str) -> str | None:
     return match and match[1]
 
 
-def is_outdated(card: str, config: Any) -> bool:
-    """Whether the zoo wrote a card before the weights of a model, of this configuration, were rounded."""
-    return bool(source_of(card) and bill_in(config)) and COSTS not in card
+def is_outdated(card: str, quantization: Any) -> bool:
+    """Whether the zoo wrote a card before its model's weights were rounded; `quantization`: of its configuration."""
+    is_rounded = dict(quantization or {}).get("quant_method") == "tfm_zoo"
+    return is_rounded and source_of(card) is not None and QUANTISED not in card
 
 
 def metadata_of(model: PreTrainedModel, **fields: Any) -> ModelCardData:
@@ -114,7 +117,7 @@ def class_names(model: PreTrainedModel) -> dict[str, str]:
     quantization = dict(getattr(model.config, "quantization_config", None) or {})
     quantised = quantization["dtype"] if quantization.get("quant_method") == "tfm_zoo" else None
     if quantised:
-        needs = f"reading its quantised weights, on a CPU, needs `tfm_zoo` ({INSTALL}){calibrated(quantization)}"
+        needs = f"{QUANTISED}, on a CPU, needs `tfm_zoo` ({INSTALL}){calibrated(quantization)}"
         imports = f"import tfm_zoo  # reads quantised weights\n{imports}"
     names = {"class_name": name, "auto_class": auto_class, "needs": needs, "imports": imports}
     names |= {"bill": sentence_of(bill_in(model.config)), "is_own": is_own}

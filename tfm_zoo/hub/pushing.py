@@ -177,7 +177,7 @@ def card_of_folder(folder: Path, repo_id: str) -> ModelCard | None:
     config = read_json(folder / "config.json")
     if (folder / CARD).exists():
         card = (folder / CARD).read_text(encoding="utf-8")
-        if not is_outdated(card, config):
+        if not is_outdated(card, config.get("quantization_config")):
             return ModelCard(with_source(card, repo_id))
         logger.warning(f"{folder / CARD} tells of the model before its weights were rounded: another card is sent")
     for module, config_class in FAMILIES.items():

@@ -11,8 +11,6 @@ from torch.nn.functional import normalize
 DRAWN, ROWS, LENGTH = 32, 8, 32
 #: outputs whose values are compared, not the similarity of rows: those of classifiers
 FEW = 16
-#: how the sentence on a bill begins, by which a card is known to have one
-COSTS = "What rounding costs"
 #: what a model's outputs are called, the first that it has is read
 OUTPUTS = ("logits", "start_logits", "prediction_logits", "last_hidden_state")
 
@@ -124,7 +122,7 @@ def sentence_of(bill: dict[str, Any] | None) -> str | None:
     cosines += "" if metric else f" and {bill['least_cosine']:.4f} at least"  # (of two logits it says nothing)
     ranks = f"a rank correlation of {bill['rank_correlation']:.4f}"
     parts.append(f"outputs have {cosines} to those of float32, and {ranks}")
-    return f"{COSTS}, measured on {bill['measured_on']}: {'; '.join(parts)}."
+    return f"What rounding costs, measured on {bill['measured_on']}: {'; '.join(parts)}."
 
 
 def allowed_drop(text: str) -> float:
