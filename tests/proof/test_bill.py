@@ -86,7 +86,7 @@ def test_pack_weights_measures_by_itself(tmp_path):
     bill = bill_of_folder(tmp_path / "model")
     assert 0.9 < bill["least_cosine"] < 1 and bill["measured_on"] == "32 sequences of up to 32 drawn tokens"
     config = pack_weights(tiny_model(TfmBertModel), "int8", calibrate=[batch] * 16, least_cosine=0).config
-    assert config.quantization_config.bill["measured_on"] == "16 texts given to calibrate"  # the held-out batches
+    assert config.quantization_config.bill["measured_on"] == "16 sequences given to calibrate"  # the held-out batches
     assert pack_weights(tiny_model(TfmBertModel), "float32").config.to_dict().get("quantization_config") is None
 
 
@@ -113,8 +113,9 @@ def test_figures():
     assert [allowed_drop(text) for text in ("0.5%", "0.005", "0", "100%")] == [0.005, 0.005, 0, 1]
     one = torch.tensor([3.0, 1.0, 2.0, 5.0])
     assert rank_correlation(one, one * 7 + 1) == pytest.approx(1) and rank_correlation(one, -one) == pytest.approx(-1)
-    logits = torch.tensor([[3.0, -3.0], [0.1, -0.1]])  # the second text is in doubt: its sign says little
-    assert bill_of(logits, logits + torch.tensor([[0.0, 0.0], [-0.2, 0.2]]), "x")["least_cosine"] > 0.99
+    logits = torch.tensor([[3.0, -3.0, 0], [0.1, -0.1, 0], [2.0, -2.0, 0]])  # of the second, the sign says little
+    assert bill_of(logits, logits + torch.tensor([[0.0], [0.2], [0.0]]) * logits.sign(), "x")["least_cosine"] > 0.99
+    assert bill_of(logits[:1], -logits[:1], "x")["cosine"] == -1
     rows = torch.randn(9, 20)
     assert bill_of(rows, rows * 3, "x") == {"cosine": 1, "least_cosine": 1, "rank_correlation": 1, "measured_on": "x"}
     assert bill_of(rows, torch.cat((-rows[:1], rows[1:])), "rows")["least_cosine"] == -1

@@ -148,8 +148,7 @@ def test_vectors_without_length_1(tmp_path):
     assert "sentence_embedding within 0 (least cosine 1.000000) of" in said and "it reads no token types" in said
 
 
-def test_a_classifier_in_doubt():
-    """Rounding counts as a share of what logits usually are, where they are small."""
+def test_rounding_counts_beside_the_usual_logits_of_a_classifier_in_doubt():
     found, expected = ({"logits": torch.tensor([[one, 0.0]])} for one in (0.0, 0.1))
     pair, names = Pair({"attention_mask": torch.ones(1, 9)}, found, expected), {"logits": "logits"}
     assert drift_of(pair, names)["logits"] == 1 and drift_of(pair, names, sizes={"logits": 2.0})["logits"] < 0.06

@@ -45,8 +45,8 @@ class CorpusRun:
         reader: reads it.
         output_dir: the folder.
         rows_per_part: rows of a part. What a process computes in vain if it is killed is less than one.
-        keep_texts: whether the proof of vectors keeps the texts of its rows. They are read again from the folder if it
-            holds them, or else from the proof, or else from the corpus.
+        keep_texts: whether the proof of vectors keeps the texts of its rows. `verify` takes them from the folder if it
+            holds them, else from the proof, else from the corpus.
     """
 
     corpus: Corpus

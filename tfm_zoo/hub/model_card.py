@@ -83,9 +83,13 @@ def source_of(card: str) -> str | None:
 
 
 def is_outdated(card: str, quantization: Any) -> bool:
-    """Whether the zoo wrote a card before its model's weights were rounded; `quantization`: of its configuration."""
-    is_rounded = dict(quantization or {}).get("quant_method") == "tfm_zoo"
-    return is_rounded and source_of(card) is not None and QUANTISED not in card
+    """Whether the zoo wrote a card before a model's weights were rounded as they are; `quantization`: what its
+    configuration says of that."""
+    quantization = dict(quantization or {})
+    if quantization.get("quant_method") != "tfm_zoo" or source_of(card) is None:
+        return False
+    bill = quantization.get("bill")
+    return QUANTISED not in card or bool(bill and f"{bill['cosine']:.4f}" not in card)
 
 
 def metadata_of(model: PreTrainedModel, **fields: Any) -> ModelCardData:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import CommitInfo, HfApi, ModelCard
+from huggingface_hub import CommitInfo, HfApi, ModelCard, ModelCardData
 from huggingface_hub.utils import validate_repo_id
 
 from .. import __version__
@@ -174,18 +174,23 @@ def check_unchanged(folder: Path, saved: dict[str, Any]) -> None:
 
 def card_of_folder(folder: Path, repo_id: str) -> ModelCard | None:
     """The folder's own card, as one of the repository; without one, or if it [`is_outdated`], that of its zoo model."""
-    config = read_json(folder / "config.json")
+    config, card = read_json(folder / "config.json"), None
     if (folder / CARD).exists():
-        card = (folder / CARD).read_text(encoding="utf-8")
-        if not is_outdated(card, config.get("quantization_config")):
-            return ModelCard(with_source(card, repo_id))
-        logger.warning(f"{folder / CARD} tells of the model before its weights were rounded: another card is sent")
+        text = (folder / CARD).read_text(encoding="utf-8")
+        card = ModelCard(with_source(text, repo_id))
+        if not is_outdated(text, config.get("quantization_config")):
+            return card
     for module, config_class in FAMILIES.items():
         model_class = getattr(module, (config.get("architectures") or [""])[0], None)
         if config_class.model_type == config.get("model_type") and model_class:
             with torch.device("meta"):
-                return card_of_model(model_class(config_class.from_dict(config)), repo_id)
-    return None
+                new = card_of_model(model_class(config_class.from_dict(config)), repo_id)
+            if card:
+                logger.warning(f"{folder / CARD} tells of the weights before these were rounded: another card is sent")
+                known = {name: card.data.get(name) for name in ("license", "language", "base_model", "datasets")}
+                new.data = ModelCardData(**{**new.data.to_dict(), **{name: one for name, one in known.items() if one}})
+            return new
+    return card
 
 
 @patiently()

@@ -121,10 +121,10 @@ def warn_of_sentence_files(model: TfmPreTrainedModel, folder: Path) -> None:
 
 
 def warn_of_card(model: TfmPreTrainedModel, folder: Path) -> None:
-    """Warns if the card in the folder tells of the model before its weights were rounded."""
+    """Warns if the card in the folder tells of the model before its weights were rounded as they are."""
     card, quantization = folder / CARD, getattr(model.config, "quantization_config", None)
     if card.is_file() and is_outdated(card.read_text("utf-8", "replace"), quantization):
-        logger.warning(f"{card} tells of the model before its weights were rounded: `tfm-zoo push` sends another one.")
+        logger.warning(f"{card} tells of the model before its weights were rounded. (`tfm-zoo push` writes another.)")
 
 
 def save_whole(

@@ -22,11 +22,11 @@ def rows_of(model: nn.Module, batches: Iterable[dict[str, torch.Tensor]]) -> tor
     found = []
     for batch in batches:
         outputs, mask = model(**batch), batch.get("attention_mask")
-        mask = torch.ones_like(batch["input_ids"]) if mask is None and "input_ids" in batch else mask
         if "decoder_input_ids" in batch:
             mask = torch.ones_like(batch["decoder_input_ids"])
         name = next(name for name in OUTPUTS if outputs.get(name) is not None)
         values = outputs[name].float()
+        mask = torch.ones(values.shape[:2]) if mask is None else mask
         if values.ndim == 3 and values.shape[:2] == mask.shape:
             if name == "last_hidden_state":
                 values = (values * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
@@ -70,8 +70,10 @@ def bill_of(before: torch.Tensor, after: torch.Tensor, measured_on: str) -> dict
     (Spearman's) is that of the similarities of all pairs of sequences or, of a few logits, of these.
     """
     are_few = before.shape[1] <= FEW
-    one, other = (normalize((each.T if are_few else each).double()) for each in (before, after))
-    cosines = (one * other).sum(1)
+    of_logits = are_few and len(before) > 2
+    one, other = (normalize((each.T if of_logits else each).double()) for each in (before, after))
+    is_told = (one != 0).any(1) | (other != 0).any(1)  # logits that are always 0 tell nothing
+    cosines = (one * other).sum(1)[is_told | ~is_told.any()]
     if not are_few and len(before) > 2:
         rows, columns = torch.triu_indices(len(one), len(one), offset=1)
         ranked = [(each @ each.T)[rows, columns] for each in (one, other)]
@@ -119,7 +121,7 @@ def sentence_of(bill: dict[str, Any] | None) -> str | None:
         now, before = metric["quantised"], metric["float32"]
         parts.append(f"{metric['name']} is {now:.4f}, and was {before:.4f} in float32")
     cosines = f"a cosine of {bill['cosine']:.4f} on average"
-    cosines += "" if metric else f" and {bill['least_cosine']:.4f} at least"  # (of two logits it says nothing)
+    cosines += "" if metric else f" and {bill['least_cosine']:.4f} at least"
     ranks = f"a rank correlation of {bill['rank_correlation']:.4f}"
     parts.append(f"outputs have {cosines} to those of float32, and {ranks}")
     return f"What rounding costs, measured on {bill['measured_on']}: {'; '.join(parts)}."

@@ -79,13 +79,13 @@ def verify_export(
     if reference.has_two_sides != engine.has_two_sides:
         sides = f"the {type(reference.model).__name__} in {against} has {1 + reference.has_two_sides}"
         raise ValueError(f"{source} has {1 + engine.has_two_sides} of an encoder and a decoder, and {sides}.")
-    batches = [recorded_inputs(reference, folder, against, manifest, verdict), *reference.longer()]
+    texts = text_inputs(reference, folder) if engine.dtype in QUANTISED_TOLERANCE else []
+    batches = [recorded_inputs(reference, folder, against, manifest, verdict), *texts, *reference.longer()]
     compare_beside(Path(source), folder, against, verdict)
     if reference.gives_vectors and engine.inputs and "token_type_ids" not in engine.inputs:
         verdict.warnings.append("it reads no token types: right for single texts, which have type 0 alone")
         batches = [{name: each[name] for name in each if name != "token_type_ids"} for each in batches]
-    sizes = usual_sizes(reference, folder) if engine.dtype in QUANTISED_TOLERANCE else {}
-    compare_outputs(engine, reference, batches, sizes, verdict)
+    compare_outputs(engine, reference, batches, usual_sizes(reference, texts), verdict)
     return verdict
 
 
@@ -103,18 +103,25 @@ def load(folder: Path, trust_remote_code: bool) -> Reference:
     return Reference(model, reading)
 
 
-def usual_sizes(reference: Reference, folder: Path) -> dict[str, float]:
-    """The largest value of each output of a model of texts, for `TEXTS`, if it has a tokenizer. For drawn tokens, a
-    classifier may be in doubt: its logits are small then, and what rounding does to them is not."""
+def text_inputs(reference: Reference, folder: Path) -> list[Tensors]:
+    """The inputs of `TEXTS`, of a model with one side whose tokenizer loads and fits."""
     if not has_tokenizer(folder) or reference.has_two_sides:
-        return {}
+        return []
     try:
         with silenced_trying():
-            tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        found = [reference(dict(tokenizer(text, return_tensors="pt"))) for text in TEXTS]
-    except Exception:  # of a tokenizer that does not load, or does not fit: `compare_beside` says so
-        return {}
-    return {name: max(outputs[name].abs().max().item() for outputs in found) for name in found[0]}
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        made = [with_mask(dict(tokenizer(text, return_tensors="pt"))) for text in TEXTS]
+        reference(made[0])
+    except Exception:  # without texts, recorded and drawn tokens alone are the measure
+        return []
+    return made
+
+
+def usual_sizes(reference: Reference, texts: list[Tensors]) -> dict[str, float]:
+    """The largest value of each output for texts. On drawn tokens a classifier may be undecided: its logits are small,
+    and rounding moves them as much as ever."""
+    found = [reference(inputs) for inputs in texts]
+    return {name: max(each[name].abs().max().item() for each in found) for name in (found[0] if found else ())}
 
 
 def recorded_inputs(
@@ -195,20 +202,21 @@ def compare_outputs(
     note_missing(reference, names, verdict)
     if unknown := [name for name in pairs[0].found if name not in names and not name.startswith(CACHES)]:
         verdict.warnings.append(f"outputs that the model does not have: {', '.join(unknown)}")
-    own_drifts, drifts = ([drift_of(pair, names, sizes=each) for pair in pairs] for each in ({}, sizes))
+    own_drifts, drifts = ([drift_of(pair, names, sizes=each) for pair in pairs] for each in (None, sizes))
     drift = {name: max(each[name] for each in drifts) for name in drifts[0]}
     verdict.figures |= {"drift": drift, "tolerance": bound, "dtype": engine.dtype, "engine": engine.title}
     verdict.figures["lengths"] = [pair.length for pair in pairs]
     cosine = least_cosine(pairs, names)
     of_vectors = "" if cosine is None else f" (least cosine {cosine:.6f})"
     verdict.figures |= {} if cosine is None else {"cosine": cosine}
+    size = "usual size" if sizes else "largest value"
     if lost := find_lost(reference, pairs, own_drifts, names):
         verdict.differences.append(lost)
     else:
         allowed = f"{engine.dtype} allows {bound:g}"
         far = {name: value for name, value in drift.items() if not value <= bound}
         verdict.differences += [
-            f"{name} drifted by {far[name]:.2g} of its largest value{of_vectors * (name == SENTENCE)}, and {allowed}"
+            f"{name} drifted by {far[name]:.2g} of its {size}{of_vectors * (name == SENTENCE)}, and {allowed}"
             for name in far
         ]
     is_right = {pair.length: max(each.values()) <= bound for pair, each in zip(pairs, drifts, strict=True)}
@@ -220,8 +228,8 @@ def compare_outputs(
     shown = ", ".join(f"{name} within {value:.1g}{of_vectors * (name == SENTENCE)}" for name, value in drift.items())
     if verdict.ok:
         verdict.figures["match"] = (
-            f"the export computes what the model computes, up to {pairs[-1].length} tokens: {shown} of the largest "
-            f"value, in {engine.dtype}, which allows {bound:g}"
+            f"the export computes what the model computes, up to {pairs[-1].length} tokens: {shown} of the {size}, "
+            f"in {engine.dtype}, which allows {bound:g}"
         )
 
 
@@ -289,7 +297,7 @@ def matched(found: Tensors, expected: Tensors) -> dict[str, str]:
 
 
 def drift_of(
-    pair: Pair, names: dict[str, str], expected: Tensors | None = None, sizes: Mapping[str, float] = {}
+    pair: Pair, names: dict[str, str], expected: Tensors | None = None, sizes: Mapping[str, float] | None = None
 ) -> dict[str, float]:
     """How far the outputs of an export are from those of the model, or from others that are `expected`, as a share of
     the largest value of each, or of its usual size if that is larger."""
@@ -298,7 +306,7 @@ def drift_of(
         one, other = (real(values, mask) for values in (expected[known], pair.found[name].float()))
         difference = float("inf")
         if one.shape == other.shape:
-            largest = max(one.abs().max().item(), sizes.get(known, 0.0)) or 1
+            largest = max(one.abs().max().item(), (sizes or {}).get(known, 0.0)) or 1
             difference = (one - other).abs().max().item() / largest
         drifts[known] = difference if difference == difference else float("inf")
     return drifts

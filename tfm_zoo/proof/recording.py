@@ -87,8 +87,8 @@ def record_vectors(
         texts: where the texts are, if they are not in the file; `read_texts` reads them from there.
         prompt: a text that was put before each, if the model's files do not name it.
         max_length: tokens to which texts were cut, if the model's files say another number.
-        keep_texts: whether the proof keeps the texts of its rows, which serve if the file does not hold them. Else
-            they are read again when it is verified.
+        keep_texts: whether the proof keeps the texts of its rows, for a file that does not hold them. By default they
+            are read again from where `texts` says.
         rows: how many rows are kept in the proof.
         output: the file to write; by default `_proof.json` in the folder, or `FILE.proof.json` beside the file.
         revision, token: of a model on the Hub.

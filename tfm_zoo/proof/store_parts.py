@@ -158,7 +158,7 @@ def compare_part(
         return [], before["rows"]
     verdict.differences += types
     changes = []
-    for kind, ranges in [*blocks.items()][len(types) :]:
+    for kind, ranges in blocks.items() if not types else [("texts", blocks.get("texts", []))]:
         spans = [f"{first + rows.start:,} to {first + rows.stop - 1:,}" for rows in ranges]
         more = f" and {len(spans) - 3} more places" if len(spans) > 3 else ""
         changes += [f"{kind} among rows {', '.join(spans[:3])}{more}"] if spans else []

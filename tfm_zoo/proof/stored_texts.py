@@ -13,8 +13,8 @@ from .verdict import Verdict
 
 
 def place_of_texts(saved: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Where the texts are, as a proof says. Earlier versions left out the column where the proof keeps some texts, too:
-    it is in `_corpus.json`."""
+    """Where the texts are, as a proof says. Proofs of earlier versions that keep texts do not name the column of
+    the store's texts: `_corpus.json` does, if `predict.py` wrote the store."""
     about = folder / CORPUS
     if "kept" in saved["texts"] and are_in_parts(saved) and about.is_file():
         return {"column": read_json(about)["text_column"]}

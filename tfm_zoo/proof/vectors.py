@@ -24,7 +24,7 @@ from .reading import Reading, made_otherwise, named, sentences
 from .recording import DigestTexts, ReadTexts
 from .sentence_files import MODULES
 from .store_parts import Suspect, compare_parts, find_parts
-from .stored_texts import compare_all_texts, place_of_texts, row_numbers, texts_again, texts_at
+from .stored_texts import are_in_parts, compare_all_texts, place_of_texts, row_numbers, texts_again, texts_at
 from .stores import Store, unfinished
 from .trials import nearest
 from .verdict import Verdict
@@ -87,6 +87,8 @@ def verify_vectors(
         return verdict
     saved["texts"] = place_of_texts(saved, place)
     store = Store(place, saved.get("vector_column"), saved["texts"].get("column"))
+    if "kept" in saved["texts"] and are_in_parts(saved) and store.text_column:  # by a record of an earlier version
+        saved["texts"] = {"column": store.text_column}
     suspects, lost = compare_parts(saved, store, parts, verdict, whole)
     name = model or saved["source"]
     revision = revision or (None if model else saved.get("revision"))
@@ -169,7 +171,7 @@ def try_rows(
     verdict: Verdict,
 ) -> None:
     """Says whether the texts and the vectors in changed blocks of rows fit, and names rows that do not. Of many rows,
-    some are tried; where the proof alone has texts, all that it keeps."""
+    some are tried; if only the proof has texts, those that it keeps."""
     reading, are_kept = Reading.of(saved["reading"]), "kept" in saved["texts"]
     for suspect in suspects:
         every = [row for rows in suspect.blocks for row in rows]
@@ -178,6 +180,9 @@ def try_rows(
         texts = texts_at(tried, saved, store, read_texts)
         vectors = store.vectors([row for row in tried if row in texts])
         rows = sorted(vectors)
+        if not rows and are_kept:
+            known = f"the proof keeps no text of the {len(every):,} changed rows of {suspect.part}: they were not tried"
+            verdict.differences.append(known)
         if not rows:
             continue
         stored, made = np.stack([vectors[row] for row in rows]), encoder.vectors([texts[row] for row in rows], reading)

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from ...models.pretrained import TfmPreTrainedModel
 from .attention import CpuAttention
-from .calibration import Batch, Given, batches_of, calibrate_layers
+from .calibration import ENOUGH, Batch, Given, batches_of, calibrate_layers
 from .compiling import compile_steps, is_generator
 from .configuration import DTYPES, TfmQuantizationConfig, mark
 from .linear import JoinedLinear, PackedLinear, is_packed
@@ -147,7 +147,7 @@ def pack_weights(
     if compile:
         compile_steps(model)
     is_quantised = dtype in DTYPES and isinstance(model, PreTrainedModel)
-    judges = batches and not model.config.is_encoder_decoder and (batches.held_out or batches.batches)
+    judges = None if batches is None else judges_of(model, batches)
     before = outputs_of(model, judges) if is_quantised else None
     chosen = pack_layers(model, dtype, batches, least_cosine)
     if is_quantised:
@@ -179,6 +179,15 @@ def pack_layers(
     return chosen
 
 
+def judges_of(model: PreTrainedModel, given: Given) -> list[Batch] | None:
+    """The batches by which rounding is judged: the held-out ones, or all; `None` (drawn tokens) for less than `ENOUGH`
+    sequences, and for an encoder-decoder, which is calibrated without a target."""
+    for batches in () if model.config.is_encoder_decoder else (given.held_out, given.held_out + given.batches):
+        if sum(len(next(iter(batch.values()))) for batch in batches) >= ENOUGH:
+            return batches
+    return None
+
+
 def outputs_of(model: PreTrainedModel, batches: list[Batch] | None) -> torch.Tensor | None:
     """What a model computes for these batches, or else for drawn tokens; `None` for one that reads something else."""
     from ...proof.bill import drawn, rows_of
@@ -200,7 +209,7 @@ def bill_beside(
     if after is None:
         return None
     drawn = f"{DRAWN} sequences of up to {LENGTH} drawn tokens"
-    return bill_of(before, after, f"{len(after)} texts given to calibrate" if batches else drawn)
+    return bill_of(before, after, f"{len(after)} sequences given to calibrate" if batches else drawn)
 
 
 def fastest(model: nn.Module) -> str:
