@@ -31,7 +31,7 @@ def in_zoo_terms(config: PreTrainedConfig) -> dict[str, Any]:
     if origin is None and rules:  # an official configuration (a zoo one has an origin, or no table)
         official = config.to_dict()
         zoo |= {name: value for rule in rules for name, value in rule.to_zoo(official, {}).items()}
-    # Where any number serves the official class, there is no limit; nor in the zoo model that is converted from it.
+    # Where any number serves the official class, neither it nor the zoo model made of it has a limit.
     return zoo | {rule.zoo: None for rule in rules if isinstance(rule, Free)}
 
 

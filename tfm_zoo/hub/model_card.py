@@ -85,11 +85,17 @@ def source_of(card: str) -> str | None:
 def is_outdated(card: str, quantization: Any) -> bool:
     """Whether the zoo wrote a card before a model's weights were rounded as they are; `quantization`: what its
     configuration says of that."""
-    quantization = dict(quantization or {})
-    if quantization.get("quant_method") != "tfm_zoo" or source_of(card) is None:
+    rounding = rounding_in(quantization)
+    if not rounding or source_of(card) is None:
         return False
-    bill = quantization.get("bill")
+    bill = rounding.get("bill")
     return QUANTISED not in card or bool(bill and f"{bill['cosine']:.4f}" not in card)
+
+
+def rounding_in(quantization: Any) -> dict[str, Any]:
+    """What a configuration says of weights that the zoo rounded; nothing, if it says that of others."""
+    said = dict(quantization or {})
+    return said if said.get("quant_method") == "tfm_zoo" else {}
 
 
 def metadata_of(model: PreTrainedModel, **fields: Any) -> ModelCardData:
@@ -118,9 +124,8 @@ def class_names(model: PreTrainedModel) -> dict[str, str]:
     if auto_class is None:
         auto_class, needs = f"tfm_zoo.{name}", f"{INSTALL} brings its class"
         imports = "import tfm_zoo\nfrom transformers import AutoTokenizer"
-    quantization = dict(getattr(model.config, "quantization_config", None) or {})
-    quantised = quantization["dtype"] if quantization.get("quant_method") == "tfm_zoo" else None
-    if quantised:
+    quantization = rounding_in(getattr(model.config, "quantization_config", None))
+    if quantised := quantization.get("dtype"):
         needs = f"{QUANTISED}, on a CPU, needs `tfm_zoo` ({INSTALL}){calibrated(quantization)}"
         imports = f"import tfm_zoo  # reads quantised weights\n{imports}"
     names = {"class_name": name, "auto_class": auto_class, "needs": needs, "imports": imports}

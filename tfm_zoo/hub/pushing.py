@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import CommitInfo, HfApi, ModelCard, ModelCardData
+from huggingface_hub import CommitInfo, HfApi, ModelCard
 from huggingface_hub.utils import validate_repo_id
 
 from .. import __version__
@@ -187,8 +187,9 @@ def card_of_folder(folder: Path, repo_id: str) -> ModelCard | None:
                 new = card_of_model(model_class(config_class.from_dict(config)), repo_id)
             if card:
                 logger.warning(f"{folder / CARD} tells of the weights before these were rounded: another card is sent")
-                known = {name: card.data.get(name) for name in ("license", "language", "base_model", "datasets")}
-                new.data = ModelCardData(**{**new.data.to_dict(), **{name: one for name, one in known.items() if one}})
+                for name in ("license", "language", "base_model", "datasets"):
+                    if known := card.data.get(name):
+                        new.data[name] = known
             return new
     return card
 

@@ -79,13 +79,13 @@ def verify_export(
     if reference.has_two_sides != engine.has_two_sides:
         sides = f"the {type(reference.model).__name__} in {against} has {1 + reference.has_two_sides}"
         raise ValueError(f"{source} has {1 + engine.has_two_sides} of an encoder and a decoder, and {sides}.")
-    texts = text_inputs(reference, folder) if engine.dtype in QUANTISED_TOLERANCE else []
+    texts, sizes = inputs_of_texts(reference, folder) if engine.dtype in QUANTISED_TOLERANCE else ([], {})
     batches = [recorded_inputs(reference, folder, against, manifest, verdict), *texts, *reference.longer()]
     compare_beside(Path(source), folder, against, verdict)
     if reference.gives_vectors and engine.inputs and "token_type_ids" not in engine.inputs:
         verdict.warnings.append("it reads no token types: right for single texts, which have type 0 alone")
         batches = [{name: each[name] for name in each if name != "token_type_ids"} for each in batches]
-    compare_outputs(engine, reference, batches, usual_sizes(reference, texts), verdict)
+    compare_outputs(engine, reference, batches, sizes, verdict)
     return verdict
 
 
@@ -103,25 +103,20 @@ def load(folder: Path, trust_remote_code: bool) -> Reference:
     return Reference(model, reading)
 
 
-def text_inputs(reference: Reference, folder: Path) -> list[Tensors]:
-    """The inputs of `TEXTS`, of a model with one side whose tokenizer loads and fits."""
+def inputs_of_texts(reference: Reference, folder: Path) -> tuple[list[Tensors], dict[str, float]]:
+    """The inputs of `TEXTS`, and the largest value of each output for them, of a model with one side whose tokenizer
+    loads and fits. On drawn tokens a classifier may be undecided: its logits are small, and rounding moves them as much
+    as ever."""
     if not has_tokenizer(folder) or reference.has_two_sides:
-        return []
+        return [], {}
     try:
         with silenced_trying():
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         made = [with_mask(dict(tokenizer(text, return_tensors="pt"))) for text in TEXTS]
-        reference(made[0])
+        found = [reference(inputs) for inputs in made]
     except Exception:  # without texts, recorded and drawn tokens alone are the measure
-        return []
-    return made
-
-
-def usual_sizes(reference: Reference, texts: list[Tensors]) -> dict[str, float]:
-    """The largest value of each output for texts. On drawn tokens a classifier may be undecided: its logits are small,
-    and rounding moves them as much as ever."""
-    found = [reference(inputs) for inputs in texts]
-    return {name: max(each[name].abs().max().item() for each in found) for name in (found[0] if found else ())}
+        return [], {}
+    return made, {name: max(each[name].abs().max().item() for each in found) for name in found[0]}
 
 
 def recorded_inputs(
@@ -182,7 +177,7 @@ class Pair(NamedTuple):
 def compare_outputs(
     engine: Engine, reference: Reference, batches: Sequence[Tensors], sizes: dict[str, float], verdict: Verdict
 ) -> None:
-    """Compares outputs for inputs of several lengths; names what was lost. `sizes`: see [`usual_sizes`]."""
+    """Compares outputs for inputs of several lengths; names what was lost. `sizes`: see [`inputs_of_texts`]."""
     bound = (TOLERANCE | QUANTISED_TOLERANCE)[engine.dtype]
     pairs, failed = [], None
     for inputs in batches:

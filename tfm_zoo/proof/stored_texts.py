@@ -1,7 +1,6 @@
 """The texts that vectors were made of: those of the proof's rows, and all of them."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ..converters.kinds import CORPUS
@@ -12,13 +11,14 @@ from .stores import Store
 from .verdict import Verdict
 
 
-def place_of_texts(saved: dict[str, Any], folder: Path) -> dict[str, Any]:
+def place_of_texts(saved: dict[str, Any], store: Store) -> dict[str, Any]:
     """Where the texts are, as a proof says. Proofs of earlier versions that keep texts do not name the column of
-    the store's texts: `_corpus.json` does, if `predict.py` wrote the store."""
-    about = folder / CORPUS
-    if "kept" in saved["texts"] and are_in_parts(saved) and about.is_file():
-        return {"column": read_json(about)["text_column"]}
-    return saved["texts"]
+    the store's texts: `_corpus.json` does, if `predict.py` wrote the store; else it is the usual one."""
+    if "kept" not in saved["texts"] or not are_in_parts(saved):
+        return saved["texts"]
+    about = store.path / CORPUS
+    column = read_json(about)["text_column"] if about.is_file() else store.text_column
+    return {"column": column} if column else saved["texts"]
 
 
 def are_in_parts(saved: dict[str, Any]) -> bool:

@@ -24,7 +24,7 @@ from .reading import Reading, made_otherwise, named, sentences
 from .recording import DigestTexts, ReadTexts
 from .sentence_files import MODULES
 from .store_parts import Suspect, compare_parts, find_parts
-from .stored_texts import are_in_parts, compare_all_texts, place_of_texts, row_numbers, texts_again, texts_at
+from .stored_texts import compare_all_texts, place_of_texts, row_numbers, texts_again, texts_at
 from .stores import Store, unfinished
 from .trials import nearest
 from .verdict import Verdict
@@ -85,10 +85,9 @@ def verify_vectors(
         verdict.warnings += [f"{source} also holds {listed(unread)}, not looked at: verify each"] if unread else []
     if not (parts := find_parts(place, saved, verdict)):
         return verdict
-    saved["texts"] = place_of_texts(saved, place)
     store = Store(place, saved.get("vector_column"), saved["texts"].get("column"))
-    if "kept" in saved["texts"] and are_in_parts(saved) and store.text_column:  # by a record of an earlier version
-        saved["texts"] = {"column": store.text_column}
+    saved["texts"] = place_of_texts(saved, store)
+    store.text_column = saved["texts"].get("column", store.text_column)
     suspects, lost = compare_parts(saved, store, parts, verdict, whole)
     name = model or saved["source"]
     revision = revision or (None if model else saved.get("revision"))
@@ -180,10 +179,9 @@ def try_rows(
         texts = texts_at(tried, saved, store, read_texts)
         vectors = store.vectors([row for row in tried if row in texts])
         rows = sorted(vectors)
-        if not rows and are_kept:
-            known = f"the proof keeps no text of the {len(every):,} changed rows of {suspect.part}: they were not tried"
-            verdict.differences.append(known)
         if not rows:
+            known = f"the proof keeps no text of the {len(every):,} changed rows of {suspect.part}: they were not tried"
+            verdict.differences += [known] if are_kept else []
             continue
         stored, made = np.stack([vectors[row] for row in rows]), encoder.vectors([texts[row] for row in rows], reading)
         fit, bound = fit_of(stored, made), bound_of(str(stored.dtype), encoder.dtype, saved["agreement"], OTHER_ROWS)
