@@ -70,10 +70,11 @@ def test_evaluations_measure_the_loss_that_is_trained(recipe, task):
     assert logged(loop, "eval_loss") == pytest.approx(logged(loop, "loss"), rel=1e-5)
 
 
-def test_samples_leave_training_as_it_is(recipe, tmp_path):
+def test_evaluations_and_samples_leave_training_as_it_is(recipe, tmp_path):
     options = {"config_overrides": f"{SIZES},hidden_dropout=0.1", "eval_steps": 1, "max_train_steps": 2}
     with_some = recipe("causal_lm").trained(**options)
-    without = recipe("causal_lm").trained(output_dir=tmp_path / "without", sample_length=0, **options)
+    fewer = options | {"output_dir": tmp_path / "fewer", "eval_steps": 2, "sample_length": 0}
+    without = recipe("causal_lm").trained(**fewer)
     assert logged(with_some, "loss") == logged(without, "loss")
     assert len(logged(with_some, "samples")) == 2 and not logged(without, "samples")
 

@@ -79,6 +79,7 @@ class Task(ABC):
             "collate_fn": self.collate,
             "num_workers": args.dataloader_num_workers or 0,
         }
+            "generator": torch.Generator(),  # an evaluation draws nothing from torch's global one: see `_make_loader`
         self.loaders = {
             name: self.accelerator.prepare_data_loader(DataLoader(split, **loading))
             for name, split in self.splits.items()
