@@ -44,7 +44,8 @@ REFUSED = {
         ({"problem_type": None}, "'label' holds .*float64.*, such as .*: to learn numbers, give problem_type"),
         ({"problem_type": "multi_label_classification"}, "takes a column of lists, or several columns"),
         ({"train_file": "long.csv"}, "line 3 of long.csv, .*'label'.* needs a number, not 'long'"),
-        ({"train_file": "nan.csv"}, "line 3 of nan.csv, column 'label': 1 row without a label"),
+        ({"train_file": "nan.csv"}, "line 3 of nan.csv, .*'label'.* needs a number, not 'nan'"),
+        ({"train_file": "gap.csv"}, "line 3 of gap.csv, column 'label': 1 row without a label"),
     ],
     "causal_lm": [
         (LORA, "lora_rank adapts a checkpoint, and this model is new: give model_name_or_path"),
@@ -78,8 +79,8 @@ def odd_files(tmp_path_factory):
     (folder / "one.txt").write_text("cat dog .\nfox .\n")
     edit(folder, "int8/config.json", model_type="bert", quantization_config={"quant_method": "tfm_zoo"})
     (folder / "mark.csv").write_text("text,fine,film\na,1,0\nb,2,0\n")
-    for label in ("long", "nan"):
-        (folder / f"{label}.csv").write_text(f"text,label\na,0.5\nb,{label}\n")
+    for name, label in {"long": "long", "nan": "nan", "gap": ""}.items():
+        (folder / f"{name}.csv").write_text(f"text,label\na,0.5\nb,{label}\n")
     (folder / "file").touch()
     (tokenizer := byte_level_bpe(["a"], 257)).pad_token = None
     tokenizer.save_pretrained(folder / "unpadded")

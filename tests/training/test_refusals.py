@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from datasets import Dataset
+from datasets import ClassLabel, Dataset, Features, List, Value
 
 from .conftest import lines_of, load, saved
 
@@ -35,14 +35,18 @@ FILES = {
     "plain.json": lines_of(*[QUESTION | {"answers": {"text": "c", "answer_start": 4}}] * 10),
     "squad.json": '{"version": "1.1", "data": [{"title": "t", "paragraphs": []}]}',
     **{"untagged.json": second_of_ten(ONE_TAG, tokens=["a", "b"]), "one_tag.json": second_of_ten(ONE_TAG)},
+    "lists.json": second_of_ten({"text": "x", "labels": ["a"]}, labels=["a", None]),
     **{"no_tokens.json": second_of_ten(ONE_TAG, tokens=None), "no_tags.json": second_of_ten(ONE_TAG, tags=None)},
 }
 #: data sets of the Hub's kind, by name: their splits
 TEN = {"text": [f"text {i}" for i in range(10)], "label": ["bad", "good"] * 5, "number": [1] * 10, "same": ["one"] * 10}
+LISTS = {"text": ["x"] * 3, "labels": [[0], [0, -1], [1]]}
+OF_IDS = Features({"text": Value("string"), "labels": List(ClassLabel(names=["a", "b"]))})
 TEN |= {"holes": ["a", "b", "a", None] + ["b"] * 6, "blank": ["a", "b", " \t"] + ["c"] * 7, "parts": [{"a": 1}] * 10}
-SETS = {"ten": {"train": TEN}}
-SETS["without_train"] = {split: {"text": ["a", "b"], "label": [0, 1]} for split in ("validation", "test")}
+SETS = {"ten": {"train": Dataset.from_dict(TEN)}, "ids": {"train": Dataset.from_dict(LISTS, features=OF_IDS)}}
+SETS["without_train"] = dict.fromkeys(("validation", "test"), Dataset.from_dict({"text": ["a", "b"], "label": [0, 1]}))
 OF_TEXT, SIDES = {"source_lang": "text"}, ("source_lang", "target_lang")
+TEXT_LABEL = {"text_column_name": ["label"], "label_column_name": ["same"]}
 #: of a language model and of documents, in memory and streamed
 RUNNING_TEXT = [
     ("nowhere.csv", {}, "train_file '.*nowhere.csv': no such file"),
@@ -63,6 +67,9 @@ REFUSED = {
         ("ten", {"dataset_name": "no/where"}, "no/where"),
         ("ten", {"text_column_name": ["body"]}, "text_column_name 'body': no such column.*'text', 'label'"),
         ("ten", {"text_column_name": ["label"]}, "'label' cannot be both"),
+        ("ten", TEXT_LABEL, "text_column_name 'label': labels get a column of this name; rename that of"),
+        ("lists.json", {}, r"line 2 .*, column 'labels': .* and one of \['a', None\] is missing"),
+        ("ids", {}, r"row 1, .*, column 'labels': .* and one of \['a', None\] is missing"),
         ("ten", {"text_column_name": ["number"]}, "text_column_name 'number' holds .*int64.*, not text"),
         ("ten", {"text_column_name": ["holes"]}, "split 'train', row 3, .*, column 'holes': there is no text"),
         ("ten", {"label_column_name": ["same"]}, r"two labels or more; 'same' holds only \['one'\]"),
@@ -126,7 +133,7 @@ def folder(tmp_path_factory) -> Path:
     for name, content in FILES.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     for name, splits in SETS.items():
-        saved(folder / name, **{split: Dataset.from_dict(rows) for split, rows in splits.items()})
+        saved(folder / name, **splits)
     return folder
 
 

@@ -58,6 +58,11 @@ def known_labels(rows: Mapping[str, Dataset], column: str, names: list[str] | No
     return names
 
 
+def names_by_id(label2id: Mapping[str, int]) -> list[str]:
+    """The names of the labels in the order that a model's head has."""
+    return sorted(label2id, key=label2id.get)
+
+
 def log_label_counts(labels: Sequence[str], number: int, names: Sequence[str], thing: str = "row") -> None:
     """Log how often each label occurs among the `number` rows (or words) to train on; warn where they are too many."""
     counts, of = Counter(labels), f"{pluralize(len(names), 'label')} in {pluralize(number, thing)} to train on"
@@ -88,10 +93,9 @@ def read_labels(table: FoundSplit, columns: Sequence[str], problem: str) -> list
     if problem == ONE_LABEL:
         return single_labels(table, columns[0], labels_of_columns[0])
     if problem == ANY_LABELS and len(columns) == 1:
-        return [each and [*map(str, each)] for each in labels_of_columns[0]]
+        return named_lists(table, columns[0], labels_of_columns[0])
     labels, wanted = [], "a label is 1 or 0" if problem == ANY_LABELS else "problem_type 'regression' needs a number"
     for row, cells in enumerate(zip(*labels_of_columns, strict=True)):
-        cells = [None if str(cell) == "nan" else cell for cell in cells]
         for column, cell in zip(columns, cells, strict=True):
             if cell is not None and not (is_number(cell) and (problem == NUMBERS or float(cell) in (0, 1))):
                 raise table.error(row, f"{wanted}, not {cell!r}", column)
@@ -101,6 +105,14 @@ def read_labels(table: FoundSplit, columns: Sequence[str], problem: str) -> list
         else:
             labels.append(numbers)
     return labels
+
+
+def named_lists(table: FoundSplit, column: str, lists: Sequence[list[Any] | None]) -> list[list[str] | None]:
+    """The names in each row's list of labels. Refuses a list with a label that is missing."""
+    for row, labels in enumerate(lists):
+        if None in (labels or ()):
+            raise table.error(row, f"label_column_name needs lists of labels, and one of {labels} is missing", column)
+    return [labels and [*map(str, labels)] for labels in lists]
 
 
 def single_labels(table: FoundSplit, column: str, labels: Sequence[Any]) -> list[str | None]:

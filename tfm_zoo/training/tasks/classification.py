@@ -125,6 +125,8 @@ def columns_and_problem(args: ClassificationOptions, split: Dataset) -> tuple[li
     labels = row_files.find_columns(split, args.label_column_name, LABEL_COLUMNS, "label_column_name")
     if both := set(labels).intersection(texts):
         raise ValueError(f"column {both.pop()!r} cannot be both a text and the label")
+    if "label" in texts:
+        raise ValueError("text_column_name 'label': labels get a column of this name; rename that of the texts")
     are_many = isinstance(split.features[labels[0]], List) or len(labels) > 1
     problem = args.problem_type or (ANY_LABELS if are_many else ONE_LABEL)
     if problem == ONE_LABEL and are_many:
@@ -139,7 +141,7 @@ def encoded_labels(labels: Iterable[Any], problem: str, label2id: Mapping[str, i
     if problem == ONE_LABEL:
         return [label2id[label] for label in labels]
     if problem == ANY_LABELS:
-        names = sorted(label2id, key=label2id.get)
+        names = labelling.names_by_id(label2id)
         return [[float(name in each) for name in names] for each in labels]
     return [numbers if len(numbers) > 1 else numbers[0] for numbers in labels]
 
@@ -178,9 +180,9 @@ class ClassificationTask(Task):
     """A classifier learns the labels, or the numbers, of texts."""
 
     data: LabelledTexts
-    weights: Tensor | None = None  # of the labels in the loss, `(labels,)`
 
     pipeline_tag = "text-classification"
+    weights = None  # of the labels in the loss, `(labels,)`, if options name them
     metric_titles = {
         "accuracy": "accuracy",
         "f1": "F1 (macro)",
@@ -192,13 +194,13 @@ class ClassificationTask(Task):
     def __post_init__(self) -> None:
         super().__post_init__()
         pooling = getattr(self.model.config, "classifier_pooling", "cls")
-        names, labels = self.data.label_names, self.model.config.label2id
+        names, label2id = self.data.label_names, self.model.config.label2id
         if weights := self.args.class_weights:
             if self.data.problem != ONE_LABEL or len(weights) != len(names) or min(weights) < 0:
                 raise ValueError(f"class_weights {weights}: expected a number of at least 0 for each of {names}")
-            self.weights = torch.tensor([weights[names.index(name)] for name in sorted(labels, key=labels.get)])
-        # A run's identity has the pooling of the model, and not the option. Where it is a model's default ("cls", or in
-        # EuroBERT "late", the mean of all tokens' outputs), it is None, as in earlier versions.
+            self.weights = torch.tensor([weights[names.index(name)] for name in labelling.names_by_id(label2id)])
+        # A run's identity has the pooling of the model, and not the option. A model's default is None there, as in
+        # earlier versions: "cls", and "late" of EuroBERT, which takes the mean of all tokens' outputs.
         self.facts["classifier_pooling"] = None if pooling in ("cls", "late") else pooling
 
     @property
@@ -210,6 +212,7 @@ class ClassificationTask(Task):
         return [*self.data.usual_metrics, *(["f1_micro"] if self.data.problem == ANY_LABELS else [])]
 
     def count_items(self, batch: Batch) -> Tensors:
+        """The items of each example; with class weights, the weight of its label, as the loss is a weighted mean."""
         labels = batch["labels"]
         if self.data.problem == NUMBERS:  # -100 is a number like any other
             return {"loss_items": torch.ones_like(labels).view(len(labels), -1).sum(dim=1)}
