@@ -47,6 +47,10 @@ def test_labels_weigh_what_they_are_told_and_are_smoothed_in_training_alone(fine
         assert logged(loop, key) == pytest.approx([((weights * losses).sum() / weights.sum()).item()], rel=1e-5)
 
 
+def test_a_loss_that_is_no_number_is_one_line(finetune):
+    assert "error: the loss is nan at step" in finetune.refusal(learning_rate=1e30, max_train_steps=5)
+
+
 def test_metrics_of_choice(finetune, own, tmp_path):
     """Several with results of one name, one of which picks the best as it says. A resumed run has the same figures."""
     options = {"metrics": ["accuracy", "f1", own("mine", RESULTS)], "metric_for_best_model": "wrong"}

@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 
 #: errors that a user can put right: of options, data, checkpoints and the Hub
 USER_ERRORS = (ValueError, OSError, StrictDataclassError, DatasetsError, PushError)
-#: those that may come after the first step: of metrics that options name, and of a push, which is the last thing
-LATE_ERRORS = (MetricError, PushError)
+#: those that may come after the first step: of the loss, of metrics that options name, and of a push, the last thing
+LATE_ERRORS = (FloatingPointError, MetricError, PushError)
 
 
 @dataclass(frozen=True)
