@@ -11,7 +11,7 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import DeepSpeedPlugin
 
 from tfm_zoo.hub import PushError
-from tfm_zoo.training import run
+from tfm_zoo.training import report, run
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import end_training, errors_in_one_line, start_accelerator, tracker_values
 from tfm_zoo.training.sharding import set_engine
@@ -61,6 +61,14 @@ def test_trackers_are_named_as_in_transformers(monkeypatch, report_to, with_trac
     assert [name.replace("all", "tensorboard") for name in trackers] == found
     with pytest.raises(ValueError, match=r"report_to 'wandbb' is not installed; choose from \['none'"):
         start_accelerator(TrainingOptions(report_to=["wandbb"]))
+
+
+@pytest.mark.parametrize(("kind", "said"), [("mps", "MPS"), ("xpu", "Arc")])
+def test_a_card_names_the_device(monkeypatch, kind, said):
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(kind))
+    monkeypatch.setattr(torch.xpu, "get_device_name", lambda: "Arc")
+    assert report.device() == said
 
 
 ON_A_CPU = [

@@ -166,5 +166,7 @@ def template(task_class: type[Task]) -> Template:
 
 def device() -> str:
     """What the run computed on."""
-    cpu = f"CPU, {pluralize(torch.get_num_threads(), 'thread')}"
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else cpu
+    if not torch.accelerator.is_available():
+        return f"CPU, {pluralize(torch.get_num_threads(), 'thread')}"
+    kind = torch.accelerator.current_accelerator().type
+    return getattr(torch.get_device_module(kind), "get_device_name", kind.upper)()  # MPS has no name
