@@ -126,6 +126,7 @@ STARS = {"label_column_name": "stars"}  # as version 0.2 recorded a column
     ("recorded", "now", "message"),
     [
         ({"seed": 1}, {"seed": 2}, "another run: seed was 1 and is 2"),
+        ({"training texts": "a"}, {"training texts": "b"}, "texts was a and is b; .*; labels count as texts, too"),
         ({"freeze_epochs": 1}, {}, "its run has freeze_epochs, which this version does not have"),
         (STARS, {"label_column_name": ["stars"], "problem_type": None, "metrics": None}, None),
         (STARS | {"label_all_tokens": False}, STARS, None),  # of tags

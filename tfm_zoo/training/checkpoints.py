@@ -50,6 +50,9 @@ RESUME_WARNINGS = {
     "total_steps": "from here on, the learning rate is that of a run of the new length",
 }
 
+#: fact -> what it is, where its name does not say so
+MEANS = dict.fromkeys(("training texts", "validation texts"), "labels count as texts, too")
+MEANS["global_batch_size"] = "it is per_device_train_batch_size x gradient_accumulation_steps x processes"
 
 # transformers' own `TrainerState` records neither the step within an epoch nor the run that it belongs to.
 @dataclass
@@ -130,9 +133,8 @@ def check_identity(state: TrainState, identity: Mapping[str, Any]) -> list[str]:
     differing = [name for name, now in identity.items() if not are_same(name, recorded.get(name, now), now)]
     if others := [name for name in differing if name not in RESUME_WARNINGS]:
         changes = ", ".join(f"{name} was {recorded[name]} and is {identity[name]}" for name in others)
-        advice = "give what it was, or another output_dir"
-        if "global_batch_size" in others:
-            advice += "; it is per_device_train_batch_size x gradient_accumulation_steps x processes"
+        known = filter(None, map(MEANS.get, others))
+        advice = "; ".join(dict.fromkeys(["give what it was, or another output_dir", *known]))
         raise ValueError(f"resume_from_checkpoint: the checkpoint belongs to another run: {changes}; {advice}")
     for name in differing:
         logger.warning(f"Continuing with {name} {identity[name]}, which was {recorded[name]}: {RESUME_WARNINGS[name]}")
