@@ -95,6 +95,7 @@ def splits_of(
             options = reading_options(builder.name, files, getattr(builder.config, "sep", ""), keep_as_text)
             if builder.config.features:  # which the folder's README.md declares
                 options.pop("converters", None)
+                options.pop("columns", None)
         splits = load(name, config, streaming=streaming, **options)
         return {split: streamed_in_shards(rows) for split, rows in splits.items()}
     except (DatasetGenerationError, UnicodeDecodeError, ParserError) as error:
@@ -110,16 +111,23 @@ def reading_options(kind: str, files: Sequence[Path], delimiter: str, keep_as_te
         return {}
     options = {"sep": delimiter, "encoding": ENCODING, "keep_default_na": False, "na_values": [""]}
     options |= DIALECTS.get(delimiter, {})
-    for file in reversed(files):
-        first = pandas.read_csv(file, nrows=BLOCK if file == files[0] else 1, **options)
-        if not isinstance(first.index, pandas.RangeIndex):  # its first cells would be taken for names of the rows
-            size, longer = len(first.columns), len(first.columns) + first.index.nlevels
-            advice = "; is a text with a comma not in quotation marks?" if delimiter == "," else ""
-            raise ParserError(f"{file}: its first row has {longer} cells, and its header {size}{advice}")
+    for file in files[1:]:
+        first_rows(file, 1, options)  # refuses a row that is longer than the header
+    first = first_rows(files[0], BLOCK, options)
     columns = [*first.columns]
     # A later block of a text column may hold numbers alone, which pandas would read as such: "007" as 7.
     texts = [name for name in columns if first[name].map(lambda value: isinstance(value, str)).any()]
     return {**options, "columns": columns, "converters": dict.fromkeys(columns if keep_as_text else texts, cell)}
+
+
+def first_rows(file: Path, number: int, options: dict[str, Any]) -> pandas.DataFrame:
+    """The first rows of a CSV or TSV file. Refuses a file whose first row has more cells than its header."""
+    rows = pandas.read_csv(file, nrows=number, **options)
+    if not isinstance(rows.index, pandas.RangeIndex):  # its first cells would be taken for names of the rows
+        size, longer = len(rows.columns), len(rows.columns) + rows.index.nlevels
+        advice = "; is a text with a comma not in quotation marks?" if options["sep"] == "," else ""
+        raise ParserError(f"{file}: its first row has {longer} cells, and its header {size}{advice}")
+    return rows
 
 
 def cell(text: str) -> str | None:
@@ -127,22 +135,23 @@ def cell(text: str) -> str | None:
 
 
 def load(*source: str | None, columns: Sequence[str] = (), **options: Any) -> Any:
-    """What `load_dataset` reads. If one of the `columns` of CSV has numbers in its first rows and text further on, the
-    cells of all are texts."""
+    """What `load_dataset` reads. `columns` are those of CSV whose types nobody declared: if one has numbers in its
+    first rows and text further on, the cells of all are texts."""
     with silenced_reading():
         try:
             return load_dataset(*source, **options)
         except DatasetGenerationError:
-            if options.pop("converters", None) is None:
+            if not columns:
                 raise
-            return load_dataset(*source, features=Features(dict.fromkeys(columns, Value("string"))), **options)
+            texts = Features(dict.fromkeys(columns, Value("string")))
+            return load_dataset(*source, **options | {"features": texts, "converters": None})
 
 
 def check_file(file: Path) -> None:
     """Refuses a pointer of Git LFS, and a text file in UTF-16 or, of TSV, in which a line has more or fewer cells than
     the header: a cell with a tab or a line break would shift all others."""
     refuse_pointer(file)
-    if TEXT_FILES.get(suffix_of(file), "parquet") == "parquet":
+    if TEXT_FILES.get(suffix_of(file)) in (None, "parquet"):  # no text file
         return
     refuse_utf_16(file)
     if suffix_of(file) == ".tsv":
@@ -156,12 +165,15 @@ def check_file(file: Path) -> None:
 
 
 def refuse_other_delimiters(file: Path, delimiter: str) -> None:
-    """Refuses a CSV or TSV file whose header is divided by something else. (In a folder, README.md may declare it.)"""
+    """Refuses a CSV or TSV file whose header is divided by something else. It is not for folders, whose README.md may
+    declare another delimiter."""
     with file.open(encoding=ENCODING, errors="replace") as lines:
         header, row = lines.readline().strip(), lines.readline()
     found = max(NAMES, key=header.count)
-    # (A table of one column has no delimiter, and may have such a character in the column's name.)
-    if delimiter not in header and not header.startswith('"') and found in header and found in (row or found):
+    lacks_delimiter = delimiter not in header and not header.startswith('"')
+    # (A table of one column has no delimiter, and may have such a character in the column's name alone.)
+    has_another = found in header and (found in row or not row)
+    if lacks_delimiter and has_another:
         raise ValueError(f"{file} has {NAMES[found]} ({header!r}): a .csv file needs commas, a .tsv file tabs")
 
 
@@ -190,7 +202,7 @@ def line_of(file: Path, row: int) -> int | None:
             rows = _rows_of_table(lines, DELIMITERS[suffix_of(file)])
             return next(islice(rows, row + 1, None), None)  # after a header
         if suffix_of(file) in (".json", ".jsonl"):
-            kinds = (dict, NoneType)
+            kinds = (dict, NoneType)  # `datasets` makes a row of a line that is null, too
             rows = (number for number, line in enumerate(lines, 1) if line.strip() and type(json.loads(line)) in kinds)
             return next(islice(rows, row, None), None)  # `None` if the file is one list
     return None

@@ -52,7 +52,8 @@ class TrainingOptions(DataOptions):
     )
     replaces: ClassVar = DataOptions.replaces | {
         "model_name_or_path": "model_revision model_type config_name config_overrides tokenizer_vocab_size",
-        **dict.fromkeys(("model_type", "config_name"), "model_name_or_path model_revision model_type config_name"),
+        "model_type": "model_name_or_path model_revision config_name",
+        "config_name": "model_name_or_path model_revision model_type",
     }
     joins: ClassVar = {
         "config_overrides": "model_type config_name",
