@@ -16,7 +16,7 @@ from ..converters.architectures import ARCHITECTURES
 from ..converters.choosing import official_for
 from ..proof.contents import CARD, has_tokenizer
 from ..utils.locking import atomic_file
-from .model_card import MARK, USAGE, class_names, make_card, metadata_of, source_of, verify_command
+from .model_card import MARK, USAGE, facts_of_class, make_card, metadata_of, source_of, verify_command
 
 FOLDER = Path(__file__).parent  # of the templates
 
@@ -66,7 +66,7 @@ def facts_of_zoo_model(model: PreTrainedModel) -> dict[str, Any]:
     """The variables that templates read about a zoo model.
 
     Returns:
-        `model`; the names of [`class_names`]; `parameters`, how many; `official`, the architecture that it converts
+        `model`; those of [`facts_of_class`]; `parameters`, how many; `official`, the architecture that it converts
         back to, if any; and templates for `{% include ... %}`: `usage`, lines of Python, and `about`, sections on its
         architecture and on `tfm_zoo`.
     """
@@ -78,7 +78,7 @@ def facts_of_zoo_model(model: PreTrainedModel) -> dict[str, Any]:
         parameters = type(model)(model.config).num_parameters()
     about = Template((FOLDER / "about_zoo_model.md").read_text(encoding="utf-8"))
     facts = {"model": model, "parameters": parameters, "official": official}
-    return class_names(model) | facts | {"usage": Template(USAGE), "about": about}
+    return facts_of_class(model) | facts | {"usage": Template(USAGE), "about": about}
 
 
 def with_source(card: str, source: str) -> str:

@@ -59,7 +59,7 @@ are those that were saved.
 def card_of_model(model: PreTrainedModel, repo_id: str) -> ModelCard:
     """The card of a zoo model in the repository `repo_id`, written from the model alone."""
     name = repo_id.split("/")[-1]
-    return make_card(TEMPLATE, metadata_of(model, model_name=name), repo_id, name=name, **class_names(model))
+    return make_card(TEMPLATE, metadata_of(model, model_name=name), repo_id, name=name, **facts_of_class(model))
 
 
 def make_card(template: str, data: ModelCardData, source: str, **values: Any) -> ModelCard:
@@ -112,25 +112,25 @@ def tags_of(model: PreTrainedModel) -> list[str]:
     return ["tfm_zoo", model.config.model_type, *([official] if official else [])]
 
 
-def class_names(model: PreTrainedModel) -> dict[str, str]:
-    """The names of a model's class and of the Auto class that loads it, and what else loading needs, for templates."""
+def facts_of_class(model: PreTrainedModel) -> dict[str, Any]:
+    """The names of a model's class and of the Auto class that loads it, what loading needs, and how it is used."""
     name = type(model).__name__
     auto_class = auto_class_of(type(model.config), name) or type(model)._auto_class
-    needs = f"transformers {TESTED[0]} to {TESTED[-1]} runs it without `tfm_zoo` installed"
     is_own = not all(each.__module__.startswith("tfm_zoo.") for each in (own_class(model), type(model.config)))
-    if is_own:
-        needs = f"running it may need `tfm_zoo` ({INSTALL})"
-    imports = f"from transformers import {auto_class}, AutoTokenizer"
-    if auto_class is None:
-        auto_class, needs = f"tfm_zoo.{name}", f"{INSTALL} brings its class"
-        imports = "import tfm_zoo\nfrom transformers import AutoTokenizer"
     quantization = rounding_in(getattr(model.config, "quantization_config", None))
+    imports = f"from transformers import {f'{auto_class}, ' if auto_class else ''}AutoTokenizer"
     if quantised := quantization.get("dtype"):
         needs = f"{QUANTISED}, on a CPU, needs `tfm_zoo` ({INSTALL}){calibrated(quantization)}"
         imports = f"import tfm_zoo  # reads quantised weights\n{imports}"
-    names = {"class_name": name, "auto_class": auto_class, "needs": needs, "imports": imports}
-    names |= {"bill": sentence_of(bill_in(model.config)), "is_own": is_own}
-    return names | {"use": lines_of_use(model), "quantised": quantised}
+    elif auto_class is None:
+        needs, imports = f"{INSTALL} brings its class", f"import tfm_zoo\n{imports}"
+    elif is_own:
+        needs = f"running it may need `tfm_zoo` ({INSTALL})"
+    else:
+        needs = f"transformers {TESTED[0]} to {TESTED[-1]} runs it without `tfm_zoo` installed"
+    facts = {"class_name": name, "auto_class": auto_class or f"tfm_zoo.{name}", "needs": needs, "imports": imports}
+    facts |= {"bill": sentence_of(bill_in(model.config)), "is_own": is_own}
+    return facts | {"use": lines_of_use(model), "quantised": quantised}
 
 
 def calibrated(quantization: dict[str, Any]) -> str:

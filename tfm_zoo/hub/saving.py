@@ -1,8 +1,9 @@
 """How zoo models are saved and pushed where `tfm_zoo` is: as transformers does, with a manifest and a card.
 
-[`register`] makes these functions methods of all zoo models. The code that travels with a checkpoint has none of them:
-where there is no `tfm_zoo`, and in a model that was made by a checkpoint's own code, transformers saves and pushes. The
-model keeps its code then. It has no manifest, or an earlier one, by which `verify` finds that it has changed.
+`register` in plugin/registration.py makes these functions methods of all zoo models. The code that travels with a
+checkpoint has none of them: where there is no `tfm_zoo`, and in a model that was made by a checkpoint's own code,
+transformers saves and pushes. The model keeps its code then. It has no manifest, or an earlier one, by which `verify`
+finds that it has changed.
 """
 
 import re
@@ -56,7 +57,7 @@ def save_pretrained(
     if is_sharded(self):
         return save_whole(self, folder, is_main_process, state_dict, push_to_hub=push_to_hub, **kwargs)
     if state_dict is not None:  # engines copy tied weights: only one of each is saved
-        tied = self.all_tied_weights_keys
+        tied = self.all_tied_weights_keys  # a copy's name -> the name that is saved
         state_dict = {name: value for name, value in state_dict.items() if tied.get(name) not in state_dict}
     if push_to_hub:
         check_code(self)
