@@ -17,7 +17,7 @@ from tfm_zoo.data.splits import pluralize
 from tfm_zoo.hub.cards import table
 from tfm_zoo.training.checkpoints import TrainState
 from tfm_zoo.training.report import device
-from tfm_zoo.utils.locking import atomic_file
+from tfm_zoo.utils.locking import write_json
 from tfm_zoo.utils.published import command_line
 from tfm_zoo.visualization import TrainedModel, plot_comparison
 
@@ -54,8 +54,7 @@ class Result:
         """Write the last file of a variant, in one move: a folder that has it is finished."""
         folder.mkdir(parents=True, exist_ok=True)
         values = {name: value for name, value in asdict(self).items() if name != "log_history"}
-        with atomic_file(folder / FILE) as file:
-            file.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+        write_json(folder / FILE, values, indent=1)
 
     @classmethod
     def read(cls, folder: Path) -> "Result | None":

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from ..proof.contents import read_json
 from ..proof.digests import DigestedFile
 from ..proof.proof_file import IN_FOLDER
-from ..utils.locking import atomic_file, hold
+from ..utils.locking import atomic_file, hold, write_json
 from .reader import CorpusReader
 
 #: libraries that read folders of Parquet pass over names that begin with an underscore or a dot
@@ -112,8 +112,7 @@ class ResultsFolder:
         self.check(identity)
         if self.is_described:
             return
-        with atomic_file(self.path / ABOUT) as file:
-            file.write_text(json.dumps(identity | notes, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(self.path / ABOUT, identity | notes, ensure_ascii=False)
 
     def parts(self) -> set[int]:
         """The numbers of the parts that are there."""

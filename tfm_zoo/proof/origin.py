@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from .. import __version__
-from ..utils.locking import atomic_file
+from ..utils.locking import write_json
 from .contents import GENERATE, code_in, digests_of_files, foreign_in
 
 RELEASED = Path(__file__).with_name("released.json")
@@ -91,8 +91,7 @@ def listed(names) -> str:
 def add_release(version: str = __version__, folder: Path = MODELS) -> None:
     """Adds the files in `folder` to `released.json`, as those of a version."""
     known = json.loads(RELEASED.read_text(encoding="utf-8")) if RELEASED.is_file() else {}
-    with atomic_file(RELEASED) as file:
-        file.write_text(json.dumps(known | {version: installed(folder)}, indent=1) + "\n", encoding="utf-8")
+    write_json(RELEASED, known | {version: installed(folder)}, indent=1)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from tfm_zoo.converters.sources import MANIFEST
 from tfm_zoo.data.splits import DataOptions
 from tfm_zoo.training.options import MAY_CHANGE, OF_ADAPTERS, TrainingOptions
-from tfm_zoo.utils.locking import atomic_file
+from tfm_zoo.utils.locking import write_json
 from tfm_zoo.utils.quiet import silenced_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -86,8 +86,7 @@ class TrainState:
         return is_best
 
     def write(self, folder: Path) -> None:
-        with atomic_file(folder / STATE_FILE) as file:
-            file.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        write_json(folder / STATE_FILE, asdict(self), indent=1)
 
     @classmethod
     def read(cls, folder: Path) -> "TrainState":

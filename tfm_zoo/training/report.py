@@ -1,7 +1,6 @@
 """What a run leaves beside its model: its results, a picture of the training, and a card; and what it pushes."""
 
 import inspect
-import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +23,8 @@ from tfm_zoo.hub.uploading import open_repository
 from tfm_zoo.training.checkpoints import RESULTS_FILE, TrainState
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import Run
-from tfm_zoo.training.task import Task
-from tfm_zoo.utils.locking import atomic_file
+from tfm_zoo.training.task import PREFIXES, Task
+from tfm_zoo.utils.locking import write_json
 from tfm_zoo.utils.published import command_line, hub_id, shortened
 from tfm_zoo.visualization import plot_training
 
@@ -39,8 +38,7 @@ VERSIONED = (transformers, torch, accelerate, datasets)
 def write_report(task: Task, model: PreTrainedModel, state: TrainState, results: dict[str, Any]) -> None:
     """Write results, picture and card beside the best model. `model` may lack its values."""
     args, output_dir = task.args, Path(task.args.output_dir)
-    with atomic_file(output_dir / RESULTS_FILE) as file:
-        file.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    write_json(output_dir / RESULTS_FILE, results)
     state.write(output_dir)  # replaces that of the best step; `best_step` still names it
     values = values_of_card(task, model, state, results)
     plot_training(state.log_history, output_dir / PICTURE, *values["plotted"], best_step=state.best_step)

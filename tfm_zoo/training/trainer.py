@@ -19,7 +19,7 @@ from tfm_zoo.data.splits import vocabulary_digest
 from tfm_zoo.training.checkpoints import TrainState, check_identity, clear, identity_of, starting_point
 from tfm_zoo.training.streaming.streams import Stream
 from tfm_zoo.training.task import Batch, Task, sums
-from tfm_zoo.utils.locking import atomic_file
+from tfm_zoo.utils.locking import write_json
 
 RUN_FILE = "training_run.json"  # beside its checkpoints: the identity of a run
 #: options that the recipes' own loop reads, and the Trainer does not
@@ -167,5 +167,4 @@ def keep_identity(folder: Path, identity: Mapping[str, Any], goes_on: bool) -> N
     processes.wait_for_everyone()
     if processes.is_main_process:
         folder.mkdir(parents=True, exist_ok=True)
-        with atomic_file(file) as unfinished:
-            unfinished.write_text(json.dumps(identity, indent=2) + "\n", encoding="utf-8")
+        write_json(file, identity)

@@ -1,5 +1,6 @@
 """Folders that one process at a time writes to, and files that are written whole or stay as they were."""
 
+import json
 import os
 import platform
 import shutil
@@ -8,6 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_IMODE
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -72,6 +74,12 @@ def atomic_file(path: Path) -> Iterator[Path]:
             replace(unfinished, path)
     except OSError as error:  # such as a full disk
         raise OSError(f"{path} is not written, and is as it was: {error}") from error
+
+
+def write_json(path: Path, value: Any, indent: int = 2, ensure_ascii: bool = True) -> None:
+    """Writes a value as JSON, in a file that replaces `path` when it is complete."""
+    with atomic_file(path) as file:
+        file.write_text(json.dumps(value, indent=indent, ensure_ascii=ensure_ascii) + "\n", encoding="utf-8")
 
 
 def replace(new: Path, old: Path) -> None:

@@ -1,6 +1,5 @@
 """Question answering: where in a text the answer to a question begins and ends."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from tfm_zoo.training.new_models import model_with_labels
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.training.run import Run
 from tfm_zoo.training.task import Batch, Task, Tensors, load_task_of_rows, with_prefix
+from tfm_zoo.utils.locking import write_json
 
 HEAD = Head(AutoModelForQuestionAnswering, "question answerer")
 SCORES = ("LABEL_0", "LABEL_1")  # of each token: as the first and as the last of an answer
@@ -206,8 +206,7 @@ class AnsweringTask(Task):
             ids, folder = self.data.splits[split]["id"], Path(self.args.output_dir)
             files = {"predictions": self.answers, "nbest_predictions": self.candidates}
             for name, values in with_prefix(files, split).items():
-                text = json.dumps(dict(zip(ids, values, strict=True)), indent=2, ensure_ascii=False)
-                (folder / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+                write_json(folder / f"{name}.json", dict(zip(ids, values, strict=True)), ensure_ascii=False)
         return with_prefix(metrics, split)
 
 
