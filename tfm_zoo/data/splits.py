@@ -218,6 +218,13 @@ def without_empty(rows: Mapping[str, Dataset], columns: Sequence[str], notes: li
     return filled
 
 
+def share_to_validate_on(args: DataOptions) -> float:
+    """How many percent of train are validated on, if there is no validation split. Refuses 0."""
+    if args.validation_split_percentage == 0:
+        raise ValueError("there is no validation split: give a validation_split_percentage above 0")
+    return args.validation_split_percentage
+
+
 def cut_splits(args: DataOptions, rows: Mapping[str, Dataset], notes: list[str], seed: int) -> DatasetDict:
     """The splits "train", "validation" and, if there is one or a share is asked for, "test". Those that are missing are
     cut from train, which `notes` then say. Of long splits the seed picks `max_train_samples` or `max_eval_samples`."""
@@ -225,8 +232,8 @@ def cut_splits(args: DataOptions, rows: Mapping[str, Dataset], notes: list[str],
     shares = {"validation": args.validation_split_percentage, "test": args.test_split_percentage}
     missing = {role: share for role, share in shares.items() if role not in rows and share > 0}
     sizes = {role: max(1, round(len(train) * share / 100)) for role, share in missing.items()}
-    if "validation" not in rows and "validation" not in sizes:
-        raise ValueError("there is no validation split: give a validation_split_percentage above 0")
+    if "validation" not in rows:
+        share_to_validate_on(args)  # refuses 0
     if sizes and sum(sizes.values()) >= len(train):
         roles = " and a ".join(sizes)
         raise ValueError(f"train has {pluralize(len(train), 'row')}: too few to cut a {roles} split from it")

@@ -79,10 +79,11 @@ class GlobalBatchSampler(Sampler[list[int]]):
         return len(self.global_batches[step])
 
     def micro_batches(self, batch: Tensor) -> list[list[int]]:
-        """This process's share of a global batch, in as few micro-batches as fit, or in fewer if one would be empty.
+        """This process's share of a global batch, in as few micro-batches as fit.
 
         Ten examples, for two processes that take two at a time, are three parts: [0 1 2 3], [4 5 6] and [7 8 9]. The
-        first process gets [0 2], [4 6] and [7 9], the second [1 3], [5] and [8].
+        first process gets [0 2], [4 6] and [7 9], the second [1 3], [5] and [8]. A part may be too large by one, so
+        that no share is empty: three examples, for two processes that take one at a time, are one part, [0 2] and [1].
         """
         processes = self.division.num_processes
         sharing = processes if len(batch) >= processes else 1

@@ -29,7 +29,8 @@ from tfm_zoo.utils.quiet import silenced_checkpoint
 
 logger = logging.getLogger(__name__)
 
-STATE_FILE = "trainer_state.json"  # in checkpoints, and beside the best model: of its step, after the run of the last
+#: in a checkpoint; and beside the best model: the state at its step or, once the run is finished, at the last step
+STATE_FILE = "trainer_state.json"
 RESULTS_FILE = "all_results.json"  # a run that has it is finished
 UNFINISHED = ".*unfinished*"  # a glob of what is being written: `.unfinished-checkpoint-10`, `.ab12.unfinished`
 #: files that describe the others: deleted before the others are replaced, and written last
@@ -49,10 +50,10 @@ RESUME_WARNINGS = {
     "num_processes": "the batches are the same, but each process draws random numbers of its own, as for dropout",
     "total_steps": "from here on, the learning rate is that of a run of the new length",
 }
-
 #: fact -> what it is, where its name does not say so
 MEANS = dict.fromkeys(("training texts", "validation texts"), "labels count as texts, too")
 MEANS["global_batch_size"] = "it is per_device_train_batch_size x gradient_accumulation_steps x processes"
+
 
 # transformers' own `TrainerState` records neither the step within an epoch nor the run that it belongs to.
 @dataclass
@@ -85,6 +86,10 @@ class TrainState:
             self.best_metric, self.best_loss, self.best_step = metric, loss, self.step
         return is_best
 
+    def last_step_with(self, key: str) -> int:
+        """The step of the last entry of the log that has a key; 0 if there is no such entry."""
+        return next((entry["step"] for entry in reversed(self.log_history) if key in entry), 0)
+
     def write(self, folder: Path) -> None:
         write_json(folder / STATE_FILE, asdict(self), indent=1)
 
@@ -93,7 +98,7 @@ class TrainState:
         """The state in a folder. What earlier versions recorded gets today's form."""
         values = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
         identity = values.pop("run", None) or values.get("identity", {})  # 0.3: "run"
-        if "engine" not in identity:  # 0.2 recorded options alone: where these were silent, nobody knows
+        if "engine" not in identity:  # 0.2 recorded options alone. Without one, nobody knows what the launcher chose.
             unknown = [name for name in ("mixed_precision", "torch_compile") if not identity.get(name)]
             identity = {name: value for name, value in identity.items() if name not in unknown}
         column = identity.get("label_column_name")
@@ -105,7 +110,7 @@ class TrainState:
 
 def identity_of(facts: Mapping[str, Any], args: DataOptions) -> dict[str, Any]:
     """What a resumed run must share with the run that it continues, in JSON's types: facts, and most options."""
-    rank = getattr(args, "lora_rank", 0) or 0  # (recipes for pairs have no adapters)
+    rank = getattr(args, "lora_rank", 0) or 0  # (recipes/pairs.py has no such option)
     free = [*MAY_CHANGE.split(), *(() if rank else OF_ADAPTERS)]
     settings = {each.name: getattr(args, each.name) for each in fields(args) if each.name not in free}
     settings |= {"lora_rank": rank}
@@ -227,8 +232,7 @@ def starting_point(accelerator: Accelerator, args: TrainingOptions) -> Path | No
     may_begin = args.overwrite_output_dir or (args.resume_from and is_killed_run(folder))
     if checkpoint is None and holds_a_run(folder) and not may_begin:
         lacks = " and no checkpoint to go on from" if args.resume_from else ""
-        complete = complete_checkpoints(folder)
-        go_on = " --resume_from_checkpoint auto to go on from its last checkpoint," if complete else ""
+        go_on = " --resume_from_checkpoint auto to go on from its last checkpoint," * bool(complete_checkpoints(folder))
         held = f"output_dir {args.output_dir!r} holds a run{lacks}"
         raise FileExistsError(f"{held}: give another folder,{go_on} or --overwrite_output_dir to replace it")
     if accelerator.is_main_process:

@@ -62,8 +62,7 @@ def train(loop: "Loop") -> dict[str, float]:
     accelerator.log(final, step=loop.state.step)
     is_main = accelerator.is_main_process
     if is_main:
-        without_values = rebuilt(task.unwrapped(loop.model), {})  # a card needs only shapes
-        write_report(task, without_values, loop.state, results)
+        write_report(task, rebuilt(task.unwrapped(loop.model), {}), loop.state, results)  # a card needs only shapes
     loop.model = None  # the last reference to DDP's wrapper, if there is one: see `end_training`
     end_training(accelerator)
     if is_main and task.args.push_to_hub:
@@ -114,8 +113,8 @@ class Loop:
         args = self.args
         if args.gradient_checkpointing:
             # Not reentrant, so that gradients reach the layers above frozen embeddings.
-            options, old = {"use_reentrant": False}, model.gradient_checkpointing_enable
-            getattr(model, "activation_checkpointing_enable", old)(options)  # its name in later releases
+            name_of_later_releases = "activation_checkpointing_enable"
+            getattr(model, name_of_later_releases, model.gradient_checkpointing_enable)({"use_reentrant": False})
         self.adapters = Adapters(model, args) if args.lora_rank else None
         if args.freeze:
             freeze(model, args.freeze)
@@ -190,8 +189,8 @@ class Loop:
         if (checkpoint / "training_args.bin").exists():
             raise ValueError(f"{checkpoint} is of transformers' Trainer: go on with as_trainer, or change output_dir")
         state = checkpoints.TrainState.read(checkpoint)
-        # Compare before weights are loaded, which may be another run's. `warmup_steps` may be a share, and the run
-        # longer now: what counts is the number that today's option gives for the recorded length.
+        # Compare before weights are loaded, which may be another run's. An identity has the number of `warmup_steps`,
+        # also where the option is a share. If the run is longer now, the number for the recorded length is compared.
         steps = state.identity.get("total_steps", self.total_steps)
         changes = checkpoints.check_identity(state, self.state.identity | {"warmup_steps": self.args.warmup_of(steps)})
         if state.step > self.total_steps:
@@ -249,9 +248,8 @@ class Loop:
             patience = pluralize(args.early_stopping_patience, "evaluation")
             logger.info(f"step {state.step} of {self.total_steps}: stopped, after {patience} without a gain")
         self.close_window()  # there may be steps since the last entry
-        evaluated = next((entry["step"] for entry in reversed(state.log_history) if "eval_loss" in entry), None)
         # A resumed run may have no step left: its last step may lack an evaluation, or its best model may be gone.
-        if state.best_step is None or evaluated != state.step:
+        if state.best_step is None or state.last_step_with("eval_loss") != state.step:
             self.evaluate()
 
     def collect_losses(self) -> None:
@@ -260,8 +258,7 @@ class Loop:
         self.local_loss.zero_()
 
     def close_window(self) -> float:
-        """Move the losses since the last entry of the log into the sum of all, and return them. All processes call
-        it."""
+        """Move the losses since the last entry of the log into the sum of all; return them. All processes call it."""
         self.collect_losses()
         loss, self.state.window_loss = self.state.window_loss, 0.0
         self.state.loss_sum += loss
@@ -287,8 +284,7 @@ class Loop:
     def log_losses(self, grad_norm: Tensor | float | None) -> None:
         """Log the mean loss of the steps since the last entry. Where there is no bar, it is a line."""
         state, loss = self.state, self.close_window()
-        last = next((entry["step"] for entry in reversed(state.log_history) if "loss" in entry), 0)
-        mean = loss / (state.step - last)
+        mean = loss / (state.step - state.last_step_with("loss"))
         if not math.isfinite(mean):
             raise FloatingPointError(f"the loss is {mean} at step {state.step}: try a lower learning_rate")
         norm = {} if grad_norm is None else {"grad_norm": float(grad_norm)}  # DeepSpeed may not give one

@@ -17,7 +17,7 @@ from tfm_zoo.converters.choosing import table_for
 from tfm_zoo.converters.limits import positions_of
 from tfm_zoo.converters.sources import check_folder, download
 from tfm_zoo.inference.packing.configuration import METHOD
-from tfm_zoo.training.checkpoints import complete_checkpoints
+from tfm_zoo.training.checkpoints import find_checkpoint
 from tfm_zoo.training.options import TrainingOptions
 from tfm_zoo.utils.quiet import silenced
 
@@ -76,7 +76,7 @@ class Head:
         if args.becomes_zoo(config):
             source = transformers.AutoModel.from_pretrained(place) if drop_head else place
             # New weights are worth no warning where the run goes on: `resume` will replace them.
-            goes_on = args.resume_from and complete_checkpoints(Path(args.output_dir))
+            goes_on = find_checkpoint(args.resume_from, Path(args.output_dir))
             with silenced("tfm_zoo") if goes_on else nullcontext():
                 model = tfm_zoo.from_official(source, self.zoo_class(config), dtype=WEIGHTS, **fields)
         else:
@@ -99,10 +99,10 @@ class Head:
             both = f"{config.num_labels} labels {known} and the data have {len(labels)}: {labels}"
             raise ValueError(f"{name!r} classifies into {both}; ignore_mismatched_sizes replaces its head")
         if names_head and set(known) == set(labels):
-            labels = [config.id2label[index] for index in range(len(labels))]
+            labels = [config.id2label[index] for index in range(len(labels))]  # in the order of its head
         elif names_head and not is_misfit and not all(label.startswith("LABEL_") for label in known):
             logger.warning(f"{name!r} classifies into {known}: its head now learns {labels}")
-        # Loading makes a head that is missing. `drop_head` is for one that is there, perhaps without being named so.
+        # Loading makes a head that is missing. `drop_head` is for a head that is there, even if no field names it.
         drop_head = args.ignore_mismatched_sizes and (is_misfit or not names_head)
         return self.load(args, drop_head, config, **label_fields(labels), **fields)
 

@@ -28,6 +28,7 @@ def model_with_labels(
     tokenizer = new_tokenizer(args, texts)
     if not args.tokenizer_name:
         tokenizer.model_max_length = args.max_seq_length
+    # These fields decide shapes of weights. `fields` may be the zoo's alone, and wait until the model is converted.
     positions = {} if args.has_own_sizes else {"max_position_embeddings": args.max_seq_length}
     config = new_config(head, args, tokenizer, **label_fields(labels), **positions)
     return new_model(head, args, config, **fields), tokenizer
@@ -48,11 +49,11 @@ def new_config(
 ) -> PreTrainedConfig:
     """The configuration that the options name, for this tokenizer. `fields` change it; `config_overrides` win."""
     special = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    fields = {"vocab_size": len(tokenizer), **special, **fields}
-    if not args.has_own_sizes:
-        fields = {**args.small_fields, **fields}
+    small = {} if args.has_own_sizes else args.small_fields
+    fields = {**small, "vocab_size": len(tokenizer), **special, **fields}
     known = known_config(args)
-    saved = known.to_diff_dict() if args.config_name else {}  # as config.json has it
+    # It is made anew, since some fields follow from others, as head_dim does. Of a type, `known` has only defaults.
+    saved = known.to_diff_dict() if args.config_name else {}
     changes = {known.attribute_map.get(name, name): value for name, value in (fields | args.overrides()).items()}
     try:
         config = type(known).from_dict(saved | changes)
@@ -68,18 +69,17 @@ def new_tokenizer(args: TrainingOptions, texts: Iterable[str]) -> PreTrainedToke
     if args.tokenizer_name:
         return load_named(args, "tokenizer_name", AutoTokenizer)
     known = known_config(args)  # which refuses a wrong field before the work
-    size = args.tokenizer_vocab_size or args.overrides().get("vocab_size")
-    if size is None:
-        size = getattr(known, "vocab_size", args.small_vocab_size) if args.has_own_sizes else args.small_vocab_size
+    usual = getattr(known, "vocab_size", args.small_vocab_size) if args.has_own_sizes else args.small_vocab_size
+    size = args.tokenizer_vocab_size or args.overrides().get("vocab_size") or usual
     tokenizer = args.make_tokenizer(texts, size)
-    is_size = args.config_name in (None, *tfm_zoo.NAMED_CONFIGS)
-    other = "" if is_size else f"; --tokenizer_name {args.config_name} takes the one of --config_name"
+    is_named_size = args.config_name in (None, *tfm_zoo.NAMED_CONFIGS)
+    other = "" if is_named_size else f"; --tokenizer_name {args.config_name} takes the one of --config_name"
     logger.info(f"A new tokenizer of {len(tokenizer):,} tokens is made from the texts{other}")
     return tokenizer
 
 
 def known_config(args: TrainingOptions) -> PreTrainedConfig:
-    """The configuration that the options name, before `config_overrides` change its fields. It has all of these."""
+    """The configuration that the options name, before `config_overrides` change it. Refuses fields that it lacks."""
     if args.config_name in tfm_zoo.NAMED_CONFIGS:
         known = tfm_zoo.named_config(args.config_name)
     elif args.config_name:

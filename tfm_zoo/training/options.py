@@ -37,7 +37,7 @@ OF_NEW = ("model_type", "config_name", "config_overrides")
 class TrainingOptions(DataOptions):
     """The options of every recipe that trains: of its model, its data and its loop, named as in transformers' examples.
 
-    A task's class sets the class attributes below, and adds options. A class attribute of an option's name removes it.
+    A task's class sets the class attributes below, and adds options. A class attribute removes the option of its name.
     """
 
     either_or: ClassVar = (
@@ -200,7 +200,7 @@ class TrainingOptions(DataOptions):
 
     @property
     def is_higher_better(self) -> bool:
-        """Whether of two models the one with more of `metric_for_best_model` is the better."""
+        """Whether of two models the one with more of `metric_for_best_model`, which the task has settled, is better."""
         falling = self.metric_for_best_model.endswith(("loss", "perplexity", "mse", "mae"))
         return not falling if self.greater_is_better is None else self.greater_is_better
 

@@ -31,7 +31,6 @@ from tfm_zoo.visualization import plot_training
 logger = logging.getLogger(__name__)
 
 PICTURE = "training_curves.png"
-SPLITS = {"eval": "validation", "test": "test"}  # by the prefix of their metrics in the results
 VERSIONED = (transformers, torch, accelerate, datasets)
 
 
@@ -42,11 +41,10 @@ def write_report(task: Task, model: PreTrainedModel, state: TrainState, results:
     state.write(output_dir)  # replaces that of the best step; `best_step` still names it
     values = values_of_card(task, model, state, results)
     plot_training(state.log_history, output_dir / PICTURE, *values["plotted"], best_step=state.best_step)
-    values |= facts_of_zoo_model(model) if task.is_zoo else {}
+    values |= facts_of_zoo_model(model) if task.is_zoo else {"model": model}
     repository = args.hub_model_id or shortened(args.output_dir)  # by which `from_pretrained` loads the model
     metadata = metadata_of_card(task, model, results)
-    card = Path(inspect.getfile(type(task))).with_suffix(".md")
-    if not write_card(output_dir, card, metadata, repository, **values):
+    if not write_card(output_dir, template_file(type(task)), metadata, repository, **values):
         logger.warning(f"{output_dir}/README.md was not written by this recipe: it is left as it is")
     logger.info(", ".join(f"{name} {value:.4g}" for name, value in results.items()))
     logger.info(f"The best model (by {args.metric_for_best_model}) is in {output_dir}")
@@ -68,10 +66,9 @@ def results_of(state: TrainState) -> dict[str, float]:
 def open_hub_repository(run: Run) -> Run:
     """Open the repository to push to: a missing permission must show before training. Returns the run with its name."""
     args = run.args
-    repository = args.hub_model_id or Path(args.output_dir).resolve().name
     api = HfApi(token=args.hub_token)
     with told_if_unreachable(api, "train without push_to_hub, and run `tfm-zoo push` when there is a connection"):
-        repository = open_repository(api, repository, args.hub_private_repo, args.hub_revision)
+        repository = open_repository(api, repository_of(args), args.hub_private_repo, args.hub_revision)
     return replace(run, args=replace(args, hub_model_id=repository))
 
 
@@ -87,7 +84,7 @@ def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any]
     """The card's metadata, which the Hub reads."""
     args = task.args
     dataset_id = None if args.is_generated else hub_id(args.dataset_name)
-    prefix = "test" if "test_loss" in results else "eval"
+    prefix = PREFIXES[task.final_split]
     names = metric_names(results, prefix)
     # losses say little to a reader, where there are other metrics
     names = [name for name in names if not name.endswith(("loss", "perplexity"))] or names
@@ -107,7 +104,7 @@ def metadata_of_card(task: Task, model: PreTrainedModel, results: dict[str, Any]
         datasets=[dataset_id] if dataset_id else None,
         metrics=names,
         base_model=hub_id(args.model_name_or_path),
-        model_name=name_of(args),
+        model_name=Path(repository_of(args)).name,
         eval_results=[
             EvalResult(metric_type=name, metric_name=task.metric_titles.get(name, name), metric_value=value, **known)
             for name, value in values.items()
@@ -119,21 +116,21 @@ def values_of_card(task: Task, model: PreTrainedModel, state: TrainState, result
     """The variables of the templates. `write_report` adds those of `facts_of_zoo_model`, and `write_card` some more."""
     args, names = task.args, metric_names(results, "eval")
     titles = {name: task.metric_titles.get(name, name) for name in [*task.metric_titles, *names] if name in names}
-    # Under the losses, the picture shows what picks the best model or, if the loss does, every other metric.
+    # Under the losses, the picture shows what picks the best model or, if the loss does, every other metric: those that
+    # the first evaluation has, too, since a resumed run may have others.
     best, first = args.metric_for_best_model, next(entry for entry in state.log_history if "eval_loss" in entry)
     return {
         "base_card": template(Task),  # what all cards share, whose blocks a task's template fills
         "parent_card": template(type(task).__base__),  # and what those of similar tasks share
         "run": task.run,
         "task": task,
-        "name": name_of(args),
-        "model": model,
+        "name": Path(repository_of(args)).name,
         "base_model": args.model_name_or_path and shortened(args.model_name_or_path),
         "dataset": shortened(args.source),
         "args": args,
         "state": state,
         "results": results,
-        "splits": {prefix: split for prefix, split in SPLITS.items() if f"{prefix}_loss" in results},
+        "splits": {prefix: split for split, prefix in PREFIXES.items() if f"{prefix}_loss" in results},
         "titles": titles,
         "plotted": [n for n in titles if n != "loss" and f"eval_{n}" in first and best in (n, "loss")],
         "remote_code": ", trust_remote_code=True" if task.is_zoo else "",
@@ -151,15 +148,19 @@ def metric_names(results: dict[str, Any], prefix: str) -> list[str]:
     return [name for name in names if name != "samples_per_second"]
 
 
-def name_of(args: TrainingOptions) -> str:
-    """What the card calls the model."""
-    return (args.hub_model_id or Path(args.output_dir).resolve().name).split("/")[-1]
+def repository_of(args: TrainingOptions) -> str:
+    """The repository to push to, perhaps without its owner."""
+    return args.hub_model_id or Path(args.output_dir).resolve().name
+
+
+def template_file(task_class: type[Task]) -> Path:
+    """The file of the template of a task's card, beside that of its class."""
+    return Path(inspect.getfile(task_class)).with_suffix(".md")
 
 
 def template(task_class: type[Task]) -> Template:
-    """The template of a task's card, beside the file of its class; others extend it."""
-    text = Path(inspect.getfile(task_class)).with_suffix(".md").read_text(encoding="utf-8")
-    return Template(text, keep_trailing_newline=True)
+    """The template of a task's card, which others extend."""
+    return Template(template_file(task_class).read_text(encoding="utf-8"), keep_trailing_newline=True)
 
 
 def device() -> str:

@@ -37,8 +37,8 @@ LATE_ERRORS = (FloatingPointError, MetricError, PushError)
 
 @dataclass(frozen=True)
 class Run:
-    """A run that has started: its processes and its options. A task replaces the options once it knows the longest
-    input of its model, and its metrics."""
+    """A run that has started: its processes and its options. Later, only `args` is replaced: loading a task lowers
+    lengths, `Task` settles `metric_for_best_model`, and `Loop.begin` settles `hub_model_id`."""
 
     name: str  # of the recipe
     accelerator: Accelerator
@@ -48,10 +48,10 @@ class Run:
 
 
 def start_run(name: str, options_class: type[TrainingOptions], argv: Sequence[str] | None = None) -> Run:
-    """Start a run: read options, join the processes, refuse a used `output_dir` or an unknown metric. All call it."""
+    """Start a run: read options, join processes, refuse a used folder or an unknown metric. All processes call it."""
     args = parse_options(options_class, argv).with_defaults()
     accelerator = start_accelerator(args)
-    starting_point(accelerator, args)  # only to refuse a folder: `Loop.begin` asks again behind the lock, and goes on
+    starting_point(accelerator, args)  # refuses a used folder; `Loop.begin` asks again, behind the lock
     with accelerator.main_process_first():  # a metric may be downloaded
         metrics = load_metrics(args.metrics, args.trust_remote_code) if args.metrics else None
     return Run(name, accelerator, args, metrics, seeks_best=bool(args.metric_for_best_model))
@@ -121,7 +121,7 @@ def start_accelerator(args: TrainingOptions) -> Accelerator:
 def trackers(args: TrainingOptions) -> list[str]:
     """The trackers that the options name. Accelerate would pass over one that is not installed."""
     named = args.report_to or ("all" if args.with_tracking else "none")
-    names = [named] if isinstance(named, str) else named  # a text: from Python
+    names = [named] if isinstance(named, str) else named  # (in Python, it may be a text)
     known = ["none", "all", *map(str, get_available_trackers())]
     if unknown := [name for name in names if name.lower() not in known]:
         raise ValueError(f"report_to {unknown[0]!r} is not installed; choose from {known}")
@@ -129,7 +129,7 @@ def trackers(args: TrainingOptions) -> list[str]:
 
 
 def asked_for(engine: str) -> bool:
-    """Whether Accelerate will start an engine: only for "true". (For "1" it starts nothing; `cpu=True` has to help.)"""
+    """Whether Accelerate will start an engine: only for "true". (For "1" it starts nothing: the run is a plain one.)"""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "").lower() == "true"
 
 

@@ -31,6 +31,7 @@ from tfm_zoo.utils.quiet import shown_bars
 
 Batch = dict[str, Tensor]  # what a model reads, and its labels
 Tensors = dict[str, Tensor]  # what is computed of a batch, by name
+PREFIXES = {"validation": "eval", "test": "test"}  # of a split's metrics in the results
 
 
 @dataclass(kw_only=True)
@@ -55,7 +56,7 @@ class Task(ABC):
     pipeline_tag: ClassVar[str]
     #: loss -> the entry of a batch that holds its labels, one for each item (-100: no item)
     label_of_loss: ClassVar[Mapping[str, str]] = {"loss": "labels"}
-    usual_best: ClassVar[str] = "loss"  # the metric that picks the best model, if no option names one
+    usual_best: ClassVar[str] = "loss"  # picks the best model, if no option does; the first of `usual_metrics` gives it
     collator_class: ClassVar[type] = DataCollatorWithPadding  # of tasks whose data are rows
     languages: ClassVar[Sequence[str] | None] = None  # codes of the languages that the model knows
     metric_titles: ClassVar[dict[str, str]] = {}  # metric -> its name in the card; others go by their own name
@@ -66,20 +67,20 @@ class Task(ABC):
         args, known = self.args, [*dict.fromkeys(("loss", *self.known_metrics))]
         if args.metrics:
             check_kinds(args.metrics, self.data.usual_metrics[0])
-        # What picks the best model: the option; else the task's usual metric, if evaluations give it; else the loss.
+        # What picks the best: the option; else `usual_best`, if the metric that gives it is used; else the loss.
         usual = self.usual_best if not args.metrics or self.data.usual_metrics[0] in args.metrics else "loss"
         best = (args.metric_for_best_model or usual).removeprefix("eval_")
         # Results of metrics that options name are looked for after the first evaluation: only the metric knows them.
         if best not in known and not args.metrics:
             raise ValueError(f"metric_for_best_model {best!r}: expected one of {known}")
-        if best != args.metric_for_best_model:  # (`replace` refuses a field with init=False, which one recipe has)
+        if best != args.metric_for_best_model:  # (`replace` refuses it in compare_architectures.py: init=False)
             self.run = replace(self.run, args=replace(args, metric_for_best_model=best))
         loading = {
             "batch_size": args.per_device_eval_batch_size,
             "collate_fn": self.collate,
             "num_workers": args.dataloader_num_workers or 0,
-        }
             "generator": torch.Generator(),  # an evaluation draws nothing from torch's global one: see `_make_loader`
+        }
         self.loaders = {
             name: self.accelerator.prepare_data_loader(DataLoader(split, **loading))
             for name, split in self.splits.items()
@@ -124,10 +125,10 @@ class Task(ABC):
     def compute_batch(self, model: nn.Module, batch: Batch) -> Tensors:
         """The losses of the batch's items, by the names in `label_of_loss`, and what `compute_metrics` needs besides.
 
-        In training (`torch.is_grad_enabled()`) only the losses are needed, and they may be smoothed. Each may be
-        `(items,)`, `(examples,)` or `(1,)`, since only the sum over the batch is used. In evaluations everything is
-        `(examples, ...)`: `evaluate` drops the copies with which Accelerate fills the last batch. (Where it never
-        fills one, `(1,)` is right, too.)
+        In training (`torch.is_grad_enabled()`) only the losses are needed, and they may be smoothed. A loss may be
+        `(items,)`, `(examples,)` or `(1,)`: only its sum over the batch is used. In evaluations everything is
+        `(examples, ...)`: Accelerate fills the last batch with copies, and `evaluate` drops them. A task whose batches
+        are always full may give `(1,)`.
         """
 
     def count_items(self, batch: Batch) -> Tensors:
@@ -146,11 +147,8 @@ class Task(ABC):
     def compute_metrics(self, computed: Tensors, split: str) -> dict[str, float]:
         """The metrics of a split, by default its losses, from what `evaluate_batch` gave for all of its batches: the
         loss of each example, such as `computed["loss"]`, and its number of items, `computed["loss_items"]`."""
-        means = {
-            loss: (computed[loss].double().sum() / computed[f"{loss}_items"].sum()).item()
-            for loss in self.label_of_loss
-            if loss in computed
-        }
+        losses = [loss for loss in self.label_of_loss if loss in computed]
+        means = {loss: (computed[loss].double().sum() / computed[f"{loss}_items"].sum()).item() for loss in losses}
         return {"loss": sum(means.values()), **means}  # the sum, where a task has several losses
 
     @torch.no_grad()
@@ -240,9 +238,8 @@ def load_task_of_rows(
 
 
 def with_prefix(metrics: Mapping[str, Any], split: str) -> dict[str, Any]:
-    """Metrics under the names that they have in the results: `test_...` for "test", `eval_...` for "validation"."""
-    prefix = "test" if split == "test" else "eval"
-    return {f"{prefix}_{name}": value for name, value in metrics.items()}
+    """Metrics of a split under the names that they have in the results, such as `eval_loss`."""
+    return {f"{PREFIXES[split]}_{name}": value for name, value in metrics.items()}
 
 
 def inputs_of(batch: Batch) -> Batch:

@@ -154,9 +154,7 @@ def load_corpus(args: LanguageModelingOptions) -> Corpus:
         splits.FoundSplit(args, role, split).texts(column)
     texts = DatasetDict(rows).select_columns(column).rename_columns({column: "text"}).filter(len, input_columns="text")
     if "validation" not in texts:
-        share = args.validation_split_percentage
-        if share == 0:
-            raise ValueError("there is no validation split: give a validation_split_percentage above 0")
+        share = splits.share_to_validate_on(args)
         parts = cut_at_the_end(texts["train"]["text"][:], share / 100)
         texts = {role: Dataset.from_dict({"text": part}) for role, part in zip(args.roles, parts, strict=True)}
         notes.append(f"There is no validation split: the last {share:g} % of the training text were taken for it.")

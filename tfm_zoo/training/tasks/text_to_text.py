@@ -227,8 +227,7 @@ class TextToTextTask(TargetTask):
     def final_metrics(self, best: nn.Module, state: TrainState) -> dict[str, float]:
         """Loss and scores of the final split; the texts that the model writes for it go to a file."""
         split = self.final_split
-        metrics = super().evaluate(best, split)
-        metrics |= self.score(best, split, len(self.splits[split]), NUM_SAMPLES)
+        metrics = super().evaluate(best, split) | self.score(best, split, len(self.splits[split]), NUM_SAMPLES)
         if self.accelerator.is_main_process:
             lines = "".join(" ".join(text.split()) + "\n" for text in self.texts)
             # The file's name is that of transformers' examples.
