@@ -32,8 +32,7 @@ def no_tensors(**values) -> list[tuple[dict, str]]:
 
 def masks(wanted: str, *wrong: tuple[int, ...], **others) -> list[tuple[dict, str]]:
     """A mask of each of these shapes, and what is said of it."""
-    said = f".*{wanted}"
-    return [({"attention_mask": torch.ones(each)} | others, re.escape(str(each)) + said) for each in wrong]
+    return [({"attention_mask": torch.ones(each)} | others, re.escape(str(each)) + f".*{wanted}") for each in wrong]
 
 
 def cache_of(seen: int = 5, **fields) -> transformers.Cache:

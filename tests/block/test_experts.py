@@ -57,8 +57,7 @@ def test_the_loss_of_the_router():
         assert_same(outputs.aux_loss, expected.aux_loss)
         assert_same(outputs.loss, expected.loss)
     assert zoo(IDS, output_router_logits=False).get("aux_loss") is None
-    everywhere = zoo(IDS, attention_mask=torch.ones(3, 1, 8, 8).tril().bool()).aux_loss
-    assert_same(everywhere, official(IDS).aux_loss)
+    assert_same(zoo(IDS, attention_mask=torch.ones(3, 1, 8, 8).tril().bool()).aux_loss, official(IDS).aux_loss)
     # A step has the new tokens' logits alone. (The official class fails.)
     first = zoo(IDS[:, :6], attention_mask=MASK[:, :6], use_cache=True)
     step = zoo(IDS[:, 6:], attention_mask=MASK, past_key_values=first.past_key_values)

@@ -214,8 +214,7 @@ def frequencies_change(fields: dict) -> bool:
 
 def pieces_of(length: int, first: int) -> list[slice]:
     """A first piece, one of a token, and the rest."""
-    ends = sorted({0, min(first, length), min(first + 1, length), length})
-    return [slice(*each) for each in pairwise(ends)]
+    return [slice(*each) for each in pairwise(sorted({0, min(first, length), min(first + 1, length), length}))]
 
 
 #: padding at the position -1, where the scale of queries grows with the logarithm of positions
@@ -248,8 +247,7 @@ def test_a_decoder_step_by_step_as_at_once_and_eager_as_sdpa(made, side, first):
     if side == "left" or head is tfm_zoo.TfmGPTForQuestionAnswering:
         return
     batch = make_batch(head, fields, side, labels=True)
-    both = [gradients(each.train(), batch) for each in (eager, model)]
-    assert_same(*both)
+    assert_same(*[gradients(each.train(), batch) for each in (eager, model)])
 
 
 @settings(COMMON, max_examples=40)

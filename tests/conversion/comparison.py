@@ -12,8 +12,7 @@ NOT_COMPARED = {"transformers_version", "architectures", "dtype", "_name_or_path
 def assert_same_weights(model: nn.Module, original: nn.Module) -> None:
     weights, originals = model.state_dict(), original.state_dict()
     assert weights.keys() == originals.keys()
-    wrong = {name for name, tensor in originals.items() if not same(weights[name], tensor)}
-    assert not wrong
+    assert not {name for name, tensor in originals.items() if not same(weights[name], tensor)}
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> bool:

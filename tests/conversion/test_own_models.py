@@ -149,8 +149,7 @@ def test_a_head_that_is_new_and_buffers_that_are_no_weights(caplog):
     model = convert(weights, rules, tie_word_embeddings=False)
     assert "The state dict has no weights that fit lm_head.weight: new weights were made" in caplog.text
     assert model.dtype == torch.bfloat16 and torch.equal(model.model.norm.weight, weights["transformer.ln_f.weight"])
-    back = to_state_dict(model, (RULES | rules).values())
-    assert back.keys() == without("lm_head.weight").keys()  # and no mask
+    assert to_state_dict(model, (RULES | rules).values()).keys() == without("lm_head.weight").keys()  # and no mask
     with pytest.raises(ConversionError, match=r"No rule has tensors of TfmGPTForCausalLM: lm_head\.weight"):
         to_state_dict(model, [rule for name, rule in RULES.items() if name != "lm_head"])
 

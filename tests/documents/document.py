@@ -57,8 +57,7 @@ class Document:
     @property
     def commands(self) -> list[list[str]]:
         """The commands of the shell blocks, in order, each as a list of words."""
-        lines = self.code("bash", "sh").replace("\\\n", " ").splitlines()
-        return [words for words in map(split, lines) if words]
+        return [words for words in map(split, self.code("bash", "sh").replace("\\\n", " ").splitlines()) if words]
 
 
 def split(line: str) -> list[str]:

@@ -237,8 +237,7 @@ def test_what_a_call_takes(reader):
     ):
         assert_close(forms, expected)
     assert len(answer(first, top_k=3)) == 3 and answer([]) == []
-    nothing = answer(question=QUESTION, context=" ")
-    assert nothing == {"score": 0.0, "start": 0, "end": 0, "answer": ""}
+    assert answer(question=QUESTION, context=" ") == {"score": 0.0, "start": 0, "end": 0, "answer": ""}
 
 
 def test_words_and_tokens(reader):

@@ -144,8 +144,7 @@ def test_published_parameter_counts():
             model = head(config)
         model.tie_weights()
         assert model.num_parameters() == count, name
-    default = tfm_zoo.TfmEncoderDecoderConfig().to_diff_dict()
-    assert default == tfm_zoo.named_config("transformer-base").to_diff_dict()
+    assert tfm_zoo.TfmEncoderDecoderConfig().to_diff_dict() == tfm_zoo.named_config("transformer-base").to_diff_dict()
 
 
 #: those that are made of parts of the others are compared in `test_heads.py`

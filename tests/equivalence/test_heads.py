@@ -140,8 +140,7 @@ def test_dropout_stands_where_the_official_class_has_it(official_class):
     zoo = from_official(official, attn_implementation="eager", skip_padding=False).train()
     # FSMT has the batch after the positions: the order is the same for a batch of one alone.
     is_alone = official_class.architecture.model_type == "fsmt" or official_class.differs_at_padding
-    lengths = LENGTHS[:1] if is_alone else LENGTHS
-    batch = ragged_batch(official_class, official, "right", lengths)
+    batch = ragged_batch(official_class, official, "right", LENGTHS[:1] if is_alone else LENGTHS)
     outputs = []
     for model in (zoo, official):
         torch.manual_seed(0)

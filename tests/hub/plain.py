@@ -58,8 +58,7 @@ def exact(model, inputs: dict) -> dict[str, torch.Tensor]:
         if values.is_floating_point():  # at padding stands the lowest number of a type
             lowest = values == torch.finfo(values.dtype).min
             double[name] = values.masked_fill(lowest, torch.finfo(dtype).min).to(given[name].dtype)
-    near = all(torch.allclose(given[name], double[name], rtol=1e-5, atol=1e-5) for name in given)
-    return double if near else given
+    return double if all(torch.allclose(given[name], double[name], rtol=1e-5, atol=1e-5) for name in given) else given
 
 
 def by_name(outputs) -> dict[str, torch.Tensor]:

@@ -91,8 +91,7 @@ def test_with_the_zoo_imported_before_or_after(checkpoints, tmp_path):
     source = {"source": str(checkpoints["TfmGPTForCausalLM"]), "auto_class": "AutoModelForCausalLM"}
     options = [source | {"first": first, "target": str(tmp_path / str(first))} for first in (True, False)]
     first, after = run_jobs([("with_the_zoo", each) for each in options], with_transformers(), tmp_path, **os.environ)
-    wanted = plain.outputs(**source)
-    assert_same([outputs for _, outputs in first + after], [wanted] * 4)
+    assert_same([outputs for _, outputs in first + after], [plain.outputs(**source)] * 4)
     assert [module for module, _ in after] == ["transformers_modules", "tfm_zoo"]
     own, package = ({path.name for path in (tmp_path / "False" / kind).iterdir()} for kind in ("own", "package"))
     assert MANIFEST not in own and package == own | {MANIFEST}

@@ -34,8 +34,7 @@ def test_it_learns_and_the_card_says_what_it_learnt(kind, recipe, tmp_path):
     results = recipe(kind, max_steps=20, text_column_name=columns)()
     before, after = results[f"before_{FIGURE[kind]}"], results[FIGURE[kind]]
     assert json.loads((tmp_path / "run" / "all_results.json").read_text()) == results
-    card = (tmp_path / "run" / "README.md").read_text()
-    assert re.search(rf"\| MRR@10 +\| {before:.4f} +\| {after:.4f} +\|", card)
+    assert re.search(rf"\| MRR@10 +\| {before:.4f} +\| {after:.4f} +\|", (tmp_path / "run" / "README.md").read_text())
     if kind == "embeddings":
         assert after > max(0.6, before + 0.2)
         model = SentenceTransformer(str(tmp_path / "run"))
@@ -62,8 +61,7 @@ def test_a_run_goes_on_and_its_folder_is_not_overwritten(kind, recipe, tmp_path)
     whole = recipe(kind, output_dir=tmp_path / "whole", **options)()
     (tmp_path / "run").mkdir()  # as if it had been killed after the first step
     shutil.copytree(tmp_path / "whole" / "checkpoint-1", tmp_path / "run" / "checkpoint-1")
-    resumed = recipe(kind, resume_from_checkpoint="auto", **options)()
-    assert resumed[FIGURE[kind]] == whole[FIGURE[kind]]
+    assert recipe(kind, resume_from_checkpoint="auto", **options)()[FIGURE[kind]] == whole[FIGURE[kind]]
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
     assert weights[0] == weights[1] and "holds a run: give another folder" in recipe(kind).refusal()
     recipe(kind, overwrite_output_dir=True)()

@@ -133,8 +133,7 @@ def test_losses_are_means_of_the_steps_since_the_last_entry(trained):
     """The last entry is of the steps that are left."""
     each = logged(trained(max_train_steps=7), "loss")
     means = trained(max_train_steps=7, logging_steps=3)
-    entries = [sum(part) / len(part) for part in (each[:3], each[3:6], each[6:])]
-    assert logged(means, "loss") == pytest.approx(entries)
+    assert logged(means, "loss") == pytest.approx([sum(part) / len(part) for part in (each[:3], each[3:6], each[6:])])
     assert report.results_of(means.state)["train_loss"] == pytest.approx(sum(each) / 7)
 
 

@@ -68,8 +68,7 @@ def test_a_byte_order_mark_is_no_text(tmp_path, kind, streaming):
 def test_names_of_the_validation_split(tmp_path, name):
     """Nothing else that begins likewise is taken."""
     splits = {"devtest": texts(2), "value": texts(2), "train": texts(8), name: texts(4)}
-    data = load("texts", dataset_name=saved(tmp_path / "data", **splits))
-    assert sizes(data) == {"train": 8, "validation": 4}
+    assert sizes(load("texts", dataset_name=saved(tmp_path / "data", **splits))) == {"train": 8, "validation": 4}
 
 
 def test_missing_splits_are_cut_by_the_seed_and_samples_shuffled(tmp_path):
@@ -184,8 +183,7 @@ def test_the_model_is_told_which_language_it_writes(tokenizer_class, place):
     set_languages(model, tokenizer, "en_XX", "de_DE")
     english, german = tokenizer.convert_tokens_to_ids(["en_XX", "de_DE"])
     assert english in tokenizer("a")["input_ids"] and german in tokenizer(text_target="a")["input_ids"]
-    generated = model.generate(**tokenizer("a", return_tensors="pt"), max_new_tokens=2)[0].tolist()
-    assert generated.index(german) == place
+    assert model.generate(**tokenizer("a", return_tensors="pt"), max_new_tokens=2)[0].tolist().index(german) == place
     with pytest.raises(ValueError, match=r"target_lang 'de': .* knows ar_AR, cs_CZ, de_DE"):
         set_languages(model, tokenizer, "en_XX", "de")
 

@@ -115,8 +115,7 @@ def test_streamed_files_are_running_text_with_its_line_breaks(tmp_path, tokenize
     """Except for the last line end, and for the cuts of a text that is longer than a block."""
     text, file = "one\n\ntwo \u00e9\n  three" + "\n" * 3 + "four five six seven eight nine ten.", tmp_path / "a.txt"
     file.write_text(f"{text}\n")
-    files = dict.fromkeys(("train_file", "validation_file"), str(file))
-    corpus = load("streamed corpus", **files)
+    corpus = load("streamed corpus", **dict.fromkeys(("train_file", "validation_file"), str(file)))
     assert tokens_of(corpus, tokenizer) == [*tokenizer(text)["input_ids"], tokenizer.eos_token_id]
     assert list(corpus.texts()) == [text]
     file.write_text(TEXT)  # what is held out and what is left are the text

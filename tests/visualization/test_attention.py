@@ -153,8 +153,7 @@ def target_of(tokens: list[str], query: int, key: int) -> str:
     if tokens[key] in ("[CLS]", "[SEP]"):
         return tokens[key]
     near = {0: "itself", -1: "the token before", 1: "the token after"}
-    elsewhere = "the same token elsewhere" if tokens[key] == tokens[query] else "any other token"
-    return near.get(key - query, elsewhere)
+    return near.get(key - query, "the same token elsewhere" if tokens[key] == tokens[query] else "any other token")
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder"])
