@@ -75,7 +75,7 @@ class Adapters:
             model.get_submodule(name).requires_grad_(True)
 
     def merged(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The weights of an ordinary model: each adapter is added to its layer. `weights`: with adapters."""
+        """`weights`, with adapters, as those of an ordinary model: an adapter is added to the weight of its layer."""
         merged = {name.replace(".base_layer.", "."): weight for name, weight in weights.items() if ".lora_" not in name}
         for name, layer in self.model.named_modules():
             if hasattr(layer, "get_delta_weight"):
