@@ -3,7 +3,7 @@
 import torch
 
 from .batch import Batch, count_in_mask, is_pad_mask, is_traced
-from .position_bias import BiasedLayouts, TfmAlibi, spread
+from .position_bias import BiasedLayouts, TfmAlibi, by_pair
 
 
 class TfmCountedAlibi(TfmAlibi):
@@ -49,7 +49,7 @@ class CountedLayouts(BiasedLayouts):
         bias = self.bias(distances, layer, tuple(positions)).to(self.device)
         if is_later is None:
             return bias
-        return bias.masked_fill(spread(is_later[None], self.queries, keys), torch.finfo(bias.dtype).min)
+        return bias.masked_fill(by_pair(is_later[None], self.queries, keys), torch.finfo(bias.dtype).min)
 
 
 def key_positions(mask: object, device: torch.device) -> torch.LongTensor | None:

@@ -154,10 +154,7 @@ def cpu_attention_forward(module, query, key, value, attention_mask, scaling: fl
 
 
 def dropped_attention_forward(module, query, key, value, attention_mask, scaling: float, dropout: float, **kwargs):
-    """Attention with dropout on a CPU, whose fused kernels have no dropout. Takes the masks of `"eager"` and `"sdpa"`.
-
-    torch would write out every weight three times; here each is kept once, with a byte that says whether it is dropped.
-    """
+    """Attention with dropout on a CPU, whose fused kernels have no dropout. Takes the masks of `"eager"` and `"sdpa"`."""
     key, value = repeat_heads(module, key, value)
     if attention_mask is None and module.is_causal and query.shape[2] > 1:
         # transformers makes no mask for the first pass, although a static cache has more keys than queries.
@@ -167,36 +164,9 @@ def dropped_attention_forward(module, query, key, value, attention_mask, scaling
         scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
     elif attention_mask is not None:
         scores = scores + attention_mask.to(scores.dtype)
-    return DroppedAttention.apply(scores, value, dropout)[0].transpose(1, 2).contiguous(), None
-
-
-class DroppedAttention(torch.autograd.Function):
-    """`dropout(softmax(scores)) @ value`, of shapes `(..., queries, keys)` and `(..., keys, head_dim)`.
-
-    It returns the weights too: as an output they remain a function of the scores, so that the whole can be
-    differentiated twice.
-    """
-
-    @staticmethod
-    def forward(ctx, scores: torch.Tensor, value: torch.Tensor, dropout: float) -> tuple[torch.Tensor, torch.Tensor]:
-        weights = softmax(scores).to(value.dtype)
-        # Drawn as by torch's dropout: the same seed drops the same weights.
-        survives = torch.empty_like(weights, dtype=torch.bool).bernoulli_(1 - dropout)
-        ctx.save_for_backward(weights, survives, value)
-        ctx.set_materialize_grads(False)
-        ctx.scale = 1 / (1 - dropout) if dropout < 1 else 0.0
-        return (weights * survives).mul_(ctx.scale) @ value, weights
-
-    @staticmethod
-    def backward(ctx, gradient, weights_gradient) -> tuple[torch.Tensor, torch.Tensor, None]:
-        weights, survives, value = ctx.saved_tensors
-        if gradient is None:  # a second derivative may be one of the weights alone
-            gradient = value.new_zeros(*weights.shape[:-1], value.shape[-1])
-        value_gradient = (weights * survives).mul_(ctx.scale).transpose(-2, -1) @ gradient
-        through_value = (gradient @ value.transpose(-2, -1)).mul_(survives).mul_(ctx.scale)
-        weights_gradient = through_value if weights_gradient is None else weights_gradient + through_value
-        scores_gradient = torch._softmax_backward_data(weights_gradient, weights, -1, weights.dtype)
-        return scores_gradient, value_gradient, None
+    # (`F.dropout` would keep a number for each weight where this keeps a byte: whether it survives.)
+    weights, _ = torch.native_dropout(softmax(scores).to(value.dtype), dropout, train=True)
+    return (weights @ value).transpose(1, 2).contiguous(), None
 
 
 def attend_apart(attend: Callable, layout: Layout, module, query, key, value, attention_mask, **kwargs):

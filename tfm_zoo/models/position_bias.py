@@ -112,8 +112,7 @@ class BiasedLayouts:
 
     def biased(self, layout: Layout, layer: int, keys: int, first: int, distance: int | torch.Tensor) -> Layout:
         """A layout with the bias of this layer; the last three arguments are its span."""
-        steps = torch.arange(keys + self.queries, device=self.device)
-        distances = steps.where(steps < keys, steps - keys - self.queries) + distance  # as `spread` reads them
+        distances = torch.arange(1 - self.queries, keys, device=self.device) + distance
         is_later = distances > 0 if layout.mask is None and self.bias.is_causal and self.queries > 1 else None
         bias = self.of_pairs(distances, is_later, layer, keys, first, first - distance)
         if self.implementation == "flex_attention":
@@ -123,12 +122,12 @@ class BiasedLayouts:
     def of_pairs(
         self, distances: torch.LongTensor, is_later: torch.BoolTensor | None, layer: int, keys: int, *starts: int
     ) -> torch.Tensor:
-        """The bias of each pair, `(1, heads, queries, keys)`, from distances in the order of [`spread`] and which of
-        them are not seen. `starts`: the numbers of the first key and the first query."""
+        """The bias of each pair, `(1, heads, queries, keys)`, from all distances and which of them are not seen.
+        `starts`: the numbers of the first key and the first query."""
         values = self.bias(distances, layer).to(self.device)  # the bias may lie on another one (`device_map`)
         if is_later is not None:
             values = values.masked_fill(is_later, torch.finfo(values.dtype).min)
-        return spread(values, self.queries, keys)
+        return by_pair(values, self.queries, keys)
 
 
 def masked(bias: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
@@ -137,17 +136,12 @@ def masked(bias: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
     return bias.where(mask, torch.finfo(bias.dtype).min) if mask.dtype == torch.bool else mask + bias
 
 
-def spread(values: torch.Tensor, queries: int, keys: int) -> torch.Tensor:
-    """Values by distance, `(heads, keys + queries)`, to values by pair, `(1, heads, queries, keys)`.
-
-    The distances are 0 to `keys - 1`, one that is never read, then `1 - queries` to -1. The first query reads the first
-    `keys` values. Each later one starts one place earlier, around the end (Huang et al. 2018, 3.4).
-    """
-    heads, width = values.shape
-    if queries == 1:
-        return values[None, :, None, :keys]
-    rows = values.unsqueeze(1).expand(-1, queries, -1).flatten(1)[:, : queries * (width - 1)]
-    return rows.view(1, heads, queries, width - 1)[..., :keys].contiguous()  # kernels read aligned rows faster
+def by_pair(values: torch.Tensor, queries: int, keys: int) -> torch.Tensor:
+    """Values by distance, `(heads, queries + keys - 1)`, to values by pair, `(1, heads, queries, keys)`. The last query
+    reads the first `keys` values, which are of the lowest distances; each earlier one starts one place later."""
+    starts = torch.arange(queries - 1, -1, -1, device=values.device)
+    places = starts[:, None] + torch.arange(keys, device=values.device)
+    return values.index_select(1, places.flatten()).view(1, -1, queries, keys)
 
 
 def make_position_bias(config, depth: int, is_causal: bool) -> nn.Module | None:
