@@ -17,12 +17,11 @@ from transformers import Cache
 from transformers.utils import ModelOutput
 
 IGNORED = -100  # the label of a position without one
-#: the name of a cache in transformers: from 5.24 on "cache", before "past_key_values". (`ModelOutput` tells:
-#: from 5.24 on it has the old name as a property.)
-CACHE = "cache" if hasattr(ModelOutput, "past_key_values") else "past_key_values"
-#: the option that holds a paged cache, which keeps documents apart itself. (`take_cache` has taken others.)
+FROM_5_24 = hasattr(ModelOutput, "past_key_values")  # there, this old name of a cache is a property
+CACHE = "cache" if FROM_5_24 else "past_key_values"  # the name of a cache in transformers
+#: the name of another kind of cache, a paged one, in all releases. It keeps documents apart itself
 PAGED_CACHE = "cache"
-WRITES_PAGED = CACHE == "cache"  # attention writes to a paged cache from 5.24 on; before, transformers' kernels do
+WRITES_PAGED = FROM_5_24  # whether attention writes to it; before, transformers' kernels do
 #: names of torch's attention. `kernels.py` registers "varlen": sdpa, but torch's varlen kernel where it `takes_bounds`
 OF_TORCH = ("sdpa", "varlen")
 
@@ -102,8 +101,8 @@ class KeptTokens(NamedTuple):
     def parts_of(self, mask: torch.Tensor) -> list[torch.Tensor]:
         """For each sequence, how its tokens see each other in a mask `(batch or 1, heads, length, length)`."""
         masks, parts, bounds = mask.expand(self.shape[0], -1, -1, -1), [], self.bounds.long()
-        ends = (self.indices[each].tolist() for each in (bounds[:-1], bounds[1:] - 1))
-        for first, last, indices in zip(*ends, self.indices.split(self.lengths), strict=True):
+        firsts, lasts = self.indices[bounds[:-1]].tolist(), self.indices[bounds[1:] - 1].tolist()
+        for first, last, indices in zip(firsts, lasts, self.indices.split(self.lengths), strict=True):
             row, start = divmod(first, self.shape[1])
             is_span = last - first + 1 == len(indices)
             places = slice(start, start + len(indices)) if is_span else indices % self.shape[1]

@@ -195,7 +195,8 @@ class TfmGenerationMixin(GenerationMixin):
         most = getattr(self.model, "decoder", self.model).num_positions
         position_ids = None if self.config.is_encoder_decoder else model_kwargs.get("position_ids")
         if most is not None and position_ids is not None and length > most:  # positions leave out padding at the left
-            length -= position_ids.shape[1] - 1 - int(position_ids[:, -1].max())
+            least_padding = position_ids.shape[1] - 1 - int(position_ids[:, -1].max())
+            length -= least_padding
         if most is not None and length > most:
             raise ValueError(
                 f"The prompt and the new tokens would be {length + 1}, as max_new_tokens or max_length says, and the "

@@ -320,7 +320,7 @@ class TfmConfig(PreTrainedConfig):
 
     @property
     def first_position(self) -> int:
-        """The position of a sequence's first token: in RoBERTa the one after the padding's."""
+        """What the model adds to positions, which count from 0: in RoBERTa they begin after that of padding."""
         return self.pad_token_id + 1 if self.position_ids_from_padding else 0
 
     @property

@@ -91,14 +91,14 @@ class TfmEncoderDecoderConfig(WriterFields, TfmConfig):
         config, heads = copy.copy(self), self.decoder_attention_heads
         vars(config).update(  # without the checks that setting a field makes
             num_hidden_layers=self.decoder_layers,
-            layer_types=None,  # a caller's list would have the length of the encoder's
+            layer_types=None,  # a list that was given (it may only say what follows anyway) is as long as the encoder
             vocab_size=self.decoder_vocab_size,
             intermediate_size=self.decoder_ffn_dim,
             num_attention_heads=heads,
             num_key_value_heads=heads * self.num_key_value_heads // self.num_attention_heads,
             head_dim=self.head_dim * self.num_attention_heads // heads,
             attention_scale=self.attention_scale if self.is_chosen("attention_scale") else None,
-            share_encoder_decoder_embeddings=self.share_encoder_decoder_embeddings,
+            share_encoder_decoder_embeddings=self.share_encoder_decoder_embeddings,  # the copy's sizes would say yes
         )
         return config
 

@@ -3,7 +3,7 @@
 import torch
 
 from .batch import Batch, count_in_mask, is_pad_mask, is_traced
-from .position_bias import BiasedLayouts, TfmAlibi, by_pair
+from .position_bias import BiasedLayouts, TfmAlibi
 
 
 class TfmCountedAlibi(TfmAlibi):
@@ -39,17 +39,14 @@ class CountedLayouts(BiasedLayouts):
             has_gaps = bool((begins.sum(dim=1) + (known[:, 0] >= 0) > 1).any())
         self.reads_positions = isinstance(self.bias, TfmCountedAlibi) and (self.bias.is_rounded or has_gaps)
 
-    def of_pairs(self, distances, is_later, layer: int, keys: int, *starts: int | torch.Tensor) -> torch.Tensor:
+    def of_pairs(self, distances: torch.LongTensor, layer: int, keys: int, *starts: int | torch.Tensor) -> torch.Tensor:
         if not self.reads_positions:
-            return super().of_pairs(distances, is_later, layer, keys, *starts)
+            return super().of_pairs(distances, layer, keys, *starts)
         counts, known = (keys, self.queries), self.known
         places = [torch.arange(n, device=self.device) + start for n, start in zip(counts, starts, strict=True)]
         # A static cache has room for more keys than there are.
         positions = (each[None] if known is None else known[:, each.clamp(max=known.shape[1] - 1)] for each in places)
-        bias = self.bias(distances, layer, tuple(positions)).to(self.device)
-        if is_later is None:
-            return bias
-        return bias.masked_fill(by_pair(is_later[None], self.queries, keys), torch.finfo(bias.dtype).min)
+        return self.bias(distances, layer, tuple(positions)).to(self.device)
 
 
 def key_positions(mask: object, device: torch.device) -> torch.LongTensor | None:

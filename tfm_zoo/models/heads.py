@@ -55,7 +55,8 @@ def takes_inputs_of(base_model: type, forward: Callable) -> Callable:
         if len(args) > len(by_place) or given.keys() & kwargs.keys():
             shown.bind(self, *args, **kwargs)  # it says which, in a TypeError
         kwargs |= given
-        return forward(self, {name: kwargs.pop(name, None) for name in names}, **kwargs)
+        inputs = {name: kwargs.pop(name, None) for name in names}
+        return forward(self, inputs, **kwargs)
 
     called.__signature__ = shown
     return can_return_tuple(called)  # (it takes a caller's `return_dict` out of `kwargs`: heads pass their own)

@@ -96,10 +96,12 @@ def fits_pairs(mask: torch.Tensor, rows: int, heads: int, queries: int) -> bool:
 
 
 def check_other_mask(stack, attention_mask: torch.Tensor, batch: int, length: int, seen: int) -> None:
-    """Raises a `ValueError` for a mask that is not `(batch or 1, heads or 1, length or 1, seen + length or more)`."""
+    """Raises a `ValueError` for a mask that is not `(batch or 1, heads or 1, length or 1, seen + length)`. In a
+    decoder, a static cache has room for more keys, and one with a window may hold fewer."""
     prefix, shape, whole = stack.argument_prefix, tuple(attention_mask.shape), seen + length
     fits = fits_pairs(attention_mask, batch, stack.num_heads, length)
-    if not fits or not (shape[3] == whole or (stack.is_causal and shape[3] > length)):
+    least = length + 1 if "sliding_attention" in stack.layer_types else whole
+    if not fits or not (shape[3] == whole or (stack.is_causal and shape[3] >= least)):
         cached = f" and the {seen} positions in the cache" if seen else ""
         raise ValueError(
             f"{prefix}attention_mask of shape {shape} does not fit the inputs{cached}: it should be of shape "
@@ -144,7 +146,8 @@ def default_positions(stack, given: torch.Tensor, mask=None, seen: int | torch.T
     configuration counts real tokens only, by their ids or (a decoder's) by the mask, padding has position -1. Raises a
     `ValueError` if there are more than the model has."""
     config, length, most, count = stack.config, given.shape[1], stack.num_positions, None
-    if config.position_ids_from_padding and is_pad_mask(mask) and not (isinstance(seen, int) and seen == 0):
+    has_past = not isinstance(seen, int) or seen > 0
+    if config.position_ids_from_padding and has_past and is_pad_mask(mask):  # only real tokens count, there too
         seen = mask[:, :-length].to(given.device).bool().sum(dim=1, keepdim=True)
     if config.position_ids_from_mask and is_pad_mask(mask):
         positions = count_in_mask(mask.to(given.device))[:, -length:]
@@ -184,20 +187,21 @@ def documents_of(stack, tokens: Tokens, attention_mask: object) -> torch.LongTen
     begins, steps = position_ids == 0, position_ids.diff(dim=1, prepend=position_ids[:, :1])
     if stack.is_causal:
         begins = begins | (steps <= 0)
-    else:  # where positions count up, the first need not be 0
+    else:  # where they count up, a row begins with any: 5 6 7 0 1 holds two documents, and 3 2 1 0 only one
         counts_up = (begins | (steps == 1) | (position_ids < 0))[:, 1:].all(dim=1, keepdim=True)
         begins = torch.cat((begins[:, :1] | counts_up, begins[:, 1:]), dim=1)
     documents = (begins & (position_ids >= 0)).cumsum(dim=1)
-    is_packed = (documents[:, -1:] > 1) & (position_ids > 0).any(dim=1, keepdim=True)
+    # (Where all positions of a row are 0, they say nothing.)
+    is_packed_row = (documents[:, -1:] > 1) & (position_ids > 0).any(dim=1, keepdim=True)
     if not is_traced(documents):
-        if not is_packed.any():
+        if not is_packed_row.any():
             return None
         if parts := [part for name, part in stack.of_whole_rows.items() if getattr(stack.config, name)]:
             raise ValueError(
                 f"{stack.argument_prefix}position_ids begin anew within a row: {parts[0]} would carry one sequence "
                 "into the next. Give each sequence a row of its own, padded."
             )
-    documents = documents * is_packed
+    documents = documents * is_packed_row
     return documents if counts is None else F.pad(documents, (1, 0)).gather(1, counts)  # at padding the one before it
 
 

@@ -46,16 +46,10 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
         packed = module.choose_packed_kernel(module, layout, query)
         if packed is not None:
             return packed
-    # In a graph transformers' function stays, except with one query and grouped heads, where it would repeat the keys.
-    # (Not `is_traced`, which is asked above and below: with fake tensors and under `vmap`, the zoo's kernel runs here.)
-    is_graph = is_cpu_sdpa and (torch.compiler.is_compiling() or torch.jit.is_tracing())
-    is_grouped_step = is_cpu_sdpa and module.num_key_value_groups > 1 and query.shape[2] <= 1
     if module.layer_type == "linear_attention":
         attend = linear_attention_forward
-    elif is_cpu_sdpa and dropout:
-        attend = attend if is_traced(query) else dropped_attention_forward
-    elif is_cpu_sdpa and (is_grouped_step or not is_graph):
-        attend = cpu_attention_forward
+    elif is_cpu_sdpa:
+        attend = cpu_kernel(module, query, dropout)
     # What the layout and DeBERTa ask for goes around it.
     if layout.bias is not None:
         attend = partial(attend, position_bias=layout.bias)
@@ -66,6 +60,15 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
     if layout.mode == "apart":
         return partial(attend_apart, attend, layout)
     return partial(attend_restored, attend, layout) if layout.mode == "restored" else attend
+
+
+def cpu_kernel(module: nn.Module, query: torch.Tensor, dropout: float) -> Callable:
+    """A function of a CPU in the place of transformers' `"sdpa"`. In a graph that stays, unless it would repeat the
+    keys: of grouped heads, for a single query."""
+    is_grouped_step = module.num_key_value_groups > 1 and query.shape[2] <= 1
+    if is_traced(query) and (dropout or not is_grouped_step):
+        return sdpa_attention_forward
+    return dropped_attention_forward if dropout else cpu_attention_forward
 
 
 def takes_bounds(stack, states: torch.Tensor) -> bool:
@@ -154,7 +157,7 @@ def cpu_attention_forward(module, query, key, value, attention_mask, scaling: fl
 
 
 def dropped_attention_forward(module, query, key, value, attention_mask, scaling: float, dropout: float, **kwargs):
-    """Attention with dropout on a CPU, whose fused kernels have no dropout. Takes the masks of `"eager"` and `"sdpa"`."""
+    """Attention with dropout on a CPU, whose fused kernels have none. Takes the masks of `"eager"` and `"sdpa"`."""
     key, value = repeat_heads(module, key, value)
     if attention_mask is None and module.is_causal and query.shape[2] > 1:
         # transformers makes no mask for the first pass, although a static cache has more keys than queries.
@@ -192,7 +195,7 @@ def attend_by_bounds(attend: Callable, layout: Layout, module, query, key, value
     """Calls a kernel once for all sequences, laid end to end, with the bounds of each."""
     for side, kept in (("q", layout.queries), ("k", layout.keys)):
         kwargs[f"cu_seq_lens_{side}"], kwargs[f"max_length_{side}"] = kept.bounds, max(kept.lengths)
-    if (key.shape[0], key.shape[2]) == layout.keys.shape:  # a source's, which a cache keeps padded
+    if (key.shape[0], key.shape[2]) == layout.keys.shape:  # a source's are padded in a cache, or where it has hooks
         key, value = (layout.keys.keep(heads.transpose(1, 2)).transpose(1, 2) for heads in (key, value))
     return attend(module, query, key, value, None, **kwargs)
 

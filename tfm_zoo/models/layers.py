@@ -31,15 +31,16 @@ class TfmLayer(GradientCheckpointingLayer):
 
     With `use_parallel_residual`: `x + attention(norm(x)) + mlp(norm'(x))` (GPT-NeoX), or one norm for both (GPT-J).
 
-    The arguments are `mlp_class`, and those of [`TfmAttention`] but `stack_config`.
+    The arguments are those of [`TfmAttention`], and `mlp_class`.
     """
 
-    def __init__(self, config, layer_idx: int, layer_type: str, is_causal: bool, mlp_class: type[nn.Module]):
+    def __init__(
+        self, config, layer_idx: int, layer_type: str, is_causal: bool, stack_config, mlp_class: type[nn.Module]
+    ):
         super().__init__()
+        self.layer_type = layer_type
         self.is_post_norm, self.is_parallel = config.norm_position == "post", config.use_parallel_residual
-        stack_config = config.get_text_config(decoder=is_causal)  # the two stacks of an encoder-decoder may differ
         self.add_attention(config, layer_idx, layer_type=layer_type, is_causal=is_causal, stack_config=stack_config)
-        self.layer_type = self.self_attn.layer_type
         if layer_idx == 0 and not config.first_norm:
             self.self_attn_norm = nn.Identity()
         self.add_sub_layer("mlp", mlp_class(stack_config), config, config.hidden_dropout)
@@ -65,7 +66,7 @@ class TfmLayer(GradientCheckpointingLayer):
         if not self.is_parallel:
             hidden_states = self.sub_layer("self_attn", hidden_states, **kwargs)
             return self.sub_layer("mlp", hidden_states)
-        normed = self.self_attn_norm(hidden_states)
+        normed = self.self_attn_norm(hidden_states)  # (no output norm: the configuration refuses one here)
         attended = self.self_attn_dropout(self.self_attn(normed, **kwargs)[0])
         fed = self.mlp(normed if self.mlp_norm is None else self.mlp_norm(hidden_states))
         return hidden_states + (attended + self.mlp_dropout(fed))  # summed as in the official classes

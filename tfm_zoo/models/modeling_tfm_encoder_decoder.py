@@ -46,7 +46,7 @@ class TfmEncoderDecoderPreTrainedModel(TwoVocabularies, TfmPreTrainedModel):
     """Base of the family's models."""
 
     config_class = TfmEncoderDecoderConfig
-    reads_target = False  # whether `forward` needs `decoder_input_ids`
+    reads_target = False  # whether `forward` needs `decoder_input_ids`: exports and fingerprints ask
     _no_split_modules = ["TfmLayer", "TfmCrossLayer"]  # not the embeddings, which the two stacks may share
     _can_compile_fullgraph = True
 
@@ -374,7 +374,7 @@ class TfmEncoderDecoderForConditionalGeneration(TfmEncoderDecoderHead, TfmGenera
             shape, classes = given_in(inputs, "decoder_").shape[:2], self.config.decoder_vocab_size
             table = "the vocabulary (decoder_vocab_size)"
             self.check_labels(labels, shape, classes, table, inputs="the decoder's inputs")
-            inputs["use_cache"] = False  # whatever the caller says: a loss decodes nothing
+            inputs["use_cache"] = False  # whatever the caller says, as in official classes of this family
             # Tokens behind a row's last label, such as padding, need not be computed. For logits all are read, and that
             # has to be said: given `None`, a decoder in training leaves padding out.
             read = torch.ones_like(labels, dtype=torch.bool) if with_logits else labelled(labels)

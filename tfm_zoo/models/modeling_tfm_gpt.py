@@ -174,6 +174,7 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
             # A label's own position counts as read, too: else a batch without padding would be cut by a token a row.
             read = labelled(targets) if labels is None else labelled(targets) | labelled(labels)
         with_logits = makes_logits(self, targets, return_logits)
+        # For logits all are read, and that has to be said: given `None`, a decoder in training leaves padding out.
         read = torch.ones_like(read) if with_logits and read is not None else read
         outputs = self.model(**inputs, read_positions=read, return_dict=True, **kwargs)
         states = outputs.last_hidden_state

@@ -19,9 +19,9 @@ class TfmRelativeBias(nn.ModuleList):
     """T5's learned bias (Raffel et al. 2020), one for each bucket of distances; far buckets hold more distances. One
     table serves all layers, or each has one. Every kind of bias has this `forward`, `is_causal` and `is_per_layer`."""
 
-    def __init__(self, config, depth: int, is_causal: bool):
+    def __init__(self, config, layers: int, is_causal: bool):
         buckets, heads = config.relative_attention_num_buckets, config.num_attention_heads
-        tables = depth if config.relative_attention_per_layer else 1
+        tables = layers if config.relative_attention_per_layer else 1
         super().__init__(TfmBiasTable(buckets, heads) for _ in range(tables))
         self.num_buckets, self.max_distance = buckets, config.relative_attention_max_distance
         self.is_causal, self.is_per_layer = is_causal, config.relative_attention_per_layer
@@ -91,16 +91,14 @@ class BiasedLayouts:
         # (Under re-entrant checkpointing, blocks must not share a tensor that has a graph.)
         self.is_shared = not (self.bias.is_per_layer or stack.is_checkpointing)
         self.current: dict[str, Layout] = {}
-        self.sequences, self.queries = batch.shape
-        # Found before the layers run: they add to the cache.
-        self.spans = {}
-        for each in dict.fromkeys(layer_types):
-            # The number of keys, where the first stands among all, and how far it is from the first query.
-            self.spans[each] = (self.queries, 0, 0)
-            if batch.cache is not None:
-                layer = layer_types.index(each)
-                keys, first = batch.cache.get_mask_sizes(self.queries, layer)
-                self.spans[each] = (keys, first, first - batch.cache.get_seq_length(layer))
+        self.rows, self.queries = batch.shape
+        # By type of layer the number of keys, and the numbers of the first key and of the first query among all
+        # positions. They are found before the layers run, which add to the cache.
+        self.spans = dict.fromkeys(layer_types, (self.queries, 0, 0))
+        for each in self.spans if batch.cache is not None else ():
+            layer = layer_types.index(each)
+            keys_and_first = batch.cache.get_mask_sizes(self.queries, layer)
+            self.spans[each] = (*keys_and_first, batch.cache.get_seq_length(layer))
         self.device = batch.tokens.ids_or_embeddings.device
 
     def layouts_of(self, layer: int) -> dict[str, Layout]:
@@ -110,23 +108,20 @@ class BiasedLayouts:
         self.current = made = {each: self.biased(self.layouts[each], layer, *span) for each, span in self.spans.items()}
         return made  # (From the attribute, torch.compile would read those of the first layer under flex attention.)
 
-    def biased(self, layout: Layout, layer: int, keys: int, first: int, distance: int | torch.Tensor) -> Layout:
-        """A layout with the bias of this layer; the last three arguments are its span."""
-        distances = torch.arange(1 - self.queries, keys, device=self.device) + distance
-        is_later = distances > 0 if layout.mask is None and self.bias.is_causal and self.queries > 1 else None
-        bias = self.of_pairs(distances, is_later, layer, keys, first, first - distance)
+    def biased(self, layout: Layout, layer: int, keys: int, first_key: int, first_query: int | torch.Tensor) -> Layout:
+        """A layout with the bias of this layer; the last three arguments are the span of its type."""
+        distances = torch.arange(1 - self.queries, keys, device=self.device) + (first_key - first_query)
+        bias = self.of_pairs(distances, layer, keys, first_key, first_query)
+        if layout.mask is None and self.bias.is_causal and self.queries > 1:
+            is_later = by_pair(distances[None] > 0, self.queries, keys)
+            bias = bias.masked_fill(is_later, torch.finfo(bias.dtype).min)
         if self.implementation == "flex_attention":
-            return layout._replace(bias=bias.expand(self.sequences, -1, self.queries, -1))
+            return layout._replace(bias=bias.expand(self.rows, -1, self.queries, -1))
         return layout._replace(mask=masked(bias, layout.mask)).with_parts()
 
-    def of_pairs(
-        self, distances: torch.LongTensor, is_later: torch.BoolTensor | None, layer: int, keys: int, *starts: int
-    ) -> torch.Tensor:
-        """The bias of each pair, `(1, heads, queries, keys)`, from all distances and which of them are not seen.
-        `starts`: the numbers of the first key and the first query."""
+    def of_pairs(self, distances: torch.LongTensor, layer: int, keys: int, *starts: int | torch.Tensor) -> torch.Tensor:
+        """The bias of each pair, `(1, heads, queries, keys)`, from all distances. `starts`: the rest of the span."""
         values = self.bias(distances, layer).to(self.device)  # the bias may lie on another one (`device_map`)
-        if is_later is not None:
-            values = values.masked_fill(is_later, torch.finfo(values.dtype).min)
         return by_pair(values, self.queries, keys)
 
 
@@ -144,7 +139,7 @@ def by_pair(values: torch.Tensor, queries: int, keys: int) -> torch.Tensor:
     return values.index_select(1, places.flatten()).view(1, -1, queries, keys)
 
 
-def make_position_bias(config, depth: int, is_causal: bool) -> nn.Module | None:
+def make_position_bias(config, layers: int, is_causal: bool) -> nn.Module | None:
     if config.position_embedding_type == "alibi":
         return TfmAlibi(config, is_causal)
-    return TfmRelativeBias(config, depth, is_causal) if config.relative_attention_num_buckets else None
+    return TfmRelativeBias(config, layers, is_causal) if config.relative_attention_num_buckets else None

@@ -39,13 +39,14 @@ def read_source(
         source_kept: the real tokens of the source, if they are known.
     """
     both_caches = cache_of_both(target.cache, past, states.shape[1])
-    # Padding, and beams that share a source, are looked for in a first pass alone (later the cache knows its `beams`),
-    # outside of graphs and without hooks. (If `target.kept` is set, `find_kept` has seen that there are no hooks.)
-    may_save_work = not (holds_source(both_caches) or is_traced(states))
+    source_cache, is_graph = getattr(both_caches, "cross_attention_cache", None), is_traced(states)
+    # A graph and hooks see padding. (If `target.kept` is set, `find_kept` has seen that there are no hooks.)
+    may_save_work = not (holds_source(both_caches) or is_graph)
     may_save_work = may_save_work and (target.kept is not None or not has_hooks(*stack._modules.values()))
-    source_cache = getattr(both_caches, "cross_attention_cache", None)
     if isinstance(source_cache, TfmSourceCache) and may_save_work:
         source_cache.count_beams(states, source_mask)
+    elif isinstance(source_cache, TfmSourceCache) and not is_graph:
+        source_cache.follow_mask(source_mask)
     beams = getattr(source_cache, "beams", 1)
     if beams > 1:
         states, source_kept = states[::beams], None
@@ -54,10 +55,12 @@ def read_source(
         source_kept = None
     elif source_kept is None and is_pad_mask(source_mask):
         source_kept = KeptTokens.find(source_mask)
-    if source_kept is not None and both_caches is None and takes_bounds(stack, states):
-        return Source(source_kept.keep(states), None, layout_by_bounds(target, beams, source_kept), both_caches)
-    layout = source_layout(stack, states, source_mask, target, beams)
-    return Source(states if source_kept is None else source_kept.keep(states), source_kept, layout, both_caches)
+    layout = source_layout(stack, states, source_mask, target, beams, source_kept)
+    if source_kept is None:
+        return Source(states, None, layout, both_caches)
+    # Kernels that take bounds read the keys of kept tokens alone. A cache stores padded keys.
+    are_padded = layout.mode != "by_bounds" or both_caches is not None
+    return Source(source_kept.keep(states), source_kept if are_padded else None, layout, both_caches)
 
 
 def layout_by_bounds(target: Batch, beams: int, keys: KeptTokens) -> Layout:
@@ -71,10 +74,15 @@ def layout_by_bounds(target: Batch, beams: int, keys: KeptTokens) -> Layout:
     return Layout(mode="by_bounds", queries=target_kept, keys=keys)
 
 
-def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None, target: Batch, beams: int) -> Layout:
+def source_layout(
+    stack, states: torch.Tensor, mask: object, target: Batch, beams: int, source_kept: KeptTokens | None
+) -> Layout:
     """Which of a source's `states` the target sees. A row of queries holds `beams` rows of the target, end to end."""
     config, implementation = stack.config, stack.config._attn_implementation
-    mask = source_mask
+    # (With a cache, "varlen" is sdpa.)
+    by_bounds = takes_bounds(stack, states) and (target.cache is None or implementation != "varlen")
+    if by_bounds and source_kept is not None:
+        return layout_by_bounds(target, beams, source_kept)
     if is_pad_mask(mask) and implementation in ("eager", *OF_TORCH):
         mask = shown_keys(mask, states)
     elif mask is not None:
@@ -85,11 +93,10 @@ def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None,
         mask = create_bidirectional_mask(
             config=config, inputs_embeds=like, attention_mask=mask, encoder_hidden_states=states
         )
-    runs_by_bounds = mask is None and target.kept is not None and target.cache is None and takes_bounds(stack, states)
-    # A mask that is still of padding is flash attention's. transformers would cut queries by it, too; bounds do not.
-    if runs_by_bounds or is_pad_mask(mask):
-        keys = KeptTokens.find(mask) if is_pad_mask(mask) else None
-        return layout_by_bounds(target, beams, keys or KeptTokens.all_of(*states.shape[:2], states.device))
+    if is_pad_mask(mask):  # flash attention's. transformers would cut queries by it, too; bounds do not
+        return layout_by_bounds(target, beams, seen_keys(mask, implementation))
+    if by_bounds and mask is None and target.kept is not None:
+        return layout_by_bounds(target, beams, KeptTokens.all_of(*states.shape[:2], states.device))
     if isinstance(mask, torch.Tensor) and mask.dtype == torch.bool:
         # Eager attention and T5 hide by a finite number, as official classes do: over a source without real tokens, all
         # weights are equal then. In evaluation, others get -inf once, here: sdpa would make it anew in each layer.
@@ -99,6 +106,15 @@ def source_layout(stack, states: torch.Tensor, source_mask: torch.Tensor | None,
             mask = added_to_scores(mask, states.dtype)
     # (No `keys`: `Source.keys_kept` restores them before attention.)
     return Layout(mask) if target.kept is None else Layout(mask, mode="restored", queries=target.kept)
+
+
+def seen_keys(mask: torch.Tensor, implementation: str) -> KeptTokens:
+    """The real tokens of a source; all tokens of a row without any, as other kernels see them. Raises a `ValueError` in
+    a graph, which cannot know their number."""
+    if is_traced(mask):
+        raise ValueError(f"Attention {implementation!r} to a padded source cannot be a graph: choose 'sdpa'.")
+    real = mask.bool()
+    return KeptTokens.find(real | ~real.any(dim=1, keepdim=True), shows_all=True)
 
 
 def default_mask(config, ids: torch.LongTensor | None, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
@@ -197,12 +213,20 @@ class TfmSourceCache(DynamicCache):
     these rows among themselves, which leaves this cache as it is. [`cache_of_both`] and `generate` make it."""
 
     beams = 1  # consecutive rows whose sources are equal: beams of `generate`, or a caller's rows
+    mask: torch.Tensor | None = None  # of the source, by which rows are equal
 
     def count_beams(self, encoder_hidden_states: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
         """Counts, before anything is stored, how many consecutive rows have the same source."""
         is_learned = torch.is_grad_enabled() and encoder_hidden_states.requires_grad
         if not is_learned and (attention_mask is None or is_pad_mask(attention_mask)):
-            self.beams = equal_rows(encoder_hidden_states, attention_mask)
+            self.beams, self.mask = equal_rows(encoder_hidden_states, attention_mask), attention_mask
+
+    def follow_mask(self, mask: torch.Tensor | None) -> None:
+        """Shares no keys any longer if a later mask is not the one by which rows are equal."""
+        if self.beams == 1 or mask is self.mask:
+            return
+        if mask is None or self.mask is None or not torch.equal(mask, self.mask):
+            self.expand()
 
     def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
         rows = torch.arange(beam_idx.shape[0], device=beam_idx.device)

@@ -83,7 +83,7 @@ class TfmEmbeddings(nn.Module):
         if self.embed_positions is not None:
             embeddings = embeddings + self.embed_positions(position_ids + self.first_row).to(embeddings.dtype)
         embeddings = embeddings if self.norm is None else self.norm(embeddings)
-        embeddings = self.dropout(embeddings) if self.dropout.training else embeddings
+        embeddings = self.dropout(embeddings)
         return embeddings if self.projection is None else self.projection(embeddings)
 
 
@@ -101,7 +101,8 @@ class TfmStack:
         """Makes the modules; `layer_types` names each layer's type of attention (see [`TfmAttention`]).
         `position_ids` count from 0. A table adds `embeddings.first_row` to them, rotary ones add `first_position`."""
         config = self.config
-        stack_config = config.get_text_config(decoder=is_causal)  # a copy in the decoder of an encoder-decoder
+        # In an encoder-decoder a copy with the decoder's sizes. Modules keep `config`, which a copy would not follow.
+        stack_config = config.get_text_config(decoder=is_causal)
         self.layer_types, self.vocab_size, self.input_width = layer_types, vocab_size, config.embedding_size
         self.is_causal, self.num_heads = is_causal, stack_config.num_attention_heads
         self.key_heads_and_dim = (stack_config.num_key_value_heads, stack_config.head_dim)
@@ -117,7 +118,7 @@ class TfmStack:
         shares = len(own_types) < num_layers
         self.order = [index * len(own_types) // num_layers for index in range(num_layers)] if shares else None
         self.layers = nn.ModuleList(
-            self.layer_class(config, index, layer_type, is_causal, self.mlp_class(index))
+            self.layer_class(config, index, layer_type, is_causal, stack_config, self.mlp_class(index))
             for index, layer_type in enumerate(own_types)
         )
         self.position_bias = make_position_bias(stack_config, len(own_types), is_causal)
