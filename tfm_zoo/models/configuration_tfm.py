@@ -260,7 +260,7 @@ class TfmConfig(PreTrainedConfig):
             self.rope_parameters.pop("rope_theta", None)
         self.auto_map = self.full_auto_map()
         self.validate_fields()
-        # A value that a field would have anyway changes with the other field, as it does once it is saved and loaded.
+        # A field that is given what follows anyway goes on following the other field: so it does once it is loaded.
         vars(self).update({name: None for name in self.following_fields if not self.is_chosen(name)})
 
     def validate_fields(self) -> None:
@@ -276,9 +276,9 @@ class TfmConfig(PreTrainedConfig):
         return value is not None and value != default
 
     def full_auto_map(self) -> dict[str, str]:
-        """The `auto_map` of every checkpoint, whichever head was saved. Of somebody's own (another `model_type`, or a
-        class in `architectures` that the family lacks): the entries that transformers adds while it saves
-        (`register_for_auto_class`). Those that it adds of the zoo's are dropped."""
+        """The `auto_map` of every checkpoint, whichever head was saved. A model of somebody's own has another
+        `model_type`, or a class in `architectures` that the family lacks: it keeps the entries of its own classes,
+        which transformers adds while it saves (`register_for_auto_class`)."""
         others, saved, given = self.other_auto_classes, set(self.architectures or ()), getattr(self, "auto_map", None)
         family = next(each for each in type(self).__mro__ if "modeling_file" in vars(each))
         if self.model_type != family.model_type or not saved <= {*self.auto_classes.values(), *others}:

@@ -61,7 +61,7 @@ def encoder_batch(
     if mask is None and documents is None and needs_no_mask_but_for_padding(stack, given):
         return Batch(tokens, dict.fromkeys(stack.layer_types, EVERYTHING))
     if kept is not None:
-        # Restored hidden states would be copies, off the way from inputs to loss: `retain_grad` would find no gradient.
+        # The loss does not follow from restored hidden states, which are copies: they would get no gradient.
         is_copied = torch.is_grad_enabled() and asks_for(stack.config, options, "output_hidden_states")
         # A bias of positions is made for whole rows: those that hold several documents stay whole.
         is_biased = documents is not None and stack.position_bias is not None

@@ -95,19 +95,19 @@ class TfmPredictionHead(nn.Module):
 
 
 class SequenceClassification:
-    """The `forward` of a classifier (or a regressor). A family says which position it reads, and how to `classify`."""
+    """The `forward` of a classifier (or a regressor). A family gives `candidates`, and says how to `classify`."""
 
     output_class = SequenceClassifierOutput
 
-    def read_by(self, inputs: Inputs) -> torch.BoolTensor | None:
+    def candidates(self, inputs: Inputs) -> torch.BoolTensor | None:
         """`(batch, length)`: the last true position of a row is classified. `None`: `classify` gets all states."""
 
     def forward(self, inputs: Inputs, labels: torch.Tensor | None = None, **kwargs) -> SequenceClassifierOutput:
         """Gives `logits` `(batch, num_labels)`, and the loss of the labels: `(batch,)` classes or values, or
         `(batch, num_labels)`, as `config.problem_type` says, which is set from them if it is `None`. Inputs as for the
         base model."""
-        config, positions = self.config, self.read_by(inputs)
-        read = None if positions is None else only_last(positions)
+        config, candidates = self.config, self.candidates(inputs)
+        read = None if candidates is None else only_last(candidates)
         if labels is not None:
             self.check_classes(given_in(inputs), labels)
             inputs |= {"use_cache": False} if config.is_encoder_decoder else {}
@@ -214,13 +214,13 @@ class QuestionAnswering:
         return given_in(inputs)
 
 
-def read_states(hidden_states: torch.Tensor, positions: torch.BoolTensor) -> torch.Tensor:
-    """`(batch, hidden_size)`, the states at the one true position `(batch, length)` of each row."""
-    index = positions.to(hidden_states.device).int().argmax(dim=1)
+def read_states(hidden_states: torch.Tensor, read: torch.BoolTensor) -> torch.Tensor:
+    """`(batch, hidden_size)`, the state of each row that is `read`: `(batch, length)`, true at one position of it."""
+    index = read.to(hidden_states.device).int().argmax(dim=1)
     return hidden_states[torch.arange(index.shape[0], device=index.device), index]  # `len` would fix it in a graph
 
 
-def only_last(positions: torch.BoolTensor) -> torch.BoolTensor:
+def only_last(marks: torch.BoolTensor) -> torch.BoolTensor:
     """`(batch, length)`: true at the last true one of each row alone; at its first position without one."""
-    places = torch.arange(positions.shape[1], device=positions.device)
-    return places == (positions * places).argmax(dim=1, keepdim=True)
+    places = torch.arange(marks.shape[1], device=marks.device)
+    return places == (marks * places).argmax(dim=1, keepdim=True)

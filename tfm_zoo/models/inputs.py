@@ -176,8 +176,8 @@ def documents_of(stack, tokens: Tokens, attention_mask: object) -> torch.LongTen
     would carry one document into the next.
     """
     shape, implementation = tokens.ids_or_embeddings.shape[:2], stack.config._attn_implementation or "eager"
-    is_limited = attention_mask is not None and not is_pad_mask(attention_mask)
-    if shape[1] < 2 or is_limited or not implementation.startswith(SEPARATED):
+    is_of_pairs = attention_mask is not None and not is_pad_mask(attention_mask)
+    if shape[1] < 2 or is_of_pairs or not implementation.startswith(SEPARATED):
         return None
     position_ids, counts = tokens.position_ids.expand(shape), None
     if attention_mask is not None:  # real tokens move to the front, and -1 fills what they leave

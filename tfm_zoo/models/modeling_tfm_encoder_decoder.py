@@ -145,8 +145,8 @@ class TfmCrossAttention(TfmAttention):
                 both_caches.is_updated[self.layer_idx] = True
 
         query, (rows, length, _) = self.q_proj(hidden_states), hidden_states.shape
-        # In mode "whole", queries are laid in as many rows as keys: 4 beams of a sentence `(4, 1, width)` end to end,
-        # `(1, 4, width)`. In other modes they are one row: kept tokens are one already, and by bounds all rows are.
+        # Beams of a sentence share its row of keys. In mode "whole", their queries lie in one row, too, end to end: of
+        # 4 beams, `(4, 1, width)` becomes `(1, 4, width)`. In the other modes, one row holds all queries.
         query_rows = key.shape[0] if layout.mode == "whole" else 1
         queries_per_row = max(rows, 1) // max(query_rows, 1) * length  # (not -1, which an empty batch leaves open)
         width = query.shape[-1]  # tensor parallelism leaves some of the heads to other processes
@@ -418,7 +418,7 @@ class TfmEncoderDecoderForSequenceClassification(SequenceClassification, TfmEnco
         self.classification_head = nn.Sequential(layers)
         self.post_init()
 
-    def read_by(self, inputs: Inputs) -> torch.BoolTensor:
+    def candidates(self, inputs: Inputs) -> torch.BoolTensor:
         ids, end = inputs["input_ids"], self.config.eos_token_id
         check_tensor("input_ids", ids)
         if ids is None or end is None:

@@ -171,7 +171,8 @@ class TfmGPTForCausalLM(TfmGPTHead, TfmGenerationMixin):
             self.check_labels(labels, shape)  # (values are checked behind the shift)
             targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED) if targets is None else targets
             self.check_labels(targets, shape, self.config.vocab_size, VOCABULARY, name=name)
-            # A label's own position counts as read, too: else a batch without padding would be cut by a token a row.
+            # A label's own position is read, too. Else each row of a batch without padding would lose its last token,
+            # and rows would be copied for that alone.
             read = labelled(targets) if labels is None else labelled(targets) | labelled(labels)
         with_logits = makes_logits(self, targets, return_logits)
         # For logits all are read, and that has to be said: given `None`, a decoder in training leaves padding out.
@@ -213,7 +214,7 @@ class TfmGPTForSequenceClassification(SequenceClassification, TfmGPTHead):
             self.score = nn.Sequential(OrderedDict(head=head, dropout=dropout, out_proj=out_proj))
         self.post_init()
 
-    def read_by(self, inputs: Inputs) -> torch.BoolTensor:
+    def candidates(self, inputs: Inputs) -> torch.BoolTensor:
         """Tokens that are not `pad_token_id` or, for embeddings and models without that id, not masked."""
         given, padding = given_in(inputs), self.config.pad_token_id
         ids, mask = inputs["input_ids"], inputs["attention_mask"]

@@ -94,7 +94,7 @@ class TfmStack:
     depth_field = "num_hidden_layers"  # of the configuration, which says how many layers run
     layer_class = TfmLayer
     biased_layouts_class = BiasedLayouts
-    #: a field of the configuration -> the part that it adds, which takes a whole row for one sequence
+    #: field of the configuration -> the part that it adds, in words. Such a part reads a row as one sequence
     of_whole_rows = {"has_linear_attention": "the state of linear attention", "round_alibi": "ALiBi rounded by places"}
 
     def add_stack(self, layer_types: list[str], vocab_size: int, is_causal: bool = False) -> None:
@@ -133,7 +133,7 @@ class TfmStack:
     def counts_padding(self, kept: KeptTokens) -> bool:
         """Whether the padded length changes what real tokens compute: rotary frequencies that follow it (dynamic
         scaling, LongRoPE)."""
-        for part in () if self.rotary_emb is None else self.rotary_emb.modules():
+        for part in [] if self.rotary_emb is None else self.rotary_emb.modules():
             if isinstance(part, TfmRotaryEmbedding) and (part.rope_type == "longrope" or "dynamic" in part.rope_type):
                 most = part.config.rope_parameters.get("original_max_position_embeddings")
                 if kept.shape[1] >= (most or part.original_max_seq_len):

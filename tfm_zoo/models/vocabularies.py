@@ -63,9 +63,9 @@ class TwoVocabularies:
         is_trained = old.weight.requires_grad
         new = self._get_resized_lm_head(old, size, mean_resizing=mean_resizing).requires_grad_(is_trained)
         if new is not old and self.config.final_logits_bias:
-            resized, kept = new, min(old.out_features, size)  # the other biases become zero
+            resized, common = new, min(old.out_features, size)  # the other biases become zero
             new = TfmOutputProjection(resized.in_features, resized.out_features)
             new.weight, new.bias = resized.weight, torch.zeros_like(resized.bias.detach())
-            new.bias[:kept] = resized.bias.detach()[:kept]
+            new.bias[:common] = resized.bias.detach()[:common]
             new._is_hf_initialized = True  # or transformers would give it new weights
         self.set_output_embeddings(new)
