@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from tfm_zoo import TfmEncoderDecoderForConditionalGeneration
@@ -43,6 +44,21 @@ def test_the_source_is_read_once(options):
     steps = len(generate(model, sources(), eos_token_id=None, **VARIED, **options).scores)
     assert len(encoder) == 1 and len(decoder) == steps == NEW_TOKENS
     assert {len(calls) for calls in projected} == {1 if options.get("use_cache", True) else steps}
+
+
+@torch.no_grad()
+def test_rows_of_one_source_may_differ_in_a_later_mask():
+    """The cache shares their keys until then; transformers' own cache never does."""
+    model, ids, logits = make(), sources()["input_ids"][:1].expand(2, -1), []
+    for past in (None, EncoderDecoderCache(DynamicCache(), DynamicCache())):
+        given, mask = {"input_ids": ids, "decoder_input_ids": ids[:, :1]}, torch.ones_like(ids)
+        first = model(**given, attention_mask=mask, past_key_values=past)
+        mask = mask.clone()
+        mask[1, -2:] = 0
+        later = model(**given, attention_mask=mask, past_key_values=first.past_key_values)
+        logits += [first.logits, later.logits]
+    assert_same(logits[:2], logits[2:])
+    assert not torch.equal(*logits[1])
 
 
 def test_other_forms_of_the_source():

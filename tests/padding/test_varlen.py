@@ -176,6 +176,20 @@ def test_generation(head, attention):
     assert bool(kernel.calls) == (head is SIDES)
 
 
+@torch.no_grad()
+def test_a_source_without_real_tokens_shows_no_padding_of_others():
+    """Nor does a graph, whose number of real tokens nobody knows."""
+    model, batch = tiny_model(SIDES, use_cache=False), ragged_batch(SIDES)
+    batch["encoder_outputs"] = model.get_encoder()(batch.pop("input_ids"), batch["attention_mask"])
+    wanted, batch["attention_mask"] = model(**batch).logits, batch["attention_mask"].clone()
+    batch["attention_mask"][0] = 0
+    use(FLASH, model)
+    with device():
+        assert_same(model(**batch).logits[1:], wanted[1:])
+        with pytest.raises(ValueError, match="cannot be a graph"):
+            torch.compile(model, backend="eager")(**batch)
+
+
 @in_single()
 def test_autocast_gives_the_kernel_one_type():
     """Rotary positions turn queries and keys into float32, and not values."""

@@ -42,8 +42,8 @@ class TfmGPTConfig(LogitFields, WriterFields, TfmConfig):
 
     # what decoders without an encoder have beside the block
     project_tokens: bool = False  # only tokens and last hidden states are `embedding_size` wide (OPT-350M)
-    #: count real tokens only, by the mask; padding has position -1 (OPT). So does ALiBi count distances (BLOOM); but not
-    #: in a static cache if every layer has a window
+    #: count real tokens only, by the mask; padding has position -1 (OPT). ALiBi counts distances so, too (BLOOM); but
+    #: not in a static cache if every layer has a window
     position_ids_from_mask: bool = False
     scale_alibi: bool = False  # ALiBi is a part of the scores that `attention_scale` multiplies (Falcon)
     round_alibi: bool = False  # it is computed from the positions of keys, not from distances, in bfloat16 (Falcon)

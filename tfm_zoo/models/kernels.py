@@ -63,8 +63,8 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
 
 
 def cpu_kernel(module: nn.Module, query: torch.Tensor, dropout: float) -> Callable:
-    """A function of a CPU in the place of transformers' `"sdpa"`. In a graph that stays, unless it would repeat the
-    keys: of grouped heads, for a single query."""
+    """What a CPU runs for `"sdpa"`: the zoo's functions. A graph keeps that of transformers, unless it would repeat
+    the keys there: of grouped heads, for a single query."""
     is_grouped_step = module.num_key_value_groups > 1 and query.shape[2] <= 1
     if is_traced(query) and (dropout or not is_grouped_step):
         return sdpa_attention_forward
@@ -157,7 +157,7 @@ def cpu_attention_forward(module, query, key, value, attention_mask, scaling: fl
 
 
 def dropped_attention_forward(module, query, key, value, attention_mask, scaling: float, dropout: float, **kwargs):
-    """Attention with dropout on a CPU, whose fused kernels have none. Takes the masks of `"eager"` and `"sdpa"`."""
+    """Attention with dropout on a CPU, which has no fused kernel for it. Takes the masks of `"eager"` and `"sdpa"`."""
     key, value = repeat_heads(module, key, value)
     if attention_mask is None and module.is_causal and query.shape[2] > 1:
         # transformers makes no mask for the first pass, although a static cache has more keys than queries.
