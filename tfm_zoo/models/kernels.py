@@ -65,8 +65,9 @@ def choose_kernel(attend: Callable, module: nn.Module, layout: Layout, query: to
 def cpu_kernel(module: nn.Module, query: torch.Tensor, dropout: float) -> Callable:
     """What a CPU runs for `"sdpa"`: the zoo's functions. A graph keeps that of transformers, unless it would repeat
     the keys there: of grouped heads, for a single query."""
+    is_graph = torch.compiler.is_compiling() or torch.jit.is_tracing()
     is_grouped_step = module.num_key_value_groups > 1 and query.shape[2] <= 1
-    if is_traced(query) and (dropout or not is_grouped_step):
+    if is_graph and (dropout or not is_grouped_step):
         return sdpa_attention_forward
     return dropped_attention_forward if dropout else cpu_attention_forward
 
