@@ -73,8 +73,8 @@ class KeptTokens(NamedTuple):
             return None
         total = sum(lengths)
         if documents is not None:
-            number = torch.arange(rows, device=needed.device)[:, None] * (length + 1) + documents
-            counts = number[needed].unique_consecutive(return_counts=True)[1]
+            numbers = torch.arange(rows, device=needed.device)[:, None] * (length + 1) + documents  # each row has others
+            counts = numbers[needed].unique_consecutive(return_counts=True)[1]
             lengths = counts.tolist()
         elif total == rows * length:
             return cls.all_of(rows, length, needed.device) if shows_all else None

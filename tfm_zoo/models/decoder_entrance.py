@@ -28,8 +28,7 @@ def decoder_batch(
     # (A paged cache keeps documents apart itself. A graph always numbers them, and keys in a cache have no numbers.)
     if tokens.position_ids is not None and options.get(PAGED_CACHE) is None and not (was_given and is_traced(given)):
         documents = documents_of(stack, tokens, attention_mask)
-    is_packed = documents is not None and not is_traced(documents)
-    if is_packed:
+    if documents is not None and not is_traced(documents):
         if was_given or use_cache:
             raise ValueError(
                 f"{stack.argument_prefix}position_ids begin anew within a row, and a cache does not keep apart what is "
