@@ -73,7 +73,8 @@ class KeptTokens(NamedTuple):
             return None
         total = sum(lengths)
         if documents is not None:
-            numbers = torch.arange(rows, device=needed.device)[:, None] * (length + 1) + documents  # each row has others
+            # (No two rows share a number.)
+            numbers = torch.arange(rows, device=needed.device)[:, None] * (length + 1) + documents
             counts = numbers[needed].unique_consecutive(return_counts=True)[1]
             lengths = counts.tolist()
         elif total == rows * length:
