@@ -83,7 +83,8 @@ class TfmEmbeddings(nn.Module):
         if self.embed_positions is not None:
             embeddings = embeddings + self.embed_positions(position_ids + self.first_row).to(embeddings.dtype)
         embeddings = embeddings if self.norm is None else self.norm(embeddings)
-        embeddings = self.dropout(embeddings)
+        # (To ask is cheaper than to call a dropout that does nothing.)
+        embeddings = self.dropout(embeddings) if self.dropout.training else embeddings
         return embeddings if self.projection is None else self.projection(embeddings)
 
 
